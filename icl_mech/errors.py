@@ -1,0 +1,40 @@
+"""The errors this package raises on purpose; everything derives from `IclMechError`.
+
+Each message says what was found, what was expected and what to do.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class IclMechError(Exception):
+    """Base class of all errors raised by `icl_mech`."""
+
+
+class TaskError(IclMechError, ValueError):
+    """A task, template or data file cannot be used as given."""
+
+
+class PromptError(IclMechError, ValueError):
+    """A prompt cannot be built, or does not carry what an analysis needs."""
+
+
+class ModelError(IclMechError, ValueError):
+    """A model cannot be loaded, or would give wrong numbers."""
+
+
+class RunError(IclMechError, RuntimeError):
+    """A run of the engine failed one of its own checks."""
+
+
+class ResultError(IclMechError, ValueError):
+    """A result cannot be saved, loaded or computed."""
+
+
+def near_matches(name: str, known: Iterable[str]) -> str:
+    """A sentence for messages: the known names nearest to `name`, or all of them."""
+    names = sorted(known)
+    close = get_close_matches(name, names, n=3, cutoff=0.5)
+    if close:
+        return f"Did you mean {' or '.join(repr(match) for match in close)}?"
+    return f"Known: {', '.join(names)}."

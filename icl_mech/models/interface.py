@@ -1,0 +1,153 @@
+"""What the rest of the package needs of a model, and the only list of sites.
+
+A *site* is a place of the forward pass that can be read or edited. Everything
+above `models/` speaks of sites, never of a library's hook names.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from icl_mech._typing import Bool, Float, Int, Tensor
+
+SiteName = Literal[
+    "pattern",  # attention after softmax,       batch head dest src
+    "scores",  # attention before softmax,       batch head dest src
+    "z",  # per-head output before W_O,          batch pos head d_head
+    "q",  # query projection (before rotary),    batch pos head d_head
+    "k",  # key projection (before rotary),      batch pos kv_head d_head
+    "v",  # value projection,                    batch pos kv_head d_head
+    "attn_out",  # what attention adds,          batch pos d_model
+    "mlp_out",  # what the MLP adds,             batch pos d_model
+    "mlp_post",  # MLP activation,               batch pos d_mlp
+    "resid_pre",  # residual entering the block, batch pos d_model
+    "resid_post",  # residual leaving the block, batch pos d_model
+]
+
+
+class Site(NamedTuple):
+    """One place of the forward pass: a name and a block index."""
+
+    name: SiteName
+    layer: int
+
+
+HookFunction = Callable[[Tensor], Tensor | None]
+"""Gets the activation; returns its replacement, or None to leave it as it is."""
+
+Hook = tuple[Site, HookFunction]
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """Facts about a loaded model that results record and methods need."""
+
+    name: str
+    architecture: str
+    library: str
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    d_model: int
+    d_head: int
+    d_vocab: int
+    n_ctx: int
+    dtype: str
+    device: str
+    processed_weights: bool = False
+    """True if norms or biases were folded or weights centred (TransformerLens processing)."""
+    revision: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class KeyValues:
+    """Keys and values of a prefix, one pair per layer, as the model caches them."""
+
+    keys: tuple[Float[Tensor, "batch kv_head pos d_head"], ...]
+    values: tuple[Float[Tensor, "batch kv_head pos d_head"], ...]
+
+    @property
+    def length(self) -> int:
+        """Number of cached positions."""
+        return int(self.keys[0].shape[2])
+
+    def expand(self, batch: int) -> "KeyValues":
+        """The cache of one prompt seen by `batch` prompts (views, no copy)."""
+        return KeyValues(
+            tuple(key.expand(batch, -1, -1, -1) for key in self.keys),
+            tuple(value.expand(batch, -1, -1, -1) for value in self.values),
+        )
+
+    def select(self, index: Int[Tensor, " kept"]) -> "KeyValues":
+        """The cache cut down to the positions `index`, in that order."""
+        return KeyValues(
+            tuple(key[:, :, index] for key in self.keys),
+            tuple(value[:, :, index] for value in self.values),
+        )
+
+
+@dataclass(frozen=True)
+class ForwardOutput:
+    """The residual stream entering the final norm, and the cache if it was asked for."""
+
+    residual: Float[Tensor, "batch pos d_model"]
+    cache: KeyValues | None = None
+
+
+@dataclass
+class LanguageModel(ABC):
+    """A decoder model as the engine sees it; the adapters in this folder implement it."""
+
+    wrapped: Any
+    info: ModelInfo
+    tokenizer: Any = field(repr=False)
+
+    @abstractmethod
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        mask: Bool[Tensor, "batch src"],
+        positions: Int[Tensor, "batch pos"],
+        *,
+        hooks: Sequence[Hook] = (),
+        cache: KeyValues | None = None,
+        keep_cache: bool = False,
+    ) -> ForwardOutput:
+        """Run all blocks.
+
+        Args:
+            tokens: Ids of the positions to compute.
+            mask: True at real tokens, over cached and new positions together.
+            positions: Position index of each new token (padding: any valid index).
+            hooks: Applied in the order given; removed again also on errors.
+            cache: Keys and values that stand before `tokens`; never changed.
+            keep_cache: Also return the keys and values of everything seen.
+        """
+
+    @abstractmethod
+    def logits(self, residual: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_vocab"]:
+        """Vocabulary logits of residuals: final norm, unembedding, scaling and soft-cap."""
+
+    @abstractmethod
+    def label_logits(
+        self, residual: Float[Tensor, "batch d_model"], labels: Int[Tensor, "batch label"]
+    ) -> Float[Tensor, "batch label"]:
+        """The columns `labels` of `logits`, without computing the others."""
+
+    @abstractmethod
+    def gradients(self) -> AbstractContextManager[None]:
+        """Context in which activations carry gradients and parameters do not."""
+
+    @abstractmethod
+    def has_site(self, name: SiteName) -> bool:
+        """True if the site exists in every block and can be read there."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where input tokens go."""
+        return torch.device(self.info.device)
