@@ -1,0 +1,185 @@
+"""Saliency of attention: how much each attention edge moves the loss.
+
+`I_l = |sum_h A[l,h] * dL/dA[l,h]|` (`sum_then_abs`, the reference code's), or
+`sum_h |A * dL/dA|` (`abs_then_sum`, the paper's text). No division by the number of heads.
+`L` is a cross-entropy at the target, see `icl_mech.engine.Loss`.
+
+Source: Wang et al. 2023, *Label Words are Anchors*, §2.1, eq. 1.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.analyses._provenance import provenance
+from icl_mech.engine import GradientReading, Kept, Loss, run
+from icl_mech.engine.losses import check_loss
+from icl_mech.errors import RunError, near_matches
+from icl_mech.interventions import Intervention
+from icl_mech.models import ModelInfo, Site, adapt
+from icl_mech.prompts import PromptBatch
+from icl_mech.results import Result
+from icl_mech.segments import Segment
+
+Reduction = Literal["sum_then_abs", "abs_then_sum"]
+
+_CHUNK = 256
+"""Rows of the pattern reduced at a time: bounds the temporary to heads x rows x columns."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SaliencyMaps(Result):
+    """Saliency of every edge, per prompt (prompts differ in length).
+
+    Attributes:
+        values: One `[layer, pos, pos]` map per prompt; destination first, diagonal kept.
+        tokens: Text of the tokens, per prompt.
+        roles: Role of the tokens, per prompt.
+    """
+
+    values: tuple[Float[Tensor, "layer dest src"], ...]
+    tokens: tuple[tuple[str, ...], ...]
+    roles: tuple[tuple[str, ...], ...]
+
+    shape_of_plot = "token_matrix"
+
+    def summary(self) -> str:
+        """Number and size of the maps."""
+        sizes = [values.shape[-1] for values in self.values]
+        return f"saliency maps of {len(sizes)} prompts, {min(sizes)}-{max(sizes)} tokens"
+
+
+def head_sum(
+    activation: Float[Tensor, "batch head dest src"],
+    gradient: Float[Tensor, "batch head dest src"],
+    reduction: Reduction,
+) -> Float[Tensor, "batch dest src"]:
+    """Saliency of one layer's pattern, reduced in chunks of rows."""
+    out = torch.empty(
+        activation.shape[0], *activation.shape[2:], device=activation.device, dtype=torch.float32
+    )
+    if activation.dtype == torch.float64:
+        out = out.double()
+    for start in range(0, activation.shape[2], _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        product = activation[:, :, rows].to(out.dtype) * gradient[:, :, rows].to(out.dtype)
+        out[:, rows] = (
+            product.sum(1).abs() if reduction == "sum_then_abs" else product.abs().sum(1)
+        )
+    return out
+
+
+@dataclass
+class SaliencyReading(GradientReading[list[Tensor]]):
+    """Whole maps, cut to each prompt's own tokens."""
+
+    loss: Loss = "label"
+    reduction: Reduction = "sum_then_abs"
+
+    def sites(self, info: ModelInfo) -> Sequence[Site]:
+        """The pattern of every layer."""
+        return [Site("pattern", layer) for layer in range(info.n_layers)]
+
+    def shape(self, segment: Segment) -> tuple[int, ...]:
+        """`[batch, dest, src]`."""
+        return (len(segment.prompts), segment.dest.shape[1], segment.src.shape[1])
+
+    def reduce(self, site: Site, activation: Tensor, gradient: Tensor, segment: Segment) -> Tensor:
+        """The map of one layer, moved so that each prompt starts at 0."""
+        saliency = head_sum(activation, gradient, self.reduction)
+        padding = (segment.dest < 0).sum(1).tolist()
+        return torch.stack(
+            [row.roll((-n, -n), (0, 1)) for row, n in zip(saliency, padding, strict=True)]
+        )
+
+    def collect(self, kept: Kept) -> list[Tensor]:
+        """`[layer, dest, src]` per prompt, padding still at the end."""
+        return kept.per_prompt()
+
+
+def check_variants(loss: str, reduction: str, prompts: PromptBatch) -> None:
+    """Refuse unknown variants, and label losses without answers, before anything runs.
+
+    Raises:
+        RunError: unknown loss or reduction.
+        PromptError: prompts without answers.
+    """
+    check_loss(loss)
+    if reduction not in get_args(Reduction):
+        raise RunError(
+            f"Unknown reduction {reduction!r}. {near_matches(reduction, get_args(Reduction))}"
+        )
+    if loss != "prediction":
+        _ = prompts.answers
+
+
+def saliency_maps(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    interventions: Sequence[Intervention] = (),
+    reduction: Reduction = "sum_then_abs",
+    loss: Loss | None = None,
+    batch_size: int | None = None,
+    progress: bool | None = None,
+) -> SaliencyMaps:
+    """Saliency of every attention edge of every prompt and layer.
+
+    Memory grows with prompts x layers x tokens squared: for maps of a few prompts; use
+    `flow_scores` for statistics over many.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: The prompts.
+        interventions: Made before reading; saliency is that of the edited pattern.
+        reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
+        loss: `label`, `prediction` or `vocab`; None: `label` if the prompts have answers,
+            else `prediction`.
+        batch_size: Prompts per batch at most.
+        progress: Show a progress bar.
+
+    Raises:
+        RunError: unknown variant.
+        PromptError: a loss that needs answers, and prompts without.
+
+    Source: Wang et al. 2023, §2.1.
+    """
+    chosen: Loss = loss or default_loss(prompts)
+    check_variants(chosen, reduction, prompts)
+    adapted = adapt(model)
+    (maps,) = run(
+        adapted, prompts, [SaliencyReading(chosen, reduction)], interventions,
+        batch_size=batch_size, progress=progress, title="saliency",
+    )  # fmt: skip
+    return maps_result(
+        maps, prompts,
+        provenance(adapted, prompts, interventions, loss=chosen, reduction=reduction),
+    )  # fmt: skip
+
+
+def default_loss(prompts: PromptBatch) -> Loss:
+    """`label` where answers are known, else `prediction`."""
+    return "label" if prompts.has_answers else "prediction"
+
+
+def maps_result(
+    maps: Sequence[Tensor], prompts: PromptBatch, origin: dict[str, Any]
+) -> SaliencyMaps:
+    """Maps cut to their prompts, with the text and role of every token."""
+    return SaliencyMaps(
+        values=tuple(
+            values[:, : len(prompt), : len(prompt)]
+            for values, prompt in zip(maps, prompts, strict=True)
+        ),
+        tokens=tuple(
+            prompt.pieces or tuple(map(str, prompt.tokens)) for prompt in prompts
+        ),
+        roles=tuple(
+            tuple(span.role for span in prompt.spans for _ in range(span.start, span.stop))
+            for prompt in prompts
+        ),
+        provenance=origin,
+    )

@@ -1,0 +1,62 @@
+"""Label settings of demonstrations: which class each demonstration displays.
+
+Source: Halawi et al. 2023, *Overthinking the Truth*, §2.
+"""
+
+from typing import Literal, get_args
+
+import numpy as np
+
+from icl_mech.errors import TaskError, near_matches
+
+LabelSetting = Literal["correct", "permuted", "half_permuted", "random", "random_incorrect"]
+SETTINGS: tuple[LabelSetting, ...] = get_args(LabelSetting)
+
+
+def draw_shift(n_classes: int, generator: np.random.Generator) -> int:
+    """A cyclic shift `s`, uniform over `1 ... C-1`."""
+    return int(generator.integers(1, n_classes))
+
+
+def displayed_classes(
+    classes: list[int], n_classes: int, setting: LabelSetting, shift: int, generator: np.random.Generator
+) -> list[int]:
+    """The class each demonstration displays, for true classes `classes`.
+
+    * `correct`: the true class `y`;
+    * `permuted`: `(y + s) mod C`, one shift `s` for the whole prompt;
+    * `half_permuted`: correct with probability 1/2, else permuted;
+    * `random`: uniform over all classes, the true one included;
+    * `random_incorrect`: uniform over the wrong classes.
+
+    Raises:
+        TaskError: unknown setting.
+    """
+    n = len(classes)
+    true = np.asarray(classes, dtype=int)
+    # Every setting draws the same numbers, so a seed gives the same stream in all of them.
+    coin, uniform = generator.random(n), generator.random(n)
+    permuted = (true + shift) % n_classes
+    if setting == "correct":
+        shown = true
+    elif setting == "permuted":
+        shown = permuted
+    elif setting == "half_permuted":
+        shown = np.where(coin < 0.5, true, permuted)
+    elif setting == "random":
+        shown = np.floor(uniform * n_classes).astype(int)
+    elif setting == "random_incorrect":
+        shown = (true + 1 + np.floor(uniform * (n_classes - 1)).astype(int)) % n_classes
+    else:
+        raise TaskError(f"Unknown label setting {setting!r}. {near_matches(setting, SETTINGS)}")
+    return [int(label) for label in shown]
+
+
+def false_answer(answer: int, n_classes: int, setting: LabelSetting, shift: int) -> int | None:
+    """The class a follower of the false labels would give the query, `(y + s) mod C`.
+
+    None in settings that have no one false answer.
+    """
+    if setting in ("permuted", "half_permuted"):
+        return (answer + shift) % n_classes
+    return None

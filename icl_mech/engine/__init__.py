@@ -1,0 +1,7 @@
+"""The engine: readings x interventions, one pass for all readings."""
+
+from icl_mech.engine.losses import Loss, target_loss
+from icl_mech.engine.readings import GradientReading, Kept, Reading
+from icl_mech.engine.run import run
+
+__all__ = ["GradientReading", "Kept", "Loss", "Reading", "run", "target_loss"]

@@ -1,0 +1,29 @@
+"""Models: loading, checking, and one interface over TransformerLens' two model classes."""
+
+from icl_mech.models.adapt import adapt, load_model
+from icl_mech.models.interface import (
+    ForwardOutput,
+    Hook,
+    HookFunction,
+    KeyValues,
+    LanguageModel,
+    ModelInfo,
+    Site,
+    SiteName,
+)
+from icl_mech.models.loading import KnownModel, known_models
+
+__all__ = [
+    "ForwardOutput",
+    "Hook",
+    "HookFunction",
+    "KeyValues",
+    "KnownModel",
+    "LanguageModel",
+    "ModelInfo",
+    "Site",
+    "SiteName",
+    "adapt",
+    "known_models",
+    "load_model",
+]

@@ -1,0 +1,67 @@
+"""`load_model` and `adapt`: any supported model, checked once, behind one interface."""
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from icl_mech.errors import ModelError
+from icl_mech.models.checks import check_eval_mode, check_model
+from icl_mech.models.interface import LanguageModel
+
+_ADAPTED: "WeakKeyDictionary[Any, LanguageModel]" = WeakKeyDictionary()
+
+
+def load_model(
+    name: str = "smollm2-135m",
+    *,
+    device: str | None = None,
+    dtype: torch.dtype | str | None = None,
+    **kwargs: Any,
+) -> Any:
+    """A TransformerLens `TransformerBridge` that passed the load-time checks.
+
+    Args:
+        name: A known name (`icl-mech models` lists them), a Hugging Face hub id, a local
+            folder or a `.gguf` file. The default works offline.
+        device: `"cpu"`, `"cuda"`, ...; default: a GPU if there is one.
+        dtype: Default float32.
+        **kwargs: Passed on to the Hugging Face loader (`revision=`, ...).
+
+    Raises:
+        ModelError: unknown name, hub unreachable, an encoder model, or a model that fails
+            a check (see `icl_mech.models.checks`).
+    """
+    from icl_mech.models.loading import boot
+
+    bridge = boot(name, device=device, dtype=dtype, **kwargs)
+    adapt(bridge, revision=kwargs.get("revision"))
+    return bridge
+
+
+def adapt(model: Any, *, revision: str | None = None) -> LanguageModel:
+    """The model behind the package's own interface; checked the first time it is seen.
+
+    Args:
+        model: A `TransformerBridge`, a `HookedTransformer`, or what this function returned.
+        revision: Recorded in provenance.
+
+    Raises:
+        ModelError: another kind of object, a model in training mode, or one that fails a check.
+    """
+    if isinstance(model, LanguageModel):
+        check_eval_mode(model.wrapped)
+        return model
+    from icl_mech.models.transformer_lens import wrap
+
+    if not isinstance(model, torch.nn.Module):
+        raise ModelError(
+            f"Expected a TransformerBridge or HookedTransformer, got a {type(model).__name__}. "
+            "Load one with icl_mech.load_model(name)."
+        )
+    check_eval_mode(model)
+    if model not in _ADAPTED:
+        adapted = wrap(model, revision=revision)
+        check_model(adapted)
+        _ADAPTED[model] = adapted
+    return _ADAPTED[model]

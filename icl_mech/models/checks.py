@@ -1,0 +1,154 @@
+"""Load-time checks: a model that fails one would give silently wrong numbers.
+
+On two short probe prompts: attention rows sum to 1, editing attention changes the output,
+`unembed(ln_final(last residual))` is the model's own logits, a padded batch equals its
+prompts run singly, and nothing attends to the future.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from icl_mech._typing import Tensor
+from icl_mech.errors import ModelError
+from icl_mech.models.interface import Hook, LanguageModel, Site
+
+TOLERANCE = {"float32": 2e-4, "float64": 1e-8, "float16": 5e-2, "bfloat16": 2e-1}
+"""Allowed difference of logits between two paths, times max(1, largest logit).
+
+Padded against single prompts differ by up to 4e-5 in float32; half precision differs by a
+few units in the last place of the residual stream.
+"""
+
+_LONG, _SHORT = 11, 7
+
+
+def check_eval_mode(model: torch.nn.Module) -> None:
+    """Refuse a model in training mode.
+
+    Raises:
+        ModelError: dropout would make every number random.
+    """
+    if model.training:
+        raise ModelError("The model is in training mode (dropout is active); call model.eval() first.")
+
+
+def check_weights(model: torch.nn.Module) -> None:
+    """Refuse weights that are not finite.
+
+    Raises:
+        ModelError: names the first such parameter.
+    """
+    for name, parameter in model.named_parameters():
+        if not torch.isfinite(parameter).all():
+            raise ModelError(
+                f"The weights hold NaN or infinite values (first in {name!r}); the file is damaged "
+                "or was converted to a too narrow dtype. Load it again, for example in float32."
+            )
+
+
+def check_model(model: LanguageModel) -> None:
+    """Run all checks.
+
+    Raises:
+        ModelError: says what was found and what was expected.
+    """
+    check_eval_mode(model.wrapped)
+    check_weights(model.wrapped)
+    with torch.no_grad():
+        probe = _Probe(model)
+        probe.readout()
+        probe.causal()
+        probe.patterns()
+        probe.padding()
+
+
+class _Probe:
+    """Runs random tokens through the model; ids are fixed by a seed."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self.model = model
+        generator = torch.Generator().manual_seed(0)
+        ids = torch.randint(0, model.info.d_vocab, (2, _LONG), generator=generator)
+        self.tokens = ids.to(model.device)
+        self.plain = self._logits(self.tokens[:1])
+        size = max(1.0, float(self.plain.abs().max()))
+        self.tolerance = TOLERANCE.get(model.info.dtype, 2e-1) * size
+
+    def _logits(self, tokens: Tensor, hooks: Sequence[Hook] = ()) -> Tensor:
+        positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+        mask = torch.ones_like(tokens, dtype=torch.bool)
+        output = self.model.forward(tokens, mask, positions, hooks=hooks)
+        return self.model.logits(output.residual).float()
+
+    def readout(self) -> None:
+        own = self.model.wrapped(self.tokens[:1]).float()
+        gap = float((own - self.plain).abs().max())
+        if not gap <= self.tolerance:
+            raise ModelError(
+                f"unembed(ln_final(last residual)) differs from the model's own logits by {gap:.2g} "
+                f"(allowed {self.tolerance:.2g}); the readout of {self.model.info.architecture} is not "
+                "understood, so lens and label logits would be wrong."
+            )
+        labels = self.tokens[:1, :3]
+        residual_row = self.plain[:, -1]
+        positions = torch.arange(_LONG, device=self.tokens.device)[None]
+        output = self.model.forward(self.tokens[:1], positions >= 0, positions)
+        columns = self.model.label_logits(output.residual[:, -1], labels).float()
+        gap = float((columns - residual_row.gather(1, labels)).abs().max())
+        if not gap <= self.tolerance:
+            raise ModelError(f"Label columns differ from the full logits by {gap:.2g}.")
+
+    def causal(self) -> None:
+        changed = self.tokens[:1].clone()
+        changed[0, -1] = (changed[0, -1] + 1) % self.model.info.d_vocab
+        gap = float((self._logits(changed)[:, :-1] - self.plain[:, :-1]).abs().max())
+        if not gap <= self.tolerance:
+            raise ModelError(
+                f"Earlier positions see later tokens (logits change by {gap:.2g}): this is an encoder "
+                "or a prefix model; a causal decoder is needed."
+            )
+
+    def patterns(self) -> None:
+        layers = range(self.model.info.n_layers)
+        seen: list[list[Tensor]] = [[] for _ in layers]
+        self._logits(self.tokens[:1], [(Site("pattern", la), seen[la].append) for la in layers])
+        for layer, patterns in enumerate(seen):
+            if len(patterns) != 1:
+                raise ModelError(
+                    f"The attention pattern of block {layer} was reported {len(patterns)} times in "
+                    "one pass; expected once."
+                )
+        sums = [patterns[0].float().sum(-1) for patterns in seen]
+        rows = torch.stack(sums)
+        if float(rows.max()) > 1 + 1e-2:
+            raise ModelError(f"Attention rows sum to up to {float(rows.max()):.3f}, expected 1.")
+        if float(rows.min()) < 1 - 1e-2:
+            note = "attention rows sum to less than 1 (attention sinks)"
+            self.model.info = replace(self.model.info, notes=(*self.model.info.notes, note))
+        for layer in {0, self.model.info.n_layers - 1}:
+            edited = self._logits(self.tokens[:1], [(Site("pattern", layer), torch.zeros_like)])
+            if torch.equal(edited, self.plain):
+                raise ModelError(
+                    f"Editing the attention of block {layer} does not change the output of "
+                    f"{self.model.info.architecture}: its attention cannot be intervened on."
+                )
+
+    def padding(self) -> None:
+        tokens = self.tokens.clone()
+        pad = _LONG - _SHORT
+        tokens[1, :pad] = 0
+        mask = torch.ones_like(tokens, dtype=torch.bool)
+        mask[1, :pad] = False
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        output = self.model.forward(tokens, mask, positions)
+        padded = self.model.logits(output.residual[:, -1]).float()
+        single = self._logits(self.tokens[1:, pad:])[:, -1]
+        gap = float((padded[1:] - single).abs().max())
+        gap = max(gap, float((padded[:1] - self.plain[:, -1]).abs().max()))
+        if not gap <= self.tolerance:
+            raise ModelError(
+                f"A left-padded batch differs from its prompts run singly by {gap:.2g} (allowed "
+                f"{self.tolerance:.2g}); {self.model.info.architecture} mishandles padding."
+            )

@@ -1,0 +1,202 @@
+"""Attention of GPT-J, GPT-Neo, OPT and XGLM, routed through TransformerLens' own hooks.
+
+In these families `TransformerBridge` lets the wrapped Hugging Face module compute attention
+and fires `hook_attn_scores` and `hook_pattern` afterwards, both with the pattern: edits are
+dropped and no gradient passes. `reroute_attention` makes both fire inside the computation:
+
+    scores  = hook_attn_scores(q k^T / scale + mask)     before softmax, additive mask
+    pattern = hook_pattern(softmax(scores))              after softmax (and dropout)
+    z       = pattern v
+
+The arithmetic is that of the wrapped modules, so logits do not change (the softmax is always
+taken in float32, which XGLM itself does in float16 only). Cost: none beyond eager attention.
+"""
+
+from collections.abc import Callable
+from types import MethodType
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import functional
+from transformer_lens.model_bridge.generalized_components import AttentionBridge
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import eager_mask
+from transformers.models.opt.modeling_opt import OPTAttention
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.errors import ModelError
+
+HOOKED_ATTENTION = "icl_mech_hooked"
+"""Name of our attention function, as in `config._attn_implementation`."""
+
+HookPoint = Callable[[Tensor], Tensor]
+Attended = tuple[Tensor, Float[Tensor, "batch head dest src"]]
+
+
+class _Hooks(NamedTuple):
+    """The two HookPoints of the attention component around a wrapped module."""
+
+    scores: HookPoint
+    pattern: HookPoint
+
+
+class ReroutedAttention(AttentionBridge):  # type: ignore[misc]
+    """An attention component whose wrapped module fires the hooks of scores and pattern."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Output of the wrapped module, through `hook_in` and `hook_out` only."""
+        if "hidden_states" in kwargs:
+            kwargs["hidden_states"] = self.hook_in(kwargs["hidden_states"])
+        else:
+            args = (self.hook_in(args[0]), *args[1:])
+        try:
+            output, *rest = self.original_component(*args, **kwargs)
+        finally:
+            # The block component stores it at every forward; kept, it holds on to the graph.
+            self._captured_pre_ln_residual = None
+        return (self.hook_out(output), *rest)
+
+
+def needs_rerouting(bridge: Any) -> bool:
+    """True if hooks on scores or pattern fire after the fact in this family.
+
+    Stays true once the attention has been re-routed.
+    """
+    return any(_fires_afterwards(component) for component in _attention_components(bridge))
+
+
+def reroute_attention(bridge: Any) -> bool:
+    """Make `hook_attn_scores` and `hook_pattern` fire inside the attention computation.
+
+    Args:
+        bridge: A `TransformerBridge`; changed in place. Calling again does nothing.
+
+    Returns:
+        True if the family needed it (and it is done), False if its hooks work as they are.
+
+    Raises:
+        ModelError: The family needs it, but we do not know its attention module.
+    """
+    components = [part for part in _attention_components(bridge) if _fires_afterwards(part)]
+    pending = [part for part in components if not isinstance(part, ReroutedAttention)]
+    for component in pending:  # all are checked before any is changed
+        _check_supported(bridge, type(component.original_component).__name__)
+    for component in pending:
+        module = component.original_component
+        # Not as attributes: the wrapped module would register the HookPoints a second time.
+        module.__dict__["_hooks"] = _Hooks(component.hook_attn_scores, component.hook_pattern)
+        _ROUTES[type(module).__name__](module, bridge.original_model.config)
+        component.__class__ = ReroutedAttention
+    return bool(components)
+
+
+def _attention_components(bridge: Any) -> list[Any]:
+    components = (getattr(block, "attn", None) for block in getattr(bridge, "blocks", ()))
+    return [component for component in components if isinstance(component, AttentionBridge)]
+
+
+def _fires_afterwards(component: AttentionBridge) -> bool:
+    # Components that compute attention themselves, with the hooks inside, override `forward`.
+    inherited = type(component).forward is AttentionBridge.forward
+    return inherited or isinstance(component, ReroutedAttention)
+
+
+def _check_supported(bridge: Any, module_name: str) -> None:
+    if module_name not in _ROUTES:
+        architecture = type(bridge.original_model).__name__
+        raise ModelError(
+            f"{architecture} cannot be analysed: TransformerLens lets its {module_name} compute "
+            "attention and fires hook_attn_scores and hook_pattern afterwards, so edits of them "
+            "would be dropped and their gradients would be missing. This can be mended for "
+            f"{', '.join(_ROUTES)} only; use a model of another family."
+        )
+
+
+def _hooked_softmax(
+    module: Any,
+    scores: Float[Tensor, "batch head dest src"],
+    value: Float[Tensor, "batch head src d_head"],
+    dropout: float,
+) -> Attended:
+    """`(z, pattern)` of masked scores, with both hooks of `module` applied."""
+    # A module that was not re-routed may still share the config that names our function.
+    hooks = module.__dict__.get("_hooks")
+    if hooks is not None:
+        scores = hooks.scores(scores)
+    pattern = functional.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype)
+    pattern = functional.dropout(pattern, p=dropout, training=module.training)
+    if hooks is not None:
+        pattern = hooks.pattern(pattern).to(value.dtype)
+    return pattern @ value, pattern
+
+
+def _hooked_attention(
+    module: Any,
+    query: Float[Tensor, "batch head dest d_head"],
+    key: Float[Tensor, "batch head src d_head"],
+    value: Float[Tensor, "batch head src d_head"],
+    attention_mask: Float[Tensor, "#batch 1 dest src"] | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **_: Any,
+) -> Attended:
+    """Eager attention with hooks, as an entry of transformers' `AttentionInterface`."""
+    scores = query @ key.transpose(-1, -2) * scaling
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    z, pattern = _hooked_softmax(module, scores, value, dropout)
+    return z.transpose(1, 2).contiguous(), pattern
+
+
+def _gptj_attn(
+    self: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None
+) -> Attended:
+    """`GPTJAttention._attn` with hooks; scores in float32, as there."""
+    scores = query.float() @ key.float().transpose(-1, -2) / self.scale_attn
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    return _hooked_softmax(self, scores, value, self.attn_dropout.p)
+
+
+def _gpt_neo_attn(
+    self: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None
+) -> Attended:
+    """`GPTNeoSelfAttention._attn` with hooks: unscaled, local layers masked by `self.bias`."""
+    scores = query.float() @ key.float().transpose(-1, -2)
+    dest, src = scores.shape[-2:]
+    visible = self.bias[:, :, src - dest : src, :src]
+    scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    return _hooked_softmax(self, scores, value, self.attn_dropout.p)
+
+
+def _route_gptj(module: Any, _: Any) -> None:
+    module._attn = MethodType(_gptj_attn, module)
+
+
+def _route_gpt_neo(module: Any, _: Any) -> None:
+    module._attn = MethodType(_gpt_neo_attn, module)
+
+
+def _route_opt(_: Any, config: Any) -> None:
+    config._attn_implementation = HOOKED_ATTENTION
+
+
+def _route_xglm(module: Any, config: Any) -> None:
+    # XGLM writes out what OPT's module does through the interface, with the same attributes.
+    module.config = config
+    module.forward = MethodType(OPTAttention.forward, module)
+    _route_opt(module, config)
+
+
+_ROUTES: dict[str, Callable[[Any, Any], None]] = {
+    "GPTJAttention": _route_gptj,
+    "GPTNeoSelfAttention": _route_gpt_neo,
+    "OPTAttention": _route_opt,
+    "XGLMAttention": _route_xglm,
+}
+"""Wrapped attention classes, by exact name: subclasses such as flash attention differ."""
+
+AttentionInterface.register(HOOKED_ATTENTION, _hooked_attention)
+AttentionMaskInterface.register(HOOKED_ATTENTION, eager_mask)

@@ -1,0 +1,302 @@
+"""The only file that knows TransformerLens: its two model classes as `LanguageModel`s."""
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.errors import ModelError
+from icl_mech.models.interface import (
+    ForwardOutput,
+    Hook,
+    HookFunction,
+    KeyValues,
+    LanguageModel,
+    ModelInfo,
+    Site,
+    SiteName,
+)
+from icl_mech.models.rerouting import reroute_attention
+
+_HOOK_NAMES: dict[SiteName, str] = {
+    "pattern": "attn.hook_pattern",
+    "scores": "attn.hook_attn_scores",
+    "z": "attn.hook_z",
+    "q": "attn.hook_q",
+    "k": "attn.hook_k",
+    "v": "attn.hook_v",
+    "attn_out": "hook_attn_out",
+    "mlp_out": "hook_mlp_out",
+    "mlp_post": "mlp.hook_post",
+    "resid_pre": "hook_resid_pre",
+    "resid_post": "hook_resid_post",
+}
+
+
+def boot_bridge(
+    hf_model: Any, tokenizer: Any, *, name: str, dtype: torch.dtype, device: str
+) -> Any:
+    """A `TransformerBridge` around a loaded Hugging Face model, in eval mode."""
+    from transformer_lens.model_bridge import TransformerBridge
+
+    bridge = TransformerBridge.boot_transformers(
+        name, hf_model=hf_model, tokenizer=tokenizer, dtype=dtype, device=device
+    )
+    return bridge.eval()
+
+
+def wrap(model: torch.nn.Module, *, revision: str | None = None) -> LanguageModel:
+    """The adapter for a `TransformerBridge` or `HookedTransformer`.
+
+    Raises:
+        ModelError: another kind of model, or one that is not a causal decoder.
+    """
+    kind = type(model).__name__
+    if kind not in ("TransformerBridge", "HookedTransformer"):
+        raise ModelError(
+            f"Expected a TransformerBridge or HookedTransformer, got a {kind}. Wrap a Hugging Face "
+            "model with TransformerBridge.boot_transformers(name, hf_model=model), or use load_model."
+        )
+    config: Any = model.cfg
+    hf_config = getattr(getattr(model, "original_model", None), "config", None)
+    if getattr(hf_config, "is_encoder_decoder", False) or (
+        getattr(config, "attention_dir", "causal") != "causal"
+    ):
+        raise ModelError(
+            f"{config.model_name!r} is an encoder model; in-context learning is studied in decoder "
+            "(causal) language models. Load one, for example load_model('gpt2')."
+        )
+    info = ModelInfo(
+        name=_short_name(str(config.model_name)),
+        architecture=str(getattr(config, "architecture", None) or config.model_name),
+        library=f"transformer-lens {version('transformer-lens')} {kind}",
+        n_layers=int(config.n_layers),
+        n_heads=int(config.n_heads),
+        n_kv_heads=int(getattr(config, "n_key_value_heads", None) or config.n_heads),
+        d_model=int(config.d_model),
+        d_head=int(config.d_head),
+        d_vocab=int(config.d_vocab),
+        n_ctx=int(config.n_ctx),
+        dtype=str(next(model.parameters()).dtype).removeprefix("torch."),
+        device=str(next(model.parameters()).device),
+        processed_weights=_is_processed(model),
+        revision=revision,
+    )
+    if kind == "TransformerBridge":
+        reroute_attention(model)
+        return BridgeModel(model, info, getattr(model, "tokenizer", None))
+    return HookedModel(model, info, getattr(model, "tokenizer", None))
+
+
+def _short_name(name: str) -> str:
+    """A folder's name without the machine's path; hub ids stay whole."""
+    return Path(name).name if Path(name).exists() else name
+
+
+def _is_processed(model: Any) -> bool:
+    if type(model).__name__ == "TransformerBridge":
+        return bool(getattr(model, "compatibility_mode", False))
+    return str(model.cfg.normalization_type).endswith("Pre")
+
+
+@dataclass
+class _TransformerLensModel(LanguageModel):
+    """What both classes share: hook points by site, and the readout."""
+
+    @cached_property
+    def _points(self) -> dict[Site, Any]:
+        known = dict(self.wrapped.hook_dict)
+        points: dict[Site, Any] = {}
+        for layer in range(self.info.n_layers):
+            for name, suffix in _HOOK_NAMES.items():
+                point = known.get(f"blocks.{layer}.{suffix}")
+                if point is not None:
+                    points[Site(name, layer)] = point
+        return points
+
+    def has_site(self, name: SiteName) -> bool:
+        """True if every block has this hook point."""
+        return all(Site(name, layer) in self._points for layer in range(self.info.n_layers))
+
+    @contextmanager
+    def _installed(self, hooks: Sequence[Hook]) -> Iterator[None]:
+        with ExitStack() as stack:
+            for site, function in hooks:
+                if site not in self._points:
+                    raise ModelError(
+                        f"{self.info.name!r} has no {site.name!r} in block {site.layer}; its architecture "
+                        f"({self.info.architecture}) does not expose it."
+                    )
+                stack.enter_context(_hooked(self._points[site], function))
+            yield
+
+    @contextmanager
+    def gradients(self) -> Iterator[None]:
+        """Parameters frozen, gradients enabled; both restored afterwards."""
+        trainable = [p for p in self.wrapped.parameters() if p.requires_grad]
+        for parameter in trainable:
+            parameter.requires_grad_(False)
+        try:
+            with torch.enable_grad():
+                yield
+        finally:
+            for parameter in trainable:
+                parameter.requires_grad_(True)
+
+    @cached_property
+    def _readout(self) -> tuple[Tensor, Tensor | None]:
+        """Rows of the unembedding by token, and its bias."""
+        return self.wrapped.W_U.T, getattr(self.wrapped, "b_U", None)
+
+    def logits(self, residual: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_vocab"]:
+        """Final norm, unembedding, scaling, soft-cap."""
+        rows = residual.reshape(1, -1, residual.shape[-1])
+        logits: Tensor = self.wrapped.unembed(self.wrapped.ln_final(rows))
+        return self._scaled(logits).reshape(*residual.shape[:-1], -1)
+
+    def label_logits(
+        self, residual: Float[Tensor, "batch d_model"], labels: Int[Tensor, "batch label"]
+    ) -> Float[Tensor, "batch label"]:
+        """Columns of `logits`, from the rows of the unembedding that are needed."""
+        weight, bias = self._readout
+        normed = self.wrapped.ln_final(residual[:, None])
+        logits = torch.einsum("bld,bd->bl", weight[labels], normed[:, 0])
+        return self._scaled(logits if bias is None else logits + bias[labels])
+
+    def _scaled(self, logits: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+@contextmanager
+def _hooked(point: Any, function: HookFunction) -> Iterator[None]:
+    known = list(point.fwd_hooks)
+
+    def hook_function(activation: Tensor, hook: Any) -> Tensor | None:
+        return function(activation)
+
+    point.add_hook(hook_function)
+    added = [handle for handle in point.fwd_hooks if handle not in known]
+    try:
+        yield
+    finally:
+        for handle in added:
+            handle.hook.remove()
+            point.fwd_hooks.remove(handle)
+
+
+@dataclass
+class BridgeModel(_TransformerLensModel):
+    """`TransformerBridge` (TransformerLens 3.x and 4.x): a wrapped Hugging Face model."""
+
+    @cached_property
+    def _accepted(self) -> frozenset[str]:
+        names = inspect.signature(self.wrapped.original_model.forward).parameters
+        return frozenset({"position_ids", "logits_to_keep", "past_key_values"} & set(names))
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        mask: Bool[Tensor, "batch src"],
+        positions: Int[Tensor, "batch pos"],
+        *,
+        hooks: Sequence[Hook] = (),
+        cache: KeyValues | None = None,
+        keep_cache: bool = False,
+    ) -> ForwardOutput:
+        """See `LanguageModel.forward`."""
+        final: list[Tensor] = []
+        last = Site("resid_post", self.info.n_layers - 1)
+        options: dict[str, Any] = {"use_cache": False}
+        if cache is not None or keep_cache:
+            if "past_key_values" not in self._accepted:
+                raise ModelError(f"{self.info.architecture} takes no key/value cache.")
+            options = {"past_key_values": _dynamic_cache(cache), "use_cache": True}
+        if "logits_to_keep" in self._accepted:
+            options["logits_to_keep"] = 1
+        if "position_ids" in self._accepted:
+            options["position_ids"] = positions
+        with self._installed([*hooks, (last, final.append)]):
+            self.wrapped(tokens, return_type=None, attention_mask=mask.long(), **options)
+        if not keep_cache:
+            return ForwardOutput(final[-1])
+        layers = options["past_key_values"].layers
+        return ForwardOutput(
+            final[-1],
+            KeyValues(tuple(la.keys for la in layers), tuple(la.values for la in layers)),
+        )
+
+    def _scaled(self, logits: Tensor) -> Tensor:
+        config = self.wrapped.original_model.config
+        scale = getattr(config, "logit_scale", None)
+        divisor = getattr(config, "logits_scaling", None)
+        cap = getattr(config, "final_logit_softcapping", None)
+        logits = logits * scale if scale else logits
+        logits = logits / divisor if divisor else logits
+        return torch.tanh(logits / cap) * cap if cap else logits
+
+
+def _dynamic_cache(cache: KeyValues | None) -> Any:
+    """A bare cache: a model's own sliding-window cache would drop keys."""
+    from transformers import DynamicCache
+
+    dynamic = DynamicCache()
+    if cache is not None:
+        for layer, (key, value) in enumerate(zip(cache.keys, cache.values, strict=True)):
+            dynamic.update(key, value, layer)
+    return dynamic
+
+
+@dataclass
+class HookedModel(_TransformerLensModel):
+    """`HookedTransformer` (TransformerLens 3.x)."""
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        mask: Bool[Tensor, "batch src"],
+        positions: Int[Tensor, "batch pos"],
+        *,
+        hooks: Sequence[Hook] = (),
+        cache: KeyValues | None = None,
+        keep_cache: bool = False,
+    ) -> ForwardOutput:
+        """See `LanguageModel.forward`; positions follow from the mask."""
+        past = self._past(tokens.shape[0], cache) if cache is not None or keep_cache else None
+        final: list[Tensor] = []
+        last = Site("resid_post", self.info.n_layers - 1)
+        with self._installed([*hooks, (last, final.append)]):
+            self.wrapped(
+                tokens,
+                return_type=None,
+                stop_at_layer=self.info.n_layers,
+                attention_mask=mask.long(),
+                past_kv_cache=past,
+            )
+        if past is None or not keep_cache:
+            return ForwardOutput(final[-1])
+        keys, values = (
+            tuple(getattr(entry, name).transpose(1, 2) for entry in past.entries)
+            for name in ("past_keys", "past_values")
+        )
+        return ForwardOutput(final[-1], KeyValues(keys, values))
+
+    def _past(self, batch: int, cache: KeyValues | None) -> Any:
+        from transformer_lens import HookedTransformerKeyValueCache
+
+        past = HookedTransformerKeyValueCache.init_cache(self.wrapped.cfg, self.device, batch)
+        if cache is not None:
+            for entry, key, value in zip(past.entries, cache.keys, cache.values, strict=True):
+                entry.past_keys, entry.past_values = key.transpose(1, 2), value.transpose(1, 2)
+            past.previous_attention_mask = past.previous_attention_mask.new_empty(batch, 0)
+        return past
+
+    def _scaled(self, logits: Tensor) -> Tensor:
+        cap = float(getattr(self.wrapped.cfg, "output_logits_soft_cap", 0.0) or 0.0)
+        return torch.tanh(logits / cap) * cap if cap > 0 else logits

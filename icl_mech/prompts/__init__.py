@@ -1,0 +1,16 @@
+"""Prompts with named spans: the only place that knows characters."""
+
+from icl_mech.prompts.batch import PromptBatch
+from icl_mech.prompts.build import build_prompt_pairs, build_prompts
+from icl_mech.prompts.from_text import prompts_from_text
+from icl_mech.prompts.spans import Prompt, Role, Span
+
+__all__ = [
+    "Prompt",
+    "PromptBatch",
+    "Role",
+    "Span",
+    "build_prompt_pairs",
+    "build_prompts",
+    "prompts_from_text",
+]

@@ -1,0 +1,173 @@
+"""`PromptBatch`: prompts of one study, with positions as tensors."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, overload
+
+import torch
+
+from icl_mech._typing import Bool, Int, Tensor
+from icl_mech.errors import PromptError, near_matches
+from icl_mech.prompts.spans import ROLES, Prompt, Role
+
+NOTHING = -1
+"""Fills positions and classes where a prompt has none."""
+
+
+@dataclass(frozen=True, eq=False)
+class PromptBatch(Sequence[Prompt]):
+    """Prompts over the same label words, in the order results report them.
+
+    All positions count from the first token of each prompt; padding is the engine's affair.
+
+    Attributes:
+        prompts: The prompts.
+        source: Where they come from (task, shots, seed, ...), recorded in every result.
+    """
+
+    prompts: tuple[Prompt, ...]
+    source: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check that the prompts can be studied together.
+
+        Raises:
+            PromptError: no prompts, or prompts with different label words.
+        """
+        object.__setattr__(self, "prompts", tuple(self.prompts))
+        if not self.prompts:
+            raise PromptError("A PromptBatch needs at least one prompt; none were given.")
+        first = self.prompts[0]
+        for number, prompt in enumerate(self.prompts):
+            if prompt.label_words != first.label_words:
+                raise PromptError(
+                    f"Prompt {number} has other label words ({prompt.labels}) than prompt 0 "
+                    f"({first.labels}); study them in separate batches."
+                )
+
+    def __len__(self) -> int:
+        """Number of prompts."""
+        return len(self.prompts)
+
+    @overload
+    def __getitem__(self, index: int) -> Prompt: ...
+    @overload
+    def __getitem__(self, index: slice | list[int]) -> "PromptBatch": ...
+    def __getitem__(self, index: int | slice | list[int]) -> "Prompt | PromptBatch":
+        """One prompt, or a smaller batch."""
+        if isinstance(index, int):
+            return self.prompts[index]
+        if isinstance(index, slice):
+            return PromptBatch(self.prompts[index], self.source)
+        return PromptBatch(tuple(self.prompts[i] for i in index), self.source)
+
+    def __iter__(self) -> Iterator[Prompt]:
+        """The prompts in order."""
+        return iter(self.prompts)
+
+    def __repr__(self) -> str:
+        """Size, task and lengths."""
+        lengths = [len(prompt) for prompt in self.prompts]
+        task = self.source.get("task", {}).get("name", "prompts")
+        return (
+            f"PromptBatch({len(self)} x {task}, {self.n_demos} demonstrations, "
+            f"{min(lengths)}-{max(lengths)} tokens, labels: {', '.join(self.labels)})"
+        )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        return self.prompts[0].labels
+
+    @property
+    def n_labels(self) -> int:
+        """Number of classes."""
+        return len(self.prompts[0].label_words)
+
+    @property
+    def n_demos(self) -> int:
+        """Largest number of demonstrations of a prompt."""
+        return max(len(prompt.label_classes) for prompt in self.prompts)
+
+    @cached_property
+    def lengths(self) -> Int[Tensor, " batch"]:
+        """Number of tokens of each prompt."""
+        return torch.tensor([len(prompt) for prompt in self.prompts])
+
+    @cached_property
+    def targets(self) -> Int[Tensor, " batch"]:
+        """Target position of each prompt."""
+        return torch.tensor([prompt.target for prompt in self.prompts])
+
+    @cached_property
+    def label_tokens(self) -> Int[Tensor, " label"]:
+        """First token id of each label word, in class order."""
+        return torch.tensor(self.prompts[0].label_tokens)
+
+    @cached_property
+    def label_positions(self) -> Int[Tensor, "batch demo"]:
+        """First label token of each demonstration; -1 where a prompt has fewer."""
+        return self._ragged([prompt.label_positions for prompt in self.prompts])
+
+    @cached_property
+    def label_classes(self) -> Int[Tensor, "batch demo"]:
+        """Class each demonstration displays; -1 where a prompt has fewer."""
+        return self._ragged([prompt.label_classes for prompt in self.prompts])
+
+    @cached_property
+    def position_classes(self) -> Int[Tensor, "batch pos"]:
+        """Displayed class at first label tokens, -1 elsewhere."""
+        classes = torch.full((len(self), int(self.lengths.max())), NOTHING)
+        for row, prompt in enumerate(self.prompts):
+            classes[row, list(prompt.label_positions)] = torch.tensor(
+                prompt.label_classes, dtype=torch.long
+            )
+        return classes
+
+    @property
+    def has_answers(self) -> bool:
+        """True if the true class of every query is known."""
+        return all(prompt.answer is not None for prompt in self.prompts)
+
+    @cached_property
+    def answers(self) -> Int[Tensor, " batch"]:
+        """True class of each query.
+
+        Raises:
+            PromptError: if a prompt has none.
+        """
+        answers = [prompt.answer for prompt in self.prompts]
+        missing = sum(answer is None for answer in answers)
+        if missing:
+            raise PromptError(
+                f"{missing} of {len(self)} prompts have no answer; give answers= when building "
+                "them, or use what needs none (loss='prediction')."
+            )
+        return torch.tensor(answers)
+
+    def where(self, role: Role) -> Bool[Tensor, "batch pos"]:
+        """True at tokens with this role.
+
+        Raises:
+            PromptError: unknown role, or a text role of prompts made from bare positions.
+        """
+        if role not in ROLES:
+            raise PromptError(f"Unknown role {role!r}. {near_matches(role, ROLES)}")
+        if role not in ("label_word", "target") and not all(p.has_text_roles for p in self.prompts):
+            raise PromptError(
+                f"These prompts were made from bare positions and have no {role!r} tokens; "
+                "build them with build_prompts or prompts_from_text."
+            )
+        mask = torch.zeros(len(self), int(self.lengths.max()), dtype=torch.bool)
+        for row, prompt in enumerate(self.prompts):
+            for span in prompt.spans:
+                if span.role == role:
+                    mask[row, span.start : span.stop] = True
+        return mask
+
+    def _ragged(self, rows: Sequence[Sequence[int]]) -> Int[Tensor, "batch demo"]:
+        table = torch.full((len(rows), max(map(len, rows), default=0)), NOTHING)
+        for number, row in enumerate(rows):
+            table[number, : len(row)] = torch.tensor(row, dtype=torch.long)
+        return table

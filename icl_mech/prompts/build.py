@@ -1,0 +1,201 @@
+"""`build_prompts`: a task, a tokenizer and a seed give a `PromptBatch`."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from icl_mech.corruption import LabelSetting, displayed_classes, draw_shift, false_answer
+from icl_mech.errors import PromptError, near_matches
+from icl_mech.prompts.assemble import assemble, template_pieces
+from icl_mech.prompts.batch import PromptBatch
+from icl_mech.prompts.spans import Prompt, check_first_tokens
+from icl_mech.prompts.tokenise import PieceTokenizer
+from icl_mech.tasks import Example, Task
+
+Demonstrations = Literal["shared", "per_prompt"]
+
+
+def build_prompts(
+    task: Task,
+    model_or_tokenizer: Any,
+    *,
+    shots: int = 1,
+    n: int = 50,
+    seed: int = 0,
+    labels: LabelSetting = "correct",
+    demonstrations: Demonstrations = "shared",
+    balanced: bool = True,
+    bos: bool | None = None,
+) -> PromptBatch:
+    """`n` prompts: `shots` demonstrations per class in random order, then a test query.
+
+    Args:
+        task: The task.
+        model_or_tokenizer: Model (its context length is respected) or tokenizer.
+        shots: Demonstrations per class; 0 gives zero-shot prompts.
+        n: Number of prompts.
+        seed: Same seed, same texts and order, whatever `labels` says.
+        labels: Which class the demonstrations display.
+        demonstrations: One set for all prompts (`shared`), or drawn anew (`per_prompt`),
+            in both cases without replacement inside a prompt.
+        balanced: Queries with equally many true answers per class.
+        bos: Put a BOS token first; None: what the tokenizer does by itself.
+
+    Raises:
+        PromptError: too few examples, label words sharing a first token, or a prompt longer
+            than the model's context.
+    """
+    tokenizer, limit = _tokenizer_and_limit(model_or_tokenizer)
+    if demonstrations not in get_args(Demonstrations):
+        raise PromptError(
+            f"demonstrations={demonstrations!r}. "
+            f"{near_matches(demonstrations, get_args(Demonstrations))}"
+        )
+    if n < 1 or shots < 0:
+        raise PromptError(f"n={n} and shots={shots}; n must be at least 1, shots at least 0.")
+    pieces = PieceTokenizer(tokenizer)
+    words = label_word_tokens(pieces, task.label_words, task.labels)
+    draws, shown = np.random.default_rng([seed, 0]), np.random.default_rng([seed, 1])
+    queries = _draw_queries(task, n, balanced, draws)
+    prompts: list[Prompt] = []
+    chosen: list[Example] = []
+    for query in queries:
+        if not prompts or demonstrations == "per_prompt":
+            chosen = _draw_demonstrations(task, shots, draws)
+            shift = draw_shift(len(task.labels), shown)
+            classes = displayed_classes(
+                [example.label for example in chosen], len(task.labels), labels, shift, shown
+            )
+        texts = [(e, task.label_words[c]) for e, c in zip(chosen, classes, strict=True)]
+        prompts.append(
+            assemble(
+                pieces,
+                template_pieces(task.template, texts, query),
+                label_classes=classes,
+                label_words=words,
+                labels=task.labels,
+                answer=query.label,
+                false_answer=false_answer(query.label, len(task.labels), labels, shift),
+                bos=bos,
+            )
+        )
+    check_lengths(prompts, limit)
+    _report_inexact(prompts)
+    source = {
+        "task": task.describe(), "shots": shots, "n": n, "seed": seed, "labels": labels,
+        "demonstrations": demonstrations, "balanced": balanced,
+        "exact_tokens": all(prompt.exact for prompt in prompts),
+    }  # fmt: skip
+    return PromptBatch(tuple(prompts), source)
+
+
+def build_prompt_pairs(
+    task: Task,
+    model_or_tokenizer: Any,
+    *,
+    false_labels: LabelSetting = "permuted",
+    **options: Any,
+) -> tuple[PromptBatch, PromptBatch]:
+    """(true, false) prompts over the same texts in the same order.
+
+    `options` are those of `build_prompts`.
+
+    Raises:
+        PromptError: as `build_prompts`; also if `labels` is given.
+    """
+    if "labels" in options:
+        raise PromptError("build_prompt_pairs sets labels itself; choose false_labels=.")
+    true = build_prompts(task, model_or_tokenizer, labels="correct", **options)
+    return true, build_prompts(task, model_or_tokenizer, labels=false_labels, **options)
+
+
+def label_word_tokens(
+    tokenizer: PieceTokenizer, words: Sequence[str], labels: Sequence[str]
+) -> tuple[tuple[int, ...], ...]:
+    """Ids of each label word as it stands inside a prompt.
+
+    Raises:
+        PromptError: if two share their first token.
+    """
+    ids = tuple(tokenizer.piece(word, first=False) for word in words)
+    check_first_tokens(ids, labels)
+    return ids
+
+
+def check_lengths(prompts: Sequence[Prompt], limit: int | None) -> None:
+    """Refuse prompts longer than the model's context; nothing is ever truncated.
+
+    Raises:
+        PromptError: says by how much the longest is too long, and how many are.
+    """
+    longest = max(len(prompt) for prompt in prompts)
+    if limit is not None and longest > limit:
+        count = sum(len(prompt) > limit for prompt in prompts)
+        raise PromptError(
+            f"{count} of {len(prompts)} prompts are longer than the model's context of {limit} tokens; "
+            f"the longest has {longest}, {longest - limit} too many. Use fewer shots or shorter texts."
+        )
+
+
+def _tokenizer_and_limit(model_or_tokenizer: Any) -> tuple[Any, int | None]:
+    tokenizer = getattr(model_or_tokenizer, "tokenizer", None)
+    if tokenizer is None:
+        if not callable(model_or_tokenizer) or not hasattr(model_or_tokenizer, "decode"):
+            raise PromptError(
+                f"A {type(model_or_tokenizer).__name__} has no tokenizer; give a model that has one, "
+                "or a Hugging Face tokenizer."
+            )
+        limit = getattr(model_or_tokenizer, "model_max_length", None)
+        return model_or_tokenizer, limit if limit and limit < 10**9 else None
+    config = getattr(model_or_tokenizer, "cfg", None) or getattr(model_or_tokenizer, "info", None)
+    return tokenizer, getattr(config, "n_ctx", None)
+
+
+def _draw_queries(
+    task: Task, n: int, balanced: bool, generator: np.random.Generator
+) -> list[Example]:
+    if not balanced:
+        if n > len(task.test):
+            raise PromptError(
+                f"Task {task.name!r} has {len(task.test)} test examples, n={n} asked for more."
+            )
+        return [task.test[i] for i in generator.permutation(len(task.test))[:n]]
+    groups = task.by_class("test")
+    order = generator.permutation(len(groups))
+    queries: list[Example] = []
+    for rank, label in enumerate(order):
+        wanted = n // len(groups) + (rank < n % len(groups))
+        if wanted > len(groups[label]):
+            fits = min(len(group) for group in groups) * len(groups)
+            raise PromptError(
+                f"Task {task.name!r} has {len(groups[label])} test examples of "
+                f"{task.labels[label]!r}, but n={n} balanced prompts need {wanted}. "
+                f"Use n <= {fits} or balanced=False."
+            )
+        queries += [groups[label][i] for i in generator.permutation(len(groups[label]))[:wanted]]
+    return [queries[i] for i in generator.permutation(len(queries))]
+
+
+def _draw_demonstrations(task: Task, shots: int, generator: np.random.Generator) -> list[Example]:
+    chosen: list[Example] = []
+    for label, group in enumerate(task.by_class("train")):
+        if shots > len(group):
+            raise PromptError(
+                f"Task {task.name!r} has {len(group)} training examples of {task.labels[label]!r}, "
+                f"but shots={shots} were asked for."
+            )
+        chosen += [group[i] for i in generator.permutation(len(group))[:shots]]
+    return [chosen[i] for i in generator.permutation(len(chosen))]
+
+
+def _report_inexact(prompts: Sequence[Prompt]) -> None:
+    count = sum(not prompt.exact for prompt in prompts)
+    if count:
+        warnings.warn(
+            f"In {count} of {len(prompts)} prompts the tokenizer would merge text across a span's "
+            "edge if it saw the whole prompt at once; the tokens used keep the spans apart "
+            "(prompt.exact is False there).",
+            stacklevel=3,
+        )

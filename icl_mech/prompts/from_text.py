@@ -1,0 +1,99 @@
+"""Prompts found in raw text: label words are located once, by characters."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from icl_mech.errors import PromptError
+from icl_mech.prompts.assemble import RolePiece, assemble
+from icl_mech.prompts.batch import PromptBatch
+from icl_mech.prompts.build import _tokenizer_and_limit, check_lengths, label_word_tokens
+from icl_mech.prompts.tokenise import PieceTokenizer
+
+
+def prompts_from_text(
+    texts: Sequence[str],
+    label_words: Sequence[str],
+    model: Any,
+    answers: Sequence[int | str] | None = None,
+    *,
+    before: str | None = None,
+    bos: bool | None = None,
+) -> PromptBatch:
+    r"""Prompts from finished texts, e.g. `"Review: ...\nSentiment: Positive\n...Sentiment:"`.
+
+    Every occurrence of a label word (with a space before it and no letter after it) is a
+    demonstration's label; text between labels has the role `demo_text`, after the last one
+    `query_text`, and the last token is the target.
+
+    Args:
+        texts: Prompts that end where the answer would follow.
+        label_words: In class order, without their leading space.
+        model: Model or tokenizer.
+        answers: True class of each query, as index or label word.
+        before: Only occurrences right behind this text count, e.g. `"Sentiment:"` - needed
+            when label words also occur inside the texts.
+        bos: As in `build_prompts`.
+
+    Raises:
+        PromptError: empty text, trailing space, unknown answer, wrong number of answers.
+    """
+    tokenizer, limit = _tokenizer_and_limit(model)
+    labels = [word.strip() for word in label_words]
+    if answers is not None and len(answers) != len(texts):
+        raise PromptError(f"{len(texts)} texts but {len(answers)} answers; give one per text.")
+    pieces = PieceTokenizer(tokenizer)
+    words = label_word_tokens(pieces, [f" {label}" for label in labels], labels)
+    longest_first = sorted(labels, key=len, reverse=True)
+    anchor = f"(?<={re.escape(before)})" if before else ""
+    pattern = re.compile(rf"{anchor} ({'|'.join(map(re.escape, longest_first))})(?!\w)")
+    prompts = []
+    for number, text in enumerate(texts):
+        if not text.strip():
+            raise PromptError(f"Text {number} is empty.")
+        if text != text.rstrip(" "):
+            raise PromptError(
+                f"Text {number} ends in a space; the answer brings its own, so end with the sign before it."
+            )
+        found = list(pattern.finditer(text))
+        answer = None if answers is None else _class(answers[number], labels, number)
+        prompts.append(
+            assemble(
+                pieces,
+                _split(text, found),
+                label_classes=[labels.index(match.group(1)) for match in found],
+                label_words=words,
+                labels=labels,
+                answer=answer,
+                bos=bos,
+            )
+        )
+    check_lengths(prompts, limit)
+    source = {"task": {"name": "text", "labels": labels}, "n": len(texts), "before": before}
+    return PromptBatch(tuple(prompts), source)
+
+
+def _split(text: str, found: Sequence[re.Match[str]]) -> list[RolePiece]:
+    pieces: list[RolePiece] = []
+    end = 0
+    for demo, match in enumerate(found):
+        if match.start() > end:
+            pieces.append(RolePiece("demo_text", demo, text[end : match.start()]))
+        pieces.append(RolePiece("label_word", demo, match.group(0)))
+        end = match.end()
+    if end == len(text):
+        raise PromptError(
+            "A text ends with a label word; it must end where the answer would follow."
+        )
+    pieces.append(RolePiece("query_text", None, text[end:]))
+    return pieces
+
+
+def _class(answer: int | str, labels: Sequence[str], number: int) -> int:
+    if isinstance(answer, str):
+        if answer.strip() not in labels:
+            raise PromptError(
+                f"Answer {answer!r} of text {number} is not a label word: {', '.join(labels)}."
+            )
+        return list(labels).index(answer.strip())
+    return int(answer)

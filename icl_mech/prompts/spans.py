@@ -1,0 +1,203 @@
+"""`Span` and `Prompt`: token ids with the role of every token, fixed when the prompt is built."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from icl_mech.errors import PromptError
+
+Role = Literal[
+    "bos", "narrative", "format", "demo_text", "label_word", "query_text", "target", "unknown"
+]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Tokens `start` to `stop` (half-open) with one role.
+
+    `demo` counts the demonstrations from 0; it is None outside them (narrative, query).
+    """
+
+    role: Role
+    demo: int | None
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt: demonstrations with label words, then a query whose answer is predicted.
+
+    Attributes:
+        tokens: Token ids, without padding.
+        spans: Cover the prompt, in order, without overlap.
+        label_classes: Class displayed by each demonstration, in prompt order.
+        label_words: Token ids of each label word, in class order.
+        answer: True class of the query, if known.
+        false_answer: Class a follower of false demonstrations would give, if defined.
+        labels: Names of the classes.
+        pieces: Text of every token, for figures.
+        exact: False if tokenising the whole text at once would give other tokens.
+    """
+
+    tokens: tuple[int, ...]
+    spans: tuple[Span, ...]
+    label_classes: tuple[int, ...]
+    label_words: tuple[tuple[int, ...], ...]
+    answer: int | None = None
+    false_answer: int | None = None
+    labels: tuple[str, ...] = ()
+    pieces: tuple[str, ...] = ()
+    exact: bool = True
+
+    def __post_init__(self) -> None:
+        """Check what every analysis relies on.
+
+        Raises:
+            PromptError: spans that do not tile the prompt, classes out of range, label
+                words that share their first token.
+        """
+        end = 0
+        for span in self.spans:
+            if span.start != end or span.stop <= span.start:
+                raise PromptError(
+                    f"Spans must tile the prompt without gaps; {span} follows a span ending at {end}."
+                )
+            end = span.stop
+        if end != len(self.tokens):
+            raise PromptError(f"Spans end at {end}, the prompt has {len(self.tokens)} tokens.")
+        if sum(span.stop - span.start for span in self.spans if span.role == "target") != 1:
+            raise PromptError("A prompt needs exactly one target token, where its answer is read.")
+        n_labels = len(self.label_words)
+        if len(self.label_classes) != sum(span.role == "label_word" for span in self.spans):
+            raise PromptError(
+                f"{len(self.label_classes)} label classes for "
+                f"{sum(span.role == 'label_word' for span in self.spans)} label words in the prompt."
+            )
+        for what, value in (
+            *(("label class", label) for label in self.label_classes),
+            ("answer", self.answer),
+            ("false answer", self.false_answer),
+        ):
+            if value is not None and not 0 <= value < n_labels:
+                raise PromptError(f"The {what} {value} is not one of the {n_labels} classes.")
+        check_first_tokens(self.label_words, self.labels)
+        if not self.labels:
+            object.__setattr__(self, "labels", tuple(f"class {c}" for c in range(n_labels)))
+
+    def __len__(self) -> int:
+        """Number of tokens."""
+        return len(self.tokens)
+
+    @property
+    def target(self) -> int:
+        """Position whose next-token prediction is the answer."""
+        return next(span.start for span in self.spans if span.role == "target")
+
+    @property
+    def label_tokens(self) -> tuple[int, ...]:
+        """First token of each label word, in class order."""
+        return tuple(word[0] for word in self.label_words)
+
+    @property
+    def label_spans(self) -> tuple[Span, ...]:
+        """Spans of the demonstrations' label words, in prompt order."""
+        return tuple(span for span in self.spans if span.role == "label_word")
+
+    @property
+    def label_positions(self) -> tuple[int, ...]:
+        """First token of each demonstration's label word, in prompt order."""
+        return tuple(span.start for span in self.label_spans)
+
+    @property
+    def has_text_roles(self) -> bool:
+        """False for prompts made from bare positions."""
+        return all(span.role != "unknown" for span in self.spans)
+
+    @classmethod
+    def from_positions(
+        cls,
+        tokens: Sequence[int],
+        *,
+        label_positions: Sequence[int],
+        label_classes: Sequence[int],
+        label_tokens: Sequence[int],
+        label_lengths: Sequence[int] | None = None,
+        answer: int | None = None,
+        false_answer: int | None = None,
+        target: int | None = None,
+    ) -> "Prompt":
+        """A prompt from raw ids and the positions of its label words.
+
+        Args:
+            tokens: Token ids.
+            label_positions: First token of each demonstration's label word, in prompt order.
+            label_classes: Class each of them displays.
+            label_tokens: First token id of each class's label word, in class order.
+            label_lengths: Number of tokens of each label word (default 1).
+            answer: True class of the query.
+            false_answer: Class a follower of false demonstrations would give.
+            target: Position the answer is read at (default: the last token).
+
+        Such a prompt has no text roles; analyses that need them refuse it.
+
+        Raises:
+            PromptError: positions out of order or range, or a target that is not the last.
+        """
+        last = len(tokens) - 1
+        target = last if target is None else target
+        lengths = list(label_lengths or [1] * len(label_positions))
+        if not len(label_positions) == len(label_classes) == len(lengths):
+            raise PromptError(
+                f"{len(label_positions)} label positions, {len(label_classes)} classes and "
+                f"{len(lengths)} lengths; one of each is needed per demonstration."
+            )
+        if not 0 <= target <= last:
+            raise PromptError(f"Target {target} lies outside a prompt of {len(tokens)} tokens.")
+        marks = [
+            (start, start + length, "label_word", demo)
+            for demo, (start, length) in enumerate(zip(label_positions, lengths, strict=True))
+        ]
+        marks.append((target, target + 1, "target", None))
+        spans: list[Span] = []
+        end = 0
+        for start, stop, role, demo in sorted(marks, key=lambda mark: mark[:2]):
+            if start < end or stop > len(tokens):
+                raise PromptError(
+                    f"Label positions {list(label_positions)} and target {target} must be ascending, "
+                    f"apart from each other and inside the prompt of {len(tokens)} tokens."
+                )
+            if start > end:
+                spans.append(Span("unknown", None, end, start))
+            spans.append(Span("label_word" if role == "label_word" else "target", demo, start, stop))
+            end = stop
+        if end < len(tokens):
+            spans.append(Span("unknown", None, end, len(tokens)))
+        return cls(
+            tuple(int(token) for token in tokens),
+            tuple(spans),
+            tuple(int(label) for label in label_classes),
+            tuple((int(token),) for token in label_tokens),
+            answer=answer,
+            false_answer=false_answer,
+        )
+
+
+def check_first_tokens(words: Sequence[Sequence[int]], labels: Sequence[str] = ()) -> None:
+    """Refuse label words that cannot be told apart by their first token.
+
+    Raises:
+        PromptError: names the two label words.
+    """
+    seen: dict[int, int] = {}
+    for label, word in enumerate(words):
+        other = seen.setdefault(word[0], label)
+        if other != label:
+            first, second = (
+                repr(labels[c]) if labels else f"class {c}" for c in (other, label)
+            )
+            raise PromptError(
+                f"The label words {first} and {second} begin with the same token "
+                f"(id {word[0]}), so one prediction cannot tell them apart. Choose other words."
+            )

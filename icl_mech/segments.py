@@ -1,0 +1,146 @@
+"""`Segment`: the rows of prompts one forward pass computes, padded, with positions kept.
+
+Readings and interventions work on segments only. A segment need not hold whole prompts:
+`dest` names the prompt position of every computed row and `src` that of every attended
+column, so the same code serves full passes, passes behind a cached prefix and
+single-token passes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.errors import PromptError
+from icl_mech.models import KeyValues, LanguageModel
+from icl_mech.prompts import PromptBatch
+
+PADDING = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Rows of a batch of prompts, ready for one forward pass.
+
+    Attributes:
+        model: The model that runs it.
+        prompts: The prompts, one per batch row.
+        tokens: Ids of the computed rows.
+        dest: Prompt position of each computed row, -1 at padding.
+        src: Prompt position of each attended column (cached ones first), -1 at padding.
+        cache: Keys and values that stand before `tokens`.
+    """
+
+    model: LanguageModel
+    prompts: PromptBatch
+    tokens: Int[Tensor, "batch dest"]
+    dest: Int[Tensor, "batch dest"]
+    src: Int[Tensor, "batch src"]
+    cache: KeyValues | None = None
+
+    @classmethod
+    def whole(cls, model: LanguageModel, prompts: PromptBatch) -> "Segment":
+        """Whole prompts, padded on the left.
+
+        Raises:
+            PromptError: token ids outside the vocabulary, or a prompt longer than the context.
+        """
+        check_fits(model, prompts)
+        length = int(prompts.lengths.max())
+        tokens = torch.zeros(len(prompts), length, dtype=torch.long)
+        for row, prompt in enumerate(prompts):
+            tokens[row, length - len(prompt) :] = torch.tensor(prompt.tokens)
+        positions = torch.arange(length) - (length - prompts.lengths)[:, None]
+        positions = positions.clamp(min=PADDING).to(model.device)
+        return cls(model, prompts, tokens.to(model.device), positions, positions)
+
+    @cached_property
+    def mask(self) -> Bool[Tensor, "batch src"]:
+        """True at real columns."""
+        return self.src != PADDING
+
+    @cached_property
+    def positions(self) -> Int[Tensor, "batch dest"]:
+        """Position ids the model gets (0 at padding)."""
+        return self.dest.clamp(min=0)
+
+    @cached_property
+    def rows(self) -> Int[Tensor, " batch"]:
+        """0 ... batch-1, to index with."""
+        return torch.arange(len(self.prompts), device=self.tokens.device)
+
+    @cached_property
+    def target_row(self) -> Int[Tensor, " batch"]:
+        """Index along `dest` of each prompt's target."""
+        targets = self.prompts.targets.to(self.dest.device)
+        return (self.dest == targets[:, None]).int().argmax(1)
+
+    @cached_property
+    def label_tokens(self) -> Int[Tensor, "batch label"]:
+        """First token ids of the label words, per prompt."""
+        tokens = self.prompts.label_tokens.to(self.tokens.device)
+        return tokens.expand(len(self.prompts), -1)
+
+    @cached_property
+    def dest_classes(self) -> Int[Tensor, "batch dest"]:
+        """Displayed class where a computed row is a first label token, else -1."""
+        return self.along(self.prompts.position_classes, self.dest)
+
+    @cached_property
+    def src_classes(self) -> Int[Tensor, "batch src"]:
+        """Displayed class where a column is a first label token, else -1."""
+        return self.along(self.prompts.position_classes, self.src)
+
+    def along(self, values: Int[Tensor, "batch pos"], axis: Int[Tensor, "batch n"]) -> Tensor:
+        """Per-position values of the prompts, laid along `dest` or `src`; -1 at padding."""
+        values = values.to(axis.device)
+        inside = axis.clamp(min=0, max=values.shape[1] - 1)
+        laid = values.gather(1, inside)
+        return torch.where((axis >= 0) & (axis < values.shape[1]), laid, PADDING)
+
+    def at_target(self, activation: Float[Tensor, "batch dest *rest"]) -> Tensor:
+        """The rows of an activation at the prompts' targets."""
+        return activation[self.rows, self.target_row]
+
+
+def check_fits(model: LanguageModel, prompts: PromptBatch) -> None:
+    """Refuse prompts this model cannot run.
+
+    Raises:
+        PromptError: token ids outside the vocabulary, or a prompt longer than the context.
+    """
+    longest = int(prompts.lengths.max())
+    if longest > model.info.n_ctx:
+        raise PromptError(
+            f"A prompt has {longest} tokens, {longest - model.info.n_ctx} more than the context of "
+            f"{model.info.name!r} ({model.info.n_ctx}). Use fewer shots or shorter texts."
+        )
+    largest = max(max(prompt.tokens) for prompt in prompts)
+    if largest >= model.info.d_vocab:
+        raise PromptError(
+            f"A prompt holds token id {largest}, the vocabulary of {model.info.name!r} has "
+            f"{model.info.d_vocab}; the prompts were built with another model's tokenizer."
+        )
+
+
+def by_length(lengths: Sequence[int], *, tokens: int, size: int | None) -> list[list[int]]:
+    """Indices of prompts in batches of similar length, longest first.
+
+    Args:
+        lengths: Length of each prompt.
+        tokens: Largest number of padded tokens of a batch (one prompt always fits).
+        size: Largest number of prompts of a batch.
+    """
+    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    batches: list[list[int]] = []
+    for index in order:
+        full = batches and (
+            (len(batches[-1]) + 1) * lengths[batches[-1][0]] > tokens
+            or (size is not None and len(batches[-1]) >= size)
+        )
+        if full or not batches:
+            batches.append([])
+        batches[-1].append(index)
+    return batches

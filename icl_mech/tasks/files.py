@@ -1,0 +1,115 @@
+"""Examples from local CSV, TSV and JSON-lines files."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from icl_mech.errors import TaskError, near_matches
+from icl_mech.tasks.types import Example
+
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".json")
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a data file as dictionaries.
+
+    Raises:
+        TaskError: if the file is missing, empty, of an unknown kind or malformed.
+    """
+    if not path.is_file():
+        raise TaskError(f"No data file {str(path)!r}; give the path of a CSV, TSV or JSONL file.")
+    if path.suffix in (".jsonl", ".json"):
+        rows = _read_json_lines(path)
+    elif path.suffix in (".csv", ".tsv"):
+        import pandas as pd
+
+        try:
+            frame = pd.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",", keep_default_na=False)
+        except (ValueError, UnicodeDecodeError, pd.errors.ParserError) as error:
+            raise TaskError(f"{str(path)!r} cannot be read as {path.suffix}: {error}") from error
+        rows = [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
+    else:
+        raise TaskError(
+            f"{str(path)!r} ends in {path.suffix!r}; expected one of {', '.join(SUFFIXES)}."
+        )
+    if not rows:
+        raise TaskError(f"{str(path)!r} holds no rows.")
+    return rows
+
+
+def _read_json_lines(path: Path) -> list[dict[str, Any]]:
+    rows = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise TaskError(f"{path}, line {number} is not JSON: {error}.") from error
+        if not isinstance(row, dict):
+            raise TaskError(f"{path}, line {number} is a {type(row).__name__}, expected an object.")
+        rows.append(row)
+    return rows
+
+
+def to_examples(
+    rows: Sequence[Mapping[str, Any]],
+    labels: Sequence[str],
+    *,
+    origin: str,
+    text_column: str = "text",
+    label_column: str = "label",
+    text2_column: str | None = None,
+) -> tuple[Example, ...]:
+    """Rows as examples; a label is a class index or a label name.
+
+    Raises:
+        TaskError: if a column is missing, a label unknown or a text empty; names the row.
+    """
+    wanted = [text_column, label_column] + ([text2_column] if text2_column else [])
+    examples = []
+    for number, row in enumerate(rows, start=1):
+        for column in wanted:
+            if column not in row:
+                raise TaskError(
+                    f"{origin}, row {number} has no column {column!r}; it has "
+                    f"{', '.join(map(repr, row))}. Name the right one with text_column=, "
+                    "label_column= or text2_column=."
+                )
+        text = str(row[text_column])
+        if not text.strip():
+            raise TaskError(f"{origin}, row {number}: the text in column {text_column!r} is empty.")
+        label = _class_index(row[label_column], labels, f"{origin}, row {number}")
+        text2 = str(row[text2_column]) if text2_column else None
+        examples.append(Example(text, label, text2))
+    return tuple(examples)
+
+
+def _class_index(value: Any, labels: Sequence[str], where: str) -> int:
+    name = str(value).strip()
+    if name in labels:
+        return list(labels).index(name)
+    if name.lstrip("-").isdigit():
+        if 0 <= int(name) < len(labels):
+            return int(name)
+        raise TaskError(f"{where}: label {name} is out of range; classes are 0 to {len(labels) - 1}.")
+    raise TaskError(f"{where}: unknown label {name!r}. {near_matches(name, labels)}")
+
+
+def split_examples(
+    examples: Sequence[Example], n_classes: int, *, test_fraction: float, seed: int
+) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
+    """A random split into (train, test), the same share of every class in both."""
+    generator = np.random.default_rng(seed)
+    train: list[Example] = []
+    test: list[Example] = []
+    for label in range(n_classes):
+        members = [example for example in examples if example.label == label]
+        order = generator.permutation(len(members))
+        n_test = round(test_fraction * len(members))
+        test += [members[i] for i in order[:n_test]]
+        train += [members[i] for i in order[n_test:]]
+    return tuple(train), tuple(test)
