@@ -32,7 +32,7 @@ from icl_mech.interventions import Intervention
 from icl_mech.metrics import Interval, bootstrap_interval, flow_counts, flow_sums, normalised_flow
 from icl_mech.models import ModelInfo, Site, adapt
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Result
+from icl_mech.results import LayerCurves, Result
 from icl_mech.segments import Segment
 
 if TYPE_CHECKING:
@@ -62,7 +62,19 @@ class FlowScores(Result):
     low: Float[Tensor, "score layer"]
     high: Float[Tensor, "score layer"]
 
-    shape_of_plot = "layer_curves"
+    def drawing(self) -> LayerCurves:
+        """Share of the three kinds of edges by layer, with interval bands."""
+        conditional = self.provenance.get("conditional_on_demonstrations")
+        return LayerCurves(
+            title="Information flow by layer",
+            names=tuple(NAMES[score] for score in SCORES),
+            values=self.values,
+            low=self.low,
+            high=self.high,
+            y_title="share of the layer's saliency per edge",
+            note=f"{len(self.per_prompt)} prompts, bands: 95 % bootstrap intervals over prompts"
+            + (", given their shared demonstrations" if conditional else ""),
+        )
 
     @property
     def scores(self) -> tuple[str, ...]:

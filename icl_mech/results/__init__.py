@@ -1,0 +1,19 @@
+"""Results: labelled values with provenance, the shapes they are drawn as, and their files."""
+
+from icl_mech.results.base import Result, load_result, write_result
+from icl_mech.results.shapes import LabelMatrix, LayerCurves, Shape, TokenMatrix
+from icl_mech.results.storage import FORMAT, atomic_folder, jsonable, read_json
+
+__all__ = [
+    "FORMAT",
+    "LabelMatrix",
+    "LayerCurves",
+    "Result",
+    "Shape",
+    "TokenMatrix",
+    "atomic_folder",
+    "jsonable",
+    "load_result",
+    "read_json",
+    "write_result",
+]

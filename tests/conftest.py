@@ -1,0 +1,30 @@
+"""Settings that must hold before any test imports a model library."""
+
+import os
+
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+THREADS = max(1, (os.cpu_count() or 1) // WORKERS)
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # a test that reaches for the network fails at once
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["OMP_NUM_THREADS"] = str(THREADS)  # also for the processes that tests start
+
+import importlib.metadata  # noqa: E402 (the environment is read at import)
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+torch.set_num_threads(THREADS)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    lens = importlib.metadata.version("transformer-lens")
+    reasons = {}
+    if not lens.startswith("3."):
+        reasons["tl3"] = f"needs TransformerLens 3 (found {lens}): make test-tl3"
+    if not torch.cuda.is_available():
+        reasons["gpu"] = "needs a CUDA device"
+    for item in items:
+        for marker, reason in reasons.items():
+            if item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
