@@ -19,7 +19,11 @@ def draw_shift(n_classes: int, generator: np.random.Generator) -> int:
 
 
 def displayed_classes(
-    classes: list[int], n_classes: int, setting: LabelSetting, shift: int, generator: np.random.Generator
+    classes: list[int],
+    n_classes: int,
+    setting: LabelSetting,
+    shift: int,
+    generator: np.random.Generator,
 ) -> list[int]:
     """The class each demonstration displays, for true classes `classes`.
 

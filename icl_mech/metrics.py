@@ -42,7 +42,7 @@ def resample_weights(n: int, *, resamples: int = RESAMPLES, seed: int = 0) -> Fl
 
 
 def bootstrap_interval(
-    per_prompt: Float[Tensor, "batch *rest"],
+    per_prompt: Float[Tensor, " batch *rest"],
     statistic: Callable[[Tensor], Tensor] | None = None,
     *,
     resamples: int = RESAMPLES,
@@ -115,7 +115,9 @@ def flow_counts(
     return torch.stack([to_labels, to_target, pairs - to_labels - to_target], dim=1).double()
 
 
-def normalised_flow(mean_scores: Float[Tensor, "*r score layer"]) -> Float[Tensor, "*r score layer"]:
+def normalised_flow(
+    mean_scores: Float[Tensor, "*r score layer"],
+) -> Float[Tensor, "*r score layer"]:
     """Each layer's mean scores divided by their sum over the three kinds (0 where all are 0)."""
     total = mean_scores.sum(-2, keepdim=True)
     return torch.where(total > 0, mean_scores / total.clamp(min=torch.finfo(total.dtype).tiny), 0.0)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from icl_mech.analyses import FlowScores, Predictions, SaliencyMaps
 from icl_mech.analyses._provenance import provenance
@@ -32,6 +32,8 @@ from icl_mech.results import (
     read_json,
     write_result,
 )
+
+AnyResult = TypeVar("AnyResult", bound=Result)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +63,7 @@ class Analysis:
         """Saliency maps of the first prompts."""
         return self._typed("saliency", SaliencyMaps)
 
-    def _typed(self, name: str, kind: type[Any]) -> Any:
+    def _typed(self, name: str, kind: type[AnyResult]) -> AnyResult:
         result = self.results.get(name)
         if not isinstance(result, kind):
             raise ResultError(f"This analysis has no {name!r}; it holds {', '.join(self.results)}.")

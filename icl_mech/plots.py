@@ -35,15 +35,27 @@ def layer_curves(shape: LayerCurves) -> go.Figure:
         colour = PALETTE[i % len(PALETTE)]
         low, high = shape.low[i].tolist(), shape.high[i].tolist()
         fig.add_scatter(
-            x=layers + layers[::-1], y=high + low[::-1], fill="toself", fillcolor=colour,
-            opacity=0.2, line={"width": 0}, hoverinfo="skip", legendgroup=name, showlegend=False,
-        )  # fmt: skip
+            x=layers + layers[::-1],
+            y=high + low[::-1],
+            fill="toself",
+            fillcolor=colour,
+            opacity=0.2,
+            line={"width": 0},
+            hoverinfo="skip",
+            legendgroup=name,
+            showlegend=False,
+        )
         fig.add_scatter(
-            x=layers, y=shape.values[i].tolist(), name=name, legendgroup=name, mode="lines+markers",
-            line={"color": colour, "width": 2}, marker={"size": 5},
+            x=layers,
+            y=shape.values[i].tolist(),
+            name=name,
+            legendgroup=name,
+            mode="lines+markers",
+            line={"color": colour, "width": 2},
+            marker={"size": 5},
             customdata=list(zip(low, high, strict=True)),
             hovertemplate="layer %{x}: %{y:.3f} [%{customdata[0]:.3f}, %{customdata[1]:.3f}]",
-        )  # fmt: skip
+        )
     fig.update_layout(
         template="plotly_white",
         title={"text": shape.title, "subtitle": {"text": shape.note}},
@@ -71,13 +83,18 @@ def token_matrix(shape: TokenMatrix) -> go.Figure:
     for layer, values in enumerate(shape.values):
         shown = values.float().masked_fill(~below, float("nan"))
         fig.add_heatmap(
-            z=shown.numpy(), x=names, y=names, colorscale=SCALE, zmin=0,
+            z=shown.numpy(),
+            x=names,
+            y=names,
+            colorscale=SCALE,
+            zmin=0,
             zmax=float(values[below].float().quantile(0.998)) if n > 1 else 1.0,
-            visible=layer == shape.layer, hoverongaps=False,
+            visible=layer == shape.layer,
+            hoverongaps=False,
             colorbar={"title": {"text": shape.quantity}},
             hovertemplate=f"to %{{y}}<br>from %{{x}}<br>{shape.quantity} %{{z:.3g}}"
             f"<extra>layer {layer}</extra>",
-        )  # fmt: skip
+        )
     steps = [
         {
             "method": "update",
@@ -87,9 +104,11 @@ def token_matrix(shape: TokenMatrix) -> go.Figure:
         for layer in range(len(shape.values))
     ]
     ticks = {
-        "tickvals": names, "ticktext": [token.replace("\n", "↵") for token in shape.tokens],
-        "tickfont": {"size": max(5, min(11, 700 // n))}, "showgrid": False,
-    }  # fmt: skip
+        "tickvals": names,
+        "ticktext": [token.replace("\n", "↵") for token in shape.tokens],
+        "tickfont": {"size": max(5, min(11, 700 // n))},
+        "showgrid": False,
+    }
     fig.update_layout(
         template="plotly_white",
         title={"text": shape.title},
@@ -105,11 +124,15 @@ def label_matrix(shape: LabelMatrix) -> go.Figure:
     """A small heatmap with its numbers written in the cells."""
     fig = go.Figure(
         go.Heatmap(
-            z=shape.values.numpy(), x=list(shape.columns), y=list(shape.rows), colorscale=SCALE,
-            texttemplate="%{z:.3g}", colorbar={"title": {"text": shape.quantity}},
+            z=shape.values.numpy(),
+            x=list(shape.columns),
+            y=list(shape.rows),
+            colorscale=SCALE,
+            texttemplate="%{z:.3g}",
+            colorbar={"title": {"text": shape.quantity}},
             hovertemplate=f"{shape.row_title} %{{y}}<br>{shape.column_title} %{{x}}"
             f"<br>{shape.quantity} %{{z:.3g}}<extra></extra>",
-        )  # fmt: skip
+        )
     )
     fig.update_layout(
         template="plotly_white",

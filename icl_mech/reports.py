@@ -74,8 +74,8 @@ def write_page(
         handle, staging = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(page)
-        os.chmod(staging, 0o644)
-        os.replace(staging, path)
+        Path(staging).chmod(0o644)
+        Path(staging).replace(path)
     except OSError as error:
         raise ResultError(
             f"Cannot write the page {str(path)!r}: {error}. Choose a folder you may write to."

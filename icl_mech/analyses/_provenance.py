@@ -24,6 +24,7 @@ def provenance(
         "interventions": [repr(intervention) for intervention in interventions],
         "variants": variants,
         "versions": {
-            name: version(name) for name in ("icl-mech", "torch", "transformers", "transformer-lens")
+            name: version(name)
+            for name in ("icl-mech", "torch", "transformers", "transformer-lens")
         },
     }

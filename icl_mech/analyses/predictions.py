@@ -120,7 +120,7 @@ class PredictionReading(Reading[tuple[Tensor, Tensor, Tensor]]):
         """`(label_logits, log_probs, top_tokens)`."""
         packed = kept.stacked()[:, 0]
         n_labels = (packed.shape[1] - self.top_k) // 2
-        logits, log_probs, top = packed.split([n_labels, n_labels, self.top_k], dim=1)
+        logits, log_probs, top = torch.split(packed, [n_labels, n_labels, self.top_k], dim=1)
         return logits, log_probs, top.long()
 
 
@@ -178,7 +178,9 @@ def predict(
         adapted, prompts, [PredictionReading(top_k)], interventions,
         batch_size=batch_size, progress=progress, title="predictions",
     )  # fmt: skip
-    result = prediction_result(read, prompts, provenance(adapted, prompts, interventions, score=score))
+    result = prediction_result(
+        read, prompts, provenance(adapted, prompts, interventions, score=score)
+    )
     if score == "first":
         return result
     words = prompts[0].label_words

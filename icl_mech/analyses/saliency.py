@@ -57,7 +57,9 @@ class SaliencyMaps(Result):
         if not 0 <= prompt < len(self.values):
             raise ResultError(f"prompt={prompt}; there are maps of {len(self.values)} prompts.")
         if not 0 <= layer < self.values[prompt].shape[0]:
-            raise ResultError(f"layer={layer}; the model has {self.values[prompt].shape[0]} layers.")
+            raise ResultError(
+                f"layer={layer}; the model has {self.values[prompt].shape[0]} layers."
+            )
         return TokenMatrix(
             title="Saliency of attention between tokens",
             values=self.values[prompt],
@@ -87,9 +89,7 @@ def head_sum(
     for start in range(0, activation.shape[2], _CHUNK):
         rows = slice(start, start + _CHUNK)
         product = activation[:, :, rows].to(out.dtype) * gradient[:, :, rows].to(out.dtype)
-        out[:, rows] = (
-            product.sum(1).abs() if reduction == "sum_then_abs" else product.abs().sum(1)
-        )
+        out[:, rows] = product.sum(1).abs() if reduction == "sum_then_abs" else product.abs().sum(1)
     return out
 
 
@@ -195,9 +195,7 @@ def maps_result(
             values[:, : len(prompt), : len(prompt)]
             for values, prompt in zip(maps, prompts, strict=True)
         ),
-        tokens=tuple(
-            prompt.pieces or tuple(map(str, prompt.tokens)) for prompt in prompts
-        ),
+        tokens=tuple(prompt.pieces or tuple(map(str, prompt.tokens)) for prompt in prompts),
         roles=tuple(
             tuple(span.role for span in prompt.spans for _ in range(span.start, span.stop))
             for prompt in prompts

@@ -55,7 +55,7 @@ class Reading(ABC, Generic[Value]):
 
     @abstractmethod
     def reduce(
-        self, site: Site, activation: Float[Tensor, "batch *rest"], segment: Segment
+        self, site: Site, activation: Float[Tensor, " batch *rest"], segment: Segment
     ) -> Tensor:
         """What is kept of one activation, batch axis first."""
 

@@ -128,14 +128,12 @@ def _read(
     return hook
 
 
-def _tap(
-    reading: GradientReading[Any], site: Site, segment: Segment, sink: Tensor
-) -> HookFunction:
+def _tap(reading: GradientReading[Any], site: Site, segment: Segment, sink: Tensor) -> HookFunction:
     def reduce(activation: Tensor, gradient: Tensor) -> Tensor:
         return reading.reduce(site, activation, gradient, segment).to(sink.dtype)
 
     def hook(activation: Tensor) -> Tensor:
-        tapped: Tensor = Tap.apply(activation, sink, reduce)
+        tapped: Tensor = Tap.apply(activation, sink, reduce)  # type: ignore[no-untyped-call]
         return tapped
 
     return hook

@@ -31,7 +31,9 @@ def check_eval_mode(model: torch.nn.Module) -> None:
         ModelError: dropout would make every number random.
     """
     if model.training:
-        raise ModelError("The model is in training mode (dropout is active); call model.eval() first.")
+        raise ModelError(
+            "The model is in training mode (dropout is active); call model.eval() first."
+        )
 
 
 def check_weights(model: torch.nn.Module) -> None:

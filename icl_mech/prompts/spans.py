@@ -155,7 +155,7 @@ class Prompt:
             )
         if not 0 <= target <= last:
             raise PromptError(f"Target {target} lies outside a prompt of {len(tokens)} tokens.")
-        marks = [
+        marks: list[tuple[int, int, Role, int | None]] = [
             (start, start + length, "label_word", demo)
             for demo, (start, length) in enumerate(zip(label_positions, lengths, strict=True))
         ]
@@ -170,7 +170,7 @@ class Prompt:
                 )
             if start > end:
                 spans.append(Span("unknown", None, end, start))
-            spans.append(Span("label_word" if role == "label_word" else "target", demo, start, stop))
+            spans.append(Span(role, demo, start, stop))
             end = stop
         if end < len(tokens):
             spans.append(Span("unknown", None, end, len(tokens)))
@@ -194,9 +194,7 @@ def check_first_tokens(words: Sequence[Sequence[int]], labels: Sequence[str] = (
     for label, word in enumerate(words):
         other = seen.setdefault(word[0], label)
         if other != label:
-            first, second = (
-                repr(labels[c]) if labels else f"class {c}" for c in (other, label)
-            )
+            first, second = (repr(labels[c]) if labels else f"class {c}" for c in (other, label))
             raise PromptError(
                 f"The label words {first} and {second} begin with the same token "
                 f"(id {word[0]}), so one prediction cannot tell them apart. Choose other words."

@@ -131,7 +131,9 @@ def load_result(folder: str | Path) -> Result:
     except SafetensorError as error:
         raise ResultError(f"{tensors_file} is damaged: {error}.") from error
     if document["kind"] not in _KINDS:
-        raise ResultError(f"Unknown result {document['kind']!r}. {near_matches(document['kind'], _KINDS)}")
+        raise ResultError(
+            f"Unknown result {document['kind']!r}. {near_matches(document['kind'], _KINDS)}"
+        )
     kind = _KINDS[document["kind"]]
     values: dict[str, Any] = dict(document["values"])
     for name, tensor in sorted(tensors.items(), key=lambda item: _order(item[0])):
@@ -140,7 +142,9 @@ def load_result(folder: str | Path) -> Result:
         else:
             values[name] = tensor
     known = {item.name for item in fields(kind)}
-    values = {key: _tuples(value) if key != "provenance" else value for key, value in values.items()}
+    values = {
+        key: _tuples(value) if key != "provenance" else value for key, value in values.items()
+    }
     return kind(**{key: value for key, value in values.items() if key in known})
 
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -54,11 +53,11 @@ class atomic_folder:  # noqa: N801 - used like the contextlib functions
             return
         if self.target.exists():
             old = self.staging.with_name(self.staging.name + "-old")
-            os.replace(self.target, old)
-            os.replace(self.staging, self.target)
+            self.target.replace(old)
+            self.staging.replace(self.target)
             shutil.rmtree(old, ignore_errors=True)
         else:
-            os.replace(self.staging, self.target)
+            self.staging.replace(self.target)
         self.target.chmod(0o755)
 
 
@@ -76,7 +75,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ResultError(f"No saved result at {str(path.parent)!r} ({path.name} is missing).") from error
+        raise ResultError(
+            f"No saved result at {str(path.parent)!r} ({path.name} is missing)."
+        ) from error
     except json.JSONDecodeError as error:
         raise ResultError(f"{path} is damaged: {error}.") from error
     if document.get("format", 0) > FORMAT:

@@ -27,7 +27,9 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         import pandas as pd
 
         try:
-            frame = pd.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",", keep_default_na=False)
+            frame = pd.read_csv(
+                path, sep="\t" if path.suffix == ".tsv" else ",", keep_default_na=False
+            )
         except (ValueError, UnicodeDecodeError, pd.errors.ParserError) as error:
             raise TaskError(f"{str(path)!r} cannot be read as {path.suffix}: {error}") from error
         rows = [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
@@ -95,7 +97,9 @@ def _class_index(value: Any, labels: Sequence[str], where: str) -> int:
     if name.lstrip("-").isdigit():
         if 0 <= int(name) < len(labels):
             return int(name)
-        raise TaskError(f"{where}: label {name} is out of range; classes are 0 to {len(labels) - 1}.")
+        raise TaskError(
+            f"{where}: label {name} is out of range; classes are 0 to {len(labels) - 1}."
+        )
     raise TaskError(f"{where}: unknown label {name!r}. {near_matches(name, labels)}")
 
 

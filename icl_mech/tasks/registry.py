@@ -162,7 +162,9 @@ def _load_known(known: KnownTask) -> Task:
         return Task(known.name, known.template, known.labels, train, test, f"hub {known.hub.path}")
     folder = demo.folder(known.name)
     train, test = (
-        to_examples(read_rows(folder / f"{split}.jsonl"), known.labels, origin=f"{known.name} {split}")
+        to_examples(
+            read_rows(folder / f"{split}.jsonl"), known.labels, origin=f"{known.name} {split}"
+        )
         for split in ("train", "test")
     )
     return Task(known.name, known.template, known.labels, train, test, "icl_mech offline data")

@@ -60,7 +60,9 @@ class Template:
                     "it must hold it exactly once."
                 )
         if fields[-1] != "label":
-            raise TaskError(f"Template {self.pattern!r} has text after {{label}}; put {{label}} last.")
+            raise TaskError(
+                f"Template {self.pattern!r} has text after {{label}}; put {{label}} last."
+            )
         before = self.pattern[: self.pattern.index("{label}")]
         if before.endswith((" ", "\t")):
             raise TaskError(
@@ -132,8 +134,12 @@ class Task:
         object.__setattr__(self, "train", tuple(self.train))
         object.__setattr__(self, "test", tuple(self.test))
         if len(self.labels) < 2:
-            raise TaskError(f"Task {self.name!r} has the labels {self.labels}; it needs at least two.")
-        repeated = [label for label, count in Counter(self.labels).items() if count > 1 or not label]
+            raise TaskError(
+                f"Task {self.name!r} has the labels {self.labels}; it needs at least two."
+            )
+        repeated = [
+            label for label, count in Counter(self.labels).items() if count > 1 or not label
+        ]
         if repeated:
             raise TaskError(f"Task {self.name!r} has the label {repeated[0]!r} twice or empty.")
         for split, examples in (("train", self.train), ("test", self.test)):

@@ -1,0 +1,175 @@
+"""Command line: `icl-mech demo | analyze | models | tasks`.
+
+A thin layer over the Python functions of the same names; every option means what the
+argument of that name means there.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from icl_mech.errors import IclMechError, TaskError, near_matches
+from icl_mech.tasks import Task, known_tasks, load_task
+
+app = typer.Typer(
+    help="How does a language model use its in-context demonstrations?",
+    no_args_is_help=True,
+    add_completion=False,
+)
+console = Console()
+
+DEMO_TASKS = ("reviews", "headlines", "questions")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the page.")] = Path("runs/demo"),
+    n: Annotated[int, typer.Option(help="Prompts per task.")] = 48,
+    seed: Annotated[int, typer.Option(help="Seed of texts and demonstrations.")] = 0,
+) -> None:
+    """Show the information flow of three offline tasks in the offline model."""
+    from icl_mech import analyze, build_prompts, load_model
+    from icl_mech.reports import Section, write_page
+
+    with console.status("Loading SmolLM2-135M-Instruct (the first time takes half a minute) ..."):
+        model = load_model()
+    sections = []
+    lines = []
+    for number, name in enumerate(DEMO_TASKS):
+        prompts = build_prompts(
+            load_task(name), model, shots=1, n=n, seed=seed, demonstrations="per_prompt"
+        )
+        report = analyze(model, prompts, maps=int(number == 0), progress=True)
+        for section in report.sections():
+            if section.name != "predictions":
+                title = f"{name}: {section.name}"
+                sections.append(
+                    Section(title, section.sentence, section.figure, section.provenance)
+                )
+        lines.append(
+            f"{name:<10} S_wp - S_pq, first third of layers: {report.flow.difference('first')}, "
+            f"last third: {report.flow.difference('last')}"
+        )
+    lead = (
+        "Label words are anchors: in shallow layers information flows from the texts to the label "
+        "words (S_wp leads), in deep layers from the label words to the target (S_pq leads). "
+        "Shares of a layer's saliency per edge, 95 % intervals over prompts."
+    )
+    page = write_page(
+        out / "index.html", f"Information flow in SmolLM2-135M-Instruct ({n} prompts per task)",
+        sections, lead=lead,
+    )  # fmt: skip
+    console.print(f"Information flow in SmolLM2-135M-Instruct, {n} prompts per task", style="bold")
+    for line in lines:
+        print(line)
+    print(f"Page: {page.resolve()}")
+
+
+@app.command()
+def analyze(
+    model: Annotated[str, typer.Option(help="Known name, hub id, folder or .gguf file.")] = (
+        "smollm2-135m"
+    ),
+    task: Annotated[
+        str, typer.Option(help="Known task, or a CSV/JSONL file or folder.")
+    ] = "reviews",
+    out: Annotated[Path, typer.Option(help="Folder for results and page.")] = Path("runs/analysis"),
+    shots: Annotated[int, typer.Option(help="Demonstrations per class.")] = 1,
+    n: Annotated[int, typer.Option(help="Prompts.")] = 50,
+    seed: Annotated[int, typer.Option(help="Seed of texts and demonstrations.")] = 0,
+    demonstrations: Annotated[str, typer.Option(help="shared or per_prompt.")] = "shared",
+    labels: Annotated[str, typer.Option(help="Label setting of the demonstrations.")] = "correct",
+    template: Annotated[
+        str | None, typer.Option(help=r"For files: 'Review: {text}\nSentiment:{label}' or a task.")
+    ] = None,
+    label_words: Annotated[
+        str | None, typer.Option(help="For files: label words in class order, comma-separated.")
+    ] = None,
+    text_column: Annotated[str, typer.Option(help="For files.")] = "text",
+    label_column: Annotated[str, typer.Option(help="For files.")] = "label",
+    loss: Annotated[str | None, typer.Option(help="label, prediction or vocab.")] = None,
+    reduction: Annotated[str, typer.Option(help="sum_then_abs or abs_then_sum.")] = "sum_then_abs",
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, ...")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+) -> None:
+    """Analyse one model on one task; writes results and a page into a folder."""
+    import icl_mech as icl
+    from icl_mech.results import atomic_folder
+
+    with atomic_folder(out):
+        # Building the staging folder proves, before minutes of work, that `out` can be written.
+        chosen = _task(task, template, label_words, text_column, label_column)
+        with console.status(f"Loading {model} ..."):
+            loaded = icl.load_model(model, device=device, dtype=dtype)
+        prompts = icl.build_prompts(
+            chosen, loaded, shots=shots, n=n, seed=seed,
+            labels=labels, demonstrations=demonstrations,  # type: ignore[arg-type]
+        )  # fmt: skip
+        report = icl.analyze(loaded, prompts, loss=loss, reduction=reduction, progress=True)  # type: ignore[arg-type]
+    report.save(out)
+    page = report.to_html(out / "index.html")
+    print(report.summary())
+    print(f"Results: {out.resolve()}")
+    print(f"Page: {page.resolve()}")
+
+
+def _task(
+    task: str, template: str | None, label_words: str | None, text_column: str, label_column: str
+) -> Task:
+    labels = [word.strip() for word in label_words.split(",")] if label_words else None
+    return load_task(
+        task,
+        template=template.replace("\\n", "\n") if template else None,
+        labels=labels,
+        text_column=text_column,
+        label_column=label_column,
+    )
+
+
+@app.command()
+def models() -> None:
+    """List the models known by name."""
+    from icl_mech.models import known_models
+
+    table = Table("name", "parameters", "from", "note", box=None)
+    for known in known_models():
+        table.add_row(known.name, known.parameters, known.hub_id, known.note)
+    console.print(table)
+    console.print("Any other hub id, local folder or .gguf file works too.")
+
+
+@app.command()
+def tasks(
+    name: Annotated[str | None, typer.Argument(help="Show one task's template.")] = None,
+) -> None:
+    """List the tasks known by name."""
+    known = known_tasks()
+    if name is not None:
+        match = next((task for task in known if task.name == name), None)
+        if match is None:
+            raise TaskError(f"Unknown task {name!r}. {near_matches(name, [t.name for t in known])}")
+        print(match.template.pattern)
+        print("labels: " + ", ".join(match.labels))
+        return
+    table = Table("name", "classes", "data", "note", box=None)
+    for task in known:
+        source = "offline" if task.hub is None else f"hub: {task.hub.path}"
+        table.add_row(task.name, str(len(task.labels)), source, task.note)
+    console.print(table)
+
+
+def main() -> None:
+    """Run the command line; errors of ours are one red line and exit code 1."""
+    try:
+        app()
+    except IclMechError as error:
+        Console(stderr=True).print(f"[red]Error:[/red] {error}", highlight=False, markup=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
