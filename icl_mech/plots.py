@@ -104,9 +104,10 @@ def token_matrix(shape: TokenMatrix) -> go.Figure:
         for layer in range(len(shape.values))
     ]
     ticks = {
+        "tickmode": "array",
         "tickvals": names,
         "ticktext": [token.replace("\n", "↵") for token in shape.tokens],
-        "tickfont": {"size": max(5, min(11, 700 // n))},
+        "tickfont": {"size": max(6, min(10, 900 // n))},
         "showgrid": False,
     }
     fig.update_layout(
@@ -114,8 +115,15 @@ def token_matrix(shape: TokenMatrix) -> go.Figure:
         title={"text": shape.title},
         xaxis={"title": "source token", "tickangle": -90, **ticks},
         yaxis={"title": "destination token", "autorange": "reversed", **ticks},
-        sliders=[{"active": shape.layer, "currentvalue": {"prefix": "layer "}, "steps": steps}],
-        height=max(520, min(1000, 9 * n + 260)),
+        sliders=[
+            {
+                "active": shape.layer,
+                "currentvalue": {"prefix": "layer "},
+                "steps": steps,
+                "pad": {"t": 110},
+            }
+        ],
+        height=max(560, min(1400, 12 * n + 320)),
     )
     return fig
 

@@ -27,6 +27,9 @@ class Segment:
     Attributes:
         model: The model that runs it.
         prompts: The prompts, one per batch row.
+        indices: Their numbers in the run.
+        spans: Computed positions of each prompt, half-open.
+        left: Padding stands on the left (else on the right).
         tokens: Ids of the computed rows.
         dest: Prompt position of each computed row, -1 at padding.
         src: Prompt position of each attended column (cached ones first), -1 at padding.
@@ -35,26 +38,59 @@ class Segment:
 
     model: LanguageModel
     prompts: PromptBatch
+    indices: tuple[int, ...]
+    spans: tuple[tuple[int, int], ...]
+    left: bool
     tokens: Int[Tensor, "batch dest"]
     dest: Int[Tensor, "batch dest"]
     src: Int[Tensor, "batch src"]
     cache: KeyValues | None = None
 
     @classmethod
-    def whole(cls, model: LanguageModel, prompts: PromptBatch) -> "Segment":
-        """Whole prompts, padded on the left.
+    def build(
+        cls,
+        model: LanguageModel,
+        prompts: PromptBatch,
+        indices: Sequence[int],
+        *,
+        spans: Sequence[tuple[int, int]] | None = None,
+        left: bool = True,
+        cache: KeyValues | None = None,
+        cached: Int[Tensor, "batch cached"] | None = None,
+    ) -> "Segment":
+        """Lay out the rows `spans` of each prompt (default: all of it).
+
+        Args:
+            model: The model that will run them.
+            prompts: The prompts.
+            indices: Their numbers in the run.
+            spans: Positions to compute, half-open, one pair per prompt.
+            left: Pad on the left.
+            cache: Keys and values of earlier positions.
+            cached: Prompt position of each cached column, -1 at padding.
 
         Raises:
             PromptError: token ids outside the vocabulary, or a prompt longer than the context.
         """
         check_fits(model, prompts)
-        length = int(prompts.lengths.max())
-        tokens = torch.zeros(len(prompts), length, dtype=torch.long)
-        for row, prompt in enumerate(prompts):
-            tokens[row, length - len(prompt) :] = torch.tensor(prompt.tokens)
-        positions = torch.arange(length) - (length - prompts.lengths)[:, None]
-        positions = positions.clamp(min=PADDING).to(model.device)
-        return cls(model, prompts, tokens.to(model.device), positions, positions)
+        parts = tuple(spans) if spans is not None else tuple((0, len(p)) for p in prompts)
+        width = max(stop - start for start, stop in parts)
+        tokens = torch.zeros(len(prompts), width, dtype=torch.long)
+        dest = torch.full((len(prompts), width), PADDING)
+        for row, (prompt, (start, stop)) in enumerate(zip(prompts, parts, strict=True)):
+            place = slice(width - (stop - start), width) if left else slice(0, stop - start)
+            tokens[row, place] = torch.tensor(prompt.tokens[start:stop])
+            dest[row, place] = torch.arange(start, stop)
+        dest = dest.to(model.device)
+        src = dest if cached is None else torch.cat([cached.to(model.device), dest], dim=1)
+        return cls(
+            model, prompts, tuple(indices), parts, left, tokens.to(model.device), dest, src, cache
+        )
+
+    @classmethod
+    def whole(cls, model: LanguageModel, prompts: PromptBatch) -> "Segment":
+        """Whole prompts, padded on the left."""
+        return cls.build(model, prompts, range(len(prompts)))
 
     @cached_property
     def mask(self) -> Bool[Tensor, "batch src"]:
@@ -71,11 +107,25 @@ class Segment:
         """0 ... batch-1, to index with."""
         return torch.arange(len(self.prompts), device=self.tokens.device)
 
+    def column(self, row: int, position: int) -> int | None:
+        """Index along `dest` of a position of one prompt; None if it is not computed here."""
+        start, stop = self.spans[row]
+        if not start <= position < stop:
+            return None
+        return self.tokens.shape[1] - (stop - position) if self.left else position - start
+
     @cached_property
+    def targets_inside(self) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
+        """(batch, dest) indices of the targets computed in this segment."""
+        columns = [self.column(row, prompt.target) for row, prompt in enumerate(self.prompts)]
+        pairs = [(row, column) for row, column in enumerate(columns) if column is not None]
+        table = torch.tensor(pairs, dtype=torch.long, device=self.tokens.device).reshape(-1, 2)
+        return table[:, 0], table[:, 1]
+
+    @property
     def target_row(self) -> Int[Tensor, " batch"]:
-        """Index along `dest` of each prompt's target."""
-        targets = self.prompts.targets.to(self.dest.device)
-        return (self.dest == targets[:, None]).int().argmax(1)
+        """Index along `dest` of each prompt's target; all targets must be in the segment."""
+        return self.targets_inside[1]
 
     @cached_property
     def label_tokens(self) -> Int[Tensor, "batch label"]:

@@ -115,7 +115,7 @@ def targets_of(node: ast.AST, path: Path, root: Path) -> list[str]:
         package = ["icl_mech", *path.parts[:-1]]
         above = package[: len(package) - node.level + 1] if node.level else []
         base = ".".join([*above, *([node.module] if node.module else [])])
-        return [submodule_or_base(base, alias.name, root) for alias in node.names]
+        return list({submodule_or_base(base, alias.name, root): None for alias in node.names})
     if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
         if name in {"import_module", "__import__", "lazy_import"}:

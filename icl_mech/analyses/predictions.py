@@ -7,7 +7,7 @@ of the whole word, teacher-forced) or `mean` (per token).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import torch
 
@@ -102,6 +102,8 @@ class PredictionReading(Reading[tuple[Tensor, Tensor, Tensor]]):
     """Label logits, their log-probabilities and the top tokens, at the target."""
 
     top_k: int = 5
+
+    target_only: ClassVar[bool] = True
 
     def sites(self, info: ModelInfo) -> Sequence[Site]:
         """The residual entering the final norm."""

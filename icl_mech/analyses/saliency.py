@@ -71,8 +71,9 @@ class SaliencyMaps(Result):
 
     def summary(self) -> str:
         """Number and size of the maps."""
-        sizes = [values.shape[-1] for values in self.values]
-        return f"saliency maps of {len(sizes)} prompts, {min(sizes)}-{max(sizes)} tokens"
+        sizes = sorted({values.shape[-1] for values in self.values})
+        tokens = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+        return f"saliency of every edge, {len(self.values)} prompt(s) of {tokens} tokens"
 
 
 def head_sum(

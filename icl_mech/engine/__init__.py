@@ -1,7 +1,17 @@
 """The engine: readings x interventions, one pass for all readings."""
 
 from icl_mech.engine.losses import Loss, target_loss
+from icl_mech.engine.paths import Prepared, prepare
 from icl_mech.engine.readings import GradientReading, Kept, Reading
 from icl_mech.engine.run import run
 
-__all__ = ["GradientReading", "Kept", "Loss", "Reading", "run", "target_loss"]
+__all__ = [
+    "GradientReading",
+    "Kept",
+    "Loss",
+    "Prepared",
+    "Reading",
+    "prepare",
+    "run",
+    "target_loss",
+]

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import torch
 
@@ -48,6 +48,10 @@ class Reading(ABC, Generic[Value]):
     `reduce` is called inside the hook, once per site and batch, and returns a small tensor
     with the batch axis first; the activation itself is never kept.
     """
+
+    target_only: ClassVar[bool] = False
+    """True if nothing but the target's row is read: then earlier rows need not be computed
+    for every prompt."""
 
     @abstractmethod
     def sites(self, info: ModelInfo) -> Sequence[Site]:

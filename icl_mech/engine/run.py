@@ -1,35 +1,44 @@
 """`run`: every reading and every intervention in one pass over the prompts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from icl_mech._typing import Tensor
 from icl_mech.engine.losses import target_loss
+from icl_mech.engine.memory import is_out_of_memory, plan
+from icl_mech.engine.paths import (
+    Prepared,
+    can_share,
+    halves,
+    shared_segments,
+    whole_segments,
+)
 from icl_mech.engine.progress import Progress
 from icl_mech.engine.readings import GradientReading, Kept, Reading
 from icl_mech.engine.tap import Tap
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
-from icl_mech.models import Hook, HookFunction, Site, adapt
+from icl_mech.models import Hook, HookFunction, KeyValues, ModelInfo, Site, adapt
 from icl_mech.prompts import PromptBatch
-from icl_mech.segments import Segment, by_length
-
-_TOKENS_PER_BATCH = 2048
-"""Padded tokens of one batch; larger batches gain nothing on a CPU and cost memory."""
+from icl_mech.segments import Segment
 
 AnyReading = Reading[Any] | GradientReading[Any]
+Path = Literal["auto", "whole"]
+Values = list[dict[Site, Tensor]]
 
 
 def run(
     model: Any,
-    prompts: PromptBatch,
+    prompts: PromptBatch | Prepared,
     readings: Sequence[AnyReading],
     interventions: Sequence[Intervention] = (),
     *,
     batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
     progress: bool | None = None,
     title: str = "prompts",
 ) -> list[Any]:
@@ -40,82 +49,194 @@ def run(
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: What to run.
+        prompts: What to run; prepared prompts (see `prepare`) cost one token each if all
+            readings and interventions concern the target only.
         readings: What to read.
         interventions: What to change.
-        batch_size: Prompts per batch at most (default: by length).
+        batch_size: Prompts per batch at most (default: by length and memory).
+        memory: Budget such as `"8GB"`: sets batch size and checkpointing (default: half of
+            what is free).
+        path: `whole` computes every position of every prompt; `auto` leaves out what the
+            readings cannot see. Both give the same values.
         progress: Show a progress bar; None: when the output is a terminal or notebook.
         title: What the progress bar counts.
 
     Raises:
-        RunError: readings with different losses, or a hook that did not fire.
+        RunError: readings with different losses, an intervention that did nothing, a hook
+            that did not fire, or a prompt that does not fit into memory.
         PromptError: prompts this model cannot run.
     """
     adapted = adapt(model)
     losses = {reading.loss for reading in readings if isinstance(reading, GradientReading)}
     if len(losses) > 1:
         raise RunError(f"One pass has one loss; these readings ask for {sorted(losses)}.")
+    for intervention in interventions:
+        intervention.check(adapted.info)
+    batch = prompts.prompts if isinstance(prompts, Prepared) else prompts
+    ready = [_filled(adapted, prompts, intervention) for intervention in interventions]
+    target_only = all(isinstance(r, Reading) and r.target_only for r in readings)
+    tokens, checkpoint = plan(adapted, batch.lengths.tolist(), gradient=bool(losses), memory=memory)
+    work = _Work(readings, ready, checkpoint)
+    segments: Iterator[Segment]
+    if isinstance(prompts, Prepared) and target_only and all(i.target_only for i in ready):
+        segments = iter(prompts.segments)
+    elif path == "auto" and can_share(batch, ready, target_only):
+        segments = shared_segments(adapted, batch, tokens, batch_size, work.keys_and_values)
+    else:
+        segments = whole_segments(adapted, batch, tokens, batch_size)
     kept = [Kept() for _ in readings]
-    batches = by_length(prompts.lengths.tolist(), tokens=_TOKENS_PER_BATCH, size=batch_size)
-    with Progress(title, len(prompts), progress) as bar:
-        for indices in batches:
-            segment = Segment.whole(adapted, prompts[indices])
-            values = _run_segment(segment, readings, interventions)
-            for store, value in zip(kept, values, strict=True):
-                store.add(indices, value)
-            bar.advance(len(indices))
+    with Progress(title, len(batch), progress) as bar:
+        for segment in segments:
+            for part, values in work.done(segment):
+                for store, value in zip(kept, values, strict=True):
+                    store.add(part.indices, value)
+                bar.advance(len(part.prompts))
+    work.check_acted()
     return [reading.collect(store) for reading, store in zip(readings, kept, strict=True)]
 
 
-def _run_segment(
-    segment: Segment, readings: Sequence[AnyReading], interventions: Sequence[Intervention]
-) -> list[dict[Site, Tensor]]:
-    """The reductions of every reading for one batch."""
-    info = segment.model.info
-    values: list[dict[Site, Tensor]] = [{} for _ in readings]
-    sinks: list[tuple[int, Site, Tensor]] = []
-    hooks: list[tuple[str, Hook]] = [
-        (repr(intervention), hook)
-        for intervention in interventions
-        for hook in intervention.hooks(segment)
-    ]
-    for number, reading in enumerate(readings):
-        for site in reading.sites(info):
-            if isinstance(reading, GradientReading):
-                sink = torch.zeros(
-                    reading.shape(segment), device=segment.tokens.device, requires_grad=True
-                )
-                sinks.append((number, site, sink))
-                hook = _tap(reading, site, segment, sink)
-            else:
-                hook = _read(reading, site, segment, values[number])
-            hooks.append((type(reading).__name__, (site, hook)))
-    fired = [0] * len(hooks)
-    with ExitStack() as stack:
-        stack.enter_context(segment.model.gradients() if sinks else torch.no_grad())
-        output = segment.model.forward(
-            segment.tokens,
-            segment.mask,
-            segment.positions,
-            cache=segment.cache,
-            hooks=[
-                (site, _counted(function, fired, index))
-                for index, (_, (site, function)) in enumerate(hooks)
-            ],
-        )
-        for (owner, (site, _)), count in zip(hooks, fired, strict=True):
-            if not count:
+class TargetMean(Reading[list[Tensor]]):
+    """Mean over prompts of activations at the target."""
+
+    target_only = True
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        """Of these sites."""
+        self._sites = sites
+
+    def sites(self, info: ModelInfo) -> Sequence[Site]:
+        """As given."""
+        return self._sites
+
+    def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
+        """The target's row."""
+        return segment.at_target(activation).float()
+
+    def collect(self, kept: Kept) -> list[Tensor]:
+        """One mean per site."""
+        return list(kept.stacked().mean(0))
+
+
+def _filled(
+    model: Any, prompts: PromptBatch | Prepared, intervention: Intervention
+) -> Intervention:
+    sites = intervention.missing()
+    if not sites:
+        return intervention
+    (means,) = run(model, prompts, [TargetMean(sites)], progress=False)
+    return intervention.filled(means)
+
+
+class _Work:
+    """Runs segments of one run; remembers which interventions acted."""
+
+    def __init__(
+        self,
+        readings: Sequence[AnyReading],
+        interventions: Sequence[Intervention],
+        checkpoint: bool,
+    ) -> None:
+        self.readings = readings
+        self.interventions = interventions
+        self.checkpoint = checkpoint
+        self.acted = [False] * len(interventions)
+
+    def check_acted(self) -> None:
+        for intervention, acted in zip(self.interventions, self.acted, strict=True):
+            if not acted:
                 raise RunError(
-                    f"{owner} did not fire at {site.name!r} of block {site.layer} in "
-                    f"{info.architecture}; its effect or reading would be missing."
+                    f"{intervention!r} changed nothing: these prompts have no token it acts on."
                 )
-        if sinks:
-            loss = next(r.loss for r in readings if isinstance(r, GradientReading))
-            total = target_loss(segment.at_target(output.residual), segment, loss).sum()
-            gradients = torch.autograd.grad(total, [sink for *_, sink in sinks])
-            for (number, site, _), gradient in zip(sinks, gradients, strict=True):
-                values[number][site] = gradient
-    return values
+
+    def keys_and_values(self, segment: Segment) -> KeyValues:
+        """Keys and values of a segment under the interventions."""
+        hooks, check = self._hooks(segment)
+        with torch.no_grad():
+            cache = segment.model.forward(
+                segment.tokens, segment.mask, segment.positions, hooks=hooks, keep_cache=True
+            ).cache
+        check()
+        if cache is None:
+            raise RunError(f"{segment.model.info.architecture} returned no keys and values.")
+        return cache
+
+    def done(self, segment: Segment) -> Iterator[tuple[Segment, Values]]:
+        """The reductions of a segment; in halves if it does not fit into memory."""
+        try:
+            values = self.values(segment)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            if len(segment.prompts) == 1:
+                raise RunError(
+                    f"One prompt of {len(segment.prompts[0])} tokens does not fit into memory; use a "
+                    "shorter prompt, a narrower dtype or memory= (smaller, for recomputation)."
+                ) from error
+        else:
+            yield segment, values
+            return
+        for half in halves(segment):
+            yield from self.done(half)
+
+    def values(self, segment: Segment) -> Values:
+        """The reductions of every reading for one segment, in one pass."""
+        info = segment.model.info
+        values: Values = [{} for _ in self.readings]
+        sinks: list[tuple[int, Site, Tensor]] = []
+        taps: list[tuple[str, Hook]] = []
+        for number, reading in enumerate(self.readings):
+            for site in reading.sites(info):
+                if isinstance(reading, GradientReading):
+                    sink = torch.zeros(
+                        reading.shape(segment), device=segment.tokens.device, requires_grad=True
+                    )
+                    sinks.append((number, site, sink))
+                    hook = _tap(reading, site, segment, sink)
+                else:
+                    hook = _read(reading, site, segment, values[number])
+                taps.append((type(reading).__name__, (site, hook)))
+        with ExitStack() as stack:
+            stack.enter_context(segment.model.gradients() if sinks else torch.no_grad())
+            if sinks and self.checkpoint:
+                stack.enter_context(segment.model.checkpointed())
+            hooks, check = self._hooks(segment, taps)
+            output = segment.model.forward(
+                segment.tokens, segment.mask, segment.positions, cache=segment.cache, hooks=hooks
+            )
+            check()
+            if sinks:
+                loss = next(r.loss for r in self.readings if isinstance(r, GradientReading))
+                total = target_loss(segment.at_target(output.residual), segment, loss).sum()
+                gradients = torch.autograd.grad(total, [sink for *_, sink in sinks])
+                for (number, site, _), gradient in zip(sinks, gradients, strict=True):
+                    values[number][site] = gradient
+        return values
+
+    def _hooks(
+        self, segment: Segment, taps: Sequence[tuple[str, Hook]] = ()
+    ) -> tuple[list[Hook], Callable[[], None]]:
+        """Hooks of interventions, then of readings, and the check that all of them fired."""
+        owned: list[tuple[str, Hook]] = []
+        for number, intervention in enumerate(self.interventions):
+            own = intervention.hooks(segment)
+            self.acted[number] |= bool(own)
+            owned += [(repr(intervention), hook) for hook in own]
+        owned += taps
+        fired = [0] * len(owned)
+
+        def check() -> None:
+            for (owner, (site, _)), count in zip(owned, fired, strict=True):
+                if not count:
+                    raise RunError(
+                        f"{owner} did not fire at {site.name!r} of block {site.layer} in "
+                        f"{segment.model.info.architecture}; its effect or reading would be missing."
+                    )
+
+        counted = [
+            (site, _counted(function, fired, index))
+            for index, (_, (site, function)) in enumerate(owned)
+        ]
+        return counted, check
 
 
 def _read(

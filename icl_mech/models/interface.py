@@ -83,6 +83,12 @@ class KeyValues:
             tuple(value.expand(batch, -1, -1, -1) for value in self.values),
         )
 
+    def rows(self, part: slice) -> "KeyValues":
+        """The cache of some of the prompts."""
+        return KeyValues(
+            tuple(key[part] for key in self.keys), tuple(value[part] for value in self.values)
+        )
+
     def select(self, index: Int[Tensor, " kept"]) -> "KeyValues":
         """The cache cut down to the positions `index`, in that order."""
         return KeyValues(
@@ -142,6 +148,10 @@ class LanguageModel(ABC):
     @abstractmethod
     def gradients(self) -> AbstractContextManager[None]:
         """Context in which activations carry gradients and parameters do not."""
+
+    @abstractmethod
+    def checkpointed(self) -> AbstractContextManager[None]:
+        """Context in which the backward pass recomputes each block instead of keeping it."""
 
     @abstractmethod
     def has_site(self, name: SiteName) -> bool:

@@ -1,7 +1,7 @@
 """The only file that knows TransformerLens: its two model classes as `LanguageModel`s."""
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.errors import ModelError
@@ -150,6 +151,23 @@ class _TransformerLensModel(LanguageModel):
             for parameter in trainable:
                 parameter.requires_grad_(True)
 
+    @contextmanager
+    def checkpointed(self) -> Iterator[None]:
+        """Blocks recomputed in the backward pass; memory is then flat in depth."""
+        wrapped: list[tuple[Any, Any]] = []
+        for block in self.wrapped.blocks:
+            wrapped.append((block, block.__dict__.get("forward")))
+            # Set in the instance's own dictionary: a bridge's setattr would reach through to
+            # the Hugging Face module inside.
+            block.__dict__["forward"] = _recomputed(block.forward)
+        try:
+            yield
+        finally:
+            for block, own in wrapped:
+                del block.__dict__["forward"]
+                if own is not None:
+                    block.__dict__["forward"] = own
+
     @cached_property
     def _readout(self) -> tuple[Tensor, Tensor | None]:
         """Rows of the unembedding by token, and its bias."""
@@ -172,6 +190,13 @@ class _TransformerLensModel(LanguageModel):
 
     def _scaled(self, logits: Tensor) -> Tensor:
         raise NotImplementedError
+
+
+def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+    return run
 
 
 @contextmanager

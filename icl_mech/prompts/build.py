@@ -86,6 +86,7 @@ def build_prompts(
     source = {
         "task": task.describe(), "shots": shots, "n": n, "seed": seed, "labels": labels,
         "demonstrations": demonstrations, "balanced": balanced,
+        "bos": prompts[0].spans[0].role == "bos",
         "exact_tokens": all(prompt.exact for prompt in prompts),
     }  # fmt: skip
     return PromptBatch(tuple(prompts), source)

@@ -1,0 +1,84 @@
+"""How much memory a pass needs, how much there is, and the batches that follow.
+
+The estimate counts what a pass keeps: for a backward pass every block's attention scores,
+pattern and activations, for a forward pass one block's. It is a rule for choosing batch
+sizes, not a promise; a batch that does not fit after all is halved.
+"""
+
+import os
+import re
+
+import torch
+
+from icl_mech.errors import RunError
+from icl_mech.models import LanguageModel
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_PATTERNS_KEPT = 4
+"""Tensors of pattern size a block keeps for its backward pass (scores, softmax, taps)."""
+_STREAMS_KEPT = 30
+"""Tensors of residual size it keeps (norms, projections, a gated MLP of four times the width)."""
+
+TOKENS_PER_BATCH = 2048
+"""Padded tokens of one batch: larger ones gain nothing on a CPU; a GPU takes eight times this."""
+
+
+def parse_memory(memory: str | int | None, device: torch.device) -> int:
+    """Bytes of a budget such as `"8GB"`; None: half of what is free on the device.
+
+    Raises:
+        RunError: not a size.
+    """
+    if memory is None:
+        return free_memory(device) // 2
+    if isinstance(memory, int):
+        return memory
+    match = re.fullmatch(r"\s*([\d.]+)\s*([kmgt]?)i?b?\s*", memory.lower())
+    if match is None:
+        raise RunError(f"memory={memory!r} is not a size; write for example memory='8GB'.")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def free_memory(device: torch.device) -> int:
+    """Free bytes on a device."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free)
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - no real file
+            fields = dict(line.split(":") for line in file)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def prompt_bytes(model: LanguageModel, length: int, *, gradient: bool, checkpoint: bool) -> int:
+    """Estimated bytes one prompt of this length takes in a pass."""
+    info = model.info
+    size = 2 if info.dtype in ("float16", "bfloat16") else 4
+    patterns = _PATTERNS_KEPT * info.n_heads * length * length
+    block = size * (patterns + _STREAMS_KEPT * length * info.d_model)
+    if not gradient:
+        return block
+    if checkpoint:
+        return 2 * block + info.n_layers * size * length * info.d_model
+    return info.n_layers * block
+
+
+def plan(
+    model: LanguageModel, lengths: list[int], *, gradient: bool, memory: str | int | None
+) -> tuple[int, bool]:
+    """(tokens per batch, checkpoint) for prompts of these lengths within the budget."""
+    budget = parse_memory(memory, model.device)
+    longest = max(lengths)
+    needed = prompt_bytes(model, longest, gradient=gradient, checkpoint=False)
+    checkpoint = gradient and needed > budget
+    if checkpoint:
+        needed = prompt_bytes(model, longest, gradient=True, checkpoint=True)
+    most = TOKENS_PER_BATCH * (8 if model.device.type == "cuda" else 1)
+    return max(longest, min(most, longest * max(1, budget // needed))), checkpoint
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """True for the out-of-memory errors of CUDA and of the CPU allocator."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

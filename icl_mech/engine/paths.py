@@ -1,0 +1,159 @@
+"""Ways to lay prompts out as segments: whole, behind a shared prefix, or the target alone.
+
+* *whole*: every position of every prompt; always right.
+* *shared*: the longest common beginning is computed once per run (under the run's
+  interventions), its keys and values are seen by all prompts; rows after it are computed.
+  For readings at the target only.
+* *target*: keys and values of everything before the target are kept (`prepare`), each
+  further run computes one token per prompt. For readings and interventions at the target only.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from icl_mech.engine.memory import plan
+from icl_mech.errors import RunError
+from icl_mech.interventions import Intervention
+from icl_mech.models import KeyValues, LanguageModel, adapt
+from icl_mech.prompts import PromptBatch
+from icl_mech.segments import Segment, by_length
+
+WORTH_SHARING = 8
+"""Shortest common beginning that is computed apart."""
+
+Runner = Callable[[Segment], KeyValues]
+"""Runs a segment without readings and returns its keys and values."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Prompts with the keys and values of everything before their targets.
+
+    Attributes:
+        model: The model.
+        prompts: The prompts.
+        segments: The target rows, one segment per length bucket; runs reuse them.
+    """
+
+    model: LanguageModel
+    prompts: PromptBatch
+    segments: tuple[Segment, ...]
+
+
+def prepare(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    batch_size: int | None = None,
+    memory: str | int | None = None,
+) -> Prepared:
+    """Compute keys and values of everything before the targets, once.
+
+    Afterwards `run(model, prepared, ...)` costs one token per prompt for any readings and
+    interventions that concern the target only.
+
+    Raises:
+        PromptError: prompts this model cannot run.
+    """
+    adapted = adapt(model)
+    tokens, _ = plan(adapted, prompts.lengths.tolist(), gradient=False, memory=memory)
+    segments = []
+    with torch.no_grad():
+        for indices in by_length(prompts.targets.tolist(), tokens=tokens, size=batch_size):
+            batch = prompts[indices]
+            targets = [prompt.target for prompt in batch]
+            if not min(targets):
+                raise RunError("A prompt of one token has nothing before its target to prepare.")
+            before = Segment.build(
+                adapted, batch, indices, spans=[(0, target) for target in targets]
+            )
+            cache = adapted.forward(
+                before.tokens, before.mask, before.positions, keep_cache=True
+            ).cache
+            segments.append(
+                Segment.build(
+                    adapted,
+                    batch,
+                    indices,
+                    spans=[(target, target + 1) for target in targets],
+                    cache=cache,
+                    cached=before.dest,
+                )
+            )
+    return Prepared(adapted, prompts, tuple(segments))
+
+
+def common_prefix(prompts: PromptBatch) -> int:
+    """Length of the longest beginning all prompts share, their targets excluded."""
+    first, *others = (prompt.tokens for prompt in prompts)
+    length = min(prompt.target for prompt in prompts)
+    for tokens in others:
+        while first[:length] != tokens[:length]:
+            length = next(i for i in range(length) if first[i] != tokens[i])
+    return length
+
+
+def can_share(
+    prompts: PromptBatch, interventions: Sequence[Intervention], target_only: bool
+) -> bool:
+    """True if the shared path gives what the whole path gives, for less."""
+    return (
+        target_only
+        and len(prompts) > 1
+        and all(intervention.shareable for intervention in interventions)
+        and common_prefix(prompts) >= WORTH_SHARING
+    )
+
+
+def whole_segments(
+    model: LanguageModel, prompts: PromptBatch, tokens: int, size: int | None
+) -> Iterator[Segment]:
+    """Whole prompts in batches of similar length."""
+    for indices in by_length(prompts.lengths.tolist(), tokens=tokens, size=size):
+        yield Segment.build(model, prompts[indices], indices)
+
+
+def shared_segments(
+    model: LanguageModel, prompts: PromptBatch, tokens: int, size: int | None, run: Runner
+) -> Iterator[Segment]:
+    """Rows after the common beginning, which is run once.
+
+    Behind a shared cache padding stands on the right: a hole between cached and new columns
+    would be silently wrong in layers with a sliding window.
+    """
+    length = common_prefix(prompts)
+    head = Segment.build(model, prompts[[0]], [0], spans=[(0, length)])
+    cache = run(head)
+    columns = torch.arange(length)
+    rest = (prompts.lengths - length).tolist()
+    for indices in by_length(rest, tokens=tokens, size=size):
+        batch = prompts[indices]
+        yield Segment.build(
+            model,
+            batch,
+            indices,
+            spans=[(length, len(prompt)) for prompt in batch],
+            left=False,
+            cache=cache.expand(len(batch)),
+            cached=columns.expand(len(batch), -1),
+        )
+
+
+def halves(segment: Segment) -> Iterator[Segment]:
+    """The same rows in two segments, for when one does not fit into memory."""
+    count = len(segment.prompts)
+    cached = segment.src.shape[1] - segment.dest.shape[1]
+    for part in (slice(0, count // 2), slice(count // 2, count)):
+        cache = segment.cache
+        yield Segment.build(
+            segment.model,
+            segment.prompts[part],
+            segment.indices[part],
+            spans=segment.spans[part],
+            left=segment.left,
+            cache=None if cache is None else cache.rows(part),
+            cached=segment.src[part, :cached] if cached else None,
+        )

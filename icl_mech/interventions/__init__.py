@@ -1,0 +1,17 @@
+"""What can be changed in a forward pass: frozen, serialisable values that yield hooks."""
+
+from icl_mech.interventions.base import At, Intervention, load_intervention
+from icl_mech.interventions.isolate import Isolate
+from icl_mech.interventions.reweight import Reweight
+from icl_mech.interventions.zero_heads import ZeroHeads
+from icl_mech.interventions.zero_layers import ZeroLayers
+
+__all__ = [
+    "At",
+    "Intervention",
+    "Isolate",
+    "Reweight",
+    "ZeroHeads",
+    "ZeroLayers",
+    "load_intervention",
+]

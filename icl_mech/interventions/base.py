@@ -1,0 +1,149 @@
+"""`Intervention`: what all changes of a forward pass share."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal
+
+import torch
+
+from icl_mech._typing import Int, Tensor
+from icl_mech.errors import RunError, near_matches
+from icl_mech.models import Hook, ModelInfo, Site
+from icl_mech.segments import Segment
+
+At = Literal["target", "all"]
+
+_KINDS: dict[str, type["Intervention"]] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class Intervention(ABC):
+    """A change of the forward pass; any reading can be taken under any interventions.
+
+    Hooks never change an activation that is part of a graph in place, and give the same
+    result when a pass is recomputed.
+    """
+
+    needs_own_weights: ClassVar[bool] = False
+    """True if it is defined on the checkpoint's own parameters only (no folding, no centring)."""
+
+    def __init_subclass__(cls) -> None:
+        """Make the kind known to `load_intervention`."""
+        _KINDS[cls.__name__] = cls
+
+    @abstractmethod
+    def hooks(self, segment: Segment) -> Sequence[Hook]:
+        """The hooks that make this change in one segment; none where it changes nothing."""
+
+    def check(self, info: ModelInfo) -> None:
+        """Refuse layers or heads the model does not have.
+
+        Raises:
+            RunError: names what is out of range.
+        """
+        if self.needs_own_weights and info.processed_weights:
+            raise RunError(
+                f"{type(self).__name__} is defined on the checkpoint's own weights, but the weights of "
+                f"{info.name!r} are processed (norms folded or weights centred). Load it with "
+                "icl_mech.load_model, or with HookedTransformer.from_pretrained_no_processing."
+            )
+
+    @property
+    def target_only(self) -> bool:
+        """True if rows before the target are left as they are."""
+        return False
+
+    @property
+    def first_layer(self) -> int:
+        """Nothing below this block changes."""
+        return 0
+
+    @property
+    def shareable(self) -> bool:
+        """True if it treats equal beginnings of prompts equally."""
+        return True
+
+    def missing(self) -> Sequence[Site]:
+        """Sites whose mean at the target must be measured before it can run."""
+        return ()
+
+    def filled(self, means: Sequence[Tensor]) -> "Intervention":
+        """A copy that holds the measured means."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; `load_intervention` reads them."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        plain = {k: v.tolist() if isinstance(v, Tensor) else v for k, v in values.items()}
+        return {"intervention": type(self).__name__, **plain}
+
+    def __repr__(self) -> str:
+        """Constructor-like, with tensors as shapes."""
+        shown = ", ".join(
+            f"{item.name}={_short(getattr(self, item.name))}"
+            for item in fields(self)
+            if getattr(self, item.name) is not None
+        )
+        return f"{type(self).__name__}({shown})"
+
+
+def load_intervention(document: dict[str, Any]) -> Intervention:
+    """What `Intervention.to_dict` wrote.
+
+    Raises:
+        RunError: unknown kind.
+    """
+    values = dict(document)
+    name = values.pop("intervention", "")
+    if name not in _KINDS:
+        raise RunError(f"Unknown intervention {name!r}. {near_matches(name, _KINDS)}")
+    return _KINDS[name](**values)
+
+
+def as_layers(layers: Any) -> tuple[int, ...]:
+    """Layer numbers, ascending, each once."""
+    return tuple(sorted({int(layer) for layer in layers}))
+
+
+def check_layers(layers: Sequence[int], info: ModelInfo, what: str) -> None:
+    """Refuse layers the model does not have.
+
+    Raises:
+        RunError: names them.
+    """
+    wrong = [layer for layer in layers if not 0 <= layer < info.n_layers]
+    if wrong:
+        raise RunError(
+            f"{what} names layer {wrong[0]}; {info.name!r} has layers 0 to {info.n_layers - 1}."
+        )
+
+
+def check_choice(value: str, choices: Sequence[str], what: str) -> None:
+    """Refuse a value that is not one of the choices.
+
+    Raises:
+        RunError: lists near matches.
+    """
+    if value not in choices:
+        raise RunError(f"{what}={value!r}. {near_matches(value, choices)}")
+
+
+def editable(activation: Tensor) -> Tensor:
+    """The activation itself where no graph holds it, else a copy."""
+    return activation.clone() if torch.is_grad_enabled() else activation
+
+
+def rows_at(segment: Segment, at: At) -> tuple[Tensor, Int[Tensor, " n"]]:
+    """(batch, dest) indices of the rows an intervention acts on.
+
+    Targets that lie outside the segment have no row.
+    """
+    if at == "all":
+        batch, dest = (segment.dest >= 0).nonzero(as_tuple=True)
+        return batch, dest
+    return segment.targets_inside
+
+
+def _short(value: Any) -> str:
+    return f"tensor{list(value.shape)}" if isinstance(value, Tensor) else repr(value)

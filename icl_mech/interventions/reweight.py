@@ -1,0 +1,84 @@
+"""`Reweight`: attention from the target to label words, scaled by learned factors.
+
+`A[l,h,q,p_c] -> exp(beta[l,h,c]) A[l,h,q,p_c]` after softmax, row `q` only, without
+renormalising; `c` in class order, demonstrations of one class share their factor.
+
+Source: Wang et al. 2023, *Label Words are Anchors*, §3.1.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.errors import RunError
+from icl_mech.interventions.base import Intervention, editable, rows_at
+from icl_mech.models import Hook, HookFunction, ModelInfo, Site
+from icl_mech.segments import Segment
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reweight(Intervention):
+    """Scale attention from the target to the label words.
+
+    Attributes:
+        beta: Logarithm of the factor; 0 is exactly the plain model.
+    """
+
+    beta: Float[Tensor, "layer head label"]
+
+    def __post_init__(self) -> None:
+        """Take nested lists too (as saved)."""
+        beta: Any = self.beta
+        if not isinstance(beta, Tensor):
+            object.__setattr__(self, "beta", torch.tensor(beta))
+
+    def check(self, info: ModelInfo) -> None:
+        """Refuse a beta of another model's size.
+
+        Raises:
+            RunError: names both sizes.
+        """
+        if tuple(self.beta.shape[:2]) != (info.n_layers, info.n_heads):
+            raise RunError(
+                f"beta has {self.beta.shape[0]} layers and {self.beta.shape[1]} heads, "
+                f"{info.name!r} has {info.n_layers} and {info.n_heads}."
+            )
+
+    @property
+    def target_only(self) -> bool:
+        """Only row `q` changes."""
+        return True
+
+    def hooks(self, segment: Segment) -> Sequence[Hook]:
+        """One hook per layer."""
+        if self.beta.shape[2] != segment.prompts.n_labels:
+            raise RunError(
+                f"beta has {self.beta.shape[2]} classes, the prompts have {segment.prompts.n_labels}."
+            )
+        batch, rows = rows_at(segment, "target")
+        if not len(batch):
+            return []
+        classes = segment.src_classes[batch]
+        beta = self.beta.to(segment.tokens.device)
+        # Class -1 (no label word) reads the zero put behind the classes: factor 1.
+        factors = torch.cat([beta, beta.new_zeros(*beta.shape[:2], 1)], dim=2).exp()
+
+        def hook_for(layer: int) -> HookFunction:
+            def hook(activation: Tensor) -> Tensor:
+                scale = factors[layer][:, classes].transpose(0, 1).to(activation.dtype)
+                edited = editable(activation)
+                edited[batch, :, rows] = activation[batch, :, rows] * scale
+                return edited
+
+            return hook
+
+        return [(Site("pattern", layer), hook_for(layer)) for layer in range(beta.shape[0])]
+
+    def __eq__(self, other: Any) -> bool:
+        """Equal factors."""
+        return isinstance(other, Reweight) and torch.equal(self.beta, other.beta)
+
+    __hash__ = None  # type: ignore[assignment]
