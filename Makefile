@@ -51,8 +51,8 @@ demo: $(STAMP) ## analyse the built-in task with the offline model
 test: $(STAMP) ## run the tests that are not slow
 	$(PYTEST) -m "not slow"
 
-test-tl3: $(STAMP_TL3) ## run the tests marked tl3 with TransformerLens 3.9, in .venv-tl3
-	$(VENV_TL3)/bin/python -m pytest -m tl3
+test-tl3: $(STAMP_TL3) ## run the tests marked tl3 or hooked with TransformerLens 3.9, in .venv-tl3
+	$(VENV_TL3)/bin/python -m pytest -n $(WORKERS) -m "tl3 or hooked"
 
 lint: $(STAMP) ## check format, lint rules and that both constraint files agree
 	$(BIN)/ruff format --check .

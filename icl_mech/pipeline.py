@@ -8,15 +8,10 @@ from typing import Any, TypeVar
 
 from icl_mech.analyses import FlowScores, Predictions, SaliencyMaps
 from icl_mech.analyses._provenance import provenance
+from icl_mech.analyses._saliency import Reduction, check_variants, default_loss
 from icl_mech.analyses.flow import FlowReading, check_flow_prompts, flow_result
 from icl_mech.analyses.predictions import PredictionReading, prediction_result
-from icl_mech.analyses.saliency import (
-    Reduction,
-    SaliencyReading,
-    check_variants,
-    default_loss,
-    maps_result,
-)
+from icl_mech.analyses.saliency import SaliencyReading, maps_result
 from icl_mech.engine import Loss, run
 from icl_mech.errors import ResultError
 from icl_mech.interventions import Intervention

@@ -1,7 +1,7 @@
 """Figures: one function per shape, each returns a plotly figure and shows nothing."""
 
+import numpy as np
 import plotly.graph_objects as go
-import torch
 
 from icl_mech.results import LabelMatrix, LayerCurves, Shape, TokenMatrix
 
@@ -78,17 +78,16 @@ def token_matrix(shape: TokenMatrix) -> go.Figure:
         f"{i}: {token!r} ({role.replace('_', ' ')})"
         for i, (token, role) in enumerate(zip(shape.tokens, shape.roles, strict=True))
     ]
-    below = torch.ones(n, n, dtype=torch.bool).tril(-1)
+    below = np.tri(n, k=-1, dtype=bool)
     fig = go.Figure()
-    for layer, values in enumerate(shape.values):
-        shown = values.float().masked_fill(~below, float("nan"))
+    for layer, values in enumerate(shape.values.float().numpy()):
         fig.add_heatmap(
-            z=shown.numpy(),
+            z=np.where(below, values, np.nan),
             x=names,
             y=names,
             colorscale=SCALE,
             zmin=0,
-            zmax=float(values[below].float().quantile(0.998)) if n > 1 else 1.0,
+            zmax=float(np.quantile(values[below], 0.998)) if n > 1 else 1.0,
             visible=layer == shape.layer,
             hoverongaps=False,
             colorbar={"title": {"text": shape.quantity}},

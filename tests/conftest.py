@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     lens = importlib.metadata.version("transformer-lens")
     reasons = {}
     if not lens.startswith("3."):
-        reasons["tl3"] = f"needs TransformerLens 3 (found {lens}): make test-tl3"
+        reasons["hooked"] = f"HookedTransformer is gone from TransformerLens {lens}: make test-tl3"
     if not torch.cuda.is_available():
         reasons["gpu"] = "needs a CUDA device"
     for item in items:

@@ -26,6 +26,7 @@ ORDER = (
     {"analyses"},
     {"engine", "reports"},
     {"interventions", "plots"},
+    {"segments"},
     {"prompts"},
     {"corruption"},
     {"tasks"},

@@ -20,12 +20,7 @@ import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.analyses._provenance import provenance
-from icl_mech.analyses.saliency import (
-    Reduction,
-    check_variants,
-    default_loss,
-    head_sum,
-)
+from icl_mech.analyses._saliency import Reduction, check_variants, default_loss, head_sum
 from icl_mech.engine import GradientReading, Kept, Loss, run
 from icl_mech.errors import PromptError, ResultError
 from icl_mech.interventions import Intervention

@@ -9,25 +9,20 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §2.1, eq. 1.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.analyses._provenance import provenance
+from icl_mech.analyses._saliency import Reduction, check_variants, default_loss, head_sum
 from icl_mech.engine import GradientReading, Kept, Loss, run
-from icl_mech.engine.losses import check_loss
-from icl_mech.errors import ResultError, RunError, near_matches
+from icl_mech.errors import ResultError
 from icl_mech.interventions import Intervention
 from icl_mech.models import ModelInfo, Site, adapt
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result, TokenMatrix
 from icl_mech.segments import Segment
-
-Reduction = Literal["sum_then_abs", "abs_then_sum"]
-
-_CHUNK = 256
-"""Rows of the pattern reduced at a time: bounds the temporary to heads x rows x columns."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -76,24 +71,6 @@ class SaliencyMaps(Result):
         return f"saliency of every edge, {len(self.values)} prompt(s) of {tokens} tokens"
 
 
-def head_sum(
-    activation: Float[Tensor, "batch head dest src"],
-    gradient: Float[Tensor, "batch head dest src"],
-    reduction: Reduction,
-) -> Float[Tensor, "batch dest src"]:
-    """Saliency of one layer's pattern, reduced in chunks of rows."""
-    out = torch.empty(
-        activation.shape[0], *activation.shape[2:], device=activation.device, dtype=torch.float32
-    )
-    if activation.dtype == torch.float64:
-        out = out.double()
-    for start in range(0, activation.shape[2], _CHUNK):
-        rows = slice(start, start + _CHUNK)
-        product = activation[:, :, rows].to(out.dtype) * gradient[:, :, rows].to(out.dtype)
-        out[:, rows] = product.sum(1).abs() if reduction == "sum_then_abs" else product.abs().sum(1)
-    return out
-
-
 @dataclass
 class SaliencyReading(GradientReading[list[Tensor]]):
     """Whole maps, cut to each prompt's own tokens."""
@@ -120,22 +97,6 @@ class SaliencyReading(GradientReading[list[Tensor]]):
     def collect(self, kept: Kept) -> list[Tensor]:
         """`[layer, dest, src]` per prompt, padding still at the end."""
         return kept.per_prompt()
-
-
-def check_variants(loss: str, reduction: str, prompts: PromptBatch) -> None:
-    """Refuse unknown variants, and label losses without answers, before anything runs.
-
-    Raises:
-        RunError: unknown loss or reduction.
-        PromptError: prompts without answers.
-    """
-    check_loss(loss)
-    if reduction not in get_args(Reduction):
-        raise RunError(
-            f"Unknown reduction {reduction!r}. {near_matches(reduction, get_args(Reduction))}"
-        )
-    if loss != "prediction":
-        _ = prompts.answers
 
 
 def saliency_maps(
@@ -180,11 +141,6 @@ def saliency_maps(
         maps, prompts,
         provenance(adapted, prompts, interventions, loss=chosen, reduction=reduction),
     )  # fmt: skip
-
-
-def default_loss(prompts: PromptBatch) -> Loss:
-    """`label` where answers are known, else `prediction`."""
-    return "label" if prompts.has_answers else "prediction"
 
 
 def maps_result(

@@ -1,0 +1,58 @@
+"""What all saliency analyses share: the reduction over heads, and the choice of variants.
+
+Source: Wang et al. 2023, *Label Words are Anchors*, §2.1, eq. 1.
+"""
+
+from typing import Literal, get_args
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.engine import Loss
+from icl_mech.engine.losses import check_loss
+from icl_mech.errors import RunError, near_matches
+from icl_mech.prompts import PromptBatch
+
+Reduction = Literal["sum_then_abs", "abs_then_sum"]
+
+_CHUNK = 256
+"""Rows of the pattern reduced at a time: bounds the temporary to heads x rows x columns."""
+
+
+def head_sum(
+    activation: Float[Tensor, "batch head dest src"],
+    gradient: Float[Tensor, "batch head dest src"],
+    reduction: Reduction,
+) -> Float[Tensor, "batch dest src"]:
+    """Saliency of one layer's pattern, reduced in chunks of rows."""
+    out = torch.empty(
+        activation.shape[0], *activation.shape[2:], device=activation.device, dtype=torch.float32
+    )
+    if activation.dtype == torch.float64:
+        out = out.double()
+    for start in range(0, activation.shape[2], _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        product = activation[:, :, rows].to(out.dtype) * gradient[:, :, rows].to(out.dtype)
+        out[:, rows] = product.sum(1).abs() if reduction == "sum_then_abs" else product.abs().sum(1)
+    return out
+
+
+def check_variants(loss: str, reduction: str, prompts: PromptBatch) -> None:
+    """Refuse unknown variants, and label losses without answers, before anything runs.
+
+    Raises:
+        RunError: unknown loss or reduction.
+        PromptError: prompts without answers.
+    """
+    check_loss(loss)
+    if reduction not in get_args(Reduction):
+        raise RunError(
+            f"Unknown reduction {reduction!r}. {near_matches(reduction, get_args(Reduction))}"
+        )
+    if loss != "prediction":
+        _ = prompts.answers
+
+
+def default_loss(prompts: PromptBatch) -> Loss:
+    """`label` where answers are known, else `prediction`."""
+    return "label" if prompts.has_answers else "prediction"
