@@ -28,6 +28,9 @@ class Intervention(ABC):
     needs_own_weights: ClassVar[bool] = False
     """True if it is defined on the checkpoint's own parameters only (no folding, no centring)."""
 
+    tensors: ClassVar[tuple[str, ...]] = ()
+    """Names of the fields that hold tensors."""
+
     def __init_subclass__(cls) -> None:
         """Make the kind known to `load_intervention`."""
         _KINDS[cls.__name__] = cls
@@ -98,7 +101,9 @@ def load_intervention(document: dict[str, Any]) -> Intervention:
     name = values.pop("intervention", "")
     if name not in _KINDS:
         raise RunError(f"Unknown intervention {name!r}. {near_matches(name, _KINDS)}")
-    return _KINDS[name](**values)
+    kind = _KINDS[name]
+    tensors = {key: torch.tensor(values[key]) for key in kind.tensors if values[key] is not None}
+    return kind(**{**values, **tensors})
 
 
 def as_layers(layers: Any) -> tuple[int, ...]:

@@ -49,11 +49,11 @@ class Isolate(Intervention):
         seed: Of the draw.
     """
 
-    layers: tuple[int, ...]
+    layers: Sequence[int]
     tokens: Tokens = "label"
     mode: Mode = "mask"
     redraw: Redraw = "set"
-    positions: tuple[tuple[int, ...], ...] | None = None
+    positions: Sequence[Sequence[int]] | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -104,7 +104,7 @@ class Isolate(Intervention):
                 raise RunError(
                     f"Isolate holds positions of {len(self.positions)} prompts, prompt {index} is run."
                 )
-            return self.positions[index]
+            return tuple(self.positions[index])
         if self.tokens == "label":
             return prompt.label_positions
         return random_positions(prompt, self.redraw, self.seed, layer)

@@ -8,7 +8,7 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §3.1.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -29,11 +29,7 @@ class Reweight(Intervention):
 
     beta: Float[Tensor, "layer head label"]
 
-    def __post_init__(self) -> None:
-        """Take nested lists too (as saved)."""
-        beta: Any = self.beta
-        if not isinstance(beta, Tensor):
-            object.__setattr__(self, "beta", torch.tensor(beta))
+    tensors: ClassVar[tuple[str, ...]] = ("beta",)
 
     def check(self, info: ModelInfo) -> None:
         """Refuse a beta of another model's size.

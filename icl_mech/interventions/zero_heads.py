@@ -43,12 +43,13 @@ class ZeroHeads(Intervention):
         at: At the `target` only, or at `all` positions.
     """
 
-    heads: tuple[tuple[int, int], ...]
+    heads: Sequence[Sequence[int]]
     kind: Kind = "zero_output"
     means: Float[Tensor, "head d_head"] | None = None
     at: At = "target"
 
     needs_own_weights: ClassVar[bool] = True
+    tensors: ClassVar[tuple[str, ...]] = ("means",)
 
     def __post_init__(self) -> None:
         """Check the choices.
@@ -58,9 +59,6 @@ class ZeroHeads(Intervention):
         """
         pairs = tuple((int(layer), int(head)) for layer, head in self.heads)
         object.__setattr__(self, "heads", pairs)
-        means: Any = self.means
-        if means is not None and not isinstance(means, Tensor):
-            object.__setattr__(self, "means", torch.tensor(means))
         check_choice(self.kind, get_args(Kind), "kind")
         check_choice(self.at, get_args(At), "at")
         if not pairs or len(set(pairs)) < len(pairs):
