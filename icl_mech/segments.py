@@ -14,7 +14,7 @@ import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.errors import PromptError
-from icl_mech.models import KeyValues, LanguageModel
+from icl_mech.models import KeyValues, LanguageModel, Resume
 from icl_mech.prompts import PromptBatch
 
 PADDING = -1
@@ -45,6 +45,8 @@ class Segment:
     dest: Int[Tensor, "batch dest"]
     src: Int[Tensor, "batch src"]
     cache: KeyValues | None = None
+    start: Resume | None = None
+    """Where to enter, with the residual of the computed rows there."""
 
     @classmethod
     def build(

@@ -35,7 +35,7 @@ class SaliencyMaps(Result):
         roles: Role of the tokens, per prompt.
     """
 
-    values: tuple[Float[Tensor, "layer dest src"], ...]
+    values: tuple[Float[Tensor, "layer _ _"], ...]
     tokens: tuple[tuple[str, ...], ...]
     roles: tuple[tuple[str, ...], ...]
 

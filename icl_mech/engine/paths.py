@@ -9,7 +9,7 @@
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ import torch
 from icl_mech.engine.memory import plan
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
-from icl_mech.models import KeyValues, LanguageModel, adapt
+from icl_mech.models import KeyValues, LanguageModel, Resume, adapt
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment, by_length
 
@@ -148,7 +148,7 @@ def halves(segment: Segment) -> Iterator[Segment]:
     cached = segment.src.shape[1] - segment.dest.shape[1]
     for part in (slice(0, count // 2), slice(count // 2, count)):
         cache = segment.cache
-        yield Segment.build(
+        half = Segment.build(
             segment.model,
             segment.prompts[part],
             segment.indices[part],
@@ -157,3 +157,10 @@ def halves(segment: Segment) -> Iterator[Segment]:
             cache=None if cache is None else cache.rows(part),
             cached=segment.src[part, :cached] if cached else None,
         )
+        if segment.start is not None:
+            # The half may be narrower: its padding is cut where the whole segment had it.
+            width = half.tokens.shape[1]
+            columns = slice(-width, None) if segment.left else slice(0, width)
+            residual = segment.start.residual[part, columns]
+            half = replace(half, start=Resume(segment.start.layer, residual))
+        yield half

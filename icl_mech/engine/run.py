@@ -21,7 +21,7 @@ from icl_mech.engine.readings import GradientReading, Kept, Reading
 from icl_mech.engine.tap import Tap
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
-from icl_mech.models import Hook, HookFunction, KeyValues, ModelInfo, Site, adapt
+from icl_mech.models import Hook, HookFunction, KeyValues, LanguageModel, ModelInfo, Site, adapt
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
@@ -70,13 +70,11 @@ def run(
     losses = {reading.loss for reading in readings if isinstance(reading, GradientReading)}
     if len(losses) > 1:
         raise RunError(f"One pass has one loss; these readings ask for {sorted(losses)}.")
-    for intervention in interventions:
-        intervention.check(adapted.info)
     batch = prompts.prompts if isinstance(prompts, Prepared) else prompts
-    ready = [_filled(adapted, prompts, intervention) for intervention in interventions]
+    ready = fill_means(adapted, prompts, interventions)
     target_only = all(isinstance(r, Reading) and r.target_only for r in readings)
     tokens, checkpoint = plan(adapted, batch.lengths.tolist(), gradient=bool(losses), memory=memory)
-    work = _Work(readings, ready, checkpoint)
+    work = Work(readings, ready, checkpoint)
     segments: Iterator[Segment]
     if isinstance(prompts, Prepared) and target_only and all(i.target_only for i in ready):
         segments = iter(prompts.segments)
@@ -117,17 +115,26 @@ class TargetMean(Reading[list[Tensor]]):
         return list(kept.stacked().mean(0))
 
 
-def _filled(
-    model: Any, prompts: PromptBatch | Prepared, intervention: Intervention
-) -> Intervention:
-    sites = intervention.missing()
-    if not sites:
-        return intervention
-    (means,) = run(model, prompts, [TargetMean(sites)], progress=False)
-    return intervention.filled(means)
+def fill_means(
+    model: LanguageModel, prompts: PromptBatch | Prepared, interventions: Sequence[Intervention]
+) -> list[Intervention]:
+    """The interventions, checked, with the means they need measured on these prompts.
+
+    Raises:
+        RunError: an intervention this model cannot have.
+    """
+    ready = []
+    for intervention in interventions:
+        intervention.check(model.info)
+        sites = intervention.missing()
+        if sites:
+            (means,) = run(model, prompts, [TargetMean(sites)], progress=False)
+            intervention = intervention.filled(means)
+        ready.append(intervention)
+    return ready
 
 
-class _Work:
+class Work:
     """Runs segments of one run; remembers which interventions acted."""
 
     def __init__(
@@ -142,6 +149,7 @@ class _Work:
         self.acted = [False] * len(interventions)
 
     def check_acted(self) -> None:
+        """Refuse interventions that had nothing to act on in the whole run."""
         for intervention, acted in zip(self.interventions, self.acted, strict=True):
             if not acted:
                 raise RunError(
@@ -153,7 +161,12 @@ class _Work:
         hooks, check = self._hooks(segment)
         with torch.no_grad():
             cache = segment.model.forward(
-                segment.tokens, segment.mask, segment.positions, hooks=hooks, keep_cache=True
+                segment.tokens,
+                segment.mask,
+                segment.positions,
+                hooks=hooks,
+                keep_cache=True,
+                start=segment.start,
             ).cache
         check()
         if cache is None:
@@ -201,7 +214,12 @@ class _Work:
                 stack.enter_context(segment.model.checkpointed())
             hooks, check = self._hooks(segment, taps)
             output = segment.model.forward(
-                segment.tokens, segment.mask, segment.positions, cache=segment.cache, hooks=hooks
+                segment.tokens,
+                segment.mask,
+                segment.positions,
+                cache=segment.cache,
+                hooks=hooks,
+                start=segment.start,
             )
             check()
             if sinks:

@@ -8,6 +8,7 @@ from icl_mech.models.interface import (
     KeyValues,
     LanguageModel,
     ModelInfo,
+    Resume,
     Site,
     SiteName,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "KnownModel",
     "LanguageModel",
     "ModelInfo",
+    "Resume",
     "Site",
     "SiteName",
     "adapt",

@@ -97,6 +97,13 @@ class KeyValues:
         )
 
 
+class Resume(NamedTuple):
+    """The residual stream entering a block, to go on from there."""
+
+    layer: int
+    residual: Float[Tensor, "batch pos d_model"]
+
+
 @dataclass(frozen=True)
 class ForwardOutput:
     """The residual stream entering the final norm, and the cache if it was asked for."""
@@ -123,6 +130,7 @@ class LanguageModel(ABC):
         hooks: Sequence[Hook] = (),
         cache: KeyValues | None = None,
         keep_cache: bool = False,
+        start: "Resume | None" = None,
     ) -> ForwardOutput:
         """Run all blocks.
 
@@ -133,6 +141,8 @@ class LanguageModel(ABC):
             hooks: Applied in the order given; removed again also on errors.
             cache: Keys and values that stand before `tokens`; never changed.
             keep_cache: Also return the keys and values of everything seen.
+            start: Enter at a later block with the residual given there; earlier blocks are
+                not run, and their part of a kept cache is what `cache` held.
         """
 
     @abstractmethod

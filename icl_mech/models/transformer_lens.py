@@ -21,6 +21,7 @@ from icl_mech.models.interface import (
     KeyValues,
     LanguageModel,
     ModelInfo,
+    Resume,
     Site,
     SiteName,
 )
@@ -234,6 +235,7 @@ class BridgeModel(_TransformerLensModel):
         hooks: Sequence[Hook] = (),
         cache: KeyValues | None = None,
         keep_cache: bool = False,
+        start: Resume | None = None,
     ) -> ForwardOutput:
         """See `LanguageModel.forward`."""
         final: list[Tensor] = []
@@ -247,7 +249,7 @@ class BridgeModel(_TransformerLensModel):
             options["logits_to_keep"] = 1
         if "position_ids" in self._accepted:
             options["position_ids"] = positions
-        with self._installed([*hooks, (last, final.append)]):
+        with self._entered(start), self._installed([*hooks, (last, final.append)]):
             self.wrapped(tokens, return_type=None, attention_mask=mask.long(), **options)
         if not keep_cache:
             return ForwardOutput(final[-1])
@@ -256,6 +258,44 @@ class BridgeModel(_TransformerLensModel):
             final[-1],
             KeyValues(tuple(la.keys for la in layers), tuple(la.values for la in layers)),
         )
+
+    @cached_property
+    def _blocks_return_tuples(self) -> bool:
+        """Whether the wrapped model's loop expects tuples from its blocks."""
+        seen: list[bool] = []
+        block = self.wrapped.blocks[0].original_component
+        handle = block.register_forward_hook(
+            lambda module, args, output: seen.append(isinstance(output, tuple))
+        )
+        try:
+            with torch.no_grad():
+                self.wrapped(torch.zeros(1, 1, dtype=torch.long, device=self.device))
+        finally:
+            handle.remove()
+        return seen[0]
+
+    @contextmanager
+    def _entered(self, start: Resume | None) -> Iterator[None]:
+        """Blocks below the start pass their input on; the start gets the given residual."""
+        if start is None or start.layer == 0:
+            yield
+            return
+        as_tuple = self._blocks_return_tuples
+        skipped = list(self.wrapped.blocks)[: start.layer]
+
+        def passed_on(*args: Any, **kwargs: Any) -> Any:
+            return (start.residual,) if as_tuple else start.residual
+
+        own = [block.__dict__.get("forward") for block in skipped]
+        for block in skipped:
+            block.__dict__["forward"] = passed_on
+        try:
+            yield
+        finally:
+            for block, forward in zip(skipped, own, strict=True):
+                del block.__dict__["forward"]
+                if forward is not None:
+                    block.__dict__["forward"] = forward
 
     def _scaled(self, logits: Tensor) -> Tensor:
         config = self.wrapped.original_model.config
@@ -291,6 +331,7 @@ class HookedModel(_TransformerLensModel):
         hooks: Sequence[Hook] = (),
         cache: KeyValues | None = None,
         keep_cache: bool = False,
+        start: Resume | None = None,
     ) -> ForwardOutput:
         """See `LanguageModel.forward`; positions follow from the mask."""
         past = self._past(tokens.shape[0], cache) if cache is not None or keep_cache else None
@@ -298,8 +339,9 @@ class HookedModel(_TransformerLensModel):
         last = Site("resid_post", self.info.n_layers - 1)
         with self._installed([*hooks, (last, final.append)]):
             self.wrapped(
-                tokens,
+                tokens if start is None else start.residual,
                 return_type=None,
+                start_at_layer=None if start is None else start.layer,
                 stop_at_layer=self.info.n_layers,
                 attention_mask=mask.long(),
                 past_kv_cache=past,

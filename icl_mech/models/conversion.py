@@ -1,0 +1,165 @@
+"""GGUF files as folders in Hugging Face format, made once and kept in the user's cache folder.
+
+The weights are de-quantised to float32: four bytes of disk per parameter. `ICL_MECH_CACHE` names
+another cache folder.
+"""
+
+import hashlib
+import os
+import shutil
+import time
+import uuid
+from contextlib import redirect_stderr
+from importlib.metadata import version
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+
+from icl_mech.errors import ModelError
+
+_CONVERSION = 1  # raised when `_convert` changes, so that older cached folders are not used
+_ABANDONED_AFTER = 24 * 3600.0  # seconds
+FOLDER_PARTS = {
+    "config.json": ("config.json",),
+    "weights": ("*.safetensors", "pytorch_model*.bin"),
+    "a tokenizer": (
+        *("tokenizer.json", "vocab.json", "vocab.txt"),
+        *("tokenizer.model", "spiece.model", "sentencepiece*.model", "*.tiktoken"),
+    ),
+}
+LOAD_ERRORS = (
+    *(OSError, ValueError, TypeError, LookupError, RuntimeError, ImportError, AttributeError),
+    SafetensorError,
+)
+"""What transformers raises on files it cannot read."""
+
+
+def missing_parts(folder: Path) -> list[str]:
+    """What `folder` lacks to be loaded as a model."""
+    return [
+        part
+        for part, patterns in FOLDER_PARTS.items()
+        if not any(any(folder.glob(pattern)) for pattern in patterns)
+    ]
+
+
+def refuse_missing_weights(name: str, info: dict[str, Any]) -> None:
+    """Raise `ModelError` if `from_pretrained` had to invent weights.
+
+    Args:
+        name: For the message.
+        info: What `from_pretrained(..., output_loading_info=True)` returned beside the model.
+    """
+    invented = sorted([*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])])
+    if invented:
+        some = ", ".join(invented[:3]) + (", ..." if len(invented) > 3 else "")
+        raise ModelError(
+            f"The files of {name!r} lack {len(invented)} weights of the model ({some}) or hold "
+            "them in another shape; transformers would fill them at random. Give a complete "
+            "checkpoint of a causal language model."
+        )
+
+
+def cache_folder() -> Path:
+    """Where converted models are kept."""
+    if chosen := os.environ.get("ICL_MECH_CACHE"):
+        return Path(chosen).expanduser()
+    from platformdirs import user_cache_dir
+
+    return Path(user_cache_dir("icl_mech", appauthor=False))
+
+
+def converted(gguf: Path) -> Path:
+    """The cached folder of a GGUF file, made now if there is none for its content.
+
+    A folder gets its name only when complete, so a killed process leaves none that is taken for
+    valid, and of several processes that convert at once the first one's is used by all.
+
+    Raises:
+        ModelError: the file cannot be read, or the folder cannot be written.
+    """
+    try:
+        return _from_cache(gguf)
+    except ModelError:
+        raise
+    except LOAD_ERRORS as error:
+        raise ModelError(
+            f"Cannot convert {gguf.name!r} into {cache_folder()}: {type(error).__name__}: {error} "
+            "Expected a GGUF file of an architecture that transformers reads, and a writable "
+            "folder with four bytes per parameter free; ICL_MECH_CACHE names another folder."
+        ) from error
+
+
+def _from_cache(gguf: Path) -> Path:
+    target = cache_folder() / f"{gguf.stem}-{_fingerprint(gguf)}"
+    if target.is_dir() and not missing_parts(target):
+        return target
+    partial = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
+    partial.mkdir(parents=True)
+    try:
+        _remove_abandoned(target)
+        _convert(gguf, partial)
+        _publish(partial, target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return target
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Remove what processes left that were killed while converting."""
+    for folder in target.parent.iterdir():
+        begun = folder.name.startswith(f".{target.name}-")
+        if begun and time.time() - folder.stat().st_mtime > _ABANDONED_AFTER:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _fingerprint(gguf: Path) -> str:
+    digest = hashlib.blake2b(f"{version('transformers')} {_CONVERSION}".encode(), digest_size=8)
+    with gguf.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _convert(gguf: Path, folder: Path) -> None:
+    from gguf import GGUFReader
+    from tokenizers import pre_tokenizers
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
+    splitting = GGUFReader(gguf).get_field("tokenizer.ggml.pre")
+    if splitting is not None and bytes(splitting.parts[splitting.data[0]]) == b"smollm":
+        # transformers drops this rule: without it spaces before a digit become other tokens.
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Digits(individual_digits=True),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+            ]
+        )
+    with redirect_stderr(StringIO()):  # a progress bar that no setting turns off
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            str(gguf.parent), gguf_file=gguf.name, dtype=torch.float32, output_loading_info=True
+        )
+    model, info = loaded
+    refuse_missing_weights(gguf.name, info)
+    # The weights are plain now; transformers would refuse to save them as quantised.
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    model.hf_quantizer = None
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _publish(partial: Path, target: Path) -> None:
+    """Give a finished folder its name; another process may have been first."""
+    try:
+        partial.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise
+        if missing_parts(target):  # files were deleted from it
+            shutil.rmtree(target)
+            partial.rename(target)
