@@ -104,11 +104,12 @@ def flow_sums(
 def flow_counts(
     label_positions: Int[Tensor, "batch demo"], targets: Int[Tensor, " batch"]
 ) -> Float[Tensor, "batch 3"]:
-    """Numbers of (i, j) pairs behind S_wp, S_pq and S_ww; positions of -1 do not count.
+    """Numbers of (i, j) pairs behind S_wp, S_pq and S_ww.
 
-    `sum p`, `#p` and `q (q + 1) / 2 - sum p - #p`. Source: Wang et al. 2023, §2.1.
+    `sum p`, `#p` and `q (q + 1) / 2 - sum p - #p`; positions of -1, and those the target `q`
+    does not see, do not count. Source: Wang et al. 2023, §2.1.
     """
-    real = label_positions >= 0
+    real = (label_positions >= 0) & (label_positions < targets[:, None])
     to_labels = (label_positions * real).sum(1)
     to_target = real.sum(1)
     pairs = targets * (targets + 1) // 2

@@ -218,13 +218,16 @@ def prediction_result(
 
 
 def _continued(prompts: PromptBatch, word: tuple[int, ...]) -> PromptBatch:
-    """The prompts with all but the last token of a word behind the target."""
+    """The prompts up to their targets, with all but the last token of a word behind them."""
     if len(word) == 1:
         return prompts
 
     def continued(prompt: Prompt) -> Prompt:
-        tokens = (*prompt.tokens, *word[:-1])
-        span = Span("format", None, len(prompt), len(tokens))
-        return replace(prompt, tokens=tokens, spans=(*prompt.spans, span), pieces=())
+        end = prompt.target + 1
+        tokens = (*prompt.tokens[:end], *word[:-1])
+        spans = tuple(span for span in prompt.spans if span.stop <= end)
+        classes = prompt.label_classes[: sum(span.role == "label_word" for span in spans)]
+        spans = (*spans, Span("format", None, end, len(tokens)))
+        return replace(prompt, tokens=tokens, spans=spans, label_classes=classes, pieces=())
 
     return PromptBatch(tuple(continued(prompt) for prompt in prompts), prompts.source)

@@ -31,7 +31,7 @@ FOLDER_PARTS = {
     ),
 }
 LOAD_ERRORS = (
-    *(OSError, ValueError, TypeError, LookupError, RuntimeError, ImportError, AttributeError),
+    *(OSError, ValueError, TypeError, LookupError, RuntimeError, ImportError),
     SafetensorError,
 )
 """What transformers raises on files it cannot read."""

@@ -227,14 +227,15 @@ def _load(
             f"{', '.join(FOLDER_PARTS)}, as written by model.save_pretrained(folder) and "
             "tokenizer.save_pretrained(folder); for a GGUF file give the path of the file itself."
         )
-    # Otherwise transformers asks at the terminal whether to run a repository's own code.
-    options = {"trust_remote_code": False, **options}
+    # Otherwise transformers asks at the terminal whether to run a repository's own code, and
+    # names weights of another shape only in its log.
+    options = {"trust_remote_code": False, "ignore_mismatched_sizes": True, **options}
     shared = {key: options[key] for key in (*_FOR_ALL_LOADERS, "revision") if key in options}
     try:
         config = AutoConfig.from_pretrained(location, **shared)
         _refuse_encoders(source.name, config)
         tokenizer = AutoTokenizer.from_pretrained(location, **shared)
-        model, info = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             location,
             config=config,
             dtype=dtype,
@@ -242,6 +243,7 @@ def _load(
             output_loading_info=True,
             **options,
         )
+        model, info = loaded
         refuse_missing_weights(source.name, info)
     except ModelError:
         raise

@@ -131,7 +131,7 @@ def check_lengths(prompts: Sequence[Prompt], limit: int | None) -> None:
     Raises:
         PromptError: says by how much the longest is too long, and how many are.
     """
-    longest = max(len(prompt) for prompt in prompts)
+    longest = max((len(prompt) for prompt in prompts), default=0)
     if limit is not None and longest > limit:
         count = sum(len(prompt) > limit for prompt in prompts)
         raise PromptError(

@@ -45,7 +45,7 @@ def prompts_from_text(
     pieces = PieceTokenizer(tokenizer)
     words = label_word_tokens(pieces, [f" {label}" for label in labels], labels)
     longest_first = sorted(labels, key=len, reverse=True)
-    anchor = f"(?<={re.escape(before)})" if before else ""
+    anchor = f"(?<={re.escape(before.rstrip(' '))})" if before else ""
     pattern = re.compile(rf"{anchor} ({'|'.join(map(re.escape, longest_first))})(?!\w)")
     prompts = []
     for number, text in enumerate(texts):

@@ -143,7 +143,7 @@ class Prompt:
         Such a prompt has no text roles; analyses that need them refuse it.
 
         Raises:
-            PromptError: positions out of order or range, or a target that is not the last.
+            PromptError: positions out of order or range, or one of them at the target.
         """
         last = len(tokens) - 1
         target = last if target is None else target
@@ -160,10 +160,11 @@ class Prompt:
             for demo, (start, length) in enumerate(zip(label_positions, lengths, strict=True))
         ]
         marks.append((target, target + 1, "target", None))
+        ascending = list(label_positions) == sorted(label_positions)
         spans: list[Span] = []
         end = 0
         for start, stop, role, demo in sorted(marks, key=lambda mark: mark[:2]):
-            if start < end or stop > len(tokens):
+            if not ascending or start < end or stop > len(tokens):
                 raise PromptError(
                     f"Label positions {list(label_positions)} and target {target} must be ascending, "
                     f"apart from each other and inside the prompt of {len(tokens)} tokens."

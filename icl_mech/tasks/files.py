@@ -28,10 +28,18 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
         try:
             frame = pd.read_csv(
-                path, sep="\t" if path.suffix == ".tsv" else ",", keep_default_na=False
+                path,
+                sep="\t" if path.suffix == ".tsv" else ",",
+                dtype=str,  # "007" stays a text
+                keep_default_na=False,
             )
         except (ValueError, UnicodeDecodeError, pd.errors.ParserError) as error:
             raise TaskError(f"{str(path)!r} cannot be read as {path.suffix}: {error}") from error
+        if not isinstance(frame.index, pd.RangeIndex):  # pandas took the surplus as an index
+            raise TaskError(
+                f"The rows of {str(path)!r} have more fields than its {len(frame.columns)} columns; "
+                "put texts with separators in quotes."
+            )
         rows = [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
     else:
         raise TaskError(
@@ -44,7 +52,11 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 def _read_json_lines(path: Path) -> list[dict[str, Any]]:
     rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # splitlines() also cuts texts
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{str(path)!r} is not UTF-8 text: {error}.") from error
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
@@ -81,12 +93,12 @@ def to_examples(
                     f"{', '.join(map(repr, row))}. Name the right one with text_column=, "
                     "label_column= or text2_column=."
                 )
-        text = str(row[text_column])
-        if not text.strip():
-            raise TaskError(f"{origin}, row {number}: the text in column {text_column!r} is empty.")
         label = _class_index(row[label_column], labels, f"{origin}, row {number}")
+        for column in (text_column, text2_column):
+            if column and (row[column] is None or not str(row[column]).strip()):
+                raise TaskError(f"{origin}, row {number}: the text in column {column!r} is empty.")
         text2 = str(row[text2_column]) if text2_column else None
-        examples.append(Example(text, label, text2))
+        examples.append(Example(str(row[text_column]), label, text2))
     return tuple(examples)
 
 

@@ -205,7 +205,7 @@ def _template_and_labels(
         )
     if isinstance(template, str):
         template = Template(template)
-    return _with_layout(template, separator, narrative), tuple(labels)
+    return _with_layout(template, separator, narrative), tuple(label.strip() for label in labels)
 
 
 def _with_layout(template: Template, separator: str | None, narrative: str | None) -> Template:

@@ -46,14 +46,19 @@ class Template:
 
     def __post_init__(self) -> None:
         """Refuse patterns that cannot be filled in."""
-        fields = [name for _, name, _, _ in self._parsed() if name is not None]
+        parsed = self._parsed()
+        fields = [name for _, name, _, _ in parsed if name is not None]
         unknown = sorted(set(fields) - {"text", "text2", "label"})
         if unknown:
             raise TaskError(
                 f"Template {self.pattern!r} has the placeholder {{{unknown[0]}}}; "
                 "use {text}, {text2} (pair tasks) and {label} only, and double other braces."
             )
-        for name in ("text", "label"):
+        if any(spec or conversion for _, _, spec, conversion in parsed):
+            raise TaskError(
+                f"Template {self.pattern!r} formats a placeholder with ':' or '!'; write its bare name."
+            )
+        for name in ("text", "label", *(["text2"] if "text2" in fields else [])):
             if fields.count(name) != 1:
                 raise TaskError(
                     f"Template {self.pattern!r} holds {{{name}}} {fields.count(name)} times; "
@@ -63,13 +68,18 @@ class Template:
             raise TaskError(
                 f"Template {self.pattern!r} has text after {{label}}; put {{label}} last."
             )
-        before = self.pattern[: self.pattern.index("{label}")]
+        before = ""
+        for literal, name, _, _ in parsed:
+            before += literal
+            if name == "label":
+                break
+            before = "" if name else before
         if before.endswith((" ", "\t")):
             raise TaskError(
                 f"Template {self.pattern!r} has a space before {{label}}; label words bring their "
                 f"own leading space, so write {before.rstrip() + '{label}'!r}."
             )
-        if not before or before.endswith("}"):
+        if not before:
             raise TaskError(
                 f"Template {self.pattern!r} has no sign before {{label}}; the prediction is read "
                 "there, so write something like '{text}:{label}'."

