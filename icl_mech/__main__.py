@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from icl_mech.errors import IclMechError, TaskError, near_matches
@@ -100,8 +101,8 @@ def analyze(
     import icl_mech as icl
     from icl_mech.results import atomic_folder
 
-    with atomic_folder(out):
-        # Building the staging folder proves, before minutes of work, that `out` can be written.
+    with atomic_folder(out) as staging:
+        # Entering it proves, before minutes of work, that `out` can be written.
         chosen = _task(task, template, label_words, text_column, label_column)
         with console.status(f"Loading {model} ..."):
             loaded = icl.load_model(model, device=device, dtype=dtype)
@@ -110,11 +111,11 @@ def analyze(
             labels=labels, demonstrations=demonstrations,  # type: ignore[arg-type]
         )  # fmt: skip
         report = icl.analyze(loaded, prompts, loss=loss, reduction=reduction, progress=True)  # type: ignore[arg-type]
-    report.save(out)
-    page = report.to_html(out / "index.html")
+        report.save(staging)
+        report.to_html(staging / "index.html")
     print(report.summary())
     print(f"Results: {out.resolve()}")
-    print(f"Page: {page.resolve()}")
+    print(f"Page: {(out / 'index.html').resolve()}")
 
 
 def _task(
@@ -167,7 +168,10 @@ def main() -> None:
     try:
         app()
     except IclMechError as error:
-        Console(stderr=True).print(f"[red]Error:[/red] {error}", highlight=False, markup=True)
+        # Paths and lists in a message hold brackets, which are not rich's markup.
+        Console(stderr=True).print(
+            f"[red]Error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True
+        )
         sys.exit(1)
 
 

@@ -93,7 +93,7 @@ class Analysis:
             document = {"format": FORMAT, "title": self.title, "results": list(self.results)}
             text = json.dumps(jsonable(document), indent=1)
             (staging / "analysis.json").write_text(text, encoding="utf-8")
-        return Path(folder)
+        return Path(folder).expanduser()
 
     def sections(self) -> list[Section]:
         """Figures with the sentence each one shows, for a page."""
@@ -121,8 +121,10 @@ def load_analysis(folder: str | Path) -> Analysis:
     Raises:
         ResultError: missing or damaged files, or a newer layout.
     """
-    folder = Path(folder)
+    folder = Path(folder).expanduser()
     document = read_json(folder / "analysis.json")
+    if not {"title", "results"} <= document.keys():
+        raise ResultError(f"{folder / 'analysis.json'} is damaged: it has no title or no results.")
     results = {name: load_result(folder / name) for name in document["results"]}
     return Analysis(results, document["title"])
 

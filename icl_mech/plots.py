@@ -1,6 +1,8 @@
 """Figures: one function per shape, each returns a plotly figure and shows nothing."""
 
 import numpy as np
+from html import escape
+
 import plotly.graph_objects as go
 
 from icl_mech.results import LabelMatrix, LayerCurves, Shape, TokenMatrix
@@ -75,7 +77,7 @@ def token_matrix(shape: TokenMatrix) -> go.Figure:
     """
     n = len(shape.tokens)
     names = [
-        f"{i}: {token!r} ({role.replace('_', ' ')})"
+        f"{i}: {_text(repr(token))} ({role.replace('_', ' ')})"
         for i, (token, role) in enumerate(zip(shape.tokens, shape.roles, strict=True))
     ]
     below = np.tri(n, k=-1, dtype=bool)
@@ -105,7 +107,7 @@ def token_matrix(shape: TokenMatrix) -> go.Figure:
     ticks = {
         "tickmode": "array",
         "tickvals": names,
-        "ticktext": [token.replace("\n", "↵") for token in shape.tokens],
+        "ticktext": [_text(token.replace("\n", "↵")) for token in shape.tokens],
         "tickfont": {"size": max(6, min(10, 900 // n))},
         "showgrid": False,
     }
@@ -125,6 +127,11 @@ def token_matrix(shape: TokenMatrix) -> go.Figure:
         height=max(560, min(1400, 12 * n + 320)),
     )
     return fig
+
+
+def _text(token: str) -> str:
+    """As plotly shows it: it reads tags in labels, and `<s>` is a common token."""
+    return escape(token, quote=False)
 
 
 def label_matrix(shape: LabelMatrix) -> go.Figure:

@@ -72,10 +72,14 @@ def write_page(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, staging = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(page)
-        Path(staging).chmod(0o644)
-        Path(staging).replace(path)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(page)
+            Path(staging).chmod(0o644)
+            Path(staging).replace(path)
+        except BaseException:
+            Path(staging).unlink()
+            raise
     except OSError as error:
         raise ResultError(
             f"Cannot write the page {str(path)!r}: {error}. Choose a folder you may write to."

@@ -111,13 +111,12 @@ def test_the_interval_of_a_mean_follows_normal_theory():
     assert found.high == pytest.approx(values.mean() + half, abs=0.08 * half)
 
 
-@pytest.mark.parametrize("n", [30, 100])
-def test_intervals_cover_the_truth_as_often_as_they_say(n):
-    """95 % of 300 samples, within three standard errors and the bias of small samples."""
-    values = np.random.default_rng(1).normal(size=(n, 300))
+def test_intervals_cover_the_truth_as_often_as_they_say():
+    """95 % of 300 samples, within three standard errors."""
+    values = np.random.default_rng(1).normal(size=(100, 300))
     low, high = bootstrap_interval(torch.from_numpy(values), resamples=1000)
     covered = float(((low <= 0) & (high >= 0)).double().mean())
-    assert 0.90 <= covered <= 0.99
+    assert 0.91 <= covered <= 0.99
 
 
 def test_the_seed_decides():

@@ -43,7 +43,7 @@ def test_positions_of_the_prompts_are_found_in_the_rows(model, prompts):
 
 def test_rows_at_the_target(model):
     whole = Segment.whole(model, ragged())
-    tokens = whole.at_target(whole.tokens[:, :, None])[:, 0]
+    tokens = whole.at_target(whole.tokens[:, :, None].float())[:, 0]
     assert tokens.tolist() == [prompt.tokens[-1] for prompt in ragged()]
 
 

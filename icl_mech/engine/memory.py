@@ -19,8 +19,9 @@ _PATTERNS_KEPT = 4
 _STREAMS_KEPT = 30
 """Tensors of residual size it keeps (norms, projections, a gated MLP of four times the width)."""
 
-TOKENS_PER_BATCH = 2048
-"""Padded tokens of one batch: larger ones gain nothing on a CPU; a GPU takes eight times this."""
+TOKENS_PER_BATCH = 512
+"""Padded tokens of one batch on a CPU, where larger ones are no faster (seen on 135 million
+parameters: 420 to 2048 tokens within 5 %) and only take memory; a GPU takes 32 times this."""
 
 
 def parse_memory(memory: str | int | None, device: torch.device) -> int:
@@ -75,7 +76,7 @@ def plan(
     checkpoint = gradient and needed > budget
     if checkpoint:
         needed = prompt_bytes(model, longest, gradient=True, checkpoint=True)
-    most = TOKENS_PER_BATCH * (8 if model.device.type == "cuda" else 1)
+    most = TOKENS_PER_BATCH * (32 if model.device.type == "cuda" else 1)
     return max(longest, min(most, longest * max(1, budget // needed))), checkpoint
 
 

@@ -1,7 +1,6 @@
 """`load_model` and `adapt`: any supported model, checked once, behind one interface."""
 
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 
@@ -9,7 +8,9 @@ from icl_mech.errors import ModelError
 from icl_mech.models.checks import check_eval_mode, check_model
 from icl_mech.models.interface import LanguageModel
 
-_ADAPTED: "WeakKeyDictionary[Any, LanguageModel]" = WeakKeyDictionary()
+_ADAPTED = "_icl_mech_adapted"
+"""Where a model keeps its adapter: both are freed together (a table of models, weak keys or
+not, would keep alive every model it holds, since adapters refer to their models)."""
 
 
 def load_model(
@@ -42,6 +43,8 @@ def load_model(
 def adapt(model: Any, *, revision: str | None = None) -> LanguageModel:
     """The model behind the package's own interface; checked the first time it is seen.
 
+    A model that was moved, cast or processed since is checked again.
+
     Args:
         model: A `TransformerBridge`, a `HookedTransformer`, or what this function returned.
         revision: Recorded in provenance.
@@ -52,7 +55,7 @@ def adapt(model: Any, *, revision: str | None = None) -> LanguageModel:
     if isinstance(model, LanguageModel):
         check_eval_mode(model.wrapped)
         return model
-    from icl_mech.models.transformer_lens import wrap
+    from icl_mech.models.transformer_lens import is_current, wrap
 
     if not isinstance(model, torch.nn.Module):
         raise ModelError(
@@ -60,8 +63,9 @@ def adapt(model: Any, *, revision: str | None = None) -> LanguageModel:
             "Load one with icl_mech.load_model(name)."
         )
     check_eval_mode(model)
-    if model not in _ADAPTED:
-        adapted = wrap(model, revision=revision)
+    adapted: LanguageModel | None = vars(model).get(_ADAPTED)
+    if adapted is None or adapted.wrapped is not model or not is_current(adapted):
+        adapted = wrap(model, revision=revision or (adapted and adapted.info.revision))
         check_model(adapted)
-        _ADAPTED[model] = adapted
-    return _ADAPTED[model]
+        vars(model)[_ADAPTED] = adapted
+    return adapted

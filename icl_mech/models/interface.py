@@ -68,13 +68,13 @@ class ModelInfo:
 class KeyValues:
     """Keys and values of a prefix, one pair per layer, as the model caches them."""
 
-    keys: tuple[Float[Tensor, "batch kv_head pos d_head"], ...]
-    values: tuple[Float[Tensor, "batch kv_head pos d_head"], ...]
+    keys: tuple[Float[Tensor, "batch kv_head _ d_head"], ...]
+    values: tuple[Float[Tensor, "batch kv_head _ d_head"], ...]
 
     @property
     def length(self) -> int:
         """Number of cached positions."""
-        return int(self.keys[0].shape[2])
+        return int(self.keys[-1].shape[2])
 
     def expand(self, batch: int) -> "KeyValues":
         """The cache of one prompt seen by `batch` prompts (views, no copy)."""
@@ -138,12 +138,16 @@ class LanguageModel(ABC):
             tokens: Ids of the positions to compute.
             mask: True at real tokens, over cached and new positions together.
             positions: Position index of each new token (padding: any valid index).
-            hooks: Applied in the order given; removed again also on errors.
+            hooks: In place during this pass only, see `installed`.
             cache: Keys and values that stand before `tokens`; never changed.
             keep_cache: Also return the keys and values of everything seen.
             start: Enter at a later block with the residual given there; earlier blocks are
                 not run, and their part of a kept cache is what `cache` held.
         """
+
+    @abstractmethod
+    def installed(self, hooks: Sequence[Hook]) -> AbstractContextManager[None]:
+        """Context in which these hooks are in place; removed afterwards, also on errors."""
 
     @abstractmethod
     def logits(self, residual: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_vocab"]:

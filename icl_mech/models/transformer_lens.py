@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -86,15 +86,29 @@ def wrap(model: torch.nn.Module, *, revision: str | None = None) -> LanguageMode
         d_head=int(config.d_head),
         d_vocab=int(config.d_vocab),
         n_ctx=int(config.n_ctx),
-        dtype=str(next(model.parameters()).dtype).removeprefix("torch."),
-        device=str(next(model.parameters()).device),
-        processed_weights=_is_processed(model),
         revision=revision,
+        **_weights(model),
     )
     if kind == "TransformerBridge":
         reroute_attention(model)
         return BridgeModel(model, info, getattr(model, "tokenizer", None))
     return HookedModel(model, info, getattr(model, "tokenizer", None))
+
+
+def is_current(adapted: LanguageModel) -> bool:
+    """False if the model was moved, cast or processed since it was wrapped."""
+    known = asdict(adapted.info)
+    return all(known[name] == value for name, value in _weights(adapted.wrapped).items())
+
+
+def _weights(model: Any) -> dict[str, Any]:
+    """Facts that calls such as `model.to(...)` change."""
+    first = next(model.parameters())
+    return {
+        "dtype": str(first.dtype).removeprefix("torch."),
+        "device": str(first.device),
+        "processed_weights": _is_processed(model),
+    }
 
 
 def _short_name(name: str) -> str:
@@ -128,7 +142,8 @@ class _TransformerLensModel(LanguageModel):
         return all(Site(name, layer) in self._points for layer in range(self.info.n_layers))
 
     @contextmanager
-    def _installed(self, hooks: Sequence[Hook]) -> Iterator[None]:
+    def installed(self, hooks: Sequence[Hook]) -> Iterator[None]:
+        """Hooks in the order given; the caller's own hooks stay."""
         with ExitStack() as stack:
             for site, function in hooks:
                 if site not in self._points:
@@ -169,7 +184,7 @@ class _TransformerLensModel(LanguageModel):
                 if own is not None:
                     block.__dict__["forward"] = own
 
-    @cached_property
+    @property
     def _readout(self) -> tuple[Tensor, Tensor | None]:
         """Rows of the unembedding by token, and its bias."""
         return self.wrapped.W_U.T, getattr(self.wrapped, "b_U", None)
@@ -249,15 +264,17 @@ class BridgeModel(_TransformerLensModel):
             options["logits_to_keep"] = 1
         if "position_ids" in self._accepted:
             options["position_ids"] = positions
-        with self._entered(start), self._installed([*hooks, (last, final.append)]):
+        with self._entered(start), self.installed([*hooks, (last, final.append)]):
             self.wrapped(tokens, return_type=None, attention_mask=mask.long(), **options)
         if not keep_cache:
             return ForwardOutput(final[-1])
         layers = options["past_key_values"].layers
-        return ForwardOutput(
-            final[-1],
-            KeyValues(tuple(la.keys for la in layers), tuple(la.values for la in layers)),
+        nothing = layers[-1].keys[:, :, :0]  # of blocks that were not run
+        keys, values = (
+            tuple(nothing if getattr(la, name) is None else getattr(la, name) for la in layers)
+            for name in ("keys", "values")
         )
+        return ForwardOutput(final[-1], KeyValues(keys, values))
 
     @cached_property
     def _blocks_return_tuples(self) -> bool:
@@ -334,16 +351,19 @@ class HookedModel(_TransformerLensModel):
         start: Resume | None = None,
     ) -> ForwardOutput:
         """See `LanguageModel.forward`; positions follow from the mask."""
-        past = self._past(tokens.shape[0], cache) if cache is not None or keep_cache else None
+        cached = 0 if cache is None else cache.length
+        past = self._past(mask[:, :cached], cache) if cache is not None or keep_cache else None
+        # Entered at the embedding, the class appends this mask to the cache's own.
+        seen = mask if start is not None else mask[:, cached:]
         final: list[Tensor] = []
         last = Site("resid_post", self.info.n_layers - 1)
-        with self._installed([*hooks, (last, final.append)]):
+        with self.installed([*hooks, (last, final.append)]):
             self.wrapped(
                 tokens if start is None else start.residual,
                 return_type=None,
                 start_at_layer=None if start is None else start.layer,
                 stop_at_layer=self.info.n_layers,
-                attention_mask=mask.long(),
+                attention_mask=seen.long(),
                 past_kv_cache=past,
             )
         if past is None or not keep_cache:
@@ -354,14 +374,14 @@ class HookedModel(_TransformerLensModel):
         )
         return ForwardOutput(final[-1], KeyValues(keys, values))
 
-    def _past(self, batch: int, cache: KeyValues | None) -> Any:
-        from transformer_lens import HookedTransformerKeyValueCache
+    def _past(self, mask: Bool[Tensor, "batch cached"], cache: KeyValues | None) -> Any:
+        from transformer_lens.cache.key_value_cache import TransformerLensKeyValueCache
 
-        past = HookedTransformerKeyValueCache.init_cache(self.wrapped.cfg, self.device, batch)
+        past = TransformerLensKeyValueCache.init_cache(self.wrapped.cfg, self.device, len(mask))
         if cache is not None:
             for entry, key, value in zip(past.entries, cache.keys, cache.values, strict=True):
                 entry.past_keys, entry.past_values = key.transpose(1, 2), value.transpose(1, 2)
-            past.previous_attention_mask = past.previous_attention_mask.new_empty(batch, 0)
+        past.previous_attention_mask = mask.long()
         return past
 
     def _scaled(self, logits: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ into a pandas table and drawn; reductions over prompts are done, per-prompt valu
 """
 
 import json
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -77,7 +77,7 @@ class Result:
         """
         with atomic_folder(folder) as staging:
             write_result(self, staging)
-        return Path(folder)
+        return Path(folder).expanduser()
 
     @classmethod
     def load(cls: type[AnyResult], folder: str | Path) -> AnyResult:
@@ -93,7 +93,12 @@ class Result:
 
 
 def write_result(result: Result, folder: Path) -> None:
-    """Write one result's two files into an existing folder."""
+    """Write one result's two files into an existing folder.
+
+    Raises:
+        ResultError: the disk is full or failing.
+    """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     tensors: dict[str, torch.Tensor] = {}
@@ -108,8 +113,14 @@ def write_result(result: Result, folder: Path) -> None:
             values[item.name] = value
     document = {"format": FORMAT, "kind": type(result).__name__, "values": values}
     text = json.dumps(jsonable(document), indent=1, allow_nan=False)
-    (folder / "result.json").write_text(text, encoding="utf-8")
-    save_file(tensors, folder / "tensors.safetensors")
+    try:
+        (folder / "result.json").write_text(text, encoding="utf-8")
+        save_file(tensors, folder / "tensors.safetensors")
+    except (OSError, SafetensorError) as error:
+        raise ResultError(
+            f"Cannot write the {type(result).__name__}: {error}. Nothing was saved; choose a folder "
+            "on a disk with space."
+        ) from error
 
 
 def load_result(folder: str | Path) -> Result:
@@ -121,8 +132,10 @@ def load_result(folder: str | Path) -> Result:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    folder = Path(folder)
+    folder = Path(folder).expanduser()
     document = read_json(folder / "result.json")
+    if not {"kind", "values"} <= document.keys():
+        raise ResultError(f"{folder / 'result.json'} is damaged: it has no kind or no values.")
     tensors_file = folder / "tensors.safetensors"
     if not tensors_file.is_file():
         raise ResultError(f"{tensors_file} is missing; the saved result is incomplete.")
@@ -142,6 +155,13 @@ def load_result(folder: str | Path) -> Result:
         else:
             values[name] = tensor
     known = {item.name for item in fields(kind)}
+    missing = [
+        item.name
+        for item in fields(kind)
+        if item.name not in values and item.default is item.default_factory is MISSING
+    ]
+    if missing:
+        raise ResultError(f"The result at {folder} is damaged: it lacks {', '.join(missing)}.")
     values = {
         key: _tuples(value) if key != "provenance" else value for key, value in values.items()
     }

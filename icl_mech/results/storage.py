@@ -73,14 +73,16 @@ def read_json(path: Path) -> dict[str, Any]:
         ResultError: missing, damaged, or of a newer layout.
     """
     try:
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        document: Any = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ResultError(
             f"No saved result at {str(path.parent)!r} ({path.name} is missing)."
         ) from error
-    except json.JSONDecodeError as error:
+    except ValueError as error:  # not JSON, or not even text
         raise ResultError(f"{path} is damaged: {error}.") from error
-    if document.get("format", 0) > FORMAT:
+    if not isinstance(document, dict) or not isinstance(document.get("format"), int):
+        raise ResultError(f"{path} is damaged: it holds no layout number; expected a saved result.")
+    if document["format"] > FORMAT:
         raise ResultError(
             f"{path} was written by a newer icl_mech (layout {document['format']}, this one reads "
             f"up to {FORMAT}); update icl_mech."

@@ -73,9 +73,7 @@ def test_label_words_behind_the_target_do_not_count(gpt2):
     cut = Prompt.from_positions(
         whole.tokens[:6], label_positions=(2, 4), label_classes=(0, 1), **read
     )
-    found, expected = (
-        icl.flow_scores(gpt2, PromptBatch((p,))).per_prompt for p in (longer, cut)
-    )
+    found, expected = (icl.flow_scores(gpt2, PromptBatch((p,))).per_prompt for p in (longer, cut))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7)
 
 

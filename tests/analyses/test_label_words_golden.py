@@ -22,9 +22,7 @@ pytestmark = pytest.mark.tl3
 each_set = pytest.mark.parametrize("name", SETS)
 
 
-@pytest.fixture(
-    scope="module", params=["bridge", pytest.param("hooked", marks=pytest.mark.hooked)]
-)
+@pytest.fixture(scope="module", params=["bridge", pytest.param("hooked", marks=pytest.mark.hooked)])
 def model(request):
     folder = FOLDER / "tiny_gpt2"
     return icl.load_model(str(folder)) if request.param == "bridge" else hooked_model(folder)

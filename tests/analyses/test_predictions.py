@@ -56,10 +56,7 @@ def test_first_token_scores_are_columns_of_the_models_logits(model):
 
 def test_scores_of_whole_words(model):
     expected = torch.stack(
-        [
-            torch.stack([forced(model, prompt.tokens, word) for word in WORDS])
-            for prompt in ragged()
-        ]
+        [torch.stack([forced(model, prompt.tokens, word) for word in WORDS]) for prompt in ragged()]
     )
     total = icl.predict(model, with_words(), score="sum")
     torch.testing.assert_close(total.log_probs, expected, rtol=1e-5, atol=1e-4)

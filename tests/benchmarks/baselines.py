@@ -26,7 +26,7 @@ def batches(prompts: PromptBatch, size: int) -> list[list[int]]:
 
 def hugging_face_backward(bridge, prompts: PromptBatch, size: int) -> None:
     """The bare model: forward and backward to the activations, nothing read."""
-    model = bridge.original_model
+    model = bridge.original_model.requires_grad_(False)
     for indices in batches(prompts, size):
         tokens, mask = padded(prompts, indices)
         embedded = model.get_input_embeddings()(tokens).detach().requires_grad_()
@@ -35,6 +35,7 @@ def hugging_face_backward(bridge, prompts: PromptBatch, size: int) -> None:
         ).logits[:, -1]
         labels = logits[:, prompts.label_tokens]
         cross_entropy(labels, prompts.answers[indices], reduction="sum").backward()
+    model.requires_grad_(True)
 
 
 def hugging_face_forward(bridge, prompts: PromptBatch, size: int) -> None:
@@ -105,9 +106,9 @@ def reweighted_step(bridge, prompts: PromptBatch, beta: torch.Tensor, size: int)
             [[width - len(prompts[i]) + p for p, _ in by_class(prompts, i)] for i in indices]
         )
 
-        def scale(pattern, hook, position=position, count=len(indices)):
+        def scale(pattern, hook, position=position):
             layer = int(hook.name.split(".")[1])
-            rows = torch.arange(count)[:, None]
+            rows = torch.arange(len(position))[:, None]
             factor = beta[layer].exp()[None]
             edited = pattern.clone()
             row = pattern[rows, :, -1, position].transpose(1, 2) * factor

@@ -9,7 +9,11 @@ from pathlib import Path
 import gguf
 import pytest
 import torch
-from huggingface_hub.utils import are_progress_bars_disabled
+from huggingface_hub.utils import (
+    are_progress_bars_disabled,
+    disable_progress_bars,
+    enable_progress_bars,
+)
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -291,28 +295,47 @@ def test_what_transformer_lens_cannot_wrap_is_refused(saved, monkeypatch):
 # noise
 
 
-def test_loading_is_silent_and_leaves_settings_alone(saved, capfd):
-    def settings():
-        return (
-            transformers_logging.get_verbosity(),
-            transformers_logging.is_progress_bar_enabled(),
-            are_progress_bars_disabled(),
-        )
-
-    before = settings()
-    assert transformers_logging.is_progress_bar_enabled()
-    boot(str(saved))
-    assert settings() == before
-    message("someone/something")
-    assert settings() == before
-    assert capfd.readouterr() == ("", "")
-    transformers_logging.disable_progress_bar()
-    try:
-        off = settings()
-        boot(str(saved))
-        assert settings() == off
-    finally:
+@pytest.fixture(params=["on", "off", "only_loading"])
+def bars(request):
+    """(loading bars, download bars), set so, and as they were afterwards."""
+    before = bar_settings()
+    transformers_logging.enable_progress_bar()
+    if request.param == "off":
+        transformers_logging.disable_progress_bar()
+    elif request.param == "only_loading":
+        disable_progress_bars()
+    yield bar_settings()
+    if before[0]:
         transformers_logging.enable_progress_bar()
+    else:
+        transformers_logging.disable_progress_bar()
+    (enable_progress_bars if before[1] else disable_progress_bars)()
+
+
+def bar_settings() -> tuple[bool, bool]:
+    return transformers_logging.is_progress_bar_enabled(), not are_progress_bars_disabled()
+
+
+def test_downloads_keep_their_bars_while_loading_has_none(bars):
+    with loading._quiet():
+        assert bar_settings() == (False, bars[1])
+
+
+@pytest.mark.parametrize("name", ["tiny", "someone/something"])
+def test_loading_is_silent_and_leaves_settings_alone(name, saved, bars, capfd, monkeypatch):
+    monkeypatch.chdir(saved.parent)
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_warning()
+    try:
+        if name == "tiny":
+            boot("./tiny")
+        else:
+            message(name)
+        assert transformers_logging.get_verbosity() == transformers_logging.WARNING
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+    assert bar_settings() == bars
+    assert capfd.readouterr() == ("", "")
 
 
 # GGUF files

@@ -162,7 +162,7 @@ def failing(monkeypatch):
 
 
 def test_a_new_folder_does_not_appear_when_writing_fails(results, tmp_path, failing):
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(ResultError, match="Cannot write the .*disk full.*Nothing was saved"):
         results["flow"].save(tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
 
@@ -175,7 +175,7 @@ def test_old_content_stays_when_writing_fails(results, tmp_path, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr(safetensors.torch, "save_file", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(ResultError, match="Cannot write the .*disk full.*Nothing was saved"):
         results["predictions"].save(folder)
     assert contents(folder) == before
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
@@ -192,7 +192,7 @@ def test_an_analysis_is_written_all_or_nothing(model, tmp_path, monkeypatch):
         save_file(tensors, path)
 
     monkeypatch.setattr(safetensors.torch, "save_file", fail_at_the_last)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(ResultError, match="Cannot write the .*disk full.*Nothing was saved"):
         analysis.save(tmp_path / "analysis")
     assert len(calls) == 3
     assert list(tmp_path.iterdir()) == []
@@ -272,7 +272,7 @@ def test_missing_values(saved):
     tensors = safetensors.torch.load_file(saved / "tensors.safetensors")
     del tensors["per_prompt"]
     safetensors.torch.save_file(tensors, saved / "tensors.safetensors")
-    with pytest.raises(ResultError, match=r"is damaged.*per_prompt"):
+    with pytest.raises(ResultError, match=r"is damaged: it lacks per_prompt"):
         load_result(saved)
 
 

@@ -213,12 +213,13 @@ class Work:
             if sinks and self.checkpoint:
                 stack.enter_context(segment.model.checkpointed())
             hooks, check = self._hooks(segment, taps)
+            # Held until after the backward pass, where checkpointed blocks run again.
+            stack.enter_context(segment.model.installed(hooks))
             output = segment.model.forward(
                 segment.tokens,
                 segment.mask,
                 segment.positions,
                 cache=segment.cache,
-                hooks=hooks,
                 start=segment.start,
             )
             check()

@@ -1,0 +1,182 @@
+"""Each load-time check refuses the fault it is for, and says what it found."""
+
+import pytest
+import torch
+
+import icl_mech as icl
+from icl_mech.errors import ModelError
+from icl_mech.models import adapt
+from icl_mech.models.checks import check_model
+from icl_mech.models.transformer_lens import wrap
+from tests.engine.cases import ragged
+from tests.tiny import FAMILIES, tiny_model
+
+VALUES = {"nan": float("nan"), "infinite": float("inf")}
+
+
+@pytest.fixture(scope="module")
+def bridge():
+    return tiny_model("gpt2")
+
+
+@pytest.fixture
+def model(bridge):
+    """A new adapter each time, whose methods a test may replace."""
+    return wrap(bridge)
+
+
+def replace_hooks(model, monkeypatch, change):
+    """Runs the model with `change(hook function)` in place of every hook function."""
+    forward = model.forward
+
+    def changed(*inputs, hooks=(), **options):
+        hooks = [(site, change(function)) for site, function in hooks]
+        return forward(*inputs, hooks=hooks, **options)
+
+    monkeypatch.setattr(model, "forward", changed)
+
+
+def test_the_untouched_model_passes(model):
+    check_model(model)
+    assert model.info.notes == ()
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "gptneo", "xglm"])
+def test_all_families_pass(family):
+    assert adapt(tiny_model(family)).info.n_layers == 3
+
+
+def test_training_mode():
+    bridge = tiny_model("gpt2").train()
+    with pytest.raises(ModelError, match=r"training mode.*model\.eval\(\)"):
+        adapt(bridge)
+    adapt(bridge.eval())
+    bridge.train()
+    with pytest.raises(ModelError, match="training mode"):
+        icl.predict(bridge, ragged())
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_weights_that_are_not_finite_are_named(value):
+    bridge = tiny_model("gpt2")
+    name, parameter = list(bridge.named_parameters())[20]
+    with torch.no_grad():
+        parameter.view(-1)[3] = VALUES[value]
+    with pytest.raises(ModelError, match=r"NaN or infinite values \(first in '(.*)'\)") as error:
+        adapt(bridge)
+    assert repr(name) in str(error.value)
+
+
+def deaf(function):
+    """The hook function without its effect."""
+
+    def hook(activation):
+        function(activation)
+
+    return hook
+
+
+def test_edits_of_attention_that_do_nothing(model, monkeypatch):
+    replace_hooks(model, monkeypatch, deaf)
+    message = "Editing the attention of block 0 does not change the output of GPT2LMHeadModel"
+    with pytest.raises(ModelError, match=message):
+        check_model(model)
+
+
+@pytest.mark.parametrize("block", [0, 2])
+def test_edits_that_do_nothing_in_the_first_or_last_block(model, monkeypatch, block):
+    forward = model.forward
+
+    def deaf_there(*inputs, hooks=(), **options):
+        hooks = [(site, deaf(f) if site.layer == block else f) for site, f in hooks]
+        return forward(*inputs, hooks=hooks, **options)
+
+    monkeypatch.setattr(model, "forward", deaf_there)
+    with pytest.raises(ModelError, match=f"Editing the attention of block {block} does not"):
+        check_model(model)
+
+
+def test_attention_rows_above_one(model, monkeypatch):
+    replace_hooks(model, monkeypatch, lambda function: lambda pattern: function(1.05 * pattern))
+    with pytest.raises(ModelError, match=r"rows sum to up to 1\.050, expected 1"):
+        check_model(model)
+
+
+def test_attention_rows_below_one_are_noted(model, monkeypatch):
+    """Attention sinks take part of every row; that is no fault."""
+    replace_hooks(model, monkeypatch, lambda function: lambda pattern: function(0.9 * pattern))
+    check_model(model)
+    assert model.info.notes == ("attention rows sum to less than 1 (attention sinks)",)
+
+
+def test_a_pattern_that_is_reported_twice(model, monkeypatch):
+    def twice(function):
+        def hook(activation):
+            function(activation)
+            return function(activation)
+
+        return hook
+
+    replace_hooks(model, monkeypatch, twice)
+    with pytest.raises(ModelError, match="block 0 was reported 2 times in one pass"):
+        check_model(model)
+
+
+def test_a_pattern_that_is_not_reported(model, monkeypatch):
+    forward = model.forward
+
+    def silent(*inputs, hooks=(), **options):
+        hooks = [hook for hook in hooks if hook[0].layer != 1]
+        return forward(*inputs, hooks=hooks, **options)
+
+    monkeypatch.setattr(model, "forward", silent)
+    with pytest.raises(ModelError, match="block 1 was reported 0 times"):
+        check_model(model)
+
+
+def test_a_readout_that_is_not_understood(model, monkeypatch):
+    logits = model.logits
+    monkeypatch.setattr(model, "logits", lambda residual: 1.01 * logits(residual))
+    with pytest.raises(ModelError, match=r"differs from the model's own logits by .*readout of"):
+        check_model(model)
+
+
+def test_label_columns_that_differ(model, monkeypatch):
+    label_logits = model.label_logits
+    monkeypatch.setattr(
+        model, "label_logits", lambda residual, labels: label_logits(residual, labels.flip(-1))
+    )
+    with pytest.raises(ModelError, match="Label columns differ from the full logits"):
+        check_model(model)
+
+
+def test_padding_that_is_attended_to(model, monkeypatch):
+    forward = model.forward
+
+    def unmasked(tokens, mask, positions, **options):
+        return forward(tokens, torch.ones_like(mask), positions, **options)
+
+    monkeypatch.setattr(model, "forward", unmasked)
+    with pytest.raises(ModelError, match="left-padded batch differs from its prompts run singly"):
+        check_model(model)
+
+
+def test_positions_that_count_padding(model, monkeypatch):
+    forward = model.forward
+
+    def counted(tokens, mask, positions, **options):
+        whole = torch.arange(tokens.shape[1]).expand_as(tokens)
+        return forward(tokens, mask, whole, **options)
+
+    monkeypatch.setattr(model, "forward", counted)
+    with pytest.raises(ModelError, match="left-padded batch differs"):
+        check_model(model)
+
+
+def test_a_model_that_looks_ahead():
+    """Every position gets the mean over all tokens; the model's own logits do so too."""
+    bridge = tiny_model("gpt2")
+    embedding = bridge.original_model.get_input_embeddings()
+    embedding.register_forward_hook(lambda module, inputs, out: out + out.mean(1, keepdim=True))
+    with pytest.raises(ModelError, match="Earlier positions see later tokens"):
+        adapt(bridge)

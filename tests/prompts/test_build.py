@@ -1,0 +1,317 @@
+"""`build_prompts`: what is drawn, what stays the same, and what is refused."""
+
+import inspect
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+
+from icl_mech.corruption import SETTINGS
+from icl_mech.errors import PromptError, TaskError
+from icl_mech.prompts import build_prompt_pairs, build_prompts
+from icl_mech.tasks import Example, Task
+from tests.prompts.cases import KINGDOMS, OBJECT, REVIEW, TOPICS, texts_of, toy_task
+from tests.tiny import tiny_tokenizer
+
+BPE = tiny_tokenizer("bpe")
+TASK = toy_task(KINGDOMS, OBJECT)
+
+
+def true_classes(prompt):
+    """The classes the texts of a toy task name: of the demonstrations, and of the query."""
+    *demonstrations, query = [int(text.split()[1]) for text in texts_of(prompt)]
+    return demonstrations, query
+
+
+# What is drawn
+
+
+def test_same_seed_same_prompts():
+    for demonstrations in ("shared", "per_prompt"):
+        options = {"n": 6, "shots": 2, "demonstrations": demonstrations}
+        first, second, other = (
+            build_prompts(TASK, BPE, seed=seed, **options).prompts for seed in (4, 4, 5)
+        )
+        assert first == second
+        assert first != other
+
+
+def test_demonstrations_come_from_train_and_queries_from_test():
+    for prompt in build_prompts(TASK, BPE, n=9, shots=2, demonstrations="per_prompt"):
+        *demonstrations, query = texts_of(prompt)
+        assert {text.split()[0] for text in demonstrations} == {"train"}
+        assert query.split()[0] == "test"
+
+
+@pytest.mark.parametrize("shots", [1, 2, 6])
+def test_shots_count_per_class_and_never_repeat(shots):
+    for prompt in build_prompts(TASK, BPE, n=6, shots=shots, demonstrations="per_prompt"):
+        assert Counter(prompt.label_classes) == dict.fromkeys(range(3), shots)
+        demonstrations = texts_of(prompt)[:-1]
+        assert len(set(demonstrations)) == 3 * shots
+
+
+def test_shared_demonstrations_are_one_set():
+    prompts = build_prompts(TASK, BPE, n=9, shots=2)
+    assert len({tuple(texts_of(prompt)[:-1]) for prompt in prompts}) == 1
+    assert len({prompt.label_classes for prompt in prompts}) == 1
+    assert prompts.source["demonstrations"] == "shared"
+
+
+def test_demonstrations_per_prompt_differ():
+    prompts = build_prompts(TASK, BPE, n=9, shots=2, demonstrations="per_prompt")
+    assert len({tuple(texts_of(prompt)[:-1]) for prompt in prompts}) == 9
+    assert len({prompt.label_classes for prompt in prompts}) > 1  # the order is drawn, too
+
+
+def test_all_classes_come_first_and_last_in_some_order():
+    orders = {
+        prompt.label_classes
+        for prompt in build_prompts(TASK, BPE, n=18, demonstrations="per_prompt", seed=1)
+    }
+    assert {order[0] for order in orders} == {order[-1] for order in orders} == {0, 1, 2}
+
+
+def test_queries_are_different_and_answered():
+    prompts = build_prompts(TASK, BPE, n=18)
+    queries = [texts_of(prompt)[-1] for prompt in prompts]
+    assert len(set(queries)) == 18
+    assert [prompt.answer for prompt in prompts] == [int(query.split()[1]) for query in queries]
+
+
+@pytest.mark.parametrize(("n", "counts"), [(3, [1, 1, 1]), (7, [2, 2, 3]), (18, [6, 6, 6])])
+def test_answers_are_balanced(n, counts):
+    prompts = build_prompts(TASK, BPE, n=n, seed=2)
+    assert sorted(Counter(prompts.answers.tolist()).values()) == counts
+    assert prompts.answers.tolist() != sorted(prompts.answers.tolist())
+
+
+def test_no_class_is_always_the_one_with_more_answers():
+    more = {
+        Counter(build_prompts(TASK, BPE, n=4, seed=seed).answers.tolist()).most_common(1)[0][0]
+        for seed in range(15)
+    }
+    assert more == {0, 1, 2}
+
+
+def test_unbalanced_answers_follow_the_data():
+    test = tuple(Example(f"test {int(i > 8)} {i}", int(i > 8)) for i in range(10))
+    task = Task("odd", REVIEW, ("Negative", "Positive"), toy_task().train, test)
+    prompts = build_prompts(task, BPE, n=10, balanced=False)
+    assert Counter(prompts.answers.tolist()) == {0: 9, 1: 1}
+    assert len({texts_of(prompt)[-1] for prompt in prompts}) == 10
+
+
+def test_source_records_the_draw():
+    source = build_prompts(TASK, BPE, n=4, shots=2, seed=7, labels="random").source
+    assert source == {
+        "task": TASK.describe(),
+        "shots": 2,
+        "n": 4,
+        "seed": 7,
+        "labels": "random",
+        "demonstrations": "shared",
+        "balanced": True,
+        "exact_tokens": True,
+    }
+
+
+def test_repr_names_task_and_sizes():
+    prompts = build_prompts(toy_task(name="films"), BPE, n=3, shots=2)
+    lengths = sorted(map(len, prompts))
+    assert repr(prompts) == (
+        f"PromptBatch(3 x films, 4 demonstrations, {lengths[0]}-{lengths[-1]} tokens, "
+        "labels: Negative, Positive)"
+    )
+
+
+# Zero shots
+
+
+def test_zero_shot_prompts_hold_the_query_alone():
+    task = toy_task(per_class=1)
+    prompts = build_prompts(task, BPE, n=2, shots=0)
+    for prompt in prompts:
+        assert "".join(prompt.pieces) == f"Review: test {prompt.answer} 0\nSentiment:"
+        assert prompt.label_positions == prompt.label_classes == ()
+        assert len(prompt.label_words) == 2
+    assert prompts.n_demos == 0
+    assert prompts.position_classes.eq(-1).all()
+
+
+def test_zero_shot_prompts_keep_the_narrative():
+    prompt = build_prompts(toy_task(KINGDOMS, OBJECT, per_class=1), BPE, n=1, shots=0)[0]
+    assert "".join(prompt.pieces) == f"Sort them.\n\ntest {prompt.answer} 0:"
+    assert [span.role for span in prompt.spans] == ["narrative", "query_text", "target"]
+
+
+# Label settings
+
+
+@pytest.mark.parametrize("demonstrations", ["shared", "per_prompt"])
+def test_texts_and_answers_are_the_same_in_all_settings(demonstrations):
+    batches = [
+        build_prompts(
+            TASK, BPE, n=9, shots=2, seed=3, labels=labels, demonstrations=demonstrations
+        )
+        for labels in SETTINGS
+    ]
+    texts = [[texts_of(prompt) for prompt in batch] for batch in batches]
+    assert all(other == texts[0] for other in texts)
+    assert all(batch.answers.tolist() == batches[0].answers.tolist() for batch in batches)
+    shown = {tuple(tuple(prompt.label_classes) for prompt in batch) for batch in batches}
+    assert len(shown) == len(SETTINGS)
+
+
+def test_correct_labels_and_no_false_answer():
+    for prompt in build_prompts(TASK, BPE, n=9, shots=2, demonstrations="per_prompt"):
+        assert (list(prompt.label_classes), prompt.answer) == true_classes(prompt)
+        assert prompt.false_answer is None
+
+
+def test_permuted_labels_have_one_shift_per_prompt():
+    shifts = []
+    prompts = build_prompts(
+        TASK, BPE, n=18, shots=2, labels="permuted", demonstrations="per_prompt"
+    )
+    for prompt in prompts:
+        demonstrations, query = true_classes(prompt)
+        shift = {
+            (shown - true) % 3
+            for shown, true in zip(prompt.label_classes, demonstrations, strict=True)
+        }
+        assert len(shift) == 1
+        shifts += shift
+        assert prompt.answer == query
+        assert prompt.false_answer == (query + shifts[-1]) % 3
+    assert set(shifts) == {1, 2}
+
+
+def test_half_permuted_labels_mix_true_and_shifted():
+    shares = []
+    for prompt in build_prompts(
+        TASK, BPE, n=18, shots=4, labels="half_permuted", demonstrations="per_prompt"
+    ):
+        demonstrations, query = true_classes(prompt)
+        shift = (prompt.false_answer - query) % 3
+        assert shift != 0
+        differences = [
+            (shown - true) % 3
+            for shown, true in zip(prompt.label_classes, demonstrations, strict=True)
+        ]
+        assert set(differences) <= {0, shift}
+        shares.append(differences.count(0) / len(differences))
+    assert abs(sum(shares) / len(shares) - 0.5) < 0.12
+
+
+def test_random_labels_have_no_false_answer():
+    for labels in ("random", "random_incorrect"):
+        prompts = build_prompts(TASK, BPE, n=3, shots=4, labels=labels)
+        assert [prompt.false_answer for prompt in prompts] == [None] * 3
+        shown, (true, _) = prompts[0].label_classes, true_classes(prompts[0])
+        if labels == "random_incorrect":
+            assert all(a != b for a, b in zip(shown, true, strict=True))
+
+
+def test_pairs_are_the_two_settings_of_one_seed():
+    options = {"n": 6, "shots": 2, "seed": 9, "demonstrations": "per_prompt"}
+    true, false = build_prompt_pairs(TASK, BPE, **options)
+    assert true.prompts == build_prompts(TASK, BPE, labels="correct", **options).prompts
+    assert false.prompts == build_prompts(TASK, BPE, labels="permuted", **options).prompts
+    assert [texts_of(prompt) for prompt in true] == [texts_of(prompt) for prompt in false]
+    for a, b in zip(true, false, strict=True):
+        assert all(x != y for x, y in zip(a.label_classes, b.label_classes, strict=True))
+    _, random = build_prompt_pairs(TASK, BPE, false_labels="random", **options)
+    assert random.source["labels"] == "random"
+
+
+def test_pairs_set_labels_themselves():
+    with pytest.raises(PromptError, match="choose false_labels="):
+        build_prompt_pairs(TASK, BPE, labels="random")
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("options", "fragments"),
+    [
+        ({"n": 0}, ["n=0", "at least 1"]),
+        ({"shots": -1}, ["shots=-1", "at least 0"]),
+        ({"n": 19}, ["has 6 test examples of", "n=19 balanced prompts need 7", "n <= 18"]),
+        ({"n": 19, "balanced": False}, ["18 test examples", "n=19 asked for more"]),
+        ({"n": 3, "shots": 7}, ["6 training examples of 'animal'", "shots=7"]),
+    ],
+)
+def test_too_much_asked_for(options, fragments):
+    with pytest.raises(PromptError) as caught:
+        build_prompts(TASK, BPE, **options)
+    for fragment in fragments:
+        assert fragment in str(caught.value)
+
+
+def test_unknown_ways_of_drawing():
+    # Literal types are checked at run time in tests, hence the bare function.
+    plain = inspect.unwrap(build_prompts)
+    with pytest.raises(PromptError) as caught:
+        plain(TASK, BPE, demonstrations="per_promt")
+    assert "demonstrations='per_promt'. Did you mean 'per_prompt'?" in str(caught.value)
+
+
+def test_label_words_that_share_their_first_token():
+    task = toy_task(("animal", "animal sport", "plant"), OBJECT)
+    for kind in ("bpe", "sentencepiece"):
+        with pytest.raises(PromptError) as caught:
+            build_prompts(task, tiny_tokenizer(kind), n=3)
+        for fragment in ("'animal' and 'animal sport'", "same token", "Choose other words"):
+            assert fragment in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["cfg", "info"])
+def test_prompts_longer_than_the_context(place):
+    def model(n_ctx):
+        return SimpleNamespace(tokenizer=BPE, **{place: SimpleNamespace(n_ctx=n_ctx)})
+
+    task = toy_task(per_class=2)
+    lengths = sorted(len(prompt) for prompt in build_prompts(task, BPE, n=4))
+    longest = lengths[-1]
+    assert len(build_prompts(task, model(longest), n=4)) == 4
+    with pytest.raises(PromptError) as caught:
+        build_prompts(task, model(longest - 3), n=4)
+    for fragment in (
+        f"{sum(length > longest - 3 for length in lengths)} of 4 prompts",
+        f"context of {longest - 3} tokens",
+        f"the longest has {longest}, 3 too many",
+    ):
+        assert fragment in str(caught.value)
+
+
+def test_the_tokenizer_s_own_limit_counts():
+    with pytest.raises(PromptError, match="context of 512 tokens"):
+        build_prompts(toy_task(TOPICS, per_class=12), BPE, n=4, shots=12)
+
+
+def test_what_has_no_tokenizer():
+    for thing in (SimpleNamespace(), SimpleNamespace(tokenizer=None), "gpt2"):
+        with pytest.raises(PromptError, match=f"A {type(thing).__name__} has no tokenizer"):
+            build_prompts(TASK, thing)
+
+
+def test_pair_tasks_without_a_second_text():
+    from icl_mech.tasks import Template
+
+    task = toy_task(template=Template("{text}\n{text2}?{label}"))
+    with pytest.raises(TaskError, match="empty 'text2'"):
+        build_prompts(task, BPE, n=2)
+
+
+def test_pair_tasks_show_both_texts():
+    from icl_mech.tasks import Template
+
+    train = (Example("a", 0, "b"), Example("c", 1, "d"))
+    task = Task("pairs", Template("{text}\nSo: {text2}?{label}"), ("no", "yes"), train, train)
+    prompt = build_prompts(task, BPE, n=1)[0]
+    for demo, label in enumerate(prompt.label_classes):
+        shown = [text.strip() for text in texts_of(prompt)][2 * demo : 2 * demo + 2]
+        assert shown == [train[label].text, train[label].text2]
+    assert texts_of(prompt)[4:] == [train[prompt.answer].text, train[prompt.answer].text2]

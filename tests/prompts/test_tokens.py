@@ -1,0 +1,307 @@
+"""Tokens and spans of built prompts: by hand, and for arbitrary texts."""
+
+import warnings
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from icl_mech.errors import PromptError
+from icl_mech.prompts import Prompt, Span, build_prompts
+from icl_mech.prompts.tokenise import PieceTokenizer
+from icl_mech.tasks import Template
+from tests.prompts.cases import (
+    KINDS,
+    OBJECT,
+    REVIEW,
+    SENTIMENTS,
+    decode,
+    decoder,
+    one_each,
+    toy_task,
+)
+from tests.tiny import tiny_tokenizer
+
+TRAPS = (
+    "Sentiment: Positive",
+    "a\nSentiment: Negative\nReview: b",
+    "  two  spaces  ",
+    "\n\nline\n\n",
+    ' "quoted" \'text\' ',
+    "🎬👍🏽 e\u0301",
+    "tab\there",
+    "\xa0",
+    "中文",
+)
+LETTERS = st.characters(exclude_categories=("Cs", "Cc", "Cn"), exclude_characters="▁")
+COMMON = st.sampled_from("abcdeRS  \n\t.,:'\"!0🎬é")
+TEXTS = (
+    st.text(COMMON | LETTERS, min_size=1, max_size=12) | st.sampled_from(TRAPS)
+).filter(str.strip)
+ARBITRARY = {
+    "first": TEXTS, "second": TEXTS, "query": TEXTS, "kind": st.sampled_from(KINDS),
+    "bos": st.sampled_from((None, False)), "seed": st.integers(0, 9),
+}  # fmt: skip
+
+
+def built(kind, first, second, query, *, template=REVIEW, **options):
+    """The one prompt of these texts, and its text written down independently."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of inexact tokens
+        task = one_each([first, second], query, template)
+        (prompt,) = build_prompts(task, tiny_tokenizer(kind), n=1, **options)
+    texts = [(first, second)[label] for label in prompt.label_classes]
+    shown = [f"Review: {t}\nSentiment: {SENTIMENTS[c]}" for t, c in _zip(texts, prompt)]
+    return prompt, "\n".join([*shown, f"Review: {query}\nSentiment:"])
+
+
+def _zip(texts, prompt):
+    return zip(texts, prompt.label_classes, strict=True)
+
+
+# By hand
+
+
+def test_a_one_demonstration_prompt_token_by_token():
+    task = toy_task()
+    tokenizer = tiny_tokenizer("bpe")
+    prompt, text = built("bpe", "a", "b", "and", seed=0)
+    first, second = ("a", "b") if prompt.label_classes == (0, 1) else ("b", "a")
+    names = [SENTIMENTS[label] for label in prompt.label_classes]
+    assert tokenizer.convert_ids_to_tokens(list(prompt.tokens)) == [
+        "Review", ":", f"Ġ{first}", "Ċ", "Sentiment", ":", f"Ġ{names[0]}", "Ċ",
+        "Review", ":", f"Ġ{second}", "Ċ", "Sentiment", ":", f"Ġ{names[1]}", "Ċ",
+        "Review", ":", "Ġand", "Ċ", "Sentiment", ":",
+    ]  # fmt: skip
+    assert prompt.spans == (
+        Span("format", 0, 0, 2), Span("demo_text", 0, 2, 3), Span("format", 0, 3, 6),
+        Span("label_word", 0, 6, 7), Span("format", 0, 7, 8),
+        Span("format", 1, 8, 10), Span("demo_text", 1, 10, 11), Span("format", 1, 11, 14),
+        Span("label_word", 1, 14, 15), Span("format", 1, 15, 16),
+        Span("format", None, 16, 18), Span("query_text", None, 18, 19),
+        Span("format", None, 19, 21), Span("target", None, 21, 22),
+    )  # fmt: skip
+    assert prompt.label_positions == (6, 14)
+    assert prompt.target == 21
+    assert prompt.label_tokens == tuple(
+        tokenizer.convert_tokens_to_ids([f"Ġ{label}" for label in task.labels])
+    )
+    assert "".join(prompt.pieces) == text
+    assert prompt.exact
+
+
+def test_narrative_closing_sign_and_blank_lines_token_by_token():
+    task = toy_task(("animal", "plant"), OBJECT, per_class=1)
+    tokenizer = tiny_tokenizer("bpe")
+    (prompt,) = build_prompts(task, tokenizer, n=1, seed=1)
+    read = decoder("bpe", prompt)
+    shown = [task.labels[label] for label in prompt.label_classes]
+    texts = [f"train {label} 0" for label in prompt.label_classes]
+    expected = [("narrative", None, "Sort them.\n\n")]
+    for demo in (0, 1):
+        expected += [
+            ("demo_text", demo, texts[demo]),
+            ("format", demo, ":"),
+            ("label_word", demo, f" {shown[demo]}"),
+            ("format", demo, ".\n\n"),
+        ]
+    expected += [("query_text", None, f"test {prompt.answer} 0"), ("target", None, ":")]
+    assert [(span.role, span.demo, read(span)) for span in prompt.spans] == expected
+    assert prompt.exact
+
+
+def test_label_word_of_several_tokens():
+    task = toy_task(("plant/vegetable", "animal"), OBJECT, per_class=1)
+    for kind in KINDS:
+        (prompt,) = build_prompts(task, tiny_tokenizer(kind), n=1)
+        long, short = prompt.label_words
+        assert len(long) > 1
+        assert len(short) == 1
+        for span, label in zip(prompt.label_spans, prompt.label_classes, strict=True):
+            assert prompt.tokens[span.start : span.stop] == prompt.label_words[label]
+        assert prompt.label_tokens == (long[0], short[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_label_positions_are_where_the_words_stand_in_the_text(kind):
+    prompt, text = built(kind, "a dull film", "a good movie", "was it good")
+    offsets = tiny_tokenizer(kind)(text, return_offsets_mapping=True)["offset_mapping"]
+    found, start = [], 0
+    for label in prompt.label_classes:
+        character = text.index(f": {SENTIMENTS[label]}", start) + 2
+        start = character
+        found.append(
+            next(i for i, (begin, end) in enumerate(offsets) if begin <= character < end)
+        )
+    assert prompt.label_positions == tuple(found)
+
+
+def test_first_tokens_are_read_in_context():
+    tokenizer = tiny_tokenizer("sentencepiece")
+    alone = [tokenizer(f" {word}", add_special_tokens=False)["input_ids"] for word in SENTIMENTS]
+    assert {tokenizer.convert_ids_to_tokens(ids[0]) for ids in alone} == {"▁"}
+    prompt, _ = built("sentencepiece", "a", "b", "c")
+    assert tokenizer.convert_ids_to_tokens(list(prompt.label_tokens)) == ["▁Negative", "▁Positive"]
+
+
+def test_pieces_read_as_the_prompt():
+    for kind in KINDS:
+        prompt, text = built(kind, "so dull", "so good", "a\nfilm")
+        shown = "".join(prompt.pieces).removeprefix("<s>").removeprefix(" ")
+        assert shown == text
+
+
+# BOS
+
+
+def test_bos_is_what_the_tokenizer_does():
+    own, _ = built("sentencepiece", "a", "b", "c")
+    without, _ = built("sentencepiece", "a", "b", "c", bos=False)
+    forced, _ = built("sentencepiece", "a", "b", "c", bos=True)
+    assert own.spans[0] == Span("bos", None, 0, 1)
+    assert own.tokens[0] == tiny_tokenizer("sentencepiece").bos_token_id
+    assert own.tokens[1:] == without.tokens
+    assert forced == own
+    assert without.label_positions == tuple(position - 1 for position in own.label_positions)
+
+
+def test_bos_can_be_forced_on_a_tokenizer_that_has_but_adds_none():
+    import copy
+
+    tokenizer = copy.deepcopy(tiny_tokenizer("bpe"))
+    tokenizer.bos_token = "<|endoftext|>"
+    task = one_each(["a", "b"], "c")
+    (plain,) = build_prompts(task, tokenizer, n=1)
+    (forced,) = build_prompts(task, tokenizer, n=1, bos=True)
+    assert forced.tokens == (tokenizer.bos_token_id, *plain.tokens)
+    assert forced.spans[0] == Span("bos", None, 0, 1)
+    assert forced.exact
+
+
+def test_bos_of_a_tokenizer_without_one():
+    with pytest.raises(PromptError, match="bos=True, but the tokenizer has no BOS token"):
+        built("bpe", "a", "b", "c", bos=True)
+
+
+def test_end_tokens_are_no_start_tokens():
+    class Closing:
+        """Adds ids on both sides, as encoders do."""
+
+        bos_token_id = None
+
+        def __call__(self, text, *, add_special_tokens):
+            plain = [ord(letter) for letter in text]
+            return {"input_ids": [1, 2, *plain, 3] if add_special_tokens else plain}
+
+    assert PieceTokenizer(Closing()).start_tokens(None) == (1, 2)
+    assert PieceTokenizer(Closing()).start_tokens(False) == ()
+
+
+# For arbitrary texts
+
+
+@settings(max_examples=80, deadline=None)
+@given(**ARBITRARY)
+@example("Sentiment: Positive", "\n", "Review: x", "bpe", None, 0).via("text like the format")
+def test_spans_tile_the_prompt_in_order(first, second, query, kind, bos, seed):
+    if not second.strip():
+        second = "\n."
+    prompt, _ = built(kind, first, second, query, bos=bos, seed=seed)
+    start = 1 if kind == "sentencepiece" and bos is None else 0
+    roles = [(span.role, span.demo) for span in prompt.spans]
+    expected = [("bos", None)] * start
+    for demo in (0, 1):
+        expected += [
+            ("format", demo), ("demo_text", demo), ("format", demo), ("label_word", demo),
+            ("format", demo),
+        ]  # fmt: skip
+    assert roles == [
+        *expected, ("format", None), ("query_text", None), ("format", None), ("target", None)
+    ]  # fmt: skip
+    edges = [span.start for span in prompt.spans] + [len(prompt)]
+    assert edges == [0] + [span.stop for span in prompt.spans]
+    assert edges == sorted(set(edges))
+    assert prompt.target == len(prompt) - 1
+
+
+@settings(max_examples=120, deadline=None)
+@given(**ARBITRARY)
+@example(" a", "a ", "a\n", "bpe", None, 0)
+@example(" a", "a ", "a\n", "sentencepiece", None, 0)
+def test_every_span_reads_as_its_text(first, second, query, kind, bos, seed):
+    prompt, text = built(kind, first, second, query, bos=bos, seed=seed)
+    read = decoder(kind, prompt)
+    *spans, almost, last = [span for span in prompt.spans if span.role != "bos"]
+    read_back = [read(span) for span in spans] + [
+        decode(kind, prompt.tokens[almost.start : last.stop])
+    ]
+    pieces = []
+    for label in prompt.label_classes:
+        shown = (first, second)[label]
+        pieces += ["Review:", f" {shown}", "\nSentiment:", f" {SENTIMENTS[label]}", "\n"]
+    pieces += ["Review:", f" {query}", "\nSentiment:"]
+    assert "".join(pieces) == text
+    if kind == "sentencepiece":  # its decoder drops one leading blank
+        pieces = [piece.removeprefix(" ") for piece in pieces]
+    assert read_back == pieces
+
+
+@settings(max_examples=80, deadline=None)
+@given(**ARBITRARY)
+def test_label_spans_hold_the_ids_of_their_class(first, second, query, kind, bos, seed):
+    prompt, _ = built(kind, first, second, query, bos=bos, seed=seed)
+    assert sorted(prompt.label_classes) == [0, 1]
+    for span, label in zip(prompt.label_spans, prompt.label_classes, strict=True):
+        ids = prompt.tokens[span.start : span.stop]
+        assert ids == prompt.label_words[label]
+        assert decode(kind, ids).strip() == SENTIMENTS[label]
+
+
+@settings(max_examples=120, deadline=None)
+@given(**ARBITRARY)
+@example("a\n", "b", "c", "bpe", None, 0)
+@example("a  ", "b", "c", "sentencepiece", None, 0)
+def test_exact_says_whether_the_whole_text_has_the_same_tokens(
+    first, second, query, kind, bos, seed
+):
+    prompt, text = built(kind, first, second, query, bos=bos, seed=seed)
+    ids = tiny_tokenizer(kind)(text, add_special_tokens=bos is None)["input_ids"]
+    assert prompt.exact == (prompt.tokens == tuple(ids))
+
+
+@settings(max_examples=80, deadline=None)
+@given(TEXTS, TEXTS, TEXTS, st.sampled_from(KINDS))
+def test_plain_texts_are_exact(first, second, query, kind):
+    # Without blanks at their ends texts cannot merge with the format around them.
+    first, second, query = (f"a{text}a" for text in (first, second, query))
+    prompt, _ = built(kind, first, second, query)
+    assert prompt.exact
+
+
+def test_inexact_prompts_are_announced():
+    # Written without a space, the sign and the text after it share a token.
+    merging = Template("{text}Positiv{label}")
+    task = one_each(["a", "b"], "c", merging)
+    with pytest.warns(UserWarning, match="In 2 of 2 prompts the tokenizer would merge text"):
+        batch = build_prompts(task, _merging_tokenizer(), n=2)
+    assert [prompt.exact for prompt in batch] == [False, False]
+    assert batch.source["exact_tokens"] is False
+
+
+def _merging_tokenizer():
+    """One that joins a text's last letter and the sign after it."""
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    letters = sorted(set("abc Positve\nNgr"))
+    vocabulary = {token: index for index, token in enumerate([*letters, "aP", "bP", "cP"])}
+    model = models.BPE(vocab=vocabulary, merges=[("a", "P"), ("b", "P"), ("c", "P")])
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model))
+
+
+def test_prompts_are_plain_values():
+    first, _ = built("bpe", "a", "b", "c", seed=3)
+    second, _ = built("bpe", "a", "b", "c", seed=3)
+    assert isinstance(first, Prompt)
+    assert first == second
+    assert len({first, second}) == 1

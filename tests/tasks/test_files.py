@@ -1,0 +1,237 @@
+"""Tasks from local files: kinds, columns, labels, splits, and what is refused."""
+
+import json
+
+import pytest
+
+from icl_mech.errors import TaskError
+from icl_mech.tasks import Example, load_task
+
+PATTERN = "Review: {text}\nSentiment:{label}"
+LABELS = ("Negative", "Positive")
+TEXTS = ("dull, very dull", 'the "best"', "007", "NA")
+EXAMPLES = tuple(Example(text, number % 2) for number, text in enumerate(TEXTS))
+AS_NAMES = (
+    '{"text": "dull, very dull", "label": "Negative"}\n'
+    '{"text": "the \\"best\\"", "label": "Positive"}\n'
+    "\n"
+    '{"text": "007", "label": " Negative "}\n'
+    '{"text": "NA", "label": "Positive"}\n'
+)
+FILES = {
+    "a.csv": 'text,label\n"dull, very dull",0\n"the ""best""",1\n007,0\nNA,1\n',
+    "a.tsv": 'text\tlabel\ndull, very dull\tNegative\n"the ""best"""\tPositive\n007\t0\nNA\t1\n',
+    "a.jsonl": AS_NAMES,
+    "a.json": AS_NAMES,
+}
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def load(path, **options):
+    return load_task(path, **{"template": PATTERN, "labels": LABELS, **options})
+
+
+def refused(path, **options):
+    with pytest.raises(TaskError) as caught:
+        load(path, **options)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_kind_of_file_gives_the_same_examples(tmp_path, name):
+    file = write(tmp_path / name, FILES[name])
+    task = load(file, test_path=file)
+    assert task.train == task.test == EXAMPLES
+    assert task.name == "a"
+    assert task.source == f"file {name}"
+
+
+def test_a_column_of_numbers_is_read_as_written(tmp_path):
+    file = write(tmp_path / "a.csv", "text,label\n007,0\n1.50,1\n1e3,1\n")
+    texts = [example.text for example in load(file, test_path=file).train]
+    assert texts == ["007", "1.50", "1e3"]
+
+
+def test_line_separators_inside_a_json_text_do_not_end_the_line(tmp_path):
+    text = "one\u2028two\x85three"
+    line = json.dumps({"text": text, "label": 1}, ensure_ascii=False)
+    file = write(tmp_path / "a.jsonl", f"{line}\r\n{line}\n")
+    assert load(file, test_path=file).train == (Example(text, 1), Example(text, 1))
+
+
+def test_a_byte_order_mark_is_no_part_of_the_data(tmp_path):
+    for name in FILES:
+        file = write(tmp_path / name, "\ufeff" + FILES[name])
+        assert load(file, test_path=file).train == EXAMPLES
+
+
+def test_a_folder_holds_both_splits(tmp_path):
+    write(tmp_path / "train.csv", "text,label\na,0\nb,1\n")
+    write(tmp_path / "test.jsonl", '{"text": "c", "label": "Positive"}\n')
+    task = load(tmp_path)
+    assert task.train == (Example("a", 0), Example("b", 1))
+    assert task.test == (Example("c", 1),)
+    assert task.name == tmp_path.name
+
+
+def test_test_path_is_the_second_file(tmp_path):
+    train = write(tmp_path / "x.csv", "text,label\na,0\n")
+    test = write(tmp_path / "y.tsv", "text\tlabel\nb\t1\n")
+    task = load(train, test_path=str(test))
+    assert (task.train, task.test) == ((Example("a", 0),), (Example("b", 1),))
+
+
+def test_other_columns(tmp_path):
+    file = write(tmp_path / "a.csv", "id,sentence,gold,text,label\n1,good,1,x,9\n2,bad,0,y,9\n")
+    task = load(file, test_path=file, text_column="sentence", label_column="gold")
+    assert task.train == (Example("good", 1), Example("bad", 0))
+
+
+@pytest.mark.parametrize("column", [None, "answer"])
+def test_pair_texts(tmp_path, column):
+    header = f"text,{column or 'text2'},label"
+    file = write(tmp_path / "a.csv", f"{header}\nA man sleeps,He rests,1\nA dog,A cat,0\n")
+    task = load(file, test_path=file, template="{text}\nSo: {text2}?{label}", text2_column=column)
+    assert task.train == (
+        Example("A man sleeps", 1, "He rests"),
+        Example("A dog", 0, "A cat"),
+    )
+
+
+@pytest.fixture
+def one_file(tmp_path):
+    # 10 Negative and 20 Positive ones.
+    rows = [f"t{number},{int(number % 3 > 0)}" for number in range(30)]
+    return write(tmp_path / "a.csv", "\n".join(["text,label", *rows]))
+
+
+@pytest.mark.parametrize(("fraction", "counts"), [(0.5, (5, 10)), (0.2, (2, 4)), (0.3, (3, 6))])
+def test_one_file_is_split_alike_in_every_class(one_file, fraction, counts):
+    task = load(one_file, test_fraction=fraction)
+    assert tuple(map(len, task.by_class("test"))) == counts
+    assert tuple(map(len, task.by_class("train"))) == (10 - counts[0], 20 - counts[1])
+    assert sorted(example.text for example in (*task.train, *task.test)) == sorted(
+        f"t{number}" for number in range(30)
+    )
+
+
+def test_the_split_depends_on_the_seed_alone(one_file):
+    assert load(one_file, seed=3) == load(one_file, seed=3)
+    splits = {frozenset(load(one_file, seed=seed).test) for seed in range(5)}
+    assert len(splits) == 5
+
+
+def test_template_of_a_built_in_task(tmp_path):
+    file = write(tmp_path / "a.csv", "text,label\ngood,Positive\n")
+    task = load_task(file, template="sst2", test_path=file)
+    known = load_task("reviews")
+    assert (task.template, task.labels) == (known.template, known.labels)
+    assert task.train == (Example("good", 1),)
+
+
+def test_own_labels_and_layout_over_a_built_in_template(tmp_path):
+    file = write(tmp_path / "a.csv", "text,label\ngood,nice\n")
+    task = load_task(
+        file, template="unnatural", labels=(" awful", " nice"), narrative="", test_path=file
+    )
+    assert task.labels == ("awful", "nice")
+    assert task.train == (Example("good", 1),)
+    assert (task.template.pattern, task.template.separator) == ("{text}:{label}.", "\n\n")
+    assert task.template.narrative == ""
+
+
+def test_missing_column_names_those_there_are(tmp_path):
+    message = refused(write(tmp_path / "a.csv", "sentence,gold\ngood,1\n"))
+    for fragment in ("a.csv, row 1", "no column 'text'", "'sentence', 'gold'", "text_column="):
+        assert fragment in message
+
+
+def test_missing_second_text_column(tmp_path):
+    file = write(tmp_path / "a.csv", "text,label\ngood,1\n")
+    message = refused(file, template="{text}/{text2}:{label}")
+    assert "no column 'text2'" in message
+    assert "text2_column=" in message
+
+
+@pytest.mark.parametrize(
+    ("label", "fragments"),
+    [
+        ("Positiv", ["row 2", "unknown label 'Positiv'", "Did you mean 'Positive'"]),
+        ("zzz", ["row 2", "unknown label 'zzz'", "Known: Negative, Positive"]),
+        ("2", ["row 2", "label 2 is out of range", "0 to 1"]),
+        ("-1", ["row 2", "label -1 is out of range"]),
+        ("", ["row 2", "unknown label ''"]),
+    ],
+)
+def test_labels_not_in_the_task(tmp_path, label, fragments):
+    message = refused(write(tmp_path / "a.csv", f"text,label\na,1\nb,{label}\n"))
+    for fragment in fragments:
+        assert fragment in message
+
+
+@pytest.mark.parametrize("text", ['"  "', '""', "null"])
+def test_empty_texts(tmp_path, text):
+    good = '{"text": "a", "label": 0, "text2": "b"}\n'
+    file = write(tmp_path / "a.jsonl", f'{good}{{"text": {text}, "label": 1}}\n')
+    assert "row 2: the text in column 'text' is empty" in refused(file)
+    pair = write(tmp_path / "b.jsonl", f'{good}{{"text": "a", "label": 1, "text2": {text}}}\n')
+    message = refused(pair, template="{text}/{text2}:{label}")
+    assert "row 2: the text in column 'text2' is empty" in message
+
+
+def test_malformed_json_names_the_line(tmp_path):
+    good = '{"text": "a", "label": 0}\n'
+    assert "line 4 is not JSON" in refused(
+        write(tmp_path / "a.jsonl", good + "\n" + good + '{"text": \n')
+    )
+    assert "line 2 is a list, expected an object" in refused(
+        write(tmp_path / "b.jsonl", good + "[1, 2]\n")
+    )
+
+
+def test_rows_with_more_fields_than_columns(tmp_path):
+    # Read by pandas as an index, these rows would lose the first half of their texts.
+    message = refused(write(tmp_path / "a.csv", "text,label\nGood, bad film,1\nDull, sad,0\n"))
+    assert "more fields than its 2 columns" in message
+    assert "quotes" in message
+    file = write(tmp_path / "b.csv", "text,label\ngood,1\nDull, sad,0\n")
+    assert "cannot be read as .csv" in refused(file)
+
+
+def test_files_that_are_no_data(tmp_path):
+    assert "holds no rows" in refused(write(tmp_path / "a.csv", "text,label\n"))
+    assert "holds no rows" in refused(write(tmp_path / "a.jsonl", "\n"))
+    assert "cannot be read as .csv" in refused(write(tmp_path / "b.csv", ""))
+    message = refused(write(tmp_path / "a.xlsx", "x"))
+    assert "ends in '.xlsx'" in message
+    assert ".csv, .tsv, .jsonl" in message
+    for name in ("c.csv", "c.jsonl"):
+        file = tmp_path / name
+        file.write_bytes(b'{"text": "caf\xe9", "label": 1}\n')
+        assert str(file) in refused(file)
+
+
+def test_paths_that_do_not_exist(tmp_path):
+    missing = str(tmp_path / "missing.csv")
+    assert f"No file or folder {missing!r}" in refused(missing)
+    file = write(tmp_path / "a.csv", "text,label\na,1\n")
+    assert f"No data file {missing!r}" in refused(file, test_path=missing)
+
+
+def test_a_folder_without_a_split(tmp_path):
+    write(tmp_path / "train.csv", "text,label\na,1\n")
+    message = refused(tmp_path)
+    assert "has no test.jsonl, test.csv or test.tsv" in message
+
+
+@pytest.mark.parametrize("given", [{"template": PATTERN}, {"labels": LABELS}, {}])
+def test_files_need_a_template_and_labels(tmp_path, given):
+    file = write(tmp_path / "a.csv", "text,label\na,1\n")
+    with pytest.raises(TaskError) as caught:
+        load_task(file, **given)
+    assert "needs template=" in str(caught.value)
+    assert "labels=" in str(caught.value)

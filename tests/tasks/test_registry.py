@@ -1,0 +1,133 @@
+"""`load_task` by name: built-in tasks, changed templates, and the hub."""
+
+import datasets
+import pytest
+
+from icl_mech.errors import TaskError
+from icl_mech.tasks import Example, Template, known_tasks, load_task
+
+OFFLINE = ("reviews", "headlines", "questions", "unnatural")
+
+
+def test_known_tasks_offline_ones_first():
+    assert [(task.name, task.offline) for task in known_tasks()] == [
+        *((name, True) for name in OFFLINE),
+        *((name, False) for name in ("sst2", "agnews", "trec", "emo")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "pattern", "labels"),
+    [
+        (("reviews", "sst2"), "Review: {text}\nSentiment:{label}", "Negative Positive"),
+        (
+            ("headlines", "agnews"),
+            "Article: {text}\nAnswer:{label}",
+            "World Sports Business Technology",
+        ),
+        (
+            ("questions", "trec"),
+            "Question: {text}\nAnswer Type:{label}",
+            "Abbreviation Entity Description Person Location Number",
+        ),
+        (("emo",), "Dialogue: {text}\nEmotion:{label}", "Others Happy Sad Angry"),
+    ],
+)
+def test_templates_of_the_label_words_paper(names, pattern, labels):
+    known = {task.name: task for task in known_tasks()}
+    for name in names:
+        assert known[name].template == Template(pattern, separator="\n", narrative="")
+        assert known[name].labels == tuple(labels.split())
+
+
+def test_template_of_unnatural_opens_with_a_narrative():
+    template = load_task("unnatural").template
+    assert (template.pattern, template.separator) == ("{text}:{label}.", "\n\n")
+    assert template.narrative == (
+        "Consider the categories plant/vegetable, sport, and animal. "
+        "Classify each object in its category."
+    )
+
+
+@pytest.mark.parametrize("name", OFFLINE)
+def test_offline_tasks_say_where_they_come_from(name):
+    task = load_task(name)
+    assert task.name == name
+    assert task.source == "icl_mech offline data"
+
+
+def test_a_built_in_task_with_another_template_keeps_its_examples():
+    plain, other = load_task("reviews"), load_task("reviews", template="{text} ={label}")
+    assert other.template == Template("{text} ={label}")
+    assert (other.labels, other.train, other.test) == (plain.labels, plain.train, plain.test)
+
+
+def test_a_built_in_task_with_other_label_words_and_layout():
+    plain = load_task("reviews")
+    other = load_task("reviews", labels=("bad", "good"), separator="\n\n", narrative="Judge.")
+    assert other.labels == ("bad", "good")
+    assert other.train == plain.train
+    assert other.template == Template(plain.template.pattern, "\n\n", "Judge.")
+
+
+def test_wrong_number_of_label_words():
+    with pytest.raises(TaskError) as caught:
+        load_task("reviews", labels=("bad", "fair", "good"))
+    assert "has 2 classes (Negative, Positive); labels= names 3" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "fragment"),
+    [("review", "Did you mean 'reviews'?"), ("agnew", "'agnews'"), ("xyzzy", "Known: agnews, ")],
+)
+def test_unknown_names_list_near_matches(name, fragment):
+    with pytest.raises(TaskError) as caught:
+        load_task(name)
+    assert f"Unknown task {name!r}" in str(caught.value)
+    assert fragment in str(caught.value)
+
+
+def test_hub_unreachable_names_the_offline_tasks(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    with pytest.raises(TaskError) as caught:
+        load_task("sst2")
+    for fragment in (
+        "'sst2' needs the data set 'stanfordnlp/sst2'",
+        "load_task('my.csv', template='sst2')",
+        "offline task: reviews, headlines, questions, unnatural.",
+    ):
+        assert fragment in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "columns", "test_split", "revision"),
+    [
+        ("sst2", "stanfordnlp/sst2", ("sentence", "label"), "validation", None),
+        ("agnews", "fancyzhx/ag_news", ("text", "label"), "test", None),
+        ("trec", "CogComp/trec", ("text", "coarse_label"), "test", "refs/convert/parquet"),
+        ("emo", "SemEvalWorkshop/emo", ("text", "label"), "test", "refs/convert/parquet"),
+    ],
+)
+def test_hub_columns_and_splits(monkeypatch, name, path, columns, test_split, revision):
+    calls = []
+
+    def load_dataset(hub_path, *, split, revision=None):
+        calls.append((hub_path, split, revision))
+        text, label = columns
+        return datasets.Dataset.from_dict({text: [f"{split} a", f"{split} b"], label: [1, 0]})
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    task = load_task(name)
+    assert calls == [(path, "train", revision), (path, test_split, revision)]
+    assert task.train == (Example("train a", 1), Example("train b", 0))
+    assert task.test == (Example(f"{test_split} a", 1), Example(f"{test_split} b", 0))
+    assert task.source == f"hub {path}"
+
+
+def test_hub_labels_that_are_hidden_are_refused(monkeypatch):
+    def load_dataset(path, *, split, revision=None):
+        return [{"sentence": "a", "label": -1}]
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(TaskError, match="stanfordnlp/sst2 train, row 1: label -1 is out of range"):
+        load_task("sst2")

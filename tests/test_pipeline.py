@@ -1,0 +1,134 @@
+"""`analyze`: the same numbers as the single studies, kept together, saved together."""
+
+import json
+import re
+
+import pytest
+import torch
+
+import icl_mech as icl
+from icl_mech.errors import ResultError
+from icl_mech.results import FORMAT
+from tests.engine.cases import Edge, ragged
+from tests.results.test_files import assert_same
+from tests.tiny import tiny_model
+
+SAME = {"rtol": 1e-4, "atol": 3e-6}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model("llama")
+
+
+@pytest.fixture(scope="module")
+def analysis(model):
+    return icl.analyze(model, ragged(), maps=2)
+
+
+def test_one_pass_gives_what_the_studies_give(model, analysis):
+    flow = icl.flow_scores(model, ragged())
+    torch.testing.assert_close(analysis.flow.per_prompt, flow.per_prompt, **SAME)
+    torch.testing.assert_close(analysis.flow.low, flow.low, **SAME)
+    predicted = icl.predict(model, ragged())
+    found = analysis.predictions
+    torch.testing.assert_close(found.label_logits, predicted.label_logits, rtol=0, atol=5e-5)
+    torch.testing.assert_close(found.predicted, predicted.predicted)
+    maps = icl.saliency_maps(model, ragged()[:2])
+    for one, other in zip(analysis.saliency.values, maps.values, strict=True):
+        torch.testing.assert_close(one, other, **SAME)
+    assert analysis.saliency.tokens == maps.tokens
+
+
+@pytest.mark.parametrize("edits", [(), (Edge(0, dest=2, src=1, factor=0.0, term=3.0),)])
+def test_variants_and_interventions_reach_every_result(model, edits):
+    options = {"loss": "vocab", "reduction": "abs_then_sum", "interventions": edits}
+    found = icl.analyze(model, ragged(), **options)
+    flow = icl.flow_scores(model, ragged(), **options)
+    (values,) = icl.saliency_maps(model, ragged()[:1], **options).values
+    logits = icl.predict(model, ragged(), interventions=edits).label_logits
+    torch.testing.assert_close(found.flow.per_prompt, flow.per_prompt, **SAME)
+    torch.testing.assert_close(found.saliency.values[0], values, **SAME)
+    torch.testing.assert_close(found.predictions.label_logits, logits, rtol=0, atol=5e-5)
+    for result in found.results.values():
+        assert result.provenance["variants"] == {"loss": "vocab", "reduction": "abs_then_sum"}
+        assert result.provenance["interventions"] == [repr(edit) for edit in edits]
+
+
+def test_without_answers(model):
+    found = icl.analyze(model, ragged(answers=False))
+    assert found.flow.provenance["variants"]["loss"] == "prediction"
+    assert found.predictions.answers is None
+    expected = icl.flow_scores(model, ragged(), loss="prediction")
+    torch.testing.assert_close(found.flow.per_prompt, expected.per_prompt, **SAME)
+
+
+def test_number_of_maps(model):
+    assert len(icl.analyze(model, ragged(), maps=99).saliency.values) == 5
+    without = icl.analyze(model, ragged(), maps=0)
+    assert list(without.results) == ["predictions", "flow"]
+    with pytest.raises(ResultError, match="has no 'saliency'; it holds predictions, flow"):
+        _ = without.saliency
+
+
+def test_summary(analysis):
+    lines = analysis.summary().split("\n")
+    assert lines[0] == analysis.title == "tiny-llama on prompts (5 prompts)"
+    assert [line.split()[0] for line in lines[1:]] == ["predictions", "flow", "saliency"]
+    assert analysis.flow.summary() in lines[2]
+    assert repr(analysis) == analysis.summary()
+
+
+@pytest.fixture
+def folder(analysis, tmp_path):
+    return analysis.save(tmp_path / "analysis")
+
+
+def test_round_trip(analysis, folder):
+    found = icl.load_analysis(folder)
+    assert found.title == analysis.title
+    assert list(found.results) == list(analysis.results)
+    for name, result in analysis.results.items():
+        assert_same(found.results[name], result)
+    assert found.summary() == analysis.summary()
+
+
+def test_saving_again_replaces(model, analysis, folder):
+    icl.analyze(model, ragged(), maps=0).save(folder)
+    assert not (folder / "saliency").exists()
+    assert list(icl.load_analysis(folder).results) == ["predictions", "flow"]
+
+
+def test_an_analysis_of_a_newer_version(folder):
+    file = folder / "analysis.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format": FORMAT + 1}))
+    with pytest.raises(ResultError, match="newer icl_mech"):
+        icl.load_analysis(folder)
+
+
+@pytest.mark.parametrize("content", ["{", '{"format": 1, "title": "x"}'])
+def test_a_damaged_analysis(folder, content):
+    (folder / "analysis.json").write_text(content)
+    with pytest.raises(ResultError, match=r"analysis\.json is damaged"):
+        icl.load_analysis(folder)
+
+
+def test_a_result_is_no_analysis(analysis, tmp_path):
+    folder = analysis.flow.save(tmp_path / "flow")
+    with pytest.raises(ResultError, match=r"No saved result at .*analysis\.json is missing"):
+        icl.load_analysis(folder)
+
+
+def test_page(analysis, tmp_path):
+    page = analysis.to_html(tmp_path / "page.html", offline=False).read_text(encoding="utf-8")
+    assert page.count("Plotly.newPlot(") == 3
+    assert re.findall(r"<h2>(\w+)</h2>", page) == ["predictions", "flow", "saliency"]
+    assert f"<h1>{analysis.title}</h1>" in page
+    for result in analysis.results.values():
+        assert result.summary() in page.replace("&#39;", "'").replace("&gt;", ">")
+
+
+def test_notebook(analysis):
+    html = analysis._repr_html_()
+    assert html.count("Plotly.newPlot(") == 3
+    assert html.startswith("<h3>tiny-llama on prompts (5 prompts)</h3>")

@@ -1,0 +1,81 @@
+"""The public names: few, importable, explained."""
+
+import importlib
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+import icl_mech
+
+NAMES = [
+    "Analysis",
+    "Example",
+    "IclMechError",
+    "Prompt",
+    "PromptBatch",
+    "Span",
+    "Task",
+    "Template",
+    "analyze",
+    "build_prompt_pairs",
+    "build_prompts",
+    "flow_scores",
+    "load_analysis",
+    "load_model",
+    "load_task",
+    "predict",
+    "prompts_from_text",
+    "saliency_maps",
+]
+
+
+def test_no_name_is_lost():
+    assert set(NAMES) <= set(icl_mech.__all__)
+
+
+def test_names_are_in_order_and_once():
+    assert list(icl_mech.__all__) == sorted(set(icl_mech.__all__))
+
+
+@pytest.mark.parametrize("name", icl_mech.__all__)
+def test_every_name_imports_and_is_explained(name):
+    scope = {}
+    exec(f"from icl_mech import {name}", scope)  # noqa: S102 - as a user would
+    explained = scope[name].__doc__ or ""
+    assert re.match(r"[A-Z`(][^\n]{15,}", explained), f"{name} has no docstring of its own"
+    assert not explained.startswith(f"{name}("), f"{name} has a dataclass' generated docstring"
+
+
+@pytest.mark.parametrize("name", icl_mech.__all__)
+def test_no_name_hides_a_module(name):
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module(f"icl_mech.{name}")
+
+
+def test_a_star_import_gives_these_names():
+    scope = {}
+    exec("from icl_mech import *", scope)  # noqa: S102 - as a user would
+    assert set(scope) - {"__builtins__"} == set(icl_mech.__all__)
+
+
+def test_version():
+    assert icl_mech.__version__ == version("icl-mech")
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S*", icl_mech.__version__)
+
+
+def test_an_unknown_name():
+    with pytest.raises(AttributeError, match="module 'icl_mech' has no attribute 'saliency_map'"):
+        _ = icl_mech.saliency_map
+
+
+def test_importing_is_light():
+    """Models, plots and tables are loaded when they are used."""
+    code = "import icl_mech, sys; print([m for m in sys.argv[1:] if m in sys.modules])"
+    heavy = ["transformer_lens", "transformers", "plotly", "pandas", "datasets", "sklearn"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *heavy], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "[]"
