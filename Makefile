@@ -78,6 +78,7 @@ check: ## everything continuous integration does
 	$(MAKE) typecheck
 	$(MAKE) wheel
 	$(MAKE) test-all
+	$(MAKE) test-tl3
 
 bench: $(STAMP) ## time the engine and write the benchmark table
 	$(BIN)/python -m tests.benchmarks

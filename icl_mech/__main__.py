@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from icl_mech.errors import IclMechError, TaskError, near_matches
 from icl_mech.tasks import Task, known_tasks, load_task
@@ -136,7 +136,7 @@ def models() -> None:
     """List the models known by name."""
     from icl_mech.models import known_models
 
-    table = Table("name", "parameters", "from", "note", box=None)
+    table = Table("name", "parameters", Column("from", overflow="fold"), "note", box=None)
     for known in known_models():
         table.add_row(known.name, known.parameters, known.hub_id, known.note)
     console.print(table)

@@ -1,8 +1,8 @@
 """Figures: one function per shape, each returns a plotly figure and shows nothing."""
 
-import numpy as np
 from html import escape
 
+import numpy as np
 import plotly.graph_objects as go
 
 from icl_mech.results import LabelMatrix, LayerCurves, Shape, TokenMatrix

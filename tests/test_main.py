@@ -6,9 +6,10 @@ from inspect import unwrap
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import icl_mech as icl
-from icl_mech.__main__ import main
+from icl_mech import __main__
 from icl_mech.models import known_models
 from icl_mech.tasks import known_tasks
 
@@ -18,13 +19,12 @@ MODEL = Path(__file__).parent / "golden" / "label_words" / "tiny_gpt2"
 @pytest.fixture
 def command(monkeypatch, capsys):
     """Runs the command; gives exit code, output and errors."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(__main__, "console", Console(width=200))
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["icl-mech", *map(str, arguments)])
         with pytest.raises(SystemExit) as end:
-            main()
+            __main__.main()
         done = capsys.readouterr()
         return end.value.code or 0, done.out, done.err
 

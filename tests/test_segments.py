@@ -1,5 +1,7 @@
 """Laying prompts out in padded rows, and batches of similar length."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -84,7 +86,7 @@ def test_batches_stay_within_their_tokens():
     assert sorted(index for batch in batches for index in batch) == list(range(60))
     assert all(len(batch) * max(lengths[i] for i in batch) <= 200 for batch in batches)
     ends = [(lengths[batch[0]], lengths[batch[-1]]) for batch in batches]
-    assert all(low >= high for (_, low), (high, _) in zip(ends, ends[1:], strict=False))
+    assert all(low >= high for (_, low), (high, _) in pairwise(ends))
 
 
 def test_a_prompt_larger_than_a_batch_runs_alone():

@@ -65,7 +65,8 @@ def adapt(model: Any, *, revision: str | None = None) -> LanguageModel:
     check_eval_mode(model)
     adapted: LanguageModel | None = vars(model).get(_ADAPTED)
     if adapted is None or adapted.wrapped is not model or not is_current(adapted):
-        adapted = wrap(model, revision=revision or (adapted and adapted.info.revision))
+        revision = revision or (adapted.info.revision if adapted else None)
+        adapted = wrap(model, revision=revision)
         check_model(adapted)
         vars(model)[_ADAPTED] = adapted
     return adapted

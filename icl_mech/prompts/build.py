@@ -41,7 +41,8 @@ def build_prompts(
         demonstrations: One set for all prompts (`shared`), or drawn anew (`per_prompt`),
             in both cases without replacement inside a prompt.
         balanced: Queries with equally many true answers per class.
-        bos: Put a BOS token first; None: what the tokenizer does by itself.
+        bos: Put a BOS token first; None: what the tokenizer does by itself (GPT-2 and SmolLM2
+            put none; a bridge not loaded by `load_model` may have been set to put one).
 
     Raises:
         PromptError: too few examples, label words sharing a first token, or a prompt longer

@@ -47,8 +47,7 @@ def test_three_tokens(family, loss, reduction):
     torch.testing.assert_close(flow.per_prompt[0], edges.double(), **SAME)
 
 
-@each_loss
-@each_reduction
+@pytest.mark.parametrize(("loss", "reduction"), [*zip(LOSSES, REDUCTIONS * 2, strict=False)])
 def test_long_prompts_in_one_batch(family, loss, reduction):
     model, prompts = model_of(family), ragged()
     maps = icl.saliency_maps(model, prompts, loss=loss, reduction=reduction)

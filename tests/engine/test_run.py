@@ -11,7 +11,7 @@ from icl_mech.analyses.predictions import PredictionReading
 from icl_mech.analyses.saliency import SaliencyReading
 from icl_mech.engine import run
 from icl_mech.errors import ModelError, PromptError, RunError
-from icl_mech.models import Site, adapt
+from icl_mech.models import adapt
 from icl_mech.prompts import Prompt, PromptBatch
 from tests.engine.cases import (
     LABEL_TOKENS,
@@ -199,20 +199,15 @@ def test_no_progress_bar_outside_a_terminal(gpt2, capfd):
 
 
 def test_a_hook_that_does_not_fire_is_an_error(gpt2, monkeypatch):
-    adapted = adapt(gpt2)
-    forward = adapted.forward
-
-    def without_pattern(*inputs, hooks=(), **options):
-        kept = [hook for hook in hooks if hook[0] != Site("pattern", 1)]
-        return forward(*inputs, hooks=kept, **options)
-
-    monkeypatch.setattr(adapted, "forward", without_pattern)
+    adapt(gpt2)
+    silent = gpt2.hook_dict["blocks.1.attn.hook_pattern"]
+    monkeypatch.setattr(silent, "add_hook", lambda function: None)
     with pytest.raises(RunError, match=r"Edge\(layer=1.* did not fire at 'pattern' of block 1"):
-        icl.predict(adapted, three_tokens(), interventions=[Edge(1, 2, 1, factor=0.0)])
+        icl.predict(gpt2, three_tokens(), interventions=[Edge(1, 2, 1, factor=0.0)])
     with pytest.raises(RunError, match="EdgeReading did not fire at 'pattern' of block 1"):
-        run(adapted, three_tokens(), [EdgeReading(1, 2, 1)])
+        run(gpt2, three_tokens(), [EdgeReading(1, 2, 1)])
     with pytest.raises(RunError, match="FlowReading did not fire"):
-        icl.flow_scores(adapted, three_tokens())
+        icl.flow_scores(gpt2, three_tokens())
 
 
 def test_a_site_the_model_does_not_have(gpt2):

@@ -1,5 +1,6 @@
 """`adapt` and `load_model`: what they take, what they refuse, and that they check once."""
 
+import copy
 import gc
 import weakref
 from importlib import import_module
@@ -14,7 +15,16 @@ import icl_mech as icl
 from icl_mech.errors import IclMechError, ModelError
 from icl_mech.models import LanguageModel, adapt
 from tests.engine.cases import ragged
-from tests.tiny import D_HEAD, D_MODEL, N_CTX, N_HEADS, N_KV_HEADS, tiny_hf, tiny_model
+from tests.tiny import (
+    D_HEAD,
+    D_MODEL,
+    N_CTX,
+    N_HEADS,
+    N_KV_HEADS,
+    tiny_hf,
+    tiny_model,
+    tiny_tokenizer,
+)
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "label_words" / "tiny_gpt2"
 
@@ -171,8 +181,6 @@ def test_a_bridge_around_bert():
     """Wrapped by hand; whatever is said, it is refused."""
     from transformer_lens.model_bridge import TransformerBridge as Bridge
 
-    from tests.tiny import tiny_tokenizer
-
     config = BertConfig(
         vocab_size=446,
         hidden_size=16,
@@ -185,7 +193,7 @@ def test_a_bridge_around_bert():
     bridge = Bridge.boot_transformers(
         "tiny-bert",
         hf_model=BertForMaskedLM(config).eval(),
-        tokenizer=tiny_tokenizer("bpe"),
+        tokenizer=copy.deepcopy(tiny_tokenizer("bpe")),
         dtype=torch.float32,
         device="cpu",
     )

@@ -12,7 +12,10 @@ from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate, Reweight, ZeroHeads, ZeroLayers
 from tests.golden_data import LABEL_WORDS, arrays, golden_model, label_words_prompts
 
-pytestmark = pytest.mark.hooked
+pytestmark = [
+    pytest.mark.hooked,
+    pytest.mark.filterwarnings("ignore:HookedTransformer is deprecated:DeprecationWarning"),
+]
 
 VARIANTS = {
     "plain": [],

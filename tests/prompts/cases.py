@@ -50,6 +50,4 @@ def decoder(kind: str, prompt: Prompt) -> Callable[[Span], str]:
 def texts_of(prompt: Prompt, kind: str = "bpe") -> list[str]:
     """The texts of the demonstrations and of the query, read back from the tokens."""
     read = decoder(kind, prompt)
-    return [
-        read(span).strip() for span in prompt.spans if span.role in ("demo_text", "query_text")
-    ]
+    return [read(span).strip() for span in prompt.spans if span.role in ("demo_text", "query_text")]

@@ -162,7 +162,7 @@ def failing(monkeypatch):
 
 
 def test_a_new_folder_does_not_appear_when_writing_fails(results, tmp_path, failing):
-    with pytest.raises(ResultError, match="Cannot write the .*disk full.*Nothing was saved"):
+    with pytest.raises(ResultError, match=r"Cannot write the .*disk full.*Nothing was saved"):
         results["flow"].save(tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
 
@@ -175,7 +175,7 @@ def test_old_content_stays_when_writing_fails(results, tmp_path, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr(safetensors.torch, "save_file", fail)
-    with pytest.raises(ResultError, match="Cannot write the .*disk full.*Nothing was saved"):
+    with pytest.raises(ResultError, match=r"Cannot write the .*disk full.*Nothing was saved"):
         results["predictions"].save(folder)
     assert contents(folder) == before
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
@@ -192,7 +192,7 @@ def test_an_analysis_is_written_all_or_nothing(model, tmp_path, monkeypatch):
         save_file(tensors, path)
 
     monkeypatch.setattr(safetensors.torch, "save_file", fail_at_the_last)
-    with pytest.raises(ResultError, match="Cannot write the .*disk full.*Nothing was saved"):
+    with pytest.raises(ResultError, match=r"Cannot write the .*disk full.*Nothing was saved"):
         analysis.save(tmp_path / "analysis")
     assert len(calls) == 3
     assert list(tmp_path.iterdir()) == []
@@ -245,14 +245,14 @@ def test_nothing_saved_there(tmp_path):
 
 def test_missing_tensors(saved):
     (saved / "tensors.safetensors").unlink()
-    with pytest.raises(ResultError, match="tensors.safetensors is missing"):
+    with pytest.raises(ResultError, match=r"tensors\.safetensors is missing"):
         load_result(saved)
 
 
 def test_damaged_tensors(saved):
     file = saved / "tensors.safetensors"
     file.write_bytes(file.read_bytes()[:40])
-    with pytest.raises(ResultError, match="tensors.safetensors is damaged"):
+    with pytest.raises(ResultError, match=r"tensors\.safetensors is damaged"):
         load_result(saved)
 
 
