@@ -94,8 +94,8 @@ def to_examples(
                     "label_column= or text2_column=."
                 )
         label = _class_index(row[label_column], labels, f"{origin}, row {number}")
-        for column in (text_column, text2_column):
-            if column and (row[column] is None or not str(row[column]).strip()):
+        for column in wanted:
+            if column != label_column and (row[column] is None or not str(row[column]).strip()):
                 raise TaskError(f"{origin}, row {number}: the text in column {column!r} is empty.")
         text2 = str(row[text2_column]) if text2_column else None
         examples.append(Example(str(row[text_column]), label, text2))

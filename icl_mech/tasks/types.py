@@ -69,11 +69,11 @@ class Template:
                 f"Template {self.pattern!r} has text after {{label}}; put {{label}} last."
             )
         before = ""
-        for literal, name, _, _ in parsed:
+        for literal, placeholder, _, _ in parsed:
             before += literal
-            if name == "label":
+            if placeholder == "label":
                 break
-            before = "" if name else before
+            before = "" if placeholder else before
         if before.endswith((" ", "\t")):
             raise TaskError(
                 f"Template {self.pattern!r} has a space before {{label}}; label words bring their "

@@ -135,7 +135,7 @@ def test_label_positions_are_where_the_words_stand_in_the_text(kind):
     assert prompt.label_positions == tuple(found)
 
 
-@pytest.mark.parametrize("text", ["ab", "a\n\n", "\n\nb"])
+@pytest.mark.parametrize("text", ["ab", "a\n\n"])
 def test_line_breaks_are_split_by_what_follows_them(text):
     # As in GPT-2, two breaks are one token, but not before a letter.
     tokenizer = _breaks_tokenizer()
