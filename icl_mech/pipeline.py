@@ -8,7 +8,12 @@ from typing import Any, TypeVar
 
 from icl_mech.analyses import FlowScores, Predictions, SaliencyMaps
 from icl_mech.analyses._provenance import provenance
-from icl_mech.analyses._saliency import Reduction, check_variants, default_loss
+from icl_mech.analyses._saliency import (
+    Reduction,
+    check_variants,
+    default_loss,
+    warn_if_processed,
+)
 from icl_mech.analyses.flow import FlowReading, check_flow_prompts, flow_result
 from icl_mech.analyses.predictions import PredictionReading, prediction_result
 from icl_mech.analyses.saliency import SaliencyReading, maps_result
@@ -159,6 +164,7 @@ def analyze(
     check_variants(chosen, reduction, prompts)
     check_flow_prompts(prompts)
     adapted = adapt(model)
+    warn_if_processed(adapted)
     sums, read = run(
         adapted, prompts, [FlowReading(chosen, reduction), PredictionReading()], interventions,
         batch_size=batch_size, progress=progress, title="analysis",

@@ -3,6 +3,7 @@
 Source: Wang et al. 2023, *Label Words are Anchors*, §2.1, eq. 1.
 """
 
+import warnings
 from typing import Literal, get_args
 
 import torch
@@ -11,6 +12,7 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.engine import Loss
 from icl_mech.engine.losses import check_loss
 from icl_mech.errors import RunError, near_matches
+from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 
 Reduction = Literal["sum_then_abs", "abs_then_sum"]
@@ -51,6 +53,21 @@ def check_variants(loss: str, reduction: str, prompts: PromptBatch) -> None:
         )
     if loss != "prediction":
         _ = prompts.answers
+
+
+def warn_if_processed(model: LanguageModel) -> None:
+    """Say that folded or centred weights change saliency, though they keep the logits.
+
+    Moving value biases into the output bias changes the gradient at the pattern: on a tiny
+    GPT-2 flow scores move by up to 40 %.
+    """
+    if model.info.processed_weights:
+        warnings.warn(
+            f"The weights of {model.info.name!r} are processed (norms folded or weights centred): "
+            "its saliency differs from that of the checkpoint's own weights, though its logits do "
+            "not. Load it with icl_mech.load_model, or with from_pretrained_no_processing.",
+            stacklevel=3,
+        )
 
 
 def default_loss(prompts: PromptBatch) -> Loss:

@@ -20,7 +20,13 @@ import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.analyses._provenance import provenance
-from icl_mech.analyses._saliency import Reduction, check_variants, default_loss, head_sum
+from icl_mech.analyses._saliency import (
+    Reduction,
+    check_variants,
+    default_loss,
+    head_sum,
+    warn_if_processed,
+)
 from icl_mech.engine import GradientReading, Kept, Loss, run
 from icl_mech.errors import PromptError, ResultError
 from icl_mech.interventions import Intervention
@@ -204,6 +210,7 @@ def flow_scores(
     check_variants(chosen, reduction, prompts)
     check_flow_prompts(prompts)
     adapted = adapt(model)
+    warn_if_processed(adapted)
     (sums,) = run(
         adapted, prompts, [FlowReading(chosen, reduction)], interventions,
         batch_size=batch_size, progress=progress, title="information flow",

@@ -15,7 +15,13 @@ import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.analyses._provenance import provenance
-from icl_mech.analyses._saliency import Reduction, check_variants, default_loss, head_sum
+from icl_mech.analyses._saliency import (
+    Reduction,
+    check_variants,
+    default_loss,
+    head_sum,
+    warn_if_processed,
+)
 from icl_mech.engine import GradientReading, Kept, Loss, run
 from icl_mech.errors import ResultError
 from icl_mech.interventions import Intervention
@@ -133,6 +139,7 @@ def saliency_maps(
     chosen: Loss = loss or default_loss(prompts)
     check_variants(chosen, reduction, prompts)
     adapted = adapt(model)
+    warn_if_processed(adapted)
     (maps,) = run(
         adapted, prompts, [SaliencyReading(chosen, reduction)], interventions,
         batch_size=batch_size, progress=progress, title="saliency",

@@ -83,7 +83,7 @@ def build_prompts(
             )
         )
     check_lengths(prompts, limit)
-    _report_inexact(prompts)
+    report_inexact(prompts)
     source = {
         "task": task.describe(), "shots": shots, "n": n, "seed": seed, "labels": labels,
         "demonstrations": demonstrations, "balanced": balanced,
@@ -192,7 +192,8 @@ def _draw_demonstrations(task: Task, shots: int, generator: np.random.Generator)
     return [chosen[i] for i in generator.permutation(len(chosen))]
 
 
-def _report_inexact(prompts: Sequence[Prompt]) -> None:
+def report_inexact(prompts: Sequence[Prompt]) -> None:
+    """Warn where the tokens keep spans apart that the tokenizer would merge."""
     count = sum(not prompt.exact for prompt in prompts)
     if count:
         warnings.warn(

@@ -7,7 +7,12 @@ from typing import Any
 from icl_mech.errors import PromptError
 from icl_mech.prompts.assemble import RolePiece, assemble
 from icl_mech.prompts.batch import PromptBatch
-from icl_mech.prompts.build import _tokenizer_and_limit, check_lengths, label_word_tokens
+from icl_mech.prompts.build import (
+    _tokenizer_and_limit,
+    check_lengths,
+    label_word_tokens,
+    report_inexact,
+)
 from icl_mech.prompts.tokenise import PieceTokenizer
 
 
@@ -38,6 +43,8 @@ def prompts_from_text(
     Raises:
         PromptError: empty text, trailing space, unknown answer, wrong number of answers.
     """
+    if isinstance(texts, str):
+        raise PromptError("texts is one string; give a list of texts, for one prompt [text].")
     tokenizer, limit = _tokenizer_and_limit(model)
     labels = [word.strip() for word in label_words]
     if answers is not None and len(answers) != len(texts):
@@ -69,7 +76,14 @@ def prompts_from_text(
             )
         )
     check_lengths(prompts, limit)
-    source = {"task": {"name": "text", "labels": labels}, "n": len(texts), "before": before}
+    report_inexact(prompts)
+    source = {
+        "task": {"name": "text", "labels": labels},
+        "n": len(texts),
+        "before": before,
+        "bos": any(prompt.spans[0].role == "bos" for prompt in prompts),
+        "exact_tokens": all(prompt.exact for prompt in prompts),
+    }
     return PromptBatch(tuple(prompts), source)
 
 

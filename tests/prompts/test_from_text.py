@@ -3,6 +3,8 @@
 from types import SimpleNamespace
 
 import pytest
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
 from icl_mech.errors import PromptError
 from icl_mech.prompts import Span, build_prompts, prompts_from_text
@@ -59,13 +61,22 @@ def test_longer_words_are_not_label_words():
     assert read(prompt.spans[0]) == "A Positively Negatives PositiveNegative Positive_x:"
 
 
-def test_the_longest_label_word_is_taken():
-    labels = ("plant", "animal", "sport", "good movie", "bad")
-    prompt = one("x: good movie\ny: bad\nz:", labels=labels)
-    assert prompt.label_classes == (3, 4)
-    shorter_first = one("x: plant/vegetable\ny:", labels=("animal", "plant/vegetable"))
-    assert shorter_first.label_classes == (1,)
-    assert len(shorter_first.label_words[1]) > 1
+def test_label_words_of_several_words_and_tokens():
+    labels = ("plant/vegetable", "animal", "good movie")
+    prompt = one("x: good movie\ny: plant/vegetable\nz:", labels=labels)
+    assert prompt.label_classes == (2, 0)
+    read = decoder("bpe", prompt)
+    assert [read(span) for span in prompt.label_spans] == [" good movie", " plant/vegetable"]
+
+
+def test_of_two_label_words_the_longer_is_taken():
+    # Their first tokens must differ, so "a+" is one token here.
+    merges = [(" ", "a"), (" a", "+")]
+    tokens = [*"\nxyz: a+", " a", " a+"]
+    model = models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model))
+    (prompt,) = prompts_from_text(["x: a+\ny: a\nz:"], ["a", "a+"], tokenizer)
+    assert prompt.label_classes == (1, 0)
 
 
 def test_a_label_word_needs_a_space_before_it():

@@ -75,6 +75,7 @@ def test_braces_in_a_text_are_kept():
         ("Review: {text}\nSentiment: {label}", ["space before {label}", "Sentiment:{label}'"]),
         ("{text}:\t{label}", ["space before {label}", "write ':{label}'"]),
         ("{{label}}: {text}: {label}", ["space before {label}"]),
+        ("Review:{text}{label}", ["no sign before {label}"]),
         ("{text}{label}", ["no sign before {label}", "'{text}:{label}'"]),
     ],
 )
