@@ -13,6 +13,7 @@ from typing import Any
 
 from icl_mech.analyses import flow_scores, predict, saliency_maps
 from icl_mech.errors import IclMechError
+from icl_mech.interventions import Isolate, Reweight, ZeroHeads, ZeroLayers
 from icl_mech.models import load_model
 from icl_mech.pipeline import Analysis, analyze, load_analysis
 from icl_mech.prompts import (
@@ -29,11 +30,15 @@ __all__ = [
     "Analysis",
     "Example",
     "IclMechError",
+    "Isolate",
     "Prompt",
     "PromptBatch",
+    "Reweight",
     "Span",
     "Task",
     "Template",
+    "ZeroHeads",
+    "ZeroLayers",
     "analyze",
     "build_prompt_pairs",
     "build_prompts",
