@@ -86,6 +86,7 @@ def in_float64(bridge):
     bridge.to(torch.float64)
 
 
+@pytest.mark.filterwarnings("ignore:The weights of .* are processed:UserWarning")
 @pytest.mark.parametrize("change", [processed, rescaled, in_float64])
 def test_a_model_changed_after_its_first_use(change):
     """Logits, label logits and saliency are those of the model as it now is."""
