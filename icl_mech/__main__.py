@@ -29,7 +29,7 @@ DEMO_TASKS = ("reviews", "headlines", "questions")
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the page.")] = Path("runs/demo"),
-    n: Annotated[int, typer.Option(help="Prompts per task.")] = 48,
+    n: Annotated[int, typer.Option(help="Prompts per task.")] = 36,
     seed: Annotated[int, typer.Option(help="Seed of texts and demonstrations.")] = 0,
 ) -> None:
     """Show the information flow of three offline tasks in the offline model."""
