@@ -1,7 +1,6 @@
-"""Pure statistics: tensors in, numbers and 95 % intervals out.
+"""95 % intervals: percentile bootstrap over prompts (seeded), Wilson for 0/1 outcomes.
 
-Per-prompt values come in; the prompt axis is reduced here, last. Intervals are percentile
-bootstrap over prompts (seeded), Wilson for 0/1 outcomes.
+Per-prompt values come in; the prompt axis is reduced here, last.
 """
 
 from collections.abc import Callable
@@ -9,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from einops import einsum
 
-from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech._typing import Bool, Float, Tensor
 
 RESAMPLES = 10_000
 """Bootstrap resamples behind every interval."""
@@ -80,45 +78,3 @@ def wilson_interval(outcomes: Bool[Tensor, " batch"]) -> Interval:
     n, k = outcomes.numel(), int(outcomes.sum())
     ends = binomtest(k, n).proportion_ci(LEVEL, method="wilson")
     return Interval(k / n, float(ends.low), float(ends.high))
-
-
-def flow_sums(
-    saliency: Float[Tensor, "batch dest src"],
-    label_dest: Bool[Tensor, "batch dest"],
-    label_src: Bool[Tensor, "batch src"],
-    target_row: Int[Tensor, " batch"],
-) -> Float[Tensor, "batch 3"]:
-    """Sums of saliency from texts to label words, label words to target, and the rest.
-
-    Diagonal and everything above it are left out. Divided by `flow_counts` these are
-    S_wp, S_pq and S_ww.
-    """
-    strict = saliency.tril(saliency.shape[2] - saliency.shape[1] - 1)
-    to_labels = einsum(strict.sum(-1), label_dest.to(strict.dtype), "b dest, b dest -> b")
-    rows = strict[torch.arange(len(strict), device=strict.device), target_row]
-    to_target = einsum(rows, label_src.to(strict.dtype), "b src, b src -> b")
-    rest = strict.sum((1, 2)) - to_labels - to_target
-    return torch.stack([to_labels, to_target, rest], dim=1)
-
-
-def flow_counts(
-    label_positions: Int[Tensor, "batch demo"], targets: Int[Tensor, " batch"]
-) -> Float[Tensor, "batch 3"]:
-    """Numbers of (i, j) pairs behind S_wp, S_pq and S_ww.
-
-    `sum p`, `#p` and `q (q + 1) / 2 - sum p - #p`; positions of -1, and those the target `q`
-    does not see, do not count. Source: Wang et al. 2023, §2.1.
-    """
-    real = (label_positions >= 0) & (label_positions < targets[:, None])
-    to_labels = (label_positions * real).sum(1)
-    to_target = real.sum(1)
-    pairs = targets * (targets + 1) // 2
-    return torch.stack([to_labels, to_target, pairs - to_labels - to_target], dim=1).double()
-
-
-def normalised_flow(
-    mean_scores: Float[Tensor, "*r score layer"],
-) -> Float[Tensor, "*r score layer"]:
-    """Each layer's mean scores divided by their sum over the three kinds (0 where all are 0)."""
-    total = mean_scores.sum(-2, keepdim=True)
-    return torch.where(total > 0, mean_scores / total.clamp(min=torch.finfo(total.dtype).tiny), 0.0)
