@@ -52,7 +52,7 @@ def test_variants_and_interventions_reach_every_result(model, edits):
     torch.testing.assert_close(found.predictions.label_logits, logits, rtol=0, atol=5e-5)
     for result in found.results.values():
         assert result.provenance["variants"] == {"loss": "vocab", "reduction": "abs_then_sum"}
-        assert result.provenance["interventions"] == [repr(edit) for edit in edits]
+        assert result.provenance["interventions"] == [edit.to_dict() for edit in edits]
 
 
 def test_without_answers(model):

@@ -21,7 +21,7 @@ def provenance(
         "model": asdict(model.info),
         "prompts": {**prompts.source, "count": len(prompts)},
         "conditional_on_demonstrations": prompts.source.get("demonstrations") == "shared",
-        "interventions": [repr(intervention) for intervention in interventions],
+        "interventions": [intervention.to_dict() for intervention in interventions],
         "variants": variants,
         "versions": {
             name: version(name)

@@ -75,7 +75,7 @@ def test_an_edit_that_changes_nothing_gives_the_plain_numbers(model):
     nothing = [Edge(layer, dest=2, src=1) for layer in range(3)]
     plain, edited = (icl.flow_scores(model, ragged(), interventions=i) for i in ((), nothing))
     torch.testing.assert_close(edited.per_prompt, plain.per_prompt, rtol=0, atol=0)
-    assert [repr(edit) for edit in nothing] == edited.provenance["interventions"]
+    assert [edit.to_dict() for edit in nothing] == edited.provenance["interventions"]
 
 
 def test_saliency_is_that_of_the_edited_pattern(model):

@@ -124,7 +124,7 @@ def test_provenance(results):
     assert found["model"]["n_layers"] == 3
     assert found["prompts"] == {"task": {"name": "colours"}, "seed": 3, "count": 5}
     assert found["variants"] == {"loss": "label", "reduction": "sum_then_abs"}
-    assert found["interventions"] == [repr(Edge(0, 2, 1, factor=0.5))]
+    assert found["interventions"] == [Edge(0, 2, 1, factor=0.5).to_dict()]
     assert results["saliency"].provenance["variants"]["loss"] == "vocab"
     assert set(found["versions"]) == {"icl-mech", "torch", "transformers", "transformer-lens"}
     assert found["versions"]["torch"] == torch.__version__
