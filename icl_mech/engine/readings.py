@@ -33,6 +33,11 @@ class Kept:
         sites = [torch.cat(chunks) for chunks in self.chunks.values()]
         return torch.stack(sites, dim=1)[self._inverse()]
 
+    def by_site(self) -> dict[Site, Tensor]:
+        """`[prompt, ...]` of each site, in input order; for reductions that differ by site."""
+        inverse = self._inverse()
+        return {site: torch.cat(chunks)[inverse] for site, chunks in self.chunks.items()}
+
     def per_prompt(self) -> list[Tensor]:
         """`[site, ...]` for every prompt in input order; for reductions that differ in shape."""
         sites = [[row for chunk in chunks for row in chunk] for chunks in self.chunks.values()]

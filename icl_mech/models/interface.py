@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.models.norms import FrozenNorm
 
 SiteName = Literal[
     "pattern",  # attention after softmax,       batch head dest src
@@ -40,6 +41,9 @@ HookFunction = Callable[[Tensor], Tensor | None]
 """Gets the activation; returns its replacement, or None to leave it as it is."""
 
 Hook = tuple[Site, HookFunction]
+
+NormFunction = Callable[[Tensor], Tensor]
+"""A norm layer; maps `[batch, pos, d_model]`."""
 
 
 @dataclass(frozen=True)
@@ -149,15 +153,58 @@ class LanguageModel(ABC):
     def installed(self, hooks: Sequence[Hook]) -> AbstractContextManager[None]:
         """Context in which these hooks are in place; removed afterwards, also on errors."""
 
-    @abstractmethod
     def logits(self, residual: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_vocab"]:
         """Vocabulary logits of residuals: final norm, unembedding, scaling and soft-cap."""
+        return self.unembed(self.final_norm(residual))
+
+    def label_logits(
+        self, residual: Float[Tensor, "batch *rows d_model"], labels: Int[Tensor, "batch label"]
+    ) -> Float[Tensor, "batch *rows label"]:
+        """The columns `labels` of `logits`, without computing the others."""
+        return self.unembed_labels(self.final_norm(residual), labels)
 
     @abstractmethod
-    def label_logits(
-        self, residual: Float[Tensor, "batch d_model"], labels: Int[Tensor, "batch label"]
-    ) -> Float[Tensor, "batch label"]:
-        """The columns `labels` of `logits`, without computing the others."""
+    def final_norm(
+        self, residual: Float[Tensor, "*rows d_model"]
+    ) -> Float[Tensor, "*rows d_model"]:
+        """The norm before the unembedding."""
+
+    @abstractmethod
+    def unembed(
+        self, normed: Float[Tensor, "*rows d_model"], *, bias: bool = True
+    ) -> Float[Tensor, "*rows d_vocab"]:
+        """Unembedding (with its bias or without), scaling, soft-cap."""
+
+    @abstractmethod
+    def unembed_labels(
+        self,
+        normed: Float[Tensor, "batch *rows d_model"],
+        labels: Int[Tensor, "batch label"],
+        *,
+        bias: bool = True,
+    ) -> Float[Tensor, "batch *rows label"]:
+        """The columns `labels` of `unembed`, without computing the others."""
+
+    @abstractmethod
+    def readout(
+        self, labels: Int[Tensor, "batch label"]
+    ) -> tuple[Float[Tensor, "batch label d_model"], Float[Tensor, "batch label"] | None]:
+        """Rows of the unembedding, and its biases where it has any."""
+
+    @property
+    @abstractmethod
+    def final_norm_parts(self) -> FrozenNorm:
+        """The final norm with its scale held fixed."""
+
+    @abstractmethod
+    def attention_norm(self, layer: int) -> tuple[FrozenNorm, NormFunction] | None:
+        """The norm between attention and residual stream, in blocks that have one."""
+
+    @abstractmethod
+    def head_weights(
+        self, layer: int
+    ) -> tuple[Float[Tensor, "head d_head d_model"], Float[Tensor, " d_model"] | None]:
+        """`W_O` by head, and the bias of the attention output."""
 
     @abstractmethod
     def gradients(self) -> AbstractContextManager[None]:

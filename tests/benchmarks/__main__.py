@@ -1,6 +1,6 @@
 """Run all comparisons and write `docs/benchmarks/engine.json` and `engine.md`.
 
-`python -m tests.benchmarks [--prompts 64] [--repeats 5] [--model smollm2-135m]`; every
+`python -m tests.benchmarks [--prompts 16] [--repeats 3] [--model smollm2-135m]`; every
 comparison checks that both sides give the same numbers before it times them.
 """
 
@@ -14,6 +14,7 @@ import torch
 from torch.testing import assert_close
 
 import icl_mech as icl
+from icl_mech.analyses._lens import FrozenComponentReading, LayerLensReading
 from icl_mech.analyses.flow import FlowReading
 from icl_mech.analyses.predictions import PredictionReading
 from icl_mech.engine import prepare, run, run_variants
@@ -21,7 +22,7 @@ from icl_mech.engine.losses import target_loss
 from icl_mech.interventions import Isolate, Reweight, ZeroHeads
 from icl_mech.models import adapt
 from tests.benchmarks import baselines
-from tests.benchmarks.measure import Row, compare
+from tests.benchmarks.measure import Other, Row, compare
 
 OUT = Path(__file__).parents[2] / "docs" / "benchmarks"
 CLOSE = {"rtol": 1e-3, "atol": 1e-3}
@@ -31,49 +32,42 @@ def flow(model, prompts, repeats: int) -> list[Row]:
     def ours():
         return run(model, prompts, [FlowReading("label")], progress=False)[0]
 
-    assert_close(ours(), baselines.retained_flow(model, prompts, 8), rtol=1e-3, atol=1e-5)
-    return [
-        compare(
-            "flow scores / bare forward + activation backward",
-            ours,
-            lambda: baselines.hugging_face_backward(model, prompts, 8),
-            target="<= 1.15",
-            repeats=repeats,
-            inverse=True,
-        ),
-        compare(
-            "retain_grad on every pattern, batch 8 / flow scores",
-            ours,
-            lambda: baselines.retained_flow(model, prompts, 8),
-            target=">= 1.15",
-            repeats=repeats,
-        ),
-        compare(
-            "retain_grad on every pattern, batch 1 / flow scores",
-            ours,
-            lambda: baselines.retained_flow(model, prompts, 1),
-            target=">= 1.5",
-            repeats=repeats,
-        ),
-        compare(
-            "analyze (no map) / flow scores",
-            lambda: icl.analyze(model, prompts, maps=0, progress=False),
-            lambda: icl.flow_scores(model, prompts, progress=False),
-            target="<= 1.15",
-            repeats=repeats,
-            inverse=True,
-        ),
-    ]
+    for size in (8, 1):
+        assert_close(ours(), baselines.retained_flow(model, prompts, size), rtol=1e-3, atol=1e-5)
+    return compare(
+        ours,
+        [
+            Other(
+                "flow scores / bare forward + activation backward",
+                lambda: baselines.hugging_face_backward(model, prompts, 8),
+                "<= 1.15",
+                inverse=True,
+            ),
+            Other(
+                "retain_grad on every pattern, batch 8 / flow scores",
+                lambda: baselines.retained_flow(model, prompts, 8),
+                ">= 1.15",
+            ),
+            Other(
+                "retain_grad on every pattern, batch 1 / flow scores",
+                lambda: baselines.retained_flow(model, prompts, 1),
+                ">= 1.5",
+            ),
+            Other(
+                "analyze (no map) / flow scores",
+                lambda: icl.analyze(model, prompts, maps=0, progress=False),
+                "<= 1.15",
+            ),
+        ],
+        repeats=repeats,
+    )
 
 
 def isolation(model, prompts, repeats: int) -> list[Row]:
     n_layers = adapt(model).info.n_layers
+    spans = {"first": lambda k: range(k), "last": lambda k: range(n_layers - k, n_layers)}
 
     def windows(sides):
-        spans = {
-            "first": lambda k: range(k),
-            "last": lambda k: range(n_layers - k, n_layers),
-        }
         return [
             Isolate(list(spans[side](k)), tokens=tokens)
             for side in sides
@@ -82,9 +76,8 @@ def isolation(model, prompts, repeats: int) -> list[Row]:
         ]
 
     def ours(sides):
-        return run_variants(
-            model, prompts, [PredictionReading()], [[w] for w in windows(sides)], progress=False
-        )
+        variants = [[window] for window in windows(sides)]
+        return run_variants(model, prompts, [PredictionReading()], variants, progress=False)
 
     def plain(sides, size):
         return [
@@ -99,23 +92,21 @@ def isolation(model, prompts, repeats: int) -> list[Row]:
         ]
 
     both = ("first", "last")
-    for mine, theirs in zip(ours(both), plain(both, 8), strict=True):
-        assert_close(mine[0][0], theirs, **CLOSE)
-    return [
-        compare(
-            f"a full run per isolation window, batch {size} / ours ({'+'.join(sides)})",
-            lambda sides=sides: ours(sides),
-            lambda sides=sides, size=size: plain(sides, size),
-            target=target,
-            repeats=max(1, repeats // 2),
-        )
-        for sides, size, target in (
-            (both, 8, ">= 5"),
-            (both, 1, ">= 8"),
-            (("first",), 8, ">= 3.5"),
-            (("first",), 1, ">= 4.5"),
-        )
-    ]
+    for size in (8, 1):
+        for mine, theirs in zip(ours(both), plain(both, size), strict=True):
+            assert_close(mine[0][0], theirs, **CLOSE)
+    rows = []
+    for sides, aims in ((both, (">= 5", ">= 8")), (("first",), (">= 3.5", ">= 4.5"))):
+        others = [
+            Other(
+                f"a full run per isolation window, batch {size} / ours ({' + '.join(sides)})",
+                lambda sides=sides, size=size: plain(sides, size),
+                aim,
+            )
+            for size, aim in zip((8, 1), aims, strict=True)
+        ]
+        rows += compare(lambda sides=sides: ours(sides), others, repeats=max(1, repeats // 2))
+    return rows
 
 
 def target_only(model, prompts, repeats: int) -> list[Row]:
@@ -139,7 +130,9 @@ def target_only(model, prompts, repeats: int) -> list[Row]:
                 target_loss(segment.at_target(output.residual), segment, "label").sum().backward()
         return leaf.grad
 
-    assert_close(step(), baselines.reweighted_step(model, prompts, beta, 8), rtol=1e-3, atol=1e-4)
+    for size in (8, 1):
+        whole = baselines.reweighted_step(model, prompts, beta, size)
+        assert_close(step(), whole, rtol=1e-3, atol=1e-4)
     draws = [
         [ZeroHeads([(int(i) // info.n_heads, int(i) % info.n_heads) for i in heads])]
         for heads in (
@@ -156,32 +149,55 @@ def target_only(model, prompts, repeats: int) -> list[Row]:
 
     for mine, theirs in zip(variants(), rerun(), strict=True):
         assert_close(mine[0][0], theirs[0][0], **CLOSE)
-    return [
-        compare(
+    steps = [
+        Other(
             f"a beta step by whole prompts, batch {size} / by single tokens",
-            step,
             lambda size=size: baselines.reweighted_step(model, prompts, beta, size),
-            target=target,
-            repeats=repeats,
+            aim,
         )
-        for size, target in ((8, ">= 12"), (1, ">= 4"))
-    ] + [
-        compare(
-            "20 head draws by whole prompts, batch 8 / ours, cache included",
-            variants,
-            rerun,
-            target=">= 9",
-            repeats=max(1, repeats // 3),
-        )
+        for size, aim in ((8, ">= 12"), (1, ">= 4"))
     ]
+    return compare(step, steps, repeats=repeats) + compare(
+        variants,
+        [Other("20 head draws by whole prompts, batch 8 / ours, cache included", rerun, ">= 9")],
+        repeats=max(1, repeats // 3),
+    )
+
+
+def lens(model, prompts, repeats: int) -> list[Row]:
+    def ours():
+        readings = [LayerLensReading(vocabulary=False), FrozenComponentReading()]
+        return run(model, prompts, readings, progress=False)
+
+    plain = baselines.cached_lens(model, prompts, 8)
+    layers, components = ours()
+    assert_close(layers.label_logits[:, 0], plain, **CLOSE)
+    assert_close(components.total(), plain[:, -1], **CLOSE)
+    return compare(
+        ours,
+        [
+            Other(
+                "lens of all layers and heads / bare forward with full logits",
+                lambda: baselines.hugging_face_forward(model, prompts, 8),
+                "<= 1.0",
+                inverse=True,
+            ),
+            Other(
+                "run_with_cache and a lens of all layers, batch 8 / lens of layers and heads",
+                lambda: baselines.cached_lens(model, prompts, 8),
+                "> 1",
+            ),
+        ],
+        repeats=repeats,
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--prompts", type=int, default=64)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--only", choices=["flow", "isolation", "target_only"])
+    parser.add_argument("--prompts", type=int, default=16)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", choices=["flow", "isolation", "target_only", "lens"])
     options = parser.parse_args()
     model = icl.load_model(options.model)
     prompts = icl.build_prompts(
@@ -189,7 +205,7 @@ def main() -> None:
     )
     print(prompts)
     rows: list[Row] = []
-    for case in (flow, isolation, target_only):
+    for case in (flow, isolation, target_only, lens):
         if options.only in (None, case.__name__):
             for row in case(model, prompts, options.repeats):
                 print(row, flush=True)

@@ -26,7 +26,10 @@ def batches(prompts: PromptBatch, size: int) -> list[list[int]]:
 
 def hugging_face_backward(bridge, prompts: PromptBatch, size: int) -> None:
     """The bare model: forward and backward to the activations, nothing read."""
-    model = bridge.original_model.requires_grad_(False)
+    model = bridge.original_model
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    for parameter in trainable:
+        parameter.requires_grad_(False)
     for indices in batches(prompts, size):
         tokens, mask = padded(prompts, indices)
         embedded = model.get_input_embeddings()(tokens).detach().requires_grad_()
@@ -35,7 +38,8 @@ def hugging_face_backward(bridge, prompts: PromptBatch, size: int) -> None:
         ).logits[:, -1]
         labels = logits[:, prompts.label_tokens]
         cross_entropy(labels, prompts.answers[indices], reduction="sum").backward()
-    model.requires_grad_(True)
+    for parameter in trainable:
+        parameter.requires_grad_(True)
 
 
 def hugging_face_forward(bridge, prompts: PromptBatch, size: int) -> None:
@@ -44,6 +48,23 @@ def hugging_face_forward(bridge, prompts: PromptBatch, size: int) -> None:
         tokens, mask = padded(prompts, indices)
         with torch.no_grad():
             bridge.original_model(tokens, attention_mask=mask, use_cache=False)
+
+
+def cached_lens(bridge, prompts: PromptBatch, size: int) -> torch.Tensor:
+    """Label logits of every residual at the target, by `run_with_cache`."""
+    result = torch.zeros(len(prompts), bridge.cfg.n_layers + 1, prompts.n_labels)
+    names = [f"blocks.{layer}.hook_resid_post" for layer in range(bridge.cfg.n_layers)]
+    names.insert(0, "blocks.0.hook_resid_pre")
+    for indices in batches(prompts, size):
+        tokens, mask = padded(prompts, indices)
+        with torch.no_grad():
+            _, cache = bridge.run_with_cache(
+                tokens, attention_mask=mask, use_cache=False, names_filter=lambda n: n in names
+            )
+            for entry, name in enumerate(names):
+                normed = bridge.ln_final(cache[name][:, -1:])
+                result[indices, entry] = bridge.unembed(normed)[:, 0, prompts.label_tokens]
+    return result
 
 
 def retained_flow(bridge, prompts: PromptBatch, size: int) -> torch.Tensor:

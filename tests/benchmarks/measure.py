@@ -1,57 +1,74 @@
-"""Interleaved timing of several ways to do the same thing, after checking they agree."""
+"""Interleaved timing of several ways to do the same thing."""
 
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import torch
 
 
+class Other(NamedTuple):
+    """Another way, and what the ratio is called.
+
+    `inverse` makes the ratio ours / other (at most so much) instead of other / ours (at
+    least so much).
+    """
+
+    name: str
+    run: Callable[[], object]
+    target: str
+    inverse: bool = False
+
+
 @dataclass
 class Row:
-    """One comparison: how many times longer the baseline takes."""
+    """One comparison: the median of paired ratios, their range, and the aim."""
 
     name: str
     ratio: float
     low: float
     high: float
     target: str
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float]
 
     def __str__(self) -> str:
-        return f"{self.name:<58} {self.ratio:6.2f} [{self.low:.2f}, {self.high:.2f}]  {self.target}"
+        return f"{self.name:<70} {self.ratio:6.2f} [{self.low:.2f}, {self.high:.2f}]  {self.target}"
 
     def document(self) -> dict:
         return asdict(self)
 
 
-def compare(
-    name: str,
-    ours: Callable[[], object],
-    baseline: Callable[[], object],
-    *,
-    target: str,
-    repeats: int = 5,
-    inverse: bool = False,
-) -> Row:
-    """Median of baseline / ours (or ours / baseline if `inverse`) over paired repetitions.
+def compare(ours: Callable[[], object], others: Sequence[Other], *, repeats: int) -> list[Row]:
+    """One row per other way.
 
-    Both sides run once first, uncounted. The order alternates, so that a machine that
-    drifts slows both alike.
+    All ways take turns within each repetition, in alternating order, so that a machine that
+    drifts slows all alike. Both sides ran before, where they were checked to be equal.
     """
-    ours()
-    baseline()
-    times: dict[str, list[float]] = {"ours": [], "baseline": []}
+    ways = [ours, *(other.run for other in others)]
+    times: list[list[float]] = [[] for _ in ways]
     for repeat in range(repeats):
-        sides = [("ours", ours), ("baseline", baseline)]
-        for side, function in sides if repeat % 2 else reversed(sides):
-            times[side].append(seconds(function))
-    ratios = [b / o for o, b in zip(times["ours"], times["baseline"], strict=True)]
-    if inverse:
-        ratios = [1 / ratio for ratio in ratios]
-    medians = {side: statistics.median(values) for side, values in times.items()}
-    return Row(name, statistics.median(ratios), min(ratios), max(ratios), target, medians)
+        numbers = list(range(len(ways)))
+        for number in numbers if repeat % 2 else reversed(numbers):
+            times[number].append(seconds(ways[number]))
+    rows = []
+    for other, own in zip(others, times[1:], strict=True):
+        ratios = [b / a for a, b in zip(times[0], own, strict=True)]
+        if other.inverse:
+            ratios = [1 / ratio for ratio in ratios]
+        medians = {"ours": statistics.median(times[0]), "other": statistics.median(own)}
+        rows.append(
+            Row(
+                other.name,
+                statistics.median(ratios),
+                min(ratios),
+                max(ratios),
+                other.target,
+                medians,
+            )
+        )
+    return rows
 
 
 def seconds(function: Callable[[], object]) -> float:

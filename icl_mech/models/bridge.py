@@ -1,0 +1,118 @@
+"""`TransformerBridge` as a `LanguageModel`."""
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from icl_mech._typing import Bool, Int, Tensor
+from icl_mech.errors import ModelError
+from icl_mech.models.common import TransformerLensModel
+from icl_mech.models.interface import ForwardOutput, Hook, KeyValues, Resume, Site
+
+
+@dataclass
+class BridgeModel(TransformerLensModel):
+    """`TransformerBridge` (TransformerLens 3.x and 4.x): a wrapped Hugging Face model."""
+
+    @cached_property
+    def _accepted(self) -> frozenset[str]:
+        names = inspect.signature(self.wrapped.original_model.forward).parameters
+        return frozenset({"position_ids", "logits_to_keep", "past_key_values"} & set(names))
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        mask: Bool[Tensor, "batch src"],
+        positions: Int[Tensor, "batch pos"],
+        *,
+        hooks: Sequence[Hook] = (),
+        cache: KeyValues | None = None,
+        keep_cache: bool = False,
+        start: Resume | None = None,
+    ) -> ForwardOutput:
+        """See `LanguageModel.forward`."""
+        final: list[Tensor] = []
+        last = Site("resid_post", self.info.n_layers - 1)
+        options: dict[str, Any] = {"use_cache": False}
+        if cache is not None or keep_cache:
+            if "past_key_values" not in self._accepted:
+                raise ModelError(f"{self.info.architecture} takes no key/value cache.")
+            options = {"past_key_values": _dynamic_cache(cache), "use_cache": True}
+        if "logits_to_keep" in self._accepted:
+            options["logits_to_keep"] = 1
+        if "position_ids" in self._accepted:
+            options["position_ids"] = positions
+        with self._entered(start), self.installed([*hooks, (last, final.append)]):
+            self.wrapped(tokens, return_type=None, attention_mask=mask.long(), **options)
+        if not keep_cache:
+            return ForwardOutput(final[-1])
+        layers = options["past_key_values"].layers
+        nothing = layers[-1].keys[:, :, :0]  # of blocks that were not run
+        keys, values = (
+            tuple(nothing if getattr(la, name) is None else getattr(la, name) for la in layers)
+            for name in ("keys", "values")
+        )
+        return ForwardOutput(final[-1], KeyValues(keys, values))
+
+    @cached_property
+    def _blocks_return_tuples(self) -> bool:
+        """Whether the wrapped model's loop expects tuples from its blocks."""
+        seen: list[bool] = []
+        block = self.wrapped.blocks[0].original_component
+        handle = block.register_forward_hook(
+            lambda module, args, output: seen.append(isinstance(output, tuple))
+        )
+        try:
+            with torch.no_grad():
+                self.wrapped(torch.zeros(1, 1, dtype=torch.long, device=self.device))
+        finally:
+            handle.remove()
+        return seen[0]
+
+    @contextmanager
+    def _entered(self, start: Resume | None) -> Iterator[None]:
+        """Blocks below the start pass their input on; the start gets the given residual."""
+        if start is None or start.layer == 0:
+            yield
+            return
+        as_tuple = self._blocks_return_tuples
+        skipped = list(self.wrapped.blocks)[: start.layer]
+
+        def passed_on(*args: Any, **kwargs: Any) -> Any:
+            return (start.residual,) if as_tuple else start.residual
+
+        own = [block.__dict__.get("forward") for block in skipped]
+        for block in skipped:
+            block.__dict__["forward"] = passed_on
+        try:
+            yield
+        finally:
+            for block, forward in zip(skipped, own, strict=True):
+                del block.__dict__["forward"]
+                if forward is not None:
+                    block.__dict__["forward"] = forward
+
+    def _scaled(self, logits: Tensor) -> Tensor:
+        config = self.wrapped.original_model.config
+        scale = getattr(config, "logit_scale", None)
+        divisor = getattr(config, "logits_scaling", None)
+        cap = getattr(config, "final_logit_softcapping", None)
+        logits = logits * scale if scale else logits
+        logits = logits / divisor if divisor else logits
+        return torch.tanh(logits / cap) * cap if cap else logits
+
+
+def _dynamic_cache(cache: KeyValues | None) -> Any:
+    """A bare cache: a model's own sliding-window cache would drop keys."""
+    from transformers import DynamicCache
+
+    dynamic = DynamicCache()
+    if cache is not None:
+        for layer, (key, value) in enumerate(zip(cache.keys, cache.values, strict=True)):
+            dynamic.update(key, value, layer)
+    return dynamic

@@ -1,0 +1,181 @@
+"""What both TransformerLens classes share: hook points by site, gradients, and the readout."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.errors import ModelError
+from icl_mech.models.interface import (
+    Hook,
+    HookFunction,
+    LanguageModel,
+    NormFunction,
+    Site,
+    SiteName,
+)
+from icl_mech.models.norms import FrozenNorm
+
+_HOOK_NAMES: dict[SiteName, str] = {
+    "pattern": "attn.hook_pattern",
+    "scores": "attn.hook_attn_scores",
+    "z": "attn.hook_z",
+    "q": "attn.hook_q",
+    "k": "attn.hook_k",
+    "v": "attn.hook_v",
+    "attn_out": "hook_attn_out",
+    "mlp_out": "hook_mlp_out",
+    "mlp_post": "mlp.hook_post",
+    "resid_pre": "hook_resid_pre",
+    "resid_post": "hook_resid_post",
+}
+
+
+@dataclass
+class TransformerLensModel(LanguageModel):
+    """What both classes share: hook points by site, and the readout."""
+
+    @cached_property
+    def _points(self) -> dict[Site, Any]:
+        known = dict(self.wrapped.hook_dict)
+        points: dict[Site, Any] = {}
+        for layer in range(self.info.n_layers):
+            for name, suffix in _HOOK_NAMES.items():
+                point = known.get(f"blocks.{layer}.{suffix}")
+                if point is not None:
+                    points[Site(name, layer)] = point
+        return points
+
+    def has_site(self, name: SiteName) -> bool:
+        """True if every block has this hook point."""
+        return all(Site(name, layer) in self._points for layer in range(self.info.n_layers))
+
+    @contextmanager
+    def installed(self, hooks: Sequence[Hook]) -> Iterator[None]:
+        """Hooks in the order given; the caller's own hooks stay."""
+        with ExitStack() as stack:
+            for site, function in hooks:
+                if site not in self._points:
+                    raise ModelError(
+                        f"{self.info.name!r} has no {site.name!r} in block {site.layer}; its architecture "
+                        f"({self.info.architecture}) does not expose it."
+                    )
+                stack.enter_context(_hooked(self._points[site], function))
+            yield
+
+    @contextmanager
+    def gradients(self) -> Iterator[None]:
+        """Parameters frozen, gradients enabled; both restored afterwards."""
+        trainable = [p for p in self.wrapped.parameters() if p.requires_grad]
+        for parameter in trainable:
+            parameter.requires_grad_(False)
+        try:
+            with torch.enable_grad():
+                yield
+        finally:
+            for parameter in trainable:
+                parameter.requires_grad_(True)
+
+    @contextmanager
+    def checkpointed(self) -> Iterator[None]:
+        """Blocks recomputed in the backward pass; memory is then flat in depth."""
+        wrapped: list[tuple[Any, Any]] = []
+        for block in self.wrapped.blocks:
+            wrapped.append((block, block.__dict__.get("forward")))
+            # Set in the instance's own dictionary: a bridge's setattr would reach through to
+            # the Hugging Face module inside.
+            block.__dict__["forward"] = _recomputed(block.forward)
+        try:
+            yield
+        finally:
+            for block, own in wrapped:
+                del block.__dict__["forward"]
+                if own is not None:
+                    block.__dict__["forward"] = own
+
+    def final_norm(
+        self, residual: Float[Tensor, "*rows d_model"]
+    ) -> Float[Tensor, "*rows d_model"]:
+        """The norm before the unembedding."""
+        normed: Tensor = self.wrapped.ln_final(residual.reshape(1, -1, residual.shape[-1]))
+        return normed.reshape(residual.shape)
+
+    def unembed(
+        self, normed: Float[Tensor, "*rows d_model"], *, bias: bool = True
+    ) -> Float[Tensor, "*rows d_vocab"]:
+        """Unembedding, scaling, soft-cap."""
+        logits: Tensor = self.wrapped.unembed(normed.reshape(1, -1, normed.shape[-1]))
+        own = None if bias else getattr(self.wrapped, "b_U", None)
+        logits = logits if own is None else logits - own
+        return self._scaled(logits).reshape(*normed.shape[:-1], -1)
+
+    def unembed_labels(
+        self,
+        normed: Float[Tensor, "batch *rows d_model"],
+        labels: Int[Tensor, "batch label"],
+        *,
+        bias: bool = True,
+    ) -> Float[Tensor, "batch *rows label"]:
+        """Columns of `unembed`, from the rows of the unembedding that are needed."""
+        weight, own = self.readout(labels)
+        logits = torch.einsum("bld,b...d->b...l", weight, normed)
+        if bias and own is not None:
+            logits = logits + own.reshape(len(own), *[1] * (normed.ndim - 2), -1)
+        return self._scaled(logits)
+
+    def readout(self, labels: Int[Tensor, "batch label"]) -> tuple[Tensor, Tensor | None]:
+        """Rows of the unembedding and its biases."""
+        bias = getattr(self.wrapped, "b_U", None)
+        return self.wrapped.W_U.T[labels], None if bias is None else bias[labels]
+
+    @cached_property
+    def final_norm_parts(self) -> FrozenNorm:
+        """Gain and offset of the final norm."""
+        return FrozenNorm.of(self.wrapped.ln_final, self.wrapped.W_U[:, 0].detach())
+
+    def attention_norm(self, layer: int) -> tuple[FrozenNorm, NormFunction] | None:
+        """The norm after attention, in blocks that have one (Gemma 2 and 3, OLMo 2)."""
+        return self._attention_norms[layer]
+
+    @cached_property
+    def _attention_norms(self) -> list[tuple[FrozenNorm, NormFunction] | None]:
+        like = self.wrapped.W_U[:, 0].detach()
+        norms = [getattr(block, "ln1_post", None) for block in self.wrapped.blocks]
+        return [None if norm is None else (FrozenNorm.of(norm, like), norm) for norm in norms]
+
+    def head_weights(self, layer: int) -> tuple[Tensor, Tensor | None]:
+        """`W_O` by head, and the bias of the attention output."""
+        attention = self.wrapped.blocks[layer].attn
+        return attention.W_O.detach(), attention.b_O
+
+    def _scaled(self, logits: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+    return run
+
+
+@contextmanager
+def _hooked(point: Any, function: HookFunction) -> Iterator[None]:
+    known = list(point.fwd_hooks)
+
+    def hook_function(activation: Tensor, hook: Any) -> Tensor | None:
+        return function(activation)
+
+    point.add_hook(hook_function)
+    added = [handle for handle in point.fwd_hooks if handle not in known]
+    try:
+        yield
+    finally:
+        for handle in added:
+            handle.hook.remove()
+            point.fwd_hooks.remove(handle)
