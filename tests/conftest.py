@@ -2,19 +2,16 @@
 
 import os
 
-WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-THREADS = max(1, (os.cpu_count() or 1) // WORKERS)
-
 os.environ["HF_HUB_OFFLINE"] = "1"  # a test that reaches for the network fails at once
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-os.environ["OMP_NUM_THREADS"] = str(THREADS)  # also for the processes that tests start
+os.environ["OMP_NUM_THREADS"] = "1"  # tiny models gain nothing from more
 
 import importlib.metadata  # noqa: E402 (the environment is read at import)
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
-torch.set_num_threads(THREADS)
+torch.set_num_threads(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,14 +5,16 @@ computed: only the label words' columns of the unembedding are used.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.engine import Kept, Reading
-from icl_mech.models import LanguageModel, ModelInfo, Site
+from icl_mech.errors import PromptError
+from icl_mech.models import ModelInfo, Site
+from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
 Variant = Literal["sound", "reference"]
@@ -80,10 +82,8 @@ class LayerLensReading(Reading[Lens]):
     def _rows(self, activation: Tensor, segment: Segment) -> Tensor:
         if self.at == "target":
             return segment.at_target(activation)[:, None]
-        positions = segment.prompts.label_positions.to(activation.device) - 1
-        start = torch.tensor([span[0] for span in segment.spans], device=activation.device)
-        padding = (segment.dest < 0).sum(1) if segment.left else torch.zeros_like(start)
-        return activation[segment.rows[:, None], positions - (start - padding)[:, None]]
+        columns = segment.columns(segment.prompts.label_positions - 1)
+        return activation[segment.rows[:, None], columns]
 
     def collect(self, kept: Kept) -> Lens:
         """The parts, entries on their own axis."""
@@ -102,173 +102,16 @@ def _of_vocabulary(logits: Float[Tensor, "row vocab"], n_labels: int) -> Tensor:
     return torch.cat([logits.logsumexp(-1, keepdim=True), top], dim=-1)
 
 
-@dataclass
-class Components:
-    """Contributions to the label logits at the target.
+def check_demonstrations(prompts: PromptBatch) -> None:
+    """Refuse prompts that cannot be read demonstration by demonstration.
 
-    With the norm's scale frozen all of them add up to the label logits before final scaling
-    and soft-capping.
-
-    Attributes:
-        embedding: Of what enters block 0.
-        heads: Of each head's output `z_h W_O,h`.
-        attention_bias: Of the bias of each attention output.
-        mlp: Of each MLP's output, its bias included.
-        constant: Of the biases of final norm and unembedding.
-        expected: The label logits themselves, before final scaling and soft-capping.
+    Raises:
+        PromptError: unequal numbers of demonstrations, none, or a label at position 0.
     """
-
-    embedding: Float[Tensor, "batch label"]
-    heads: Float[Tensor, "batch layer head label"]
-    attention_bias: Float[Tensor, "batch layer label"]
-    mlp: Float[Tensor, "batch layer label"]
-    constant: Float[Tensor, "batch label"]
-    expected: Float[Tensor, "batch label"]
-
-    def total(self) -> Float[Tensor, "batch label"]:
-        """The sum of all contributions."""
-        blocks = self.heads.sum(2) + self.attention_bias + self.mlp
-        return self.embedding + blocks.sum(1) + self.constant
-
-    def error(self) -> float:
-        """Largest deviation of the sum from the label logits, relative to the largest logit."""
-        gap = (self.total() - self.expected).abs().max()
-        return float(gap / self.expected.abs().max().clamp(min=1.0))
-
-
-@dataclass
-class FrozenComponentReading(Reading[Components]):
-    """Every component through the final norm with the run's own scale.
-
-    Per block the map `z_h -> label logits` is one small matrix, `W_O,h` times gain times the
-    label columns of the unembedding, made once and used for all prompts.
-    """
-
-    target_only = True
-
-    _maps: dict[tuple[int, tuple[int, ...]], tuple[Tensor, Tensor]] = field(
-        default_factory=dict, init=False, repr=False
-    )
-
-    def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """Embedding, `z` and MLP output of every block, and the last residual."""
-        blocks = [
-            site
-            for layer in range(info.n_layers)
-            for site in (Site("z", layer), Site("mlp_out", layer))
-        ]
-        return [Site("resid_pre", 0), *blocks, Site("resid_post", info.n_layers - 1)]
-
-    def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """Contributions without the final norm's scale; that scale with the last residual."""
-        model = segment.model
-        at_target = segment.at_target(activation)
-        norm = model.final_norm_parts
-        columns, bias = model.readout(segment.label_tokens)
-        if site.name == "z":
-            return self._heads(site.layer, at_target.float(), segment)
-        if site.name == "resid_post":
-            normed = model.final_norm(at_target)
-            added = torch.zeros_like(columns[..., 0]) if bias is None else bias
-            constant = columns.float() @ norm.offset + added.float()
-            expected = torch.einsum("bd,bld->bl", normed, columns) + added
-            scale = norm.scale(at_target, normed)
-            return torch.cat([scale, constant, expected.float()], dim=-1)
-        return torch.einsum("bd,bld->bl", norm.direction(at_target), columns.float())
-
-    def _heads(self, layer: int, z: Float[Tensor, "batch head d_head"], segment: Segment) -> Tensor:
-        """`[batch, head + 1, label]`, the bias of the attention output last."""
-        model = segment.model
-        heads, bias = self._label_maps(layer, segment)
-        read = torch.einsum("bhd,hdl->bhl", z, heads)
-        read = torch.cat([read, bias.expand(len(z), 1, -1)], dim=1)
-        after = model.attention_norm(layer)
-        if after is None:
-            return read
-        parts, norm = after
-        weight, own = model.head_weights(layer)
-        whole = torch.einsum("bhd,hdm->bm", z, weight.float())
-        whole = whole if own is None else whole + own.float()
-        normed = norm(whole[None].to(weight.dtype))[0]
-        return read * parts.scale(whole, normed)[:, :, None]
-
-    def _label_maps(self, layer: int, segment: Segment) -> tuple[Tensor, Tensor]:
-        """`[head, d_head, label]` and, for the bias, `[label]`; made once per run."""
-        tokens = tuple(segment.label_tokens[0].tolist())
-        if (layer, tokens) not in self._maps:
-            model = segment.model
-            weight, own = model.head_weights(layer)
-            columns = model.readout(segment.label_tokens[:1])[0][0].float()
-            after = model.attention_norm(layer)
-
-            def through(vectors: Tensor) -> Tensor:
-                inner = vectors.float() if after is None else after[0].direction(vectors)
-                return model.final_norm_parts.direction(inner) @ columns.T
-
-            nothing = columns.new_zeros(len(columns))
-            self._maps[layer, tokens] = (
-                through(weight),
-                nothing if own is None else through(own),
-            )
-        return self._maps[layer, tokens]
-
-    def collect(self, kept: Kept) -> Components:
-        """Contributions with the scale put in."""
-        by_site = kept.by_site()
-        last = max(site.layer for site in by_site)
-        n_labels = by_site[Site("resid_pre", 0)].shape[-1]
-        scale, constant, expected = by_site[Site("resid_post", last)].split_with_sizes(
-            [1, n_labels, n_labels], dim=-1
+    counts = {len(prompt.label_classes) for prompt in prompts}
+    first = min((min(prompt.label_positions, default=0) for prompt in prompts), default=0)
+    if len(counts) != 1 or not first:
+        raise PromptError(
+            f"Reading at demonstrations needs the same number of them in every prompt, each with a "
+            f"token before its label; found {sorted(counts)} demonstrations."
         )
-        z = torch.stack([by_site[Site("z", layer)] for layer in range(last + 1)], dim=1)
-        mlp = torch.stack([by_site[Site("mlp_out", layer)] for layer in range(last + 1)], dim=1)
-        z = z * scale[:, :, None, None]
-        return Components(
-            embedding=by_site[Site("resid_pre", 0)] * scale,
-            heads=z[:, :, :-1].contiguous(),
-            attention_bias=z[:, :, -1].contiguous(),
-            mlp=mlp * scale[:, :, None],
-            constant=constant.contiguous(),
-            expected=expected.contiguous(),
-        )
-
-
-@dataclass
-class OwnComponentReading(Reading[tuple[Tensor, Tensor]]):
-    """The literal logit lens of each head's and MLP's output: its own norm, all biases.
-
-    These do not add up to anything.
-    """
-
-    target_only = True
-
-    def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """`z` and MLP output of every block."""
-        layers = range(info.n_layers)
-        return [site for i in layers for site in (Site("z", i), Site("mlp_out", i))]
-
-    def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """`[batch, head, label]` or `[batch, 1, label]`."""
-        model = segment.model
-        output = segment.at_target(activation)[:, None]
-        if site.name == "z":
-            output = _head_outputs(model, site.layer, output[:, 0])
-        return model.label_logits(output, segment.label_tokens).float()
-
-    def collect(self, kept: Kept) -> tuple[Tensor, Tensor]:
-        """`[batch, layer, head, label]` and `[batch, layer, label]`."""
-        by_site = kept.by_site()
-        layers = sorted({site.layer for site in by_site})
-        heads = torch.stack([by_site[Site("z", layer)] for layer in layers], dim=1)
-        mlp = torch.stack([by_site[Site("mlp_out", layer)][:, 0] for layer in layers], dim=1)
-        return heads, mlp
-
-
-def _head_outputs(
-    model: LanguageModel, layer: int, z: Float[Tensor, "batch head d_head"]
-) -> Float[Tensor, "batch head d_model"]:
-    """What each head adds to the residual stream, up to a factor where a norm follows."""
-    weight, _ = model.head_weights(layer)
-    output = torch.einsum("bhd,hdm->bhm", z, weight)
-    after = model.attention_norm(layer)
-    return output if after is None else after[0].direction(output).to(output.dtype)

@@ -19,18 +19,17 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.analyses._lens import (
-    At,
+from icl_mech.analyses._components import (
     Components,
     FrozenComponentReading,
-    LayerLensReading,
-    Lens,
     OwnComponentReading,
-    Variant,
+    check_own_weights,
+    check_sum,
 )
+from icl_mech.analyses._lens import At, LayerLensReading, Lens, Variant, check_demonstrations
 from icl_mech.analyses._provenance import provenance
 from icl_mech.engine import run
-from icl_mech.errors import PromptError, ResultError, RunError, near_matches
+from icl_mech.errors import ResultError, RunError, near_matches
 from icl_mech.interventions import Intervention
 from icl_mech.metrics import bootstrap_interval
 from icl_mech.models import LanguageModel, adapt
@@ -42,9 +41,6 @@ if TYPE_CHECKING:
 
 Per = Literal["layer", "head", "mlp"]
 Norm = Literal["frozen", "own"]
-
-SUM_ERROR = {"float32": 1e-3, "float64": 1e-6}
-"""Largest relative error of the sum of all components; 0.05 in half precision."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -287,50 +283,6 @@ def _components(
         constant=read.constant,
         **facts,
     )
-
-
-def check_own_weights(model: LanguageModel) -> None:
-    """Refuse processed weights: what a head writes is then not what the checkpoint's writes.
-
-    Raises:
-        RunError: says how to load the model.
-    """
-    if model.info.processed_weights:
-        raise RunError(
-            f"Head and MLP lenses are defined on the checkpoint's own weights, but those of "
-            f"{model.info.name!r} are processed (norms folded or weights centred). Load it with "
-            "icl_mech.load_model, or with HookedTransformer.from_pretrained_no_processing."
-        )
-
-
-def check_sum(components: Components, model: LanguageModel) -> None:
-    """Refuse components that do not add up: a part of the model is not understood.
-
-    Raises:
-        RunError: says by how much.
-    """
-    error = components.error()
-    if not error <= SUM_ERROR.get(model.info.dtype, 0.05):
-        raise RunError(
-            f"Embedding, heads, MLPs and biases of {model.info.name!r} add up to its logits only "
-            f"within {error:.2g} of the largest: {model.info.architecture} has parts this lens does "
-            "not know. Use per='layer', or norm='own'."
-        )
-
-
-def check_demonstrations(prompts: PromptBatch) -> None:
-    """Refuse prompts that cannot be read demonstration by demonstration.
-
-    Raises:
-        PromptError: unequal numbers of demonstrations, none, or a label at position 0.
-    """
-    counts = {len(prompt.label_classes) for prompt in prompts}
-    first = min((min(prompt.label_positions, default=0) for prompt in prompts), default=0)
-    if len(counts) != 1 or not first:
-        raise PromptError(
-            f"Reading at demonstrations needs the same number of them in every prompt, each with a "
-            f"token before its label; found {sorted(counts)} demonstrations."
-        )
 
 
 def _check(per: str, at: str, variant: str, norm: str) -> None:

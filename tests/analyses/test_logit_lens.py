@@ -7,8 +7,9 @@ import torch
 from torch.testing import assert_close
 
 from icl_mech import Example, Task, Template, build_prompts, predict
-from icl_mech.analyses._lens import FrozenComponentReading, LayerLensReading
-from icl_mech.analyses.logit_lens import ComponentLens, LogitLens, check_sum, logit_lens
+from icl_mech.analyses._components import FrozenComponentReading, check_sum
+from icl_mech.analyses._lens import LayerLensReading
+from icl_mech.analyses.logit_lens import ComponentLens, LogitLens, logit_lens
 from icl_mech.engine import prepare, run, run_variants
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.interventions import Isolate, ZeroHeads, ZeroLayers

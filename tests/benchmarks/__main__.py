@@ -14,7 +14,8 @@ import torch
 from torch.testing import assert_close
 
 import icl_mech as icl
-from icl_mech.analyses._lens import FrozenComponentReading, LayerLensReading
+from icl_mech.analyses._components import FrozenComponentReading
+from icl_mech.analyses._lens import LayerLensReading
 from icl_mech.analyses.flow import FlowReading
 from icl_mech.analyses.predictions import PredictionReading
 from icl_mech.engine import prepare, run, run_variants

@@ -1,0 +1,105 @@
+"""What analyses of true and false demonstrations share."""
+
+import warnings
+from typing import Any
+
+import torch
+
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.analyses._lens import Lens
+from icl_mech.errors import PromptError
+from icl_mech.metrics import (
+    calibrated_scores,
+    normalised_probs,
+    plain_scores,
+    reachable_accuracy,
+    top_labels_match,
+    top_one_scores,
+)
+from icl_mech.prompts import PromptBatch
+
+METRICS = ("calibrated", "permuted", "plain", "top_1", "top_labels", "label_space")
+"""Scores of a prompt; `permuted` is the calibrated score of the class the false labels teach."""
+
+METRIC_NAMES = {
+    "calibrated": "calibrated accuracy",
+    "permuted": "permuted score",
+    "plain": "accuracy over label words",
+    "top_1": "top-1 accuracy over the vocabulary",
+    "top_labels": "share whose top C tokens are the label words",
+    "label_space": "probability of all label words",
+}
+
+
+def check_pairs(true: PromptBatch, false: PromptBatch) -> None:
+    """Refuse sets that are not pairs; say so if the classes are not balanced.
+
+    Raises:
+        PromptError: different numbers of prompts, answers or label words.
+    """
+    if len(true) != len(false):
+        raise PromptError(
+            f"{len(true)} prompts with true demonstrations and {len(false)} with false ones; pairs "
+            "are needed. Build both with build_prompt_pairs."
+        )
+    if not torch.equal(true.answers, false.answers) or not torch.equal(
+        true.label_tokens, false.label_tokens
+    ):
+        raise PromptError(
+            "The prompts with true and with false demonstrations have different queries or label "
+            "words; pairs are needed. Build both with build_prompt_pairs."
+        )
+    best = reachable_accuracy(true.answers, true.n_labels)
+    if best < 0.99:
+        warnings.warn(
+            f"The true classes of the queries are not balanced: a perfect classifier has a calibrated "
+            f"accuracy of {best:.3g} here. Build prompts with balanced=True.",
+            stacklevel=3,
+        )
+
+
+def taught_classes(prompts: PromptBatch) -> Int[Tensor, " batch"] | None:
+    """The class a follower of the false labels would give; None where that is not defined."""
+    classes = [prompt.false_answer for prompt in prompts]
+    return None if any(label is None for label in classes) else torch.tensor(classes)
+
+
+def entry_scores(
+    lens: Lens,
+    row: int | slice,
+    answers: Int[Tensor, " batch *demo"],
+    taught: Int[Tensor, " batch *demo"] | None,
+    label_tokens: Int[Tensor, " label"],
+    *,
+    exact_ties: bool,
+) -> tuple[Float[Tensor, "metric batch *demo entry"], Float[Tensor, "batch *demo entry label"]]:
+    """All metrics of one prompt set at every entry, and the normalised label probabilities."""
+    logits = lens.label_logits[:, row].double()
+    if lens.log_sum is None or lens.top_tokens is None:
+        raise ValueError("scores need the vocabulary")
+    probs = (logits - lens.log_sum[:, row].double()[..., None]).exp()
+    top = lens.top_tokens[:, row]
+    norm = normalised_probs(probs)
+    n_entries = norm.shape[-2]
+
+    def spread(classes: Tensor) -> Tensor:
+        return classes[..., None].expand(*classes.shape, n_entries)
+
+    nothing = torch.full(norm.shape[:-1], torch.nan, dtype=torch.float64)
+    true = spread(answers)
+    scores = {
+        "calibrated": calibrated_scores(norm, true, exact_ties=exact_ties),
+        "permuted": nothing
+        if taught is None
+        else calibrated_scores(norm, spread(taught), exact_ties=exact_ties),
+        "plain": plain_scores(logits, true),
+        "top_1": top_one_scores(top, label_tokens, true),
+        "top_labels": top_labels_match(top, label_tokens),
+        "label_space": probs.sum(-1),
+    }
+    return torch.stack([scores[name] for name in METRICS]), norm
+
+
+def pair_source(true: PromptBatch, false: PromptBatch) -> dict[str, Any]:
+    """Provenance of the false set beside the true one."""
+    return {"false_prompts": {**false.source, "count": len(false)}, "true_count": len(true)}

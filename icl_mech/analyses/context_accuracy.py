@@ -1,0 +1,186 @@
+"""Accuracy by the number of demonstrations, from one pass that reads every demonstration.
+
+The token before the label of demonstration `k` (from 0) has seen `k` demonstrations; its
+label follows later and cannot leak. `k = 0` of the true set is zero-shot. The last point is
+the query, where it is not itself the last demonstration.
+
+Source: Halawi et al. 2023, *Overthinking the Truth*, §3.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.analyses._lens import LayerLensReading, Variant, check_demonstrations
+from icl_mech.analyses._pairs import (
+    METRIC_NAMES,
+    METRICS,
+    check_pairs,
+    entry_scores,
+    pair_source,
+    taught_classes,
+)
+from icl_mech.analyses._provenance import provenance
+from icl_mech.engine import run
+from icl_mech.errors import ResultError, near_matches
+from icl_mech.interventions import Intervention
+from icl_mech.metrics import IntervalKind, score_interval
+from icl_mech.models import adapt
+from icl_mech.prompts import PromptBatch
+from icl_mech.results import LayerCurves, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SIDES = ("true", "false")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ContextAccuracy(Result):
+    """Scores of every pair of prompts after every number of demonstrations.
+
+    Attributes:
+        scores: By metric, side (`true`, `false` demonstrations), prompt, number, entry.
+        interval: Kind of the intervals.
+    """
+
+    scores: Float[Tensor, "metric side batch shown entry"]
+    n_labels: int
+    interval: IntervalKind = "bootstrap"
+
+    def accuracy(self, side: str, metric: str = "calibrated") -> Float[Tensor, "shown entry"]:
+        """Mean over prompts of one side, by number of demonstrations and entry."""
+        return self._scores(side, metric).mean(0)
+
+    def ends(self, side: str, metric: str = "calibrated") -> tuple[Tensor, Tensor]:
+        """Ends of the 95 % interval of `accuracy`."""
+        return score_interval(self._scores(side, metric), self.interval)
+
+    def _scores(self, side: str, metric: str) -> Float[Tensor, "batch shown entry"]:
+        for name, known in ((side, SIDES), (metric, METRICS)):
+            if name not in known:
+                raise ResultError(f"Unknown {name!r}. {near_matches(name, known)}")
+        return self.scores[METRICS.index(metric), SIDES.index(side)]
+
+    def drawing(self, entry: int = -1) -> LayerCurves:
+        """True and false accuracy, and the permuted score times C where it is defined."""
+        curves = [("true", "calibrated", 1.0), ("false", "calibrated", 1.0)]
+        names = ["true demonstrations", "false demonstrations"]
+        if self.n_labels > 2 and not bool(self._scores("false", "permuted").isnan().any()):
+            curves.append(("false", "permuted", float(self.n_labels)))
+            names.append("permuted score x C, false demonstrations")
+        values = [factor * self.accuracy(side, m)[:, entry] for side, m, factor in curves]
+        ends = [
+            tuple(factor * end[:, entry] for end in self.ends(side, m))
+            for side, m, factor in curves
+        ]
+        return LayerCurves(
+            title="Accuracy by number of demonstrations",
+            names=tuple(names),
+            values=torch.stack(values),
+            low=torch.stack([low for low, _ in ends]),
+            high=torch.stack([high for _, high in ends]),
+            y_title=METRIC_NAMES["calibrated"],
+            x_title="demonstrations seen",
+            note=f"{self.scores.shape[2]} pairs of prompts, 95 % intervals over prompts",
+            levels=((1 / self.n_labels, "chance"),),
+        )
+
+    def summary(self) -> str:
+        """Both accuracies with no and with all demonstrations, at the last entry."""
+        true, false = (self.accuracy(side)[:, -1] for side in SIDES)
+        last = len(true) - 1
+        return (
+            f"calibrated accuracy without demonstrations {float(true[0]):.3g}, with {last}: "
+            f"{float(true[-1]):.3g} (true), {float(false[-1]):.3g} (false)"
+        )
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """One row per side, number and entry, calibrated accuracy."""
+        import pandas as pd
+
+        rows = []
+        for side in SIDES:
+            low, high = self.ends(side)
+            values = self.accuracy(side)
+            rows += [
+                {
+                    "demonstrations": side,
+                    "seen": shown,
+                    "layer": entry,
+                    "value": float(values[shown, entry]),
+                    "low": float(low[shown, entry]),
+                    "high": float(high[shown, entry]),
+                }
+                for shown in range(values.shape[0])
+                for entry in range(values.shape[1])
+            ]
+        return pd.DataFrame(rows)
+
+
+def context_accuracy(
+    model: Any,
+    true: PromptBatch,
+    false: PromptBatch,
+    *,
+    interventions: Sequence[Intervention] = (),
+    variant: Variant = "sound",
+    interval: IntervalKind = "bootstrap",
+    batch_size: int | None = None,
+    progress: bool | None = None,
+) -> ContextAccuracy:
+    """Accuracy after every number of demonstrations, at every layer.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        true: Prompts with true demonstrations.
+        false: The same prompts with false ones, see `build_prompt_pairs`.
+        interventions: Made during both passes.
+        variant: Lens and ties, `sound` or `reference`.
+        interval: `bootstrap` or `reference`.
+        batch_size: Prompts per batch at most.
+        progress: Show a progress bar.
+
+    Raises:
+        PromptError: sets that are not pairs, or prompts with different numbers of demonstrations.
+
+    Source: Halawi et al. 2023, §3.
+    """
+    check_pairs(true, false)
+    for prompts in (true, false):
+        check_demonstrations(prompts)
+    adapted = adapt(model)
+    ends_in_demonstration = bool((true.targets == true.label_positions[:, -1] - 1).all())
+    scores = []
+    for side, prompts in zip(SIDES, (true, false), strict=True):
+        lenses = run(
+            adapted, prompts,
+            [LayerLensReading(variant, "demonstrations"), LayerLensReading(variant)],
+            interventions, batch_size=batch_size, progress=progress,
+            title=f"{side} demonstrations",
+        )  # fmt: skip
+        exact = variant == "reference"
+        # The demonstrations' texts are the same on both sides; the true set shows their classes.
+        shown, _ = entry_scores(
+            lenses[0], slice(None), true.label_classes, false.label_classes, true.label_tokens,
+            exact_ties=exact,
+        )  # fmt: skip
+        if not ends_in_demonstration:
+            query, _ = entry_scores(
+                lenses[1], 0, true.answers, taught_classes(false), true.label_tokens,
+                exact_ties=exact,
+            )  # fmt: skip
+            shown = torch.cat([shown, query[:, :, None]], dim=2)
+        scores.append(shown)
+    return ContextAccuracy(
+        scores=torch.stack(scores, dim=1),
+        n_labels=true.n_labels,
+        interval=interval,
+        provenance={
+            **provenance(adapted, true, interventions, lens=variant, interval=interval),
+            **pair_source(true, false),
+        },
+    )
