@@ -63,6 +63,8 @@ def overthinking_prompts(config: str, kind: str) -> PromptBatch:
                 label_classes=rows["labels"][row],
                 label_tokens=data["lab_first_token_ids"],
                 answer=data["true"]["labels"][row][-1],
+                # The reference reads before the last label: what it displays is taught.
+                false_answer=None if kind == "true" else rows["labels"][row][-1],
                 target=rows["prec_label_indx"][row][-1],
             )
         )

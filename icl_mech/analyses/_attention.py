@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 
-from icl_mech._typing import Float, Int, Tensor
+from icl_mech._typing import Int, Tensor
 from icl_mech.analyses._lens import At
 from icl_mech.engine import Kept, Reading
 from icl_mech.models import ModelInfo, Site
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
+
+Source = Literal["labels", "before_labels"]
 
 
 @dataclass
@@ -18,12 +21,12 @@ class LabelAttentionReading(Reading[Tensor]):
     """Attention of every head to each demonstration's label word, all its tokens summed.
 
     `[prompt, layer, row, head, demo]`; rows are the target, or the token before each label.
-    `preceding` reads the tokens before those labels instead. Demonstrations at or after a
+    `before_labels` reads the tokens before those labels instead. Demonstrations at or after a
     row have attention 0.
     """
 
     at: At = "target"
-    preceding: bool = False
+    over: Source = "labels"
     _marks: dict[tuple[int, ...], Tensor] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -58,7 +61,7 @@ class LabelAttentionReading(Reading[Tensor]):
                 for demo, span in enumerate(prompt.label_spans):
                     place = (
                         slice(span.start - 1, span.start)
-                        if self.preceding
+                        if self.over == "before_labels"
                         else slice(span.start, span.stop)
                     )
                     owner[row, place] = demo
@@ -99,11 +102,3 @@ def row_labels(prompts: PromptBatch, at: At) -> Int[Tensor, "batch row"] | None:
     if all(label is not None for label in taught):
         return torch.tensor(taught)[:, None]
     return prompts.answers[:, None] if setting == "correct" else None
-
-
-def per_class(
-    attention: Float[Tensor, "batch *head demo"], classes: Int[Tensor, "batch demo"], n_labels: int
-) -> Float[Tensor, "batch *head label"]:
-    """Attention summed over the demonstrations that display each class."""
-    shown = (classes[:, :, None] == torch.arange(n_labels)).to(attention.dtype)
-    return torch.einsum("b...d,bdl->b...l", attention, shown)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 
@@ -10,6 +11,8 @@ from icl_mech.engine import Kept, Reading
 from icl_mech.errors import RunError
 from icl_mech.models import LanguageModel, ModelInfo, Site
 from icl_mech.segments import Segment
+
+Norm = Literal["frozen", "own"]
 
 SUM_ERROR = {"float32": 1e-3, "float64": 1e-6}
 """Largest relative error of the sum of all components; 0.05 in half precision."""

@@ -96,6 +96,15 @@ class LayerLensReading(Reading[Lens]):
         return Lens(labels.contiguous(), log_sum[..., 0].contiguous(), top.long())
 
 
+@dataclass
+class LastEntryReading(LayerLensReading):
+    """The last entry alone: the model's own label logits (`reference`: the paper's)."""
+
+    def sites(self, info: ModelInfo) -> Sequence[Site]:
+        """The residual entering the final norm."""
+        return [Site("resid_post", info.n_layers - 1)]
+
+
 def _of_vocabulary(logits: Float[Tensor, "row vocab"], n_labels: int) -> Tensor:
     """Log-sum-exp and the ids of the largest logits (exact in float32 below 2^24)."""
     top = logits.topk(n_labels, dim=-1).indices.float()

@@ -1,0 +1,152 @@
+"""AUC of class scores over several classes, its bootstrap, and its share by layer.
+
+For classes a and b, over the prompts whose truth is one of them,
+`AUC(a|b) = P(score_a of an a-prompt > score_a of a b-prompt)`, ties counting one half. The macro
+one-vs-one AUC is the mean of `(AUC(a|b) + AUC(b|a)) / 2` over all pairs of classes: what
+scikit-learn's `roc_auc_score(..., multi_class="ovo", average="macro")` computes.
+
+A resample weights prompts. With `M[i, j]` the outcome of comparing prompts i and j (0, 1 or a
+tie), its AUC is `w_a M w_b / (sum w_a * sum w_b)`: all resamples of a pair of classes are one
+matrix product per layer. Entries and weights are small multiples of 1/4, so float32 is exact
+up to 4000 prompts.
+
+Source: Wang et al. 2023, *Label Words are Anchors*, §2.3.
+"""
+
+from collections.abc import Iterator
+from itertools import combinations
+
+import numpy as np
+import torch
+
+from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.metrics.intervals import RESAMPLES
+
+_FEWEST = 0.01
+"""Smallest share of resamples that must hold all classes, else there are none."""
+
+
+def class_scores(
+    attention: Float[Tensor, "batch layer label"],
+    classes: tuple[int, ...],
+    *,
+    raw_pair: bool = False,
+) -> Float[Tensor, "batch layer kept"]:
+    """Scores of the kept classes: their columns, rows normalised to sum 1 after the choice.
+
+    A row that sums to 0 becomes uniform.
+
+    Args:
+        attention: Summed attention to the label words of each class.
+        classes: Classes to keep, ascending.
+        raw_pair: With two classes, the attention to the later one alone decides.
+    """
+    kept = attention[..., list(classes)].double()
+    if raw_pair and len(classes) == 2:
+        return torch.stack([-kept[..., 1], kept[..., 1]], dim=-1)
+    total = kept.sum(-1, keepdim=True)
+    tiny = torch.finfo(kept.dtype).tiny
+    return torch.where(total > 0, kept / total.clamp(min=tiny), 1 / len(classes))
+
+
+def empty_layers(attention: Float[Tensor, "batch layer label"]) -> Bool[Tensor, " layer"]:
+    """Layers in which no prompt pays these classes any attention."""
+    return (attention.sum(-1) <= 0).all(0)
+
+
+def macro_auc(
+    scores: Float[Tensor, "batch layer kept"], truth: Int[Tensor, " batch"]
+) -> Float[Tensor, " layer"]:
+    """Macro one-vs-one AUC of every layer; chance is 0.5.
+
+    Args:
+        scores: One column per class that occurs in `truth`, in class order.
+        truth: Class of each prompt.
+    """
+    pairs = [
+        torch.stack([outcome.double().mean() for outcome in outcomes])
+        for _, _, outcomes in _pairs(scores, truth)
+    ]
+    return torch.stack(pairs).mean(0)
+
+
+def resampled_auc(
+    scores: Float[Tensor, "batch layer kept"],
+    truth: Int[Tensor, " batch"],
+    weights: Float[Tensor, "r batch"],
+) -> Float[Tensor, "r layer"]:
+    """`macro_auc` of every resample.
+
+    Args:
+        scores: As for `macro_auc`.
+        truth: Class of each prompt.
+        weights: How often each prompt occurs in each resample; no class may be lost.
+    """
+    total = torch.zeros(len(weights), scores.shape[1], dtype=torch.float64)
+    count = 0
+    for first, second, outcomes in _pairs(scores, truth):
+        left, right = weights[:, first].contiguous(), weights[:, second].contiguous()
+        size = left.sum(1).double() * right.sum(1).double()
+        for layer, outcome in enumerate(outcomes):
+            total[:, layer] += ((left @ outcome) * right).sum(1).double() / size
+        count += 1
+    return total / count
+
+
+def class_resamples(
+    truth: Int[Tensor, " batch"], *, resamples: int = RESAMPLES, seed: int = 0
+) -> tuple[Float[Tensor, "r batch"] | None, int]:
+    """How often each prompt is drawn in each bootstrap resample, all classes present.
+
+    Resamples that lose a class are drawn again.
+
+    Returns:
+        The counts and the number of redrawn resamples; no counts if the classes are so rare
+        that hardly any resample holds them all.
+    """
+    generator = np.random.default_rng(seed)
+    n = len(truth)
+    columns = [(truth == c).numpy() for c in truth.unique().tolist()]
+    accepted: list[np.ndarray] = []
+    held = redrawn = 0
+    while held < resamples:
+        missing = resamples - held
+        counts = generator.multinomial(n, np.full(n, 1 / n), size=min(resamples, 4 * missing))
+        whole = np.all([counts[:, column].any(1) for column in columns], axis=0).nonzero()[0]
+        taken = whole[:missing]
+        accepted.append(counts[taken].astype(np.float32))
+        held += len(taken)
+        used = int(taken[-1]) + 1 if len(taken) == missing else len(counts)
+        redrawn += used - len(taken)
+        if redrawn > 20 * resamples and held < _FEWEST * redrawn:
+            return None, redrawn
+    return torch.from_numpy(np.concatenate(accepted)), redrawn
+
+
+def cumulative_share(auc: Float[Tensor, "*r layer"]) -> Float[Tensor, "*r layer"]:
+    """`R_l = sum_{i<=l} (AUC_i - 0.5) / sum_i (AUC_i - 0.5)`; 1 in the last layer.
+
+    Not-a-number where the denominator is 0. Source: Wang et al. 2023, §2.3.
+    """
+    sums = (auc - 0.5).cumsum(-1)
+    return sums / sums[..., -1:]
+
+
+def _pairs(
+    scores: Tensor, truth: Tensor
+) -> Iterator[tuple[Tensor, Tensor, Iterator[Float[Tensor, "first second"]]]]:
+    """For each pair of classes: its prompts and, layer by layer, their comparisons.
+
+    The entry of prompts i and j is `([a_i > a_j] + [b_j > b_i]) / 2`, ties one half.
+    """
+    present = truth.unique().tolist()
+    for a, b in combinations(range(len(present)), 2):
+        first, second = ((truth == present[c]).nonzero()[:, 0] for c in (a, b))
+        yield first, second, _outcomes(scores[first][..., [a, b]], scores[second][..., [a, b]])
+
+
+def _outcomes(first: Tensor, second: Tensor) -> Iterator[Tensor]:
+    for layer in range(first.shape[1]):
+        higher = (first[:, layer, 0, None] - second[None, :, layer, 0]).sign()
+        lower = (second[None, :, layer, 1] - first[:, layer, 1, None]).sign()
+        yield (0.5 + 0.25 * (higher + lower)).float()

@@ -1,0 +1,71 @@
+"""Where along the layers true and false demonstrations part, and how much a late exit costs.
+
+Source: Halawi et al. 2023, *Overthinking the Truth*, §4 and §5.
+"""
+
+from typing import Literal
+
+import numpy as np
+import torch
+
+from icl_mech._typing import Bool, Float, Int, Tensor
+
+Crossing = Literal["sound", "reference"]
+GapStatistic = Literal["ratio_of_means", "mean_of_ratios"]
+
+
+def critical_layer(
+    gap: Float[Tensor, "*r entry"], crossing: Crossing = "sound"
+) -> Int[Tensor, "*r"]:
+    """First entry from which the gap stays at or above half its final value.
+
+    `reference`: first entry at or above half the final value, whatever follows.
+    """
+    above: Bool[Tensor, "*r entry"] = gap >= gap[..., -1:] / 2
+    if crossing == "sound":
+        above = above.flip(-1).int().cummin(-1).values.flip(-1).bool()
+    return above.int().argmax(-1)
+
+
+def early_exit_layer(
+    false_accuracy: Float[Tensor, "task entry"],
+) -> int:
+    """Entry before the last with the largest mean advantage over the last; first on ties."""
+    advantage = (false_accuracy - false_accuracy[:, -1:]).mean(0)[:-1]
+    # Means of 0/1 scores: equal advantages may differ in the last bit.
+    return int((advantage >= advantage.max() - 1e-9).int().argmax())
+
+
+def stratified_halves(
+    classes: Int[Tensor, " batch"], seed: int = 0
+) -> tuple[Int[Tensor, " half"], Int[Tensor, " rest"]]:
+    """Two halves of the prompts with equal shares of every class, drawn by seed."""
+    generator = np.random.default_rng(seed)
+    sides: tuple[list[int], list[int]] = ([], [])
+    for label in torch.unique(classes).tolist():
+        members = generator.permutation((classes == label).nonzero()[:, 0].numpy()).tolist()
+        # The odd one goes to the smaller half.
+        order = sides if len(sides[0]) <= len(sides[1]) else sides[::-1]
+        order[0].extend(members[::2])
+        order[1].extend(members[1::2])
+    return torch.tensor(sorted(sides[0])), torch.tensor(sorted(sides[1]))
+
+
+def gap_reduction(
+    true: Float[Tensor, "*r task"],
+    false: Float[Tensor, "*r task"],
+    ablated_false: Float[Tensor, "*r task"],
+    how: GapStatistic = "ratio_of_means",
+) -> Float[Tensor, "*r"]:
+    """`1 - (true - ablated false) / (true - false)`, the share of the gap that is closed.
+
+    Args:
+        true: Unablated accuracy with true demonstrations, per task.
+        false: Unablated accuracy with false demonstrations.
+        ablated_false: Ablated accuracy with false demonstrations.
+        how: Ratio of the means over tasks, or mean of the tasks' ratios (the published one).
+    """
+    left, gap = true - ablated_false, true - false
+    if how == "ratio_of_means":
+        left, gap = left.mean(-1, keepdim=True), gap.mean(-1, keepdim=True)
+    return (1 - left / gap).mean(-1)
