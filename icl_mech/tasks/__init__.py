@@ -1,6 +1,16 @@
 """Classification tasks: examples, a template, label words; built in, local or from the hub."""
 
-from icl_mech.tasks.registry import KnownTask, known_tasks, load_task
+from icl_mech.tasks.known import KnownTask, PromptFormat
+from icl_mech.tasks.registry import known_task, known_tasks, load_task
 from icl_mech.tasks.types import Example, Task, Template
 
-__all__ = ["Example", "KnownTask", "Task", "Template", "known_tasks", "load_task"]
+__all__ = [
+    "Example",
+    "KnownTask",
+    "PromptFormat",
+    "Task",
+    "Template",
+    "known_task",
+    "known_tasks",
+    "load_task",
+]

@@ -1,7 +1,8 @@
 """Examples from local CSV, TSV and JSON-lines files."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def _read_json_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def to_examples(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Iterable[Mapping[str, Any]],
     labels: Sequence[str],
     *,
     origin: str,
@@ -116,16 +117,62 @@ def _class_index(value: Any, labels: Sequence[str], where: str) -> int:
 
 
 def split_examples(
-    examples: Sequence[Example], n_classes: int, *, test_fraction: float, seed: int
+    examples: Sequence[Example], n_classes: int, *, origin: str, test_fraction: float, seed: int
 ) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
-    """A random split into (train, test), the same share of every class in both."""
+    """A random split into (train, test), the same share of every class in both.
+
+    Pairs that share their first text stay together, so that no query's text is shown.
+
+    Raises:
+        TaskError: if the fraction is not between 0 and 1, or one of the two would be empty.
+    """
+    if not 0 < test_fraction < 1:
+        raise TaskError(
+            f"test_fraction={test_fraction}; it is the share of the rows kept for testing, "
+            "so it must lie between 0 and 1."
+        )
     generator = np.random.default_rng(seed)
+    split = _split_pairs if any(example.text2 for example in examples) else _split_texts
+    train, test = split(examples, n_classes, test_fraction, generator)
+    if not train or not test:
+        raise TaskError(
+            f"test_fraction={test_fraction} leaves no {'test' if train else 'training'} examples "
+            f"of the {len(examples)} in {origin}. Give more rows, another test_fraction= or, for "
+            "files, a second one with test_path=."
+        )
+    return tuple(train), tuple(test)
+
+
+def _split_texts(
+    examples: Sequence[Example], n_classes: int, fraction: float, generator: np.random.Generator
+) -> tuple[list[Example], list[Example]]:
     train: list[Example] = []
     test: list[Example] = []
     for label in range(n_classes):
         members = [example for example in examples if example.label == label]
         order = generator.permutation(len(members))
-        n_test = round(test_fraction * len(members))
+        n_test = round(fraction * len(members))
         test += [members[i] for i in order[:n_test]]
         train += [members[i] for i in order[n_test:]]
-    return tuple(train), tuple(test)
+    return train, test
+
+
+def _split_pairs(
+    examples: Sequence[Example], n_classes: int, fraction: float, generator: np.random.Generator
+) -> tuple[list[Example], list[Example]]:
+    groups: dict[str, list[Example]] = {}
+    for example in examples:
+        groups.setdefault(example.text, []).append(example)
+    counts = Counter(example.label for example in examples)
+    room = [round(fraction * counts[label]) for label in range(n_classes)]
+    train: list[Example] = []
+    test: list[Example] = []
+    members = list(groups.values())
+    for group in (members[i] for i in generator.permutation(len(members))):
+        needed = Counter(example.label for example in group)
+        if all(needed[label] <= room[label] for label in needed):
+            test += group
+            room = [room[label] - needed[label] for label in range(n_classes)]
+        else:
+            train += group
+    return train, test

@@ -118,6 +118,7 @@ def test_source_records_the_draw():
         "labels": "random",
         "demonstrations": "shared",
         "balanced": True,
+        "split": "test",
         "exact_tokens": True,
         "bos": False,
     }

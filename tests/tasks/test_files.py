@@ -125,6 +125,53 @@ def test_the_split_depends_on_the_seed_alone(one_file):
     assert len(splits) == 5
 
 
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.5, 1.5, float("nan"), float("inf")])
+def test_shares_that_are_none(one_file, fraction):
+    message = refused(one_file, test_fraction=fraction)
+    assert message.startswith(f"test_fraction={fraction}; ")
+    assert "between 0 and 1" in message
+
+
+@pytest.mark.parametrize(("fraction", "part"), [(0.01, "test"), (0.99, "training")])
+def test_a_split_that_would_be_empty(one_file, tmp_path, fraction, part):
+    message = refused(one_file, test_fraction=fraction)
+    assert f"test_fraction={fraction} leaves no {part} examples of the 30 in 'a.csv'" in message
+    assert "test_path=" in message
+    pair = write(tmp_path / "b.csv", "text,text2,label\na,b,0\na,c,1\n")
+    message = refused(pair, template="{text}/{text2}:{label}")
+    assert "leaves no" in message
+    assert "of the 2 in 'b.csv'" in message
+
+
+def test_pairs_with_the_same_first_text_stay_together(tmp_path):
+    # 12 first texts; each twice, with both labels or one of them.
+    rows = [f"t{n // 2},u{n},{int(n % 2 == 0 or n % 8 == 3)}" for n in range(24)]
+    file = write(tmp_path / "a.csv", "\n".join(["text,text2,label", *rows]))
+    splits = set()
+    for seed in range(5):
+        task = load(file, template="{text}/{text2}:{label}", seed=seed)
+        train, test = ({example.text for example in part} for part in (task.train, task.test))
+        assert not train & test
+        assert len(task.train) + len(task.test) == 24
+        for in_train, in_test in zip(task.by_class("train"), task.by_class("test"), strict=True):
+            assert abs(len(in_train) - len(in_test)) <= 3
+        splits.add(frozenset(test))
+        assert task == load(file, template="{text}/{text2}:{label}", seed=seed)
+    assert len(splits) == 5
+
+
+def test_options_that_a_folder_or_a_second_file_leave_without_effect(tmp_path, one_file):
+    folder = tmp_path / "both"
+    folder.mkdir()
+    for split in ("train", "test"):
+        write(folder / f"{split}.csv", "text,label\na,0\n")
+    for option in ({"test_path": one_file}, {"test_fraction": 0.2}):
+        message = refused(folder, **option)
+        assert f"holds both splits, so {next(iter(option))}= would have no effect" in message
+    message = refused(one_file, test_path=one_file, test_fraction=0.2)
+    assert "test_path= holds the test examples, so test_fraction= would have no effect" in message
+
+
 def test_template_of_a_built_in_task(tmp_path):
     file = write(tmp_path / "a.csv", "text,label\ngood,Positive\n")
     task = load_task(file, template="sst2", test_path=file)

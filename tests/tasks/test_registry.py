@@ -4,16 +4,39 @@ import datasets
 import pytest
 
 from icl_mech.errors import TaskError
-from icl_mech.tasks import Example, Template, known_tasks, load_task
+from icl_mech.tasks import Example, Template, known_task, known_tasks, load_task
 
 OFFLINE = ("reviews", "headlines", "questions", "unnatural")
+LABEL_WORDS = ("sst2", "agnews", "trec", "emo")
+OVERTHINKING = (
+    "ot-sst2", "sst2_ab", "ot-agnews", "ot-trec", "dbpedia", "rte", "mrpc", "sick",
+    "medical_questions_pairs", "tweet_eval_hate", "tweet_eval_stance_atheism",
+    "tweet_eval_stance_feminist", "ethos", "financial_phrasebank", "poem_sentiment",
+)  # fmt: skip
 
 
 def test_known_tasks_offline_ones_first():
     assert [(task.name, task.offline) for task in known_tasks()] == [
         *((name, True) for name in OFFLINE),
-        *((name, False) for name in ("sst2", "agnews", "trec", "emo")),
+        *((name, False) for name in (*LABEL_WORDS, *OVERTHINKING)),
     ]
+
+
+def test_the_paper_each_task_is_written_after():
+    papers = {task.name: task.paper for task in known_tasks()}
+    for name in (*OFFLINE[:3], *LABEL_WORDS):
+        assert papers[name] == "label words"
+    for name in ("unnatural", *OVERTHINKING):
+        assert papers[name] == "overthinking"
+
+
+def test_what_is_known_of_one_task():
+    for task in known_tasks():
+        assert known_task(task.name) is task
+        assert task.prompt_format() is task.prompt_format(0) is task.formats[0]
+        assert (task.template, task.labels) == (task.formats[0].template, task.formats[0].labels)
+    with pytest.raises(TaskError, match=r"Unknown task 'rt'\. Did you mean 'rte'"):
+        known_task("rt")
 
 
 @pytest.mark.parametrize(
@@ -68,6 +91,35 @@ def test_a_built_in_task_with_other_label_words_and_layout():
     assert other.labels == ("bad", "good")
     assert other.train == plain.train
     assert other.template == Template(plain.template.pattern, "\n\n", "Judge.")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("text_column", "sentence"),
+        ("label_column", "gold"),
+        ("text2_column", "text2"),
+        ("test_path", "test.csv"),
+        ("test_fraction", 0.2),
+    ],
+)
+@pytest.mark.parametrize("name", ["reviews", "sst2"])
+def test_options_for_files_are_not_ignored(name, option, value):
+    with pytest.raises(TaskError) as caught:
+        load_task(name, **{option: value})
+    assert str(caught.value) == (
+        f"Task {name!r} is built in, so {option}= would have no effect. "
+        f"Leave it out, or load a file: load_task('my.csv', template={name!r}, ...)."
+    )
+
+
+def test_options_for_files_that_change_nothing():
+    plain = load_task("reviews")
+    assert plain == load_task(
+        "reviews", text_column="text", label_column="label", test_fraction=0.5, seed=3
+    )
+    with pytest.raises(TaskError, match="so text_column= and test_fraction= would have no effect"):
+        load_task("reviews", text_column="a", test_fraction=0.1)
 
 
 def test_wrong_number_of_label_words():

@@ -1,0 +1,105 @@
+"""What the registry says of a task: where its data lies, and how its prompts are written."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from icl_mech.errors import TaskError
+from icl_mech.tasks.types import Template
+
+CONVERTED = "refs/convert/parquet"
+"""Branch the hub fills itself, for data sets whose main branch is a script."""
+
+Paper = Literal["label words", "overthinking"]
+
+
+@dataclass(frozen=True)
+class HubSource:
+    """Where a public data set lies on the Hugging Face hub, and what its columns are called.
+
+    Attributes:
+        path: Repository of the data set.
+        text: Column of the text.
+        label: Column of the class index.
+        train: Split demonstrations are drawn from.
+        test: Split queries are drawn from; None: there is one split only, and it is divided.
+        revision: Branch, if not the main one.
+        config: Name of the configuration, if there are several.
+        text2: Column of the second text of pairs.
+        left_out: Class indices that have no label word; rows with them are not used.
+    """
+
+    path: str
+    text: str
+    label: str
+    train: str = "train"
+    test: str | None = "test"
+    revision: str | None = None
+    config: str | None = None
+    text2: str | None = None
+    left_out: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class PromptFormat:
+    """One way of writing a task; `fault` says why it is no default, if something is wrong."""
+
+    template: Template
+    labels: tuple[str, ...]
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class KnownTask:
+    """A task that can be loaded by name; offline ones carry their data in the package.
+
+    Attributes:
+        name: What `load_task` takes.
+        formats: Ways of writing it, numbered from 0; the first is the default.
+        note: One line for lists.
+        hub: Where the data is; None: in the package.
+        paper: Where the formats come from.
+    """
+
+    name: str
+    formats: tuple[PromptFormat, ...]
+    note: str
+    hub: HubSource | None = None
+    paper: Paper = "label words"
+
+    @property
+    def template(self) -> Template:
+        """Template of the default format."""
+        return self.formats[0].template
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Label words of the default format, in class order."""
+        return self.formats[0].labels
+
+    @property
+    def offline(self) -> bool:
+        """True if the data comes with the package."""
+        return self.hub is None
+
+    @property
+    def undivided(self) -> bool:
+        """True if the data has no test split of its own, so that loading it divides it."""
+        return self.hub is not None and self.hub.test is None
+
+    @property
+    def sound_formats(self) -> tuple[int, ...]:
+        """Numbers of the formats without a fault."""
+        return tuple(number for number, form in enumerate(self.formats) if not form.fault)
+
+    def prompt_format(self, number: int | None = None) -> PromptFormat:
+        """A format by its number (None: the default one).
+
+        Raises:
+            TaskError: no such number.
+        """
+        number = 0 if number is None else number
+        if not 0 <= number < len(self.formats):
+            last = len(self.formats) - 1
+            there_are = f"0 to {last} are its formats" if last else "0 is its only format"
+            raise TaskError(f"Task {self.name!r} has no prompt_format={number}; {there_are}.")
+        return self.formats[number]
