@@ -11,7 +11,31 @@ Measurements and interventions of *Label Words are Anchors* (Wang et al. 2023) a
 
 from typing import Any
 
-from icl_mech.analyses import flow_scores, predict, saliency_maps
+from icl_mech.analyses import (
+    ablation,
+    averaged_extraction,
+    context_accuracy,
+    early_exit,
+    extraction,
+    flow_scores,
+    head_scores,
+    isolation,
+    isolation_map,
+    layer_accuracy,
+    logit_lens,
+    predict,
+    saliency_maps,
+)
+from icl_mech.applications import (
+    compare_compression,
+    compress_context,
+    compress_demonstrations,
+    diagnose_confusion,
+    evaluate_reweighting,
+    find_false_induction_heads,
+    fit_reweighting,
+    load_compressed_context,
+)
 from icl_mech.errors import IclMechError
 from icl_mech.interventions import Isolate, Reweight, ZeroHeads, ZeroLayers
 from icl_mech.models import load_model
@@ -39,13 +63,31 @@ __all__ = [
     "Template",
     "ZeroHeads",
     "ZeroLayers",
+    "ablation",
     "analyze",
+    "averaged_extraction",
     "build_prompt_pairs",
     "build_prompts",
+    "compare_compression",
+    "compress_context",
+    "compress_demonstrations",
+    "context_accuracy",
+    "diagnose_confusion",
+    "early_exit",
+    "evaluate_reweighting",
+    "extraction",
+    "find_false_induction_heads",
+    "fit_reweighting",
     "flow_scores",
+    "head_scores",
+    "isolation",
+    "isolation_map",
+    "layer_accuracy",
     "load_analysis",
+    "load_compressed_context",
     "load_model",
     "load_task",
+    "logit_lens",
     "predict",
     "prompts_from_text",
     "saliency_maps",

@@ -6,15 +6,15 @@ argument of that name means there.
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from icl_mech.errors import IclMechError, TaskError, near_matches
-from icl_mech.tasks import Task, known_tasks, load_task
+from icl_mech.errors import IclMechError
+from icl_mech.tasks import Task, known_task, known_tasks, load_task
 
 app = typer.Typer(
     help="How does a language model use its in-context demonstrations?",
@@ -79,11 +79,23 @@ def analyze(
         str, typer.Option(help="Known task, or a CSV/JSONL file or folder.")
     ] = "reviews",
     out: Annotated[Path, typer.Option(help="Folder for results and page.")] = Path("runs/analysis"),
+    study: Annotated[
+        str | None,
+        typer.Option(help="label_words or overthinking; without it predictions and flow."),
+    ] = None,
     shots: Annotated[int, typer.Option(help="Demonstrations per class.")] = 1,
     n: Annotated[int, typer.Option(help="Prompts.")] = 50,
     seed: Annotated[int, typer.Option(help="Seed of texts and demonstrations.")] = 0,
-    demonstrations: Annotated[str, typer.Option(help="shared or per_prompt.")] = "shared",
-    labels: Annotated[str, typer.Option(help="Label setting of the demonstrations.")] = "correct",
+    demonstrations: Annotated[
+        str | None,
+        typer.Option(help="shared (default) or per_prompt (default of the overthinking study)."),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            help="Label setting of the demonstrations; for overthinking of the false ones."
+        ),
+    ] = None,
     template: Annotated[
         str | None, typer.Option(help=r"For files: 'Review: {text}\nSentiment:{label}' or a task.")
     ] = None,
@@ -106,11 +118,22 @@ def analyze(
         chosen = _task(task, template, label_words, text_column, label_column)
         with console.status(f"Loading {model} ..."):
             loaded = icl.load_model(model, device=device, dtype=dtype)
-        prompts = icl.build_prompts(
-            chosen, loaded, shots=shots, n=n, seed=seed,
-            labels=labels, demonstrations=demonstrations,  # type: ignore[arg-type]
+        options: dict[str, Any] = {"shots": shots, "n": n, "seed": seed}
+        prompts: Any
+        if study == "overthinking":
+            prompts = icl.build_prompt_pairs(
+                chosen, loaded, demonstrations=demonstrations or "per_prompt",
+                false_labels=labels or "permuted", **options,  # type: ignore[arg-type]
+            )  # fmt: skip
+        else:
+            prompts = icl.build_prompts(
+                chosen, loaded, demonstrations=demonstrations or "shared",  # type: ignore[arg-type]
+                labels=labels or "correct", **options,  # type: ignore[arg-type]
+            )  # fmt: skip
+        report = icl.analyze(
+            loaded, prompts, study=study, loss=loss, reduction=reduction,  # type: ignore[arg-type]
+            seed=seed, progress=True,
         )  # fmt: skip
-        report = icl.analyze(loaded, prompts, loss=loss, reduction=reduction, progress=True)  # type: ignore[arg-type]
         report.save(staging)
         report.to_html(staging / "index.html")
     print(report.summary())
@@ -148,16 +171,20 @@ def tasks(
     name: Annotated[str | None, typer.Argument(help="Show one task's template.")] = None,
 ) -> None:
     """List the tasks known by name."""
-    known = known_tasks()
     if name is not None:
-        match = next((task for task in known if task.name == name), None)
-        if match is None:
-            raise TaskError(f"Unknown task {name!r}. {near_matches(name, [t.name for t in known])}")
-        print(match.template.pattern)
-        print("labels: " + ", ".join(match.labels))
+        known = known_task(name)
+        for number, form in enumerate(known.formats):
+            if len(known.formats) > 1:
+                print(f"\nformat {number}" + (f" (fault: {form.fault})" if form.fault else ""))
+            if form.template.narrative:
+                print(form.template.narrative + "\n")
+            print(form.template.pattern)
+            print("labels: " + ", ".join(form.labels))
         return
-    table = Table("name", "classes", "data", "note", box=None)
-    for task in known:
+    table = Table(
+        Column("name", no_wrap=True), "classes", Column("data", overflow="fold"), "note", box=None
+    )
+    for task in known_tasks():
         source = "offline" if task.hub is None else f"hub: {task.hub.path}"
         table.add_row(task.name, str(len(task.labels)), source, task.note)
     console.print(table)

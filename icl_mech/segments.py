@@ -47,6 +47,8 @@ class Segment:
     cache: KeyValues | None = None
     start: Resume | None = None
     """Where to enter, with the residual of the computed rows there."""
+    shift: int = 0
+    """Added to prompt positions to get the position ids of the computed rows."""
 
     @classmethod
     def build(
@@ -59,6 +61,7 @@ class Segment:
         left: bool = True,
         cache: KeyValues | None = None,
         cached: Int[Tensor, "batch cached"] | None = None,
+        shift: int = 0,
     ) -> "Segment":
         """Lay out the rows `spans` of each prompt (default: all of it).
 
@@ -70,6 +73,7 @@ class Segment:
             left: Pad on the left.
             cache: Keys and values of earlier positions.
             cached: Prompt position of each cached column, -1 at padding.
+            shift: Position ids of the computed rows minus their prompt positions.
 
         Raises:
             PromptError: token ids outside the vocabulary, or a prompt longer than the context.
@@ -86,8 +90,9 @@ class Segment:
         dest = dest.to(model.device)
         src = dest if cached is None else torch.cat([cached.to(model.device), dest], dim=1)
         return cls(
-            model, prompts, tuple(indices), parts, left, tokens.to(model.device), dest, src, cache
-        )
+            model, prompts, tuple(indices), parts, left, tokens.to(model.device), dest, src, cache,
+            shift=shift,
+        )  # fmt: skip
 
     @classmethod
     def whole(cls, model: LanguageModel, prompts: PromptBatch) -> "Segment":
@@ -102,7 +107,7 @@ class Segment:
     @cached_property
     def positions(self) -> Int[Tensor, "batch dest"]:
         """Position ids the model gets (0 at padding)."""
-        return self.dest.clamp(min=0)
+        return (self.dest + self.shift).clamp(min=0)
 
     @cached_property
     def rows(self) -> Int[Tensor, " batch"]:
@@ -115,6 +120,13 @@ class Segment:
         if not start <= position < stop:
             return None
         return self.tokens.shape[1] - (stop - position) if self.left else position - start
+
+    def columns(self, positions: Int[Tensor, "batch n"]) -> Int[Tensor, "batch n"]:
+        """Indices along `dest` of positions that are all computed here."""
+        positions = positions.to(self.tokens.device)
+        start = torch.tensor([start for start, _ in self.spans], device=positions.device)
+        padding = (self.dest == PADDING).sum(1) if self.left else torch.zeros_like(start)
+        return positions - (start - padding)[:, None]
 
     @cached_property
     def targets_inside(self) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:

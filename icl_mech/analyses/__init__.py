@@ -1,14 +1,51 @@
 """What can be measured: one file per method."""
 
+from icl_mech.analyses.ablation import Ablation, ablation, random_heads, reduction_interval
+from icl_mech.analyses.context_accuracy import ContextAccuracy, context_accuracy
+from icl_mech.analyses.early_exit import EarlyExit, early_exit
+from icl_mech.analyses.extraction import (
+    AveragedExtraction,
+    ExtractionResult,
+    averaged_extraction,
+    extraction,
+)
 from icl_mech.analyses.flow import FlowScores, flow_scores
+from icl_mech.analyses.head_scores import HeadScores, head_scores
+from icl_mech.analyses.isolation import IsolationResult, isolation
+from icl_mech.analyses.isolation_map import IsolationMap, isolation_map
+from icl_mech.analyses.layer_accuracy import LayerAccuracy, layer_accuracy
+from icl_mech.analyses.logit_lens import ComponentLens, LogitLens, logit_lens
 from icl_mech.analyses.predictions import Predictions, predict
 from icl_mech.analyses.saliency import SaliencyMaps, saliency_maps
 
 __all__ = [
+    "Ablation",
+    "AveragedExtraction",
+    "ComponentLens",
+    "ContextAccuracy",
+    "EarlyExit",
+    "ExtractionResult",
     "FlowScores",
+    "HeadScores",
+    "IsolationMap",
+    "IsolationResult",
+    "LayerAccuracy",
+    "LogitLens",
     "Predictions",
     "SaliencyMaps",
+    "ablation",
+    "averaged_extraction",
+    "context_accuracy",
+    "early_exit",
+    "extraction",
     "flow_scores",
+    "head_scores",
+    "isolation",
+    "isolation_map",
+    "layer_accuracy",
+    "logit_lens",
     "predict",
+    "random_heads",
+    "reduction_interval",
     "saliency_maps",
 ]

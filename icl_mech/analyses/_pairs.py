@@ -21,6 +21,9 @@ from icl_mech.prompts import PromptBatch
 METRICS = ("calibrated", "permuted", "plain", "top_1", "top_labels", "label_space")
 """Scores of a prompt; `permuted` is the calibrated score of the class the false labels teach."""
 
+SAME = ("task", "shots", "n", "seed", "demonstrations", "split")
+"""What the sources of a pair of prompt sets have in common."""
+
 METRIC_NAMES = {
     "calibrated": "calibrated accuracy",
     "permuted": "permuted score",
@@ -35,22 +38,31 @@ def check_pairs(true: PromptBatch, false: PromptBatch) -> None:
     """Refuse sets that are not pairs; say so if the classes are not balanced.
 
     Raises:
-        PromptError: different numbers of prompts, answers or label words.
+        PromptError: different numbers of prompts, answers, label words or draws, or sets the
+            wrong way round.
     """
     if len(true) != len(false):
         raise PromptError(
             f"{len(true)} prompts with true demonstrations and {len(false)} with false ones; pairs "
             "are needed. Build both with build_prompt_pairs."
         )
-    if not torch.equal(true.answers, false.answers) or not torch.equal(
-        true.label_tokens, false.label_tokens
+    if (
+        not torch.equal(true.answers, false.answers)
+        or not torch.equal(true.label_tokens, false.label_tokens)
+        or any(true.source.get(key) != false.source.get(key) for key in SAME)
     ):
         raise PromptError(
-            "The prompts with true and with false demonstrations have different queries or label "
-            "words; pairs are needed. Build both with build_prompt_pairs."
+            "The prompts with true and with false demonstrations have different queries, texts or "
+            "label words; pairs are needed. Build both with build_prompt_pairs."
         )
-    best = reachable_accuracy(true.answers, true.n_labels)
-    if best < 0.99:
+    shown = true.source.get("labels", "correct")
+    if shown != "correct":
+        raise PromptError(
+            f"The first set must show true labels, but was built with labels={shown!r}."
+        )
+    counts = torch.bincount(true.answers, minlength=true.n_labels)
+    if int(counts.max() - counts.min()) > 1:
+        best = reachable_accuracy(true.answers, true.n_labels)
         warnings.warn(
             f"The true classes of the queries are not balanced: a perfect classifier has a calibrated "
             f"accuracy of {best:.3g} here. Build prompts with balanced=True.",

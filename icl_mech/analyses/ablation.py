@@ -7,9 +7,10 @@ false)` with unablated `true` and `false`.
 Source: Halawi et al. 2023, *Overthinking the Truth*, §4 and §5.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from icl_mech.analyses._provenance import provenance
 from icl_mech.engine import run_variants
 from icl_mech.errors import ResultError, RunError, near_matches
 from icl_mech.interventions import Intervention, ZeroHeads, ZeroLayers
+from icl_mech.interventions.zero_heads import Kind
 from icl_mech.metrics import (
     GapStatistic,
     Interval,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 Heads = Sequence[tuple[int, int]]
 
+SIDES = ("true", "false")
 NONE, CHOSEN, RANDOM = "none", "chosen heads", "random heads"
 PARTS = {"late layers": "block", "late attention": "attention", "late MLPs": "mlp"}
 
@@ -65,9 +68,11 @@ class Ablation(Result):
         """Calibrated accuracy (random draws: their mean).
 
         Raises:
-            ResultError: unknown condition.
+            ResultError: unknown condition or side.
         """
-        per_prompt = self.scores[self._indices(condition), int(side == "false")].mean(0)
+        if side not in SIDES:
+            raise ResultError(f"Unknown {side!r}. {near_matches(side, SIDES)}")
+        per_prompt = self.scores[self._indices(condition), SIDES.index(side)].mean(0)
         low, high = bootstrap_interval(per_prompt)
         return Interval(float(per_prompt.mean()), float(low), float(high))
 
@@ -90,12 +95,14 @@ class Ablation(Result):
         return reduction_interval([self.scores[0, 0]], [self.scores[0, 1]], [ablated])
 
     def draws(self) -> Float[Tensor, " draw"]:
-        """Gap reduction of each random draw (not-a-number where there is no gap).
+        """Gap reduction of each random draw; not-a-number where the gap's interval holds 0.
 
         Raises:
             ResultError: no random heads were drawn.
         """
         ablated = self.scores[self._indices(RANDOM), 1].mean(-1)
+        if self.gap.low <= 0:
+            return torch.full_like(ablated, torch.nan)
         true, false = self.scores[0].mean(-1)
         reductions: Tensor = 1 - (true - ablated) / (true - false)
         return reductions
@@ -199,7 +206,7 @@ def ablation(
     *,
     start: int | None = None,
     heads: Heads = (),
-    kind: str = "zero_output",
+    kind: Kind = "zero_output",
     draws: int = 20,
     variant: Variant = "sound",
     seed: int = 0,
@@ -214,10 +221,11 @@ def ablation(
         false: The same prompts with false ones.
         what: `late layers`, `late attention`, `late MLPs` (they need `start`); (layer, head)
             pairs; or named sets of interventions of your own. Default: the late components
-            if `start` is given, and `heads` if any are.
+            if `start` is given. `heads` are ablated besides.
         start: First layer of the late components.
         heads: Heads to ablate; beside them as many random heads per layer, disjoint from them.
-        kind: See `ZeroHeads` and `ZeroLayers`.
+        kind: See `ZeroHeads`; late attention and MLPs are `reference` with `uniform_attention`
+            and `zero_output` with the others, late layers always the latter.
         draws: Number of random draws of heads.
         variant: Of the scores' lens, `sound` or `reference`.
         seed: Of the random heads.
@@ -226,27 +234,36 @@ def ablation(
 
     Raises:
         PromptError: sets that are not pairs.
-        RunError: nothing to ablate, unknown parts, or heads the model does not have.
+        RunError: nothing to ablate, unknown options or parts, names of conditions that are
+            taken, or heads the model does not have.
 
     Source: Halawi et al. 2023, §4 and §5.
     """
+    for option, value, known in (("variant", variant, Variant), ("kind", kind, Kind)):
+        if value not in get_args(known):
+            raise RunError(f"{option}={value!r}. {near_matches(value, get_args(known))}")
     check_pairs(true, false)
     adapted = adapt(model)
     conditions: list[tuple[str, Sequence[Intervention]]] = [(NONE, [])]
     if isinstance(what, Mapping):
+        taken = {NONE, CHOSEN, RANDOM, *PARTS} & set(what)
+        if taken:
+            raise RunError(
+                f"{min(taken)!r} is the name of a condition already; take another."
+            )
         conditions += list(what.items())
-    else:
-        parts, pairs = _parts_and_heads(what, start, heads)
-        for name in parts:
-            if start is None:
-                raise RunError(f"{name!r} needs start=, the first layer to zero.")
-            part_kind = "zero_output" if name == "late layers" else _layers_kind(kind)
-            conditions.append((name, [ZeroLayers(start, part=PARTS[name], kind=part_kind)]))  # type: ignore[arg-type]
-        if pairs:
-            shape = (adapted.info.n_layers, adapted.info.n_heads)
-            conditions.append((CHOSEN, [ZeroHeads(pairs, kind=kind)]))  # type: ignore[arg-type]
-            drawn = random_heads(pairs, shape, draws, seed)
-            conditions += [(RANDOM, [ZeroHeads(draw, kind=kind)]) for draw in drawn]  # type: ignore[arg-type]
+        what = None
+    parts, pairs = _parts_and_heads(what, start, heads)
+    for name in parts:
+        if start is None:
+            raise RunError(f"{name!r} needs start=, the first layer to zero.")
+        part_kind = "zero_output" if name == "late layers" else _layers_kind(kind)
+        conditions.append((name, [ZeroLayers(start, part=PARTS[name], kind=part_kind)]))  # type: ignore[arg-type]
+    if pairs:
+        shape = (adapted.info.n_layers, adapted.info.n_heads)
+        conditions.append((CHOSEN, [ZeroHeads(pairs, kind=kind)]))
+        drawn = random_heads(pairs, shape, draws, seed)
+        conditions += [(RANDOM, [ZeroHeads(draw, kind=kind)]) for draw in drawn]
     if len(conditions) == 1:
         raise RunError("Nothing to ablate: give start=, heads=, or interventions of your own.")
     scores = [
@@ -319,7 +336,7 @@ def random_heads(
 ) -> list[list[tuple[int, int]]]:
     """Random heads, as many per layer as chosen and disjoint from them.
 
-    Where a layer has too few other heads, the nearest layers' are taken.
+    Where a layer has too few other heads, those the nearest layers do not need are taken.
 
     Raises:
         RunError: more heads chosen than there are others.
@@ -335,6 +352,9 @@ def random_heads(
             f"{len(set(chosen))} of {n_layers * n_heads} heads are chosen: too few others for a "
             "random control."
         )
+    wanted = Counter(layer for layer, _ in set(chosen))
+    own = Counter({layer: min(n, n_heads - n) for layer, n in wanted.items()})
+    layers = [*sorted(own.elements()), *sorted((wanted - own).elements())]
     generator = np.random.default_rng(seed)
     result = []
     for _ in range(draws):
@@ -342,7 +362,7 @@ def random_heads(
         for layer, head in chosen:
             free[layer, head] = False
         drawn: list[tuple[int, int]] = []
-        for layer, _ in sorted(set(chosen)):
+        for layer in layers:
             nearest = min(
                 (other for other in range(n_layers) if bool(free[other].any())),
                 key=lambda other: (abs(other - layer), other),

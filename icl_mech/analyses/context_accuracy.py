@@ -2,19 +2,20 @@
 
 The token before the label of demonstration `k` (from 0) has seen `k` demonstrations; its
 label follows later and cannot leak. `k = 0` of the true set is zero-shot. The last point is
-the query, where it is not itself the last demonstration.
+the query, where it is not itself the last demonstration. The classes of the `k`-th
+demonstrations are as balanced as they were drawn; `reachable` says what that costs.
 
 Source: Halawi et al. 2023, *Overthinking the Truth*, §3.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 
-from icl_mech._typing import Float, Tensor
-from icl_mech.analyses._lens import LayerLensReading, Variant, check_demonstrations
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.analyses._lens import LayerLensReading, Lens, Variant, check_demonstrations
 from icl_mech.analyses._pairs import (
     METRIC_NAMES,
     METRICS,
@@ -25,9 +26,9 @@ from icl_mech.analyses._pairs import (
 )
 from icl_mech.analyses._provenance import provenance
 from icl_mech.engine import run
-from icl_mech.errors import ResultError, near_matches
+from icl_mech.errors import PromptError, ResultError, RunError, near_matches
 from icl_mech.interventions import Intervention
-from icl_mech.metrics import IntervalKind, score_interval
+from icl_mech.metrics import IntervalKind, reachable_accuracy, score_interval
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import LayerCurves, Result
@@ -44,10 +45,13 @@ class ContextAccuracy(Result):
 
     Attributes:
         scores: By metric, side (`true`, `false` demonstrations), prompt, number, entry.
+        n_labels: Number of classes.
+        reachable: Calibrated accuracy of a perfect classifier, by number of demonstrations.
         interval: Kind of the intervals.
     """
 
     scores: Float[Tensor, "metric side batch shown entry"]
+    reachable: Float[Tensor, " shown"]
     n_labels: int
     interval: IntervalKind = "bootstrap"
 
@@ -63,13 +67,19 @@ class ContextAccuracy(Result):
         for name, known in ((side, SIDES), (metric, METRICS)):
             if name not in known:
                 raise ResultError(f"Unknown {name!r}. {near_matches(name, known)}")
-        return self.scores[METRICS.index(metric), SIDES.index(side)]
+        scores = self.scores[METRICS.index(metric), SIDES.index(side)]
+        if bool(scores.isnan().any()):
+            raise ResultError(
+                f"The {metric} score is not defined for these prompts: their labels follow no one "
+                "permutation. Build them with false_labels='permuted' or 'half_permuted'."
+            )
+        return scores
 
     def drawing(self, entry: int = -1) -> LayerCurves:
         """True and false accuracy, and the permuted score times C where it is defined."""
         curves = [("true", "calibrated", 1.0), ("false", "calibrated", 1.0)]
         names = ["true demonstrations", "false demonstrations"]
-        if self.n_labels > 2 and not bool(self._scores("false", "permuted").isnan().any()):
+        if self.n_labels > 2 and not bool(self.scores[METRICS.index("permuted")].isnan().any()):
             curves.append(("false", "permuted", float(self.n_labels)))
             names.append("permuted score x C, false demonstrations")
         values = [factor * self.accuracy(side, m)[:, entry] for side, m, factor in curves]
@@ -85,7 +95,8 @@ class ContextAccuracy(Result):
             high=torch.stack([high for _, high in ends]),
             y_title=METRIC_NAMES["calibrated"],
             x_title="demonstrations seen",
-            note=f"{self.scores.shape[2]} pairs of prompts, 95 % intervals over prompts",
+            note=f"{self.scores.shape[2]} pairs of prompts, 95 % intervals over prompts; a perfect "
+            f"classifier reaches {float(self.reachable.min()):.2g} or more",
             levels=((1 / self.n_labels, "chance"),),
         )
 
@@ -145,42 +156,104 @@ def context_accuracy(
         progress: Show a progress bar.
 
     Raises:
-        PromptError: sets that are not pairs, or prompts with different numbers of demonstrations.
+        PromptError: sets that are not pairs, or prompts with different numbers of
+            demonstrations, or with the same ones.
+        RunError: unknown variant or interval.
 
     Source: Halawi et al. 2023, §3.
+    """
+    for name, value, kind in (("variant", variant, Variant), ("interval", interval, IntervalKind)):
+        if value not in get_args(kind):
+            raise RunError(f"{name}={value!r}. {near_matches(value, get_args(kind))}")
+    check_context(true, false)
+    adapted = adapt(model)
+    lenses = [
+        run(
+            adapted, prompts, context_readings(variant), interventions,
+            batch_size=batch_size, progress=progress, title=f"{side} demonstrations",
+        )
+        for side, prompts in zip(SIDES, (true, false), strict=True)
+    ]  # fmt: skip
+    origin = provenance(adapted, true, interventions, lens=variant, interval=interval)
+    return context_result(lenses, true, false, variant, interval, origin)
+
+
+def check_context(true: PromptBatch, false: PromptBatch) -> None:
+    """Refuse sets that are not pairs, or cannot be read demonstration by demonstration.
+
+    Raises:
+        PromptError: says which.
     """
     check_pairs(true, false)
     for prompts in (true, false):
         check_demonstrations(prompts)
-    adapted = adapt(model)
+    if len(true) > 1 and bool((true.label_classes == true.label_classes[0]).all()):
+        raise PromptError(
+            "All prompts show the same classes in the same order, so accuracy at a demonstration has "
+            "no meaning: one class would be the whole test. Build them with "
+            "demonstrations='per_prompt'."
+        )
+
+
+def context_readings(variant: Variant) -> list[LayerLensReading]:
+    """Lenses at every demonstration and at the target."""
+    return [LayerLensReading(variant, "demonstrations"), LayerLensReading(variant)]
+
+
+def context_result(
+    lenses: Sequence[Sequence[Lens]],
+    true: PromptBatch,
+    false: PromptBatch,
+    variant: Variant,
+    interval: IntervalKind,
+    origin: dict[str, Any],
+) -> ContextAccuracy:
+    """Scores from what `context_readings` read on both sides."""
     ends_in_demonstration = bool((true.targets == true.label_positions[:, -1] - 1).all())
+    exact = variant == "reference"
     scores = []
-    for side, prompts in zip(SIDES, (true, false), strict=True):
-        lenses = run(
-            adapted, prompts,
-            [LayerLensReading(variant, "demonstrations"), LayerLensReading(variant)],
-            interventions, batch_size=batch_size, progress=progress,
-            title=f"{side} demonstrations",
-        )  # fmt: skip
-        exact = variant == "reference"
+    for at_demonstrations, at_target in lenses:
         # The demonstrations' texts are the same on both sides; the true set shows their classes.
         shown, _ = entry_scores(
-            lenses[0], slice(None), true.label_classes, false.label_classes, true.label_tokens,
-            exact_ties=exact,
+            at_demonstrations, slice(None), true.label_classes,
+            _taught_in_context(true, false, at_demonstration=ends_in_demonstration),
+            true.label_tokens, exact_ties=exact,
         )  # fmt: skip
         if not ends_in_demonstration:
             query, _ = entry_scores(
-                lenses[1], 0, true.answers, taught_classes(false), true.label_tokens,
+                at_target, 0, true.answers, taught_classes(false), true.label_tokens,
                 exact_ties=exact,
             )  # fmt: skip
             shown = torch.cat([shown, query[:, :, None]], dim=2)
         scores.append(shown)
     return ContextAccuracy(
         scores=torch.stack(scores, dim=1),
+        reachable=_reachable(true, query=not ends_in_demonstration),
         n_labels=true.n_labels,
         interval=interval,
-        provenance={
-            **provenance(adapted, true, interventions, lens=variant, interval=interval),
-            **pair_source(true, false),
-        },
+        provenance={**origin, **pair_source(true, false)},
     )
+
+
+def _reachable(true: PromptBatch, *, query: bool) -> Float[Tensor, " shown"]:
+    """Calibrated accuracy of a perfect classifier, by number of demonstrations."""
+    classes = [*true.label_classes.unbind(1), *([true.answers] if query else [])]
+    best = [reachable_accuracy(own, true.n_labels) for own in classes]
+    return torch.tensor(best, dtype=torch.float64)
+
+
+def _taught_in_context(
+    true: PromptBatch, false: PromptBatch, *, at_demonstration: bool
+) -> Int[Tensor, "batch demo"] | None:
+    """The class the false labels teach for each demonstration's text.
+
+    `(y + s) mod C`, also where a half-permuted demonstration is right; in prompts read at
+    their last demonstration (the reference) what each displays.
+    """
+    if at_demonstration:
+        return false.label_classes
+    taught = taught_classes(false)
+    if taught is None:
+        return None
+    shift = (taught - true.answers) % true.n_labels
+    return (true.label_classes + shift[:, None]) % true.n_labels

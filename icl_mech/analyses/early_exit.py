@@ -10,13 +10,13 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §4.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.analyses._lens import Variant
-from icl_mech.errors import ResultError
+from icl_mech.errors import ResultError, near_matches
 from icl_mech.metrics import (
     Interval,
     bootstrap_interval,
@@ -101,8 +101,11 @@ def early_exit(
         seed: Of the split.
 
     Raises:
-        ResultError: results of models with different numbers of layers, or too few prompts.
+        ResultError: no results, or of models with different numbers of layers; too few
+            prompts; unknown variant.
     """
+    if variant not in get_args(Variant):
+        raise ResultError(f"variant={variant!r}. {near_matches(variant, get_args(Variant))}")
     several = list(results) if isinstance(results, Sequence) else [results]
     entries = {result.true_probs.shape[1] for result in several}
     if len(entries) != 1:
@@ -116,11 +119,12 @@ def early_exit(
             first, second = stratified_halves(result.answers, seed)
             if not len(second):
                 raise ResultError("An early-exit layer needs at least two prompts per task.")
-        chosen.append(_scores(result.false_probs, result.answers, first).mean(0))
+        exact = result.variant == "reference"
+        chosen.append(_scores(result.false_probs, result.answers, first, exact).mean(0))
         held_out.append(
             torch.stack(
                 [
-                    _scores(probs, result.answers, second)
+                    _scores(probs, result.answers, second, exact)
                     for probs in (result.true_probs, result.false_probs)
                 ],
                 dim=1,
@@ -143,10 +147,11 @@ def _scores(
     probs: Float[Tensor, "batch entry label"],
     answers: Int[Tensor, " batch"],
     part: Int[Tensor, " part"],
+    exact_ties: bool,
 ) -> Float[Tensor, "part entry"]:
     """Calibrated scores of a part of the prompts, thresholds from that part."""
     classes = answers[part][:, None].expand(-1, probs.shape[1])
-    return calibrated_scores(probs[part], classes)
+    return calibrated_scores(probs[part], classes, exact_ties=exact_ties)
 
 
 def _task(origin: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 
-from icl_mech._typing import Float, Tensor
+from icl_mech._typing import Float, Int, Tensor
 from icl_mech.analyses._attention import (
     LabelAttentionReading,
     Source,
@@ -39,7 +39,7 @@ from icl_mech.analyses._components import (
     check_sum,
 )
 from icl_mech.analyses._provenance import provenance
-from icl_mech.engine import run
+from icl_mech.engine import Reading, run
 from icl_mech.errors import PromptError, ResultError, RunError, near_matches
 from icl_mech.interventions import Intervention
 from icl_mech.metrics import (
@@ -49,7 +49,7 @@ from icl_mech.metrics import (
     same_share,
     shuffled_prefix_matching,
 )
-from icl_mech.models import adapt
+from icl_mech.models import LanguageModel, adapt
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Grid, Result, Scatter
 
@@ -161,8 +161,13 @@ class HeadScores(Result):
         order = mean.flatten().argsort(descending=True, stable=True)[:k].tolist()
         return tuple(divmod(int(i), mean.shape[1]) for i in order)
 
-    def drawing(self, score: str = "prefix_matching", top: int = 5) -> Grid:
-        """Heatmap by layer and head; the top heads are marked."""
+    def drawing(self, score: str = "prefix_matching", top: int = 5) -> Grid | Scatter:
+        """Heatmap of one score by layer and head, or `both`: matching against promoting.
+
+        The `top` heads are marked.
+        """
+        if score == "both":
+            return self._scatter(top)
         low, high = self.ends(score)
         signed = score != "label_attending" and score != "same"
         return Grid(
@@ -178,8 +183,7 @@ class HeadScores(Result):
             high=high,
         )
 
-    def scatter(self, top: int = 5) -> Scatter:
-        """Prefix matching against label promoting, one point per head."""
+    def _scatter(self, top: int) -> Scatter:
         chosen = set(self.top(top))
         n_layers, n_heads = self.prefix_matching.shape
         heads = [(layer, head) for layer in range(n_layers) for head in range(n_heads)]
@@ -260,6 +264,29 @@ def head_scores(
     for name, value, kind in (("norm", norm, Norm), ("over", over, Source)):
         if value not in get_args(kind):
             raise RunError(f"{name}={value!r}. {near_matches(value, get_args(kind))}")
+    rows = check_head_prompts(prompts)
+    adapted = adapt(model)
+    check_own_weights(adapted)
+    read = run(
+        adapted, prompts, head_readings(prompts, norm, over), interventions,
+        batch_size=batch_size, progress=progress, title="head scores",
+    )  # fmt: skip
+    origin = provenance(
+        adapted, prompts, interventions,
+        norm=norm, over=over, permutations=permutations, permutation_seed=seed,
+    )  # fmt: skip
+    return head_result(
+        read, prompts, rows, adapted,
+        over=over, permutations=permutations, seed=seed, origin=origin,
+    )  # fmt: skip
+
+
+def check_head_prompts(prompts: PromptBatch) -> Int[Tensor, " batch"]:
+    """The label each target would match.
+
+    Raises:
+        PromptError: prompts without demonstrations, or whose labels follow no one rule.
+    """
     if not all(prompt.label_classes for prompt in prompts):
         raise PromptError("Head scores need prompts with demonstrations; use shots >= 1.")
     rows = row_labels(prompts, "target")
@@ -269,39 +296,44 @@ def head_scores(
             f"labels={prompts.source.get('labels')!r} there is none. Use 'permuted', "
             "'half_permuted' or 'correct'."
         )
-    adapted = adapt(model)
-    check_own_weights(adapted)
+    return rows[:, 0]
+
+
+def head_readings(prompts: PromptBatch, norm: Norm, over: Source) -> list[Reading[Any]]:
+    """Attention to label words and, where a false class is taught, the heads' lens."""
     taught = all(prompt.false_answer is not None for prompt in prompts)
     lens = FrozenComponentReading() if norm == "frozen" else OwnComponentReading()
-    attention, *components = run(
-        adapted,
-        prompts,
-        [LabelAttentionReading(over=over), *([lens] if taught and prompts.has_answers else [])],
-        interventions,
-        batch_size=batch_size,
-        progress=progress,
-        title="head scores",
-    )
+    return [LabelAttentionReading(over=over), *([lens] if taught and prompts.has_answers else [])]
+
+
+def head_result(
+    read: Sequence[Any],
+    prompts: PromptBatch,
+    rows: Int[Tensor, " batch"],
+    model: LanguageModel,
+    *,
+    over: Source,
+    permutations: int,
+    seed: int,
+    origin: dict[str, Any],
+) -> HeadScores:
+    """Scores from what `head_readings` read.
+
+    Raises:
+        RunError: components that do not add up.
+    """
+    attention, *components = read
     promoting = None
-    if components:
-        (read,) = components
-        if isinstance(read, Components):
-            check_sum(read, adapted)
-        by_label = (read.heads if isinstance(read, Components) else read[0]).movedim(-1, 1)
+    for found in components:
+        if isinstance(found, Components):
+            check_sum(found, model)
+        by_label = (found.heads if isinstance(found, Components) else found[0]).movedim(-1, 1)
         each = torch.arange(len(prompts))
-        promoting = by_label[each, rows[:, 0]] - by_label[each, prompts.answers]
+        promoting = by_label[each, rows] - by_label[each, prompts.answers]
     scores = attention_scores(
-        attention[:, :, 0], prompts, rows[:, 0], permutations=permutations, seed=seed
+        attention[:, :, 0], prompts, rows, over=over, permutations=permutations, seed=seed
     )
-    return HeadScores(
-        **scores,
-        promoting=promoting,
-        n_labels=prompts.n_labels,
-        provenance=provenance(
-            adapted, prompts, interventions,
-            norm=norm, over=over, permutations=permutations, permutation_seed=seed,
-        ),
-    )  # fmt: skip
+    return HeadScores(**scores, promoting=promoting, n_labels=prompts.n_labels, provenance=origin)
 
 
 def attention_scores(
@@ -309,15 +341,18 @@ def attention_scores(
     prompts: PromptBatch,
     labels: Tensor,
     *,
+    over: Source,
     permutations: int,
     seed: int,
 ) -> dict[str, Any]:
     """The scores that follow from attention to each demonstration's label alone."""
     # Demonstrations that stand after the target (prompts read earlier) do not count.
-    seen = prompts.label_positions < prompts.targets[:, None]
-    inside = seen.any(0)
-    seen, attention = seen[:, inside], attention[..., inside]
-    classes, n_labels = prompts.label_classes[:, inside], prompts.n_labels
+    positions = prompts.label_positions
+    seen = (positions >= 0) & (positions < prompts.targets[:, None])
+    classes, n_labels = prompts.label_classes.where(seen, torch.tensor(-1)), prompts.n_labels
+    sizes = word_sizes(prompts) * seen
+    if over == "before_labels":
+        sizes = sizes.clamp(max=1)
     same = attention_to_same(attention, classes, labels)
     attending = attention.sum(-1)
     return {
@@ -327,5 +362,5 @@ def attention_scores(
         "shuffled_matching": shuffled_prefix_matching(
             attention, classes, labels, n_labels, permutations=permutations, seed=seed
         ),
-        "same_share": same_share(classes, labels, word_sizes(prompts)[:, inside] * seen),
+        "same_share": same_share(classes, labels, sizes),
     }

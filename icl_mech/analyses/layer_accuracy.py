@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.analyses._lens import LayerLensReading, Variant
+from icl_mech.analyses._lens import LayerLensReading, Lens, Variant
 from icl_mech.analyses._pairs import (
     METRIC_NAMES,
     METRICS,
@@ -119,13 +119,16 @@ class LayerAccuracy(Result):
     def critical(self) -> Interval | None:
         """The critical layer with its bootstrap interval.
 
-        None where it is not defined: the interval of the final gap includes 0.
+        None where it is not defined: the interval of the final gap includes 0. Resamples
+        without a final gap are left out.
         """
         if self.final_gap.low <= 0:
             return None
 
         def statistic(means: Tensor) -> Tensor:
-            return critical_layer(means[:, 0] - means[:, 1], self.variant).double()
+            gap = means[:, 0] - means[:, 1]
+            layer = critical_layer(gap, self.variant).double()
+            return torch.where(gap[:, -1] > 0, layer, torch.nan)
 
         low, high = bootstrap_interval(self.pair_scores, statistic)
         return Interval(float(critical_layer(self.gap, self.variant)), float(low), float(high))
@@ -137,7 +140,7 @@ class LayerAccuracy(Result):
         marks = () if critical is None else ((critical.value, "critical layer"),)
         chance = 1 / self.true_probs.shape[-1]
         return LayerCurves(
-            title=f"{METRIC_NAMES[metric].capitalize()} by layer",
+            title=f"{METRIC_NAMES[metric][0].upper()}{METRIC_NAMES[metric][1:]} by layer",
             names=("true demonstrations", "false demonstrations"),
             values=torch.stack([self.accuracy(side, metric) for side in SIDES]),
             low=torch.stack([low for low, _ in sides]),
@@ -227,18 +230,36 @@ def layer_accuracy(
             raise RunError(f"{name}={value!r}. {near_matches(value, get_args(kind))}")
     check_pairs(true, false)
     adapted = adapt(model)
-    scores, probs = [], []
-    for side, prompts in zip(SIDES, (true, false), strict=True):
-        (lens,) = run(
+    lenses = [
+        run(
             adapted, prompts, [LayerLensReading(variant)], interventions,
             batch_size=batch_size, progress=progress, title=f"{side} demonstrations",
-        )  # fmt: skip
-        own, norm = entry_scores(
-            lens, 0, true.answers, taught_classes(false), true.label_tokens,
-            exact_ties=variant == "reference",
-        )  # fmt: skip
-        scores.append(own)
-        probs.append(norm)
+        )[0]
+        for side, prompts in zip(SIDES, (true, false), strict=True)
+    ]  # fmt: skip
+    origin = provenance(adapted, true, interventions, lens=variant, interval=interval)
+    return layer_result(lenses, true, false, variant, interval, origin)
+
+
+def layer_result(
+    lenses: Sequence[Lens],
+    true: PromptBatch,
+    false: PromptBatch,
+    variant: Variant,
+    interval: IntervalKind,
+    origin: dict[str, Any],
+) -> LayerAccuracy:
+    """Scores from what `LayerLensReading` read at the targets of both sides."""
+    scores, probs = zip(
+        *(
+            entry_scores(
+                lens, 0, true.answers, taught_classes(false), true.label_tokens,
+                exact_ties=variant == "reference",
+            )
+            for lens in lenses
+        ),
+        strict=True,
+    )  # fmt: skip
     return LayerAccuracy(
         scores=torch.stack(scores, dim=1),
         true_probs=probs[0],
@@ -246,8 +267,5 @@ def layer_accuracy(
         answers=true.answers,
         variant=variant,
         interval=interval,
-        provenance={
-            **provenance(adapted, true, interventions, lens=variant, interval=interval),
-            **pair_source(true, false),
-        },
+        provenance={**origin, **pair_source(true, false)},
     )

@@ -22,6 +22,7 @@ from icl_mech._typing import Float, Int, Tensor
 from icl_mech.analyses._components import (
     Components,
     FrozenComponentReading,
+    Norm,
     OwnComponentReading,
     check_own_weights,
     check_sum,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Per = Literal["layer", "head", "mlp"]
-Norm = Literal["frozen", "own"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -7,11 +7,12 @@ of the whole word, teacher-forced) or `mean` (per token).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
+from icl_mech.analyses._predictions import PredictionReading as PredictionReading
 from icl_mech.analyses._provenance import provenance
 from icl_mech.engine import Kept, Reading, run
 from icl_mech.errors import ResultError, RunError, near_matches
@@ -95,35 +96,6 @@ class Predictions(Result):
             table["answer"] = [self.labels[c] for c in self.answers.tolist()]
         columns = {f"logit {name}": self.label_logits[:, c] for c, name in enumerate(self.labels)}
         return pd.DataFrame(table | {key: value.tolist() for key, value in columns.items()})
-
-
-@dataclass
-class PredictionReading(Reading[tuple[Tensor, Tensor, Tensor]]):
-    """Label logits, their log-probabilities and the top tokens, at the target."""
-
-    top_k: int = 5
-
-    target_only: ClassVar[bool] = True
-
-    def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """The residual entering the final norm."""
-        return [Site("resid_post", info.n_layers - 1)]
-
-    def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """Packed as `[batch, label | label | top_k]`."""
-        logits = segment.model.logits(segment.at_target(activation)).float()
-        labels = logits.gather(1, segment.label_tokens)
-        log_probs = labels - logits.logsumexp(-1, keepdim=True)
-        # Ids below 2^24 are exact in float32, and every vocabulary is smaller.
-        top = logits.topk(self.top_k, dim=-1).indices.float()
-        return torch.cat([labels, log_probs, top], dim=1)
-
-    def collect(self, kept: Kept) -> tuple[Tensor, Tensor, Tensor]:
-        """`(label_logits, log_probs, top_tokens)`."""
-        packed = kept.stacked()[:, 0]
-        n_labels = (packed.shape[1] - self.top_k) // 2
-        logits, log_probs, top = torch.split(packed, [n_labels, n_labels, self.top_k], dim=1)
-        return logits, log_probs, top.long()
 
 
 @dataclass

@@ -156,6 +156,7 @@ def halves(segment: Segment) -> Iterator[Segment]:
             left=segment.left,
             cache=None if cache is None else cache.rows(part),
             cached=segment.src[part, :cached] if cached else None,
+            shift=segment.shift,
         )
         if segment.start is not None:
             # The half may be narrower: its padding is cut where the whole segment had it.

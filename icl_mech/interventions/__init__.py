@@ -2,12 +2,13 @@
 
 from icl_mech.interventions.base import At, Intervention, load_intervention
 from icl_mech.interventions.isolate import Isolate
-from icl_mech.interventions.reweight import Reweight
+from icl_mech.interventions.reweight import FittedReweight, Reweight
 from icl_mech.interventions.zero_heads import ZeroHeads
 from icl_mech.interventions.zero_layers import ZeroLayers
 
 __all__ = [
     "At",
+    "FittedReweight",
     "Intervention",
     "Isolate",
     "Reweight",

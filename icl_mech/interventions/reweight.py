@@ -7,7 +7,7 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §3.1.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -78,3 +78,25 @@ class Reweight(Intervention):
         return isinstance(other, Reweight) and torch.equal(self.beta, other.beta)
 
     __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FittedReweight(Reweight):
+    """A `Reweight` whose factors were learned; it knows how.
+
+    Attributes:
+        beta: Logarithm of the factor.
+        losses: Loss of each training step, in nats, before its update.
+        held_out_losses: Mean loss on held-out prompts, at the start and after each epoch.
+        training: Settings of the training and where its prompts came from.
+    """
+
+    losses: Float[Tensor, " step"]
+    held_out_losses: Float[Tensor, " epoch"] | None = None
+    training: dict[str, Any] = field(default_factory=dict)
+
+    tensors: ClassVar[tuple[str, ...]] = ("beta", "losses", "held_out_losses")
+
+    def __repr__(self) -> str:
+        """Sizes, without the settings."""
+        return f"FittedReweight(beta=tensor{list(self.beta.shape)}, {len(self.losses)} steps)"

@@ -62,9 +62,15 @@ def calibrated_scores(
 
 
 def reachable_accuracy(classes: Int[Tensor, " batch"], n_labels: int) -> float:
-    """Calibrated accuracy of a perfect classifier: below 1 where the classes are unbalanced."""
-    counts = torch.bincount(classes, minlength=n_labels).double() / len(classes)
-    return float(counts.clamp(max=1 / n_labels).sum())
+    """Calibrated accuracy of a perfect classifier: below 1 where the classes are unbalanced.
+
+    `ceil((n - 1) / C)` prompts lie above each label's threshold. Where `C` divides `n - 1` one
+    more lies on it.
+    """
+    above, left = divmod(len(classes) - 1, n_labels)
+    most = above + (1.0 if left else 1 / n_labels)
+    counts = torch.bincount(classes, minlength=n_labels).double()
+    return float(counts.clamp(max=most).sum() / len(classes))
 
 
 def plain_scores(

@@ -49,15 +49,16 @@ def shuffled_prefix_matching(
     """Mean prefix matching with the demonstrations' labels permuted in the score only.
 
     What a head gets that does not see the labels (by recency alone): the model is not run
-    again, the row's label is kept.
+    again, the row's label is kept. Class -1 says that there is no demonstration; it stays
+    where it is.
     """
     generator = np.random.default_rng(seed)
+    absent = (demo_classes < 0).numpy()
+    places = torch.from_numpy(np.argsort(absent, axis=1, kind="stable"))
     same = torch.zeros_like(demo_classes, dtype=attention.dtype)
     for _ in range(permutations):
-        order = generator.permuted(
-            np.tile(np.arange(demo_classes.shape[1]), (len(same), 1)), axis=1
-        )
-        shuffled = demo_classes.gather(1, torch.from_numpy(order))
+        order = torch.from_numpy(np.argsort(generator.random(absent.shape) + absent, axis=1))
+        shuffled = demo_classes.scatter(1, places, demo_classes.gather(1, order))
         same += (shuffled == row_classes[:, None]).to(attention.dtype) / permutations
     # The score is linear in the matches: one product with their mean.
     matched = einsum(attention, same, "b ... d, b d -> b ...")

@@ -48,7 +48,8 @@ def stratified_halves(
         order = sides if len(sides[0]) <= len(sides[1]) else sides[::-1]
         order[0].extend(members[::2])
         order[1].extend(members[1::2])
-    return torch.tensor(sorted(sides[0])), torch.tensor(sorted(sides[1]))
+    first, second = (torch.tensor(sorted(side), dtype=torch.long) for side in sides)
+    return first, second
 
 
 def gap_reduction(

@@ -5,6 +5,9 @@ import plotly.graph_objects as go
 from icl_mech.plots.style import TEMPLATE, colour, title
 from icl_mech.results import Bars, LayerCurves, Scatter
 
+FEW = 12
+"""Given places of columns are all written on the axis up to this number."""
+
 
 def layer_curves(shape: LayerCurves) -> go.Figure:
     """Curves with interval bands of the same colour."""
@@ -17,6 +20,7 @@ def layer_curves(shape: LayerCurves) -> go.Figure:
             x=x + x[::-1],
             y=high + low[::-1],
             fill="toself",
+            mode="lines",
             fillcolor=colour(i),
             opacity=0.2,
             line={"width": 0},
@@ -51,6 +55,8 @@ def layer_curves(shape: LayerCurves) -> go.Figure:
         legend={"orientation": "h", "y": -0.2},
         height=460,
     )
+    if shape.x is not None and len(x) <= FEW:
+        fig.update_xaxes(tickvals=x)
     if shape.right:
         fig.update_layout(
             yaxis2={
@@ -58,7 +64,9 @@ def layer_curves(shape: LayerCurves) -> go.Figure:
                 "overlaying": "y",
                 "side": "right",
                 "rangemode": "tozero",
+                "tickmode": "auto",
                 "showgrid": False,
+                "zeroline": False,
             }
         )
     return fig

@@ -4,7 +4,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from icl_mech.plots.style import SCALE, SIGNED_SCALE, TEMPLATE, title
+from icl_mech.plots.style import BLANK, SCALE, SIGNED_SCALE, TEMPLATE, title
 from icl_mech.results import Grid, LabelMatrices, LabelMatrix
 
 
@@ -62,12 +62,12 @@ def grid(shape: Grid) -> go.Figure:
             x=columns,
             y=rows,
             colorscale=SIGNED_SCALE if shape.signed else SCALE,
-            reversescale=shape.signed,
+            reversescale=shape.signed or shape.dark_low,
             zmin=-largest if shape.signed else None,
             zmax=largest if shape.signed else None,
             customdata=ends,
             hoverongaps=False,
-            colorbar={"title": {"text": shape.quantity}},
+            colorbar={"title": {"text": shape.quantity, "side": "right"}},
             hovertemplate=f"{shape.row_title} %{{y}}, {shape.column_title} %{{x}}"
             f"<br>{shape.quantity} %{{z:.3g}}{interval}<extra></extra>",
         )
@@ -88,6 +88,10 @@ def grid(shape: Grid) -> go.Figure:
         yaxis={"title": shape.row_title, "autorange": "reversed"},
         height=max(380, min(900, 16 * len(rows) + 220)),
     )
+    if shape.rows is not None and len(rows) < 30:
+        fig.update_yaxes(tickvals=rows)
+    if np.isnan(values).any():
+        fig.update_layout(plot_bgcolor=BLANK, xaxis_showgrid=False, yaxis_showgrid=False)
     return fig
 
 

@@ -11,6 +11,9 @@ SCALE = "Blues"
 SIGNED_SCALE = "RdBu"
 """Colour scale of heatmaps of values around 0."""
 
+BLANK = "#e8e8e8"
+"""Behind the cells of a heatmap that have no value."""
+
 TEMPLATE = "plotly_white"
 
 

@@ -15,6 +15,7 @@ from icl_mech.prompts.tokenise import PieceTokenizer
 from icl_mech.tasks import Example, Task
 
 Demonstrations = Literal["shared", "per_prompt"]
+Split = Literal["test", "train"]
 
 
 def build_prompts(
@@ -28,21 +29,25 @@ def build_prompts(
     demonstrations: Demonstrations = "shared",
     balanced: bool = True,
     bos: bool | None = None,
+    split: Split = "test",
 ) -> PromptBatch:
-    """`n` prompts: `shots` demonstrations per class in random order, then a test query.
+    """`n` prompts: `shots` demonstrations per class in random order, then a query.
 
     Args:
         task: The task.
         model_or_tokenizer: Model (its context length is respected) or tokenizer.
         shots: Demonstrations per class; 0 gives zero-shot prompts.
         n: Number of prompts.
-        seed: Same seed, same texts and order, whatever `labels` says.
+        seed: Same seed, same texts and order, whatever `labels` says; shared demonstrations
+            depend on seed and `shots` only.
         labels: Which class the demonstrations display.
         demonstrations: One set for all prompts (`shared`), or drawn anew (`per_prompt`),
             in both cases without replacement inside a prompt.
         balanced: Queries with equally many true answers per class.
         bos: Put a BOS token first; None: what the tokenizer does by itself (GPT-2 and SmolLM2
             put none; a bridge not loaded by `load_model` may have been set to put one).
+        split: Where queries come from. `train`: training examples that no demonstration of the
+            prompt shows, to fit something on (`fit_reweighting`) and keep `test` for the end.
 
     Raises:
         PromptError: too few examples, label words sharing a first token, or a prompt longer
@@ -54,17 +59,24 @@ def build_prompts(
             f"demonstrations={demonstrations!r}. "
             f"{near_matches(demonstrations, get_args(Demonstrations))}"
         )
+    if split not in get_args(Split):
+        raise PromptError(f"split={split!r}. {near_matches(split, get_args(Split))}")
     if n < 1 or shots < 0:
         raise PromptError(f"n={n} and shots={shots}; n must be at least 1, shots at least 0.")
     pieces = PieceTokenizer(tokenizer)
     words = label_word_tokens(pieces, task.label_words, task.labels)
-    draws, shown = np.random.default_rng([seed, 0]), np.random.default_rng([seed, 1])
-    queries = _draw_queries(task, n, balanced, draws)
-    prompts: list[Prompt] = []
+    # Separate streams: shared demonstrations are the same for any n and split.
+    draws, shown, demos = (np.random.default_rng([seed, stream]) for stream in range(3))
     chosen: list[Example] = []
+    if demonstrations == "shared":
+        chosen = _draw_demonstrations(task, shots, demos)
+    queries = _draw_queries(task, n, balanced, draws, split, chosen)
+    prompts: list[Prompt] = []
     for query in queries:
+        if demonstrations == "per_prompt":
+            others = [query] if split == "train" else []
+            chosen = _draw_demonstrations(task, shots, demos, without=others)
         if not prompts or demonstrations == "per_prompt":
-            chosen = _draw_demonstrations(task, shots, draws)
             shift = draw_shift(len(task.labels), shown)
             classes = displayed_classes(
                 [example.label for example in chosen], len(task.labels), labels, shift, shown
@@ -86,7 +98,7 @@ def build_prompts(
     report_inexact(prompts)
     source = {
         "task": task.describe(), "shots": shots, "n": n, "seed": seed, "labels": labels,
-        "demonstrations": demonstrations, "balanced": balanced,
+        "demonstrations": demonstrations, "balanced": balanced, "split": split,
         "bos": prompts[0].spans[0].role == "bos",
         "exact_tokens": all(prompt.exact for prompt in prompts),
     }  # fmt: skip
@@ -156,15 +168,26 @@ def _tokenizer_and_limit(model_or_tokenizer: Any) -> tuple[Any, int | None]:
 
 
 def _draw_queries(
-    task: Task, n: int, balanced: bool, generator: np.random.Generator
+    task: Task,
+    n: int,
+    balanced: bool,
+    generator: np.random.Generator,
+    split: Split,
+    chosen: Sequence[Example],
 ) -> list[Example]:
+    """Queries of a split; those from `train` are none of the shared demonstrations `chosen`."""
+    left = chosen if split == "train" else ()
+    groups = [[e for e in group if e not in left] for group in task.by_class(split)]
+    kind = "test" if split == "test" else "training"
+    besides = " besides the demonstrations" if left else ""
     if not balanced:
-        if n > len(task.test):
+        examples = [e for e in getattr(task, split) if e not in left]
+        if n > len(examples):
             raise PromptError(
-                f"Task {task.name!r} has {len(task.test)} test examples, n={n} asked for more."
+                f"Task {task.name!r} has {len(examples)} {kind} examples{besides}, "
+                f"n={n} asked for more."
             )
-        return [task.test[i] for i in generator.permutation(len(task.test))[:n]]
-    groups = task.by_class("test")
+        return [examples[i] for i in generator.permutation(len(examples))[:n]]
     order = generator.permutation(len(groups))
     queries: list[Example] = []
     for rank, label in enumerate(order):
@@ -172,23 +195,27 @@ def _draw_queries(
         if wanted > len(groups[label]):
             fits = min(len(group) for group in groups) * len(groups)
             raise PromptError(
-                f"Task {task.name!r} has {len(groups[label])} test examples of "
-                f"{task.labels[label]!r}, but n={n} balanced prompts need {wanted}. "
+                f"Task {task.name!r} has {len(groups[label])} {kind} examples of "
+                f"{task.labels[label]!r}{besides}, but n={n} balanced prompts need {wanted}. "
                 f"Use n <= {fits} or balanced=False."
             )
         queries += [groups[label][i] for i in generator.permutation(len(groups[label]))[:wanted]]
     return [queries[i] for i in generator.permutation(len(queries))]
 
 
-def _draw_demonstrations(task: Task, shots: int, generator: np.random.Generator) -> list[Example]:
+def _draw_demonstrations(
+    task: Task, shots: int, generator: np.random.Generator, without: Sequence[Example] = ()
+) -> list[Example]:
     chosen: list[Example] = []
     for label, group in enumerate(task.by_class("train")):
-        if shots > len(group):
+        left = [example for example in group if example not in without]
+        if shots > len(left):
+            besides = " besides the query" if len(left) < len(group) else ""
             raise PromptError(
-                f"Task {task.name!r} has {len(group)} training examples of {task.labels[label]!r}, "
-                f"but shots={shots} were asked for."
+                f"Task {task.name!r} has {len(left)} training examples of {task.labels[label]!r}"
+                f"{besides}, but shots={shots} were asked for."
             )
-        chosen += [group[i] for i in generator.permutation(len(group))[:shots]]
+        chosen += [left[i] for i in generator.permutation(len(left))[:shots]]
     return [chosen[i] for i in generator.permutation(len(chosen))]
 
 

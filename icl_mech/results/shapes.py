@@ -100,6 +100,7 @@ class Grid:
         marked: (row, column) indices of cells to mark.
         low: Lower interval ends, for hovering.
         high: Upper interval ends.
+        dark_low: Low values are the dark ones.
     """
 
     title: str
@@ -114,6 +115,7 @@ class Grid:
     marked: tuple[tuple[int, int], ...] = ()
     low: Float[Tensor, "row column"] | None = None
     high: Float[Tensor, "row column"] | None = None
+    dark_low: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,166 @@
+"""Which tokens of the demonstrations a compression keeps.
+
+Source: Wang et al. 2023, *Label Words are Anchors*, §3.2.
+"""
+
+import operator
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from icl_mech.errors import PromptError
+from icl_mech.prompts import Prompt, PromptBatch
+
+Method = Literal["hidden_anchor", "text_anchor", "hidden_random", "hidden_random_top"]
+Kept = tuple[int, ...]
+"""Positions of one prompt, ascending."""
+
+
+class Parts(NamedTuple):
+    """Where the demonstrations of a prompt begin and where they end: at its query."""
+
+    demos: int
+    query: int
+
+
+def parts(prompt: Prompt, kept: Kept | None = None) -> Parts:
+    """The demonstrations of a prompt, half-open.
+
+    A prompt made from bare positions does not tell: there they begin at 0, and the query
+    begins right behind the last of the positions that are kept.
+
+    Raises:
+        PromptError: no demonstrations, or bare positions without `kept`.
+    """
+    if not prompt.label_classes:
+        raise PromptError(
+            "A prompt has no demonstrations to compress; build the prompts with shots >= 1."
+        )
+    spans = [span for span in prompt.spans if span.demo is not None and span.role != "unknown"]
+    if prompt.has_text_roles:
+        found = Parts(spans[0].start, spans[-1].stop)
+    elif kept is None:
+        raise PromptError(
+            "These prompts were made from bare positions: which of their tokens are format and which "
+            "are text is not known. Give keep= (the positions to keep), or build them with "
+            "build_prompts."
+        )
+    else:
+        found = Parts(0, kept[-1] + 1)
+        if found.query < prompt.label_spans[-1].stop:
+            raise PromptError(
+                f"keep ends at position {kept[-1]}, inside the demonstrations (the last label word ends "
+                f"at {prompt.label_spans[-1].stop - 1}). In prompts made from bare positions the query "
+                "begins right behind the last kept position, so keep the demonstrations' last token."
+            )
+    if found.query > prompt.target:
+        raise PromptError(
+            f"The demonstrations reach position {found.query - 1}, the target is at {prompt.target}; "
+            "a compressed prompt needs its query behind them."
+        )
+    return found
+
+
+def anchor_positions(prompt: Prompt) -> Kept:
+    """All tokens before the query but the demonstrations' texts.
+
+    That is BOS, narrative and what else precedes the first demonstration, format tokens and
+    whole label words.
+
+    Raises:
+        PromptError: no demonstrations, or no roles that tell format from text.
+    """
+    end = parts(prompt).query
+    if not any(span.role == "format" and span.demo is not None for span in prompt.spans):
+        raise PromptError(
+            "The demonstrations have no format tokens: in prompts found in raw text they are part of "
+            "the texts. Build the prompts with build_prompts, or give keep= (the positions to keep)."
+        )
+    return tuple(
+        position
+        for span in prompt.spans
+        if span.role != "demo_text"
+        for position in range(span.start, min(span.stop, end))
+    )
+
+
+def random_positions(prompt: Prompt, *, seed: int, draws: int) -> list[Kept]:
+    """The anchor positions with each label's first token replaced by a token of its text.
+
+    The draws differ from each other, so there are fewer of them than asked for where the
+    texts are that short. They depend on the seed and the demonstrations alone: the first is
+    the same for any `draws`, and any prompt with these demonstrations has the same.
+
+    Raises:
+        PromptError: as `anchor_positions`.
+    """
+    anchors = set(anchor_positions(prompt)) - set(prompt.label_positions)
+    texts = [
+        [
+            position
+            for span in prompt.spans
+            if span.role == "demo_text" and span.demo == word.demo
+            for position in range(span.start, span.stop)
+        ]
+        for word in prompt.label_spans
+    ]
+    if not all(texts):
+        raise PromptError(
+            "A demonstration has no text tokens to draw from; use method='hidden_anchor'."
+        )
+    demonstrations = prompt.tokens[: parts(prompt).query]
+    generator = np.random.default_rng([seed, *demonstrations])
+    drawn: dict[Kept, None] = {}
+    while len(drawn) < min(draws, prod(map(len, texts))):
+        chosen = [text[int(generator.integers(len(text)))] for text in texts]
+        drawn[tuple(sorted(anchors | set(chosen)))] = None
+    return list(drawn)
+
+
+def given_positions(keep: Any, prompts: PromptBatch) -> list[Kept]:
+    """`keep`, checked: one row of positions per prompt, or one row for all of them.
+
+    Raises:
+        PromptError: a wrong number of rows, or positions that are not ascending, are repeated,
+            or lie outside the prompt or in its query.
+    """
+    try:
+        plain = keep.tolist() if hasattr(keep, "tolist") else list(keep)
+    except TypeError as error:
+        raise PromptError(f"keep={keep!r}; expected positions, one row per prompt.") from error
+    nested = [row.tolist() if hasattr(row, "tolist") else row for row in plain]
+    rows = nested if nested and isinstance(nested[0], Sequence) else [nested] * len(prompts)
+    if len(rows) != len(prompts):
+        raise PromptError(
+            f"keep has {len(rows)} rows for {len(prompts)} prompts; give one row of positions per "
+            "prompt, or a single one for all."
+        )
+    return [
+        _checked(row, prompt, n) for n, (row, prompt) in enumerate(zip(rows, prompts, strict=True))
+    ]
+
+
+def _checked(row: Any, prompt: Prompt, number: int) -> Kept:
+    where = f"keep of prompt {number}"
+    try:
+        kept = tuple(operator.index(position) for position in row)
+    except TypeError as error:
+        raise PromptError(f"{where} is {row!r}; expected whole numbers, its positions.") from error
+    if not kept:
+        raise PromptError(f"{where} is empty; for prompts without demonstrations use shots=0.")
+    if list(kept) != sorted(set(kept)):
+        raise PromptError(f"{where} is {list(kept)}; positions must ascend, each once.")
+    if kept[0] < 0 or kept[-1] >= len(prompt):
+        wrong = kept[0] if kept[0] < 0 else kept[-1]
+        raise PromptError(
+            f"{where} holds {wrong}; the prompt has positions 0 to {len(prompt) - 1}."
+        )
+    end = parts(prompt, kept).query
+    if kept[-1] >= end:
+        raise PromptError(
+            f"{where} holds {kept[-1]}, which belongs to the query (it begins at {end}); the query is "
+            "always read in full, so keep names positions before it."
+        )
+    return kept

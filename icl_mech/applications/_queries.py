@@ -1,0 +1,48 @@
+"""New query texts written behind demonstrations that are known as tokens only."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from icl_mech.prompts import Span
+from icl_mech.prompts.assemble import RolePiece, template_pieces, tidy_pieces
+from icl_mech.prompts.tokenise import PieceTokenizer
+from icl_mech.tasks import Example, Template
+
+
+def behind_demonstrations(
+    tokens: tuple[int, ...],
+    spans: tuple[Span, ...],
+    texts: Sequence[str | tuple[str, str]],
+    task: dict[str, Any],
+    tokenizer: Any,
+) -> Iterator[tuple[tuple[int, ...], tuple[Span, ...]]]:
+    """Tokens and spans of whole prompts, one per text, as `build_prompts` would lay them.
+
+    Args:
+        tokens: Everything before the query.
+        spans: Roles of these tokens.
+        texts: Query texts, or pairs of texts.
+        task: Its template, as prompts record it.
+        tokenizer: Hugging Face tokenizer.
+
+    Raises:
+        TaskError: an empty text, or one text where the template shows two.
+    """
+    template = Template(task["template"], task["separator"])
+    pieces = PieceTokenizer(tokenizer)
+    for text in texts:
+        first, second = (text, None) if isinstance(text, str) else text
+        query = template_pieces(template, [], Example(first, 0, second))
+        # The separator may end in a blank that belongs to the query's first piece.
+        tidy = tidy_pieces([RolePiece("format", 0, template.separator), *query])
+        own = [piece for piece in tidy if piece.demo is None]
+        ids, laid = list(tokens), list(spans)
+        for number, (role, _, content) in enumerate(own):
+            following = own[number + 1].text if number + 1 < len(own) else ""
+            new = pieces.piece(content, first=False, following=following)
+            laid.append(Span(role, None, len(ids), len(ids) + len(new)))
+            ids += new
+        last = laid.pop()
+        if last.stop - last.start > 1:
+            laid.append(Span(last.role, None, last.start, last.stop - 1))
+        yield tuple(ids), (*laid, Span("target", None, last.stop - 1, last.stop))

@@ -1,0 +1,120 @@
+"""The study of *Overthinking the Truth*, §§3-5, on the user's own model and prompts."""
+
+from typing import Any
+
+from icl_mech.analyses import ablation, early_exit
+from icl_mech.analyses._components import check_own_weights
+from icl_mech.analyses._lens import LayerLensReading
+from icl_mech.analyses._pairs import check_pairs
+from icl_mech.analyses._provenance import provenance
+from icl_mech.analyses.context_accuracy import check_context, context_readings, context_result
+from icl_mech.analyses.head_scores import check_head_prompts, head_readings, head_result
+from icl_mech.analyses.layer_accuracy import layer_result
+from icl_mech.applications import find_false_induction_heads
+from icl_mech.engine import run
+from icl_mech.errors import IclMechError, PromptError
+from icl_mech.models import LanguageModel, adapt
+from icl_mech.pipeline.analysis import Analysis
+from icl_mech.pipeline.default import Options, title
+from icl_mech.prompts import PromptBatch
+from icl_mech.results import Result
+
+CHOSEN_ON = ("unnatural", "headlines")
+"""Task the heads are chosen on by default; the second if the first is the one studied."""
+
+RANDOM_DRAWS = 20
+PERMUTATIONS = 20
+
+
+def overthinking(
+    model: Any, true: PromptBatch, false: PromptBatch, options: Options, heads: int = 5
+) -> Analysis:
+    """Everything the paper measures; what these prompts cannot give is left out with a note."""
+    if options.interventions:
+        raise PromptError(
+            "The overthinking study makes its own interventions; give yours to the single analyses."
+        )
+    check_pairs(true, false)
+    adapted = adapt(model)
+    check_own_weights(adapted)
+    common: dict[str, Any] = {"batch_size": options.batch_size, "progress": options.progress}
+    notes: list[str] = []
+    results = _one_pass(adapted, true, false, options.seed, common, notes)
+    leaving = early_exit(results["layer_accuracy"], seed=options.seed)
+    # In reading order: layers, numbers of demonstrations, leaving early, heads.
+    heads_of_prompts = results.pop("head_scores", None)
+    results["early_exit"] = leaving
+    if heads_of_prompts is not None:
+        results["head_scores"] = heads_of_prompts
+    chosen, found = _chosen_heads(adapted, true, options, heads, notes)
+    if found is not None:
+        results["false_induction"] = found
+    if leaving.layer < adapted.info.n_layers or chosen:
+        results["ablation"] = ablation(
+            adapted, true, false,
+            start=leaving.layer, heads=chosen, draws=RANDOM_DRAWS, seed=options.seed, **common,
+        )  # fmt: skip
+    return Analysis(results, title(adapted, true), tuple(notes))
+
+
+def _one_pass(
+    model: LanguageModel,
+    true: PromptBatch,
+    false: PromptBatch,
+    seed: int,
+    common: dict[str, Any],
+    notes: list[str],
+) -> dict[str, Result]:
+    """Layers, numbers of demonstrations and heads, from one pass over each side."""
+    rows = by_number = None
+    try:
+        check_context(true, false)
+        by_number = context_readings("sound")
+    except PromptError as error:
+        notes.append(f"Accuracy by number of demonstrations left out: {error}")
+    try:
+        rows = check_head_prompts(false)
+    except PromptError as error:
+        notes.append(f"Head scores of these prompts left out: {error}")
+    lenses: list[Any] = by_number or [LayerLensReading()]
+    heads = [] if rows is None else head_readings(false, "frozen", "labels")
+    at_true = run(model, true, lenses, title="true demonstrations", **common)
+    at_false = run(model, false, [*lenses, *heads], title="false demonstrations", **common)
+    both = [at_true, at_false[: len(lenses)]]
+    origin = provenance(model, true, lens="sound", interval="bootstrap")
+    results: dict[str, Result] = {
+        "layer_accuracy": layer_result(
+            [read[-1] for read in both], true, false, "sound", "bootstrap", origin
+        )
+    }
+    if by_number is not None:
+        results["context_accuracy"] = context_result(
+            both, true, false, "sound", "bootstrap", origin
+        )
+    if rows is not None:
+        results["head_scores"] = head_result(
+            at_false[len(lenses) :], false, rows, model,
+            over="labels", permutations=PERMUTATIONS, seed=seed,
+            origin=provenance(
+                model, false, norm="frozen", over="labels", permutations=PERMUTATIONS,
+                permutation_seed=seed,
+            ),
+        )  # fmt: skip
+    return results
+
+
+def _chosen_heads(
+    model: LanguageModel, prompts: PromptBatch, options: Options, heads: int, notes: list[str]
+) -> tuple[tuple[tuple[int, int], ...], Result | None]:
+    """Heads chosen on another task than the one studied."""
+    studied = prompts.source.get("task", {}).get("name")
+    task = options.heads_from or next(name for name in CHOSEN_ON if name != studied)
+    try:
+        found = find_false_induction_heads(
+            model, task, top=heads, n=len(prompts), seed=options.seed,
+            batch_size=options.batch_size, progress=options.progress,
+        )  # fmt: skip
+    except IclMechError as error:
+        notes.append(f"No heads were chosen or ablated: {error}")
+        return (), None
+    return found.top, found

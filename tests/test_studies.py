@@ -1,0 +1,179 @@
+"""The two studies: every part equals the analysis of that name; notes say what is left out."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import icl_mech as icl
+from icl_mech.errors import PromptError, RunError
+from icl_mech.prompts import Prompt
+from tests.planted import INDUCTION_HEADS, planted_model, planted_task
+from tests.tiny import tiny_model
+
+TEXTS = ("good film", "a Business story", "World Sports", "bad", "a nice Answer to it", "boring")
+TASK = icl.Task(
+    "tiny",
+    icl.Template("Review: {text}\nSentiment:{label}"),
+    ("Negative", "Positive"),
+    tuple(icl.Example(text, i % 2) for i, text in enumerate(TEXTS[:4])),
+    tuple(icl.Example(f"{text} {n}", i % 2) for n in range(6) for i, text in enumerate(TEXTS)),
+)
+LABEL_WORDS = (
+    "predictions", "flow", "saliency", "isolation", "isolation_map", "extraction",
+    "compression", "confusion", "reweighting",
+)  # fmt: skip
+OVERTHINKING = (
+    "layer_accuracy", "context_accuracy", "early_exit", "head_scores", "false_induction", "ablation",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def gpt2():
+    return tiny_model("gpt2")
+
+
+@pytest.fixture(scope="module")
+def prompts(gpt2):
+    return icl.build_prompts(TASK, gpt2, shots=2, n=24)
+
+
+@pytest.fixture(scope="module")
+def anchors(gpt2, prompts):
+    return icl.analyze(gpt2, prompts, study="label_words", progress=False)
+
+
+@pytest.fixture(scope="module")
+def planted():
+    model, task = planted_model(), planted_task()
+    options = {"shots": 2, "n": 30, "demonstrations": "per_prompt"}
+    pair = icl.build_prompt_pairs(task, model, **options)
+    others = icl.build_prompts(task, model, labels="permuted", **{**options, "seed": 5})
+    report = icl.analyze(model, pair, study="overthinking", heads_from=others, progress=False)
+    return model, pair, report
+
+
+# --- label words ---
+
+
+def test_label_words_holds_every_part(anchors):
+    assert tuple(anchors.results) == LABEL_WORDS
+    assert len(anchors.notes) == 1
+    assert "share their demonstrations" in anchors.notes[0]
+
+
+def test_its_parts_are_the_single_analyses(gpt2, prompts, anchors):
+    flow = icl.flow_scores(gpt2, prompts)
+    assert_close(anchors.flow.per_prompt, flow.per_prompt, rtol=1e-4, atol=1e-7)
+    extraction = icl.extraction(gpt2, prompts)
+    assert_close(anchors.extraction.attention, extraction.attention, rtol=0, atol=1e-5)
+    assert_close(anchors.extraction.auc, extraction.auc)
+    isolation = icl.isolation(gpt2, prompts)
+    assert torch.equal(anchors.isolation.label_kept, isolation.label_kept)
+    diagnosis = icl.diagnose_confusion(gpt2, prompts)
+    assert_close(anchors.confusion.distances, diagnosis.distances)
+
+
+def test_reweighting_is_tested_on_prompts_it_did_not_learn_from(anchors):
+    assert len(anchors.reweighting.answers) == 24 - 2 * 4
+    assert anchors.reweighting.seen_in_training == 0
+
+
+def test_what_prompts_cannot_give_is_left_out_with_a_note(gpt2, prompts):
+    few = icl.analyze(gpt2, prompts[:8], study="label_words", progress=False)
+    assert "reweighting" not in few.results
+    assert any("Re-weighting left out" in note for note in few.notes)
+    bare = icl.PromptBatch(
+        tuple(
+            Prompt.from_positions(
+                prompt.tokens,
+                label_positions=prompt.label_positions,
+                label_classes=prompt.label_classes,
+                label_tokens=prompt.label_tokens,
+            )
+            for prompt in prompts[:6]
+        )
+    )
+    found = icl.analyze(gpt2, bare, study="label_words", progress=False)
+    assert {"compression", "confusion", "reweighting"}.isdisjoint(found.results)
+    assert len(found.notes) == 2
+
+
+# --- overthinking ---
+
+
+def test_overthinking_holds_every_part(planted):
+    _, _, report = planted
+    assert tuple(report.results) == OVERTHINKING
+    assert report.notes == ()
+
+
+def test_overthinking_finds_and_removes_the_planted_heads(planted):
+    _, _, report = planted
+    assert set(report.false_induction.top[:2]) == set(INDUCTION_HEADS)
+    reduction = report.ablation.reduction("chosen heads")
+    assert reduction.value == pytest.approx(1.0)
+
+
+def test_parts_of_overthinking_are_the_single_analyses(planted):
+    model, pair, report = planted
+    alone = icl.layer_accuracy(model, *pair)
+    assert torch.equal(report.layer_accuracy.scores[0], alone.scores[0])
+    heads = icl.head_scores(model, pair[1])
+    assert_close(report.head_scores.matching, heads.matching)
+
+
+def test_without_one_false_class_there_are_no_head_scores(planted):
+    model, pair, _ = planted
+    options = {"shots": 2, "n": 30, "demonstrations": "per_prompt"}
+    pair = icl.build_prompt_pairs(planted_task(), model, false_labels="random", **options)
+    others = icl.build_prompts(planted_task(), model, labels="permuted", **{**options, "seed": 5})
+    report = icl.analyze(model, pair, study="overthinking", heads_from=others, progress=False)
+    assert "head_scores" not in report.results
+    assert "ablation" in report.results
+    assert any("Head scores of these prompts left out" in note for note in report.notes)
+
+
+# --- both ---
+
+
+@pytest.mark.parametrize("study", ["anchors", "planted"])
+def test_saved_loaded_and_drawn(request, tmp_path, study):
+    found = request.getfixturevalue(study)
+    report = found if study == "anchors" else found[2]
+    report.save(tmp_path / "run")
+    loaded = icl.load_analysis(tmp_path / "run")
+    assert loaded.summary() == report.summary()
+    assert loaded.notes == report.notes
+    page = loaded.to_html(tmp_path / "page.html", offline=False).read_text(encoding="utf-8")
+    for section in report.sections():
+        assert section.sentence
+    assert page.count("<section>") == len(report.sections()) >= len(report.results)
+
+
+def test_an_unknown_part_is_named(anchors):
+    with pytest.raises(AttributeError, match=r"no 'isolated'.*isolation"):
+        _ = anchors.isolated
+
+
+def test_wrong_prompts_for_a_study(gpt2, prompts):
+    with pytest.raises(PromptError, match="build_prompt_pairs"):
+        icl.analyze(gpt2, prompts, study="overthinking")
+    with pytest.raises(PromptError, match="overthinking"):
+        icl.analyze(gpt2, (prompts, prompts))
+    for study, given in (("label_words", prompts), ("overthinking", (prompts, prompts))):
+        with pytest.raises(PromptError, match="single analyses"):
+            icl.analyze(gpt2, given, study=study, interventions=[icl.ZeroLayers(1)])
+
+
+def test_an_unknown_study(gpt2, prompts):
+    from inspect import unwrap
+
+    with pytest.raises(RunError, match="Did you mean 'label_words'"):
+        unwrap(icl.analyze)(gpt2, prompts, study="labelwords")
+
+
+def test_results_are_frozen(anchors):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        anchors.title = "other"
