@@ -22,10 +22,11 @@ TASK = icl.Task(
 )
 LABEL_WORDS = (
     "predictions", "flow", "saliency", "isolation", "isolation_map", "extraction",
-    "compression", "confusion", "reweighting",
+    "compression", "confusion", "reweighting", "published",
 )  # fmt: skip
 OVERTHINKING = (
     "layer_accuracy", "context_accuracy", "early_exit", "head_scores", "false_induction", "ablation",
+    "published",
 )  # fmt: skip
 
 
@@ -133,6 +134,18 @@ def test_without_one_false_class_there_are_no_head_scores(planted):
     assert "head_scores" not in report.results
     assert "ablation" in report.results
     assert any("Head scores of these prompts left out" in note for note in report.notes)
+
+
+def test_published_numbers_stand_beside_these(anchors, planted):
+    _, _, report = planted
+    rows = {name: (known, here) for name, known, here in report.published.rows}
+    assert rows["calibrated accuracy, true demonstrations"] == ("0.655", "1.000 [1.000, 1.000]")
+    assert rows["share of the gap that five heads close"][0].startswith(
+        "0.333 (as published 0.390)"
+    )
+    table = {name: known for name, known, _ in anchors.published.rows}
+    assert table["accuracy, anchor re-weighting"] == "0.686"
+    assert table["label loyalty, hidden_anchor"] == "0.795"
 
 
 # --- both ---

@@ -248,9 +248,7 @@ def ablation(
     if isinstance(what, Mapping):
         taken = {NONE, CHOSEN, RANDOM, *PARTS} & set(what)
         if taken:
-            raise RunError(
-                f"{min(taken)!r} is the name of a condition already; take another."
-            )
+            raise RunError(f"{min(taken)!r} is the name of a condition already; take another.")
         conditions += list(what.items())
         what = None
     parts, pairs = _parts_and_heads(what, start, heads)

@@ -46,6 +46,9 @@ from icl_mech.segments import Segment
 
 Truth = Literal["prediction", "gold"]
 
+FEW = 5
+"""Classes of fewer prompts are named: resampling them cannot show how uncertain they are."""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ExtractionResult(AucCurves):
@@ -250,6 +253,9 @@ def _notes(
         return (f"AUC undefined: all {len(truth)} prompts count as {labels[classes[0]]}",)
     counts = ", ".join(f"{labels[c]} {int((truth == c).sum())}" for c in classes)
     notes = [f"prompts by class: {counts}"]
+    few = [labels[c] for c in classes if int((truth == c).sum()) < FEW]
+    if few:
+        notes.append(f"fewer than {FEW} prompts of {', '.join(few)}: intervals are too narrow")
     dropped = [label for c, label in enumerate(labels) if c not in classes]
     if dropped:
         notes.append(f"left out, no prompt: {', '.join(dropped)}")

@@ -51,13 +51,14 @@ Key = tuple[str, int, str]
 
 
 class IsolationRow(NamedTuple):
-    """Loyalty for one window."""
+    """Loyalty for one window; `draws` are the smallest and largest label loyalty of a draw."""
 
     side: str
     depth: int
     tokens: str
     label_loyalty: Interval
     word_loyalty: Interval
+    draws: tuple[float, float]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -91,14 +92,16 @@ class IsolationResult(Result):
     def rows(self) -> tuple[IsolationRow, ...]:
         """All windows with their loyalties and 95 % intervals.
 
-        Wilson for label loyalty of a single draw, else percentile bootstrap over prompts.
+        Wilson for label loyalty of a single draw, else percentile bootstrap over prompts; the
+        spread between draws is not part of the interval.
         """
         single = self.draw_loyalty.shape[1] == 1
         outcomes = torch.tensor([tokens == "label" or single for *_, tokens in self.windows])
         label = self._intervals(self.label_kept, outcomes)
         word = self._intervals(self.word_overlap, torch.zeros_like(outcomes))
+        least, most = self.draw_loyalty.amin(1).tolist(), self.draw_loyalty.amax(1).tolist()
         return tuple(
-            IsolationRow(side, depth, tokens, label[i], word[i])
+            IsolationRow(side, depth, tokens, label[i], word[i], (least[i], most[i]))
             for i, (side, depth, tokens) in enumerate(self.windows)
         )
 
@@ -174,12 +177,18 @@ class IsolationResult(Result):
             label = self.difference(early, key)
             word = self.difference(early, key, quantity="word")
             text += f"; minus {name}: {label}, {word}"
+            least, most = self.row(*key).draws
+            if least < most:
+                text += f" (label loyalty of single draws {least:.3g} to {most:.3g})"
             ends = {"label": label.high, "word": word.high}
             clear += [f"{kind} loyalty below {name}" for kind, high in ends.items() if high < 0]
         return f"{text}; clear: {', '.join(clear) or 'no difference'}"
 
     def to_pandas(self) -> "pd.DataFrame":
-        """One row per window; `low` and `high` are the ends of label loyalty."""
+        """One row per window; `low` and `high` are the ends of label loyalty.
+
+        `draw_min` and `draw_max` are the label loyalties of the extreme draws.
+        """
         import pandas as pd
 
         return pd.DataFrame(
@@ -195,6 +204,8 @@ class IsolationResult(Result):
                 "word_high": row.word_loyalty.high,
                 "low": row.label_loyalty.low,
                 "high": row.label_loyalty.high,
+                "draw_min": row.draws[0],
+                "draw_max": row.draws[1],
             }
             for row in self.rows
         )

@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn.functional import pad
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.engine import Prepared, target_loss
+from icl_mech.engine.paths import merged
 from icl_mech.errors import RunError
 from icl_mech.interventions import Reweight
 from icl_mech.models import HookFunction, KeyValues
-from icl_mech.prompts import PromptBatch
-from icl_mech.segments import PADDING, Segment
+from icl_mech.segments import Segment
 
 Beta = Float[Tensor, "layer head label"]
 
@@ -75,7 +74,7 @@ def train(
             for start in range(0, len(indices), batch_size):
                 chosen = indices[start : start + batch_size]
                 optimizer.zero_grad()
-                loss = mean_loss(joined([rows[index] for index in chosen]), beta)
+                loss = mean_loss(merged([rows[index] for index in chosen]), beta)
                 loss.backward()
                 losses.append(float(loss.detach()))
                 optimizer.step()
@@ -116,33 +115,6 @@ def single_rows(prepared: Prepared) -> list[Segment]:
                 cached=torch.arange(prompt.target)[None],
             )
     return [rows[index] for index in sorted(rows)]
-
-
-def joined(rows: Sequence[Segment]) -> Segment:
-    """Target rows of several prompts as one segment, their caches padded on the left."""
-    if len(rows) == 1:
-        return rows[0]
-    caches = [row.cache for row in rows if row.cache is not None]
-    width = max(cache.length for cache in caches)
-    missing = [width - cache.length for cache in caches]
-    keys, values = (
-        tuple(
-            torch.cat([pad(part, (0, 0, n, 0)) for part, n in zip(layer, missing, strict=True)])
-            for layer in zip(*(getattr(cache, name) for cache in caches), strict=True)
-        )
-        for name in ("keys", "values")
-    )
-    columns = [
-        pad(row.src[:, :-1], (n, 0), value=PADDING) for row, n in zip(rows, missing, strict=True)
-    ]
-    return Segment.build(
-        rows[0].model,
-        PromptBatch(tuple(row.prompts[0] for row in rows), rows[0].prompts.source),
-        [row.indices[0] for row in rows],
-        spans=[row.spans[0] for row in rows],
-        cache=KeyValues(keys, values),
-        cached=torch.cat(columns),
-    )
 
 
 def mean_loss(segment: Segment, beta: Beta) -> Float[Tensor, ""]:

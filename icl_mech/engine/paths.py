@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.nn.functional import pad
 
-from icl_mech.engine.memory import plan
+from icl_mech.engine.memory import plan, rows_together
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
 from icl_mech.models import KeyValues, LanguageModel, Resume, adapt
 from icl_mech.prompts import PromptBatch
-from icl_mech.segments import Segment, by_length
+from icl_mech.segments import PADDING, Segment, by_length
 
 WORTH_SHARING = 8
 """Shortest common beginning that is computed apart."""
@@ -83,7 +84,43 @@ def prepare(
                     cached=before.dest,
                 )
             )
-    return Prepared(adapted, prompts, tuple(segments))
+    most = min(rows_together(adapted), batch_size or len(prompts))
+    return Prepared(adapted, prompts, tuple(_together(segments, most)))
+
+
+def _together(segments: Sequence[Segment], most: int) -> Iterator[Segment]:
+    """Single-token segments merged to at most so many rows, caches padded on the left.
+
+    A pass over few rows costs nearly what one over many does.
+    """
+    group: list[Segment] = []
+    for segment in segments:
+        if group and sum(len(part.prompts) for part in [*group, segment]) > most:
+            yield merged(group)
+            group = []
+        group.append(segment)
+    yield merged(group)
+
+
+def merged(group: Sequence[Segment]) -> Segment:
+    """Single-token segments as one, their caches padded on the left."""
+    if len(group) == 1:
+        return group[0]
+    first = group[0]
+    caches = [part.cache for part in group if part.cache is not None]
+    width = max(cache.length for cache in caches)
+    cached = [pad(part.src[:, :-1], (width - cache.length, 0), value=PADDING)
+              for part, cache in zip(group, caches, strict=True)]  # fmt: skip
+    return Segment.build(
+        first.model,
+        PromptBatch(
+            tuple(prompt for part in group for prompt in part.prompts), first.prompts.source
+        ),
+        [index for part in group for index in part.indices],
+        spans=[span for part in group for span in part.spans],
+        cache=KeyValues.stacked([cache.padded(width) for cache in caches]),
+        cached=torch.cat(cached),
+    )
 
 
 def common_prefix(prompts: PromptBatch) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import torch
+from torch.nn.functional import pad
 
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.models.norms import FrozenNorm
@@ -91,6 +92,22 @@ class KeyValues:
         """The cache of some of the prompts."""
         return KeyValues(
             tuple(key[part] for key in self.keys), tuple(value[part] for value in self.values)
+        )
+
+    def padded(self, width: int) -> "KeyValues":
+        """Filled up with zeros on the left to `width` positions."""
+        missing = (0, 0, width - self.length, 0)
+        return KeyValues(
+            tuple(pad(key, missing) for key in self.keys),
+            tuple(pad(value, missing) for value in self.values),
+        )
+
+    @classmethod
+    def stacked(cls, parts: "Sequence[KeyValues]") -> "KeyValues":
+        """The caches of several batches of prompts as one, of equal lengths."""
+        return cls(
+            tuple(torch.cat(keys) for keys in zip(*(part.keys for part in parts), strict=True)),
+            tuple(torch.cat(values) for values in zip(*(p.values for p in parts), strict=True)),
         )
 
     def select(self, index: Int[Tensor, " kept"]) -> "KeyValues":

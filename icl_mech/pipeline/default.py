@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from icl_mech.analyses._provenance import provenance
 from icl_mech.analyses._saliency import (
@@ -29,8 +29,8 @@ class Options:
 
     interventions: Sequence[Intervention] = ()
     maps: int = 1
-    reduction: Reduction = "sum_then_abs"
-    loss: Loss | None = None
+    reduction: str = "sum_then_abs"
+    loss: str | None = None
     batch_size: int | None = None
     progress: bool | None = None
     seed: int = 0
@@ -41,21 +41,20 @@ def flow_results(
     model: Any, prompts: PromptBatch, options: Options, *, attention: bool = False
 ) -> dict[str, Result]:
     """Predictions, flow and, if asked for, extraction from one pass; maps from another."""
-    chosen: Loss = options.loss or default_loss(prompts)
-    check_variants(chosen, options.reduction, prompts)
+    loss = options.loss or default_loss(prompts)
+    check_variants(loss, options.reduction, prompts)
+    chosen, reduction = cast(Loss, loss), cast(Reduction, options.reduction)
     check_flow_prompts(prompts)
     adapted = adapt(model)
     warn_if_processed(adapted)
-    readings: list[Any] = [FlowReading(chosen, options.reduction), PredictionReading()]
+    readings: list[Any] = [FlowReading(chosen, reduction), PredictionReading()]
     if attention:
         readings.append(AttentionReading(prompts.n_labels))
     sums, read, *attended = run(
         adapted, prompts, readings, options.interventions,
         batch_size=options.batch_size, progress=options.progress, title="analysis",
     )  # fmt: skip
-    origin = provenance(
-        adapted, prompts, options.interventions, loss=chosen, reduction=options.reduction
-    )
+    origin = provenance(adapted, prompts, options.interventions, loss=chosen, reduction=reduction)
     predictions = prediction_result(read, prompts, origin)
     results: dict[str, Result] = {
         "predictions": predictions,
@@ -64,7 +63,7 @@ def flow_results(
     if options.maps:
         first = prompts[: min(options.maps, len(prompts))]
         (kept,) = run(
-            adapted, first, [SaliencyReading(chosen, options.reduction)], options.interventions,
+            adapted, first, [SaliencyReading(chosen, reduction)], options.interventions,
             batch_size=options.batch_size, progress=False,
         )  # fmt: skip
         results["saliency"] = maps_result(kept, first, origin)

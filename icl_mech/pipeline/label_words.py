@@ -15,6 +15,7 @@ from icl_mech.errors import PromptError
 from icl_mech.models import adapt
 from icl_mech.pipeline.analysis import Analysis
 from icl_mech.pipeline.default import Options, flow_results, title
+from icl_mech.pipeline.published import label_words_numbers
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result
 
@@ -52,6 +53,7 @@ def label_words(model: Any, prompts: PromptBatch, options: Options) -> Analysis:
         notes.append(trained)
     else:
         results["reweighting"] = trained
+    results["published"] = label_words_numbers(results)
     if prompts.source.get("demonstrations") == "shared":
         notes.append("All prompts share their demonstrations; intervals hold given these.")
     return Analysis(results, title(adapted, prompts), tuple(notes))

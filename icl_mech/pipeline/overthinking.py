@@ -16,6 +16,7 @@ from icl_mech.errors import IclMechError, PromptError
 from icl_mech.models import LanguageModel, adapt
 from icl_mech.pipeline.analysis import Analysis
 from icl_mech.pipeline.default import Options, title
+from icl_mech.pipeline.published import overthinking_numbers
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result
 
@@ -54,6 +55,7 @@ def overthinking(
             adapted, true, false,
             start=leaving.layer, heads=chosen, draws=RANDOM_DRAWS, seed=options.seed, **common,
         )  # fmt: skip
+    results["published"] = overthinking_numbers(results)
     return Analysis(results, title(adapted, true), tuple(notes))
 
 

@@ -2,7 +2,7 @@
 
 import plotly.graph_objects as go
 
-from icl_mech.plots.style import TEMPLATE, colour, title
+from icl_mech.plots.style import TEMPLATE, colour, title, top_margin
 from icl_mech.results import Bars, LayerCurves, Scatter
 
 FEW = 12
@@ -50,6 +50,7 @@ def layer_curves(shape: LayerCurves) -> go.Figure:
     fig.update_layout(
         template=TEMPLATE,
         title=title(shape.title, shape.note),
+        margin=top_margin(shape.note),
         xaxis={"title": shape.x_title, "range": [min(x) - margin, max(x) + margin]},
         yaxis={"title": shape.y_title, "rangemode": "tozero"},
         legend={"orientation": "h", "y": -0.2},

@@ -4,7 +4,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from icl_mech.plots.style import BLANK, SCALE, SIGNED_SCALE, TEMPLATE, title
+from icl_mech.plots.style import BLANK, SCALE, SIGNED_SCALE, TEMPLATE, title, top_margin
 from icl_mech.results import Grid, LabelMatrices, LabelMatrix
 
 
@@ -84,6 +84,7 @@ def grid(shape: Grid) -> go.Figure:
     fig.update_layout(
         template=TEMPLATE,
         title=title(shape.title, shape.note),
+        margin=top_margin(shape.note),
         xaxis={"title": shape.column_title, "dtick": 1 if len(columns) < 30 else None},
         yaxis={"title": shape.row_title, "autorange": "reversed"},
         height=max(380, min(900, 16 * len(rows) + 220)),

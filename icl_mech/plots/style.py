@@ -1,6 +1,7 @@
 """What all figures share."""
 
 from html import escape
+from textwrap import wrap
 
 PALETTE = ("#1f77b4", "#d62728", "#7f7f7f", "#2ca02c", "#9467bd", "#8c564b")
 """Curve colours, by place."""
@@ -16,10 +17,22 @@ BLANK = "#e8e8e8"
 
 TEMPLATE = "plotly_white"
 
+WIDTH = 120
+"""Characters of a line below a title: what 700 pixels hold."""
+
 
 def title(text: str, note: str = "") -> dict[str, object]:
     """Layout of a title with what is to be said below it."""
-    return {"text": text, "subtitle": {"text": note}}
+    return {"text": text, "subtitle": {"text": "<br>".join(_lines(note))}}
+
+
+def top_margin(note: str) -> dict[str, int]:
+    """Room for the title and the lines below it."""
+    return {"t": 100 + 16 * max(0, len(_lines(note)) - 1)}
+
+
+def _lines(note: str) -> list[str]:
+    return wrap(note, WIDTH)
 
 
 def colour(place: int) -> str:

@@ -18,7 +18,7 @@ from icl_mech.analyses import (
 )
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.metrics import gap_reduction
-from tests.analyses.overthinking_cases import FAMILIES, planted_case, tiny_case
+from tests.analyses.overthinking_cases import FAMILIES, planted_case, tiny_case, tiny_pairs
 from tests.planted import ATTENDING_DECOYS, INDUCTION_HEADS, PROMOTING_DECOYS
 
 HEADS = ((1, 2), (2, 0))
@@ -26,7 +26,8 @@ HEADS = ((1, 2), (2, 0))
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def case(request):
-    return tiny_case(request.param)
+    model = tiny_case(request.param)[0]
+    return model, *tiny_pairs(model, n=6)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def final(model, true, false, change):
     return found.scores[0, :, :, -1]
 
 
-@pytest.mark.parametrize("start", [0, 1, 2])
+@pytest.mark.parametrize("start", [0, 2])
 def test_without_late_layers_it_is_the_lens_at_their_first(case, lens, start):
     found = ablation(*case, ["late layers"], start=start)
     assert found.conditions == ("none", "late layers")
@@ -70,6 +71,7 @@ def test_none_is_the_last_entry_and_an_empty_change_is_none(case, lens):
     assert found.accuracy("none", "true").value == float(lens.accuracy("true")[-1])
 
 
+@pytest.mark.parametrize("case", ["gptj", "llama", "gemma3"], indirect=True)
 def test_parts_and_heads_are_what_their_interventions_do(case):
     model, true, false = case
     found = ablation(model, true, false, start=1, heads=HEADS, draws=1)

@@ -111,16 +111,11 @@ def test_one_layer_for_several_tasks():
 
 
 def test_the_reference_lens_has_exact_ties():
-    """Two numbers 1e-9 apart: a tie unless ties are exact."""
-    values = torch.tensor([[0.2, 0.9], [0.2 + 1e-9, 0.1]]).double()
-    sound = result_of(values, values, [1, 1])
-    assert float(early_exit(sound, variant="reference").change[0, 1]) == pytest.approx(0)
-    rows = torch.cat([values, values.flip(0)])
-    answers = [1, 1, 0, 0]
-    tied = early_exit(result_of(rows, rows, answers), variant="reference")
-    exact = early_exit(result_of(rows, rows, answers, variant="reference"), variant="reference")
-    assert float(tied.change[0, 1]) == pytest.approx(0)
-    assert float(exact.change[0, 1]) == pytest.approx(0)
+    """Numbers 1e-9 apart, each on the wrong side: two ties, or two errors."""
+    values = torch.tensor([[0.2, 0.9], [0.2 + 1e-9, 0.1]], dtype=torch.float64)
+    for lens, change in (("sound", -0.5), ("reference", -1.0)):
+        found = early_exit(result_of(values, values, [1, 0], variant=lens), variant="reference")
+        assert found.change[0].tolist() == pytest.approx([change, change])
 
 
 @pytest.mark.parametrize("family", FAMILIES)

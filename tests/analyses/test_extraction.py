@@ -146,6 +146,7 @@ def test_classes_never_predicted_are_dropped():
     assert found.classes == (0, 1)
     assert "left out, no prompt: blue" in found.notes
     assert "prompts by class: red 20, green 20" in found.notes
+    assert not any("too narrow" in note for note in found.notes)
     torch.testing.assert_close(found.auc, plain_auc(attention, torch.tensor(truth)), **EXACT)
     moved = result(attention[..., [0, 2, 1]], [2 * c for c in truth])
     assert moved.classes == (0, 2)
@@ -252,6 +253,7 @@ def test_rare_classes():
     attention, _ = rising(n=10)
     found = result(attention, [0] * 9 + [1])
     assert found.redrawn > 4000
+    assert "fewer than 5 prompts of green: intervals are too narrow" in found.notes
     assert any(
         note.startswith(f"{found.redrawn} resamples that lost a class") for note in found.notes
     )

@@ -238,7 +238,7 @@ def test_table():
     table = known().to_pandas()
     assert list(table.columns) == [
         "side", "depth", "tokens", "label_loyalty", "label_low", "label_high",
-        "word_loyalty", "word_low", "word_high", "low", "high",
+        "word_loyalty", "word_low", "word_high", "low", "high", "draw_min", "draw_max",
     ]  # fmt: skip
     row = table[(table.side == "first") & (table.tokens == "label")].iloc[0]
     assert (row.depth, row.label_loyalty, row.word_loyalty) == (
@@ -264,6 +264,18 @@ def test_summary_says_what_is_clear():
     assert same.summary().endswith("word loyalty below random tokens")
     equal = replace(same, word_overlap=torch.ones(4, 10).double())
     assert equal.summary().endswith("clear: no difference")
+
+
+def test_spread_between_draws():
+    draws = torch.tensor([[0.6, 0.6], [1.0, 1.0], [0.9, 1.0], [1.0, 1.0]], dtype=torch.float64)
+    result = known(draw_loyalty=draws)
+    assert result.row("first", 5, "random").draws == (0.9, 1.0)
+    assert (
+        "random tokens: -0.35 [-0.65, -0.1], -0.175 [-0.325, -0.05] (label loyalty of single draws 0.9 to 1)"
+        in result.summary()
+    )
+    assert result.summary().count("single draws") == 1
+    assert result.to_pandas().draw_min.tolist() == [0.6, 1.0, 0.9, 1.0]
 
 
 def test_summary_without_a_comparison():

@@ -13,13 +13,14 @@ class Other(NamedTuple):
     """Another way, and what the ratio is called.
 
     `inverse` makes the ratio ours / other (at most so much) instead of other / ours (at
-    least so much).
+    least so much). `times` says how often the timed work would have to be done.
     """
 
     name: str
     run: Callable[[], object]
     target: str
     inverse: bool = False
+    times: int = 1
 
 
 @dataclass
@@ -54,6 +55,7 @@ def compare(ours: Callable[[], object], others: Sequence[Other], *, repeats: int
             times[number].append(seconds(ways[number]))
     rows = []
     for other, own in zip(others, times[1:], strict=True):
+        own = [other.times * value for value in own]
         ratios = [b / a for a, b in zip(times[0], own, strict=True)]
         if other.inverse:
             ratios = [1 / ratio for ratio in ratios]
