@@ -6,10 +6,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # a test that reaches for the network fails 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["OMP_NUM_THREADS"] = "1"  # tiny models gain nothing from more
 
-import importlib.metadata  # noqa: E402 (the environment is read at import)
+import importlib.metadata
 
-import pytest  # noqa: E402
-import torch  # noqa: E402
+import pytest
+import torch
 
 torch.set_num_threads(1)
 
