@@ -34,6 +34,7 @@ def demo(
 ) -> None:
     """Show the information flow of three offline tasks in the offline model."""
     from icl_mech import analyze, build_prompts, load_model
+    from icl_mech.pipeline.sections import TITLES
     from icl_mech.reports import Section, write_page
 
     with console.status("Loading SmolLM2-135M-Instruct (the first time takes half a minute) ..."):
@@ -46,7 +47,7 @@ def demo(
         )
         report = analyze(model, prompts, maps=int(number == 0), progress=True)
         for section in report.sections():
-            if section.name != "predictions":
+            if section.name != TITLES["predictions"]:
                 title = f"{name}: {section.name}"
                 sections.append(
                     Section(title, section.sentence, section.figure, section.provenance)

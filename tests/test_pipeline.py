@@ -122,7 +122,8 @@ def test_a_result_is_no_analysis(analysis, tmp_path):
 def test_page(analysis, tmp_path):
     page = analysis.to_html(tmp_path / "page.html", offline=False).read_text(encoding="utf-8")
     assert page.count("Plotly.newPlot(") == 3
-    assert re.findall(r"<h2>(\w+)</h2>", page) == ["predictions", "flow", "saliency"]
+    titles = ["Predictions", "Information flow", "Saliency map of one prompt"]
+    assert re.findall(r"<h2>(.+)</h2>", page) == titles
     assert f"<h1>{analysis.title}</h1>" in page
     for result in analysis.results.values():
         assert result.summary() in page.replace("&#39;", "'").replace("&gt;", ">")

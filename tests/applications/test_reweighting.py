@@ -11,8 +11,9 @@ from torch.testing import assert_close
 
 import icl_mech as icl
 from icl_mech.applications import ReweightingResult, evaluate_reweighting, fit_reweighting
-from icl_mech.applications._training import joined, losses_of, mean_loss, single_rows
+from icl_mech.applications._training import losses_of, mean_loss, single_rows
 from icl_mech.engine import prepare
+from icl_mech.engine.paths import merged
 from icl_mech.errors import IclMechError, PromptError, ResultError, RunError
 from icl_mech.interventions import FittedReweight, Reweight, load_intervention
 from icl_mech.metrics import mean_interval, wilson_interval
@@ -66,7 +67,7 @@ def plain_gradient(bridge, prompt, beta):
 def token_gradient(rows, beta):
     leaf = beta.clone().requires_grad_()
     with rows[0].model.gradients():
-        loss = mean_loss(joined(rows), leaf)
+        loss = mean_loss(merged(rows), leaf)
     return loss.detach(), torch.autograd.grad(loss, leaf)[0]
 
 
