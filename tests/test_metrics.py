@@ -13,6 +13,7 @@ from icl_mech.metrics import (
     mean_interval,
     normalised_flow,
     resample_weights,
+    wilson_ends,
     wilson_interval,
 )
 
@@ -178,3 +179,14 @@ def test_wilson_interval(k, n, low, high):
 
 def test_an_interval_reads_as_text():
     assert str(Interval(0.71234, 0.6, 0.7912)) == "0.712 [0.6, 0.791]"
+
+
+def test_wilson_ends_are_those_of_scipy():
+    """The ends for many at once, against the one computed by scipy."""
+    shares = (0, 1, 7, 20)
+    outcomes = torch.stack([torch.arange(20) < k for k in shares], dim=1)
+    low, high = wilson_ends(outcomes.double())
+    for column in range(len(shares)):
+        expected = wilson_interval(outcomes[:, column])
+        assert float(low[column]) == pytest.approx(expected.low, abs=1e-12)
+        assert float(high[column]) == pytest.approx(expected.high, abs=1e-12)

@@ -1,22 +1,27 @@
 """What analyses of true and false demonstrations share."""
 
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.analyses._lens import Lens
-from icl_mech.errors import PromptError
+from icl_mech.errors import PromptError, ResultError, near_matches
 from icl_mech.metrics import (
+    IntervalKind,
     calibrated_scores,
     normalised_probs,
     plain_scores,
     reachable_accuracy,
+    score_interval,
     top_labels_match,
     top_one_scores,
+    wilson_ends,
 )
 from icl_mech.prompts import PromptBatch
+from icl_mech.results import Result
 
 METRICS = ("calibrated", "permuted", "plain", "top_1", "top_labels", "label_space")
 """Scores of a prompt; `permuted` is the calibrated score of the class the false labels teach."""
@@ -32,6 +37,61 @@ METRIC_NAMES = {
     "top_labels": "share whose top C tokens are the label words",
     "label_space": "probability of all label words",
 }
+
+
+SIDES = ("true", "false")
+
+ZERO_OR_ONE = ("plain", "top_1", "top_labels")
+"""Metrics whose outcomes are 0 or 1; their intervals are Wilson's."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PairScores(Result):
+    """Scores of pairs of prompts with true and false demonstrations.
+
+    Attributes:
+        scores: By metric (see `metrics`), side (`true`, `false` demonstrations), prompt.
+        interval: `bootstrap` (Wilson where outcomes are 0 or 1) or `reference`.
+    """
+
+    scores: Float[Tensor, "metric side batch *rest"]
+    interval: IntervalKind = "bootstrap"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names along the metric axis."""
+        return METRICS
+
+    def defined(self, metric: str) -> bool:
+        """False for the permuted score of labels that follow no one permutation."""
+        return not bool(self.scores[METRICS.index(metric)].isnan().any())
+
+    def per_prompt(self, side: str, metric: str = "calibrated") -> Float[Tensor, " batch *rest"]:
+        """Scores of one side.
+
+        Raises:
+            ResultError: unknown side or metric, or a metric that is not defined here.
+        """
+        for name, known in ((side, SIDES), (metric, METRICS)):
+            if name not in known:
+                raise ResultError(f"Unknown {name!r}. {near_matches(name, known)}")
+        if not self.defined(metric):
+            raise ResultError(
+                f"The {metric} score is not defined for these prompts: their labels follow no one "
+                "permutation. Build them with false_labels='permuted' or 'half_permuted'."
+            )
+        return self.scores[METRICS.index(metric), SIDES.index(side)]
+
+    def accuracy(self, side: str, metric: str = "calibrated") -> Float[Tensor, " *rest"]:
+        """Mean over prompts of one side."""
+        return self.per_prompt(side, metric).mean(0)
+
+    def ends(self, side: str, metric: str = "calibrated") -> tuple[Tensor, Tensor]:
+        """Low and high ends of the 95 % interval of `accuracy`."""
+        scores = self.per_prompt(side, metric)
+        if self.interval == "bootstrap" and metric in ZERO_OR_ONE:
+            return wilson_ends(scores)
+        return score_interval(scores, self.interval)
 
 
 def check_pairs(true: PromptBatch, false: PromptBatch) -> None:

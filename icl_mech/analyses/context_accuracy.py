@@ -18,7 +18,8 @@ from icl_mech._typing import Float, Int, Tensor
 from icl_mech.analyses._lens import LayerLensReading, Lens, Variant, check_demonstrations
 from icl_mech.analyses._pairs import (
     METRIC_NAMES,
-    METRICS,
+    SIDES,
+    PairScores,
     check_pairs,
     entry_scores,
     pair_source,
@@ -26,60 +27,36 @@ from icl_mech.analyses._pairs import (
 )
 from icl_mech.analyses._provenance import provenance
 from icl_mech.engine import run
-from icl_mech.errors import PromptError, ResultError, RunError, near_matches
+from icl_mech.errors import PromptError, RunError, near_matches
 from icl_mech.interventions import Intervention
-from icl_mech.metrics import IntervalKind, reachable_accuracy, score_interval
+from icl_mech.metrics import IntervalKind, reachable_accuracy
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import LayerCurves, Result
+from icl_mech.results import LayerCurves
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SIDES = ("true", "false")
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ContextAccuracy(Result):
+class ContextAccuracy(PairScores):
     """Scores of every pair of prompts after every number of demonstrations.
 
     Attributes:
-        scores: By metric, side (`true`, `false` demonstrations), prompt, number, entry.
+        scores: By metric, side, prompt, number of demonstrations and entry.
         n_labels: Number of classes.
         reachable: Calibrated accuracy of a perfect classifier, by number of demonstrations.
         interval: Kind of the intervals.
     """
 
-    scores: Float[Tensor, "metric side batch shown entry"]
     reachable: Float[Tensor, " shown"]
     n_labels: int
-    interval: IntervalKind = "bootstrap"
-
-    def accuracy(self, side: str, metric: str = "calibrated") -> Float[Tensor, "shown entry"]:
-        """Mean over prompts of one side, by number of demonstrations and entry."""
-        return self._scores(side, metric).mean(0)
-
-    def ends(self, side: str, metric: str = "calibrated") -> tuple[Tensor, Tensor]:
-        """Ends of the 95 % interval of `accuracy`."""
-        return score_interval(self._scores(side, metric), self.interval)
-
-    def _scores(self, side: str, metric: str) -> Float[Tensor, "batch shown entry"]:
-        for name, known in ((side, SIDES), (metric, METRICS)):
-            if name not in known:
-                raise ResultError(f"Unknown {name!r}. {near_matches(name, known)}")
-        scores = self.scores[METRICS.index(metric), SIDES.index(side)]
-        if bool(scores.isnan().any()):
-            raise ResultError(
-                f"The {metric} score is not defined for these prompts: their labels follow no one "
-                "permutation. Build them with false_labels='permuted' or 'half_permuted'."
-            )
-        return scores
 
     def drawing(self, entry: int = -1) -> LayerCurves:
         """True and false accuracy, and the permuted score times C where it is defined."""
         curves = [("true", "calibrated", 1.0), ("false", "calibrated", 1.0)]
         names = ["true demonstrations", "false demonstrations"]
-        if self.n_labels > 2 and not bool(self.scores[METRICS.index("permuted")].isnan().any()):
+        if self.n_labels > 2 and self.defined("permuted"):
             curves.append(("false", "permuted", float(self.n_labels)))
             names.append("permuted score x C, false demonstrations")
         values = [factor * self.accuracy(side, m)[:, entry] for side, m, factor in curves]

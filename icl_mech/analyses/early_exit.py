@@ -16,6 +16,7 @@ import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.analyses._lens import Variant
+from icl_mech.analyses._pairs import SIDES
 from icl_mech.errors import ResultError, near_matches
 from icl_mech.metrics import (
     Interval,
@@ -28,8 +29,6 @@ from icl_mech.results import Bars, Result
 
 if TYPE_CHECKING:
     import pandas as pd
-
-SIDES = ("true", "false")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

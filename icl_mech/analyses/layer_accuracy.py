@@ -18,6 +18,8 @@ from icl_mech.analyses._lens import LayerLensReading, Lens, Variant
 from icl_mech.analyses._pairs import (
     METRIC_NAMES,
     METRICS,
+    SIDES,
+    PairScores,
     check_pairs,
     entry_scores,
     pair_source,
@@ -25,31 +27,28 @@ from icl_mech.analyses._pairs import (
 )
 from icl_mech.analyses._provenance import provenance
 from icl_mech.engine import run
-from icl_mech.errors import ResultError, RunError, near_matches
+from icl_mech.errors import RunError, near_matches
 from icl_mech.interventions import Intervention
 from icl_mech.metrics import (
     Interval,
     IntervalKind,
     bootstrap_interval,
     critical_layer,
-    score_interval,
 )
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import LayerCurves, Result
+from icl_mech.results import LayerCurves
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SIDES = ("true", "false")
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LayerAccuracy(Result):
+class LayerAccuracy(PairScores):
     """Scores of every pair of prompts at every entry; entry 0 is the embedding.
 
     Attributes:
-        scores: By metric (see `metrics`), side (`true`, `false` demonstrations), prompt, entry.
+        scores: By metric, side, prompt and entry.
         true_probs: Normalised label probabilities with true demonstrations.
         false_probs: The same with false ones.
         answers: True class of each query.
@@ -57,42 +56,10 @@ class LayerAccuracy(Result):
         interval: Kind of the intervals.
     """
 
-    scores: Float[Tensor, "metric side batch entry"]
     true_probs: Float[Tensor, "batch entry label"]
     false_probs: Float[Tensor, "batch entry label"]
     answers: Int[Tensor, " batch"]
     variant: Variant = "sound"
-    interval: IntervalKind = "bootstrap"
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names along the metric axis."""
-        return METRICS
-
-    def per_prompt(self, side: str, metric: str = "calibrated") -> Float[Tensor, "batch entry"]:
-        """Scores of one side.
-
-        Raises:
-            ResultError: unknown side or metric, or a metric that is not defined here.
-        """
-        for name, known in ((side, SIDES), (metric, METRICS)):
-            if name not in known:
-                raise ResultError(f"Unknown {name!r}. {near_matches(name, known)}")
-        scores = self.scores[METRICS.index(metric), SIDES.index(side)]
-        if bool(scores.isnan().any()):
-            raise ResultError(
-                f"The {metric} score is not defined for these prompts: their labels follow no one "
-                "permutation. Build them with false_labels='permuted' or 'half_permuted'."
-            )
-        return scores
-
-    def accuracy(self, side: str, metric: str = "calibrated") -> Float[Tensor, " entry"]:
-        """Mean over prompts of one side, by entry."""
-        return self.per_prompt(side, metric).mean(0)
-
-    def ends(self, side: str, metric: str = "calibrated") -> tuple[Tensor, Tensor]:
-        """Low and high ends of the 95 % interval of `accuracy`."""
-        return score_interval(self.per_prompt(side, metric), self.interval)
 
     @property
     def pair_scores(self) -> Float[Tensor, "batch side entry"]:
@@ -177,7 +144,7 @@ class LayerAccuracy(Result):
 
         rows = []
         for metric in METRICS:
-            if bool(self.scores[METRICS.index(metric)].isnan().any()):
+            if not self.defined(metric):
                 continue
             for side in SIDES:
                 low, high = self.ends(side, metric)

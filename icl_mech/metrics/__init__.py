@@ -34,6 +34,7 @@ from icl_mech.metrics.intervals import (
     bootstrap_interval,
     mean_interval,
     resample_weights,
+    wilson_ends,
     wilson_interval,
 )
 from icl_mech.metrics.layers import (
@@ -81,6 +82,7 @@ __all__ = [
     "stratified_halves",
     "top_labels_match",
     "top_one_scores",
+    "wilson_ends",
     "wilson_interval",
     "word_overlap",
 ]

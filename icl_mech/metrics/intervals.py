@@ -4,6 +4,7 @@ Per-prompt values come in; the prompt axis is reduced here, last.
 """
 
 from collections.abc import Callable
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -78,3 +79,15 @@ def wilson_interval(outcomes: Bool[Tensor, " batch"]) -> Interval:
     n, k = outcomes.numel(), int(outcomes.sum())
     ends = binomtest(k, n).proportion_ci(LEVEL, method="wilson")
     return Interval(k / n, float(ends.low), float(ends.high))
+
+
+def wilson_ends(
+    outcomes: Float[Tensor, " batch *rest"],
+) -> tuple[Float[Tensor, " *rest"], Float[Tensor, " *rest"]]:
+    """Ends of the Wilson score interval of the mean of 0/1 outcomes, for many at once."""
+    n = outcomes.shape[0]
+    share = outcomes.double().mean(0)
+    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * (share * (1 - share) / n + z**2 / (4 * n**2)).sqrt()
+    return (centre - half).clamp(min=0.0), (centre + half).clamp(max=1.0)

@@ -11,7 +11,12 @@ from torch.testing import assert_close
 from icl_mech import ZeroHeads, ZeroLayers, predict
 from icl_mech.analyses import LayerAccuracy, layer_accuracy, logit_lens
 from icl_mech.errors import PromptError, ResultError, RunError
-from icl_mech.metrics import critical_layer, resample_weights
+from icl_mech.metrics import (
+    bootstrap_interval,
+    critical_layer,
+    resample_weights,
+    wilson_interval,
+)
 from icl_mech.prompts import PromptBatch
 from tests.analyses.overthinking_cases import (
     CLOSE,
@@ -188,6 +193,18 @@ def test_a_negative_gap_has_no_critical_layer():
 
 
 # --- variants, settings, errors, files ---
+
+
+def test_outcomes_of_zero_or_one_have_wilson_intervals(planted):
+    """Calibrated scores (ties count 1/C) are resampled; the reference keeps its own formula."""
+    for metric in ("plain", "top_1", "top_labels"):
+        low, high = planted.ends("false", metric)
+        for entry in (0, 2, 4):
+            expected = wilson_interval(planted.per_prompt("false", metric)[:, entry] == 1)
+            assert float(low[entry]) == pytest.approx(expected.low)
+            assert float(high[entry]) == pytest.approx(expected.high)
+    resampled = bootstrap_interval(planted.per_prompt("false"))
+    assert torch.equal(torch.stack(planted.ends("false")), torch.stack(resampled))
 
 
 def test_the_reference_reads_another_last_entry_and_other_intervals(gpt2):
