@@ -10,11 +10,13 @@ from icl_mech.analyses.extraction import (
     extraction,
 )
 from icl_mech.analyses.flow import FlowScores, flow_scores
+from icl_mech.analyses.head_attention import HeadAttention, head_attention
 from icl_mech.analyses.head_scores import HeadScores, head_scores
 from icl_mech.analyses.isolation import IsolationResult, isolation
 from icl_mech.analyses.isolation_map import IsolationMap, isolation_map
 from icl_mech.analyses.layer_accuracy import LayerAccuracy, layer_accuracy
 from icl_mech.analyses.logit_lens import ComponentLens, LogitLens, logit_lens
+from icl_mech.analyses.matching_by_layer import MatchingByLayer, matching_by_layer
 from icl_mech.analyses.predictions import Predictions, predict
 from icl_mech.analyses.saliency import SaliencyMaps, saliency_maps
 
@@ -26,11 +28,13 @@ __all__ = [
     "EarlyExit",
     "ExtractionResult",
     "FlowScores",
+    "HeadAttention",
     "HeadScores",
     "IsolationMap",
     "IsolationResult",
     "LayerAccuracy",
     "LogitLens",
+    "MatchingByLayer",
     "Predictions",
     "SaliencyMaps",
     "ablation",
@@ -39,11 +43,13 @@ __all__ = [
     "early_exit",
     "extraction",
     "flow_scores",
+    "head_attention",
     "head_scores",
     "isolation",
     "isolation_map",
     "layer_accuracy",
     "logit_lens",
+    "matching_by_layer",
     "predict",
     "random_heads",
     "reduction_interval",

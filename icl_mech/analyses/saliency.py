@@ -81,6 +81,8 @@ class SaliencyMaps(Result):
 class SaliencyReading(GradientReading[list[Tensor]]):
     """Whole maps, cut to each prompt's own tokens."""
 
+    ragged = True
+
     loss: Loss = "label"
     reduction: Reduction = "sum_then_abs"
 

@@ -109,7 +109,10 @@ class _Reader:
     top_k: int
     tokens: int
     batch_size: int | None
-    store: Store = field(default_factory=Store)
+    store: Store = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = Store(len(self.prompts))
 
     @property
     def value(self) -> Read:

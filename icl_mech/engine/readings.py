@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 
 import torch
@@ -15,36 +14,44 @@ from icl_mech.segments import Segment
 Value = TypeVar("Value")
 
 
-@dataclass
 class Kept:
-    """What a reading kept of a whole run: one chunk per batch and site."""
+    """What a reading keeps of a whole run, in input order.
 
-    order: list[int] = field(default_factory=list)
-    chunks: dict[Site, list[Tensor]] = field(default_factory=dict)
+    Reductions are copied into a buffer made once per site. Left where they arose, among the
+    activations of their batch, small tensors would keep the allocator from using the memory
+    around them again, and a run would take more of it with every batch.
+    """
+
+    def __init__(self, count: int, *, ragged: bool = False) -> None:
+        """For so many prompts; `ragged` if the shape of reductions differs between batches."""
+        self.count = count
+        self.ragged = ragged
+        self._buffers: dict[Site, Tensor] = {}
+        self._rows: list[list[Tensor]] = [[] for _ in range(count)]
 
     def add(self, prompts: Sequence[int], values: dict[Site, Tensor]) -> None:
-        """Keep the reductions of one batch."""
-        self.order.extend(prompts)
+        """Keep the reductions of one batch, which holds these prompts."""
         for site, value in values.items():
-            self.chunks.setdefault(site, []).append(value.cpu())
+            if self.ragged:
+                for prompt, row in zip(prompts, value.cpu(), strict=True):
+                    self._rows[prompt].append(row.clone())
+                continue
+            if site not in self._buffers:
+                shape = (self.count, *value.shape[1:])
+                self._buffers[site] = torch.empty(shape, dtype=value.dtype)
+            self._buffers[site][list(prompts)] = value.cpu()
 
     def stacked(self) -> Tensor:
-        """`[prompt, site, ...]` in input order; for reductions of one shape."""
-        sites = [torch.cat(chunks) for chunks in self.chunks.values()]
-        return torch.stack(sites, dim=1)[self._inverse()]
+        """`[prompt, site, ...]`; for reductions of one shape."""
+        return torch.stack(list(self._buffers.values()), dim=1)
 
     def by_site(self) -> dict[Site, Tensor]:
-        """`[prompt, ...]` of each site, in input order; for reductions that differ by site."""
-        inverse = self._inverse()
-        return {site: torch.cat(chunks)[inverse] for site, chunks in self.chunks.items()}
+        """`[prompt, ...]` of each site; for reductions that differ by site."""
+        return dict(self._buffers)
 
     def per_prompt(self) -> list[Tensor]:
-        """`[site, ...]` for every prompt in input order; for reductions that differ in shape."""
-        sites = [[row for chunk in chunks for row in chunk] for chunks in self.chunks.values()]
-        return [torch.stack([rows[i] for rows in sites]) for i in self._inverse().tolist()]
-
-    def _inverse(self) -> Tensor:
-        return torch.tensor(self.order).argsort()
+        """`[site, ...]` for every prompt; for ragged reductions."""
+        return [torch.stack(rows) for rows in self._rows]
 
 
 class Reading(ABC, Generic[Value]):
@@ -57,6 +64,9 @@ class Reading(ABC, Generic[Value]):
     target_only: ClassVar[bool] = False
     """True if nothing but the target's row is read: then earlier rows need not be computed
     for every prompt."""
+
+    ragged: ClassVar[bool] = False
+    """True if the shape of what `reduce` returns differs between batches."""
 
     @abstractmethod
     def sites(self, info: ModelInfo) -> Sequence[Site]:
@@ -78,6 +88,9 @@ class GradientReading(ABC, Generic[Value]):
 
     `reduce` is called in the backward pass, once per site and batch.
     """
+
+    ragged: ClassVar[bool] = False
+    """True if the shape of what `reduce` returns differs between batches."""
 
     loss: Loss
 

@@ -82,7 +82,7 @@ def run(
         segments = shared_segments(adapted, batch, tokens, batch_size, work.keys_and_values)
     else:
         segments = whole_segments(adapted, batch, tokens, batch_size)
-    kept = [Kept() for _ in readings]
+    kept = [Kept(len(batch), ragged=reading.ragged) for reading in readings]
     with Progress(title, len(batch), progress) as bar:
         for segment in segments:
             for part, values in work.done(segment):

@@ -100,7 +100,7 @@ def _shared(
         _variant_cache(work, head, start, plain, at_head)
         for work, start in zip(works, starts, strict=True)
     ]
-    kept = [[Kept() for _ in readings] for _ in variants]
+    kept = [[Kept(len(prompts), ragged=r.ragged) for r in readings] for _ in variants]
     rest = (prompts.lengths - length).tolist()
     columns = torch.arange(length)
     with Progress(title, len(prompts) * len(variants), progress) as bar:

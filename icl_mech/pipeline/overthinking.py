@@ -2,14 +2,19 @@
 
 from typing import Any
 
-from icl_mech.analyses import ablation, early_exit
+from icl_mech.analyses import ablation, early_exit, head_attention, matching_by_layer
 from icl_mech.analyses._components import check_own_weights
 from icl_mech.analyses._lens import LayerLensReading
 from icl_mech.analyses._pairs import check_pairs
 from icl_mech.analyses._provenance import provenance
 from icl_mech.analyses.context_accuracy import check_context, context_readings, context_result
-from icl_mech.analyses.head_scores import check_head_prompts, head_readings, head_result
-from icl_mech.analyses.layer_accuracy import layer_result
+from icl_mech.analyses.head_scores import (
+    HeadScores,
+    check_head_prompts,
+    head_readings,
+    head_result,
+)
+from icl_mech.analyses.layer_accuracy import LayerAccuracy, layer_result
 from icl_mech.applications import find_false_induction_heads
 from icl_mech.engine import run
 from icl_mech.errors import IclMechError, PromptError
@@ -40,13 +45,17 @@ def overthinking(
     check_own_weights(adapted)
     common: dict[str, Any] = {"batch_size": options.batch_size, "progress": options.progress}
     notes: list[str] = []
-    results = _one_pass(adapted, true, false, options.seed, common, notes)
-    leaving = early_exit(results["layer_accuracy"], seed=options.seed)
+    accuracy, results = _one_pass(adapted, true, false, options.seed, common, notes)
+    leaving = early_exit(accuracy, seed=options.seed)
     # In reading order: layers, numbers of demonstrations, leaving early, heads.
     heads_of_prompts = results.pop("head_scores", None)
     results["early_exit"] = leaving
-    if heads_of_prompts is not None:
+    if isinstance(heads_of_prompts, HeadScores):
         results["head_scores"] = heads_of_prompts
+        results["matching_by_layer"] = matching_by_layer(heads_of_prompts, accuracy)
+        results["head_attention"] = head_attention(
+            adapted, false[[0]], heads_of_prompts.top(heads), progress=False
+        )
     chosen, found = _chosen_heads(adapted, true, options, heads, notes)
     if found is not None:
         results["false_induction"] = found
@@ -66,7 +75,7 @@ def _one_pass(
     seed: int,
     common: dict[str, Any],
     notes: list[str],
-) -> dict[str, Result]:
+) -> tuple[LayerAccuracy, dict[str, Result]]:
     """Layers, numbers of demonstrations and heads, from one pass over each side."""
     rows = by_number = None
     try:
@@ -84,11 +93,8 @@ def _one_pass(
     at_false = run(model, false, [*lenses, *heads], title="false demonstrations", **common)
     both = [at_true, at_false[: len(lenses)]]
     origin = provenance(model, true, lens="sound", interval="bootstrap")
-    results: dict[str, Result] = {
-        "layer_accuracy": layer_result(
-            [read[-1] for read in both], true, false, "sound", "bootstrap", origin
-        )
-    }
+    accuracy = layer_result([read[-1] for read in both], true, false, "sound", "bootstrap", origin)
+    results: dict[str, Result] = {"layer_accuracy": accuracy}
     if by_number is not None:
         results["context_accuracy"] = context_result(
             both, true, false, "sound", "bootstrap", origin
@@ -102,7 +108,7 @@ def _one_pass(
                 permutation_seed=seed,
             ),
         )  # fmt: skip
-    return results
+    return accuracy, results
 
 
 def _chosen_heads(

@@ -19,6 +19,8 @@ TITLES = {
     "context_accuracy": "Accuracy by number of demonstrations",
     "early_exit": "Overthinking",
     "head_scores": "Heads that match prefixes",
+    "matching_by_layer": "Prefix matching and the gap by layer",
+    "head_attention": "Where the heads look",
     "false_induction": "False induction heads",
     "ablation": "Ablations",
     "published": "Published numbers",

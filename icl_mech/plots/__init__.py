@@ -8,7 +8,7 @@ from icl_mech.plots.curves import bars, layer_curves, scatter
 from icl_mech.plots.matrices import grid, label_matrices, label_matrix
 from icl_mech.plots.style import PALETTE
 from icl_mech.plots.tables import table
-from icl_mech.plots.tokens import token_matrix
+from icl_mech.plots.tokens import token_matrix, token_strips
 from icl_mech.results import (
     Bars,
     Grid,
@@ -19,6 +19,7 @@ from icl_mech.results import (
     Shape,
     Table,
     TokenMatrix,
+    TokenStrips,
 )
 
 __all__ = ["PALETTE", "figure", "to_notebook"]
@@ -32,6 +33,7 @@ def figure(shape: Shape) -> go.Figure:
 
 figure.register(LayerCurves, layer_curves)
 figure.register(TokenMatrix, token_matrix)
+figure.register(TokenStrips, token_strips)
 figure.register(LabelMatrix, label_matrix)
 figure.register(LabelMatrices, label_matrices)
 figure.register(Grid, grid)

@@ -6,6 +6,9 @@ from textwrap import wrap
 PALETTE = ("#1f77b4", "#d62728", "#7f7f7f", "#2ca02c", "#9467bd", "#8c564b")
 """Curve colours, by place."""
 
+MARKS = ("#d62728", "#ff7f0e", "#2ca02c")
+"""Colours of frames on heatmaps, by place."""
+
 SCALE = "Blues"
 """Colour scale of heatmaps of values that start at 0."""
 

@@ -3,8 +3,10 @@
 import numpy as np
 import plotly.graph_objects as go
 
-from icl_mech.plots.style import SCALE, TEMPLATE, shown
-from icl_mech.results import TokenMatrix
+from icl_mech.plots.style import MARKS, SCALE, TEMPLATE, shown, title
+from icl_mech.results import TokenMatrix, TokenStrips
+
+TOKENS_PER_LINE = 16
 
 
 def token_matrix(shape: TokenMatrix) -> go.Figure:
@@ -34,14 +36,6 @@ def token_matrix(shape: TokenMatrix) -> go.Figure:
             hovertemplate=f"to %{{y}}<br>from %{{x}}<br>{shape.quantity} %{{z:.3g}}"
             f"<extra>layer {layer}</extra>",
         )
-    steps = [
-        {
-            "method": "update",
-            "label": str(layer),
-            "args": [{"visible": [other == layer for other in range(len(shape.values))]}],
-        }
-        for layer in range(len(shape.values))
-    ]
     ticks = {
         "tickmode": "array",
         "tickvals": names,
@@ -56,12 +50,123 @@ def token_matrix(shape: TokenMatrix) -> go.Figure:
         yaxis={"title": "destination token", "autorange": "reversed", **ticks},
         sliders=[
             {
-                "active": shape.layer,
+                **_slider([str(layer) for layer in range(len(shape.values))], shape.layer),
                 "currentvalue": {"prefix": "layer "},
-                "steps": steps,
                 "pad": {"t": 110},
             }
         ],
         height=max(560, min(1400, 12 * n + 320)),
     )
     return fig
+
+
+def token_strips(shape: TokenStrips) -> go.Figure:
+    """The prompt as lines of tokens, coloured by value, marked tokens framed.
+
+    A slider picks the row; all rows share one colour range. A token that holds a line break
+    ends its line.
+    """
+    places = _lines(shape.tokens)
+    n_lines = places[-1][0] + 1 if places else 1
+    fig = go.Figure()
+    largest = float(shape.values.max())
+    texts = [["" for _ in range(TOKENS_PER_LINE)] for _ in range(n_lines)]
+    hover = [["" for _ in range(TOKENS_PER_LINE)] for _ in range(n_lines)]
+    for number, (line, place) in enumerate(places):
+        token, mark = shape.tokens[number], shape.marks[number]
+        texts[line][place] = shown(_short(token))
+        hover[line][place] = f"{number}: {shown(repr(token))}" + (f"<br>{mark}" if mark else "")
+    for name, values in zip(shape.names, shape.values.double().numpy(), strict=True):
+        cells = np.full((n_lines, TOKENS_PER_LINE), np.nan)
+        for value, (line, place) in zip(values, places, strict=True):
+            cells[line, place] = value
+        fig.add_heatmap(
+            z=cells,
+            text=texts,
+            texttemplate="%{text}",
+            textfont={"size": 11},
+            customdata=hover,
+            colorscale=SCALE,
+            zmin=0,
+            zmax=largest or 1.0,
+            xgap=2,
+            ygap=2,
+            hoverongaps=False,
+            visible=name == shape.names[shape.first],
+            colorbar={"title": {"text": shape.quantity, "side": "right"}},
+            hovertemplate=f"%{{customdata}}<br>{shape.quantity} %{{z:.3g}}<extra>{name}</extra>",
+        )
+    kinds = [mark for mark in dict.fromkeys(shape.marks) if mark]
+    for kind, colour in zip(sorted(kinds), MARKS, strict=False):
+        _frame(fig, [p for p, m in zip(places, shape.marks, strict=True) if m == kind], colour)
+        fig.add_scatter(
+            x=[None],
+            y=[None],
+            mode="markers",
+            name=kind,
+            showlegend=True,
+            marker={"symbol": "square-open", "size": 13, "color": colour, "line": {"width": 2}},
+        )
+    hidden = {"visible": False, "showgrid": False}
+    fig.update_layout(
+        template=TEMPLATE,
+        title=title(shape.title, shape.note),
+        xaxis=hidden,
+        yaxis={**hidden, "autorange": "reversed"},
+        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom"},
+        margin={"t": 130},
+        sliders=[
+            {
+                **_slider(list(shape.names), shape.first, always=len(kinds)),
+                "pad": {"t": 20},
+            }
+        ],
+        height=260 + 26 * n_lines,
+    )
+    return fig
+
+
+def _slider(names: list[str], active: int, always: int = 0) -> dict[str, object]:
+    """A slider that shows one of the first traces; `always` more stay as they are."""
+    return {
+        "active": active,
+        "steps": [
+            {
+                "method": "update",
+                "label": name,
+                "args": [
+                    {"visible": [other == place for other in range(len(names))] + [True] * always}
+                ],
+            }
+            for place, name in enumerate(names)
+        ],
+    }
+
+
+def _lines(tokens: tuple[str, ...]) -> list[tuple[int, int]]:
+    """(line, place in it) of each token."""
+    places, line, place = [], 0, 0
+    for token in tokens:
+        if place == TOKENS_PER_LINE:
+            line, place = line + 1, 0
+        places.append((line, place))
+        place = TOKENS_PER_LINE if "\n" in token else place + 1
+    return places
+
+
+def _short(token: str) -> str:
+    """A token as it fits into a cell."""
+    text = token.replace("\n", "↵").strip(" ") or "␣"
+    return text if len(text) <= 11 else text[:10] + "…"
+
+
+def _frame(fig: go.Figure, places: list[tuple[int, int]], colour: str) -> None:
+    for line, place in places:
+        fig.add_shape(
+            type="rect",
+            x0=place - 0.48,
+            x1=place + 0.48,
+            y0=line - 0.46,
+            y1=line + 0.46,
+            line={"color": colour, "width": 2},
+        )

@@ -11,6 +11,7 @@ from icl_mech.results.shapes import (
     Shape,
     Table,
     TokenMatrix,
+    TokenStrips,
 )
 from icl_mech.results.storage import FORMAT, atomic_folder, jsonable, read_json
 
@@ -26,6 +27,7 @@ __all__ = [
     "Shape",
     "Table",
     "TokenMatrix",
+    "TokenStrips",
     "atomic_folder",
     "jsonable",
     "load_result",

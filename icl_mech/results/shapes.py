@@ -62,6 +62,31 @@ class TokenMatrix:
 
 
 @dataclass(frozen=True)
+class TokenStrips:
+    """Numbers over the tokens of one prompt, drawn on its text; several, one shown at a time.
+
+    Attributes:
+        title: Of the figure.
+        names: Of the rows of `values`, as the slider shows them.
+        values: One number per row and token, 0 or more.
+        tokens: Text of each token.
+        marks: What each token is framed as, or "".
+        quantity: Name of the value in hover texts.
+        note: How to read it, below the title.
+        first: Row shown first.
+    """
+
+    title: str
+    names: tuple[str, ...]
+    values: Float[Tensor, "row token"]
+    tokens: tuple[str, ...]
+    marks: tuple[str, ...]
+    quantity: str
+    note: str = ""
+    first: int = 0
+
+
+@dataclass(frozen=True)
 class LabelMatrix:
     """A small matrix over named rows and columns."""
 
@@ -178,4 +203,14 @@ class Table:
     note: str = ""
 
 
-Shape = LayerCurves | TokenMatrix | LabelMatrix | LabelMatrices | Grid | Scatter | Bars | Table
+Shape = (
+    LayerCurves
+    | TokenMatrix
+    | TokenStrips
+    | LabelMatrix
+    | LabelMatrices
+    | Grid
+    | Scatter
+    | Bars
+    | Table
+)
