@@ -33,6 +33,7 @@ class Row:
     high: float
     target: str
     seconds: dict[str, float]
+    repeats: int
 
     def __str__(self) -> str:
         return f"{self.name:<70} {self.ratio:6.2f} [{self.low:.2f}, {self.high:.2f}]  {self.target}"
@@ -68,6 +69,7 @@ def compare(ours: Callable[[], object], others: Sequence[Other], *, repeats: int
                 max(ratios),
                 other.target,
                 medians,
+                repeats,
             )
         )
     return rows
