@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from icl_mech.plots import PALETTE, figure, to_notebook
-from icl_mech.results import LabelMatrix, LayerCurves, TokenMatrix
+from icl_mech.plots.style import MARKS
+from icl_mech.results import LabelMatrix, LayerCurves, TokenMatrix, TokenStrips
 
 CURVES = LayerCurves(
     title="Flow",
@@ -25,6 +26,16 @@ TOKENS = TokenMatrix(
     roles=("format", "format", "demo_text", "label_word"),
     quantity="saliency",
     layer=1,
+)
+STRIPS = TokenStrips(
+    title="Attention",
+    names=("head 0", "head 1"),
+    values=torch.tensor([[0.1, 0.2, 0.3, 0.0, 0.4], [0.8, 0.05, 0.0, 0.1, 0.05]]),
+    tokens=("<s>", " dog", "\n\n", " animal", ":"),
+    marks=("", "b", "", "a", ""),
+    quantity="attention",
+    note="marked tokens are framed",
+    first=1,
 )
 LABELS = LabelMatrix(
     title="Confusion",
@@ -164,6 +175,180 @@ def test_equal_tokens_keep_their_own_rows():
 def test_one_token():
     alone = TokenMatrix("t", torch.ones(1, 1, 1), ("a",), ("target",), "q")
     assert math.isnan(figure(alone).data[0].z[0][0])
+
+
+# --- tokens as text ---
+
+
+def strips(tokens, marks=None, values=None, names=("one", "two")):
+    n = len(tokens)
+    values = torch.arange(float(len(names) * n)).reshape(-1, n) if values is None else values
+    return TokenStrips("t", names, values, tuple(tokens), marks or ("",) * n, "q")
+
+
+def split(fig):
+    """Heatmaps, and what stands in the legend."""
+    return (
+        [trace for trace in fig.data if trace.type == "heatmap"],
+        [trace for trace in fig.data if trace.type == "scatter"],
+    )
+
+
+def texts(fig):
+    """The tokens of each line, empty cells left out."""
+    rows = split(fig)[0][0].text
+    return [[text for text in row if text] for row in rows]
+
+
+def test_strips_hold_the_values_where_their_tokens_stand():
+    heatmaps, _ = split(figure(STRIPS))
+    assert len(heatmaps) == 2
+    for trace, values in zip(heatmaps, STRIPS.values, strict=True):
+        assert trace.z.shape == (2, 8)
+        close(trace.z[0, :3], values[:3])
+        close(trace.z[1, :2], values[3:])
+        assert np.isnan(trace.z).sum() == 16 - 5
+        assert trace.hoverongaps is False
+
+
+def test_strips_are_read_like_text():
+    fig = figure(STRIPS)
+    assert texts(fig) == [["&lt;s&gt;", "dog", "↵↵"], ["animal", ":"]]
+    for trace in split(fig)[0]:
+        assert trace.texttemplate == "%{text}"
+    assert fig.layout.yaxis.autorange == "reversed"
+    assert (fig.layout.xaxis.visible, fig.layout.yaxis.visible) == (False, False)
+    assert fig.layout.title.text == "Attention"
+    assert fig.layout.title.subtitle.text == "marked tokens are framed"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "lines"),
+    [
+        (["a"] * 16, [16]),
+        (["a"] * 17, [16, 1]),
+        (["a"] * 35, [16, 16, 3]),
+        (["a", "\n", "a", "a"], [2, 2]),
+        (["a", ".\n", "a"], [2, 1]),
+        (["a", "\n", "\n", "a"], [3, 1]),
+        (["a", "\n"], [2]),
+        (["\n", "a"], [1, 1]),
+        # A break at the end of a full line leaves no empty one behind.
+        (["a"] * 15 + ["\n"] + ["a"] * 2, [16, 2]),
+        (["a"] * 16 + ["\n"] + ["a"] * 2, [16, 1, 2]),
+        # Counting starts again after a break.
+        (["a"] * 3 + ["\n"] + ["a"] * 17, [4, 16, 1]),
+    ],
+)
+def test_lines_of_strips(tokens, lines):
+    fig = figure(strips(tokens))
+    assert [len(line) for line in texts(fig)] == lines
+    for row, trace in enumerate(split(fig)[0]):
+        shown = trace.z[~np.isnan(trace.z)]
+        close(shown, torch.arange(len(tokens)) + row * len(tokens))
+        for line, length in zip(trace.z, lines, strict=True):
+            assert np.isnan(line[length:]).all()
+    assert fig.layout.height == 260 + 26 * len(lines)
+
+
+def test_tokens_as_they_fit_into_cells():
+    tokens = [" ", "", "  two ", "\n", "</s>", "<b>bold</b>", "abcdefghi", "abcdefghij", "a&b"]
+    expected = ["␣", "␣", "two", "↵", "&lt;/s&gt;", "&lt;b&gt;bold&lt;…", "abcdefghi"]
+    fig = figure(strips(tokens))
+    assert [text for line in texts(fig) for text in line] == [*expected, "abcdefgh…", "a&amp;b"]
+
+
+def test_hovering_a_strip_tells_the_whole_token_its_mark_and_the_row():
+    fig = figure(STRIPS)
+    for trace, name in zip(split(fig)[0], STRIPS.names, strict=True):
+        assert trace.customdata[0][0] == "0: '&lt;s&gt;'"
+        assert trace.customdata[0][1] == "1: ' dog'<br>b"
+        assert trace.customdata[0][2] == r"2: '\n\n'"
+        assert trace.customdata[1][0] == "3: ' animal'<br>a"
+        assert (
+            trace.hovertemplate == f"%{{customdata}}<br>attention %{{z:.3g}}<extra>{name}</extra>"
+        )
+    long = figure(strips(["a rather long token"]))
+    assert long.data[0].customdata[0][0] == "0: 'a rather long token'"
+
+
+def test_rows_of_strips_share_one_colour_range():
+    for trace in split(figure(STRIPS))[0]:
+        assert trace.zmin == 0
+        assert trace.zmax == pytest.approx(0.8)
+
+
+def test_strips_of_zeros():
+    (trace,) = figure(strips(["a", "b"], values=torch.zeros(1, 2), names=("one",))).data
+    assert (trace.zmin, trace.zmax) == (0, 1)
+    close(trace.z[0, :2], [0, 0])
+
+
+def test_the_slider_of_strips_leaves_the_legend_alone():
+    fig = figure(STRIPS)
+    assert [trace.type for trace in fig.data] == ["heatmap"] * 2 + ["scatter"] * 2
+    heatmaps, legend = split(fig)
+    assert [trace.visible for trace in heatmaps] == [False, True]
+    assert [trace.visible for trace in legend] == [None, None]
+    (slider,) = fig.layout.sliders
+    assert slider.active == 1
+    assert [step.label for step in slider.steps] == ["head 0", "head 1"]
+    assert [step.method for step in slider.steps] == ["update", "update"]
+    assert [step.args[0]["visible"] for step in slider.steps] == [
+        [True, False, True, True],
+        [False, True, True, True],
+    ]
+
+
+def test_rows_of_one_name_are_shown_one_at_a_time():
+    fig = figure(strips(["a"], names=("same", "same")))
+    assert [trace.visible for trace in fig.data] == [True, False]
+
+
+def test_one_row_stands_in_the_title():
+    """Plotly draws no slider with a single step."""
+    assert figure(strips(["a"], names=("head 3",))).layout.title.text == "t: head 3"
+
+
+def test_frames_stand_around_the_marked_tokens():
+    fig = figure(STRIPS)
+    legend = split(fig)[1]
+    assert [(trace.name, trace.marker.color) for trace in legend] == [
+        ("a", MARKS[0]), ("b", MARKS[1]),
+    ]  # fmt: skip
+    assert all(trace.showlegend for trace in legend)
+    colours = dict(zip("ab", MARKS, strict=False))
+    found = {}
+    for shape in fig.layout.shapes:
+        assert shape.type == "rect"
+        assert 0.9 < shape.x1 - shape.x0 < 1
+        assert 0.9 < shape.y1 - shape.y0 < 1
+        cell = ((shape.y0 + shape.y1) / 2, (shape.x0 + shape.x1) / 2)
+        found[cell] = shape.line.color
+    # (line, place) of " dog" and " animal".
+    assert found == {(0, 1): colours["b"], (1, 0): colours["a"]}
+
+
+def test_frames_follow_their_tokens_into_later_lines():
+    marks = tuple("m" if i in (3, 16, 20) else "" for i in range(21))
+    shapes = figure(strips(["a"] * 21, marks)).layout.shapes
+    assert [((s.y0 + s.y1) / 2, (s.x0 + s.x1) / 2) for s in shapes] == [(0, 3), (1, 0), (1, 4)]
+
+
+def test_without_marks_there_is_no_legend():
+    fig = figure(strips(["a", "b"]))
+    assert fig.layout.shapes == ()
+    assert [trace.type for trace in fig.data] == ["heatmap"] * 2
+    assert [step.args[0]["visible"] for step in fig.layout.sliders[0].steps] == [
+        [True, False], [False, True],
+    ]  # fmt: skip
+
+
+def test_more_kinds_of_marks_than_colours():
+    fig = figure(strips("abcd", ("w", "x", "y", "z")))
+    assert [trace.name for trace in split(fig)[1]] == ["w", "x", "y", "z"]
+    assert len(fig.layout.shapes) == 4
+    assert len(fig.layout.sliders[0].steps[0].args[0]["visible"]) == len(fig.data)
 
 
 # --- label matrices ---

@@ -8,6 +8,7 @@ from torch.testing import assert_close
 
 import icl_mech as icl
 from icl_mech.errors import PromptError, RunError
+from icl_mech.models import adapt
 from icl_mech.prompts import Prompt
 from tests.planted import INDUCTION_HEADS, planted_model, planted_task
 from tests.tiny import tiny_model
@@ -25,8 +26,8 @@ LABEL_WORDS = (
     "compression", "confusion", "reweighting", "published",
 )  # fmt: skip
 OVERTHINKING = (
-    "layer_accuracy", "context_accuracy", "early_exit", "head_scores", "false_induction", "ablation",
-    "published",
+    "layer_accuracy", "context_accuracy", "early_exit", "head_scores", "matching_by_layer",
+    "head_attention", "false_induction", "ablation", "published",
 )  # fmt: skip
 
 
@@ -123,6 +124,23 @@ def test_parts_of_overthinking_are_the_single_analyses(planted):
     assert torch.equal(report.layer_accuracy.scores[0], alone.scores[0])
     heads = icl.head_scores(model, pair[1])
     assert_close(report.head_scores.matching, heads.matching)
+    by_layer = icl.matching_by_layer(heads, alone)
+    assert_close(report.matching_by_layer.per_prompt, by_layer.per_prompt)
+    assert_close(report.matching_by_layer.gap_share, by_layer.gap_share)
+    assert report.matching_by_layer.has_gap
+
+
+def test_overthinking_shows_where_the_top_heads_look(planted):
+    """In the first prompt with false demonstrations."""
+    model, (_, false), report = planted
+    heads = report.head_scores.top(5)
+    assert set(heads[:2]) == set(INDUCTION_HEADS)
+    shown, alone = report.head_attention, icl.head_attention(model, false[:1], heads)
+    assert shown.heads == heads
+    assert_close(shown.values, alone.values)
+    assert (shown.tokens, shown.marks) == (alone.tokens, alone.marks)
+    matching = [mark == "matching" for mark in shown.marks[0]]
+    assert float(shown.values[0][:2, matching].sum(-1).min()) > 0.99
 
 
 def test_without_one_false_class_there_are_no_head_scores(planted):
@@ -131,9 +149,21 @@ def test_without_one_false_class_there_are_no_head_scores(planted):
     pair = icl.build_prompt_pairs(planted_task(), model, false_labels="random", **options)
     others = icl.build_prompts(planted_task(), model, labels="permuted", **{**options, "seed": 5})
     report = icl.analyze(model, pair, study="overthinking", heads_from=others, progress=False)
-    assert "head_scores" not in report.results
+    assert {"head_scores", "matching_by_layer", "head_attention"}.isdisjoint(report.results)
     assert "ablation" in report.results
     assert any("Head scores of these prompts left out" in note for note in report.notes)
+
+
+def test_processed_weights_leave_out_the_heads_only(planted, monkeypatch):
+    """What a head writes is then not the checkpoint's; accuracies are the same."""
+    model, pair, own = planted
+    adapted = adapt(model)
+    processed = dataclasses.replace(adapted.info, processed_weights=True)
+    monkeypatch.setattr(adapted, "info", processed)
+    report = icl.analyze(adapted, pair, study="overthinking", progress=False)
+    assert {"head_scores", "false_induction", "ablation"}.isdisjoint(report.results)
+    assert_close(report.layer_accuracy.scores, own.layer_accuracy.scores, equal_nan=True)
+    assert any("processed" in note for note in report.notes)
 
 
 def test_published_numbers_stand_beside_these(anchors, planted):

@@ -14,8 +14,9 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.analyses._attention import row_labels
 from icl_mech.analyses._provenance import provenance
 from icl_mech.engine import Kept, Reading, run
-from icl_mech.errors import ResultError
-from icl_mech.interventions import Intervention, ZeroHeads
+from icl_mech.errors import ResultError, RunError
+from icl_mech.interventions import Intervention
+from icl_mech.interventions.base import check_layers
 from icl_mech.models import ModelInfo, Site, adapt
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result, TokenStrips
@@ -24,8 +25,8 @@ from icl_mech.segments import Segment
 Head = tuple[int, int]
 
 MARKS = {
-    "matching": "label word of the row's class",
-    "other": "label word of another class",
+    "matching": "label word taught for the last text",
+    "other": "other label word",
     "label": "label word",
 }
 
@@ -110,8 +111,9 @@ class TargetAttentionReading(Reading[Tensor]):
         """`[batch, head, position]`; positions are the prompt's own."""
         own = [head for layer, head in self.heads if layer == site.layer]
         row = segment.at_target(activation.transpose(1, 2))[:, own].float()
-        # A last column, cut off again, takes what stands at padding.
-        columns = segment.src.where(segment.mask, torch.tensor(self.width))
+        # A last column, cut off again, takes what stands at padding or after every target.
+        inside = segment.mask & (segment.src < self.width)
+        columns = segment.src.where(inside, self.width)
         laid = row.new_zeros(*row.shape[:2], self.width + 1)
         return laid.scatter(2, columns[:, None].expand_as(row), row)[..., :-1]
 
@@ -153,7 +155,7 @@ def head_attention(
     """
     adapted = adapt(model)
     chosen = tuple((int(layer), int(head)) for layer, head in heads)
-    ZeroHeads(chosen).check(adapted.info)
+    _check_heads(chosen, adapted.info)
     reading = TargetAttentionReading(chosen, int(prompts.targets.max()) + 1)
     (attention,) = run(
         adapted, prompts, [reading], interventions,
@@ -170,6 +172,18 @@ def head_attention(
         marks=_marks(prompts),
         provenance=provenance(adapted, prompts, interventions),
     )
+
+
+def _check_heads(heads: Sequence[Head], info: ModelInfo) -> None:
+    if not heads or len(set(heads)) < len(heads):
+        raise RunError(
+            f"head_attention needs (layer, head) pairs, each once; got {list(heads)}. Take some "
+            "with head_scores(...).top()."
+        )
+    check_layers([layer for layer, _ in heads], info, "head_attention")
+    wrong = [head for _, head in heads if not 0 <= head < info.n_heads]
+    if wrong:
+        raise RunError(f"head_attention names head {wrong[0]}; heads are 0 to {info.n_heads - 1}.")
 
 
 def _marks(prompts: PromptBatch) -> tuple[tuple[str, ...], ...]:

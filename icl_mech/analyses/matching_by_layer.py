@@ -8,16 +8,15 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.analyses.head_scores import HeadScores
-from icl_mech.analyses.layer_accuracy import LayerAccuracy
 from icl_mech.errors import ResultError
 from icl_mech.metrics import bootstrap_interval
 from icl_mech.results import LayerCurves, Result
+from icl_mech.results.storage import jsonable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,7 +70,7 @@ class MatchingByLayer(Result):
         )
 
     def summary(self) -> str:
-        """The layer that matches most, and where half of the gap has opened."""
+        """The layer that matches most, and the share of the gap that has opened by then."""
         best = int(self.matching.argmax())
         text = f"heads match prefixes most in layer {best} (sum {float(self.matching[best]):.3g})"
         if not self.has_gap:
@@ -96,12 +95,12 @@ class MatchingByLayer(Result):
         )
 
 
-def matching_by_layer(heads: HeadScores, accuracy: LayerAccuracy) -> MatchingByLayer:
+def matching_by_layer(heads: Any, accuracy: Any) -> MatchingByLayer:
     """Prefix matching summed over heads, and the share of the final gap, by layer.
 
     Args:
-        heads: Head scores of the false prompts.
-        accuracy: Accuracy by layer of the same prompts with true and false demonstrations.
+        heads: `HeadScores` of the false prompts.
+        accuracy: `LayerAccuracy` of the same prompts with true and false demonstrations.
 
     Raises:
         ResultError: results of different prompts or models.
@@ -115,6 +114,7 @@ def matching_by_layer(heads: HeadScores, accuracy: LayerAccuracy) -> MatchingByL
             f"Head scores of {found[0]} prompts in {found[1]} layers, accuracy of {expected[0]} "
             f"prompts in {expected[1]} layers; give results of the same prompts and model."
         )
+    _check_sources(heads.provenance, accuracy.provenance)
 
     def share(means: Tensor) -> Tensor:
         gap = means[..., 0, :] - means[..., 1, :]
@@ -122,10 +122,11 @@ def matching_by_layer(heads: HeadScores, accuracy: LayerAccuracy) -> MatchingByL
         return torch.where(final > 0, gap[..., 1:] / final, torch.nan)
 
     scores = accuracy.pair_scores.double()
-    value = share(scores.mean(0))
-    low, high = bootstrap_interval(scores, share)
-    if accuracy.final_gap.low <= 0:
-        value, low, high = (torch.full_like(value, torch.nan) for _ in range(3))
+    if accuracy.final_gap.low > 0:
+        value = share(scores.mean(0))
+        low, high = bootstrap_interval(scores, share)
+    else:
+        value, low, high = (torch.full((expected[1],), torch.nan).double() for _ in range(3))
     return MatchingByLayer(
         per_prompt=heads.matching.sum(-1),
         gap_share=value,
@@ -133,3 +134,16 @@ def matching_by_layer(heads: HeadScores, accuracy: LayerAccuracy) -> MatchingByL
         gap_high=high,
         provenance=heads.provenance,
     )
+
+
+def _check_sources(heads: dict[str, Any], accuracy: dict[str, Any]) -> None:
+    """Refuse results whose provenance says that they have different prompts or models."""
+    for what, own, other in (
+        ("models", heads.get("model", {}).get("name"), accuracy.get("model", {}).get("name")),
+        ("false prompts", heads.get("prompts"), accuracy.get("false_prompts")),
+    ):
+        if own is not None and other is not None and jsonable(own) != jsonable(other):
+            raise ResultError(
+                f"Head scores and accuracy are of different {what}: {own} and {other}. Give "
+                "head scores of the prompts with false demonstrations."
+            )

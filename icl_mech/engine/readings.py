@@ -39,7 +39,7 @@ class Kept:
             if site not in self._buffers:
                 shape = (self.count, *value.shape[1:])
                 self._buffers[site] = torch.empty(shape, dtype=value.dtype)
-            self._buffers[site][list(prompts)] = value.cpu()
+            self._buffers[site].index_copy_(0, torch.tensor(list(prompts)), value.cpu())
 
     def stacked(self) -> Tensor:
         """`[prompt, site, ...]`; for reductions of one shape."""

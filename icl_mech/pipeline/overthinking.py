@@ -3,7 +3,6 @@
 from typing import Any
 
 from icl_mech.analyses import ablation, early_exit, head_attention, matching_by_layer
-from icl_mech.analyses._components import check_own_weights
 from icl_mech.analyses._lens import LayerLensReading
 from icl_mech.analyses._pairs import check_pairs
 from icl_mech.analyses._provenance import provenance
@@ -42,10 +41,15 @@ def overthinking(
         )
     check_pairs(true, false)
     adapted = adapt(model)
-    check_own_weights(adapted)
     common: dict[str, Any] = {"batch_size": options.batch_size, "progress": options.progress}
     notes: list[str] = []
-    accuracy, results = _one_pass(adapted, true, false, options.seed, common, notes)
+    own = not adapted.info.processed_weights
+    if not own:
+        notes.append(
+            "Heads and ablations left out: they are defined on the checkpoint's own weights, and "
+            f"those of {adapted.info.name!r} are processed (norms folded or weights centred)."
+        )
+    accuracy, results = _one_pass(adapted, true, false, own, options.seed, common, notes)
     leaving = early_exit(accuracy, seed=options.seed)
     # In reading order: layers, numbers of demonstrations, leaving early, heads.
     heads_of_prompts = results.pop("head_scores", None)
@@ -56,10 +60,10 @@ def overthinking(
         results["head_attention"] = head_attention(
             adapted, false[[0]], heads_of_prompts.top(heads), progress=False
         )
-    chosen, found = _chosen_heads(adapted, true, options, heads, notes)
+    chosen, found = _chosen_heads(adapted, true, options, heads, notes) if own else ((), None)
     if found is not None:
         results["false_induction"] = found
-    if leaving.layer < adapted.info.n_layers or chosen:
+    if own:
         results["ablation"] = ablation(
             adapted, true, false,
             start=leaving.layer, heads=chosen, draws=RANDOM_DRAWS, seed=options.seed, **common,
@@ -72,6 +76,7 @@ def _one_pass(
     model: LanguageModel,
     true: PromptBatch,
     false: PromptBatch,
+    own_weights: bool,
     seed: int,
     common: dict[str, Any],
     notes: list[str],
@@ -83,10 +88,11 @@ def _one_pass(
         by_number = context_readings("sound")
     except PromptError as error:
         notes.append(f"Accuracy by number of demonstrations left out: {error}")
-    try:
-        rows = check_head_prompts(false)
-    except PromptError as error:
-        notes.append(f"Head scores of these prompts left out: {error}")
+    if own_weights:
+        try:
+            rows = check_head_prompts(false)
+        except PromptError as error:
+            notes.append(f"Head scores of these prompts left out: {error}")
     lenses: list[Any] = by_number or [LayerLensReading()]
     heads = [] if rows is None else head_readings(false, "frozen", "labels")
     at_true = run(model, true, lenses, title="true demonstrations", **common)

@@ -7,6 +7,10 @@ from icl_mech.plots.style import MARKS, SCALE, TEMPLATE, shown, title
 from icl_mech.results import TokenMatrix, TokenStrips
 
 TOKENS_PER_LINE = 16
+"""At most."""
+
+NARROWEST = 8
+"""Tokens that always fit side by side, so that short lines do not have huge cells."""
 
 
 def token_matrix(shape: TokenMatrix) -> go.Figure:
@@ -63,28 +67,29 @@ def token_matrix(shape: TokenMatrix) -> go.Figure:
 def token_strips(shape: TokenStrips) -> go.Figure:
     """The prompt as lines of tokens, coloured by value, marked tokens framed.
 
-    A slider picks the row; all rows share one colour range. A token that holds a line break
-    ends its line.
+    A slider picks the row; all rows share one colour range. Line breaks end a line.
     """
     places = _lines(shape.tokens)
-    n_lines = places[-1][0] + 1 if places else 1
+    n_lines = places[-1][0] + 1
+    width = max(NARROWEST, *(place + 1 for _, place in places))
     fig = go.Figure()
     largest = float(shape.values.max())
-    texts = [["" for _ in range(TOKENS_PER_LINE)] for _ in range(n_lines)]
-    hover = [["" for _ in range(TOKENS_PER_LINE)] for _ in range(n_lines)]
+    texts = [[""] * width for _ in range(n_lines)]
+    hover = [[""] * width for _ in range(n_lines)]
     for number, (line, place) in enumerate(places):
         token, mark = shape.tokens[number], shape.marks[number]
         texts[line][place] = shown(_short(token))
         hover[line][place] = f"{number}: {shown(repr(token))}" + (f"<br>{mark}" if mark else "")
-    for name, values in zip(shape.names, shape.values.double().numpy(), strict=True):
-        cells = np.full((n_lines, TOKENS_PER_LINE), np.nan)
+    rows = zip(shape.names, shape.values.double().numpy(), strict=True)
+    for row, (name, values) in enumerate(rows):
+        cells = np.full((n_lines, width), np.nan)
         for value, (line, place) in zip(values, places, strict=True):
             cells[line, place] = value
         fig.add_heatmap(
             z=cells,
             text=texts,
             texttemplate="%{text}",
-            textfont={"size": 11},
+            textfont={"size": 10},
             customdata=hover,
             colorscale=SCALE,
             zmin=0,
@@ -92,12 +97,13 @@ def token_strips(shape: TokenStrips) -> go.Figure:
             xgap=2,
             ygap=2,
             hoverongaps=False,
-            visible=name == shape.names[shape.first],
+            visible=row == shape.first,
             colorbar={"title": {"text": shape.quantity, "side": "right"}},
             hovertemplate=f"%{{customdata}}<br>{shape.quantity} %{{z:.3g}}<extra>{name}</extra>",
         )
-    kinds = [mark for mark in dict.fromkeys(shape.marks) if mark]
-    for kind, colour in zip(sorted(kinds), MARKS, strict=False):
+    kinds = sorted({mark for mark in shape.marks if mark})
+    for number, kind in enumerate(kinds):
+        colour = MARKS[number % len(MARKS)]
         _frame(fig, [p for p, m in zip(places, shape.marks, strict=True) if m == kind], colour)
         fig.add_scatter(
             x=[None],
@@ -108,13 +114,15 @@ def token_strips(shape: TokenStrips) -> go.Figure:
             marker={"symbol": "square-open", "size": 13, "color": colour, "line": {"width": 2}},
         )
     hidden = {"visible": False, "showgrid": False}
+    # A slider with one step is not drawn.
+    heading = shape.title if len(shape.names) > 1 else f"{shape.title}: {shape.names[0]}"
     fig.update_layout(
         template=TEMPLATE,
-        title=title(shape.title, shape.note),
+        title=title(heading, shape.note),
         xaxis=hidden,
         yaxis={**hidden, "autorange": "reversed"},
         legend={"orientation": "h", "y": 1.0, "yanchor": "bottom"},
-        margin={"t": 130},
+        margin={"t": 130, "l": 50},
         sliders=[
             {
                 **_slider(list(shape.names), shape.first, always=len(kinds)),
@@ -146,18 +154,20 @@ def _slider(names: list[str], active: int, always: int = 0) -> dict[str, object]
 def _lines(tokens: tuple[str, ...]) -> list[tuple[int, int]]:
     """(line, place in it) of each token."""
     places, line, place = [], 0, 0
+    ended = False
     for token in tokens:
-        if place == TOKENS_PER_LINE:
+        # Several line breaks in a row stay together.
+        if place == TOKENS_PER_LINE or (ended and token.strip("\n")):
             line, place = line + 1, 0
         places.append((line, place))
-        place = TOKENS_PER_LINE if "\n" in token else place + 1
+        place, ended = place + 1, "\n" in token
     return places
 
 
 def _short(token: str) -> str:
     """A token as it fits into a cell."""
     text = token.replace("\n", "↵").strip(" ") or "␣"
-    return text if len(text) <= 11 else text[:10] + "…"
+    return text if len(text) <= 9 else text[:8] + "…"
 
 
 def _frame(fig: go.Figure, places: list[tuple[int, int]], colour: str) -> None:
