@@ -136,6 +136,13 @@ class Segment:
         table = torch.tensor(pairs, dtype=torch.long, device=self.tokens.device).reshape(-1, 2)
         return table[:, 0], table[:, 1]
 
+    @cached_property
+    def is_target(self) -> Bool[Tensor, "batch dest"]:
+        """True at the targets computed in this segment."""
+        flags = torch.zeros_like(self.dest, dtype=torch.bool)
+        flags[self.targets_inside] = True
+        return flags
+
     @property
     def target_row(self) -> Int[Tensor, " batch"]:
         """Index along `dest` of each prompt's target; all targets must be in the segment."""

@@ -34,13 +34,13 @@ def flags(*positions):
 
 def test_sums_of_one_label_word():
     """Label at 1, target 3: into it 1, from it 16, everything else 2 + 4 + 8 + 32."""
-    found = flow_sums(MAP[None], flags(1), flags(1), torch.tensor([3]))
+    found = flow_sums(MAP[None], flags(1), flags(1), flags(3))
     torch.testing.assert_close(found, torch.tensor([[1.0, 16.0, 46.0]]))
 
 
 def test_sums_of_two_label_words():
     """Labels at 1 and 2: 4 counts as going into label word 2, not out of label word 1."""
-    found = flow_sums(MAP[None], flags(1, 2), flags(1, 2), torch.tensor([3]))
+    found = flow_sums(MAP[None], flags(1, 2), flags(1, 2), flags(3))
     torch.testing.assert_close(found, torch.tensor([[7.0, 48.0, 8.0]]))
 
 
@@ -52,9 +52,18 @@ def test_sums_of_a_padded_batch():
         torch.stack([MAP, padded]),
         torch.cat([flags(1, 2), flags(2)]),
         torch.cat([flags(1, 2), flags(2)]),
-        torch.tensor([3, 3]),
+        torch.cat([flags(3), flags(3)]),
     )
     torch.testing.assert_close(found, torch.tensor([[7.0, 48.0, 8.0], [1.0, 4.0, 2.0]]))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_sums_of_rows_add_up(rows):
+    first = flow_sums(
+        MAP[None, :rows, :rows], flags(1, 2)[:, :rows], flags(1, 2)[:, :rows], flags(3)[:, :rows]
+    )
+    others = flow_sums(MAP[None, rows:], flags(1, 2)[:, rows:], flags(1, 2), flags(3)[:, rows:])
+    torch.testing.assert_close(first + others, torch.tensor([[7.0, 48.0, 8.0]]))
 
 
 def test_counts():
@@ -76,7 +85,7 @@ def test_counts_are_the_sums_of_a_map_of_ones(seed):
     labels = torch.zeros(1, target + 1, dtype=torch.bool)
     labels[0, positions] = True
     ones, targets = torch.ones(1, target + 1, target + 1), torch.tensor([target])
-    sums = flow_sums(ones, labels, labels, targets)
+    sums = flow_sums(ones, labels, labels, torch.arange(target + 1)[None] == target)
     counts = flow_counts(torch.from_numpy(positions)[None], targets)
     torch.testing.assert_close(sums.double(), counts)
     assert float(counts.sum()) == target * (target + 1) / 2

@@ -27,16 +27,12 @@ def head_sum(
     reduction: Reduction,
 ) -> Float[Tensor, "batch dest src"]:
     """Saliency of one layer's pattern, reduced in chunks of rows."""
-    out = torch.empty(
-        activation.shape[0], *activation.shape[2:], device=activation.device, dtype=torch.float32
-    )
-    if activation.dtype == torch.float64:
-        out = out.double()
-    for start in range(0, activation.shape[2], _CHUNK):
-        rows = slice(start, start + _CHUNK)
-        product = activation[:, :, rows].to(out.dtype) * gradient[:, :, rows].to(out.dtype)
-        out[:, rows] = product.sum(1).abs() if reduction == "sum_then_abs" else product.abs().sum(1)
-    return out
+    dtype = torch.float64 if activation.dtype == torch.float64 else torch.float32
+    chunks = []
+    for value, slope in zip(activation.split(_CHUNK, 2), gradient.split(_CHUNK, 2), strict=True):
+        product = value.to(dtype) * slope.to(dtype)
+        chunks.append(product.sum(1).abs() if reduction == "sum_then_abs" else product.abs().sum(1))
+    return torch.cat(chunks, dim=1)
 
 
 def check_variants(loss: str, reduction: str, prompts: PromptBatch) -> None:

@@ -155,6 +155,8 @@ def _score_index(score: str) -> int:
 class FlowReading(GradientReading[Tensor]):
     """Sums of saliency by kind, `[prompt, layer, kind]`; no map is kept."""
 
+    additive = True
+
     loss: Loss = "label"
     reduction: Reduction = "sum_then_abs"
 
@@ -170,7 +172,7 @@ class FlowReading(GradientReading[Tensor]):
         """The three sums of one layer."""
         saliency = head_sum(activation, gradient, self.reduction)
         return flow_sums(
-            saliency, segment.dest_classes >= 0, segment.src_classes >= 0, segment.target_row
+            saliency, segment.dest_classes >= 0, segment.src_classes >= 0, segment.is_target
         )
 
     def collect(self, kept: Kept) -> Tensor:

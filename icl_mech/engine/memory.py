@@ -19,7 +19,7 @@ _PATTERNS_KEPT = 4
 _STREAMS_KEPT = 30
 """Tensors of residual size it keeps (norms, projections, a gated MLP of four times the width)."""
 
-TOKENS_PER_BATCH = {"gradient": 512, "forward": 1536}
+TOKENS_PER_BATCH = {"gradient": 512, "behind": 1024, "forward": 1536}
 """Padded tokens of one batch on a CPU; a GPU takes 32 times this.
 
 Seen on 135 million parameters: gradient passes of 420 to 2048 tokens are equally fast and
@@ -63,15 +63,12 @@ def free_memory(device: torch.device) -> int:
 
 def prompt_bytes(model: LanguageModel, length: int, *, gradient: bool, checkpoint: bool) -> int:
     """Estimated bytes one prompt of this length takes in a pass."""
-    info = model.info
-    size = 2 if info.dtype in ("float16", "bfloat16") else 4
-    patterns = _PATTERNS_KEPT * info.n_heads * length * length
-    block = size * (patterns + _STREAMS_KEPT * length * info.d_model)
+    block = _block_bytes(model, length, length)
     if not gradient:
         return block
     if checkpoint:
-        return 2 * block + info.n_layers * size * length * info.d_model
-    return info.n_layers * block
+        return 2 * block + model.info.n_layers * _size(model) * length * model.info.d_model
+    return model.info.n_layers * block
 
 
 def plan(
@@ -84,8 +81,39 @@ def plan(
     checkpoint = gradient and needed > budget
     if checkpoint:
         needed = prompt_bytes(model, longest, gradient=True, checkpoint=True)
-    most = TOKENS_PER_BATCH["gradient" if gradient else "forward"] * _scale(model)
-    return max(longest, min(most, longest * max(1, budget // needed))), checkpoint
+    return _tokens(
+        model, "gradient" if gradient else "forward", longest, budget // needed
+    ), checkpoint
+
+
+def plan_behind(
+    model: LanguageModel, lengths: list[int], common: int, *, memory: str | int | None
+) -> int:
+    """Tokens per batch of gradient passes behind a common beginning, whose graph stays.
+
+    Each prompt keeps its own rows, and goes through one block of the beginning at a time.
+    """
+    longest = max(lengths)
+    graph = prompt_bytes(model, common, gradient=True, checkpoint=False)
+    rows = model.info.n_layers * _block_bytes(model, longest - common, longest)
+    room = parse_memory(memory, model.device) - graph
+    return _tokens(model, "behind", longest, room // (rows + _block_bytes(model, common, common)))
+
+
+def _tokens(model: LanguageModel, kind: str, longest: int, prompts: int) -> int:
+    """Tokens of a batch of so many prompts, within what a batch should have."""
+    most = TOKENS_PER_BATCH[kind] * _scale(model)
+    return max(longest, min(most, longest * max(1, prompts)))
+
+
+def _block_bytes(model: LanguageModel, rows: int, columns: int) -> int:
+    """What one block keeps of so many computed rows that see so many columns."""
+    patterns = _PATTERNS_KEPT * model.info.n_heads * columns
+    return _size(model) * rows * (patterns + _STREAMS_KEPT * model.info.d_model)
+
+
+def _size(model: LanguageModel) -> int:
+    return 2 if model.info.dtype in ("float16", "bfloat16") else 4
 
 
 def rows_together(model: LanguageModel) -> int:

@@ -3,7 +3,7 @@
 * *whole*: every position of every prompt; always right.
 * *shared*: the longest common beginning is computed once per run (under the run's
   interventions), its keys and values are seen by all prompts; rows after it are computed.
-  For readings at the target only.
+  For readings at the target, and gradients whose reductions add up over rows (`Beginning`).
 * *target*: keys and values of everything before the target are kept (`prepare`), each
   further run computes one token per prompt. For readings and interventions at the target only.
 """
@@ -124,25 +124,32 @@ def merged(group: Sequence[Segment]) -> Segment:
 
 
 def common_prefix(prompts: PromptBatch) -> int:
-    """Length of the longest beginning all prompts share, their targets excluded."""
+    """Length of the longest beginning all prompts share, their targets excluded.
+
+    Shared are its tokens, and which of them are label words of which class.
+    """
     first, *others = (prompt.tokens for prompt in prompts)
     length = min(prompt.target for prompt in prompts)
     for tokens in others:
         while first[:length] != tokens[:length]:
             length = next(i for i in range(length) if first[i] != tokens[i])
-    return length
+    classes = prompts.position_classes[:, :length]
+    unlike = (classes != classes[0]).any(0).nonzero()
+    return int(unlike[0]) if len(unlike) else length
 
 
-def can_share(
-    prompts: PromptBatch, interventions: Sequence[Intervention], target_only: bool
-) -> bool:
-    """True if the shared path gives what the whole path gives, for less."""
-    return (
-        target_only
-        and len(prompts) > 1
-        and all(intervention.shareable for intervention in interventions)
-        and common_prefix(prompts) >= WORTH_SHARING
-    )
+def can_share(prompts: PromptBatch, interventions: Sequence[Intervention], apart: bool) -> bool:
+    """True if the shared path gives what the whole path gives, for less.
+
+    Args:
+        prompts: What is run.
+        interventions: What is changed.
+        apart: The common beginning can be computed apart, as far as the readings go.
+    """
+    if not apart or len(prompts) == 1:
+        return False
+    length = common_prefix(prompts)
+    return length >= WORTH_SHARING and all(i.shares(prompts, length) for i in interventions)
 
 
 def whole_segments(
@@ -154,19 +161,35 @@ def whole_segments(
 
 
 def shared_segments(
-    model: LanguageModel, prompts: PromptBatch, tokens: int, size: int | None, run: Runner
+    model: LanguageModel,
+    prompts: PromptBatch,
+    length: int,
+    tokens: int,
+    size: int | None,
+    run: Runner,
+    *,
+    gradient: bool = False,
 ) -> Iterator[Segment]:
     """Rows after the common beginning, which is run once.
 
     Behind a shared cache padding stands on the right: a hole between cached and new columns
     would be silently wrong in layers with a sliding window.
+
+    Args:
+        model: The model.
+        prompts: The prompts.
+        length: Of their common beginning.
+        tokens: Largest number of tokens of a batch.
+        size: Largest number of prompts of a batch.
+        run: Runs the common beginning.
+        gradient: The backward pass goes through the beginning once per prompt, so that its
+            tokens count too.
     """
-    length = common_prefix(prompts)
     head = Segment.build(model, prompts[[0]], [0], spans=[(0, length)])
     cache = run(head)
     columns = torch.arange(length)
-    rest = (prompts.lengths - length).tolist()
-    for indices in by_length(rest, tokens=tokens, size=size):
+    costs = (prompts.lengths - (0 if gradient else length)).tolist()
+    for indices in by_length(costs, tokens=tokens, size=size):
         batch = prompts[indices]
         yield Segment.build(
             model,

@@ -86,8 +86,13 @@ class Reading(ABC, Generic[Value]):
 class GradientReading(ABC, Generic[Value]):
     """Something read from an activation and the gradient of the loss at it.
 
-    `reduce` is called in the backward pass, once per site and batch.
+    `reduce` is called in the backward pass, once per site and batch; of an additive reading
+    also under `torch.vmap`, so it must not write into tensors it made.
     """
+
+    additive: ClassVar[bool] = False
+    """True if the reductions of some rows and of the others add up to that of all: then the
+    common beginning of prompts can be computed apart."""
 
     ragged: ClassVar[bool] = False
     """True if the shape of what `reduce` returns differs between batches."""

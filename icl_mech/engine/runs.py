@@ -7,11 +7,13 @@ from typing import Any, Literal
 import torch
 
 from icl_mech._typing import Tensor
+from icl_mech.engine.beginning import Beginning, Sink, asking
 from icl_mech.engine.losses import target_loss
-from icl_mech.engine.memory import is_out_of_memory, plan
+from icl_mech.engine.memory import is_out_of_memory, plan, plan_behind
 from icl_mech.engine.paths import (
     Prepared,
     can_share,
+    common_prefix,
     halves,
     shared_segments,
     whole_segments,
@@ -73,13 +75,19 @@ def run(
     batch = prompts.prompts if isinstance(prompts, Prepared) else prompts
     ready = fill_means(adapted, prompts, interventions)
     target_only = all(isinstance(r, Reading) and r.target_only for r in readings)
+    apart = all(r.target_only if isinstance(r, Reading) else r.additive for r in readings)
     tokens, checkpoint = plan(adapted, batch.lengths.tolist(), gradient=bool(losses), memory=memory)
     work = Work(readings, ready, checkpoint)
     segments: Iterator[Segment]
     if isinstance(prompts, Prepared) and target_only and all(i.target_only for i in ready):
         segments = iter(prompts.segments)
-    elif path == "auto" and can_share(batch, ready, target_only):
-        segments = shared_segments(adapted, batch, tokens, batch_size, work.keys_and_values)
+    elif path == "auto" and can_share(batch, ready, apart and not checkpoint):
+        length = common_prefix(batch)
+        if losses:
+            tokens = plan_behind(adapted, batch.lengths.tolist(), length, memory=memory)
+        segments = shared_segments(
+            adapted, batch, length, tokens, batch_size, work.begin, gradient=bool(losses)
+        )
     else:
         segments = whole_segments(adapted, batch, tokens, batch_size)
     kept = [Kept(len(batch), ragged=reading.ragged) for reading in readings]
@@ -147,6 +155,7 @@ class Work:
         self.interventions = interventions
         self.checkpoint = checkpoint
         self.acted = [False] * len(interventions)
+        self.beginning: Beginning | None = None
 
     def check_acted(self) -> None:
         """Refuse interventions that had nothing to act on in the whole run."""
@@ -156,18 +165,35 @@ class Work:
                     f"{intervention!r} changed nothing: these prompts have no token it acts on."
                 )
 
+    def begin(self, segment: Segment) -> KeyValues:
+        """Keys and values of the common beginning; its gradient readings wait for each batch."""
+        taps, sinks = self._taps(segment)
+        try:
+            if not sinks:
+                return self.keys_and_values(segment)
+            with segment.model.gradients():
+                self.beginning = Beginning(self._cache(segment, taps), sinks)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise _no_room(segment) from error
+        return self.beginning.detached
+
     def keys_and_values(self, segment: Segment) -> KeyValues:
         """Keys and values of a segment under the interventions."""
-        hooks, check = self._hooks(segment)
         with torch.no_grad():
-            cache = segment.model.forward(
-                segment.tokens,
-                segment.mask,
-                segment.positions,
-                hooks=hooks,
-                keep_cache=True,
-                start=segment.start,
-            ).cache
+            return self._cache(segment)
+
+    def _cache(self, segment: Segment, taps: Sequence[tuple[str, Hook]] = ()) -> KeyValues:
+        hooks, check = self._hooks(segment, taps)
+        cache = segment.model.forward(
+            segment.tokens,
+            segment.mask,
+            segment.positions,
+            hooks=hooks,
+            keep_cache=True,
+            start=segment.start,
+        ).cache
         check()
         if cache is None:
             raise RunError(f"{segment.model.info.architecture} returned no keys and values.")
@@ -181,10 +207,7 @@ class Work:
             if not is_out_of_memory(error):
                 raise
             if len(segment.prompts) == 1:
-                raise RunError(
-                    f"One prompt of {len(segment.prompts[0])} tokens does not fit into memory; use a "
-                    "shorter prompt, a narrower dtype or memory= (smaller, for recomputation)."
-                ) from error
+                raise _no_room(segment) from error
         else:
             yield segment, values
             return
@@ -193,21 +216,11 @@ class Work:
 
     def values(self, segment: Segment) -> Values:
         """The reductions of every reading for one segment, in one pass."""
-        info = segment.model.info
         values: Values = [{} for _ in self.readings]
-        sinks: list[tuple[int, Site, Tensor]] = []
-        taps: list[tuple[str, Hook]] = []
-        for number, reading in enumerate(self.readings):
-            for site in reading.sites(info):
-                if isinstance(reading, GradientReading):
-                    sink = torch.zeros(
-                        reading.shape(segment), device=segment.tokens.device, requires_grad=True
-                    )
-                    sinks.append((number, site, sink))
-                    hook = _tap(reading, site, segment, sink)
-                else:
-                    hook = _read(reading, site, segment, values[number])
-                taps.append((type(reading).__name__, (site, hook)))
+        taps, sinks = self._taps(segment, values)
+        cache = segment.cache
+        if self.beginning is not None and cache is not None:
+            cache = self.beginning.leaves(cache)
         with ExitStack() as stack:
             stack.enter_context(segment.model.gradients() if sinks else torch.no_grad())
             if sinks and self.checkpoint:
@@ -216,20 +229,48 @@ class Work:
             # Held until after the backward pass, where checkpointed blocks run again.
             stack.enter_context(segment.model.installed(hooks))
             output = segment.model.forward(
-                segment.tokens,
-                segment.mask,
-                segment.positions,
-                cache=segment.cache,
-                start=segment.start,
+                segment.tokens, segment.mask, segment.positions, cache=cache, start=segment.start
             )
             check()
-            if sinks:
-                loss = next(r.loss for r in self.readings if isinstance(r, GradientReading))
-                total = target_loss(segment.at_target(output.residual), segment, loss).sum()
-                gradients = torch.autograd.grad(total, [sink for *_, sink in sinks])
-                for (number, site, _), gradient in zip(sinks, gradients, strict=True):
-                    values[number][site] = gradient
+            if not sinks:
+                return values
+            loss = next(r.loss for r in self.readings if isinstance(r, GradientReading))
+            total = target_loss(segment.at_target(output.residual), segment, loss).sum()
+            leaves = [] if self.beginning is None or cache is None else asking(cache)
+            gradients = torch.autograd.grad(
+                total, [*(sink for *_, sink in sinks), *leaves], materialize_grads=True
+            )
+        for (number, site, _), gradient in zip(sinks, gradients, strict=False):
+            values[number][site] = gradient
+        if self.beginning is not None and leaves:
+            before = self.beginning.reductions(gradients[len(sinks) :])
+            for (number, site, _), reduction in zip(self.beginning.sinks, before, strict=True):
+                values[number][site] = values[number][site] + reduction
         return values
+
+    def _taps(
+        self, segment: Segment, values: Values | None = None
+    ) -> tuple[list[tuple[str, Hook]], list[Sink]]:
+        """Hooks of the readings and the sinks of those with gradients.
+
+        Without `values` to write to only readings with gradients are taken.
+        """
+        sinks: list[Sink] = []
+        taps: list[tuple[str, Hook]] = []
+        for number, reading in enumerate(self.readings):
+            for site in reading.sites(segment.model.info):
+                if isinstance(reading, GradientReading):
+                    sink = torch.zeros(
+                        reading.shape(segment), device=segment.tokens.device, requires_grad=True
+                    )
+                    sinks.append((number, site, sink))
+                    hook = _tap(reading, site, segment, sink)
+                elif values is not None:
+                    hook = _read(reading, site, segment, values[number])
+                else:
+                    continue
+                taps.append((type(reading).__name__, (site, hook)))
+        return taps, sinks
 
     def _hooks(
         self, segment: Segment, taps: Sequence[tuple[str, Hook]] = ()
@@ -256,6 +297,13 @@ class Work:
             for index, (_, (site, function)) in enumerate(owned)
         ]
         return counted, check
+
+
+def _no_room(segment: Segment) -> RunError:
+    return RunError(
+        f"One prompt of {len(segment.prompts[0])} tokens does not fit into memory; use a shorter "
+        "prompt, a narrower dtype or memory= (smaller, for recomputation)."
+    )
 
 
 def _read(

@@ -10,6 +10,7 @@ import torch
 from icl_mech._typing import Int, Tensor
 from icl_mech.errors import RunError, near_matches
 from icl_mech.models import Hook, ModelInfo, Site
+from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
 At = Literal["target", "all"]
@@ -62,9 +63,8 @@ class Intervention(ABC):
         """Nothing below this block changes."""
         return 0
 
-    @property
-    def shareable(self) -> bool:
-        """True if it treats equal beginnings of prompts equally."""
+    def shares(self, prompts: PromptBatch, length: int) -> bool:
+        """True if it does the same in the first `length` tokens of all prompts, which are equal."""
         return True
 
     def missing(self) -> Sequence[Site]:

@@ -26,7 +26,7 @@ from icl_mech.interventions.base import (
     editable,
 )
 from icl_mech.models import Hook, HookFunction, ModelInfo, Site
-from icl_mech.prompts import Prompt
+from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.segments import Segment
 
 Tokens = Literal["label", "random"]
@@ -81,11 +81,18 @@ class Isolate(Intervention):
         """The lowest isolated block."""
         return self.layers[0]
 
-    @property
-    def shareable(self) -> bool:
-        """Draws and positions that differ between prompts cannot share a prefix."""
-        drawn_alike = self.tokens == "label" or self.redraw == "set"
-        return self.positions is None and drawn_alike
+    def shares(self, prompts: PromptBatch, length: int) -> bool:
+        """True if the same tokens of the common beginning are isolated in every prompt."""
+        by_layer = self.positions is None and self.tokens == "random" and self.redraw == "layer"
+
+        def inside(prompt: Prompt, index: int, layer: int) -> list[int]:
+            return [p for p in self.isolated(prompt, index, layer) if p < length]
+
+        return all(
+            inside(prompt, index, layer) == inside(prompts[0], 0, layer)
+            for index, prompt in enumerate(prompts)
+            for layer in (self.layers if by_layer else self.layers[:1])
+        )
 
     def hooks(self, segment: Segment) -> Sequence[Hook]:
         """One hook per isolated layer that has isolated rows in this segment."""

@@ -10,16 +10,17 @@ def flow_sums(
     saliency: Float[Tensor, "batch dest src"],
     label_dest: Bool[Tensor, "batch dest"],
     label_src: Bool[Tensor, "batch src"],
-    target_row: Int[Tensor, " batch"],
+    target_dest: Bool[Tensor, "batch dest"],
 ) -> Float[Tensor, "batch 3"]:
     """Sums of saliency from texts to label words, label words to target, and the rest.
 
     Diagonal and everything above it are left out. Divided by `flow_counts` these are
-    S_wp, S_pq and S_ww.
+    S_wp, S_pq and S_ww. Sums over some rows of a map and over the others add up to those
+    over all.
     """
     strict = saliency.tril(saliency.shape[2] - saliency.shape[1] - 1)
     to_labels = einsum(strict.sum(-1), label_dest.to(strict.dtype), "b dest, b dest -> b")
-    rows = strict[torch.arange(len(strict), device=strict.device), target_row]
+    rows = einsum(strict, target_dest.to(strict.dtype), "b dest src, b dest -> b src")
     to_target = einsum(rows, label_src.to(strict.dtype), "b src, b src -> b")
     rest = strict.sum((1, 2)) - to_labels - to_target
     return torch.stack([to_labels, to_target, rest], dim=1)

@@ -1,0 +1,272 @@
+"""Gradients behind a common beginning are those of whole prompts."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from icl_mech import Prompt, PromptBatch, Task, Template, analyze, build_prompts
+from icl_mech.analyses.flow import FlowReading
+from icl_mech.analyses.predictions import PredictionReading
+from icl_mech.analyses.saliency import SaliencyReading
+from icl_mech.engine import run
+from icl_mech.engine.beginning import Beginning
+from icl_mech.engine.memory import TOKENS_PER_BATCH, plan_behind, prompt_bytes
+from icl_mech.engine.paths import WORTH_SHARING, common_prefix
+from icl_mech.engine.runs import Work
+from icl_mech.errors import RunError
+from icl_mech.interventions import Isolate
+from icl_mech.models import adapt
+from tests.engine.test_paths import FAMILIES, PREFIX, TARGET, TASK
+from tests.tiny import tiny_model
+
+pytestmark = pytest.mark.tl3
+
+SAME = {"rtol": 1e-4, "atol": 2e-6}
+LOSSES = ("label", "prediction", "vocab")
+REDUCTIONS = ("sum_then_abs", "abs_then_sum")
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def setting(request):
+    model = tiny_model(request.param)
+    return model, build_prompts(TASK, model, shots=2, n=6)
+
+
+@pytest.fixture
+def batches(monkeypatch):
+    """Number of prompts of each batch that went back through a common beginning."""
+    seen = []
+    reductions = Beginning.reductions
+
+    def counted(self, gradients):
+        seen.append(len(gradients[0]))
+        return reductions(self, gradients)
+
+    monkeypatch.setattr(Beginning, "reductions", counted)
+    return seen
+
+
+def sums(model, prompts, changes=(), reading=None, **options):
+    (found,) = run(model, prompts, [reading or FlowReading()], changes, **options)
+    return found
+
+
+@pytest.mark.parametrize("name", [*PREFIX, *TARGET])
+def test_flow(setting, name, batches):
+    model, prompts = setting
+    changes = (PREFIX | TARGET)[name]
+    found = sums(model, prompts, changes)
+    assert sum(batches) == len(prompts)
+    assert_close(found, sums(model, prompts, changes, path="whole"), **SAME)
+    assert sum(batches) == len(prompts)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_variants(setting, loss, reduction):
+    model, prompts = setting
+    reading = FlowReading(loss, reduction)
+    whole = sums(model, prompts, reading=reading, path="whole")
+    assert_close(sums(model, prompts, reading=reading), whole, **SAME)
+
+
+@pytest.mark.parametrize(("size", "expected"), [(1, [1] * 6), (4, [4, 2]), (None, [6])])
+def test_batches(setting, size, expected, batches):
+    model, prompts = setting
+    found = sums(model, prompts, batch_size=size)
+    assert batches == expected
+    assert_close(found, sums(model, prompts, path="whole"), **SAME)
+
+
+def test_the_beginning_runs_forward_once(setting, monkeypatch):
+    model, prompts = setting
+    adapted = adapt(model)
+    rows = []
+    forward = type(adapted).forward
+
+    def counted(self, tokens, *args, **options):
+        rows.append(tuple(tokens.shape))
+        return forward(self, tokens, *args, **options)
+
+    monkeypatch.setattr(type(adapted), "forward", counted)
+    length = common_prefix(prompts)
+    sums(adapted, prompts, batch_size=2)
+    assert rows[0] == (1, length)
+    assert [count for count, _ in rows[1:]] == [2, 2, 2]
+    assert all(width <= max(map(len, prompts)) - length for _, width in rows[1:])
+
+
+def test_readings_of_the_target_in_the_same_pass(setting, batches):
+    model, prompts = setting
+    readings = [FlowReading(), PredictionReading()]
+    flow, read = run(model, prompts, readings)
+    assert batches
+    whole_flow, whole_read = run(model, prompts, readings, path="whole")
+    assert_close(flow, whole_flow, **SAME)
+    assert_close(read[0], whole_read[0], atol=2e-5, rtol=1e-5)
+
+
+def test_maps_are_not_sums(setting, batches):
+    model, prompts = setting
+    found = run(model, prompts, [FlowReading(), SaliencyReading()])
+    assert not batches
+    assert_close(found[0], sums(model, prompts, path="whole"), **SAME)
+
+
+def test_little_memory_recomputes_whole_prompts(setting, batches):
+    model, prompts = setting
+    found = sums(model, prompts, memory=1)
+    assert not batches
+    assert_close(found, sums(model, prompts), **SAME)
+
+
+def test_a_batch_that_does_not_fit_is_halved(setting, monkeypatch, batches):
+    model, prompts = setting
+    expected = sums(model, prompts)
+    values = Work.values
+
+    def small_memory(self, segment):
+        if len(segment.prompts) > 2:
+            raise torch.OutOfMemoryError
+        return values(self, segment)
+
+    monkeypatch.setattr(Work, "values", small_memory)
+    batches.clear()
+    assert_close(sums(model, prompts), expected, **SAME)
+    assert max(batches) == 2
+
+
+def test_a_beginning_that_does_not_fit(setting, monkeypatch):
+    model, prompts = setting
+
+    def no_memory(self, segment, taps=()):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(Work, "_cache", no_memory)
+    with pytest.raises(RunError, match="does not fit into memory"):
+        sums(model, prompts)
+
+
+def test_the_model_is_left_as_it_was(setting):
+    model, prompts = setting
+    before = [parameter.requires_grad for parameter in adapt(model).wrapped.parameters()]
+    first = sums(model, prompts)
+    parameters = list(adapt(model).wrapped.parameters())
+    assert [parameter.requires_grad for parameter in parameters] == before
+    assert all(parameter.grad is None for parameter in parameters)
+    assert_close(sums(model, prompts), first, rtol=0, atol=0)
+
+
+def test_analyze_goes_through_it(batches):
+    model = tiny_model("llama")
+    analyze(model, build_prompts(TASK, model, shots=2, n=6), progress=False)
+    assert sum(batches) == 6
+
+
+INSTRUCTED = Task(
+    "instructed",
+    Template(
+        "Review: {text}\nSentiment:{label}",
+        narrative="the film was a wonderful story of hope and courage\n",
+    ),
+    TASK.label_words,
+    TASK.train,
+    TASK.test,
+)
+
+
+@pytest.mark.parametrize("redraw", ["set", "prompt", "layer"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_random_tokens_behind_an_instruction(family, redraw):
+    """Prompts with their own demonstrations share an instruction, in which draws differ."""
+    model = tiny_model(family)
+    prompts = build_prompts(INSTRUCTED, model, shots=1, n=6, demonstrations="per_prompt")
+    length = common_prefix(prompts)
+    assert length >= WORTH_SHARING
+    change = Isolate([0, 1], tokens="random", redraw=redraw, seed=1)
+    drawn = {tuple(p for p in change.isolated(prompt, i, 0) if p < length)
+             for i, prompt in enumerate(prompts)}  # fmt: skip
+    assert len(drawn) > 1
+    assert_close(
+        sums(model, prompts, [change]), sums(model, prompts, [change], path="whole"), **SAME
+    )
+    ((fast, *_),) = run(model, prompts, [PredictionReading()], [change])
+    ((slow, *_),) = run(model, prompts, [PredictionReading()], [change], path="whole")
+    assert_close(fast, slow, atol=2e-5, rtol=1e-5)
+
+
+def test_given_positions_are_shared_where_they_agree(batches):
+    model = tiny_model("gpt2")
+    prompts = build_prompts(TASK, model, shots=2, n=6)
+    length = common_prefix(prompts)
+    alike = Isolate([0], positions=[[3, length]] * 6)
+    differing = Isolate([0], positions=[[3]] * 5 + [[4]])
+    assert alike.shares(prompts, length)
+    assert not differing.shares(prompts, length)
+    for change in (alike, differing):
+        found = sums(model, prompts, [change])
+        assert_close(found, sums(model, prompts, [change], path="whole"), **SAME)
+    assert sum(batches) == 6
+
+
+def test_equal_tokens_with_other_label_words(batches):
+    """What is a label word is the prompt's affair, not its tokens'."""
+    model = tiny_model("gpt2")
+    built = build_prompts(TASK, model, shots=2, n=4)
+    first = built[0].label_positions[0]
+    prompts = PromptBatch(tuple(_from_positions(prompt) for prompt in built))
+    mixed = PromptBatch((*prompts.prompts[:3], _from_positions(built[3], first - 1)))
+    assert common_prefix(prompts) > first
+    assert common_prefix(mixed) == first - 1
+    change = [Isolate([0])]
+    assert_close(sums(model, mixed, change), sums(model, mixed, change, path="whole"), **SAME)
+    assert batches
+
+
+def _from_positions(prompt, first=None):
+    positions = list(prompt.label_positions)
+    positions[0] = first or positions[0]
+    return Prompt.from_positions(
+        prompt.tokens,
+        label_positions=positions,
+        label_classes=prompt.label_classes,
+        label_tokens=[word[0] for word in prompt.label_words],
+        answer=prompt.answer,
+    )
+
+
+def test_draws_of_every_layer_are_compared():
+    """Prompts whose draws agree in the first layer, by chance, and differ in the second."""
+    model = tiny_model("gpt2")
+    prompts = build_prompts(TASK, model, shots=2, n=2)
+    length = common_prefix(prompts)
+
+    def alike(seed, layer):
+        change = Isolate([0, 1], tokens="random", redraw="layer", seed=seed)
+        draws = [change.isolated(prompt, i, layer) for i, prompt in enumerate(prompts)]
+        one, other = ([p for p in draw if p < length] for draw in draws)
+        return one == other
+
+    seed = next(seed for seed in range(10_000) if alike(seed, 0) and not alike(seed, 1))
+    change = Isolate([0, 1], tokens="random", redraw="layer", seed=seed)
+    assert not change.shares(prompts, length)
+    assert Isolate([0], tokens="random", redraw="layer", seed=seed).shares(prompts, length)
+    assert_close(
+        sums(model, prompts, [change]), sums(model, prompts, [change], path="whole"), **SAME
+    )
+
+
+def test_tokens_of_the_beginning_count(monkeypatch, batches):
+    model = tiny_model("gpt2")
+    prompts = build_prompts(TASK, model, shots=2, n=6)
+    monkeypatch.setitem(TOKENS_PER_BATCH, "behind", 2 * max(map(len, prompts)))
+    sums(model, prompts)
+    assert batches == [2, 2, 2]
+
+
+def test_batches_fit_the_budget():
+    model = adapt(tiny_model("gpt2"))
+    graph = prompt_bytes(model, 95, gradient=True, checkpoint=False)
+    assert plan_behind(model, [100] * 50, 95, memory=graph) == 100
+    few = plan_behind(model, [100] * 50, 95, memory=2 * graph)
+    assert 100 < few < plan_behind(model, [100] * 50, 95, memory=100 * graph) <= 1024
