@@ -21,7 +21,7 @@ from icl_mech.metrics import bootstrap_interval
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch, build_prompt_pairs
 from icl_mech.results import Result, Table
-from icl_mech.tasks import Task, load_task
+from icl_mech.tasks import Task, as_task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +86,7 @@ class FalseInductionHeads(Result):
         Raises:
             ResultError: the task the heads were chosen on.
         """
-        chosen = load_task(task) if isinstance(task, str) else task
+        chosen = as_task(task)
         if chosen.name == self.task:
             raise ResultError(
                 f"The heads were chosen on {self.task!r}; testing them there would flatter them. "
@@ -176,8 +176,7 @@ def find_false_induction_heads(
     if isinstance(task, PromptBatch):
         false = task
     else:
-        chosen = load_task(task) if isinstance(task, str) else task
-        _, false = _pairs(model, chosen, shots, n, seed)
+        _, false = _pairs(model, as_task(task), shots, n, seed)
     scores = head_scores(model, false, batch_size=batch_size, progress=progress, seed=seed)
     return rank_heads(scores, top)
 

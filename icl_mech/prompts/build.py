@@ -12,14 +12,14 @@ from icl_mech.prompts.assemble import assemble, template_pieces
 from icl_mech.prompts.batch import PromptBatch
 from icl_mech.prompts.spans import Prompt, check_first_tokens
 from icl_mech.prompts.tokenise import PieceTokenizer
-from icl_mech.tasks import Example, Task
+from icl_mech.tasks import Example, Task, as_task
 
 Demonstrations = Literal["shared", "per_prompt"]
 Split = Literal["test", "train"]
 
 
 def build_prompts(
-    task: Task,
+    task: str | Task,
     model_or_tokenizer: Any,
     *,
     shots: int = 1,
@@ -34,7 +34,7 @@ def build_prompts(
     """`n` prompts: `shots` demonstrations per class in random order, then a query.
 
     Args:
-        task: The task.
+        task: The task, or its name.
         model_or_tokenizer: Model (its context length is respected) or tokenizer.
         shots: Demonstrations per class; 0 gives zero-shot prompts.
         n: Number of prompts.
@@ -52,7 +52,9 @@ def build_prompts(
     Raises:
         PromptError: too few examples, label words sharing a first token, or a prompt longer
             than the model's context.
+        TaskError: unknown task name.
     """
+    task = as_task(task)
     tokenizer, limit = _tokenizer_and_limit(model_or_tokenizer)
     if demonstrations not in get_args(Demonstrations):
         raise PromptError(
@@ -106,7 +108,7 @@ def build_prompts(
 
 
 def build_prompt_pairs(
-    task: Task,
+    task: str | Task,
     model_or_tokenizer: Any,
     *,
     false_labels: LabelSetting = "permuted",
@@ -121,6 +123,7 @@ def build_prompt_pairs(
     """
     if "labels" in options:
         raise PromptError("build_prompt_pairs sets labels itself; choose false_labels=.")
+    task = as_task(task)
     true = build_prompts(task, model_or_tokenizer, labels="correct", **options)
     return true, build_prompts(task, model_or_tokenizer, labels=false_labels, **options)
 

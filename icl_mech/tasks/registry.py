@@ -102,6 +102,22 @@ def load_task(
     return Task(path.stem, chosen, words, train, test, source=f"file {path.name}")
 
 
+def as_task(task: str | Path | Task) -> Task:
+    """The task itself, or what `load_task` gives for its name or path.
+
+    Raises:
+        TaskError: neither a task nor a name.
+    """
+    if isinstance(task, Task):
+        return task
+    if isinstance(task, str | Path):
+        return load_task(task)
+    raise TaskError(
+        f"Expected a task or its name, got a {type(task).__name__}. Make one with load_task('reviews'), "
+        "load_task('my.csv', ...) or Task(...)."
+    )
+
+
 def _from_files(
     path: Path,
     words: Sequence[str],

@@ -37,20 +37,31 @@ CLOSE = {"rtol": 1e-3, "atol": 1e-3}
 
 
 def flow(model, prompts, repeats: int) -> list[Row]:
-    def ours():
-        return run(model, prompts, [FlowReading("label")], progress=False)[0]
+    def ours(path="auto"):
+        return run(model, prompts, [FlowReading("label")], path=path, progress=False)[0]
 
+    def bare():
+        baselines.hugging_face_backward(model, prompts, 8)
+
+    assert_close(ours(), ours("whole"), rtol=1e-3, atol=1e-5)
     for size in (8, 1):
         assert_close(ours(), baselines.retained_flow(model, prompts, size), rtol=1e-3, atol=1e-5)
-    return compare(
+    bare_name = "bare forward + activation backward"
+    whole = compare(
+        lambda: ours("whole"),
+        [Other(f"flow scores, whole prompts / {bare_name}", bare, "<= 1.15", inverse=True)],
+        repeats=repeats,
+    )
+    return whole + compare(
         ours,
         [
             Other(
-                "flow scores / bare forward + activation backward",
-                lambda: baselines.hugging_face_backward(model, prompts, 8),
-                "<= 1.15",
+                "flow scores / flow scores, whole prompts",
+                lambda: ours("whole"),
+                "<= 0.8",
                 inverse=True,
             ),
+            Other(f"flow scores / {bare_name}", bare, "<= 1.15", inverse=True),
             Other(
                 "retain_grad on every pattern, batch 8 / flow scores",
                 lambda: baselines.retained_flow(model, prompts, 8),

@@ -6,8 +6,10 @@ from torch.testing import assert_close
 from transformers import AutoModelForCausalLM
 
 from icl_mech import flow_scores
+from icl_mech.analyses.flow import FlowReading
 from icl_mech.analyses.predictions import PredictionReading
 from icl_mech.engine import prepare, run, run_variants
+from icl_mech.engine.paths import WORTH_SHARING, common_prefix
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate, Reweight, ZeroHeads, ZeroLayers
 from tests.golden_data import LABEL_WORDS, arrays, golden_model, label_words_prompts
@@ -61,6 +63,17 @@ def test_flow_goldens(models, prompt_set):
     for model in models:
         scores = flow_scores(model, label_words_prompts(f"saliency/{prompt_set}"))
         assert_close(scores.per_prompt, golden.double(), rtol=1e-3, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_flow_behind_a_common_beginning(models, name):
+    prompts = label_words_prompts("icl/agnews_s1")
+    changes, (own, bridge) = VARIANTS[name], models
+    (expected,) = run(bridge, prompts, [FlowReading()], changes, path="whole")
+    assert common_prefix(prompts) >= WORTH_SHARING
+    for model in (own, bridge):
+        (found,) = run(model, prompts, [FlowReading()], changes)
+        assert_close(found, expected, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", VARIANTS)

@@ -10,7 +10,7 @@ import pytest
 from icl_mech.corruption import SETTINGS
 from icl_mech.errors import PromptError, TaskError
 from icl_mech.prompts import build_prompt_pairs, build_prompts
-from icl_mech.tasks import Example, Task, Template
+from icl_mech.tasks import Example, Task, Template, load_task
 from tests.prompts.cases import KINGDOMS, OBJECT, REVIEW, TOPICS, texts_of, toy_task
 from tests.tiny import tiny_tokenizer
 
@@ -303,6 +303,17 @@ def test_what_has_no_tokenizer():
     for thing in (SimpleNamespace(), SimpleNamespace(tokenizer=None), "gpt2"):
         with pytest.raises(PromptError, match=f"A {type(thing).__name__} has no tokenizer"):
             build_prompts(TASK, thing)
+
+
+def test_tasks_by_name():
+    by_name = build_prompts("reviews", BPE, n=2)
+    assert by_name.prompts == build_prompts(load_task("reviews"), BPE, n=2).prompts
+    true, false = build_prompt_pairs("headlines", BPE, n=4)
+    assert {batch.source["task"]["name"] for batch in (true, false)} == {"headlines"}
+    with pytest.raises(TaskError, match="'reviews'"):
+        build_prompts("review", BPE)
+    with pytest.raises(TaskError, match="task or its name, got a dict"):
+        build_prompts({"text": "a"}, BPE)
 
 
 def test_pair_tasks_without_a_second_text():
