@@ -1,6 +1,7 @@
 """What can be measured: one file per method."""
 
-from icl_mech.analyses.ablation import Ablation, ablation, random_heads, reduction_interval
+from icl_mech.analyses._random_heads import random_heads
+from icl_mech.analyses.ablation import Ablation, ablation
 from icl_mech.analyses.context_accuracy import ContextAccuracy, context_accuracy
 from icl_mech.analyses.early_exit import EarlyExit, early_exit
 from icl_mech.analyses.extraction import (
@@ -52,6 +53,5 @@ __all__ = [
     "matching_by_layer",
     "predict",
     "random_heads",
-    "reduction_interval",
     "saliency_maps",
 ]

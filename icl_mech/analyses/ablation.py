@@ -7,7 +7,6 @@ false)` with unablated `true` and `false`.
 Source: Halawi et al. 2023, *Overthinking the Truth*, §4 and §5.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
@@ -15,29 +14,22 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 import torch
 
-from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech._typing import Float, Int, Tensor
 from icl_mech.analyses._lens import LastEntryReading, Lens, Variant
 from icl_mech.analyses._pairs import METRICS, check_pairs, entry_scores, pair_source
 from icl_mech.analyses._provenance import provenance
+from icl_mech.analyses._random_heads import Heads, random_heads
 from icl_mech.engine import run_variants
 from icl_mech.errors import ResultError, RunError, near_matches
 from icl_mech.interventions import Intervention, ZeroHeads, ZeroLayers
 from icl_mech.interventions.zero_heads import Kind
-from icl_mech.metrics import (
-    GapStatistic,
-    Interval,
-    bootstrap_interval,
-    gap_reduction,
-    resample_weights,
-)
+from icl_mech.metrics import Interval, bootstrap_interval, reduction_interval
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Bars, Result
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Heads = Sequence[tuple[int, int]]
 
 SIDES = ("true", "false")
 NONE, CHOSEN, RANDOM = "none", "chosen heads", "random heads"
@@ -171,33 +163,6 @@ class Ablation(Result):
         return f"{gap}; share of it " + ", ".join(parts)
 
 
-def reduction_interval(
-    true: Sequence[Float[Tensor, " _"]],
-    false: Sequence[Float[Tensor, " _"]],
-    ablated_false: Sequence[Float[Tensor, " _"]],
-    how: GapStatistic = "ratio_of_means",
-) -> Interval:
-    """Gap reduction over tasks with its paired bootstrap interval.
-
-    Args:
-        true: Per task, unablated scores with true demonstrations.
-        false: The same with false ones.
-        ablated_false: Ablated scores with false ones; the same prompts.
-        how: See `icl_mech.metrics.gap_reduction`.
-    """
-    means, whole = [], []
-    for task, scores in enumerate(zip(true, false, ablated_false, strict=True)):
-        stacked = torch.stack([score.double() for score in scores], dim=1)
-        weights = resample_weights(len(stacked), seed=task)
-        means.append(weights @ stacked)
-        whole.append(stacked.mean(0))
-    drawn, point = torch.stack(means, dim=1), torch.stack(whole)
-    resampled = gap_reduction(drawn[..., 0], drawn[..., 1], drawn[..., 2], how)
-    value = gap_reduction(point[..., 0], point[..., 1], point[..., 2], how)
-    low, high = np.nanquantile(resampled.numpy(), [0.025, 0.975])
-    return Interval(float(value), float(low), float(high))
-
-
 def ablation(
     model: Any,
     true: PromptBatch,
@@ -327,46 +292,3 @@ def _scores(
             for (lens,) in lenses
         ]
     )
-
-
-def random_heads(
-    chosen: Heads, shape: tuple[int, int], draws: int, seed: int = 0
-) -> list[list[tuple[int, int]]]:
-    """Random heads, as many per layer as chosen and disjoint from them.
-
-    Where a layer has too few other heads, those the nearest layers do not need are taken.
-
-    Raises:
-        RunError: more heads chosen than there are others.
-    """
-    n_layers, n_heads = shape
-    outside = [head for head in chosen if not (0 <= head[0] < n_layers and 0 <= head[1] < n_heads)]
-    if outside:
-        raise RunError(
-            f"Head {outside[0]} does not exist; the model has {n_layers} layers of {n_heads} heads."
-        )
-    if 2 * len(set(chosen)) > n_layers * n_heads:
-        raise RunError(
-            f"{len(set(chosen))} of {n_layers * n_heads} heads are chosen: too few others for a "
-            "random control."
-        )
-    wanted = Counter(layer for layer, _ in set(chosen))
-    own = Counter({layer: min(n, n_heads - n) for layer, n in wanted.items()})
-    layers = [*sorted(own.elements()), *sorted((wanted - own).elements())]
-    generator = np.random.default_rng(seed)
-    result = []
-    for _ in range(draws):
-        free: Bool[Tensor, "layer head"] = torch.ones(n_layers, n_heads, dtype=torch.bool)
-        for layer, head in chosen:
-            free[layer, head] = False
-        drawn: list[tuple[int, int]] = []
-        for layer in layers:
-            nearest = min(
-                (other for other in range(n_layers) if bool(free[other].any())),
-                key=lambda other: (abs(other - layer), other),
-            )
-            head = int(generator.choice(free[nearest].nonzero()[:, 0].numpy()))
-            free[nearest, head] = False
-            drawn.append((nearest, head))
-        result.append(drawn)
-    return result

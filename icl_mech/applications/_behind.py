@@ -17,7 +17,7 @@ from icl_mech.applications._stand_in import (
 from icl_mech.engine import Kept as Store
 from icl_mech.engine.memory import is_out_of_memory, plan
 from icl_mech.engine.progress import Progress
-from icl_mech.engine.runs import Work
+from icl_mech.engine.work import Work
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import by_length

@@ -20,7 +20,8 @@ from icl_mech.engine.paths import (
 )
 from icl_mech.engine.progress import Progress
 from icl_mech.engine.readings import Kept, Reading
-from icl_mech.engine.runs import Work, fill_means, run
+from icl_mech.engine.runs import fill_means, run
+from icl_mech.engine.work import Work
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
 from icl_mech.models import KeyValues, LanguageModel, Resume, Site, adapt

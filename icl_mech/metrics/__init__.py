@@ -43,6 +43,7 @@ from icl_mech.metrics.layers import (
     critical_layer,
     early_exit_layer,
     gap_reduction,
+    reduction_interval,
     stratified_halves,
 )
 
@@ -73,6 +74,7 @@ __all__ = [
     "plain_scores",
     "prefix_matching",
     "reachable_accuracy",
+    "reduction_interval",
     "resample_weights",
     "resampled_auc",
     "same_label",

@@ -3,12 +3,14 @@
 Source: Halawi et al. 2023, *Overthinking the Truth*, §4 and §5.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.metrics.intervals import Interval, resample_weights
 
 Crossing = Literal["sound", "reference"]
 GapStatistic = Literal["ratio_of_means", "mean_of_ratios"]
@@ -70,3 +72,30 @@ def gap_reduction(
     if how == "ratio_of_means":
         left, gap = left.mean(-1, keepdim=True), gap.mean(-1, keepdim=True)
     return (1 - left / gap).mean(-1)
+
+
+def reduction_interval(
+    true: Sequence[Float[Tensor, " _"]],
+    false: Sequence[Float[Tensor, " _"]],
+    ablated_false: Sequence[Float[Tensor, " _"]],
+    how: GapStatistic = "ratio_of_means",
+) -> Interval:
+    """Gap reduction over tasks with its paired bootstrap interval.
+
+    Args:
+        true: Per task, unablated scores with true demonstrations.
+        false: The same with false ones.
+        ablated_false: Ablated scores with false ones; the same prompts.
+        how: See `gap_reduction`.
+    """
+    means, whole = [], []
+    for task, scores in enumerate(zip(true, false, ablated_false, strict=True)):
+        stacked = torch.stack([score.double() for score in scores], dim=1)
+        weights = resample_weights(len(stacked), seed=task)
+        means.append(weights @ stacked)
+        whole.append(stacked.mean(0))
+    drawn, point = torch.stack(means, dim=1), torch.stack(whole)
+    resampled = gap_reduction(drawn[..., 0], drawn[..., 1], drawn[..., 2], how)
+    value = gap_reduction(point[..., 0], point[..., 1], point[..., 2], how)
+    low, high = np.nanquantile(resampled.numpy(), [0.025, 0.975])
+    return Interval(float(value), float(low), float(high))

@@ -14,10 +14,9 @@ from icl_mech.analyses import (
     ablation,
     layer_accuracy,
     random_heads,
-    reduction_interval,
 )
 from icl_mech.errors import PromptError, ResultError, RunError
-from icl_mech.metrics import gap_reduction
+from icl_mech.metrics import gap_reduction, reduction_interval
 from tests.analyses.overthinking_cases import FAMILIES, planted_case, tiny_case, tiny_pairs
 from tests.planted import ATTENDING_DECOYS, INDUCTION_HEADS, PROMOTING_DECOYS
 

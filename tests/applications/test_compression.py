@@ -19,7 +19,7 @@ from icl_mech.applications import (
 from icl_mech.applications._compress import Compressed
 from icl_mech.applications._positions import anchor_positions, parts, random_positions
 from icl_mech.applications._speed import Speed
-from icl_mech.engine.runs import Work
+from icl_mech.engine.work import Work
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.models import adapt
 from icl_mech.prompts import Span

@@ -62,7 +62,7 @@ def many(count: int) -> None:
     task = icl.load_task("unnatural")
     prompts = icl.build_prompts(task, model, shots=1, n=99, seed=0)
     longest_first = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
-    run(model, prompts[longest_first[:20]], [FlowReading()], progress=False)
+    run(model, prompts[longest_first[:2]], [FlowReading()], progress=False)
     before = peak()
     repeated = prompts[[i % len(prompts) for i in range(count)]]
     run(model, repeated, [FlowReading()], progress=False)

@@ -12,7 +12,7 @@ from icl_mech.engine import run
 from icl_mech.engine.beginning import Beginning
 from icl_mech.engine.memory import TOKENS_PER_BATCH, plan_behind, prompt_bytes
 from icl_mech.engine.paths import WORTH_SHARING, common_prefix
-from icl_mech.engine.runs import Work
+from icl_mech.engine.work import Work
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate
 from icl_mech.models import adapt

@@ -11,7 +11,7 @@ from icl_mech.analyses.predictions import PredictionReading
 from icl_mech.engine import prepare, run, run_variants
 from icl_mech.engine.memory import parse_memory, plan
 from icl_mech.engine.paths import common_prefix, halves
-from icl_mech.engine.runs import Work
+from icl_mech.engine.work import Work
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate, Reweight, ZeroHeads, ZeroLayers
 from icl_mech.models import adapt

@@ -308,8 +308,8 @@ def test_what_has_no_tokenizer():
 def test_tasks_by_name():
     by_name = build_prompts("reviews", BPE, n=2)
     assert by_name.prompts == build_prompts(load_task("reviews"), BPE, n=2).prompts
-    true, false = build_prompt_pairs("headlines", BPE, n=4)
-    assert {batch.source["task"]["name"] for batch in (true, false)} == {"headlines"}
+    true, false = build_prompt_pairs("unnatural", BPE, n=3)
+    assert {batch.source["task"]["name"] for batch in (true, false)} == {"unnatural"}
     with pytest.raises(TaskError, match="'reviews'"):
         build_prompts("review", BPE)
     with pytest.raises(TaskError, match="task or its name, got a dict"):
