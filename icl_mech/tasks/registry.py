@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from icl_mech import demo
 from icl_mech.errors import TaskError, near_matches
@@ -102,7 +103,7 @@ def load_task(
     return Task(path.stem, chosen, words, train, test, source=f"file {path.name}")
 
 
-def as_task(task: str | Path | Task) -> Task:
+def as_task(task: Any) -> Task:
     """The task itself, or what `load_task` gives for its name or path.
 
     Raises:

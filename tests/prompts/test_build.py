@@ -10,7 +10,7 @@ import pytest
 from icl_mech.corruption import SETTINGS
 from icl_mech.errors import PromptError, TaskError
 from icl_mech.prompts import build_prompt_pairs, build_prompts
-from icl_mech.tasks import Example, Task, Template, load_task
+from icl_mech.tasks import Example, Task, Template, as_task, load_task
 from tests.prompts.cases import KINGDOMS, OBJECT, REVIEW, TOPICS, texts_of, toy_task
 from tests.tiny import tiny_tokenizer
 
@@ -313,7 +313,7 @@ def test_tasks_by_name():
     with pytest.raises(TaskError, match="'reviews'"):
         build_prompts("review", BPE)
     with pytest.raises(TaskError, match="task or its name, got a dict"):
-        build_prompts({"text": "a"}, BPE)
+        as_task({"text": "a"})
 
 
 def test_pair_tasks_without_a_second_text():
