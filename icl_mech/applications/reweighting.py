@@ -332,7 +332,7 @@ def read_both(
     variants: list[list[Intervention]] = [[], [reweighting]]
     whole = float(prompts.lengths.double().mean())
     rest = whole - common_prefix(prompts)
-    if can_share(prompts, [reweighting], True) and len(variants) * rest < whole:
+    if can_share(model, prompts, [reweighting], True) and len(variants) * rest < whole:
         values = [run(model, prompts, readings, v, title="prompts", **options) for v in variants]
     else:
         values = run_variants(model, prompts, readings, variants, **options)

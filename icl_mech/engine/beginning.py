@@ -31,16 +31,8 @@ class Beginning:
     cache: KeyValues
     sinks: Sequence[Sink]
 
-    @property
-    def detached(self) -> KeyValues:
-        """Its keys and values outside the graph."""
-        return KeyValues(
-            tuple(key.detach() for key in self.cache.keys),
-            tuple(value.detach() for value in self.cache.values),
-        )
-
     def leaves(self, seen: KeyValues) -> KeyValues:
-        """Each prompt's own copy; gradients are asked of those that a reading lies below."""
+        """Each prompt's own copy, outside the graph; gradients are asked of those that a reading lies below."""
         return KeyValues(
             _leaves(seen.keys, self.cache.keys), _leaves(seen.values, self.cache.values)
         )

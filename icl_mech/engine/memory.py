@@ -95,7 +95,10 @@ def plan_behind(
     """
     longest = max(lengths)
     graph = prompt_bytes(model, common, gradient=True, checkpoint=False)
-    rows = model.info.n_layers * _block_bytes(model, longest - common, longest)
+    info = model.info
+    rows = info.n_layers * _block_bytes(model, longest - common, longest)
+    # Keys and values as seen by each prompt, and their gradients.
+    rows += 4 * info.n_layers * _size(model) * longest * info.n_kv_heads * info.d_head
     room = parse_memory(memory, model.device) - graph
     return _tokens(model, "behind", longest, room // (rows + _block_bytes(model, common, common)))
 

@@ -8,6 +8,7 @@
   further run computes one token per prompt. For readings and interventions at the target only.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -60,6 +61,12 @@ def prepare(
         PromptError: prompts this model cannot run.
     """
     adapted = adapt(model)
+    if adapted.has_own_hooks:
+        warnings.warn(
+            f"{adapted.info.name!r} has hooks of your own in place. Targets are run apart from what "
+            "stands before them: a hook that looks at positions sees others than in a whole prompt.",
+            stacklevel=2,
+        )
     tokens, _ = plan(adapted, prompts.lengths.tolist(), gradient=False, memory=memory)
     segments = []
     with torch.no_grad():
@@ -138,15 +145,18 @@ def common_prefix(prompts: PromptBatch) -> int:
     return int(unlike[0]) if len(unlike) else length
 
 
-def can_share(prompts: PromptBatch, interventions: Sequence[Intervention], apart: bool) -> bool:
+def can_share(
+    model: LanguageModel, prompts: PromptBatch, interventions: Sequence[Intervention], apart: bool
+) -> bool:
     """True if the shared path gives what the whole path gives, for less.
 
     Args:
+        model: What runs; hooks of the caller's own may look at positions, which move.
         prompts: What is run.
         interventions: What is changed.
         apart: The common beginning can be computed apart, as far as the readings go.
     """
-    if not apart or len(prompts) == 1:
+    if not apart or len(prompts) == 1 or model.has_own_hooks:
         return False
     length = common_prefix(prompts)
     return length >= WORTH_SHARING and all(i.shares(prompts, length) for i in interventions)

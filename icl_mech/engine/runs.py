@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
+import torch
+
 from icl_mech._typing import Tensor
 from icl_mech.engine.memory import plan, plan_behind
 from icl_mech.engine.paths import (
@@ -52,6 +54,7 @@ def run(
             what is free).
         path: `whole` computes every position of every prompt; `auto` leaves out what the
             readings cannot see, and runs once what prompts share. Both give the same values.
+            While the model has hooks of your own, which may look at positions, nothing is shared.
         progress: Show a progress bar; None: when the output is a terminal or notebook.
         title: What the progress bar counts.
 
@@ -64,6 +67,8 @@ def run(
     losses = {reading.loss for reading in readings if isinstance(reading, GradientReading)}
     if len(losses) > 1:
         raise RunError(f"One pass has one loss; these readings ask for {sorted(losses)}.")
+    if losses and torch.is_inference_mode_enabled():
+        raise RunError("Saliency needs gradients; leave torch.inference_mode() (no_grad is fine).")
     batch = prompts.prompts if isinstance(prompts, Prepared) else prompts
     ready = fill_means(adapted, prompts, interventions)
     target_only = all(isinstance(r, Reading) and r.target_only for r in readings)
@@ -73,7 +78,7 @@ def run(
     segments: Iterator[Segment]
     if isinstance(prompts, Prepared) and target_only and all(i.target_only for i in ready):
         segments = iter(prompts.segments)
-    elif path == "auto" and can_share(batch, ready, apart and not checkpoint):
+    elif path == "auto" and can_share(adapted, batch, ready, apart and not checkpoint):
         length = common_prefix(batch)
         if losses:
             tokens = plan_behind(adapted, batch.lengths.tolist(), length, memory=memory)

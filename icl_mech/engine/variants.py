@@ -61,10 +61,11 @@ def run_variants(
     adapted = adapt(model)
     target_only = all(reading.target_only for reading in readings)
     every = [intervention for variant in variants for intervention in variant]
-    if target_only and every and all(i.target_only for i in every):
+    single = target_only and not adapted.has_own_hooks
+    if single and every and all(i.target_only for i in every):
         prepared = prepare(adapted, prompts, batch_size=batch_size, memory=memory)
         return [run(adapted, prepared, readings, variant, progress=False) for variant in variants]
-    if not can_share(prompts, every, target_only):
+    if not can_share(adapted, prompts, every, target_only):
         return [
             run(
                 adapted,

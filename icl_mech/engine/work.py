@@ -58,7 +58,7 @@ class Work:
             if not is_out_of_memory(error):
                 raise
             raise _no_room(segment) from error
-        return self.beginning.detached
+        return self.beginning.cache
 
     def keys_and_values(self, segment: Segment) -> KeyValues:
         """Keys and values of a segment under the interventions."""
@@ -118,13 +118,24 @@ class Work:
             loss = next(r.loss for r in self.readings if isinstance(r, GradientReading))
             total = target_loss(segment.at_target(output.residual), segment, loss).sum()
             leaves = [] if self.beginning is None or cache is None else asking(cache)
-            gradients = torch.autograd.grad(
-                total, [*(sink for *_, sink in sinks), *leaves], materialize_grads=True
+            asked = [*(sink for *_, sink in sinks), *leaves]
+            gradients: Sequence[Tensor | None] = torch.autograd.grad(
+                total, asked, allow_unused=True
             )
         for (number, site, _), gradient in zip(sinks, gradients, strict=False):
+            if gradient is None:
+                raise RunError(
+                    f"The loss does not depend on {site.name!r} of block {site.layer} in "
+                    f"{segment.model.info.architecture}: {type(self.readings[number]).__name__} would "
+                    "be 0 there. A hook or an intervention has cut the graph (detach, no_grad)."
+                )
             values[number][site] = gradient
         if self.beginning is not None and leaves:
-            before = self.beginning.reductions(gradients[len(sinks) :])
+            vectors = [
+                torch.zeros_like(leaf) if gradient is None else gradient
+                for leaf, gradient in zip(leaves, gradients[len(sinks) :], strict=True)
+            ]
+            before = self.beginning.reductions(vectors)
             for (number, site, _), reduction in zip(self.beginning.sinks, before, strict=True):
                 values[number][site] = values[number][site] + reduction
         return values

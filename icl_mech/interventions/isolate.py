@@ -109,7 +109,8 @@ class Isolate(Intervention):
         if self.positions is not None:
             if index >= len(self.positions):
                 raise RunError(
-                    f"Isolate holds positions of {len(self.positions)} prompts, prompt {index} is run."
+                    f"Isolate holds positions of {len(self.positions)} prompts; the run has more. Give "
+                    "one tuple per prompt, in the order of the prompts."
                 )
             return tuple(self.positions[index])
         if self.tokens == "label":

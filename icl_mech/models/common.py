@@ -51,6 +51,19 @@ class TransformerLensModel(LanguageModel):
                     points[Site(name, layer)] = point
         return points
 
+    @property
+    def has_own_hooks(self) -> bool:
+        """True if a hook point has hooks; permanent ones are TransformerLens' own."""
+        return any(
+            not handle.is_permanent
+            for point in self._all_points
+            for handle in (*point.fwd_hooks, *point.bwd_hooks)
+        )
+
+    @cached_property
+    def _all_points(self) -> list[Any]:
+        return list(self.wrapped.hook_dict.values())
+
     def has_site(self, name: SiteName) -> bool:
         """True if every block has this hook point."""
         return all(Site(name, layer) in self._points for layer in range(self.info.n_layers))

@@ -231,6 +231,11 @@ class LanguageModel(ABC):
     def checkpointed(self) -> AbstractContextManager[None]:
         """Context in which the backward pass recomputes each block instead of keeping it."""
 
+    @property
+    @abstractmethod
+    def has_own_hooks(self) -> bool:
+        """True while the caller's own hooks are in place; they may look at positions."""
+
     @abstractmethod
     def has_site(self, name: SiteName) -> bool:
         """True if the site exists in every block and can be read there."""

@@ -8,14 +8,14 @@ from icl_mech import Prompt, PromptBatch, Task, Template, analyze, build_prompts
 from icl_mech.analyses.flow import FlowReading
 from icl_mech.analyses.predictions import PredictionReading
 from icl_mech.analyses.saliency import SaliencyReading
-from icl_mech.engine import run
+from icl_mech.engine import prepare, run, run_variants
 from icl_mech.engine.beginning import Beginning
 from icl_mech.engine.memory import TOKENS_PER_BATCH, plan_behind, prompt_bytes
 from icl_mech.engine.paths import WORTH_SHARING, common_prefix
 from icl_mech.engine.work import Work
 from icl_mech.errors import RunError
-from icl_mech.interventions import Isolate
-from icl_mech.models import adapt
+from icl_mech.interventions import Isolate, ZeroHeads
+from icl_mech.models import Site, adapt
 from tests.engine.test_paths import FAMILIES, PREFIX, TARGET, TASK
 from tests.tiny import tiny_model
 
@@ -147,6 +147,58 @@ def test_a_beginning_that_does_not_fit(setting, monkeypatch):
         sums(model, prompts)
 
 
+class Cutting(ZeroHeads):
+    """Cuts the graph, by mistake."""
+
+    def hooks(self, segment):
+        return [(Site("attn_out", 1), lambda activation: activation.detach())]
+
+
+@pytest.mark.parametrize("path", ["auto", "whole"])
+def test_a_cut_graph_is_refused(path):
+    model = tiny_model("llama")
+    prompts = build_prompts(TASK, model, shots=2, n=2)
+    with pytest.raises(RunError, match=r"does not depend on 'pattern' of block 1 .* FlowReading"):
+        sums(model, prompts, [Cutting([(1, 0)], at="all")], path=path)
+
+
+def test_hooks_of_the_caller_see_whole_prompts(batches):
+    """A hook that looks at positions would hit the last row of a beginning run apart."""
+    model = tiny_model("gpt2")
+    prompts = build_prompts(TASK, model, shots=2, n=2)
+    plain, reading = sums(model, prompts), PredictionReading()
+    batches.clear()
+
+    def last_row(activation, hook):
+        return torch.cat([activation[:, :-1], 0 * activation[:, -1:]], 1)
+
+    with model.hooks([("blocks.1.hook_resid_pre", last_row)]):
+        found, expected = sums(model, prompts), sums(model, prompts, path="whole")
+        assert_close(found, expected, **SAME)
+        assert not torch.allclose(expected, plain, rtol=1e-2)
+        ((expected, *_),) = run(model, prompts, [reading], path="whole")
+        ((found, *_),) = run(model, prompts, [reading])
+        assert_close(found, expected)
+        (((found, *_),),) = run_variants(model, prompts, [reading], [[ZeroHeads([(2, 0)])]])
+        ((expected, *_),) = run(model, prompts, [reading], [ZeroHeads([(2, 0)])], path="whole")
+        assert_close(found, expected)
+        with pytest.warns(UserWarning, match="hooks of your own"):
+            prepare(model, prompts)
+    assert not batches
+    assert_close(sums(model, prompts), plain, rtol=0, atol=0)
+    assert batches
+
+
+def test_without_gradients_outside():
+    model = tiny_model("gpt2")
+    prompts = build_prompts(TASK, model, shots=2, n=2)
+    with torch.no_grad():
+        found = sums(model, prompts)
+    assert_close(found, sums(model, prompts), rtol=0, atol=0)
+    with torch.inference_mode(), pytest.raises(RunError, match="leave torch.inference_mode"):
+        sums(model, prompts)
+
+
 def test_the_model_is_left_as_it_was(setting):
     model, prompts = setting
     before = [parameter.requires_grad for parameter in adapt(model).wrapped.parameters()]
@@ -201,12 +253,22 @@ def test_given_positions_are_shared_where_they_agree(batches):
     length = common_prefix(prompts)
     alike = Isolate([0], positions=[[3, length]] * 6)
     differing = Isolate([0], positions=[[3]] * 5 + [[4]])
+    at_its_end = Isolate([0], positions=[[length - 1]] * 5 + [[3]])
     assert alike.shares(prompts, length)
+    assert not at_its_end.shares(prompts, length)
     assert not differing.shares(prompts, length)
-    for change in (alike, differing):
+    for change in (alike, differing, at_its_end):
         found = sums(model, prompts, [change])
         assert_close(found, sums(model, prompts, [change], path="whole"), **SAME)
     assert sum(batches) == 6
+
+
+@pytest.mark.parametrize("path", ["auto", "whole"])
+def test_too_few_positions(path):
+    model = tiny_model("gpt2")
+    prompts = build_prompts(TASK, model, shots=2, n=6)
+    with pytest.raises(RunError, match="positions of 2 prompts; the run has more"):
+        sums(model, prompts, [Isolate([0], positions=[[3]] * 2)], path=path)
 
 
 def test_equal_tokens_with_other_label_words(batches):
