@@ -1,6 +1,7 @@
 """Figures show the values of their shapes, and nothing else."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 
 from icl_mech.plots import PALETTE, figure, to_notebook
 from icl_mech.plots.style import MARKS
-from icl_mech.results import LabelMatrix, LayerCurves, TokenMatrix, TokenStrips
+from icl_mech.results import LabelMatrices, LabelMatrix, LayerCurves, TokenMatrix, TokenStrips
 
 CURVES = LayerCurves(
     title="Flow",
@@ -365,6 +366,20 @@ def test_a_label_matrix():
     assert fig.layout.title.text == "Confusion"
     assert fig.layout.yaxis.autorange == "reversed"
     assert fig.layout.xaxis.title.text == "predicted class"
+
+
+@pytest.mark.parametrize("rows", [("no", "yes"), ("other", "rows")])
+def test_label_matrices_name_equal_rows_once(rows):
+    other = replace(LABELS, rows=rows, values=-LABELS.values)
+    shown = figure(LabelMatrices(title="Two", matrices=(LABELS, other), note=""))
+    for trace, matrix in zip(shown.data, (LABELS, other), strict=True):
+        close(trace.z, matrix.values)
+        assert tuple(trace.y) == matrix.rows
+    assert shown.layout.coloraxis.cmin == -5.0
+    assert shown.layout.coloraxis.cmax == 5.0
+    once = rows == LABELS.rows
+    assert (shown.layout.yaxis2.showticklabels is False) == once
+    assert (shown.layout.yaxis2.title.text is None) == once
 
 
 def test_a_figure_for_a_notebook_cell():

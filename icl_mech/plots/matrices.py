@@ -22,15 +22,22 @@ def label_matrix(shape: LabelMatrix) -> go.Figure:
 
 
 def label_matrices(shape: LabelMatrices) -> go.Figure:
-    """Small heatmaps side by side, with one colour range."""
+    """Small heatmaps side by side, with one colour range; equal rows are named once."""
     count = len(shape.matrices)
+    alike = all(matrix.rows == shape.matrices[0].rows for matrix in shape.matrices)
     fig = make_subplots(
-        cols=count, subplot_titles=[m.title for m in shape.matrices], horizontal_spacing=0.12
+        cols=count,
+        subplot_titles=[m.title for m in shape.matrices],
+        horizontal_spacing=0.05 if alike else 0.2,
+        shared_yaxes=alike,
     )
     for column, matrix in enumerate(shape.matrices, start=1):
         fig.add_trace(_cells(matrix, coloraxis="coloraxis"), row=1, col=column)
         fig.update_xaxes(title=matrix.column_title, row=1, col=column)
-        fig.update_yaxes(title=matrix.row_title, autorange="reversed", row=1, col=column)
+        named = column == 1 or not alike
+        fig.update_yaxes(
+            title=matrix.row_title if named else None, autorange="reversed", row=1, col=column
+        )
     finite = np.concatenate([matrix.values.double().numpy().ravel() for matrix in shape.matrices])
     fig.update_layout(
         template=TEMPLATE,
