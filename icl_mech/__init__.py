@@ -11,37 +11,30 @@ Measurements and interventions of *Label Words are Anchors* (Wang et al. 2023) a
 
 from typing import Any
 
-from icl_mech.analyses import (
-    ablation,
-    averaged_extraction,
-    context_accuracy,
-    early_exit,
-    extraction,
-    flow_scores,
-    head_attention,
-    head_scores,
-    isolation,
-    isolation_map,
-    layer_accuracy,
-    logit_lens,
-    matching_by_layer,
-    predict,
-    saliency_maps,
-)
-from icl_mech.applications import (
-    compare_compression,
-    compress_context,
-    compress_demonstrations,
-    diagnose_confusion,
-    evaluate_reweighting,
-    find_false_induction_heads,
-    fit_reweighting,
-    load_compressed_context,
-)
+from icl_mech.analysis import Analysis, load_analysis
 from icl_mech.errors import IclMechError
 from icl_mech.interventions import Isolate, Reweight, ZeroHeads, ZeroLayers
+from icl_mech.measurements.accuracy.context import context_accuracy
+from icl_mech.measurements.accuracy.early_exit import early_exit
+from icl_mech.measurements.accuracy.layers import layer_accuracy
+from icl_mech.measurements.compression.context import compress_context, load_compressed_context
+from icl_mech.measurements.compression.demonstrations import compress_demonstrations
+from icl_mech.measurements.compression.table import compare_compression
+from icl_mech.measurements.confusion.diagnosis import diagnose_confusion
+from icl_mech.measurements.extraction.label_words import averaged_extraction, extraction
+from icl_mech.measurements.heads.ablation import ablation
+from icl_mech.measurements.heads.by_layer import matching_by_layer
+from icl_mech.measurements.heads.false_induction import find_false_induction_heads
+from icl_mech.measurements.heads.scores import head_scores
+from icl_mech.measurements.heads.tokens import head_attention
+from icl_mech.measurements.isolation.map import isolation_map
+from icl_mech.measurements.isolation.windows import isolation
+from icl_mech.measurements.lens.logit_lens import logit_lens
+from icl_mech.measurements.predictions import predict
+from icl_mech.measurements.reweighting.reweighting import evaluate_reweighting, fit_reweighting
+from icl_mech.measurements.saliency.flow import flow_scores
+from icl_mech.measurements.saliency.maps import saliency_maps
 from icl_mech.models import load_model
-from icl_mech.pipeline import Analysis, analyze, load_analysis
 from icl_mech.prompts import (
     Prompt,
     PromptBatch,
@@ -50,6 +43,7 @@ from icl_mech.prompts import (
     build_prompts,
     prompts_from_text,
 )
+from icl_mech.studies import analyze
 from icl_mech.tasks import Example, Task, Template, load_task
 
 __all__ = [

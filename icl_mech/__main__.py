@@ -34,8 +34,8 @@ def demo(
 ) -> None:
     """Show the information flow of three offline tasks in the offline model."""
     from icl_mech import analyze, build_prompts, load_model
-    from icl_mech.pipeline.sections import TITLES
     from icl_mech.reports import Section, write_page
+    from icl_mech.sections import TITLES
 
     with console.status("Loading SmolLM2-135M-Instruct (the first time takes half a minute) ..."):
         model = load_model()

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from icl_mech.analyses import HeadScores
+from icl_mech.measurements.heads.scores import HeadScores
 from icl_mech.metrics import (
     attention_to_same,
     bootstrap_interval,

@@ -9,7 +9,7 @@ import torch
 
 from icl_mech.plots import PALETTE, figure, to_notebook
 from icl_mech.plots.style import MARKS
-from icl_mech.results import LabelMatrices, LabelMatrix, LayerCurves, TokenMatrix, TokenStrips
+from icl_mech.shapes import LabelMatrices, LabelMatrix, LayerCurves, TokenMatrix, TokenStrips
 
 CURVES = LayerCurves(
     title="Flow",

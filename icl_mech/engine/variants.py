@@ -13,11 +13,7 @@ import torch
 
 from icl_mech._typing import Tensor
 from icl_mech.engine.memory import plan
-from icl_mech.engine.paths import (
-    can_share,
-    common_prefix,
-    prepare,
-)
+from icl_mech.engine.paths import can_share, common_prefix, prepare
 from icl_mech.engine.progress import Progress
 from icl_mech.engine.readings import Kept, Reading
 from icl_mech.engine.runs import fill_means, run

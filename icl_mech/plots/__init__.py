@@ -9,7 +9,7 @@ from icl_mech.plots.matrices import grid, label_matrices, label_matrix
 from icl_mech.plots.style import PALETTE
 from icl_mech.plots.tables import table
 from icl_mech.plots.tokens import token_matrix, token_strips
-from icl_mech.results import (
+from icl_mech.shapes import (
     Bars,
     Grid,
     LabelMatrices,

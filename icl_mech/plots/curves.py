@@ -3,7 +3,7 @@
 import plotly.graph_objects as go
 
 from icl_mech.plots.style import TEMPLATE, colour, title, top_margin
-from icl_mech.results import Bars, LayerCurves, Scatter
+from icl_mech.shapes import Bars, LayerCurves, Scatter
 
 FEW = 12
 """Given places of columns are all written on the axis up to this number."""

@@ -5,7 +5,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from icl_mech.plots.style import BLANK, SCALE, SIGNED_SCALE, TEMPLATE, title, top_margin
-from icl_mech.results import Grid, LabelMatrices, LabelMatrix
+from icl_mech.shapes import Grid, LabelMatrices, LabelMatrix
 
 
 def label_matrix(shape: LabelMatrix) -> go.Figure:

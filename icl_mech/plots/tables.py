@@ -3,7 +3,7 @@
 import plotly.graph_objects as go
 
 from icl_mech.plots.style import TEMPLATE, shown, title
-from icl_mech.results import Table
+from icl_mech.shapes import Table
 
 
 def table(shape: Table) -> go.Figure:

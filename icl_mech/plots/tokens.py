@@ -4,7 +4,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from icl_mech.plots.style import MARKS, SCALE, TEMPLATE, shown, title
-from icl_mech.results import TokenMatrix, TokenStrips
+from icl_mech.shapes import TokenMatrix, TokenStrips
 
 TOKENS_PER_LINE = 16
 """At most."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from icl_mech.errors import ResultError, near_matches
-from icl_mech.results.shapes import Shape
 from icl_mech.results.storage import FORMAT, atomic_folder, jsonable, read_json
+from icl_mech.shapes import Shape
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,13 +15,13 @@ import torch
 from torch.testing import assert_close
 
 import icl_mech as icl
-from icl_mech.analyses._components import FrozenComponentReading
-from icl_mech.analyses._lens import LayerLensReading
-from icl_mech.analyses.flow import FlowReading
-from icl_mech.analyses.predictions import PredictionReading
 from icl_mech.engine import prepare, run, run_variants
 from icl_mech.engine.losses import target_loss
 from icl_mech.interventions import Isolate, Reweight, ZeroHeads
+from icl_mech.measurements.lens.components import FrozenComponentReading
+from icl_mech.measurements.lens.residuals import LayerLensReading
+from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.saliency.flow import FlowReading
 from icl_mech.models import adapt
 from tests.benchmarks import baselines
 from tests.benchmarks.measure import Other, Row, compare

@@ -13,8 +13,8 @@ import sys
 import torch
 
 import icl_mech as icl
-from icl_mech.analyses.flow import FlowReading
 from icl_mech.engine import run
+from icl_mech.measurements.saliency.flow import FlowReading
 from tests.benchmarks import baselines
 
 SIDES = ("default", "unlimited", "recomputed", "retained")

@@ -5,9 +5,6 @@ import torch
 from torch.testing import assert_close
 
 from icl_mech import Prompt, PromptBatch, Task, Template, analyze, build_prompts
-from icl_mech.analyses.flow import FlowReading
-from icl_mech.analyses.predictions import PredictionReading
-from icl_mech.analyses.saliency import SaliencyReading
 from icl_mech.engine import prepare, run, run_variants
 from icl_mech.engine.beginning import Beginning
 from icl_mech.engine.memory import TOKENS_PER_BATCH, plan_behind, prompt_bytes
@@ -15,6 +12,9 @@ from icl_mech.engine.paths import WORTH_SHARING, common_prefix
 from icl_mech.engine.work import Work
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate, ZeroHeads
+from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.saliency.flow import FlowReading
+from icl_mech.measurements.saliency.maps import SaliencyReading
 from icl_mech.models import Site, adapt
 from tests.engine.test_paths import FAMILIES, PREFIX, TARGET, TASK
 from tests.tiny import tiny_model

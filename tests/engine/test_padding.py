@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import icl_mech as icl
-from icl_mech.analyses.flow import FlowReading, flow_result
-from icl_mech.analyses.predictions import PredictionReading
 from icl_mech.engine import prepare, run
+from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.saliency.flow import FlowReading, flow_result
 from icl_mech.prompts import PromptBatch
 from tests.engine.cases import LABEL_TOKENS, Edge, prompt, ragged
 from tests.tiny import FAMILIES, tiny_model

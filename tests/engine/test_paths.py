@@ -7,13 +7,13 @@ import torch
 from torch.testing import assert_close
 
 from icl_mech import Example, Task, Template, build_prompts, flow_scores
-from icl_mech.analyses.predictions import PredictionReading
 from icl_mech.engine import prepare, run, run_variants
 from icl_mech.engine.memory import parse_memory, plan
 from icl_mech.engine.paths import common_prefix, halves
 from icl_mech.engine.work import Work
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate, Reweight, ZeroHeads, ZeroLayers
+from icl_mech.measurements.predictions import PredictionReading
 from icl_mech.models import adapt
 from icl_mech.segments import Segment
 from tests.tiny import tiny_model
@@ -112,7 +112,7 @@ def test_recomputed_blocks_give_equal_scores(setting):
     plain = flow_scores(model, prompts).per_prompt
     _, checkpoint = plan(adapt(model), prompts.lengths.tolist(), gradient=True, memory=1)
     assert checkpoint
-    from icl_mech.analyses.flow import FlowReading
+    from icl_mech.measurements.saliency.flow import FlowReading
 
     (sums,) = run(model, prompts, [FlowReading()], memory=1)
     (expected,) = run(model, prompts, [FlowReading()])

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import icl_mech as icl
-from icl_mech.analyses.flow import FlowReading
-from icl_mech.analyses.predictions import PredictionReading
-from icl_mech.analyses.saliency import SaliencyReading
 from icl_mech.engine import run
 from icl_mech.errors import ModelError, PromptError, RunError
+from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.saliency.flow import FlowReading
+from icl_mech.measurements.saliency.maps import SaliencyReading
 from icl_mech.models import adapt
 from icl_mech.prompts import Prompt, PromptBatch
 from tests.engine.cases import (

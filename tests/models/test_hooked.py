@@ -6,12 +6,12 @@ from torch.testing import assert_close
 from transformers import AutoModelForCausalLM
 
 from icl_mech import flow_scores
-from icl_mech.analyses.flow import FlowReading
-from icl_mech.analyses.predictions import PredictionReading
 from icl_mech.engine import prepare, run, run_variants
 from icl_mech.engine.paths import WORTH_SHARING, common_prefix
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate, Reweight, ZeroHeads, ZeroLayers
+from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.saliency.flow import FlowReading
 from tests.golden_data import LABEL_WORDS, arrays, golden_model, label_words_prompts
 
 pytestmark = [

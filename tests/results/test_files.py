@@ -9,8 +9,10 @@ import safetensors.torch
 import torch
 
 import icl_mech as icl
-from icl_mech.analyses import FlowScores, Predictions, SaliencyMaps
 from icl_mech.errors import ResultError
+from icl_mech.measurements.predictions import Predictions
+from icl_mech.measurements.saliency.flow import FlowScores
+from icl_mech.measurements.saliency.maps import SaliencyMaps
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import FORMAT, Result, atomic_folder, jsonable, load_result
 from tests.engine.cases import Edge, ragged

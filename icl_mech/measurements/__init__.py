@@ -1,0 +1,1 @@
+"""What can be measured: a folder for each family of methods."""

@@ -1,0 +1,1 @@
+"""Accuracy with true and false demonstrations."""

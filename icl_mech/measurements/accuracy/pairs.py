@@ -1,0 +1,177 @@
+"""What analyses of true and false demonstrations share."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.errors import PromptError, ResultError, near_matches
+from icl_mech.measurements.lens.residuals import Lens
+from icl_mech.metrics import (
+    IntervalKind,
+    calibrated_scores,
+    normalised_probs,
+    plain_scores,
+    reachable_accuracy,
+    score_interval,
+    top_labels_match,
+    top_one_scores,
+    wilson_ends,
+)
+from icl_mech.prompts import PromptBatch
+from icl_mech.results import Result
+
+METRICS = ("calibrated", "permuted", "plain", "top_1", "top_labels", "label_space")
+"""Scores of a prompt; `permuted` is the calibrated score of the class the false labels teach."""
+
+SAME = ("task", "shots", "n", "seed", "demonstrations", "split")
+"""What the sources of a pair of prompt sets have in common."""
+
+METRIC_NAMES = {
+    "calibrated": "calibrated accuracy",
+    "permuted": "permuted score",
+    "plain": "accuracy over label words",
+    "top_1": "top-1 accuracy over the vocabulary",
+    "top_labels": "share whose top C tokens are the label words",
+    "label_space": "probability of all label words",
+}
+
+
+SIDES = ("true", "false")
+
+ZERO_OR_ONE = ("plain", "top_1", "top_labels")
+"""Metrics whose outcomes are 0 or 1; their intervals are Wilson's."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PairScores(Result):
+    """Scores of pairs of prompts with true and false demonstrations.
+
+    Attributes:
+        scores: By metric (see `metrics`), side (`true`, `false` demonstrations), prompt.
+        interval: `bootstrap` (Wilson where outcomes are 0 or 1) or `reference`.
+    """
+
+    scores: Float[Tensor, "metric side batch *rest"]
+    interval: IntervalKind = "bootstrap"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names along the metric axis."""
+        return METRICS
+
+    def defined(self, metric: str) -> bool:
+        """False for the permuted score of labels that follow no one permutation."""
+        return not bool(self.scores[METRICS.index(metric)].isnan().any())
+
+    def per_prompt(self, side: str, metric: str = "calibrated") -> Float[Tensor, " batch *rest"]:
+        """Scores of one side.
+
+        Raises:
+            ResultError: unknown side or metric, or a metric that is not defined here.
+        """
+        for name, known in ((side, SIDES), (metric, METRICS)):
+            if name not in known:
+                raise ResultError(f"Unknown {name!r}. {near_matches(name, known)}")
+        if not self.defined(metric):
+            raise ResultError(
+                f"The {metric} score is not defined for these prompts: their labels follow no one "
+                "permutation. Build them with false_labels='permuted' or 'half_permuted'."
+            )
+        return self.scores[METRICS.index(metric), SIDES.index(side)]
+
+    def accuracy(self, side: str, metric: str = "calibrated") -> Float[Tensor, " *rest"]:
+        """Mean over prompts of one side."""
+        return self.per_prompt(side, metric).mean(0)
+
+    def ends(self, side: str, metric: str = "calibrated") -> tuple[Tensor, Tensor]:
+        """Low and high ends of the 95 % interval of `accuracy`."""
+        scores = self.per_prompt(side, metric)
+        if self.interval == "bootstrap" and metric in ZERO_OR_ONE:
+            return wilson_ends(scores)
+        return score_interval(scores, self.interval)
+
+
+def check_pairs(true: PromptBatch, false: PromptBatch) -> None:
+    """Refuse sets that are not pairs; say so if the classes are not balanced.
+
+    Raises:
+        PromptError: different numbers of prompts, answers, label words or draws, or sets the
+            wrong way round.
+    """
+    if len(true) != len(false):
+        raise PromptError(
+            f"{len(true)} prompts with true demonstrations and {len(false)} with false ones; pairs "
+            "are needed. Build both with build_prompt_pairs."
+        )
+    if (
+        not torch.equal(true.answers, false.answers)
+        or not torch.equal(true.label_tokens, false.label_tokens)
+        or any(true.source.get(key) != false.source.get(key) for key in SAME)
+    ):
+        raise PromptError(
+            "The prompts with true and with false demonstrations have different queries, texts or "
+            "label words; pairs are needed. Build both with build_prompt_pairs."
+        )
+    shown = true.source.get("labels", "correct")
+    if shown != "correct":
+        raise PromptError(
+            f"The first set must show true labels, but was built with labels={shown!r}."
+        )
+    counts = torch.bincount(true.answers, minlength=true.n_labels)
+    if int(counts.max() - counts.min()) > 1:
+        best = reachable_accuracy(true.answers, true.n_labels)
+        warnings.warn(
+            f"The true classes of the queries are not balanced: a perfect classifier has a calibrated "
+            f"accuracy of {best:.3g} here. Build prompts with balanced=True.",
+            stacklevel=3,
+        )
+
+
+def taught_classes(prompts: PromptBatch) -> Int[Tensor, " batch"] | None:
+    """The class a follower of the false labels would give; None where that is not defined."""
+    classes = [prompt.false_answer for prompt in prompts]
+    return None if any(label is None for label in classes) else torch.tensor(classes)
+
+
+def entry_scores(
+    lens: Lens,
+    row: int | slice,
+    answers: Int[Tensor, " batch *demo"],
+    taught: Int[Tensor, " batch *demo"] | None,
+    label_tokens: Int[Tensor, " label"],
+    *,
+    exact_ties: bool,
+) -> tuple[Float[Tensor, "metric batch *demo entry"], Float[Tensor, "batch *demo entry label"]]:
+    """All metrics of one prompt set at every entry, and the normalised label probabilities."""
+    logits = lens.label_logits[:, row].double()
+    if lens.log_sum is None or lens.top_tokens is None:
+        raise ValueError("scores need the vocabulary")
+    probs = (logits - lens.log_sum[:, row].double()[..., None]).exp()
+    top = lens.top_tokens[:, row]
+    norm = normalised_probs(probs)
+    n_entries = norm.shape[-2]
+
+    def spread(classes: Tensor) -> Tensor:
+        return classes[..., None].expand(*classes.shape, n_entries)
+
+    nothing = torch.full(norm.shape[:-1], torch.nan, dtype=torch.float64)
+    true = spread(answers)
+    scores = {
+        "calibrated": calibrated_scores(norm, true, exact_ties=exact_ties),
+        "permuted": nothing
+        if taught is None
+        else calibrated_scores(norm, spread(taught), exact_ties=exact_ties),
+        "plain": plain_scores(logits, true),
+        "top_1": top_one_scores(top, label_tokens, true),
+        "top_labels": top_labels_match(top, label_tokens),
+        "label_space": probs.sum(-1),
+    }
+    return torch.stack([scores[name] for name in METRICS]), norm
+
+
+def pair_source(true: PromptBatch, false: PromptBatch) -> dict[str, Any]:
+    """Provenance of the false set beside the true one."""
+    return {"false_prompts": {**false.source, "count": len(false)}, "true_count": len(true)}

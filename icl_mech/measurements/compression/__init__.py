@@ -1,0 +1,1 @@
+"""Demonstrations replaced by a short stand-in."""

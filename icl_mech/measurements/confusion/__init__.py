@@ -1,0 +1,1 @@
+"""Which classes are confused, predicted from label words."""

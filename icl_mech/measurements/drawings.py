@@ -1,0 +1,122 @@
+"""The figures of re-weighting and of the diagnosis, from their numbers."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.errors import ResultError, near_matches
+from icl_mech.metrics import Interval
+from icl_mech.shapes import Bars, Grid, LabelMatrices, LabelMatrix, LayerCurves
+
+
+def accuracy_bars(accuracies: Mapping[str, Interval], note: str) -> Bars:
+    """One bar per condition."""
+    ends = torch.tensor([list(interval) for interval in accuracies.values()])
+    values, low, high = ends.T[..., None]
+    return Bars(
+        title="Anchor re-weighting",
+        groups=tuple(accuracies),
+        names=("accuracy",),
+        values=values,
+        low=low,
+        high=high,
+        y_title="accuracy",
+        note=note,
+    )
+
+
+def factor_grid(
+    beta: Float[Tensor, "layer head label"], labels: tuple[str, ...], label: str | None
+) -> Grid:
+    """Learned factors of one class, or their mean over classes.
+
+    Raises:
+        ResultError: unknown class.
+    """
+    if label is not None and label not in labels:
+        raise ResultError(f"Unknown label {label!r}. {near_matches(label, labels)}")
+    return Grid(
+        title="Learned factors of attention to label words",
+        values=beta.mean(-1) if label is None else beta[..., labels.index(label)],
+        row_title="layer",
+        column_title="head",
+        quantity="β",
+        note=("mean over classes" if label is None else f"class {label}")
+        + "; attention is multiplied by exp β",
+        signed=True,
+    )
+
+
+def training_curve(
+    losses: Float[Tensor, " step"],
+    held_out: Float[Tensor, " epoch"] | None,
+    epochs: int,
+    n_labels: int,
+) -> LayerCurves:
+    """Loss of each step, its mean over each epoch, and the held-out loss behind each epoch."""
+    per_epoch = losses.reshape(epochs, -1)
+    steps = per_epoch.shape[1]
+    curves = {
+        "each step": losses,
+        "mean of the epoch": per_epoch.mean(1).repeat_interleave(steps),
+    }
+    if held_out is not None:
+        points = torch.full((len(losses),), math.nan)
+        points[steps - 1 :: steps] = held_out[1:]
+        curves["held out, after the epoch"] = points
+    values = torch.stack(list(curves.values()))
+    return LayerCurves(
+        title="Training of the factors",
+        names=tuple(curves),
+        values=values,
+        low=values,
+        high=values,
+        y_title="cross-entropy over label words (nats)",
+        note=f"{epochs} epochs of {steps} steps",
+        x=tuple(float(step) for step in range(1, len(losses) + 1)),
+        x_title="step",
+        levels=((math.log(n_labels), "uniform guess"),),
+    )
+
+
+def confusion_matrices(
+    title: str,
+    distance: Float[Tensor, "label label"],
+    auc: Float[Tensor, "label label"],
+    labels: tuple[str, ...],
+    note: str,
+) -> LabelMatrices:
+    """Predicted and measured confusion side by side; a class with itself is left blank."""
+    alone = torch.eye(len(labels), dtype=torch.bool)
+    sides = ((title, distance, "distance"), ("measured: ROC-AUC", auc, "AUC"))
+    return LabelMatrices(
+        title="Confusion of classes: low values are confused",
+        matrices=tuple(
+            LabelMatrix(name, values.masked_fill(alone, math.nan), labels, labels, "", "", quantity)
+            for name, values, quantity in sides
+        ),
+        note=note,
+    )
+
+
+def correlation_curve(
+    layers: tuple[int, ...],
+    values: Float[Tensor, " layer"],
+    low: Float[Tensor, " layer"],
+    high: Float[Tensor, " layer"],
+    note: str,
+) -> LayerCurves:
+    """Rank correlation of predicted and measured confusion by layer."""
+    return LayerCurves(
+        title="Do distances between keys predict confusion?",
+        names=("rank correlation",),
+        values=values[None],
+        low=low[None],
+        high=high[None],
+        y_title="Spearman correlation over pairs of classes",
+        note=note,
+        x=tuple(float(layer) for layer in layers),
+        levels=((0.0, "no relation"),),
+    )

@@ -1,0 +1,1 @@
+"""Whether attention to label words decides the prediction."""

@@ -1,0 +1,1 @@
+"""Heads that attend to label words, and what is lost without them."""

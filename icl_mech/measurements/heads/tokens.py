@@ -1,0 +1,201 @@
+"""Where chosen heads look from the target, token by token, with the label words marked.
+
+Source: Halawi et al. 2023, *Overthinking the Truth*, §5 (the figure of one head over one
+prompt).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.engine import Kept, Reading, run
+from icl_mech.errors import ResultError, RunError
+from icl_mech.interventions import Intervention
+from icl_mech.interventions.base import check_layers
+from icl_mech.measurements.heads.label_attention import row_labels
+from icl_mech.measurements.provenance import provenance
+from icl_mech.models import ModelInfo, Site, adapt
+from icl_mech.prompts import PromptBatch
+from icl_mech.results import Result
+from icl_mech.segments import Segment
+from icl_mech.shapes import TokenStrips
+
+Head = tuple[int, int]
+
+MARKS = {
+    "matching": "label word taught for the last text",
+    "other": "other label word",
+    "label": "label word",
+}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HeadAttention(Result):
+    """Attention from the target to every token up to it, of some heads.
+
+    Attributes:
+        heads: (layer, head) of each row.
+        values: Attention, per prompt (prompts differ in length); a row sums to 1.
+        tokens: Text of the tokens, per prompt.
+        marks: Per token: `matching` or `other` label word of a demonstration, by whether it
+            shows the class the row would match (`label` where there is no such class), or "".
+    """
+
+    heads: tuple[Head, ...]
+    values: tuple[Float[Tensor, "chosen _"], ...]
+    tokens: tuple[tuple[str, ...], ...]
+    marks: tuple[tuple[str, ...], ...]
+
+    def to_label_words(self, prompt: int = 0) -> Float[Tensor, " chosen"]:
+        """Attention to all marked tokens together."""
+        marked = torch.tensor([bool(mark) for mark in self.marks[prompt]])
+        return self.values[prompt][:, marked].sum(-1)
+
+    def drawing(self, prompt: int = 0, head: int = 0) -> TokenStrips:
+        """The prompt as text, coloured by attention, with a slider over heads.
+
+        Args:
+            prompt: Which prompt.
+            head: Index in `heads` of the head shown first.
+
+        Raises:
+            ResultError: no such prompt or head.
+        """
+        for name, value, count in (
+            ("prompt", prompt, len(self.values)),
+            ("head", head, len(self.heads)),
+        ):
+            if not 0 <= value < count:
+                raise ResultError(f"{name}={value}; there are {count}, counted from 0.")
+        return TokenStrips(
+            title="Attention from the last token",
+            names=tuple(f"layer {layer}, head {index}" for layer, index in self.heads),
+            values=self.values[prompt],
+            tokens=self.tokens[prompt],
+            marks=tuple(MARKS.get(mark, "") for mark in self.marks[prompt]),
+            quantity="attention",
+            note="label words of the demonstrations are framed",
+            first=head,
+        )
+
+    def summary(self) -> str:
+        """Share of attention on label words, over prompts."""
+        means = torch.stack([self.to_label_words(i) for i in range(len(self.values))]).mean(0)
+        parts = [
+            f"{layer}.{head}: {float(mean):.0%}"
+            for (layer, head), mean in zip(self.heads, means, strict=True)
+        ]
+        return "attention to label words (layer.head): " + ", ".join(parts)
+
+
+@dataclass
+class TargetAttentionReading(Reading[Tensor]):
+    """The target's row of the pattern of some heads, `[prompt, chosen, position]`."""
+
+    heads: Sequence[Head]
+    width: int
+    target_only = True
+    _layers: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Layers that hold one of the heads."""
+        self._layers = sorted({layer for layer, _ in self.heads})
+
+    def sites(self, info: ModelInfo) -> Sequence[Site]:
+        """The pattern of these layers."""
+        return [Site("pattern", layer) for layer in self._layers]
+
+    def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
+        """`[batch, head, position]`; positions are the prompt's own."""
+        own = [head for layer, head in self.heads if layer == site.layer]
+        row = segment.at_target(activation.transpose(1, 2))[:, own].float()
+        # A last column, cut off again, takes what stands at padding or after every target.
+        inside = segment.mask & (segment.src < self.width)
+        columns = segment.src.where(inside, self.width)
+        laid = row.new_zeros(*row.shape[:2], self.width + 1)
+        return laid.scatter(2, columns[:, None].expand_as(row), row)[..., :-1]
+
+    def collect(self, kept: Kept) -> Tensor:
+        """`[prompt, chosen, position]`, heads as given."""
+        by_site = kept.by_site()
+        counted = dict.fromkeys(self._layers, 0)
+        chosen = []
+        for layer, _ in self.heads:
+            chosen.append(by_site[Site("pattern", layer)][:, counted[layer]])
+            counted[layer] += 1
+        return torch.stack(chosen, dim=1)
+
+
+def head_attention(
+    model: Any,
+    prompts: PromptBatch,
+    heads: Sequence[Head],
+    *,
+    interventions: Sequence[Intervention] = (),
+    batch_size: int | None = None,
+    progress: bool | None = None,
+) -> HeadAttention:
+    """Attention of chosen heads from the target to every token.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: The prompts; a figure shows one of them.
+        heads: (layer, head) pairs, such as `head_scores(...).top()`.
+        interventions: Made during the pass.
+        batch_size: Prompts per batch at most.
+        progress: Show a progress bar.
+
+    Raises:
+        RunError: no heads, a head twice, or one the model does not have.
+        PromptError: prompts this model cannot run.
+
+    Source: Halawi et al. 2023, §5.
+    """
+    adapted = adapt(model)
+    chosen = tuple((int(layer), int(head)) for layer, head in heads)
+    _check_heads(chosen, adapted.info)
+    reading = TargetAttentionReading(chosen, int(prompts.targets.max()) + 1)
+    (attention,) = run(
+        adapted, prompts, [reading], interventions,
+        batch_size=batch_size, progress=progress, title="attention",
+    )  # fmt: skip
+    ends = (prompts.targets + 1).tolist()
+    return HeadAttention(
+        heads=chosen,
+        values=tuple(row[:, :end] for row, end in zip(attention, ends, strict=True)),
+        tokens=tuple(
+            (prompt.pieces or tuple(map(str, prompt.tokens)))[:end]
+            for prompt, end in zip(prompts, ends, strict=True)
+        ),
+        marks=_marks(prompts),
+        provenance=provenance(adapted, prompts, interventions),
+    )
+
+
+def _check_heads(heads: Sequence[Head], info: ModelInfo) -> None:
+    if not heads or len(set(heads)) < len(heads):
+        raise RunError(
+            f"head_attention needs (layer, head) pairs, each once; got {list(heads)}. Take some "
+            "with head_scores(...).top()."
+        )
+    check_layers([layer for layer, _ in heads], info, "head_attention")
+    wrong = [head for _, head in heads if not 0 <= head < info.n_heads]
+    if wrong:
+        raise RunError(f"head_attention names head {wrong[0]}; heads are 0 to {info.n_heads - 1}.")
+
+
+def _marks(prompts: PromptBatch) -> tuple[tuple[str, ...], ...]:
+    """What each token up to the target is marked as."""
+    rows = row_labels(prompts, "target")
+    found = []
+    for number, prompt in enumerate(prompts):
+        marks = [""] * (prompt.target + 1)
+        for span, label in zip(prompt.label_spans, prompt.label_classes, strict=True):
+            mark = "label" if rows is None else ("other", "matching")[label == int(rows[number, 0])]
+            for position in range(span.start, min(span.stop, len(marks))):
+                marks[position] = mark
+        found.append(tuple(marks))
+    return tuple(found)

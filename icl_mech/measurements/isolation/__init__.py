@@ -1,0 +1,1 @@
+"""What is lost when tokens no longer see what stands before them."""

@@ -1,0 +1,1 @@
+"""Attention to label words scaled by learned factors."""

@@ -1,0 +1,1 @@
+"""Saliency of edges, and how it is shared between kinds of edges."""

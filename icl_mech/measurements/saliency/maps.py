@@ -1,0 +1,171 @@
+"""Saliency of attention: how much each attention edge moves the loss.
+
+`I_l = |sum_h A[l,h] * dL/dA[l,h]|` (`sum_then_abs`, the reference code's), or
+`sum_h |A * dL/dA|` (`abs_then_sum`, the paper's text). No division by the number of heads.
+`L` is a cross-entropy at the target, see `icl_mech.engine.Loss`.
+
+Source: Wang et al. 2023, *Label Words are Anchors*, §2.1, eq. 1.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.engine import GradientReading, Kept, Loss, run
+from icl_mech.errors import ResultError
+from icl_mech.interventions import Intervention
+from icl_mech.measurements.provenance import provenance
+from icl_mech.measurements.saliency.reduction import (
+    Reduction,
+    check_variants,
+    default_loss,
+    head_sum,
+    warn_if_processed,
+)
+from icl_mech.models import ModelInfo, Site, adapt
+from icl_mech.prompts import PromptBatch
+from icl_mech.results import Result
+from icl_mech.segments import Segment
+from icl_mech.shapes import TokenMatrix
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SaliencyMaps(Result):
+    """Saliency of every edge, per prompt (prompts differ in length).
+
+    Attributes:
+        values: One `[layer, pos, pos]` map per prompt; destination first, diagonal kept.
+        tokens: Text of the tokens, per prompt.
+        roles: Role of the tokens, per prompt.
+    """
+
+    values: tuple[Float[Tensor, "layer _ _"], ...]
+    tokens: tuple[tuple[str, ...], ...]
+    roles: tuple[tuple[str, ...], ...]
+
+    def drawing(self, prompt: int = 0, layer: int = 0) -> TokenMatrix:
+        """Heatmap of one prompt with a slider over layers.
+
+        Args:
+            prompt: Which prompt.
+            layer: Layer shown first.
+
+        Raises:
+            ResultError: no such prompt or layer.
+        """
+        if not 0 <= prompt < len(self.values):
+            raise ResultError(f"prompt={prompt}; there are maps of {len(self.values)} prompts.")
+        if not 0 <= layer < self.values[prompt].shape[0]:
+            raise ResultError(
+                f"layer={layer}; the model has {self.values[prompt].shape[0]} layers."
+            )
+        return TokenMatrix(
+            title="Saliency of attention between tokens",
+            values=self.values[prompt],
+            tokens=self.tokens[prompt],
+            roles=self.roles[prompt],
+            quantity="saliency",
+            layer=layer,
+        )
+
+    def summary(self) -> str:
+        """Number and size of the maps."""
+        sizes = sorted({values.shape[-1] for values in self.values})
+        tokens = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+        return f"saliency of every edge, {len(self.values)} prompt(s) of {tokens} tokens"
+
+
+@dataclass
+class SaliencyReading(GradientReading[list[Tensor]]):
+    """Whole maps, cut to each prompt's own tokens."""
+
+    ragged = True
+
+    loss: Loss = "label"
+    reduction: Reduction = "sum_then_abs"
+
+    def sites(self, info: ModelInfo) -> Sequence[Site]:
+        """The pattern of every layer."""
+        return [Site("pattern", layer) for layer in range(info.n_layers)]
+
+    def shape(self, segment: Segment) -> tuple[int, ...]:
+        """`[batch, dest, src]`."""
+        return (len(segment.prompts), segment.dest.shape[1], segment.src.shape[1])
+
+    def reduce(self, site: Site, activation: Tensor, gradient: Tensor, segment: Segment) -> Tensor:
+        """The map of one layer, moved so that each prompt starts at 0."""
+        saliency = head_sum(activation, gradient, self.reduction)
+        padding = (segment.dest < 0).sum(1).tolist()
+        return torch.stack(
+            [row.roll((-n, -n), (0, 1)) for row, n in zip(saliency, padding, strict=True)]
+        )
+
+    def collect(self, kept: Kept) -> list[Tensor]:
+        """`[layer, dest, src]` per prompt, padding still at the end."""
+        return kept.per_prompt()
+
+
+def saliency_maps(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    interventions: Sequence[Intervention] = (),
+    reduction: Reduction = "sum_then_abs",
+    loss: Loss | None = None,
+    batch_size: int | None = None,
+    progress: bool | None = None,
+) -> SaliencyMaps:
+    """Saliency of every attention edge of every prompt and layer.
+
+    Memory grows with prompts x layers x tokens squared: for maps of a few prompts; use
+    `flow_scores` for statistics over many.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: The prompts.
+        interventions: Made before reading; saliency is that of the edited pattern.
+        reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
+        loss: `label`, `prediction` or `vocab`; None: `label` if the prompts have answers,
+            else `prediction`.
+        batch_size: Prompts per batch at most.
+        progress: Show a progress bar.
+
+    Raises:
+        RunError: unknown variant.
+        PromptError: a loss that needs answers, and prompts without.
+
+    Source: Wang et al. 2023, §2.1.
+    """
+    chosen: Loss = loss or default_loss(prompts)
+    check_variants(chosen, reduction, prompts)
+    adapted = adapt(model)
+    warn_if_processed(adapted)
+    (maps,) = run(
+        adapted, prompts, [SaliencyReading(chosen, reduction)], interventions,
+        batch_size=batch_size, progress=progress, title="saliency",
+    )  # fmt: skip
+    return maps_result(
+        maps, prompts,
+        provenance(adapted, prompts, interventions, loss=chosen, reduction=reduction),
+    )  # fmt: skip
+
+
+def maps_result(
+    maps: Sequence[Tensor], prompts: PromptBatch, origin: dict[str, Any]
+) -> SaliencyMaps:
+    """Maps cut to their prompts, with the text and role of every token."""
+    return SaliencyMaps(
+        values=tuple(
+            values[:, : len(prompt), : len(prompt)]
+            for values, prompt in zip(maps, prompts, strict=True)
+        ),
+        tokens=tuple(prompt.pieces or tuple(map(str, prompt.tokens)) for prompt in prompts),
+        roles=tuple(
+            tuple(span.role for span in prompt.spans for _ in range(span.start, span.stop))
+            for prompt in prompts
+        ),
+        provenance=origin,
+    )

@@ -1,0 +1,211 @@
+"""Accuracy by number of demonstrations: one pass against prompts cut at every label."""
+
+from inspect import unwrap
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from icl_mech.errors import PromptError, ResultError, RunError
+from icl_mech.measurements.accuracy.context import ContextAccuracy, context_accuracy
+from icl_mech.measurements.accuracy.layers import layer_accuracy
+from icl_mech.measurements.accuracy.pairs import METRICS
+from icl_mech.metrics import reachable_accuracy
+from icl_mech.prompts import Prompt, PromptBatch
+from tests.measurements.overthinking_cases import (
+    CLOSE,
+    FAMILIES,
+    N,
+    planted_case,
+    tiny_case,
+    tiny_pairs,
+)
+
+SIDES = ("true", "false")
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def case(request):
+    return tiny_case(request.param)
+
+
+@pytest.fixture(scope="module")
+def found(case):
+    return context_accuracy(*case)
+
+
+@pytest.fixture(scope="module")
+def gpt2():
+    return tiny_case("gpt2")
+
+
+def cut(prompts, k, answers, taught=None):
+    """The prompts up to the token before the label of demonstration `k`."""
+    return PromptBatch(
+        tuple(
+            Prompt.from_positions(
+                prompt.tokens[: prompt.label_positions[k]],
+                label_positions=prompt.label_positions[:k],
+                label_classes=prompt.label_classes[:k],
+                label_tokens=prompt.label_tokens,
+                answer=answers[row],
+                false_answer=None if taught is None else taught[row],
+                target=prompt.label_positions[k] - 1,
+            )
+            for row, prompt in enumerate(prompts)
+        )
+    )
+
+
+def cut_pair(true, false, k):
+    answers, taught = true.label_classes[:, k].tolist(), false.label_classes[:, k].tolist()
+    return cut(true, k, answers), cut(false, k, answers, taught)
+
+
+@pytest.mark.filterwarnings("ignore:The true classes of the queries:UserWarning")
+@pytest.mark.parametrize("k", [0, 1, 5])
+def test_every_number_is_a_prompt_cut_there(case, found, k):
+    """`k = 0`: the zero-shot lens of the first demonstration's text."""
+    model, true, false = case
+    alone = layer_accuracy(model, *cut_pair(true, false, k))
+    assert_close(found.scores[:, :, :, k], alone.scores, atol=2e-5, rtol=0)
+
+
+def test_the_last_number_is_the_query(case, found):
+    own = layer_accuracy(*case)
+    assert found.scores.shape == (6, 2, N, 7, own.scores.shape[-1])
+    assert_close(found.scores[:, :, :, -1], own.scores, atol=2e-5, rtol=0)
+
+
+def test_without_demonstrations_both_sides_are_the_same(found):
+    assert_close(found.scores[:, 0, :, 0], found.scores[:, 1, :, 0], atol=2e-5, rtol=0)
+    assert float((found.scores[:, 0, :, 1:] - found.scores[:, 1, :, 1:]).abs().max()) > 0.5
+
+
+def test_batched_equals_small_batches(case, found):
+    small = context_accuracy(*case, batch_size=5)
+    assert_close(small.scores, found.scores, atol=2e-5, rtol=0)
+
+
+def test_prompts_read_at_their_last_demonstration_have_no_other_query(gpt2):
+    """As in the paper: six demonstrations give zero to five shots."""
+    model, true, false = gpt2
+    sets = []
+    for prompts, taught in ((true, None), (false, false.label_classes[:, 5].tolist())):
+        sets.append(
+            PromptBatch(
+                tuple(
+                    Prompt.from_positions(
+                        prompt.tokens,
+                        label_positions=prompt.label_positions,
+                        label_classes=prompt.label_classes,
+                        label_tokens=prompt.label_tokens,
+                        label_lengths=[s.stop - s.start for s in prompt.label_spans],
+                        answer=true[row].label_classes[5],
+                        false_answer=None if taught is None else taught[row],
+                        target=prompt.label_positions[5] - 1,
+                    )
+                    for row, prompt in enumerate(prompts)
+                )
+            )
+        )
+    with pytest.warns(UserWarning, match="not balanced"):
+        read = context_accuracy(model, *sets)
+    assert read.scores.shape[3] == 6
+    assert_close(read.scores, context_accuracy(*gpt2).scores[:, :, :, :6], atol=2e-5, rtol=0)
+
+
+def test_half_permuted_labels_teach_the_shifted_class_even_where_they_are_right(gpt2):
+    model, true, _ = gpt2
+    _, false = tiny_pairs(model, false_labels="half_permuted")
+    read = context_accuracy(model, true, false)
+    # The permuted set displays the shifted class everywhere; k = 0 has seen no label yet.
+    permuted = context_accuracy(*gpt2)
+    index = METRICS.index("permuted")
+    assert not torch.equal(false.label_classes, gpt2[2].label_classes)
+    assert_close(read.scores[index, 1, :, 0], permuted.scores[index, 1, :, 0], **CLOSE)
+    assert_close(read.scores[index, 0], permuted.scores[index, 0], **CLOSE)
+
+
+def test_a_perfect_classifier_reaches_what_is_said():
+    """In the planted model entry 2 knows every answer, whatever was shown."""
+    model, true, false = planted_case()
+    read = context_accuracy(model, true, false)
+    expected = [float(reachable_accuracy(c, 3)) for c in true.label_classes.T]
+    assert read.reachable.tolist() == pytest.approx([*expected, 1.0])
+    assert min(expected) < 0.95
+    for side in SIDES:
+        assert_close(read.accuracy(side)[:, 2], read.reachable)
+    assert f"reaches {min(expected):.2g} or more" in read.drawing().note
+
+
+def test_the_planted_model_follows_false_labels_once_it_has_seen_the_class():
+    """One demonstration per class: only the query has seen its class before."""
+    read = context_accuracy(*planted_case())
+    plain = read.accuracy("false", "plain")[:, -1]
+    assert plain[[0, -1]].tolist() == [1, 0]
+    assert float(read.accuracy("false", "permuted")[-1, -1]) > 0.95
+    assert read.accuracy("true", "plain")[[0, -1], -1].tolist() == [1, 1]
+
+
+def test_random_labels_teach_no_class(gpt2):
+    read = context_accuracy(*tiny_case("gpt2", "random"))
+    with pytest.raises(ResultError, match="permuted score is not defined"):
+        read.ends("false", "permuted")
+    assert len(read.drawing().names) == 2
+
+
+def test_the_same_demonstrations_for_all_are_refused(gpt2):
+    model, _, _ = gpt2
+    with pytest.raises(PromptError, match="demonstrations='per_prompt'"):
+        context_accuracy(model, *tiny_pairs(model, demonstrations="shared"))
+
+
+def test_sets_that_are_not_pairs_or_unequal(gpt2):
+    model, true, false = gpt2
+    with pytest.raises(PromptError, match="pairs are needed"):
+        context_accuracy(model, true, false[:3])
+    ragged = [
+        PromptBatch((*cut_pair(true, false, 2)[i][:1], *cut_pair(true, false, 1)[i][:1]))
+        for i in range(2)
+    ]
+    with pytest.raises(PromptError, match="same number"):
+        context_accuracy(model, *ragged)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"variant": "best"}, "variant='best'"), ({"interval": "wide"}, "interval='wide'")],
+)
+def test_unknown_options(gpt2, options, message):
+    with pytest.raises(RunError, match=message):
+        unwrap(context_accuracy)(*gpt2, **options)
+
+
+def test_unknown_names(gpt2):
+    read = context_accuracy(*gpt2)
+    with pytest.raises(ResultError, match="Did you mean 'false'"):
+        read.accuracy("flase")
+    with pytest.raises(ResultError, match="Did you mean 'plain'"):
+        read.ends("true", "plian")
+
+
+def test_files_figures_and_tables(gpt2, tmp_path):
+    read = context_accuracy(*gpt2)
+    read.save(tmp_path / "result")
+    loaded = ContextAccuracy.load(tmp_path / "result")
+    assert torch.equal(loaded.scores, read.scores)
+    assert torch.equal(loaded.reachable, read.reachable)
+    assert loaded.summary() == read.summary()
+    assert loaded.n_labels == 3
+    drawn = read.drawing()
+    assert_close(drawn.values[1], read.accuracy("false")[:, -1])
+    assert_close(drawn.values[2], 3 * read.accuracy("false", "permuted")[:, -1])
+    assert_close(read.drawing(entry=1).values[0], read.accuracy("true")[:, 1])
+    assert drawn.levels == ((1 / 3, "chance"),)
+    assert read.plot().data
+    table = read.to_pandas()
+    assert len(table) == 2 * 7 * 4
+    last = table[(table.seen == 6) & (table.demonstrations == "false")]
+    assert last.value.tolist() == read.accuracy("false")[6].tolist()
+    assert "with 6:" in read.summary()

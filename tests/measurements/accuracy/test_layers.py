@@ -1,0 +1,322 @@
+"""Accuracy by layer against predictions, the plain lens and the planted model."""
+
+from dataclasses import replace
+from inspect import unwrap
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from icl_mech import ZeroHeads, ZeroLayers, predict
+from icl_mech.errors import PromptError, ResultError, RunError
+from icl_mech.measurements.accuracy.layers import LayerAccuracy, layer_accuracy
+from icl_mech.measurements.lens.logit_lens import logit_lens
+from icl_mech.metrics import bootstrap_interval, critical_layer, resample_weights, wilson_interval
+from icl_mech.prompts import PromptBatch
+from tests.measurements.overthinking_cases import (
+    CLOSE,
+    FAMILIES,
+    N,
+    planted_case,
+    planted_pairs,
+    tiny_case,
+    tiny_pairs,
+)
+from tests.planted import INDUCTION_HEADS
+
+SIDES = ("true", "false")
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def case(request):
+    return tiny_case(request.param)
+
+
+@pytest.fixture(scope="module")
+def found(case):
+    return layer_accuracy(*case)
+
+
+@pytest.fixture(scope="module")
+def gpt2():
+    return tiny_case("gpt2")
+
+
+@pytest.fixture(scope="module")
+def planted():
+    return layer_accuracy(*planted_case())
+
+
+def test_the_last_entry_is_the_models_prediction(case, found):
+    model, *pair = case
+    for side, prompts in zip(SIDES, pair, strict=True):
+        own = predict(model, prompts)
+        right = own.predicted == prompts.answers
+        assert torch.equal(found.per_prompt(side, "plain")[:, -1], right.double())
+        top = own.top_tokens[:, 0] == prompts.label_tokens[prompts.answers]
+        assert torch.equal(found.per_prompt(side, "top_1")[:, -1], top.double())
+        mass = own.log_probs.exp().sum(-1).double()
+        assert_close(found.per_prompt(side, "label_space")[:, -1], mass, atol=1e-5, rtol=1e-4)
+
+
+def test_scores_at_every_entry_by_hand(case, found):
+    """Loops over entries, labels and prompts, from the lens' own probabilities."""
+    model, *pair = case
+    for side, prompts in zip(SIDES, pair, strict=True):
+        probs = logit_lens(model, prompts).probs.numpy()
+        norm = (probs + 1e-14) / (probs.sum(-1, keepdims=True) + 3e-14)
+        taught = [prompt.false_answer for prompt in pair[1]]
+        for metric, classes in (("calibrated", prompts.answers.tolist()), ("permuted", taught)):
+            for entry in range(norm.shape[1]):
+                limits = [np.percentile(norm[:, entry, c], 200 / 3) for c in range(3)]
+                for row, label in enumerate(classes):
+                    own, limit = norm[row, entry, label], limits[label]
+                    tied = abs(own - limit) <= 1e-6 * limit
+                    score = float(found.per_prompt(side, metric)[row, entry])
+                    assert score == pytest.approx(1 / 3 if tied else float(own > limit)), metric
+
+
+def test_the_probabilities_are_kept(case, found):
+    model, true, false = case
+    for kept, prompts in ((found.true_probs, true), (found.false_probs, false)):
+        probs = logit_lens(model, prompts).probs
+        assert_close(kept, probs / probs.sum(-1, keepdim=True), atol=1e-6, rtol=1e-5)
+    assert torch.equal(found.answers, true.answers)
+
+
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_an_entry_is_the_last_one_without_the_blocks_from_there_on(case, found, start):
+    model, true, false = case
+    cut = layer_accuracy(model, true, false, interventions=[ZeroLayers(start)])
+    for name in ("true_probs", "false_probs"):
+        assert_close(getattr(cut, name)[:, -1], getattr(found, name)[:, start], **CLOSE)
+
+
+def test_batched_equals_single(case, found):
+    model, true, false = case
+    singles = [layer_accuracy(model, true[[i]], false[[i]]) for i in range(4)]
+    for name in ("true_probs", "false_probs"):
+        rows = torch.cat([getattr(single, name) for single in singles])
+        assert_close(rows, getattr(found, name)[:4], **CLOSE)
+    small = layer_accuracy(model, true, false, batch_size=5)
+    assert_close(small.true_probs, found.true_probs, **CLOSE)
+
+
+def test_the_gap_is_paired_and_that_of_the_accuracies(found):
+    difference = found.per_prompt("true") - found.per_prompt("false")
+    assert_close(found.gap, difference.mean(0))
+    weights = resample_weights(N)
+    low, high = found.gap_ends
+    drawn = (weights @ difference).numpy()
+    assert low.tolist() == pytest.approx(np.quantile(drawn, 0.025, axis=0).tolist())
+    assert high.tolist() == pytest.approx(np.quantile(drawn, 0.975, axis=0).tolist())
+
+
+# --- the planted model ---
+
+
+def test_the_planted_model_is_right_until_the_first_induction_head(planted):
+    """MLP 1 knows the answer; block 2 holds the first head that copies false labels."""
+    assert planted.accuracy("true")[2:].tolist() == [1, 1, 1]
+    assert float(planted.accuracy("false")[2]) == 1
+    assert float(planted.accuracy("false")[3:].max()) < 0.05
+    assert_close(
+        planted.accuracy("false", "permuted")[3:], torch.ones(2).double(), atol=0.05, rtol=0
+    )
+    assert float(planted.accuracy("false", "permuted")[2]) == 0
+    plain = planted.accuracy("false", "plain")[2:].tolist()
+    assert plain[0] == 1 > plain[1] > plain[2] == 0
+
+
+def test_the_critical_layer_of_the_planted_model(planted):
+    assert planted.critical == (3, 3, 3)
+    assert planted.drawing().marks == ((3, "critical layer"),)
+    assert planted.drawing("plain").marks == ()
+
+
+def test_the_embedding_knows_nothing(planted):
+    """The same for all prompts, so all are ties."""
+    assert_close(planted.per_prompt("true")[:, 0], torch.full((30,), 1 / 3).double())
+
+
+def test_without_the_induction_heads_there_is_no_critical_layer():
+    model, true, false = planted_case()
+    found = layer_accuracy(model, true, false, interventions=[ZeroHeads(INDUCTION_HEADS)])
+    assert found.final_gap == (0, 0, 0)
+    assert found.critical is None
+    assert found.drawing().marks == ()
+    assert "no critical layer" in found.summary()
+
+
+# --- intervals of the critical layer ---
+
+
+def result_of(true, false, **options):
+    scores = torch.tensor([true, false], dtype=torch.float64)
+    batch, entry = scores.shape[1:]
+    return LayerAccuracy(
+        scores=scores.expand(6, *scores.shape),
+        true_probs=torch.full((batch, entry, 2), 0.5).double(),
+        false_probs=torch.full((batch, entry, 2), 0.5).double(),
+        answers=torch.arange(batch) % 2,
+        **options,
+    )
+
+
+def test_resamples_without_a_final_gap_have_no_critical_layer():
+    generator = np.random.default_rng(263)
+    true = (generator.random((10, 4)) < [0.5, 0.6, 0.7, 0.8]).astype(float)
+    false = (generator.random((10, 4)) < [0.5, 0.4, 0.3, 0.2]).astype(float)
+    found = result_of(true.tolist(), false.tolist())
+    gaps = resample_weights(10) @ torch.from_numpy(true - false)
+    layers = critical_layer(gaps)
+    kept = layers[gaps[:, -1] > 0]
+    assert 0 < len(layers) - len(kept) < 250
+    low, high = np.quantile(kept.double().numpy(), [0.025, 0.975])
+    assert found.critical[1:] == pytest.approx((low, high))
+    assert low > np.quantile(layers.double().numpy(), 0.025)
+
+
+def test_the_reference_takes_the_first_crossing():
+    true, false = [[1.0, 1, 1, 1]] * 4, [[1.0, 0, 1, 0]] * 4
+    assert result_of(true, false).critical == (3, 3, 3)
+    assert result_of(true, false, variant="reference").critical == (1, 1, 1)
+
+
+def test_a_negative_gap_has_no_critical_layer():
+    assert result_of([[0.0, 0.0]] * 4, [[1.0, 1.0]] * 4).critical is None
+
+
+# --- variants, settings, errors, files ---
+
+
+def test_outcomes_of_zero_or_one_have_wilson_intervals(planted):
+    """Calibrated scores (ties count 1/C) are resampled; the reference keeps its own formula."""
+    for metric in ("plain", "top_1", "top_labels"):
+        low, high = planted.ends("false", metric)
+        for entry in (0, 2, 4):
+            expected = wilson_interval(planted.per_prompt("false", metric)[:, entry] == 1)
+            assert float(low[entry]) == pytest.approx(expected.low)
+            assert float(high[entry]) == pytest.approx(expected.high)
+    resampled = bootstrap_interval(planted.per_prompt("false"))
+    assert torch.equal(torch.stack(planted.ends("false")), torch.stack(resampled))
+
+
+def test_the_reference_reads_another_last_entry_and_other_intervals(gpt2):
+    sound = layer_accuracy(*gpt2)
+    other = layer_accuracy(*gpt2, variant="reference", interval="reference")
+    assert_close(other.true_probs[:, :-1], sound.true_probs[:, :-1], **CLOSE)
+    assert float((other.true_probs[:, -1] - sound.true_probs[:, -1]).abs().max()) > 1e-3
+    scores = other.per_prompt("true")
+    half = 1.96 * scores.std(0) / N**0.5
+    low, high = other.ends("true")
+    assert_close(low, scores.mean(0) - half)
+    assert_close(high, scores.mean(0) + half)
+    assert other.provenance["variants"] == {"lens": "reference", "interval": "reference"}
+
+
+def test_random_labels_teach_no_class(gpt2):
+    model, _, _ = gpt2
+    found = layer_accuracy(*tiny_case("gpt2", "random"))
+    with pytest.raises(ResultError, match="permuted score is not defined"):
+        found.accuracy("false", "permuted")
+    assert "permuted" not in set(found.to_pandas().metric)
+    assert found.accuracy("false").shape == (4,)
+    half = layer_accuracy(model, *tiny_pairs(model, false_labels="half_permuted"))
+    assert half.accuracy("false", "permuted").shape == (4,)
+
+
+def test_sets_that_are_not_pairs(gpt2):
+    model, true, false = gpt2
+    with pytest.raises(PromptError, match=r"12 prompts with true .* and 11 with false"):
+        layer_accuracy(model, true, false[:11])
+    with pytest.raises(PromptError, match="different queries"):
+        layer_accuracy(model, true, false[[*range(1, N), 0]])
+    planted_true, _ = planted_case()[1:]
+    with pytest.raises(PromptError, match="label words"):
+        layer_accuracy(model, true, planted_true[:N])
+
+
+def test_other_texts_of_the_same_classes_are_no_pairs(gpt2):
+    """The answers alone would not tell."""
+    model, true, _ = gpt2
+    _, other = tiny_pairs(model, seed=7)
+    order = torch.argsort(other.answers, stable=True)[
+        torch.argsort(torch.argsort(true.answers, stable=True))
+    ]
+    other = other[order.tolist()]
+    assert torch.equal(other.answers, true.answers)
+    with pytest.raises(PromptError, match="texts"):
+        layer_accuracy(model, true, other)
+
+
+def test_sets_the_wrong_way_round(gpt2):
+    model, true, false = gpt2
+    with pytest.raises(PromptError, match=r"must show true labels.*'permuted'"):
+        layer_accuracy(model, false, true)
+
+
+def test_unbalanced_classes_are_told(gpt2):
+    """Seven of class a, one each of the others: 9 prompts have 3 places, so 5 of 9."""
+    model, true, false = gpt2
+    rows = {label: (true.answers == label).nonzero()[:, 0].tolist() for label in range(3)}
+    chosen = [*rows[0], *rows[0][:3], rows[1][0], rows[2][0]]
+    with pytest.warns(UserWarning, match="calibrated accuracy of 0.556 here"):
+        layer_accuracy(model, true[chosen], false[chosen])
+
+
+@pytest.mark.parametrize("n", [10, 11])
+def test_classes_as_even_as_can_be_are_balanced(n):
+    """Warnings are errors here."""
+    model, _, _ = planted_case()
+    layer_accuracy(model, *planted_pairs(model, n=n))
+
+
+def test_prompts_without_answers(gpt2):
+    model, true, false = gpt2
+    bare = PromptBatch(tuple(replace(prompt, answer=None) for prompt in true))
+    with pytest.raises(PromptError, match="no answer"):
+        layer_accuracy(model, bare, false)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"variant": "best"}, "variant='best'"), ({"interval": "wide"}, "interval='wide'")],
+)
+def test_unknown_options(gpt2, options, message):
+    with pytest.raises(RunError, match=message):
+        unwrap(layer_accuracy)(*gpt2, **options)
+
+
+def test_unknown_names(planted):
+    with pytest.raises(ResultError, match="Did you mean 'true'"):
+        planted.accuracy("treu")
+    with pytest.raises(ResultError, match="Did you mean 'calibrated'"):
+        planted.ends("true", "calibratd")
+
+
+def test_files_figures_and_tables(planted, tmp_path):
+    planted.save(tmp_path / "result")
+    loaded = LayerAccuracy.load(tmp_path / "result")
+    for name in ("scores", "true_probs", "false_probs", "answers"):
+        assert torch.equal(getattr(loaded, name), getattr(planted, name))
+    assert (loaded.variant, loaded.interval) == ("sound", "bootstrap")
+    assert loaded.summary() == planted.summary()
+    assert loaded.provenance["false_prompts"]["labels"] == "permuted"
+    for metric in planted.metrics:
+        assert planted.plot(metric=metric).data
+        drawn = planted.drawing(metric)
+        assert_close(drawn.values[1], planted.accuracy("false", metric))
+        assert bool(
+            (drawn.low <= drawn.values + 1e-9).all() & (drawn.values <= drawn.high + 1e-9).all()
+        )
+    assert (
+        planted.drawing("top_labels").title
+        == "Share whose top C tokens are the label words by layer"
+    )
+    table = planted.to_pandas()
+    assert len(table) == 6 * 2 * 5
+    row = table[(table.metric == "calibrated") & (table.demonstrations == "false")]
+    assert row.value.tolist() == planted.accuracy("false").tolist()
+    assert planted.summary().startswith("calibrated accuracy 1 [1, 1] with true and")

@@ -1,0 +1,159 @@
+"""Compression of a tiny GPT-2, against numbers of the paper's own code.
+
+`overlap` is what that code does for GPT-2, `true` what it does for GPT-J. Tolerances: the
+folder's README.
+"""
+
+import pytest
+import torch
+
+from icl_mech import Example, PromptBatch, Template
+from icl_mech.measurements.compression.demonstrations import compress_demonstrations
+from icl_mech.measurements.compression.kept import anchor_positions, parts, random_positions
+from icl_mech.measurements.compression.table import compare_compression
+from icl_mech.prompts.assemble import assemble, template_pieces
+from icl_mech.prompts.tokenise import PieceTokenizer
+from tests.golden_data import LABEL_WORDS, arrays, document, golden_model, label_words_prompts
+from tests.measurements.test_label_words_golden import hooked_model
+
+pytestmark = pytest.mark.tl3
+
+SETS = ("sst2_s1", "sst2_s2", "agnews_s1", "agnews_s2")
+OFFSETS = {"overlap": "off0", "true": "offdemo"}
+METHODS = ("hidden_anchor", "text_anchor", "hidden_random")
+EXACT = {"rel": 0, "abs": 1e-12}
+
+each_set = pytest.mark.parametrize("name", SETS)
+each_position = pytest.mark.parametrize("position", OFFSETS)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return golden_model("label_words", "tiny_gpt2")
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return arrays("label_words", "compress.npz")
+
+
+def compressed(model, golden, name, method, position, **options):
+    kept = "random_kept" if method == "hidden_random" else "kept"
+    return compress_demonstrations(
+        model,
+        label_words_prompts(f"icl/{name}"),
+        method=method,
+        position=position,
+        keep=[golden[f"{name}_{kept}"].tolist()] * 24,
+        measure_speed=False,
+        **options,
+    )
+
+
+@each_set
+@each_position
+@pytest.mark.parametrize("method", METHODS)
+def test_class_logits(model, golden, name, method, position):
+    found = compressed(model, golden, name, method, position)
+    offset = "" if method == "text_anchor" else f"_{OFFSETS[position]}"
+    expected = torch.from_numpy(golden[f"{name}_{method}{offset}_class_logits"])
+    torch.testing.assert_close(found.label_logits, expected, rtol=0, atol=5e-5)
+
+
+@each_set
+@each_position
+def test_loyalties_and_accuracies(model, golden, name, position):
+    offset = OFFSETS[position]
+    for row, method in enumerate(METHODS):
+        found = compressed(model, golden, name, method, position)
+        wide = compressed(model, golden, name, method, position, top_k=10)
+        for value, key in (
+            (found.label_loyalty, "label_loyalty"),
+            (found.word_loyalty, "word_loyalty_top5"),
+            (wide.word_loyalty, "word_loyalty_top10"),
+        ):
+            expected = float(golden[f"{name}_{offset}_{key}"][row])
+            assert value.value == pytest.approx(expected, **EXACT), key
+        full, *accuracies = golden[f"{name}_{offset}_accuracy"]
+        assert found.accuracy.value == pytest.approx(float(accuracies[row]), **EXACT)
+        assert found.full_accuracy.value == pytest.approx(float(full), **EXACT)
+
+
+@each_set
+def test_the_query_begins_behind_the_kept_tokens(golden, name):
+    prompts = label_words_prompts(f"icl/{name}")
+    kept = tuple(golden[f"{name}_kept"].tolist())
+    assert {parts(prompt, kept).query for prompt in prompts} == {int(golden[f"{name}_demo_len"])}
+
+
+def written_out(model, name) -> PromptBatch:
+    """The golden prompts, built from their texts with the task's template."""
+    task = document("label_words", "data.json")["tasks"][name.split("_")[0]]
+    rows = document("label_words", "data.json")["prompt_sets"][f"icl/{name}"]
+    pieces = PieceTokenizer(model.tokenizer)
+    words = tuple(pieces.piece(word, first=False) for word in task["label_words"])
+    prompts = []
+    for row in rows:
+        shown = [task["train"][index] for index in row["demo_train_idx"]]
+        demonstrations = [
+            (Example(one["text"], one["label"]), task["label_words"][one["label"]]) for one in shown
+        ]
+        query = task[row["query_split"]][row["query_idx"]]
+        prompts.append(
+            assemble(
+                pieces,
+                template_pieces(
+                    Template(task["template"]), demonstrations, Example(query["text"], row["label"])
+                ),
+                label_classes=[one["label"] for one in shown],
+                label_words=words,
+                labels=task["label_words"],
+                answer=row["label"],
+                bos=False,
+            )
+        )
+    return PromptBatch(tuple(prompts))
+
+
+@each_set
+def test_roles_give_the_kept_tokens(model, golden, name):
+    prompts = written_out(model, name)
+    rows = document("label_words", "data.json")["prompt_sets"][f"icl/{name}"]
+    assert [list(prompt.tokens) for prompt in prompts] == [row["input_ids"] for row in rows]
+    for prompt in prompts:
+        assert list(anchor_positions(prompt)) == golden[f"{name}_kept"].tolist()
+        assert parts(prompt).query == int(golden[f"{name}_demo_len"])
+        assert list(prompt.label_positions) == golden[f"{name}_label_positions"].tolist()
+
+
+@each_set
+def test_the_random_tokens_are_among_those_that_can_be_drawn(model, golden, name):
+    prompt = written_out(model, name)[0]
+    kept = set(golden[f"{name}_random_kept"].tolist())
+    assert len(kept) == len(anchor_positions(prompt))
+    drawn = {p for s in range(200) for p in random_positions(prompt, seed=s, draws=1)[0]}
+    assert kept <= drawn
+
+
+@each_set
+def test_the_table_from_texts(model, golden, name):
+    table = compare_compression(
+        model, written_out(model, name), METHODS[:2], position="overlap", measure_speed=False
+    )
+    for row, method in enumerate(METHODS[:2]):
+        expected = float(golden[f"{name}_off0_label_loyalty"][row])
+        assert table.label_loyalty(method).value == pytest.approx(expected, **EXACT)
+        accuracy = float(golden[f"{name}_off0_accuracy"][row + 1])
+        assert table.accuracy(method).value == pytest.approx(accuracy, **EXACT)
+
+
+@pytest.mark.hooked
+@each_set
+@pytest.mark.parametrize("method", METHODS)
+def test_a_hooked_transformer(golden, name, method):
+    """It counts positions itself, so columns are hidden instead of cut."""
+    hooked = hooked_model(LABEL_WORDS / "tiny_gpt2")
+    found = compressed(hooked, golden, name, method, "true")
+    offset = "" if method == "text_anchor" else "_offdemo"
+    expected = torch.from_numpy(golden[f"{name}_{method}{offset}_class_logits"])
+    torch.testing.assert_close(found.label_logits, expected, rtol=0, atol=5e-5)

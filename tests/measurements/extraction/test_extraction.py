@@ -1,0 +1,340 @@
+"""Extraction: attention against the model's own patterns, AUC and R, what is undefined."""
+
+from dataclasses import replace
+from inspect import unwrap
+
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from icl_mech.engine import prepare, run
+from icl_mech.errors import PromptError, ResultError, RunError
+from icl_mech.interventions import Reweight
+from icl_mech.measurements.extraction.label_words import (
+    AttentionReading,
+    averaged_extraction,
+    extraction,
+    extraction_result,
+)
+from icl_mech.measurements.predictions import predict
+from icl_mech.models import adapt
+from icl_mech.plots import figure
+from icl_mech.prompts import PromptBatch
+from icl_mech.results import load_result
+from tests.engine.cases import LABEL_TOKENS, LABELS, prompt, ragged
+from tests.measurements.isolation.test_windows import many
+from tests.tiny import FAMILIES, N_HEADS, N_LAYERS, tiny_model
+
+EXACT = {"rtol": 0, "atol": 1e-12}
+CLOSE = {"rtol": 0, "atol": 2e-5}
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def model(request):
+    return tiny_model(request.param)
+
+
+@pytest.fixture(scope="module")
+def gpt2():
+    return tiny_model("gpt2")
+
+
+def patterns(bridge, tokens):
+    adapt(bridge)  # puts the hooks of some families inside the computation
+    kept = []
+    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(bridge.cfg.n_layers)]
+    keep = [(name, lambda pattern, hook: kept.append(pattern[0])) for name in names]
+    with torch.no_grad(), bridge.hooks(fwd_hooks=keep):
+        bridge(torch.tensor([list(tokens)]))
+    return kept
+
+
+@pytest.mark.parametrize("prompts", [ragged(), many(4, shared=True)], ids=["ragged", "shared"])
+def test_attention_is_summed_over_heads_and_label_words(model, prompts):
+    found = extraction(model, prompts).attention
+    for i, single in enumerate(prompts):
+        shown = list(zip(single.label_positions, single.label_classes, strict=True))
+        for layer, pattern in enumerate(patterns(model, single.tokens)):
+            for label in range(3):
+                expected = sum(
+                    float(pattern[head, single.target, position])
+                    for head in range(N_HEADS)
+                    for position, displayed in shown
+                    if displayed == label
+                )
+                assert float(found[i, layer, label]) == pytest.approx(expected, abs=2e-5)
+
+
+def test_paths_agree(model):
+    prompts, reading = many(6, shared=True), [AttentionReading(3)]
+    whole = run(model, prompts, reading, path="whole")[0]
+    assert float(whole.min(0).values.max()) > 1e-3
+    torch.testing.assert_close(run(model, prompts, reading)[0], whole, **CLOSE)
+    torch.testing.assert_close(run(model, prepare(model, prompts), reading)[0], whole, **CLOSE)
+
+
+def test_a_padded_batch_gives_what_its_prompts_give_alone(model):
+    together = extraction(model, ragged())
+    for i, single in enumerate(ragged()):
+        alone = extraction(model, PromptBatch((single,)))
+        torch.testing.assert_close(together.attention[i], alone.attention[0], **CLOSE)
+        assert together.truth_classes[i] == alone.truth_classes[0]
+
+
+def plain_auc(attention, truth):
+    """By scikit-learn, from rows normalised over the classes that occur."""
+    present = truth.unique().tolist()
+    scores = attention[..., present].double()
+    scores = scores / scores.sum(-1, keepdim=True)
+    ranks = torch.tensor([present.index(int(c)) for c in truth])
+    return torch.tensor(
+        [
+            roc_auc_score(ranks, scores[:, layer, 1])
+            if len(present) == 2
+            else roc_auc_score(ranks, scores[:, layer], multi_class="ovo", average="macro")
+            for layer in range(scores.shape[1])
+        ],
+        dtype=torch.float64,
+    )
+
+
+@pytest.mark.parametrize("truth", ["prediction", "gold"])
+def test_auc_and_share_of_a_run(gpt2, truth):
+    prompts = many(40)
+    found = extraction(gpt2, prompts, truth=truth)
+    expected = predict(gpt2, prompts).predicted if truth == "prediction" else prompts.answers
+    torch.testing.assert_close(found.truth_classes, expected)
+    auc = plain_auc(found.attention, expected)
+    torch.testing.assert_close(found.auc, auc, **EXACT)
+    share = (auc - 0.5).cumsum(0) / (auc - 0.5).sum()
+    torch.testing.assert_close(found.cumulative, share, rtol=1e-9, atol=1e-9)
+    assert float(found.cumulative[-1]) == 1.0
+    assert bool(((found.auc_low <= found.auc) & (found.auc <= found.auc_high)).all())
+    assert found.provenance["variants"] == {"truth": truth, "two_classes": "normalised"}
+    shown = {"prediction": "own predictions", "gold": "true classes"}[truth]
+    assert f"truth: {shown}" in found.drawing().note
+
+
+def test_reweighted_attention(gpt2):
+    """In the first block nothing else has changed: each class's attention times its factor."""
+    beta = torch.zeros(N_LAYERS, N_HEADS, 3)
+    beta[0] = torch.tensor([1.0, 0.0, -2.0])
+    plain = extraction(gpt2, many(5))
+    found = extraction(gpt2, many(5), interventions=[Reweight(beta)])
+    torch.testing.assert_close(found.attention[:, 0], plain.attention[:, 0] * beta[0, 0].exp())
+    assert float((found.attention[:, 1] - plain.attention[:, 1]).abs().max()) > 1e-4
+    assert found.provenance["interventions"][0]["intervention"] == "Reweight"
+
+
+# --- from given attention ---
+
+
+def result(attention, truth, **options):
+    rows = tuple(prompt(6, (2,), (0,), seed=i) for i in range(len(truth)))
+    prompts = PromptBatch(tuple(replace(row, labels=LABELS) for row in rows))
+    return extraction_result(attention, torch.tensor(truth), prompts, {}, **options)
+
+
+def rising(n=40, n_layers=6, seed=0):
+    """Two classes; attention follows the prediction in the last layers only."""
+    generator = torch.Generator().manual_seed(seed)
+    truth = torch.arange(n) % 2
+    attention = torch.rand(n, n_layers, 3, generator=generator)
+    for layer in range(3, n_layers):
+        attention[torch.arange(n), layer, truth] += 0.5
+    return attention, truth.tolist()
+
+
+def test_classes_never_predicted_are_dropped():
+    attention, truth = rising()
+    found = result(attention, truth)
+    assert found.classes == (0, 1)
+    assert "left out, no prompt: blue" in found.notes
+    assert "prompts by class: red 20, green 20" in found.notes
+    assert not any("too narrow" in note for note in found.notes)
+    torch.testing.assert_close(found.auc, plain_auc(attention, torch.tensor(truth)), **EXACT)
+    moved = result(attention[..., [0, 2, 1]], [2 * c for c in truth])
+    assert moved.classes == (0, 2)
+    torch.testing.assert_close(moved.auc, found.auc, **EXACT)
+
+
+def test_reference_reading_of_two_classes():
+    attention, truth = rising()
+    found = result(attention, truth, two_classes="reference")
+    expected = [roc_auc_score(truth, attention[:, layer, 1]) for layer in range(6)]
+    torch.testing.assert_close(found.auc, torch.tensor(expected, dtype=torch.float64), **EXACT)
+    assert float((found.auc - result(attention, truth).auc).abs().max()) > 1e-2
+
+
+def test_intervals_and_thirds():
+    attention, truth = rising()
+    found = result(attention, truth)
+    assert found.redrawn == 0
+    first, last = float(found.auc[:2].mean()), float(found.auc[-2:].mean())
+    assert (found.first_third.value, found.last_third.value) == pytest.approx((first, last))
+    assert found.rise.value == pytest.approx(last - first)
+    assert 0 < found.rise.low < found.rise.value < found.rise.high
+    assert found.denominator.value == pytest.approx(float((found.auc - 0.5).sum()))
+    assert found.cumulative_defined
+    inside = (found.cumulative_low <= found.cumulative) & (
+        found.cumulative <= found.cumulative_high
+    )
+    assert bool(inside.all())
+    # A Hanley-McNeil standard error bounds the width of the interval of a chance AUC.
+    width = float(found.auc_high[0] - found.auc_low[0])
+    assert width == pytest.approx(2 * 1.96 * (41 / (12 * 20 * 20)) ** 0.5, rel=0.15)
+
+
+def test_summary_table_and_figure():
+    found = result(*rising())
+    assert ": rising with depth; R passes one half in layer 4 of 0 to 5; " in found.summary()
+    table = found.to_pandas()
+    assert list(table.columns) == [
+        "layer", "auc", "auc_low", "auc_high",
+        "cumulative", "cumulative_low", "cumulative_high", "cumulative_defined",
+    ]  # fmt: skip
+    assert table.auc.tolist() == found.auc.tolist()
+    shape = found.drawing()
+    assert shape.right == shape.names[1:]
+    torch.testing.assert_close(shape.values, torch.stack([found.auc, found.cumulative]))
+    assert shape.levels == ((0.5, "chance"),)
+    drawn = figure(shape)
+    assert [trace.yaxis for trace in drawn.data if trace.fill is None] == [None, "y2"]
+    assert drawn.layout.yaxis2.tickmode == "auto"
+    assert "R: share of its sum" in drawn.to_html()
+
+
+def test_one_class_left_is_undefined_and_said_so(tmp_path):
+    found = result(torch.rand(5, 4, 3), [1] * 5)
+    assert not found.defined
+    assert not found.cumulative_defined
+    for values in (found.auc, found.auc_low, found.auc_high, found.cumulative, found.sums):
+        assert bool(values.isnan().all())
+    assert found.notes == ("AUC undefined: all 5 prompts count as green",)
+    assert found.summary().endswith("AUC undefined: all 5 prompts count as green")
+    assert "all 5 prompts count as green" in figure(found.drawing()).to_html()
+    loaded = load_result(found.save(tmp_path / "one"))
+    assert loaded.summary() == found.summary()
+    assert not loaded.defined
+
+
+def test_layers_without_attention_to_label_words():
+    attention, truth = rising()
+    attention[:, [0, 2], :2] = 0.0  # the class left out still gets some
+    found = result(attention, truth)
+    assert found.auc[[0, 2]].tolist() == [0.5, 0.5]
+    assert "no attention to label words, so AUC 0.5, in layer 0, 2" in found.notes
+    assert found.auc_low[0] == found.auc_high[0] == 0.5
+
+
+def test_prompts_without_attention_are_uniform():
+    attention, truth = rising()
+    attention[:4] = 0.0
+    found = result(attention, truth)
+    even = attention.clone()
+    even[:4, :, :2] = 1.0
+    torch.testing.assert_close(found.auc, result(even, truth).auc, **EXACT)
+    assert not any("no attention" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("kind", ["negative", "uncertain"])
+def test_share_undefined_but_available(kind):
+    attention, truth = rising()
+    swapped, noise = attention[..., [1, 0, 2]], attention[:, :3]
+    attention = swapped if kind == "negative" else noise
+    found = result(attention, truth)
+    assert (found.denominator.value < 0) == (found.denominator.high < 0) == (kind == "negative")
+    assert not found.cumulative_defined
+    assert float(found.cumulative[-1]) == 1.0
+    assert bool(found.cumulative_low.isnan().all())
+    assert any(note.startswith("R undefined: its denominator") for note in found.notes)
+    assert "R undefined" in found.summary()
+    assert "R passes" not in found.summary()
+    assert len(found.drawing().names) == 1
+    assert not found.to_pandas().cumulative_defined.any()
+
+
+def test_rare_classes():
+    attention, _ = rising(n=10)
+    found = result(attention, [0] * 9 + [1])
+    assert found.redrawn > 4000
+    assert "fewer than 5 prompts of green: intervals are too narrow" in found.notes
+    assert any(
+        note.startswith(f"{found.redrawn} resamples that lost a class") for note in found.notes
+    )
+
+
+def test_classes_too_rare_for_intervals(gpt2):
+    labels = tuple(range(300, 345))
+    rows = tuple(prompt(6, (2,), (i,), answer=i, label_tokens=labels, seed=i) for i in range(45))
+    found = extraction(gpt2, PromptBatch(rows), truth="gold")
+    assert bool(found.auc.isfinite().all())
+    assert bool(found.auc_low.isnan().all())
+    assert "no intervals: hardly any resample holds all classes" in found.notes
+    assert not found.cumulative_defined
+
+
+# --- several tasks ---
+
+
+def test_auc_is_averaged_before_it_is_summed():
+    one, other = result(*rising(seed=1)), result(*rising(n=30, seed=2))
+    found = averaged_extraction([one, other])
+    mean = (one.auc + other.auc) / 2
+    torch.testing.assert_close(found.auc, mean, **EXACT)
+    expected = (mean - 0.5).cumsum(0) / (mean - 0.5).sum()
+    torch.testing.assert_close(found.cumulative, expected, **EXACT)
+    assert float((found.cumulative - (one.cumulative + other.cumulative) / 2).abs().max()) > 1e-4
+    torch.testing.assert_close(found.per_task, torch.stack([one.auc, other.auc]), **EXACT)
+    assert found.tasks == ("task 0", "task 1")
+    # Two independent samples: the variances of their mean add up.
+    widths = [r.auc_high - r.auc_low for r in (one, other, found)]
+    together = (widths[0] ** 2 + widths[1] ** 2).sqrt() / 2
+    torch.testing.assert_close(widths[2], together, rtol=0.15, atol=0.01)
+
+
+def test_average_of_saved_results(tmp_path):
+    one = replace(result(*rising(seed=1)), provenance={"prompts": {"task": {"name": "reviews"}}})
+    lone = result(torch.rand(5, 6, 3), [1] * 5)
+    found = averaged_extraction([one, lone])
+    assert found.tasks == ("reviews",)
+    assert found.notes == ("left out, one class only: task 1",)
+    torch.testing.assert_close(found.auc_low, one.auc_low, **EXACT)
+    loaded = load_result(found.save(tmp_path / "mean"))
+    assert loaded.summary() == found.summary()
+    assert loaded.to_pandas().equals(found.to_pandas())
+    assert "mean of reviews" in loaded.plot().to_html()
+
+
+def test_averages_that_cannot_be():
+    lone = result(torch.rand(5, 6, 3), [1] * 5)
+    with pytest.raises(ResultError, match="None of the 1 results has a defined AUC"):
+        averaged_extraction([lone])
+    with pytest.raises(ResultError, match="models with 4 and 6 layers"):
+        averaged_extraction([result(*rising()), result(*rising(n_layers=4))])
+
+
+# --- files and refusals ---
+
+
+def test_round_trip(gpt2, tmp_path):
+    found = extraction(gpt2, many(12, shared=True))
+    loaded = load_result(found.save(tmp_path / "result"))
+    assert type(loaded) is type(found)
+    torch.testing.assert_close(loaded.attention, found.attention, rtol=0, atol=0)
+    assert loaded.classes == found.classes
+    assert loaded.summary() == found.summary()
+    assert loaded.to_pandas().equals(found.to_pandas())
+    assert "given their shared demonstrations" in loaded.drawing().note
+
+
+def test_refusals(gpt2):
+    with pytest.raises(RunError, match=r"truth='golden'. Did you mean 'gold'"):
+        unwrap(extraction)(gpt2, ragged(), truth="golden")
+    with pytest.raises(RunError, match=r"two_classes='ref'.*'reference'"):
+        unwrap(extraction)(gpt2, ragged(), two_classes="ref")
+    with pytest.raises(PromptError, match="5 of 5 prompts have no answer"):
+        extraction(gpt2, ragged(answers=False), truth="gold")
+    bare = PromptBatch((ragged()[0], prompt(6, (), (), label_tokens=LABEL_TOKENS)))
+    with pytest.raises(PromptError, match=r"Prompt 1 has no demonstration.*extraction"):
+        extraction(gpt2, bare)

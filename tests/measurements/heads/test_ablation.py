@@ -1,0 +1,356 @@
+"""Ablations against the lens, single interventions and the planted model."""
+
+from collections import Counter
+from inspect import unwrap
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from icl_mech import ZeroHeads, ZeroLayers
+from icl_mech.errors import PromptError, ResultError, RunError
+from icl_mech.measurements.accuracy.layers import layer_accuracy
+from icl_mech.measurements.heads.ablation import Ablation, ablation
+from icl_mech.measurements.heads.random_heads import random_heads
+from icl_mech.metrics import gap_reduction, reduction_interval
+from tests.measurements.overthinking_cases import FAMILIES, planted_case, tiny_case, tiny_pairs
+from tests.planted import ATTENDING_DECOYS, INDUCTION_HEADS, PROMOTING_DECOYS
+
+HEADS = ((1, 2), (2, 0))
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def case(request):
+    model = tiny_case(request.param)[0]
+    return model, *tiny_pairs(model, n=6)
+
+
+@pytest.fixture(scope="module")
+def lens(case):
+    return layer_accuracy(*case)
+
+
+@pytest.fixture(scope="module")
+def gpt2():
+    return tiny_case("gpt2")
+
+
+def scores_of(result, condition):
+    """`[side, prompt]` of the one condition of this name."""
+    (index,) = (i for i, name in enumerate(result.conditions) if name == condition)
+    return result.scores[index]
+
+
+def same(found, expected):
+    """Calibrated scores are ranks: all prompts agree but for near ties."""
+    return float((found - expected).abs().mean()) < 1e-6
+
+
+def final(model, true, false, change):
+    """Calibrated scores at the last entry with one intervention, `[side, prompt]`."""
+    found = layer_accuracy(model, true, false, interventions=[change])
+    return found.scores[0, :, :, -1]
+
+
+@pytest.mark.parametrize("start", [0, 2])
+def test_without_late_layers_it_is_the_lens_at_their_first(case, lens, start):
+    found = ablation(*case, ["late layers"], start=start)
+    assert found.conditions == ("none", "late layers")
+    assert same(scores_of(found, "late layers"), lens.scores[0, :, :, start])
+
+
+def test_none_is_the_last_entry_and_an_empty_change_is_none(case, lens):
+    found = ablation(*case, {"again": []})
+    assert same(scores_of(found, "none"), lens.scores[0, :, :, -1])
+    assert torch.equal(found.scores[0], found.scores[1])
+    assert found.accuracy("none", "true").value == float(lens.accuracy("true")[-1])
+
+
+@pytest.mark.parametrize("case", ["gptj", "llama", "gemma3"], indirect=True)
+def test_parts_and_heads_are_what_their_interventions_do(case):
+    model, true, false = case
+    found = ablation(model, true, false, start=1, heads=HEADS, draws=1)
+    assert found.conditions == (
+        "none", "late layers", "late attention", "late MLPs", "chosen heads",
+        "random heads",
+    )  # fmt: skip
+    (drawn,) = random_heads(HEADS, (3, 4), 1)
+    for index, change in (
+        (2, ZeroLayers(1, part="attention")),
+        (3, ZeroLayers(1, part="mlp")),
+        (4, ZeroHeads(HEADS)),
+        (5, ZeroHeads(drawn)),
+    ):
+        assert same(found.scores[index], final(model, true, false, change)), index
+
+
+@pytest.mark.parametrize("kind", ["zero_output", "uniform_attention", "mean"])
+def test_kinds(gpt2, kind):
+    model, true, false = gpt2
+    found = ablation(model, true, false, start=1, heads=HEADS, kind=kind, draws=1)
+    assert same(scores_of(found, "chosen heads"), final(model, true, false, ZeroHeads(HEADS, kind)))
+    late = "reference" if kind == "uniform_attention" else "zero_output"
+    for name, part in (("late attention", "attention"), ("late MLPs", "mlp")):
+        expected = final(model, true, false, ZeroLayers(1, part, late))
+        assert same(scores_of(found, name), expected)
+    assert found.provenance["variants"]["kind"] == kind
+
+
+def test_changes_of_ones_own_with_heads_and_parts_beside_them(gpt2):
+    model, true, false = gpt2
+    change = ZeroLayers(2, part="mlp", at="all")
+    found = ablation(model, true, false, {"last MLP": [change]}, start=2, heads=HEADS, draws=1)
+    assert found.conditions == (
+        "none", "last MLP", "late layers", "late attention", "late MLPs", "chosen heads",
+        "random heads",
+    )  # fmt: skip
+    assert same(found.scores[1], final(model, true, false, change))
+
+
+def test_heads_among_the_parts(gpt2):
+    found = ablation(*gpt2, ["late MLPs", (1, 2)], start=1, heads=[(2, 0)], draws=0)
+    assert found.conditions == ("none", "late MLPs", "chosen heads")
+    assert same(found.scores[2], scores_of(ablation(*gpt2, heads=HEADS, draws=0), "chosen heads"))
+
+
+def test_small_batches_change_nothing(gpt2):
+    whole, small = (
+        ablation(*gpt2, start=1, heads=HEADS, draws=0, batch_size=size) for size in (None, 5)
+    )
+    assert same(whole.scores, small.scores)
+
+
+def test_the_reference_reads_the_papers_last_entry():
+    case = tiny_case("gptj")
+    found = ablation(*case, {"again": []}, variant="reference")
+    lens = layer_accuracy(*case, variant="reference")
+    assert same(found.scores[0], lens.scores[0, :, :, -1])
+    assert not same(found.scores[0], layer_accuracy(*case).scores[0, :, :, -1])
+
+
+# --- random heads ---
+
+
+@pytest.mark.parametrize("chosen", [HEADS, ((0, 0), (0, 1), (2, 3)), ((1, 1),)])
+def test_random_heads_are_others_of_the_same_layers(chosen):
+    draws = random_heads(chosen, (3, 4), 30)
+    assert len(draws) == 30
+    for draw in draws:
+        assert not set(draw) & set(chosen)
+        assert len(set(draw)) == len(draw)
+        assert Counter(layer for layer, _ in draw) == Counter(layer for layer, _ in chosen)
+    seen = {head for draw in draws for head in draw}
+    layers = {layer for layer, _ in chosen}
+    free = {(la, h) for la in layers for h in range(4)} - set(chosen)
+    assert seen == free
+
+
+def test_where_a_layer_runs_out_the_nearest_gives():
+    """Layer 0 has one head left and needs three; layer 1 needs the two it has itself."""
+    chosen = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1))
+    for draw in random_heads(chosen, (3, 4), 20):
+        assert not set(draw) & set(chosen)
+        assert Counter(layer for layer, _ in draw) == {0: 1, 1: 2, 2: 2}
+    for draw in random_heads(chosen[:3], (3, 4), 20):
+        assert Counter(layer for layer, _ in draw) == {0: 1, 1: 2}
+    whole = tuple((1, head) for head in range(4))
+    for draw in random_heads(whole, (4, 4), 20):
+        assert Counter(layer for layer, _ in draw) == {0: 4}
+
+
+def test_the_seed_draws_the_heads():
+    draws = [random_heads(HEADS, (3, 4), 5, seed) for seed in (0, 0, 1)]
+    assert draws[0] == draws[1] != draws[2]
+
+
+def test_too_many_heads_for_a_control():
+    chosen = [(layer, head) for layer in range(2) for head in range(4)]
+    with pytest.raises(RunError, match="8 of 12 heads are chosen"):
+        random_heads(chosen, (3, 4), 1)
+    assert len(random_heads(chosen[:6], (3, 4), 1)[0]) == 6
+
+
+# --- the planted model ---
+
+
+@pytest.fixture(scope="module")
+def planted():
+    return ablation(*planted_case(), start=2, heads=INDUCTION_HEADS)
+
+
+def test_the_induction_heads_close_the_gap_and_no_random_ones_do(planted):
+    assert planted.gap.low > 0.8
+    assert planted.reduction("chosen heads") == pytest.approx((1, 1, 1))
+    assert planted.conditions.count("random heads") == 20
+    assert len(planted.draws()) == 20
+    assert float(planted.draws().abs().max()) < 0.1
+    assert abs(planted.reduction("random heads").value) < 0.1
+    assert planted.change_with_true("chosen heads") == pytest.approx((0, 0, 0))
+
+
+def test_late_attention_holds_the_gap_and_late_mlps_do_not(planted):
+    for name in ("late layers", "late attention"):
+        assert planted.reduction(name) == pytest.approx((1, 1, 1))
+    assert abs(planted.reduction("late MLPs").value) < 0.1
+
+
+@pytest.mark.parametrize("decoys", [ATTENDING_DECOYS, PROMOTING_DECOYS])
+def test_decoys_close_nothing(decoys):
+    found = ablation(*planted_case(), heads=decoys, draws=0)
+    assert abs(found.reduction("chosen heads").value) < 0.1
+
+
+def test_half_of_the_heads_are_not_enough():
+    found = ablation(*planted_case(), heads=INDUCTION_HEADS[:1], draws=0)
+    assert found.reduction("chosen heads").value < 1
+
+
+# --- numbers of a result ---
+
+
+def result_of(*conditions, names=None):
+    """Each condition: (true scores, false scores)."""
+    names = names or ("none", "chosen heads", *["random heads"] * (len(conditions) - 2))
+    return Ablation(scores=torch.tensor(conditions, dtype=torch.float64), conditions=tuple(names))
+
+
+UNABLATED = ([1.0, 1, 1, 1, 1, 1, 1, 1], [0.0, 0, 0, 0, 0, 0, 0, 1])
+CHOSEN = ([1.0, 1, 1, 1, 0, 0, 1, 1], [1.0, 1, 1, 0, 0, 0, 0, 1])
+DRAWS = (
+    ([1.0] * 8, [0.0, 0, 0, 0, 0, 0, 0, 1]),
+    ([1.0] * 8, [1.0, 1, 0, 0, 0, 0, 0, 1]),
+)
+
+
+def test_reduction_by_hand():
+    """Gap 1 - 1/8; ablated false 4/8: 1 - (1/2) / (7/8) = 3/7. Draws: 0 and 2/7."""
+    found = result_of(UNABLATED, CHOSEN, *DRAWS)
+    assert found.gap.value == 7 / 8
+    assert found.reduction("chosen heads").value == pytest.approx(3 / 7)
+    assert found.draws().tolist() == pytest.approx([0, 2 / 7])
+    assert found.reduction("random heads").value == pytest.approx(1 / 7)
+    assert found.accuracy("random heads").value == pytest.approx(2 / 8)
+    assert found.accuracy("chosen heads", "true").value == 0.75
+    assert found.change_with_true("chosen heads").value == -0.25
+    interval = found.reduction("chosen heads")
+    assert interval.low < 3 / 7 < interval.high
+
+
+def test_reductions_are_paired():
+    """Every prompt that had a gap lost it: whatever is drawn, all of it is closed."""
+    found = result_of(UNABLATED, ([1.0] * 8, [1.0] * 8))
+    assert found.reduction("chosen heads") == pytest.approx((1, 1, 1))
+    nothing = result_of(UNABLATED, UNABLATED)
+    assert nothing.reduction("chosen heads") == pytest.approx((0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    "false", [UNABLATED[0], [0.0, 1, 1, 1, 1, 1, 1, 1]], ids=["no gap", "unsure gap"]
+)
+def test_without_a_gap_there_is_no_reduction(false):
+    found = result_of((UNABLATED[0], false), CHOSEN, *DRAWS)
+    assert found.gap.low <= 0
+    assert found.reduction("chosen heads") is None
+    assert bool(found.draws().isnan().all())
+    assert "its interval includes 0" in found.summary()
+    assert bool(found.to_pandas().gap_reduction.isna().all())
+
+
+@pytest.mark.parametrize("how", ["ratio_of_means", "mean_of_ratios"])
+def test_reduction_over_tasks(how):
+    """The tasks' own numbers of prompts differ; tasks weigh alike."""
+    generator = np.random.default_rng(0)
+    tasks = [
+        [torch.from_numpy((generator.random(n) < p).astype(float)) for p in (0.9, 0.3, 0.6)]
+        for n in (40, 90, 60)
+    ]
+    true, false, ablated = zip(*tasks, strict=True)
+    found = reduction_interval(true, false, ablated, how)
+    means = torch.tensor([[float(s.mean()) for s in task] for task in tasks]).double().T
+    assert found.value == pytest.approx(float(gap_reduction(*means, how)))
+    assert found.low < found.value < found.high
+    one = reduction_interval(true[:1], false[:1], ablated[:1], how)
+    assert one.high - one.low > found.high - found.low
+
+
+def test_random_draws_are_one_row_of_the_table():
+    found = result_of(UNABLATED, CHOSEN, *DRAWS)
+    table = found.to_pandas().set_index("condition")
+    assert table.draws.to_dict() == {"none": 1, "chosen heads": 1, "random heads": 2}
+    assert table.gap_reduction["chosen heads"] == pytest.approx(3 / 7)
+    assert table.change_with_true["chosen heads"] == -0.25
+    assert np.isnan(table.gap_reduction["none"])
+    assert found.drawing().groups == ("none", "chosen heads", "random heads")
+    assert found.drawing().values[1].tolist() == [0.75, 0.5]
+    assert "mean of 2 draws" in found.drawing().note
+    assert "2 random draws 0.143" in found.summary()
+
+
+def test_files_and_figures(planted, tmp_path):
+    planted.save(tmp_path / "result")
+    loaded = Ablation.load(tmp_path / "result")
+    assert torch.equal(loaded.scores, planted.scores)
+    assert loaded.conditions == planted.conditions
+    assert loaded.summary() == planted.summary()
+    assert planted.plot().data
+    assert_close(planted.drawing().values[0, 0], torch.tensor(1.0).double())
+    changes = loaded.provenance["interventions"]
+    assert sum(change["intervention"] == "ZeroHeads" for change in changes) == 21
+
+
+# --- errors ---
+
+
+def test_nothing_to_ablate(gpt2):
+    for options in ({}, {"what": {}}, {"what": []}):
+        with pytest.raises(RunError, match="Nothing to ablate"):
+            ablation(*gpt2, **options)
+
+
+def test_late_parts_need_a_start(gpt2):
+    with pytest.raises(RunError, match="'late MLPs' needs start="):
+        ablation(*gpt2, ["late MLPs"])
+    with pytest.raises(RunError, match="names layer 3"):
+        ablation(*gpt2, start=3)
+
+
+def test_unknown_parts_and_options(gpt2):
+    with pytest.raises(RunError, match="Did you mean 'late layers'"):
+        ablation(*gpt2, ["late layer"], start=1)
+    for options, message in (({"kind": "zero"}, "kind='zero'"), ({"variant": "x"}, "variant='x'")):
+        with pytest.raises(RunError, match=message):
+            unwrap(ablation)(*gpt2, start=1, **options)
+
+
+@pytest.mark.parametrize("head", [(3, 0), (0, 4), (-1, 0), (0, -1)])
+def test_heads_the_model_does_not_have(gpt2, head):
+    with pytest.raises(RunError, match="does not exist; the model has 3 layers of 4 heads"):
+        ablation(*gpt2, heads=[head])
+
+
+def test_too_many_heads(gpt2):
+    with pytest.raises(RunError, match="too few others"):
+        ablation(*gpt2, heads=[(layer, head) for layer in range(2) for head in range(4)])
+
+
+@pytest.mark.parametrize("name", ["none", "random heads", "late layers"])
+def test_names_that_are_taken(gpt2, name):
+    with pytest.raises(RunError, match=f"{name!r} is the name of a condition already"):
+        ablation(*gpt2, {name: [ZeroLayers(1)]})
+
+
+def test_sets_that_are_not_pairs(gpt2):
+    model, true, false = gpt2
+    with pytest.raises(PromptError, match="pairs are needed"):
+        ablation(model, true, false[:5], start=1)
+
+
+def test_unknown_conditions_and_sides(planted):
+    for ask in (planted.accuracy, planted.reduction, planted.change_with_true):
+        with pytest.raises(ResultError, match="Did you mean 'chosen heads'"):
+            ask("chosen head")
+    with pytest.raises(ResultError, match="Did you mean 'false'"):
+        planted.accuracy("none", "flase")
+    with pytest.raises(ResultError, match="No condition 'random heads'"):
+        result_of(UNABLATED, CHOSEN).draws()

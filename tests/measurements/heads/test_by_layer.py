@@ -1,0 +1,244 @@
+"""Prefix matching by layer beside the gap: by hand, and on the planted model."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from icl_mech.errors import ResultError
+from icl_mech.measurements.accuracy.layers import LayerAccuracy, layer_accuracy
+from icl_mech.measurements.heads.by_layer import MatchingByLayer, matching_by_layer
+from icl_mech.measurements.heads.scores import HeadScores, head_scores
+from icl_mech.metrics import bootstrap_interval
+from tests.measurements.overthinking_cases import FAMILIES, planted_case, tiny_case
+from tests.planted import INDUCTION_HEADS
+
+MATCHING = [
+    [[0.1, 0.2], [0.5, 0.3], [0.0, -0.1]],
+    [[0.3, 0.0], [0.7, 0.1], [0.2, -0.5]],
+    [[-0.1, 0.1], [0.9, 0.2], [0.1, 0.0]],
+    [[0.1, 0.1], [0.3, 0.2], [0.1, 0.1]],
+]
+TRUE = [[0.5, 0.5, 1.0, 1.0], [0.5, 1.0, 1.0, 1.0], [0.5, 0.5, 0.5, 1.0], [0.5, 0.5, 1.0, 1.0]]
+FALSE = [[0.5, 0.5, 0.5, 0.0], [0.5, 0.5, 0.5, 0.0], [0.5, 0.5, 0.5, 0.5], [0.5, 0.5, 0.5, 0.0]]
+
+
+def scores_of(matching=MATCHING, **provenance):
+    matching = torch.tensor(matching)
+    return HeadScores(
+        matching=matching,
+        attending=matching.abs(),
+        same=matching.abs(),
+        shuffled_matching=torch.zeros_like(matching),
+        same_share=torch.full((len(matching),), 0.5).double(),
+        n_labels=2,
+        provenance=provenance,
+    )
+
+
+def accuracy_of(true=TRUE, false=FALSE, **provenance):
+    """A result with these calibrated scores, `[prompt, entry]`."""
+    calibrated = torch.tensor([true, false], dtype=torch.float64)
+    scores = torch.full((6, *calibrated.shape), 0.25, dtype=torch.float64)
+    scores[0] = calibrated
+    probs = torch.full((*calibrated.shape[1:], 2), 0.5, dtype=torch.float64)
+    answers = torch.arange(len(true)) % 2
+    return LayerAccuracy(
+        scores=scores,
+        true_probs=probs,
+        false_probs=probs,
+        answers=answers,
+        provenance=provenance,
+    )
+
+
+@pytest.fixture(scope="module")
+def by_hand():
+    return matching_by_layer(scores_of(), accuracy_of())
+
+
+@pytest.fixture(scope="module")
+def planted():
+    model, true, false = planted_case()
+    return matching_by_layer(head_scores(model, false), layer_accuracy(model, true, false))
+
+
+# --- by hand ---
+
+
+def test_heads_of_a_layer_are_added(by_hand):
+    expected = [[0.3, 0.8, -0.1], [0.3, 0.8, -0.3], [0.0, 1.1, 0.1], [0.2, 0.5, 0.2]]
+    assert_close(by_hand.per_prompt, torch.tensor(expected))
+    assert_close(by_hand.matching, torch.tensor([0.2, 0.8, -0.025]).double())
+
+
+def test_shares_of_the_final_gap(by_hand):
+    """Gaps of the entries: 0, 1/8, 3/8, 7/8."""
+    assert by_hand.has_gap
+    assert_close(by_hand.gap_share, torch.tensor([1 / 7, 3 / 7, 1]).double())
+
+
+def test_intervals_are_those_of_the_ratio(by_hand):
+    """Numerator and denominator of the same resamples, so the last share is always 1."""
+    gaps = torch.tensor(TRUE).double() - torch.tensor(FALSE).double()
+    low, high = bootstrap_interval(gaps, lambda means: means[:, 1:] / means[:, -1:])
+    assert_close(by_hand.gap_low, low)
+    assert_close(by_hand.gap_high, high)
+    assert float(by_hand.gap_low[-1]) == float(by_hand.gap_high[-1]) == 1
+    assert float(by_hand.gap_low[1]) < 3 / 7 < float(by_hand.gap_high[1])
+
+
+def test_a_gap_that_opens_and_closes_again():
+    """The share may be above 1, and below 0."""
+    true = [[0.5, 0.0, 1.0, 1.0], [0.5, 0.0, 1.0, 0.5]]
+    false = [[0.5, 0.5, 0.0, 0.5], [0.5, 0.5, 0.0, 0.0]]
+    found = matching_by_layer(scores_of(MATCHING[:2]), accuracy_of(true, false))
+    assert found.gap_share.tolist() == [-1.0, 2.0, 1.0]
+
+
+def test_the_summary_names_the_layer(by_hand):
+    assert by_hand.summary() == (
+        "heads match prefixes most in layer 1 (sum 0.8); by then 43% of the final gap has opened"
+    )
+
+
+def test_a_drawing_holds_both_curves(by_hand):
+    drawn = by_hand.drawing()
+    assert drawn.names == ("prefix matching, all heads", "share of the final gap (right axis)")
+    assert drawn.right == drawn.names[1:]
+    assert drawn.right_title == "share of the final gap"
+    assert_close(drawn.values, torch.stack([by_hand.matching, by_hand.gap_share]))
+    assert_close(drawn.low[1], by_hand.gap_low)
+    assert_close(drawn.high[1], by_hand.gap_high)
+    low, high = bootstrap_interval(by_hand.per_prompt)
+    assert_close(drawn.low[0], low)
+    assert_close(drawn.high[0], high)
+    assert drawn.note == "means over 4 prompts, 95 % bootstrap intervals"
+    curves = [trace for trace in by_hand.plot().data if trace.fill is None]
+    assert [curve.yaxis for curve in curves] == [None, "y2"]
+
+
+def test_a_table_has_a_row_per_layer(by_hand):
+    table = by_hand.to_pandas()
+    assert table.layer.tolist() == [0, 1, 2]
+    assert table.prefix_matching.tolist() == pytest.approx([0.2, 0.8, -0.025])
+    assert table.gap_share.tolist() == pytest.approx([1 / 7, 3 / 7, 1])
+    assert table.gap_share_low.tolist() == by_hand.gap_low.tolist()
+    assert table.gap_share_high.tolist() == by_hand.gap_high.tolist()
+    low, high = bootstrap_interval(by_hand.per_prompt)
+    assert table.prefix_matching_low.tolist() == low.tolist()
+    assert table.prefix_matching_high.tolist() == high.tolist()
+
+
+def test_saved_and_loaded(by_hand, tmp_path):
+    by_hand.save(tmp_path / "result")
+    loaded = MatchingByLayer.load(tmp_path / "result")
+    for name in ("per_prompt", "gap_share", "gap_low", "gap_high"):
+        assert torch.equal(getattr(loaded, name), getattr(by_hand, name))
+    assert loaded.summary() == by_hand.summary()
+
+
+# --- no gap ---
+
+
+@pytest.mark.parametrize("false", [TRUE, TRUE[::-1], FALSE], ids=["equal", "other order", "worse"])
+def test_without_a_final_gap_there_are_no_shares(false, tmp_path):
+    """`equal`: no resample has a gap; `other order`: some have; `worse`: all, turned round."""
+    true = FALSE if false is FALSE else TRUE
+    false = TRUE if false is FALSE else false
+    found = matching_by_layer(scores_of(), accuracy_of(true, false))
+    assert not found.has_gap
+    for values in (found.gap_share, found.gap_low, found.gap_high):
+        assert bool(values.isnan().all())
+        assert values.shape == (3,)
+    assert_close(found.matching, torch.tensor([0.2, 0.8, -0.025]).double())
+    assert found.summary() == (
+        "heads match prefixes most in layer 1 (sum 0.8); the interval of the final gap "
+        "includes 0, so it has no shares"
+    )
+    drawn = found.drawing()
+    assert (len(drawn.names), len(drawn.values), drawn.right) == (1, 1, ())
+    assert "no share is drawn: the interval of the final gap includes 0" in drawn.note
+    assert found.plot().data
+    assert bool(found.to_pandas().gap_share.isna().all())
+    found.save(tmp_path / "result")
+    assert MatchingByLayer.load(tmp_path / "result").summary() == found.summary()
+
+
+def test_a_gap_that_may_be_chance_has_no_shares():
+    """One prompt of four differs: many resamples lack it."""
+    false = [[0.5, 0.5, 0.5, 0.0], *TRUE[1:]]
+    accuracy = accuracy_of(TRUE, false)
+    assert accuracy.final_gap.value > 0
+    assert accuracy.final_gap.low == 0
+    assert not matching_by_layer(scores_of(), accuracy).has_gap
+
+
+# --- models ---
+
+
+def test_the_planted_layers(planted):
+    """The first induction head, in block 2 of 0 to 3, is enough for a false answer."""
+    first = INDUCTION_HEADS[0][0]
+    assert {int(i) for i in planted.matching.argsort()[-2:]} == {h[0] for h in INDUCTION_HEADS}
+    assert float(planted.matching[:first].abs().max()) < 0.2
+    assert float(planted.matching[first:].min()) > 0.9
+    # After block 0 both sides guess; after block 1, MLP 1 knows the answer on both.
+    assert planted.gap_share[1:].tolist() == [0, 1, 1]
+    assert planted.gap_low[1:].tolist() == planted.gap_high[1:].tolist() == [0, 1, 1]
+    assert float(planted.gap_low[0]) < 0 < float(planted.gap_high[0])
+    text = planted.summary()
+    assert text.startswith(f"heads match prefixes most in layer {int(planted.matching.argmax())} ")
+    assert text.endswith("by then 100% of the final gap has opened")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families(family):
+    model, true, false = tiny_case(family)
+    heads, accuracy = head_scores(model, false), layer_accuracy(model, true, false)
+    found = matching_by_layer(heads, accuracy)
+    assert_close(found.matching, heads.prefix_matching.sum(-1), atol=1e-6, rtol=0)
+    assert found.provenance == heads.provenance
+    if found.has_gap:
+        assert_close(found.gap_share, accuracy.gap[1:] / accuracy.gap[-1])
+
+
+# --- results that do not belong together ---
+
+
+@pytest.mark.parametrize(
+    ("matching", "message"),
+    [
+        (MATCHING[:3], "Head scores of 3 prompts in 3 layers, accuracy of 4 prompts in 3 layers"),
+        ([row[:2] for row in MATCHING], "of 4 prompts in 2 layers, accuracy of 4 prompts in 3"),
+    ],
+)
+def test_sizes_that_do_not_fit(matching, message):
+    with pytest.raises(ResultError, match=f"{message}.*give results of the same prompts and model"):
+        matching_by_layer(scores_of(matching), accuracy_of())
+
+
+def test_head_scores_of_the_true_prompts_are_refused():
+    model, true, false = tiny_case("gpt2")
+    with pytest.raises(ResultError, match=r"of different false prompts: .*'correct'.*'permuted'"):
+        matching_by_layer(head_scores(model, true), layer_accuracy(model, true, false))
+
+
+def test_another_model_is_refused():
+    heads, accuracy = scores_of(model={"name": "one"}), accuracy_of(model={"name": "two"})
+    with pytest.raises(ResultError, match="of different models: one and two"):
+        matching_by_layer(heads, accuracy)
+
+
+def test_loaded_results_belong_together_too(tmp_path):
+    """Tuples come back as lists."""
+    model, true, false = tiny_case("gpt2")
+    tagged = replace(false, source={**false.source, "tags": ("a", "b")})
+    heads, accuracy = head_scores(model, tagged), layer_accuracy(model, true, tagged)
+    heads.save(tmp_path / "heads")
+    loaded = HeadScores.load(tmp_path / "heads")
+    assert json.dumps(loaded.provenance["prompts"]["tags"]) == '["a", "b"]'
+    found = matching_by_layer(loaded, accuracy)
+    assert_close(found.matching, heads.matching.double().sum(-1).mean(0))

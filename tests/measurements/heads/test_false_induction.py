@@ -1,0 +1,155 @@
+"""False induction heads: the planted ones are found, confirmed and close the gap."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from icl_mech.errors import ResultError
+from icl_mech.measurements.heads.false_induction import (
+    FalseInductionHeads,
+    find_false_induction_heads,
+    rank_heads,
+)
+from icl_mech.measurements.heads.scores import head_scores
+from icl_mech.metrics import bootstrap_interval
+from icl_mech.models import adapt
+from tests.measurements.overthinking_cases import (
+    FAMILIES,
+    TASK,
+    planted_case,
+    planted_pairs,
+    tiny_case,
+)
+from tests.planted import (
+    ATTENDING_DECOYS,
+    INDUCTION_HEADS,
+    N_HEADS,
+    N_LAYERS,
+    PROMOTING_DECOYS,
+    planted_task,
+)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return planted_case()[0]
+
+
+@pytest.fixture(scope="module")
+def found(model):
+    return find_false_induction_heads(model, planted_task(), shots=2, n=30)
+
+
+def test_the_planted_heads_come_first(found):
+    assert set(found.heads[:2]) == set(INDUCTION_HEADS)
+    assert len(set(found.heads)) == len(found.heads) == N_LAYERS * N_HEADS
+    assert found.top == found.heads[:5]
+    assert float(found.prefix_matching[1]) > 0.99 > 0.3 > float(found.prefix_matching[2])
+    assert found.prefix_matching.tolist() == sorted(found.prefix_matching.tolist(), reverse=True)
+
+
+def test_only_the_planted_heads_are_confirmed(found):
+    assert set(found.confirmed) == set(INDUCTION_HEADS)
+    everything = replace(found, chosen=len(found.heads))
+    assert set(everything.confirmed) == set(INDUCTION_HEADS)
+
+
+def test_each_decoy_lacks_what_it_was_made_without(found):
+    for head in ATTENDING_DECOYS:
+        rank = found.heads.index(head)
+        assert not found.class_sensitive[rank]
+        assert not float(found.promoting_low[rank]) > 0.01
+    for head in PROMOTING_DECOYS:
+        rank = found.heads.index(head)
+        assert not found.class_sensitive[rank]
+        assert float(found.promoting_low[rank]) > 0.3
+
+
+def test_the_table_holds_the_scores_of_its_heads(model):
+    _, false = planted_pairs(model, shots=2, n=12)
+    scores = head_scores(model, false)
+    ranked = rank_heads(scores, top=3)
+    difference = (scores.matching - scores.shuffled_matching).double()
+    above = bootstrap_interval(difference)[0]
+    for rank, head in enumerate(ranked.heads):
+        assert ranked.prefix_matching[rank] == scores.prefix_matching[head]
+        assert ranked.promoting[rank] == scores.label_promoting[head]
+        for name, score in (("matching", "prefix_matching"), ("promoting", "label_promoting")):
+            low, high = scores.ends(score)
+            assert getattr(ranked, f"{name}_low")[rank] == low[head]
+            assert getattr(ranked, f"{name}_high")[rank] == high[head]
+        assert ranked.class_sensitive[rank] == bool(above[head] > 0)
+    assert ranked.chosen == 3
+    assert ranked.task == "planted"
+
+
+def test_prompts_may_be_given(model):
+    _, false = planted_pairs(model, shots=2)
+    given = find_false_induction_heads(model, false, top=2)
+    built = find_false_induction_heads(model, planted_task(), top=2, shots=2, n=30)
+    assert given.heads == built.heads
+    assert_close(given.prefix_matching, built.prefix_matching)
+    assert set(given.confirmed) == set(given.top) == set(INDUCTION_HEADS)
+
+
+def test_an_adapted_model_will_do(model, found):
+    again = find_false_induction_heads(adapt(model), planted_task(), shots=2, n=30)
+    assert again.heads == found.heads
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families(family):
+    _, _, false = tiny_case(family)
+    ranked = find_false_induction_heads(tiny_case(family)[0], false, top=50)
+    assert ranked.chosen == len(ranked.heads) == 12
+    assert len(ranked.to_pandas()) == 12
+
+
+def test_tested_on_another_task_they_close_the_gap(model):
+    """The planted model knows the words of one task only, so that is given another name."""
+    two = find_false_induction_heads(model, replace(planted_task(), name="chosen on"), top=2, n=12)
+    result = two.test(model, planted_task(), shots=1, n=30, draws=4)
+    assert result.reduction("chosen heads") == pytest.approx((1, 1, 1))
+    assert len(result.draws()) == 4
+    assert float(result.draws().abs().max()) < 0.1
+    chosen = result.provenance["interventions"][0]
+    assert {tuple(head) for head in chosen["heads"]} == set(INDUCTION_HEADS)
+
+
+def test_testing_on_the_same_task_is_refused(found, model):
+    with pytest.raises(ResultError, match="would flatter them"):
+        found.test(model, planted_task())
+
+
+def test_true_prompts_are_refused(model):
+    true, _ = planted_pairs(model)
+    with pytest.raises(ResultError, match="labels='permuted'"):
+        find_false_induction_heads(model, true)
+
+
+def test_demonstrations_are_drawn_for_each_prompt():
+    model, _, _ = tiny_case("gpt2")
+    found = find_false_induction_heads(model, TASK, shots=1, n=6, seed=4)
+    source = found.provenance["prompts"]
+    assert (source["demonstrations"], source["labels"]) == ("per_prompt", "permuted")
+    assert (source["shots"], source["count"], source["seed"]) == (1, 6, 4)
+
+
+def test_files_figures_and_tables(found, tmp_path):
+    found.save(tmp_path / "result")
+    loaded = FalseInductionHeads.load(tmp_path / "result")
+    assert loaded.heads == found.heads
+    assert loaded.confirmed == found.confirmed
+    assert torch.equal(loaded.promoting, found.promoting)
+    assert loaded.summary() == found.summary()
+    assert "2 class-sensitive, 2 class-sensitive and promoting" in found.summary()
+    table = found.to_pandas()
+    assert list(zip(table["layer"], table["head"], strict=True)) == list(found.heads)
+    assert table.chosen.tolist() == [True] * 5 + [False] * 11
+    drawn = found.drawing(rows=7)
+    assert len(drawn.rows) == 7
+    assert [row[0].endswith("(chosen)") for row in drawn.rows] == [True] * 5 + [False] * 2
+    assert [row[2] for row in drawn.rows] == ["yes"] * 2 + ["no"] * 5
+    assert found.plot().data

@@ -1,0 +1,164 @@
+"""Predictions against the model's own logits and a plain teacher-forced computation."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import icl_mech as icl
+from icl_mech.errors import ResultError
+from icl_mech.measurements.predictions import Predictions
+from icl_mech.prompts import Prompt, PromptBatch
+from tests.engine.cases import LABEL_TOKENS, Edge, prompt, ragged
+from tests.tiny import FAMILIES, tiny_model
+
+LOGITS = {"rtol": 0, "atol": 5e-5}
+WORDS = ((301,), (302, 17, 40), (303, 9))
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def model(request):
+    return tiny_model(request.param)
+
+
+@pytest.fixture(scope="module")
+def gpt2():
+    return tiny_model("gpt2")
+
+
+@torch.no_grad()
+def own_logits(model, tokens):
+    return model(torch.tensor([list(tokens)]))[0]
+
+
+def with_words():
+    """The prompts, with label words of one, three and two tokens."""
+    return PromptBatch(tuple(replace(prompt, label_words=WORDS) for prompt in ragged()))
+
+
+def forced(model, tokens, word):
+    """Sum of log-probabilities of a word that follows the tokens."""
+    log_probs = own_logits(model, (*tokens, *word[:-1])).log_softmax(-1)
+    first = len(tokens) - 1
+    return sum(log_probs[first + i, token] for i, token in enumerate(word))
+
+
+def test_first_token_scores_are_columns_of_the_models_logits(model):
+    found = icl.predict(model, ragged())
+    logits = torch.stack([own_logits(model, prompt.tokens)[-1] for prompt in ragged()])
+    labels = list(LABEL_TOKENS)
+    torch.testing.assert_close(found.label_logits, logits[:, labels], **LOGITS)
+    torch.testing.assert_close(found.log_probs, logits.log_softmax(-1)[:, labels], **LOGITS)
+    torch.testing.assert_close(found.label_probs, logits[:, labels].softmax(-1), **LOGITS)
+    torch.testing.assert_close(found.predicted, logits[:, labels].argmax(-1))
+    torch.testing.assert_close(found.top_tokens, logits.topk(5).indices)
+
+
+def test_scores_of_whole_words(model):
+    expected = torch.stack(
+        [torch.stack([forced(model, prompt.tokens, word) for word in WORDS]) for prompt in ragged()]
+    )
+    total = icl.predict(model, with_words(), score="sum")
+    torch.testing.assert_close(total.log_probs, expected, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(total.predicted, expected.argmax(-1))
+
+    mean = icl.predict(model, with_words(), score="mean")
+    per_token = expected / torch.tensor([1.0, 3.0, 2.0])
+    torch.testing.assert_close(mean.log_probs, per_token, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(mean.predicted, per_token.argmax(-1))
+
+    first = icl.predict(model, with_words())
+    torch.testing.assert_close(total.label_logits, first.label_logits, **LOGITS)
+    assert total.provenance["variants"] == {"score": "sum"}
+
+
+def test_whole_words_read_before_the_end_of_a_prompt(gpt2):
+    """The word follows the target, whatever else stands there."""
+    base = prompt(9, (2, 7), (0, 1), answer=1, seed=5)
+    inside = Prompt.from_positions(
+        base.tokens,
+        label_positions=(2, 7),
+        label_classes=(0, 1),
+        label_tokens=LABEL_TOKENS,
+        answer=1,
+        target=6,
+    )
+    inside = replace(inside, label_words=WORDS)
+    expected = torch.stack([forced(gpt2, base.tokens[:7], word) for word in WORDS])
+    found = icl.predict(gpt2, PromptBatch((inside,)), score="sum")
+    torch.testing.assert_close(found.log_probs[0], expected, rtol=1e-5, atol=1e-4)
+
+
+def test_whole_words_are_scored_under_the_interventions(gpt2):
+    edit = Edge(0, dest=2, src=1, factor=0.0, term=4.0)
+    found = icl.predict(gpt2, with_words(), score="sum", interventions=[edit])
+
+    def cut(pattern, hook):
+        pattern = pattern.clone()
+        pattern[:, :, 2, 1] = 4.0
+        return pattern
+
+    with gpt2.hooks(fwd_hooks=[("blocks.0.attn.hook_pattern", cut)]):
+        expected = torch.stack([forced(gpt2, ragged()[0].tokens, word) for word in WORDS])
+    torch.testing.assert_close(found.log_probs[0], expected, rtol=1e-5, atol=1e-4)
+    plain = icl.predict(gpt2, with_words(), score="sum")
+    assert float((plain.log_probs - found.log_probs).abs().max()) > 1e-2
+
+
+def test_number_of_top_tokens(gpt2):
+    few, many = (icl.predict(gpt2, ragged(), top_k=k) for k in (1, 12))
+    torch.testing.assert_close(few.top_tokens[:, 0], many.top_tokens[:, 0])
+    logits = own_logits(gpt2, ragged()[2].tokens)[-1]
+    torch.testing.assert_close(many.top_tokens[2], logits.topk(12).indices)
+    torch.testing.assert_close(few.label_logits, many.label_logits, rtol=0, atol=0)
+
+
+# --- the result itself ---
+
+
+def ten(answers=(0,) * 8 + (1, 1)):
+    """Ten prompts predicted as class 0."""
+    logits = torch.tensor([[2.0, 0.0]]).repeat(10, 1)
+    return Predictions(
+        label_logits=logits,
+        log_probs=logits.log_softmax(-1),
+        predicted=logits.argmax(-1),
+        top_tokens=torch.zeros(10, 5, dtype=torch.long),
+        answers=None if answers is None else torch.tensor(answers),
+        labels=("no", "yes"),
+    )
+
+
+def test_accuracy_with_its_wilson_interval():
+    """8 of 10: (0.8 + z^2/20 -+ z sqrt(0.016 + z^2/400)) / (1 + z^2/10) with z = 1.96."""
+    assert tuple(ten().accuracy) == pytest.approx((0.8, 0.4901625, 0.9433178), abs=1e-6)
+    assert ten().summary() == "accuracy 0.8 [0.49, 0.943] over 10 prompts"
+
+
+def test_accuracy_without_answers():
+    with pytest.raises(ResultError, match="no answers"):
+        _ = ten(None).accuracy
+    assert ten(None).summary() == "no predicted for 10 prompts"
+
+
+def test_confusion_matrix():
+    result = replace(ten(), predicted=torch.tensor([0, 0, 0, 0, 0, 1, 1, 1, 1, 0]))
+    drawn = result.drawing()
+    torch.testing.assert_close(drawn.values, torch.tensor([[5.0, 3.0], [1.0, 1.0]]).double())
+    assert drawn.rows == drawn.columns == ("no", "yes")
+    assert (drawn.row_title, drawn.column_title) == ("true class", "predicted class")
+
+
+def test_mean_probabilities_without_answers():
+    drawn = ten(None).drawing()
+    torch.testing.assert_close(drawn.values, torch.tensor([[2.0, 0.0]]).softmax(-1))
+    assert drawn.rows == ("all prompts",)
+    assert drawn.columns == ("no", "yes")
+
+
+def test_table():
+    table = ten().to_pandas()
+    assert list(table.columns) == ["predicted", "answer", "logit no", "logit yes"]
+    assert table.answer.tolist() == ["no"] * 8 + ["yes"] * 2
+    assert table["logit no"].tolist() == [2.0] * 10
+    assert "answer" not in ten(None).to_pandas()
