@@ -11,12 +11,12 @@ Measurements and interventions of *Label Words are Anchors* (Wang et al. 2023) a
 
 from typing import Any
 
-from icl_mech.analysis import Analysis, load_analysis
 from icl_mech.errors import IclMechError
 from icl_mech.interventions import Isolate, Reweight, ZeroHeads, ZeroLayers
 from icl_mech.measurements.accuracy.context import context_accuracy
 from icl_mech.measurements.accuracy.early_exit import early_exit
 from icl_mech.measurements.accuracy.layers import layer_accuracy
+from icl_mech.measurements.base import Measurement
 from icl_mech.measurements.compression.context import compress_context, load_compressed_context
 from icl_mech.measurements.compression.demonstrations import compress_demonstrations
 from icl_mech.measurements.compression.table import compare_compression
@@ -43,7 +43,7 @@ from icl_mech.prompts import (
     build_prompts,
     prompts_from_text,
 )
-from icl_mech.studies import analyze
+from icl_mech.studies import Analysis, analyze, load_analysis, measure
 from icl_mech.tasks import Example, Task, Template, load_task
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "Example",
     "IclMechError",
     "Isolate",
+    "Measurement",
     "Prompt",
     "PromptBatch",
     "Reweight",
@@ -86,6 +87,7 @@ __all__ = [
     "load_task",
     "logit_lens",
     "matching_by_layer",
+    "measure",
     "predict",
     "prompts_from_text",
     "saliency_maps",

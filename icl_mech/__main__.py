@@ -35,7 +35,6 @@ def demo(
     """Show the information flow of three offline tasks in the offline model."""
     from icl_mech import analyze, build_prompts, load_model
     from icl_mech.reports import Section, write_page
-    from icl_mech.sections import TITLES
 
     with console.status("Loading SmolLM2-135M-Instruct (the first time takes half a minute) ..."):
         model = load_model()
@@ -47,7 +46,7 @@ def demo(
         )
         report = analyze(model, prompts, maps=int(number == 0), progress=True)
         for section in report.sections():
-            if section.name != TITLES["predictions"]:
+            if section.name != report.predictions.page_title:
                 title = f"{name}: {section.name}"
                 sections.append(
                     Section(title, section.sentence, section.figure, section.provenance)

@@ -31,6 +31,14 @@ class ResultError(IclMechError, ValueError):
     """A result cannot be saved, loaded or computed."""
 
 
+class MissingResult(ResultError, AttributeError, KeyError):  # noqa: N818 - what is missing
+    """An analysis has no result of that name; `hasattr`, `getattr` and `in` understand it."""
+
+    def __str__(self) -> str:
+        """The message; a `KeyError` would quote it."""
+        return str(self.args[0])
+
+
 def near_matches(name: str, known: Iterable[str]) -> str:
     """A sentence for messages: the known names nearest to `name`, or all of them."""
     names = sorted(known)

@@ -6,8 +6,8 @@ column, so the same code serves full passes, passes behind a cached prefix and
 single-token passes.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -174,6 +174,29 @@ class Segment:
     def at_target(self, activation: Float[Tensor, "batch dest *rest"]) -> Tensor:
         """The rows of an activation at the prompts' targets."""
         return activation[self.rows, self.target_row]
+
+    def halves(self) -> "Iterator[Segment]":
+        """The same rows in two segments, for when one does not fit into memory."""
+        count = len(self.prompts)
+        cached = self.src.shape[1] - self.dest.shape[1]
+        for part in (slice(0, count // 2), slice(count // 2, count)):
+            half = Segment.build(
+                self.model,
+                self.prompts[part],
+                self.indices[part],
+                spans=self.spans[part],
+                left=self.left,
+                cache=None if self.cache is None else self.cache.rows(part),
+                cached=self.src[part, :cached] if cached else None,
+                shift=self.shift,
+            )
+            if self.start is not None:
+                # The half may be narrower: its padding is cut where the whole segment had it.
+                width = half.tokens.shape[1]
+                columns = slice(-width, None) if self.left else slice(0, width)
+                residual = self.start.residual[part, columns]
+                half = replace(half, start=Resume(self.start.layer, residual))
+            yield half
 
 
 def check_fits(model: LanguageModel, prompts: PromptBatch) -> None:

@@ -8,6 +8,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # tiny models gain nothing from more
 
 import importlib.metadata
 
+import jaxtyping
 import pytest
 import torch
 
@@ -25,3 +26,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in reasons.items():
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def unchecked():
+    """Shape checks off, as for a user: the package's own refusals are seen."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

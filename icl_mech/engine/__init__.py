@@ -1,17 +1,27 @@
 """The engine: readings x interventions, one pass for all readings."""
 
+from icl_mech.engine.layouts import Layout
 from icl_mech.engine.losses import Loss, target_loss
-from icl_mech.engine.paths import Prepared, prepare
+from icl_mech.engine.prefix import can_share, common_prefix
+from icl_mech.engine.prepared import Prepared, prepare
+from icl_mech.engine.progress import Progress
 from icl_mech.engine.readings import GradientReading, Kept, Reading
-from icl_mech.engine.runs import run
-from icl_mech.engine.variants import run_variants
+from icl_mech.engine.runs import Path, run, run_variants
+from icl_mech.engine.work import AnyReading, Work
 
 __all__ = [
+    "AnyReading",
     "GradientReading",
     "Kept",
+    "Layout",
     "Loss",
+    "Path",
     "Prepared",
+    "Progress",
     "Reading",
+    "Work",
+    "can_share",
+    "common_prefix",
     "prepare",
     "run",
     "run_variants",

@@ -1,19 +1,15 @@
-"""`run`: every reading and every intervention in one pass over the prompts."""
+"""`run` and `run_variants`: readings under interventions over prompts; the engine's one door."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
 
 from icl_mech._typing import Tensor
+from icl_mech.engine.layouts import Layout, Shared, SharedVariants, TargetOnly, Whole
 from icl_mech.engine.memory import plan, plan_behind
-from icl_mech.engine.paths import (
-    Prepared,
-    can_share,
-    common_prefix,
-    shared_segments,
-    whole_segments,
-)
+from icl_mech.engine.prefix import can_share, common_prefix
+from icl_mech.engine.prepared import Prepared, prepare
 from icl_mech.engine.progress import Progress
 from icl_mech.engine.readings import GradientReading, Kept, Reading
 from icl_mech.engine.work import AnyReading, Work
@@ -24,6 +20,9 @@ from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
 Path = Literal["auto", "whole"]
+
+Laid = list[tuple[Layout, list[int]]]
+"""Layouts with the numbers of the works that take them."""
 
 
 def run(
@@ -63,6 +62,55 @@ def run(
             that did not fire, or a prompt that does not fit into memory.
         PromptError: prompts this model cannot run.
     """
+    (values,) = run_variants(
+        model,
+        prompts,
+        readings,
+        [interventions],
+        batch_size=batch_size,
+        memory=memory,
+        path=path,
+        progress=progress,
+        title=title,
+    )
+    return values
+
+
+def run_variants(
+    model: Any,
+    prompts: PromptBatch | Prepared,
+    readings: Sequence[AnyReading],
+    variants: Sequence[Sequence[Intervention]],
+    *,
+    layout: Layout | None = None,
+    batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
+    progress: bool | None = None,
+    title: str = "variants",
+) -> list[list[Any]]:
+    """For each set of interventions the value of each reading, as `run` would give it.
+
+    What the variants have in common is computed once: the common beginning of the prompts, and
+    everything below the first block a variant changes. Where all of them concern the target
+    only, each costs one token per prompt.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: What to run.
+        readings: What to read.
+        variants: Sets of interventions; an empty one is the plain model.
+        layout: How to lay the prompts out (default: the cheapest that gives the same values).
+        batch_size: Prompts per batch at most.
+        memory: Budget, see `run`.
+        path: See `run`.
+        progress: Show a progress bar.
+        title: What the progress bar counts.
+
+    Raises:
+        RunError: as `run`.
+        PromptError: as `run`.
+    """
     adapted = adapt(model)
     losses = {reading.loss for reading in readings if isinstance(reading, GradientReading)}
     if len(losses) > 1:
@@ -70,32 +118,92 @@ def run(
     if losses and torch.is_inference_mode_enabled():
         raise RunError("Saliency needs gradients; leave torch.inference_mode() (no_grad is fine).")
     batch = prompts.prompts if isinstance(prompts, Prepared) else prompts
-    ready = fill_means(adapted, prompts, interventions)
-    target_only = all(isinstance(r, Reading) and r.target_only for r in readings)
-    apart = all(r.target_only if isinstance(r, Reading) else r.additive for r in readings)
     tokens, checkpoint = plan(adapted, batch.lengths.tolist(), gradient=bool(losses), memory=memory)
-    work = Work(readings, ready, checkpoint)
-    segments: Iterator[Segment]
-    if isinstance(prompts, Prepared) and target_only and all(i.target_only for i in ready):
-        segments = iter(prompts.segments)
-    elif path == "auto" and can_share(adapted, batch, ready, apart and not checkpoint):
-        length = common_prefix(batch)
-        if losses:
-            tokens = plan_behind(adapted, batch.lengths.tolist(), length, memory=memory)
-        segments = shared_segments(
-            adapted, batch, length, tokens, batch_size, work.begin, gradient=bool(losses)
-        )
+    works = [Work(readings, fill_means(adapted, prompts, v), checkpoint) for v in variants]
+    if layout is not None:
+        laid: Laid = [(layout, list(range(len(works))))]
     else:
-        segments = whole_segments(adapted, batch, tokens, batch_size)
-    kept = [Kept(len(batch), ragged=reading.ragged) for reading in readings]
-    with Progress(title, len(batch), progress) as bar:
-        for segment in segments:
-            for part, values in work.done(segment):
-                for store, value in zip(kept, values, strict=True):
-                    store.add(part.indices, value)
-                bar.advance(len(part.prompts))
-    work.check_acted()
-    return [reading.collect(store) for reading, store in zip(readings, kept, strict=True)]
+        choice = _Choice(adapted, prompts, batch, tokens, batch_size, memory, path)
+        laid = choice.layouts(works)
+    kept = [[Kept(len(batch), ragged=reading.ragged) for reading in readings] for _ in works]
+    with Progress(title, len(batch) * len(works), progress) as bar:
+        for chosen, numbers in laid:
+            for number, segment in chosen.segments([works[number] for number in numbers]):
+                for part, values in works[numbers[number]].done(segment):
+                    for store, value in zip(kept[numbers[number]], values, strict=True):
+                        store.add(part.indices, value)
+                    bar.advance(len(part.prompts))
+    for work in works:
+        work.check_acted()
+    return [
+        [reading.collect(store) for reading, store in zip(readings, stores, strict=True)]
+        for stores in kept
+    ]
+
+
+class _Choice:
+    """Chooses the layout that gives the same numbers for least."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        given: PromptBatch | Prepared,
+        prompts: PromptBatch,
+        tokens: int,
+        size: int | None,
+        memory: str | int | None,
+        path: Path,
+    ) -> None:
+        self.model, self.given, self.prompts = model, given, prompts
+        self.tokens, self.size, self.memory = tokens, size, memory
+        self.auto = path == "auto"
+
+    def layouts(self, works: Sequence[Work]) -> Laid:
+        """One layout for all works where they can share it, else one for each."""
+        if len(works) < 2:
+            return [(self.one(work), [number]) for number, work in enumerate(works)]
+        numbers = list(range(len(works)))
+        at_target = self.auto and all(_target_only(reading) for reading in works[0].readings)
+        every = [intervention for work in works for intervention in work.interventions]
+        apart = not self.model.has_own_hooks
+        if at_target and apart and every and all(i.target_only for i in every):
+            given = self.given
+            if not isinstance(given, Prepared):
+                given = prepare(self.model, given, batch_size=self.size, memory=self.memory)
+            return [(TargetOnly(given), numbers)]
+        if can_share(self.model, self.prompts, every, at_target):
+            return [(SharedVariants(*self.batches), numbers)]
+        return [(self.one(work), [number]) for number, work in enumerate(works)]
+
+    def one(self, work: Work) -> Layout:
+        """The layout of a single set of interventions."""
+        at_target = all(_target_only(reading) for reading in work.readings)
+        at_target &= all(intervention.target_only for intervention in work.interventions)
+        if isinstance(self.given, Prepared) and at_target:
+            return TargetOnly(self.given)
+        apart = self.auto and all(
+            reading.target_only if isinstance(reading, Reading) else reading.additive
+            for reading in work.readings
+        )
+        # The backward pass through a beginning needs its whole graph, which checkpointing drops.
+        if not can_share(
+            self.model, self.prompts, work.interventions, apart and not work.checkpoint
+        ):
+            return Whole(*self.batches)
+        if not any(isinstance(reading, GradientReading) for reading in work.readings):
+            return Shared(*self.batches)
+        lengths = self.prompts.lengths.tolist()
+        tokens = plan_behind(self.model, lengths, common_prefix(self.prompts), memory=self.memory)
+        return Shared(self.model, self.prompts, tokens, self.size, gradient=True)
+
+    @property
+    def batches(self) -> tuple[LanguageModel, PromptBatch, int, int | None]:
+        """What layouts of prompts need."""
+        return self.model, self.prompts, self.tokens, self.size
+
+
+def _target_only(reading: AnyReading) -> bool:
+    return isinstance(reading, Reading) and reading.target_only
 
 
 class TargetMean(Reading[list[Tensor]]):

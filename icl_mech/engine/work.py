@@ -8,9 +8,8 @@ import torch
 
 from icl_mech._typing import Tensor
 from icl_mech.engine.beginning import Beginning, Sink, asking
-from icl_mech.engine.losses import target_loss
+from icl_mech.engine.losses import Loss, target_loss
 from icl_mech.engine.memory import is_out_of_memory
-from icl_mech.engine.paths import halves
 from icl_mech.engine.readings import GradientReading, Reading
 from icl_mech.engine.tap import Tap
 from icl_mech.errors import RunError
@@ -92,7 +91,7 @@ class Work:
         else:
             yield segment, values
             return
-        for half in halves(segment):
+        for half in segment.halves():
             yield from self.done(half)
 
     def values(self, segment: Segment) -> Values:
@@ -139,6 +138,18 @@ class Work:
             for (number, site, _), reduction in zip(self.beginning.sinks, before, strict=True):
                 values[number][site] = values[number][site] + reduction
         return values
+
+    def losses(self, segment: Segment, loss: Loss) -> Tensor:
+        """Each prompt's loss under the interventions, in the graph of what they hold.
+
+        For learning an intervention's own tensors; `values` is for reading.
+        """
+        hooks, check = self._hooks(segment)
+        output = segment.model.forward(
+            segment.tokens, segment.mask, segment.positions, cache=segment.cache, hooks=hooks
+        )
+        check()
+        return target_loss(segment.at_target(output.residual), segment, loss)
 
     def _taps(
         self, segment: Segment, values: Values | None = None

@@ -64,8 +64,12 @@ class Intervention(ABC):
         return 0
 
     def shares(self, prompts: PromptBatch, length: int) -> bool:
-        """True if it does the same in the first `length` tokens of all prompts, which are equal."""
-        return True
+        """True if it does the same in the first `length` tokens of all prompts, which are equal.
+
+        They are then computed once for all prompts, with prompt 0's hooks. False, the default, is
+        always right: an intervention may depend on the prompt, by `segment.indices` or its roles.
+        """
+        return False
 
     def missing(self) -> Sequence[Site]:
         """Sites whose mean at the target must be measured before it can run."""

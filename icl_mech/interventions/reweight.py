@@ -16,6 +16,7 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.errors import RunError
 from icl_mech.interventions.base import Intervention, editable, rows_at
 from icl_mech.models import Hook, HookFunction, ModelInfo, Site
+from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
 
@@ -42,6 +43,10 @@ class Reweight(Intervention):
                 f"beta has {self.beta.shape[0]} layers and {self.beta.shape[1]} heads, "
                 f"{info.name!r} has {info.n_layers} and {info.n_heads}."
             )
+
+    def shares(self, prompts: PromptBatch, length: int) -> bool:
+        """Always: equal tokens before the target are treated alike."""
+        return True
 
     @property
     def target_only(self) -> bool:

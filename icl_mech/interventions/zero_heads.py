@@ -26,6 +26,7 @@ from icl_mech.interventions.base import (
     rows_at,
 )
 from icl_mech.models import Hook, HookFunction, ModelInfo, Site
+from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
 Kind = Literal["zero_output", "uniform_attention", "mean"]
@@ -79,6 +80,10 @@ class ZeroHeads(Intervention):
         wrong = [head for _, head in self.heads if not 0 <= head < info.n_heads]
         if wrong:
             raise RunError(f"ZeroHeads names head {wrong[0]}; heads are 0 to {info.n_heads - 1}.")
+
+    def shares(self, prompts: PromptBatch, length: int) -> bool:
+        """Always: equal tokens before the target are treated alike."""
+        return True
 
     @property
     def target_only(self) -> bool:

@@ -24,6 +24,7 @@ from icl_mech.interventions.base import (
 )
 from icl_mech.interventions.zero_heads import uniform_hook
 from icl_mech.models import Hook, HookFunction, ModelInfo, Site
+from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
 Part = Literal["block", "attention", "mlp"]
@@ -67,6 +68,10 @@ class ZeroLayers(Intervention):
         """Refuse a start the model does not have."""
         super().check(info)
         check_layers([self.start], info, "ZeroLayers")
+
+    def shares(self, prompts: PromptBatch, length: int) -> bool:
+        """Always: equal tokens before the target are treated alike."""
+        return True
 
     @property
     def target_only(self) -> bool:

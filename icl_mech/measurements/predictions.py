@@ -7,19 +7,20 @@ of the whole word, teacher-forced) or `mean` (per token).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.engine import Kept, Reading, run
-from icl_mech.errors import ResultError, RunError, near_matches
+from icl_mech.engine import Kept, Path, Reading
+from icl_mech.errors import ResultError, RunError
 from icl_mech.interventions import Intervention
-from icl_mech.measurements.provenance import provenance
+from icl_mech.measurements.base import Measurement, Pass
+from icl_mech.measurements.running import measured
 from icl_mech.metrics import Interval, wilson_interval
-from icl_mech.models import ModelInfo, Site, adapt
+from icl_mech.models import LanguageModel, ModelInfo, Site
 from icl_mech.prompts import Prompt, PromptBatch, Span
-from icl_mech.results import Result
+from icl_mech.results import Quantity, Result
 from icl_mech.segments import Segment
 from icl_mech.shapes import LabelMatrix
 
@@ -78,6 +79,21 @@ class Predictions(Result):
     top_tokens: Int[Tensor, "batch k"]
     answers: Int[Tensor, " batch"] | None = None
     labels: tuple[str, ...] = ()
+
+    title: ClassVar[str] = "Predictions"
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Whether each prediction is right, where that is known, and the label words' scores."""
+        found = {}
+        if self.answers is not None:
+            found["accuracy"] = Quantity((), self.predicted == self.answers)
+        found["label_logit"] = Quantity(("label",), self.label_logits, unit="logit")
+        found["log_prob"] = Quantity(("label",), self.log_probs, unit="log-probability (nats)")
+        return found
+
+    def coordinates(self) -> dict[str, tuple[str, ...]]:
+        """Names of the classes."""
+        return {"label": self.labels}
 
     def drawing(self) -> LabelMatrix:
         """How often each true class was predicted as which (or mean probabilities)."""
@@ -150,6 +166,75 @@ class WordReading(Reading[Tensor]):
         return kept.stacked()[:, 0]
 
 
+@dataclass(frozen=True)
+class Predict(Measurement[Predictions]):
+    """Label logits, predicted classes and likeliest next tokens at the target.
+
+    Attributes:
+        score: How label words of several tokens are scored: `first`, `sum` or `mean`.
+        top_k: Number of likeliest next tokens kept.
+    """
+
+    name: ClassVar[str] = "predictions"
+
+    score: WordScore = "first"
+    top_k: int = 5
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse numbers of tokens the vocabulary does not have.
+
+        Raises:
+            RunError: says how many there are.
+        """
+        check_top_k(self.top_k, model.info)
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """The prompts, and behind them each label word where all its tokens count."""
+        passes = [Pass(data, [PredictionReading(self.top_k)], title="predictions")]
+        if self.score != "first":
+            passes += [
+                Pass(_continued(data, word), [WordReading(word)], title="label words")
+                for word in data[0].label_words
+            ]
+        return passes
+
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> Predictions:
+        """Predictions by the first tokens, or by whole words."""
+        (first,), *words = read
+        found = predictions(first, data)
+        if not words:
+            return found
+        log_probs = torch.stack([value for (value,) in words], dim=1)
+        if self.score == "mean":
+            log_probs = log_probs / torch.tensor([len(word) for word in data[0].label_words])
+        return replace(found, log_probs=log_probs, predicted=log_probs.argmax(-1))
+
+
+def predictions(read: tuple[Tensor, Tensor, Tensor], prompts: PromptBatch) -> Predictions:
+    """Predictions from what `PredictionReading` read."""
+    label_logits, log_probs, top_tokens = read
+    return Predictions(
+        label_logits=label_logits,
+        log_probs=log_probs,
+        predicted=label_logits.argmax(-1),
+        top_tokens=top_tokens,
+        answers=prompts.answers if prompts.has_answers else None,
+        labels=prompts.labels,
+    )
+
+
+def check_top_k(top_k: int, info: ModelInfo) -> None:
+    """Refuse numbers of tokens the vocabulary does not have.
+
+    Raises:
+        RunError: says how many there are.
+    """
+    if not 1 <= top_k <= info.d_vocab:
+        raise RunError(
+            f"top_k={top_k}; the vocabulary has {info.d_vocab} tokens, at least 1 is compared."
+        )
+
+
 def predict(
     model: Any,
     prompts: PromptBatch,
@@ -158,6 +243,8 @@ def predict(
     score: WordScore = "first",
     top_k: int = 5,
     batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
     progress: bool | None = None,
 ) -> Predictions:
     """Label logits, predicted classes and likeliest next tokens.
@@ -169,53 +256,17 @@ def predict(
         score: How label words of several tokens are scored: `first`, `sum` or `mean`.
         top_k: Number of likeliest next tokens kept.
         batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto` or `whole`, see `engine.run`.
         progress: Show a progress bar.
 
     Raises:
         RunError: unknown `score`.
     """
-    if score not in get_args(WordScore):
-        raise RunError(f"Unknown score {score!r}. {near_matches(score, get_args(WordScore))}")
-    adapted = adapt(model)
-    (read,) = run(
-        adapted, prompts, [PredictionReading(top_k)], interventions,
-        batch_size=batch_size, progress=progress, title="predictions",
+    return measured(
+        Predict(score, top_k), model, prompts, interventions=interventions,
+        batch_size=batch_size, memory=memory, path=path, progress=progress,
     )  # fmt: skip
-    result = prediction_result(
-        read, prompts, provenance(adapted, prompts, interventions, score=score)
-    )
-    if score == "first":
-        return result
-    words = prompts[0].label_words
-    log_probs = torch.stack(
-        [
-            run(
-                adapted, _continued(prompts, word), [WordReading(word)], interventions,
-                batch_size=batch_size, progress=progress, title="label words",
-            )[0]
-            for word in words
-        ],
-        dim=1,
-    )  # fmt: skip
-    if score == "mean":
-        log_probs = log_probs / torch.tensor([len(word) for word in words])
-    return replace(result, log_probs=log_probs, predicted=log_probs.argmax(-1))
-
-
-def prediction_result(
-    read: tuple[Tensor, Tensor, Tensor], prompts: PromptBatch, origin: dict[str, Any]
-) -> Predictions:
-    """Predictions from what `PredictionReading` read."""
-    label_logits, log_probs, top_tokens = read
-    return Predictions(
-        label_logits=label_logits,
-        log_probs=log_probs,
-        predicted=label_logits.argmax(-1),
-        top_tokens=top_tokens,
-        answers=prompts.answers if prompts.has_answers else None,
-        labels=prompts.labels,
-        provenance=origin,
-    )
 
 
 def _continued(prompts: PromptBatch, word: tuple[int, ...]) -> PromptBatch:

@@ -6,25 +6,35 @@ from importlib.metadata import version
 from typing import Any
 
 from icl_mech.interventions import Intervention
+from icl_mech.measurements.base import AnyMeasurement
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
+
+LIBRARIES = ("icl-mech", "torch", "transformers", "transformer-lens")
 
 
 def provenance(
     model: LanguageModel,
-    prompts: PromptBatch,
+    measurement: AnyMeasurement[Any, Any],
+    data: PromptBatch | tuple[PromptBatch, PromptBatch],
     interventions: Sequence[Intervention] = (),
-    **variants: Any,
 ) -> dict[str, Any]:
-    """Provenance of one result; `variants` names the choices among definitions."""
-    return {
-        "model": asdict(model.info),
-        "prompts": {**prompts.source, "count": len(prompts)},
-        "conditional_on_demonstrations": prompts.source.get("demonstrations") == "shared",
+    """Provenance of one result; for a pair `prompts` are the true ones."""
+    true, *false = data if isinstance(data, tuple) else (data,)
+    origin = {
+        "measurement": measurement.name,
+        "variants": measurement.variants(),
+        "model": {**asdict(model.info), "weights": model.fingerprint()},
+        "prompts": prompt_source(true),
+        "conditional_on_demonstrations": true.source.get("demonstrations") == "shared",
         "interventions": [intervention.to_dict() for intervention in interventions],
-        "variants": variants,
-        "versions": {
-            name: version(name)
-            for name in ("icl-mech", "torch", "transformers", "transformer-lens")
-        },
+        "versions": {name: version(name) for name in LIBRARIES},
     }
+    for other in false:
+        origin["false_prompts"] = prompt_source(other)
+    return origin
+
+
+def prompt_source(prompts: PromptBatch) -> dict[str, Any]:
+    """Where prompts come from, how many there are and the digest that recognises them."""
+    return {**prompts.source, "count": len(prompts), "digest": prompts.digest}

@@ -4,6 +4,7 @@ A *site* is a place of the forward pass that can be read or edited. Everything
 above `models/` speaks of sites, never of a library's hook names.
 """
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -29,6 +30,10 @@ SiteName = Literal[
     "resid_pre",  # residual entering the block, batch pos d_model
     "resid_post",  # residual leaving the block, batch pos d_model
 ]
+
+
+SAMPLED = 64
+"""Values of each parameter that a fingerprint looks at."""
 
 
 class Site(NamedTuple):
@@ -239,6 +244,19 @@ class LanguageModel(ABC):
     @abstractmethod
     def has_site(self, name: SiteName) -> bool:
         """True if the site exists in every block and can be read there."""
+
+    def fingerprint(self) -> str:
+        """Recognises the weights: a digest of the shape and some values of every parameter.
+
+        Up to 64 evenly spaced values of each are looked at: training changes nearly all of them.
+        """
+        found = hashlib.sha256()
+        for name, parameter in self.wrapped.named_parameters():
+            flat = parameter.detach().flatten()
+            step = max(1, len(flat) // SAMPLED)
+            values = flat[::step][:SAMPLED].double().cpu().tolist()
+            found.update(repr((name, tuple(parameter.shape), values)).encode())
+        return found.hexdigest()[:32]
 
     @property
     def device(self) -> torch.device:

@@ -1,5 +1,6 @@
 """`PromptBatch`: prompts of one study, with positions as tensors."""
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -74,6 +75,22 @@ class PromptBatch(Sequence[Prompt]):
             f"PromptBatch({len(self)} x {task}, {self.n_demos} demonstrations, "
             f"{min(lengths)}-{max(lengths)} tokens, labels: {', '.join(self.labels)})"
         )
+
+    @cached_property
+    def digest(self) -> str:
+        """Recognises the prompts by content: tokens, roles, label words and answers, in order."""
+        content = [
+            (
+                prompt.tokens,
+                [(span.role, span.demo, span.start, span.stop) for span in prompt.spans],
+                prompt.label_classes,
+                prompt.label_words,
+                prompt.answer,
+                prompt.false_answer,
+            )
+            for prompt in self.prompts
+        ]
+        return hashlib.sha256(repr(content).encode()).hexdigest()[:32]
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -1,27 +1,48 @@
-"""Results: labelled values with provenance, saved as JSON + safetensors.
+"""`Result`: per-prompt samples with named axes and what follows from them.
 
-A result is a frozen dataclass of tensors and plain values. It can be saved, loaded, turned
-into a pandas table and drawn; reductions over prompts are done, per-prompt values kept.
+A result is a frozen dataclass of typed tensors and plain values. Its fields are the documented
+numbers; the names of their axes are read from their types, so every result has intervals,
+selection, tables, differences and a drawing without code of its own.
 """
 
-import json
-from dataclasses import MISSING, dataclass, field, fields
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import torch
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from icl_mech.errors import ResultError, near_matches
-from icl_mech.results.storage import FORMAT, atomic_folder, jsonable, read_json
+from icl_mech.metrics import Interval
+from icl_mech.results.quantities import PROMPT, Quantity, labels_of, typed_quantities
 from icl_mech.shapes import Shape
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
+    import xarray as xr
+
+    from icl_mech.results.samples import Samples
 
 _KINDS: dict[str, type["Result"]] = {}
 AnyResult = TypeVar("AnyResult", bound="Result")
+
+ENDS = ("value", "low", "high")
+"""Along the axis `end` of estimates."""
+
+
+class Figure(NamedTuple):
+    """One drawing of a result, for pages.
+
+    Attributes:
+        show: The option of `drawing` that gives it.
+        title: What it shows beside the first figure; empty for that one.
+        sentence: What can be seen in it.
+    """
+
+    show: str
+    title: str
+    sentence: str
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -32,42 +53,207 @@ class Result:
         provenance: Model, task, seed, versions and the variant of every definition used.
     """
 
+    title: ClassVar[str] = ""
+    """Heading on a page; by default the words of the class name."""
+
+    shows: ClassVar[tuple[str, ...]] = ("",)
+    """What `drawing(show=...)` can show, the usual one first."""
+
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __init_subclass__(cls) -> None:
-        """Make the kind known to `load_result`."""
+        """Make the kind known to `load_result`.
+
+        Raises:
+            ResultError: another kind of that name is there, and files could not tell them apart.
+        """
+        known = _KINDS.get(cls.__name__)
+        if known is not None and known.__module__ != cls.__module__:
+            raise ResultError(
+                f"There is a result {cls.__name__!r} in {known.__module__} already; saved files know "
+                "kinds by their class name, so choose another."
+            )
         _KINDS[cls.__name__] = cls
+        if "__repr__" not in vars(cls):
+            # `dataclass` leaves a method that is there; its own would print every tensor.
+            cls.__repr__ = Result.__repr__  # type: ignore[method-assign]
+
+    # --- labelled samples ---
+
+    def quantities(self) -> dict[str, Quantity]:
+        """What is estimated over prompts, the main one first.
+
+        By default the means of all fields whose type names a prompt axis (`batch`).
+        """
+        return typed_quantities(self)
+
+    def coordinates(self) -> Mapping[str, Sequence[Any]]:
+        """Labels along axes, by axis name; axes not named here count from 0."""
+        return {}
+
+    def estimates(self) -> "xr.Dataset":
+        """Every quantity with its 95 % interval: axes of a cell, then `end` (value, low, high)."""
+        import xarray as xr
+
+        quantities = self._all_quantities()
+        labels = labels_of(quantities, self.coordinates())
+        arrays = {}
+        for name, quantity in quantities.items():
+            low, high = quantity.ends()
+            ends = [end.numpy() for end in (quantity.value(), low, high)]
+            dims = ("end", *quantity.dims)
+            coords = {dim: labels[dim] for dim in quantity.dims}
+            unit = {"unit": quantity.unit or name.replace("_", " ")}
+            arrays[name] = xr.DataArray(ends, {"end": list(ENDS), **coords}, dims, attrs=unit)
+        return xr.Dataset(arrays)
+
+    def to_xarray(self) -> "xr.Dataset":
+        """Per-prompt values with named axes and labels, the axis `prompt` first.
+
+        Raises:
+            ResultError: a result without per-prompt numbers of one shape.
+        """
+        import xarray as xr
+
+        quantities = self._all_quantities()
+        arrays = {}
+        for name, quantity in quantities.items():
+            # A statistic may have other axes than the values it is made from.
+            if quantity.per_prompt.ndim == 1 + len(quantity.dims):
+                values = quantity.per_prompt.numpy()
+                arrays[name] = xr.DataArray(values, dims=(PROMPT, *quantity.dims))
+        labels = labels_of(quantities, self.coordinates())
+        used = {dim for array in arrays.values() for dim in array.dims}
+        coords = {dim: own for dim, own in labels.items() if dim in used}
+        return xr.Dataset(arrays, coords).assign_attrs(kind=type(self).__name__)
+
+    def sel(self, quantity: str | None = None, **labels: Any) -> "Samples":
+        """One quantity (default: the main one) at these labels, with its interval.
+
+        A label may be one of them, a list, or a slice, as in xarray.
+
+        Raises:
+            ResultError: a quantity, axis or label that is not there.
+        """
+        from icl_mech.results.samples import selected
+
+        return selected(self, self._main(quantity), labels)
+
+    def interval(self, quantity: str | None = None, **labels: Any) -> Interval:
+        """One number with its 95 % interval: `result.interval("label_loyalty", method="text_anchor")`.
+
+        Raises:
+            ResultError: as `sel`, or labels that leave more than one number.
+        """
+        return self.sel(quantity, **labels).only()
+
+    def __sub__(self, other: "Result") -> "Samples":
+        """Paired differences to another result over the same prompts, with intervals.
+
+        Raises:
+            ResultError: another kind, other prompts, or other axes.
+        """
+        from icl_mech.results.samples import difference
+
+        if not isinstance(other, Result):
+            return NotImplemented
+        return difference(self, other)
+
+    def _all_quantities(self) -> dict[str, Quantity]:
+        quantities = self.quantities()
+        if not quantities:
+            raise ResultError(
+                f"{type(self).__name__} keeps no per-prompt numbers of one shape; read its fields."
+            )
+        return quantities
+
+    def _main(self, quantity: str | None) -> str:
+        known = self._all_quantities()
+        name = next(iter(known)) if quantity is None else quantity
+        if name not in known:
+            raise ResultError(
+                f"{type(self).__name__} has no quantity {name!r}. {near_matches(name, known)}"
+            )
+        return name
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """One row per cell of the main quantity: its labels, value, low and high.
+
+        Raises:
+            ResultError: as `to_xarray`.
+        """
+        return self.sel().to_pandas()
+
+    # --- showing ---
+
+    @property
+    def page_title(self) -> str:
+        """Heading of its figures on a page."""
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", type(self).__name__).capitalize()
+        return self.title or words
 
     def summary(self) -> str:
         """One line that says what came out."""
-        return type(self).__name__
+        quantities = self.quantities()
+        if not quantities:
+            return type(self).__name__
+        name, first = next(iter(quantities.items()))
+        parts = [str(self.interval())] if not first.dims else [" x ".join(first.dims)]
+        return f"{name.replace('_', ' ')}: {', '.join(parts)}, {first.count} prompts"
 
-    def to_pandas(self) -> "pd.DataFrame":
-        """The values as a table, one row per value.
-
-        Raises:
-            ResultError: for results that have no table.
-        """
-        raise ResultError(f"{type(self).__name__} has no table; read its fields.")
+    def __repr__(self) -> str:
+        """The kind and its summary."""
+        return f"<{type(self).__name__} {self.summary()}>"
 
     def drawing(self) -> Shape:
-        """The shape this result is drawn as.
+        """The shape this result is drawn as; by default its main quantity.
 
         Raises:
             ResultError: for results that have no figure.
         """
-        raise ResultError(f"{type(self).__name__} has no figure; read its fields.")
+        return self.sel().drawing()
 
-    def plot(self, **options: Any) -> "go.Figure":
-        """The interactive plotly figure; `options` are those of the result's `drawing`."""
+    def figures(self) -> list[Figure]:
+        """What a page shows of this result, each figure with its sentence."""
+        return [Figure(self.shows[0], "", self.summary())]
+
+    def plot(self, show: str | None = None, **options: Any) -> "go.Figure":
+        """The interactive plotly figure.
+
+        Args:
+            show: What to show, one of `shows`.
+            **options: Those of the result's `drawing`.
+
+        Raises:
+            ResultError: unknown `show`, or a result without a figure.
+        """
         from icl_mech.plots import figure
 
+        if show:
+            self.check_show(show)
+            options["show"] = show
         return figure(self.drawing(**options))
+
+    def check_show(self, show: str) -> None:
+        """Refuse what this result cannot show.
+
+        Raises:
+            ResultError: lists what it can.
+        """
+        if show not in self.shows:
+            known = [name for name in self.shows if name]
+            raise ResultError(f"show={show!r}. {near_matches(show, known) if known else ''}")
 
     def _repr_html_(self) -> str:
         from icl_mech.plots import to_notebook
 
-        return f"<p>{escape(self.summary())}</p>{to_notebook(self.plot())}"
+        shown = f"<p>{escape(self.summary())}</p>"
+        try:
+            return shown + to_notebook(self.plot())
+        except ResultError:
+            return shown
+
+    # --- files ---
 
     def save(self, folder: str | Path) -> Path:
         """Write `result.json` and `tensors.safetensors` into a folder, all or nothing.
@@ -75,6 +261,9 @@ class Result:
         Raises:
             ResultError: the folder cannot be written, or a tensor is not finite-storable.
         """
+        from icl_mech.results.files import atomic_folder
+        from icl_mech.results.storage import write_result
+
         with atomic_folder(folder) as staging:
             write_result(self, staging)
         return Path(folder).expanduser()
@@ -86,92 +275,14 @@ class Result:
         Raises:
             ResultError: missing files, another kind of result, or a newer layout.
         """
+        from icl_mech.results.storage import load_result
+
         loaded = load_result(folder)
         if not isinstance(loaded, cls):
             raise ResultError(f"{folder} holds a {type(loaded).__name__}, expected {cls.__name__}.")
         return loaded
 
 
-def write_result(result: Result, folder: Path) -> None:
-    """Write one result's two files into an existing folder.
-
-    Raises:
-        ResultError: the disk is full or failing.
-    """
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    tensors: dict[str, torch.Tensor] = {}
-    values: dict[str, Any] = {}
-    for item in fields(result):
-        value = getattr(result, item.name)
-        if isinstance(value, torch.Tensor):
-            tensors[item.name] = value.contiguous().cpu()
-        elif isinstance(value, tuple) and value and all(isinstance(v, torch.Tensor) for v in value):
-            tensors |= {f"{item.name}/{i}": v.contiguous().cpu() for i, v in enumerate(value)}
-        else:
-            values[item.name] = value
-    document = {"format": FORMAT, "kind": type(result).__name__, "values": values}
-    text = json.dumps(jsonable(document), indent=1, allow_nan=False)
-    try:
-        (folder / "result.json").write_text(text, encoding="utf-8")
-        save_file(tensors, folder / "tensors.safetensors")
-    except (OSError, SafetensorError) as error:
-        raise ResultError(
-            f"Cannot write the {type(result).__name__}: {error}. Nothing was saved; choose a folder "
-            "on a disk with space."
-        ) from error
-
-
-def load_result(folder: str | Path) -> Result:
-    """A saved result, of whatever kind it is.
-
-    Raises:
-        ResultError: missing or damaged files, an unknown kind or a newer layout.
-    """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    folder = Path(folder).expanduser()
-    document = read_json(folder / "result.json")
-    if not {"kind", "values"} <= document.keys():
-        raise ResultError(f"{folder / 'result.json'} is damaged: it has no kind or no values.")
-    tensors_file = folder / "tensors.safetensors"
-    if not tensors_file.is_file():
-        raise ResultError(f"{tensors_file} is missing; the saved result is incomplete.")
-    try:
-        tensors = load_file(tensors_file)
-    except SafetensorError as error:
-        raise ResultError(f"{tensors_file} is damaged: {error}.") from error
-    if document["kind"] not in _KINDS:
-        raise ResultError(
-            f"Unknown result {document['kind']!r}. {near_matches(document['kind'], _KINDS)}"
-        )
-    kind = _KINDS[document["kind"]]
-    values: dict[str, Any] = dict(document["values"])
-    for name, tensor in sorted(tensors.items(), key=lambda item: _order(item[0])):
-        if "/" in name:
-            values[name.split("/")[0]] = (*values.get(name.split("/")[0], ()), tensor)
-        else:
-            values[name] = tensor
-    known = {item.name for item in fields(kind)}
-    missing = [
-        item.name
-        for item in fields(kind)
-        if item.name not in values and item.default is item.default_factory is MISSING
-    ]
-    if missing:
-        raise ResultError(f"The result at {folder} is damaged: it lacks {', '.join(missing)}.")
-    values = {
-        key: _tuples(value) if key != "provenance" else value for key, value in values.items()
-    }
-    return kind(**{key: value for key, value in values.items() if key in known})
-
-
-def _order(name: str) -> tuple[str, int]:
-    head, _, tail = name.partition("/")
-    return head, int(tail) if tail else -1
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+def known_kinds() -> Mapping[str, type[Result]]:
+    """Kinds of results that can be loaded, by class name."""
+    return _KINDS

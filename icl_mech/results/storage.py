@@ -1,103 +1,99 @@
-"""Files of results: folders written all or nothing, JSON without surprises."""
+"""Results as files: `result.json` and `tensors.safetensors` in a folder, never pickle."""
 
 import json
-import math
-import shutil
-import tempfile
-from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from icl_mech.errors import ResultError
+import torch
 
-FORMAT = 1
-"""Version of the saved layout."""
-
-OURS = frozenset({"result.json", "analysis.json"})
-"""A folder that holds one of these was written by this package and may be replaced."""
+from icl_mech.errors import ResultError, near_matches
+from icl_mech.results.base import Result, known_kinds
+from icl_mech.results.files import FORMAT, jsonable, read_json
 
 
-class atomic_folder:  # noqa: N801 - used like the contextlib functions
-    """A staging folder that replaces `folder` only when the block ends without an error."""
-
-    def __init__(self, folder: str | Path) -> None:
-        """Remember the target; nothing is written yet."""
-        self.target = Path(folder).expanduser()
-
-    def __enter__(self) -> Path:
-        """Create the staging folder beside the target.
-
-        Raises:
-            ResultError: if that is not possible.
-        """
-        try:
-            if self.target.exists() and not self.target.is_dir():
-                raise NotADirectoryError(f"{self.target} is a file")
-            if self.target.is_dir() and not _is_ours(self.target):
-                raise FileExistsError("it holds other files, which saving would replace")
-            self.target.parent.mkdir(parents=True, exist_ok=True)
-            self.staging = Path(
-                tempfile.mkdtemp(prefix=f".{self.target.name}-", dir=self.target.parent)
-            )
-        except OSError as error:
-            raise ResultError(
-                f"Cannot write to {str(self.target)!r}: {error}. Nothing was written; choose a new or "
-                "empty folder you may write to."
-            ) from error
-        return self.staging
-
-    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: Any) -> None:
-        """Move the staging folder into place, or drop it."""
-        if kind is not None:
-            shutil.rmtree(self.staging, ignore_errors=True)
-            return
-        if self.target.exists():
-            old = self.staging.with_name(self.staging.name + "-old")
-            self.target.replace(old)
-            self.staging.replace(self.target)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            self.staging.replace(self.target)
-        self.target.chmod(0o755)
-
-
-def _is_ours(folder: Path) -> bool:
-    entries = {entry.name for entry in folder.iterdir()}
-    return not entries or bool(entries & OURS)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON document this package wrote.
+def write_result(result: Result, folder: Path) -> None:
+    """Write one result's two files into an existing folder.
 
     Raises:
-        ResultError: missing, damaged, or of a newer layout.
+        ResultError: the disk is full or failing.
     """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    tensors: dict[str, torch.Tensor] = {}
+    values: dict[str, Any] = {}
+    for item in fields(result):
+        value = getattr(result, item.name)
+        if isinstance(value, torch.Tensor):
+            tensors[item.name] = value.contiguous().cpu()
+        elif isinstance(value, tuple) and value and all(isinstance(v, torch.Tensor) for v in value):
+            tensors |= {f"{item.name}/{i}": v.contiguous().cpu() for i, v in enumerate(value)}
+        else:
+            values[item.name] = value
+    document = {"format": FORMAT, "kind": type(result).__name__, "values": values}
+    text = json.dumps(jsonable(document), indent=1, allow_nan=False)
     try:
-        document: Any = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
+        (folder / "result.json").write_text(text, encoding="utf-8")
+        save_file(tensors, folder / "tensors.safetensors")
+    except (OSError, SafetensorError) as error:
         raise ResultError(
-            f"No saved result at {str(path.parent)!r} ({path.name} is missing)."
+            f"Cannot write the {type(result).__name__}: {error}. Nothing was saved; choose a folder "
+            "on a disk with space."
         ) from error
-    except ValueError as error:  # not JSON, or not even text
-        raise ResultError(f"{path} is damaged: {error}.") from error
-    if not isinstance(document, dict) or not isinstance(document.get("format"), int):
-        raise ResultError(f"{path} is damaged: it holds no layout number; expected a saved result.")
-    if document["format"] > FORMAT:
+
+
+def load_result(folder: str | Path) -> Result:
+    """A saved result, of whatever kind it is.
+
+    Raises:
+        ResultError: missing or damaged files, an unknown kind or a newer layout.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    folder = Path(folder).expanduser()
+    document = read_json(folder / "result.json")
+    if not {"kind", "values"} <= document.keys():
+        raise ResultError(f"{folder / 'result.json'} is damaged: it has no kind or no values.")
+    tensors_file = folder / "tensors.safetensors"
+    if not tensors_file.is_file():
+        raise ResultError(f"{tensors_file} is missing; the saved result is incomplete.")
+    try:
+        tensors = load_file(tensors_file)
+    except SafetensorError as error:
+        raise ResultError(f"{tensors_file} is damaged: {error}.") from error
+    kinds = known_kinds()
+    if document["kind"] not in kinds:
         raise ResultError(
-            f"{path} was written by a newer icl_mech (layout {document['format']}, this one reads "
-            f"up to {FORMAT}); update icl_mech."
+            f"Unknown result {document['kind']!r}; if it is your own, import its class first. "
+            f"{near_matches(document['kind'], kinds)}"
         )
-    return document
+    kind = kinds[document["kind"]]
+    values: dict[str, Any] = dict(document["values"])
+    for name, tensor in sorted(tensors.items(), key=lambda item: _order(item[0])):
+        if "/" in name:
+            values[name.split("/")[0]] = (*values.get(name.split("/")[0], ()), tensor)
+        else:
+            values[name] = tensor
+    known = {item.name for item in fields(kind)}
+    missing = [
+        item.name
+        for item in fields(kind)
+        if item.name not in values and item.default is item.default_factory is MISSING
+    ]
+    if missing:
+        raise ResultError(f"The result at {folder} is damaged: it lacks {', '.join(missing)}.")
+    values = {
+        key: _tuples(value) if key != "provenance" else value for key, value in values.items()
+    }
+    return kind(**{key: value for key, value in values.items() if key in known})
 
 
-def jsonable(value: Any) -> Any:
-    """Plain JSON values; not-a-number and infinities become None and their names."""
-    if isinstance(value, Mapping):
-        return {str(key): jsonable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [jsonable(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else str(value)
-    if isinstance(value, str | int | float | bool) or value is None:
-        return value
-    return str(value)
+def _order(name: str) -> tuple[str, int]:
+    head, _, tail = name.partition("/")
+    return head, int(tail) if tail else -1
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

@@ -1,21 +1,25 @@
 """`analyze`: a study of one model on one set of prompts, as one `Analysis`."""
 
 from collections.abc import Sequence
+from pathlib import Path as FilePath
 from typing import Any, Literal, get_args
 
-from icl_mech.analysis import Analysis, load_analysis
-from icl_mech.engine import Loss
+from icl_mech.engine import Loss, Path
 from icl_mech.errors import PromptError, RunError, near_matches
 from icl_mech.interventions import Intervention
+from icl_mech.measurements.base import AnyMeasurement, Options
 from icl_mech.measurements.saliency.reduction import Reduction
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch
-from icl_mech.studies.default import Options, flow_results, title
-from icl_mech.studies.label_words import label_words
-from icl_mech.studies.overthinking import overthinking
+from icl_mech.studies.analysis import Analysis, load_analysis
+from icl_mech.studies.bench import Bench, prepared_folder
+from icl_mech.studies.default import FlowStudy
+from icl_mech.studies.label_words import LabelWords
+from icl_mech.studies.measuring import measure, title
+from icl_mech.studies.overthinking import Overthinking
 from icl_mech.tasks import Task
 
-__all__ = ["Analysis", "Study", "analyze", "load_analysis"]
+__all__ = ["Analysis", "Study", "analyze", "load_analysis", "measure"]
 
 Study = Literal["label_words", "overthinking"]
 
@@ -25,6 +29,7 @@ def analyze(
     prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
     study: Study | None = None,
+    measurements: Sequence[AnyMeasurement[Any, Any]] = (),
     interventions: Sequence[Intervention] = (),
     maps: int = 1,
     reduction: Reduction = "sum_then_abs",
@@ -32,7 +37,10 @@ def analyze(
     seed: int = 0,
     heads_from: str | Task | PromptBatch | None = None,
     batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
     progress: bool | None = None,
+    out: str | FilePath | None = None,
 ) -> Analysis:
     """A study of all prompts.
 
@@ -46,7 +54,8 @@ def analyze(
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: Prompts with at least one demonstration each, or a pair of such sets.
         study: Which study; None is the default one.
-        interventions: Made during the pass (default study).
+        measurements: Measured besides, your own for example; see `measure`.
+        interventions: Made in every pass.
         maps: Number of prompts whose whole saliency maps are kept (0: none).
         reduction: See `saliency_maps`.
         loss: See `saliency_maps`.
@@ -54,7 +63,10 @@ def analyze(
         heads_from: Task or false prompts on which heads are chosen that the overthinking study
             ablates (default: `unnatural`, or `headlines` if that is the one studied).
         batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto` or `whole`, see `measure`.
         progress: Show progress bars.
+        out: Folder that keeps every finished result at once, see `measure`.
 
     Raises:
         RunError: unknown study.
@@ -62,22 +74,24 @@ def analyze(
     """
     if study is not None and study not in get_args(Study):
         raise RunError(f"study={study!r}. {near_matches(study, get_args(Study))}")
-    options = Options(
-        interventions=interventions, maps=maps, reduction=reduction, loss=loss,
-        batch_size=batch_size, progress=progress, seed=seed,
-        heads_from=heads_from,
-    )  # fmt: skip
-    if study == "overthinking":
-        if isinstance(prompts, PromptBatch):
-            raise PromptError(
-                "The overthinking study compares true and false demonstrations; give the pair that "
-                "build_prompt_pairs returns."
-            )
-        true, false = prompts
-        return overthinking(model, true, false, options)
-    if not isinstance(prompts, PromptBatch):
+    pair = isinstance(prompts, tuple)
+    if study == "overthinking" and not pair:
+        raise PromptError(
+            "The overthinking study compares true and false demonstrations; give the pair that "
+            "build_prompt_pairs returns."
+        )
+    if study != "overthinking" and pair:
         raise PromptError("A pair of prompt sets is for study='overthinking'; give one set here.")
-    if study == "label_words":
-        return label_words(model, prompts, options)
     adapted = adapt(model)
-    return Analysis(flow_results(adapted, prompts, options), title(adapted, prompts))
+    options = Options(tuple(interventions), batch_size, memory, path, progress)
+    bench = Bench(adapted, options, prepared_folder(out))
+    flow = FlowStudy(maps, reduction, loss)
+    if isinstance(prompts, tuple):
+        Overthinking(heads_from, seed).run(bench, prompts)
+    elif study == "label_words":
+        LabelWords(flow, seed).run(bench, prompts)
+    else:
+        bench.measure(prompts, *flow.measurements())
+    if measurements:
+        bench.measure(prompts, *measurements)
+    return bench.analysis(title(adapted, prompts))

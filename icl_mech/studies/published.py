@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from icl_mech.measurements.accuracy.early_exit import EarlyExit
 from icl_mech.measurements.accuracy.layers import LayerAccuracy
@@ -26,6 +26,8 @@ class PublishedNumbers(Result):
         rows: Quantity, what the paper reports, what was found here.
         source: Paper, model and tasks of the published numbers.
     """
+
+    title: ClassVar[str] = "Published numbers"
 
     rows: tuple[tuple[str, str, str], ...]
     source: str

@@ -8,7 +8,7 @@ from icl_mech import Prompt, PromptBatch, Task, Template, analyze, build_prompts
 from icl_mech.engine import prepare, run, run_variants
 from icl_mech.engine.beginning import Beginning
 from icl_mech.engine.memory import TOKENS_PER_BATCH, plan_behind, prompt_bytes
-from icl_mech.engine.paths import WORTH_SHARING, common_prefix
+from icl_mech.engine.prefix import WORTH_SHARING, common_prefix
 from icl_mech.engine.work import Work
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate, ZeroHeads

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from icl_mech import Example, Task, Template, build_prompts, flow_scores
 from icl_mech.engine import prepare, run, run_variants
 from icl_mech.engine.memory import parse_memory, plan
-from icl_mech.engine.paths import common_prefix, halves
+from icl_mech.engine.prefix import common_prefix
 from icl_mech.engine.work import Work
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate, Reweight, ZeroHeads, ZeroLayers
@@ -123,7 +123,7 @@ def test_recomputed_blocks_give_equal_scores(setting):
 def test_halves_hold_the_same_rows(setting):
     model, prompts = setting
     whole = Segment.build(adapt(model), prompts, range(len(prompts)))
-    parts = list(halves(whole))
+    parts = list(whole.halves())
     assert [i for part in parts for i in part.indices] == list(whole.indices)
     for part in parts:
         for row, index in enumerate(part.indices):

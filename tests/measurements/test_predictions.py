@@ -69,7 +69,7 @@ def test_scores_of_whole_words(model):
 
     first = icl.predict(model, with_words())
     torch.testing.assert_close(total.label_logits, first.label_logits, **LOGITS)
-    assert total.provenance["variants"] == {"score": "sum"}
+    assert total.provenance["variants"] == {"score": "sum", "top_k": 5}
 
 
 def test_whole_words_read_before_the_end_of_a_prompt(gpt2):

@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM
 
 from icl_mech import flow_scores
 from icl_mech.engine import prepare, run, run_variants
-from icl_mech.engine.paths import WORTH_SHARING, common_prefix
+from icl_mech.engine.prefix import WORTH_SHARING, common_prefix
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate, Reweight, ZeroHeads, ZeroLayers
 from icl_mech.measurements.predictions import PredictionReading

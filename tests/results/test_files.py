@@ -124,7 +124,12 @@ def test_provenance(results):
     found = results["flow"].provenance
     assert found["model"]["name"] == "tiny-gpt2"
     assert found["model"]["n_layers"] == 3
-    assert found["prompts"] == {"task": {"name": "colours"}, "seed": 3, "count": 5}
+    assert found["prompts"] == {
+        "task": {"name": "colours"},
+        "seed": 3,
+        "count": 5,
+        "digest": ragged().digest,
+    }
     assert found["variants"] == {"loss": "label", "reduction": "sum_then_abs"}
     assert found["interventions"] == [Edge(0, 2, 1, factor=0.5).to_dict()]
     assert results["saliency"].provenance["variants"]["loss"] == "vocab"
@@ -286,7 +291,7 @@ def test_a_newer_layout(saved):
 
 def test_an_unknown_kind(saved):
     edit(saved, kind="FlowScore")
-    with pytest.raises(ResultError, match=r"Unknown result 'FlowScore'. Did you mean 'FlowScores'"):
+    with pytest.raises(ResultError, match=r"Unknown result 'FlowScore'.*Did you mean 'FlowScores'"):
         load_result(saved)
 
 

@@ -10,7 +10,7 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §3.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import torch
 
@@ -18,6 +18,7 @@ from icl_mech._typing import Float, Int, Tensor
 from icl_mech.engine import run
 from icl_mech.errors import PromptError, RunError, near_matches
 from icl_mech.interventions import Intervention
+from icl_mech.measurements._old import provenance
 from icl_mech.measurements.accuracy.pairs import (
     METRIC_NAMES,
     SIDES,
@@ -33,7 +34,6 @@ from icl_mech.measurements.lens.residuals import (
     Variant,
     check_demonstrations,
 )
-from icl_mech.measurements.provenance import provenance
 from icl_mech.metrics import IntervalKind, reachable_accuracy
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch
@@ -53,6 +53,8 @@ class ContextAccuracy(PairScores):
         reachable: Calibrated accuracy of a perfect classifier, by number of demonstrations.
         interval: Kind of the intervals.
     """
+
+    title: ClassVar[str] = "Accuracy by number of demonstrations"
 
     reachable: Float[Tensor, " shown"]
     n_labels: int

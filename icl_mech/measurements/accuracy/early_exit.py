@@ -10,7 +10,7 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §4.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import torch
 
@@ -43,6 +43,8 @@ class EarlyExit(Result):
         high: Upper ends.
         tasks: Names of the tasks.
     """
+
+    title: ClassVar[str] = "Overthinking"
 
     layer: int
     change: Float[Tensor, "task side"]

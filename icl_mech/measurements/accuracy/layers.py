@@ -9,7 +9,7 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §4.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import torch
 
@@ -17,6 +17,7 @@ from icl_mech._typing import Float, Int, Tensor
 from icl_mech.engine import run
 from icl_mech.errors import RunError, near_matches
 from icl_mech.interventions import Intervention
+from icl_mech.measurements._old import provenance
 from icl_mech.measurements.accuracy.pairs import (
     METRIC_NAMES,
     METRICS,
@@ -28,7 +29,6 @@ from icl_mech.measurements.accuracy.pairs import (
     taught_classes,
 )
 from icl_mech.measurements.lens.residuals import LayerLensReading, Lens, Variant
-from icl_mech.measurements.provenance import provenance
 from icl_mech.metrics import Interval, IntervalKind, bootstrap_interval, critical_layer
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch
@@ -50,6 +50,8 @@ class LayerAccuracy(PairScores):
         variant: Of lens and critical layer.
         interval: Kind of the intervals.
     """
+
+    title: ClassVar[str] = "True and false demonstrations by layer"
 
     true_probs: Float[Tensor, "batch entry label"]
     false_probs: Float[Tensor, "batch entry label"]

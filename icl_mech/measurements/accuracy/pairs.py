@@ -9,6 +9,7 @@ import torch
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.errors import PromptError, ResultError, near_matches
 from icl_mech.measurements.lens.residuals import Lens
+from icl_mech.measurements.provenance import prompt_source
 from icl_mech.metrics import (
     IntervalKind,
     calibrated_scores,
@@ -174,4 +175,4 @@ def entry_scores(
 
 def pair_source(true: PromptBatch, false: PromptBatch) -> dict[str, Any]:
     """Provenance of the false set beside the true one."""
-    return {"false_prompts": {**false.source, "count": len(false)}, "true_count": len(true)}
+    return {"false_prompts": prompt_source(false), "true_count": len(true)}

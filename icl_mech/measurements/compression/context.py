@@ -13,6 +13,7 @@ import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.errors import ModelError, PromptError
+from icl_mech.measurements._old import prediction_result, provenance
 from icl_mech.measurements.compression.behind import read_behind, same_demonstrations
 from icl_mech.measurements.compression.kept import Kept, Method, parts
 from icl_mech.measurements.compression.methods import check_options, compress_by, kept_sets
@@ -24,8 +25,7 @@ from icl_mech.measurements.compression.stand_in import (
     misplaced,
     takes_positions,
 )
-from icl_mech.measurements.predictions import Predictions, prediction_result
-from icl_mech.measurements.provenance import provenance
+from icl_mech.measurements.predictions import Predictions
 from icl_mech.models import KeyValues, LanguageModel, adapt
 from icl_mech.prompts import Prompt, PromptBatch, Span
 from icl_mech.results import Result

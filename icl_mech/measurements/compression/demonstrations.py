@@ -28,10 +28,10 @@ import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.errors import ResultError
+from icl_mech.measurements._old import provenance
 from icl_mech.measurements.compression.kept import Method
 from icl_mech.measurements.compression.methods import Comparison, check_options, compress_by
 from icl_mech.measurements.compression.stand_in import Position
-from icl_mech.measurements.provenance import provenance
 from icl_mech.metrics import Interval, mean_interval, wilson_interval
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch

@@ -5,16 +5,16 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §3.2.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.errors import ResultError, RunError, near_matches
+from icl_mech.measurements._old import provenance
 from icl_mech.measurements.compression.kept import Method
 from icl_mech.measurements.compression.methods import METHODS, check_options, compress_by
 from icl_mech.measurements.compression.stand_in import Position
-from icl_mech.measurements.provenance import provenance
 from icl_mech.metrics import Interval, mean_interval, wilson_interval
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch
@@ -45,6 +45,8 @@ class CompressionTable(Result):
         speed_up: See `CompressionResult`; one number, for all methods keep equally many tokens.
         speed_up_cached: The same, against queries behind the full cache.
     """
+
+    title: ClassVar[str] = "Demonstrations compressed to their anchors"
 
     methods: tuple[str, ...]
     kept: tuple[tuple[tuple[int, ...], ...], ...]

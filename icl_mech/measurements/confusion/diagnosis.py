@@ -17,7 +17,7 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §3.3.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ import torch
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.engine import Reading, run
 from icl_mech.errors import PromptError, ResultError, RunError, near_matches
+from icl_mech.measurements._old import provenance
 from icl_mech.measurements.confusion.distances import (
     key_distances,
     label_pairs,
@@ -36,7 +37,6 @@ from icl_mech.measurements.confusion.distances import (
 from icl_mech.measurements.confusion.projections import QueryReading, read_keys
 from icl_mech.measurements.drawings import confusion_matrices, correlation_curve
 from icl_mech.measurements.predictions import PredictionReading
-from icl_mech.measurements.provenance import provenance
 from icl_mech.measurements.reweighting.learnable import displayed
 from icl_mech.metrics import LEVEL, Interval, class_resamples
 from icl_mech.models import LanguageModel, adapt
@@ -71,6 +71,8 @@ class ConfusionDiagnosis(Result):
         labels: Names of the classes.
         notes: What limits these numbers.
     """
+
+    title: ClassVar[str] = "Which classes are confused"
 
     distances: Float[Tensor, "layer label label"]
     confusion_auc: Float[Tensor, "label label"]

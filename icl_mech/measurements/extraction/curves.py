@@ -4,7 +4,7 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §2.3.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 
@@ -44,6 +44,8 @@ class AucCurves(Result):
             layers, last minus first. Columns: value and ends.
         notes: What was left out or is undefined, and why.
     """
+
+    title: ClassVar[str] = "What the prediction is read from"
 
     auc: Float[Tensor, " layer"]
     auc_low: Float[Tensor, " layer"]

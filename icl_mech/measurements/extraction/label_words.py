@@ -29,6 +29,7 @@ from icl_mech._typing import Float, Int, Tensor
 from icl_mech.engine import Kept, Reading, run
 from icl_mech.errors import ResultError, RunError, near_matches
 from icl_mech.interventions import Intervention
+from icl_mech.measurements._old import provenance
 from icl_mech.measurements.demonstrations import check_demonstrations, conditions
 from icl_mech.measurements.extraction.curves import (
     AucCurves,
@@ -38,7 +39,6 @@ from icl_mech.measurements.extraction.curves import (
     share_note,
 )
 from icl_mech.measurements.predictions import PredictionReading
-from icl_mech.measurements.provenance import provenance
 from icl_mech.metrics import RESAMPLES, empty_layers
 from icl_mech.models import ModelInfo, Site, adapt
 from icl_mech.prompts import PromptBatch

@@ -9,7 +9,7 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §4 and §5.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import numpy as np
 import torch
@@ -19,10 +19,10 @@ from icl_mech.engine import run_variants
 from icl_mech.errors import ResultError, RunError, near_matches
 from icl_mech.interventions import Intervention, ZeroHeads, ZeroLayers
 from icl_mech.interventions.zero_heads import Kind
+from icl_mech.measurements._old import provenance
 from icl_mech.measurements.accuracy.pairs import METRICS, check_pairs, entry_scores, pair_source
 from icl_mech.measurements.heads.random_heads import Heads, random_heads
 from icl_mech.measurements.lens.residuals import LastEntryReading, Lens, Variant
-from icl_mech.measurements.provenance import provenance
 from icl_mech.metrics import Interval, bootstrap_interval, reduction_interval
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch
@@ -45,6 +45,8 @@ class Ablation(Result):
         scores: By condition, side (`true`, `false` demonstrations) and prompt.
         conditions: Names; the first is `none`, random draws are called `random heads`.
     """
+
+    title: ClassVar[str] = "Ablations"
 
     scores: Float[Tensor, "condition side batch"]
     conditions: tuple[str, ...]

@@ -8,7 +8,7 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -34,6 +34,8 @@ class MatchingByLayer(Result):
         gap_low: Lower ends of its 95 % bootstrap interval, paired over prompts.
         gap_high: Upper ends.
     """
+
+    title: ClassVar[str] = "Prefix matching and the gap by layer"
 
     per_prompt: Float[Tensor, "batch layer"]
     gap_share: Float[Tensor, " layer"]

@@ -10,7 +10,7 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -46,6 +46,8 @@ class FalseInductionHeads(Result):
         promoting_high: Upper end.
         task: Where they were chosen.
     """
+
+    title: ClassVar[str] = "False induction heads"
 
     heads: tuple[tuple[int, int], ...]
     chosen: int

@@ -19,7 +19,7 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import torch
 
@@ -27,6 +27,7 @@ from icl_mech._typing import Float, Int, Tensor
 from icl_mech.engine import Reading, run
 from icl_mech.errors import PromptError, ResultError, RunError, near_matches
 from icl_mech.interventions import Intervention
+from icl_mech.measurements._old import provenance
 from icl_mech.measurements.heads.label_attention import (
     LabelAttentionReading,
     Source,
@@ -41,7 +42,6 @@ from icl_mech.measurements.lens.components import (
     check_own_weights,
     check_sum,
 )
-from icl_mech.measurements.provenance import provenance
 from icl_mech.metrics import (
     attention_to_same,
     bootstrap_interval,
@@ -79,6 +79,8 @@ class HeadScores(Result):
         same_share: Share of earlier label tokens that carry the row's label (`f`).
         n_labels: Number of classes.
     """
+
+    title: ClassVar[str] = "Heads that match prefixes"
 
     matching: Float[Tensor, "batch layer head"]
     attending: Float[Tensor, "batch layer head"]

@@ -6,7 +6,7 @@ prompt).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -15,8 +15,8 @@ from icl_mech.engine import Kept, Reading, run
 from icl_mech.errors import ResultError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.interventions.base import check_layers
+from icl_mech.measurements._old import provenance
 from icl_mech.measurements.heads.label_attention import row_labels
-from icl_mech.measurements.provenance import provenance
 from icl_mech.models import ModelInfo, Site, adapt
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result
@@ -43,6 +43,8 @@ class HeadAttention(Result):
         marks: Per token: `matching` or `other` label word of a demonstration, by whether it
             shows the class the row would match (`label` where there is no such class), or "".
     """
+
+    title: ClassVar[str] = "Where the heads look"
 
     heads: tuple[Head, ...]
     values: tuple[Float[Tensor, "chosen _"], ...]

@@ -8,13 +8,14 @@ first and the last layers only (Wang et al. 2023, *Label Words are Anchors*, §2
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.errors import RunError
 from icl_mech.interventions.isolate import Mode, Redraw, Tokens
+from icl_mech.measurements._old import provenance
 from icl_mech.measurements.demonstrations import conditions
 from icl_mech.measurements.isolation.agreement import (
     SHOWN,
@@ -27,7 +28,6 @@ from icl_mech.measurements.isolation.agreement import (
     loyalty_ends,
     usual_depths,
 )
-from icl_mech.measurements.provenance import provenance
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result
@@ -54,6 +54,8 @@ class IsolationMap(Result):
         predicted: Predicted class without isolation.
         tokens: What is isolated, `label` words or `random` tokens.
     """
+
+    title: ClassVar[str] = "Where label words collect"
 
     widths: tuple[int, ...]
     starts: tuple[int, ...]

@@ -15,13 +15,14 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §2.2.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.errors import ResultError
 from icl_mech.interventions.isolate import Mode, Redraw, Tokens
+from icl_mech.measurements._old import provenance
 from icl_mech.measurements.demonstrations import conditions
 from icl_mech.measurements.isolation.agreement import (
     SHOWN,
@@ -37,7 +38,6 @@ from icl_mech.measurements.isolation.agreement import (
     loyalty_ends,
     usual_depths,
 )
-from icl_mech.measurements.provenance import provenance
 from icl_mech.metrics import Interval, mean_interval
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch
@@ -75,6 +75,8 @@ class IsolationResult(Result):
         n_layers: Layers of the model.
         top_k: Number of next tokens compared.
     """
+
+    title: ClassVar[str] = "Isolating label words"
 
     windows: tuple[Key, ...]
     label_kept: Float[Tensor, "window batch"]

@@ -22,6 +22,7 @@ from icl_mech._typing import Float, Int, Tensor
 from icl_mech.engine import run
 from icl_mech.errors import ResultError, RunError, near_matches
 from icl_mech.interventions import Intervention
+from icl_mech.measurements._old import provenance
 from icl_mech.measurements.lens.components import (
     Components,
     FrozenComponentReading,
@@ -37,7 +38,6 @@ from icl_mech.measurements.lens.residuals import (
     Variant,
     check_demonstrations,
 )
-from icl_mech.measurements.provenance import provenance
 from icl_mech.metrics import bootstrap_interval
 from icl_mech.models import LanguageModel, adapt
 from icl_mech.prompts import PromptBatch

@@ -16,19 +16,19 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §3.1.
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.engine import prepare, run, run_variants
-from icl_mech.engine.paths import can_share, common_prefix
+from icl_mech.engine.prefix import can_share, common_prefix
 from icl_mech.engine.progress import Progress
 from icl_mech.errors import ResultError, RunError, near_matches
 from icl_mech.interventions import FittedReweight, Intervention, Reweight
+from icl_mech.measurements._old import provenance
 from icl_mech.measurements.drawings import accuracy_bars, factor_grid, training_curve
 from icl_mech.measurements.predictions import PredictionReading
-from icl_mech.measurements.provenance import provenance
 from icl_mech.measurements.reweighting.learnable import (
     check_held_out,
     check_learnable,
@@ -71,6 +71,8 @@ class ReweightingResult(Result):
         labels: Names of the classes.
         seen_in_training: How many of the test prompts the factors were learned from.
     """
+
+    title: ClassVar[str] = "Anchor re-weighting"
 
     label_logits: Float[Tensor, "condition batch label"]
     answers: Int[Tensor, " batch"]

@@ -14,7 +14,7 @@ import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.engine import Prepared, target_loss
-from icl_mech.engine.paths import merged
+from icl_mech.engine.prepared import merged
 from icl_mech.errors import RunError
 from icl_mech.interventions import Reweight
 from icl_mech.models import HookFunction, KeyValues

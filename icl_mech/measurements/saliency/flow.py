@@ -14,26 +14,21 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §2.1.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.engine import GradientReading, Kept, Loss, run
+from icl_mech.engine import GradientReading, Kept, Loss, Path
 from icl_mech.errors import PromptError, ResultError
 from icl_mech.interventions import Intervention
-from icl_mech.measurements.provenance import provenance
-from icl_mech.measurements.saliency.reduction import (
-    Reduction,
-    check_variants,
-    default_loss,
-    head_sum,
-    warn_if_processed,
-)
+from icl_mech.measurements.base import Pass
+from icl_mech.measurements.running import measured
+from icl_mech.measurements.saliency.reduction import OfSaliency, Reduction, head_sum
 from icl_mech.metrics import Interval, bootstrap_interval, flow_counts, flow_sums, normalised_flow
-from icl_mech.models import ModelInfo, Site, adapt
+from icl_mech.models import LanguageModel, ModelInfo, Site
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Result
+from icl_mech.results import Quantity, Result, basis, function_of_means
 from icl_mech.segments import Segment
 from icl_mech.shapes import LayerCurves
 
@@ -64,9 +59,25 @@ class FlowScores(Result):
     low: Float[Tensor, "score layer"]
     high: Float[Tensor, "score layer"]
 
+    title: ClassVar[str] = "Information flow"
+
+    def quantities(self) -> dict[str, Quantity]:
+        """`share` of the three kinds in a layer's sum, and the `saliency` per edge behind it."""
+        dims = ("score", "layer")
+        shares = function_of_means(self.per_prompt, normalised_flow)
+        return {
+            "share": Quantity(
+                dims, self.per_prompt, shares, "share of the layer's saliency per edge"
+            ),
+            "saliency": Quantity(dims, self.per_prompt, unit="mean saliency per edge"),
+        }
+
+    def coordinates(self) -> dict[str, tuple[str, ...]]:
+        """Names of the scores."""
+        return {"score": SCORES}
+
     def drawing(self) -> LayerCurves:
         """Share of the three kinds of edges by layer, with interval bands."""
-        conditional = self.provenance.get("conditional_on_demonstrations")
         return LayerCurves(
             title="Information flow by layer",
             names=tuple(NAMES[score] for score in SCORES),
@@ -74,8 +85,7 @@ class FlowScores(Result):
             low=self.low,
             high=self.high,
             y_title="share of the layer's saliency per edge",
-            note=f"{len(self.per_prompt)} prompts, bands: 95 % bootstrap intervals over prompts"
-            + (", given their shared demonstrations" if conditional else ""),
+            note=basis(self),
         )
 
     @property
@@ -181,6 +191,47 @@ class FlowReading(GradientReading[Tensor]):
         return kept.stacked()
 
 
+@dataclass(frozen=True)
+class Flow(OfSaliency[FlowScores]):
+    """Information flow by layer: `S_wp`, `S_pq`, `S_ww` of every prompt."""
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse prompts whose scores would divide by zero.
+
+        Raises:
+            PromptError: a prompt without demonstrations, or with nothing before its label words.
+        """
+        super().check(model, data)
+        counts = flow_counts(data.label_positions, data.targets)
+        if bool((counts[:, :2] <= 0).any()):
+            raise PromptError(
+                "Flow scores need at least one demonstration with text before its label word in "
+                "every prompt; build the prompts with shots >= 1."
+            )
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """One backward pass."""
+        assert self.loss is not None
+        reading = FlowReading(self.loss, self.reduction)
+        return [Pass(data, [reading], title="information flow")]
+
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> FlowScores:
+        """Scores from sums: divided by the numbers of edges, averaged, normalised."""
+        (sums,) = read[0]
+        counts = flow_counts(data.label_positions, data.targets)
+        # A prompt can lack other edges altogether (two tokens); its S_ww is then 0, not 0/0.
+        per_prompt = torch.where(
+            counts[:, None] > 0, sums.double() / counts[:, None].clamp(min=1), 0.0
+        ).transpose(1, 2)
+        low, high = bootstrap_interval(per_prompt, normalised_flow)
+        return FlowScores(
+            per_prompt=per_prompt.contiguous(),
+            values=normalised_flow(per_prompt.mean(0)),
+            low=low,
+            high=high,
+        )
+
+
 def flow_scores(
     model: Any,
     prompts: PromptBatch,
@@ -189,6 +240,8 @@ def flow_scores(
     reduction: Reduction = "sum_then_abs",
     loss: Loss | None = None,
     batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
     progress: bool | None = None,
 ) -> FlowScores:
     """Flow scores of every prompt and layer, and the normalised curve with intervals.
@@ -201,6 +254,8 @@ def flow_scores(
         loss: `label`, `prediction` or `vocab`; None: `label` if the prompts have answers,
             else `prediction`.
         batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto` or `whole`, see `engine.run`.
         progress: Show a progress bar.
 
     Raises:
@@ -209,47 +264,7 @@ def flow_scores(
 
     Source: Wang et al. 2023, §2.1.
     """
-    chosen: Loss = loss or default_loss(prompts)
-    check_variants(chosen, reduction, prompts)
-    check_flow_prompts(prompts)
-    adapted = adapt(model)
-    warn_if_processed(adapted)
-    (sums,) = run(
-        adapted, prompts, [FlowReading(chosen, reduction)], interventions,
-        batch_size=batch_size, progress=progress, title="information flow",
+    return measured(
+        Flow(loss, reduction), model, prompts, interventions=interventions,
+        batch_size=batch_size, memory=memory, path=path, progress=progress,
     )  # fmt: skip
-    origin = provenance(adapted, prompts, interventions, loss=chosen, reduction=reduction)
-    return flow_result(sums, prompts, origin)
-
-
-def check_flow_prompts(prompts: PromptBatch) -> None:
-    """Refuse prompts whose scores would divide by zero.
-
-    Raises:
-        PromptError: a prompt without demonstrations, or with nothing before its label words.
-    """
-    counts = flow_counts(prompts.label_positions, prompts.targets)
-    if bool((counts[:, :2] <= 0).any()):
-        raise PromptError(
-            "Flow scores need at least one demonstration with text before its label word in every "
-            "prompt; build the prompts with shots >= 1."
-        )
-
-
-def flow_result(
-    sums: Float[Tensor, "batch layer score"], prompts: PromptBatch, origin: dict[str, Any]
-) -> FlowScores:
-    """Scores from sums: divided by the numbers of edges, averaged, normalised."""
-    counts = flow_counts(prompts.label_positions, prompts.targets)
-    # A prompt can lack other edges altogether (two tokens); its S_ww is then 0, not 0/0.
-    per_prompt = torch.where(
-        counts[:, None] > 0, sums.double() / counts[:, None].clamp(min=1), 0.0
-    ).transpose(1, 2)
-    low, high = bootstrap_interval(per_prompt, normalised_flow)
-    return FlowScores(
-        per_prompt=per_prompt.contiguous(),
-        values=normalised_flow(per_prompt.mean(0)),
-        low=low,
-        high=high,
-        provenance=origin,
-    )

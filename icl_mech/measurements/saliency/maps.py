@@ -9,23 +9,18 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §2.1, eq. 1.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.engine import GradientReading, Kept, Loss, run
+from icl_mech.engine import GradientReading, Kept, Loss, Path
 from icl_mech.errors import ResultError
 from icl_mech.interventions import Intervention
-from icl_mech.measurements.provenance import provenance
-from icl_mech.measurements.saliency.reduction import (
-    Reduction,
-    check_variants,
-    default_loss,
-    head_sum,
-    warn_if_processed,
-)
-from icl_mech.models import ModelInfo, Site, adapt
+from icl_mech.measurements.base import Pass
+from icl_mech.measurements.running import measured
+from icl_mech.measurements.saliency.reduction import OfSaliency, Reduction, head_sum
+from icl_mech.models import LanguageModel, ModelInfo, Site
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result
 from icl_mech.segments import Segment
@@ -41,6 +36,8 @@ class SaliencyMaps(Result):
         tokens: Text of the tokens, per prompt.
         roles: Role of the tokens, per prompt.
     """
+
+    title: ClassVar[str] = "Saliency map of one prompt"
 
     values: tuple[Float[Tensor, "layer _ _"], ...]
     tokens: tuple[tuple[str, ...], ...]
@@ -108,6 +105,38 @@ class SaliencyReading(GradientReading[list[Tensor]]):
         return kept.per_prompt()
 
 
+@dataclass(frozen=True)
+class Saliency(OfSaliency[SaliencyMaps]):
+    """Saliency of every attention edge; memory grows with prompts x layers x tokens squared.
+
+    Attributes:
+        first: Number of prompts mapped; None: all.
+    """
+
+    first: int | None = None
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """One backward pass over the prompts that are mapped."""
+        assert self.loss is not None
+        reading = SaliencyReading(self.loss, self.reduction)
+        return [Pass(data[: self.first], [reading], title="saliency")]
+
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> SaliencyMaps:
+        """Maps cut to their prompts, with the text and role of every token."""
+        (maps,), prompts = read[0], data[: self.first]
+        return SaliencyMaps(
+            values=tuple(
+                values[:, : len(prompt), : len(prompt)]
+                for values, prompt in zip(maps, prompts, strict=True)
+            ),
+            tokens=tuple(prompt.pieces or tuple(map(str, prompt.tokens)) for prompt in prompts),
+            roles=tuple(
+                tuple(span.role for span in prompt.spans for _ in range(span.start, span.stop))
+                for prompt in prompts
+            ),
+        )
+
+
 def saliency_maps(
     model: Any,
     prompts: PromptBatch,
@@ -116,6 +145,8 @@ def saliency_maps(
     reduction: Reduction = "sum_then_abs",
     loss: Loss | None = None,
     batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
     progress: bool | None = None,
 ) -> SaliencyMaps:
     """Saliency of every attention edge of every prompt and layer.
@@ -131,6 +162,8 @@ def saliency_maps(
         loss: `label`, `prediction` or `vocab`; None: `label` if the prompts have answers,
             else `prediction`.
         batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto` or `whole`, see `engine.run`.
         progress: Show a progress bar.
 
     Raises:
@@ -139,33 +172,7 @@ def saliency_maps(
 
     Source: Wang et al. 2023, §2.1.
     """
-    chosen: Loss = loss or default_loss(prompts)
-    check_variants(chosen, reduction, prompts)
-    adapted = adapt(model)
-    warn_if_processed(adapted)
-    (maps,) = run(
-        adapted, prompts, [SaliencyReading(chosen, reduction)], interventions,
-        batch_size=batch_size, progress=progress, title="saliency",
+    return measured(
+        Saliency(loss, reduction), model, prompts, interventions=interventions,
+        batch_size=batch_size, memory=memory, path=path, progress=progress,
     )  # fmt: skip
-    return maps_result(
-        maps, prompts,
-        provenance(adapted, prompts, interventions, loss=chosen, reduction=reduction),
-    )  # fmt: skip
-
-
-def maps_result(
-    maps: Sequence[Tensor], prompts: PromptBatch, origin: dict[str, Any]
-) -> SaliencyMaps:
-    """Maps cut to their prompts, with the text and role of every token."""
-    return SaliencyMaps(
-        values=tuple(
-            values[:, : len(prompt), : len(prompt)]
-            for values, prompt in zip(maps, prompts, strict=True)
-        ),
-        tokens=tuple(prompt.pieces or tuple(map(str, prompt.tokens)) for prompt in prompts),
-        roles=tuple(
-            tuple(span.role for span in prompt.spans for _ in range(span.start, span.stop))
-            for prompt in prompts
-        ),
-        provenance=origin,
-    )

@@ -4,16 +4,19 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §2.1, eq. 1.
 """
 
 import warnings
-from typing import Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
 
 import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.engine import Loss
-from icl_mech.engine.losses import check_loss
-from icl_mech.errors import RunError, near_matches
+from icl_mech.measurements.base import Measurement
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
+from icl_mech.results import Result
+
+R = TypeVar("R", bound=Result)
 
 Reduction = Literal["sum_then_abs", "abs_then_sum"]
 
@@ -35,20 +38,32 @@ def head_sum(
     return torch.cat(chunks, dim=1)
 
 
-def check_variants(loss: str, reduction: str, prompts: PromptBatch) -> None:
-    """Refuse unknown variants, and label losses without answers, before anything runs.
+@dataclass(frozen=True)
+class OfSaliency(Measurement[R]):
+    """Variants of all measurements of saliency.
 
-    Raises:
-        RunError: unknown loss or reduction.
-        PromptError: prompts without answers.
+    Attributes:
+        loss: `label`, `prediction` or `vocab`; None: `label` if the prompts have answers, else
+            `prediction`.
+        reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
     """
-    check_loss(loss)
-    if reduction not in get_args(Reduction):
-        raise RunError(
-            f"Unknown reduction {reduction!r}. {near_matches(reduction, get_args(Reduction))}"
-        )
-    if loss != "prediction":
-        _ = prompts.answers
+
+    loss: Loss | None = None
+    reduction: Reduction = "sum_then_abs"
+
+    def filled(self, model: LanguageModel, data: PromptBatch) -> "OfSaliency[R]":
+        """With the loss these prompts can have."""
+        return self if self.loss else replace(self, loss=default_loss(data))
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse losses without the answers they need.
+
+        Raises:
+            PromptError: prompts without answers.
+        """
+        if self.loss != "prediction":
+            _ = data.answers
+        warn_if_processed(model)
 
 
 def warn_if_processed(model: LanguageModel) -> None:

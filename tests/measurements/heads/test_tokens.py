@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from icl_mech import ZeroHeads, ZeroLayers
-from icl_mech.engine.paths import common_prefix
+from icl_mech.engine.prefix import common_prefix
 from icl_mech.errors import ResultError, RunError
 from icl_mech.measurements.heads.scores import head_scores
 from icl_mech.measurements.heads.tokens import HeadAttention, head_attention

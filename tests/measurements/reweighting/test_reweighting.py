@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 import icl_mech as icl
 from icl_mech.engine import prepare
-from icl_mech.engine.paths import merged
+from icl_mech.engine.prepared import merged
 from icl_mech.errors import IclMechError, PromptError, ResultError, RunError
 from icl_mech.interventions import FittedReweight, Reweight, load_intervention
 from icl_mech.measurements.reweighting.reweighting import (

@@ -114,5 +114,7 @@ def test_summary(model, maps):
 
 
 def test_maps_have_no_table(maps):
-    with pytest.raises(ResultError, match="SaliencyMaps has no table; read its fields"):
+    with pytest.raises(
+        ResultError, match="SaliencyMaps keeps no per-prompt numbers of one shape; read its fields"
+    ):
         maps.to_pandas()

@@ -1,0 +1,202 @@
+"""Ways to lay prompts out as segments; the engine chooses one, and all give the same numbers.
+
+* `Whole`: every position of every prompt; always right.
+* `Shared`: the longest common beginning is computed once per set of interventions, its keys and
+  values are seen by all prompts; rows after it are computed. For readings at the target, and
+  gradients whose reductions add up over rows (`Beginning`).
+* `SharedVariants`: the same for many sets of interventions, which also share everything below
+  the first block they change.
+* `TargetOnly`: keys and values of everything before the target are kept (`prepare`), each set of
+  interventions computes one token per prompt. For readings and interventions at the target only.
+
+Applications have layouts of their own, such as queries behind a given cache.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from icl_mech._typing import Tensor
+from icl_mech.engine.prefix import common_prefix
+from icl_mech.engine.prepared import Prepared
+from icl_mech.engine.work import Work
+from icl_mech.errors import RunError
+from icl_mech.models import KeyValues, LanguageModel, Resume, Site
+from icl_mech.prompts import PromptBatch
+from icl_mech.segments import Segment, by_length
+
+Numbered = tuple[int, Segment]
+"""A segment and the number of the work (set of interventions) it is to be run by."""
+
+
+class Layout(ABC):
+    """How prompts become segments."""
+
+    @abstractmethod
+    def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
+        """Every prompt's target once for each work."""
+
+
+@dataclass(frozen=True, eq=False)
+class Whole(Layout):
+    """Whole prompts in batches of similar length.
+
+    Attributes:
+        model: What runs them.
+        prompts: The prompts.
+        tokens: Largest number of tokens of a batch.
+        size: Largest number of prompts of a batch.
+    """
+
+    model: LanguageModel
+    prompts: PromptBatch
+    tokens: int
+    size: int | None
+
+    def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
+        """All batches for one work, then for the next."""
+        batches = by_length(self.prompts.lengths.tolist(), tokens=self.tokens, size=self.size)
+        for number in range(len(works)):
+            for indices in batches:
+                yield number, Segment.build(self.model, self.prompts[indices], indices)
+
+
+@dataclass(frozen=True, eq=False)
+class TargetOnly(Layout):
+    """The targets alone, behind kept keys and values."""
+
+    prepared: Prepared
+
+    def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
+        """The kept segments, for each work."""
+        for number in range(len(works)):
+            for segment in self.prepared.segments:
+                yield number, segment
+
+
+@dataclass(frozen=True, eq=False)
+class Shared(Whole):
+    """Rows after the common beginning, which each work runs once.
+
+    Attributes:
+        gradient: The backward pass goes through the beginning once per prompt, so that its
+            tokens count too.
+    """
+
+    gradient: bool = False
+
+    @property
+    def length(self) -> int:
+        """Of the common beginning."""
+        return common_prefix(self.prompts)
+
+    def head(self) -> Segment:
+        """The common beginning."""
+        return Segment.build(self.model, self.prompts[[0]], [0], spans=[(0, self.length)])
+
+    def behind(self, cache: KeyValues) -> Iterator[Segment]:
+        """Batches of what follows the beginning.
+
+        Padding stands on the right: a hole between cached and new columns would be silently
+        wrong in layers with a sliding window.
+        """
+        length = self.length
+        columns = torch.arange(length)
+        costs = (self.prompts.lengths - (0 if self.gradient else length)).tolist()
+        for indices in by_length(costs, tokens=self.tokens, size=self.size):
+            batch = self.prompts[indices]
+            yield Segment.build(
+                self.model,
+                batch,
+                indices,
+                spans=[(length, len(prompt)) for prompt in batch],
+                left=False,
+                cache=cache.expand(len(batch)),
+                cached=columns.expand(len(batch), -1),
+            )
+
+    def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
+        """The beginning under each work's interventions, then the rows behind it."""
+        for number, work in enumerate(works):
+            for segment in self.behind(work.begin(self.head())):
+                yield number, segment
+
+
+@dataclass(frozen=True, eq=False)
+class SharedVariants(Shared):
+    """Many works, none with gradients: each enters at the first block it changes or reads.
+
+    What lies below is the plain run's, made once per batch; its residual there is where a work
+    goes on.
+    """
+
+    def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
+        """Each batch for every work in turn."""
+        starts = [_start(self.model, work) for work in works]
+        entries = sorted(set(starts))
+        head = self.head()
+        plain, at_head = _plain(head, entries, keep_cache=True)
+        caches = [
+            _variant_cache(work, head, start, plain, at_head)
+            for work, start in zip(works, starts, strict=True)
+        ]
+        for segment in self.behind(plain):
+            _, residuals = _plain(segment, entries, keep_cache=False)
+            for number, (start, cache) in enumerate(zip(starts, caches, strict=True)):
+                entered = Resume(start, residuals[start]) if start else None
+                cached = cache.expand(len(segment.prompts))
+                yield number, replace(segment, cache=cached, start=entered)
+
+
+def _start(model: LanguageModel, work: Work) -> int:
+    """First block that changes or is read; everything below it is the plain run's."""
+    info = model.info
+    changed = [intervention.first_layer for intervention in work.interventions]
+    read = [site.layer for reading in work.readings for site in reading.sites(info)]
+    return min([*changed, *read, info.n_layers - 1])
+
+
+def _plain(
+    segment: Segment, starts: Sequence[int], *, keep_cache: bool
+) -> tuple[KeyValues, dict[int, Tensor]]:
+    """The unchanged run of a segment: its cache, and the residuals entering some blocks."""
+    residuals: dict[int, Tensor] = {}
+
+    def keep(layer: int) -> Any:
+        def hook(activation: Tensor) -> None:
+            residuals[layer] = activation.clone()
+
+        return hook
+
+    wanted = [layer for layer in starts if layer]
+    cache = segment.cache
+    if wanted or keep_cache:
+        with torch.no_grad():
+            output = segment.model.forward(
+                segment.tokens,
+                segment.mask,
+                segment.positions,
+                cache=segment.cache,
+                hooks=[(Site("resid_pre", layer), keep(layer)) for layer in wanted],
+                keep_cache=keep_cache,
+            )
+        cache = output.cache if keep_cache else segment.cache
+    if cache is None:
+        raise RunError(f"{segment.model.info.architecture} returned no keys and values.")
+    return cache, residuals
+
+
+def _variant_cache(
+    work: Work, head: Segment, start: int, plain: KeyValues, at_head: dict[int, Tensor]
+) -> KeyValues:
+    """Keys and values of the common beginning under one work's interventions."""
+    if not any(intervention.hooks(head) for intervention in work.interventions):
+        return plain
+    entered = Resume(start, at_head[start]) if start else None
+    own = work.keys_and_values(replace(head, start=entered))
+    return KeyValues(
+        plain.keys[:start] + own.keys[start:], plain.values[:start] + own.values[start:]
+    )

@@ -1,0 +1,115 @@
+"""Prompts whose keys and values before the target are kept: a further run costs one token each."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.functional import pad
+
+from icl_mech.engine.memory import plan, rows_together
+from icl_mech.errors import RunError
+from icl_mech.models import KeyValues, LanguageModel, adapt
+from icl_mech.prompts import PromptBatch
+from icl_mech.segments import PADDING, Segment, by_length
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Prompts with the keys and values of everything before their targets.
+
+    Attributes:
+        model: The model.
+        prompts: The prompts.
+        segments: The target rows, one segment per length bucket; runs reuse them.
+    """
+
+    model: LanguageModel
+    prompts: PromptBatch
+    segments: tuple[Segment, ...]
+
+
+def prepare(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    batch_size: int | None = None,
+    memory: str | int | None = None,
+) -> Prepared:
+    """Compute keys and values of everything before the targets, once.
+
+    Afterwards `run(model, prepared, ...)` costs one token per prompt for any readings and
+    interventions that concern the target only.
+
+    Raises:
+        PromptError: prompts this model cannot run.
+    """
+    adapted = adapt(model)
+    if adapted.has_own_hooks:
+        warnings.warn(
+            f"{adapted.info.name!r} has hooks of your own in place. Targets are run apart from what "
+            "stands before them: a hook that looks at positions sees others than in a whole prompt.",
+            stacklevel=2,
+        )
+    tokens, _ = plan(adapted, prompts.lengths.tolist(), gradient=False, memory=memory)
+    segments = []
+    with torch.no_grad():
+        for indices in by_length(prompts.targets.tolist(), tokens=tokens, size=batch_size):
+            batch = prompts[indices]
+            targets = [prompt.target for prompt in batch]
+            if not min(targets):
+                raise RunError("A prompt of one token has nothing before its target to prepare.")
+            before = Segment.build(
+                adapted, batch, indices, spans=[(0, target) for target in targets]
+            )
+            cache = adapted.forward(
+                before.tokens, before.mask, before.positions, keep_cache=True
+            ).cache
+            segments.append(
+                Segment.build(
+                    adapted,
+                    batch,
+                    indices,
+                    spans=[(target, target + 1) for target in targets],
+                    cache=cache,
+                    cached=before.dest,
+                )
+            )
+    most = min(rows_together(adapted), batch_size or len(prompts))
+    return Prepared(adapted, prompts, tuple(_together(segments, most)))
+
+
+def _together(segments: Sequence[Segment], most: int) -> Iterator[Segment]:
+    """Single-token segments merged to at most so many rows, caches padded on the left.
+
+    A pass over few rows costs nearly what one over many does.
+    """
+    group: list[Segment] = []
+    for segment in segments:
+        if group and sum(len(part.prompts) for part in [*group, segment]) > most:
+            yield merged(group)
+            group = []
+        group.append(segment)
+    yield merged(group)
+
+
+def merged(group: Sequence[Segment]) -> Segment:
+    """Single-token segments as one, their caches padded on the left."""
+    if len(group) == 1:
+        return group[0]
+    first = group[0]
+    caches = [part.cache for part in group if part.cache is not None]
+    width = max(cache.length for cache in caches)
+    cached = [pad(part.src[:, :-1], (width - cache.length, 0), value=PADDING)
+              for part, cache in zip(group, caches, strict=True)]  # fmt: skip
+    return Segment.build(
+        first.model,
+        PromptBatch(
+            tuple(prompt for part in group for prompt in part.prompts), first.prompts.source
+        ),
+        [index for part in group for index in part.indices],
+        spans=[span for part in group for span in part.spans],
+        cache=KeyValues.stacked([cache.padded(width) for cache in caches]),
+        cached=torch.cat(cached),
+    )

@@ -1,0 +1,219 @@
+"""Runs measurements side by side: passes they have in common are made once."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from icl_mech.engine import AnyReading, GradientReading, run, run_variants
+from icl_mech.errors import PromptError
+from icl_mech.interventions import Intervention
+from icl_mech.measurements.base import AnyMeasurement, Measurement, Options, Pass, Steps, Variants
+from icl_mech.measurements.provenance import provenance
+from icl_mech.models import LanguageModel, adapt
+from icl_mech.prompts import PromptBatch
+from icl_mech.results import Result
+
+R = TypeVar("R", bound=Result)
+Prompts = PromptBatch | tuple[PromptBatch, PromptBatch]
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """One measurement of one set of prompts, checked: nothing is left to refuse.
+
+    Attributes:
+        measurement: With its defaults filled in.
+        data: The prompts it takes.
+    """
+
+    measurement: AnyMeasurement[Any, Any]
+    data: Any
+
+    @classmethod
+    def checked(
+        cls, measurement: AnyMeasurement[Any, Any], model: LanguageModel, data: Prompts
+    ) -> "Item":
+        """An item that can run.
+
+        Raises:
+            IclMechError: what the measurement refuses.
+        """
+        own = chosen_data(measurement, data)
+        filled = measurement.filled(model, own)
+        filled.check(model, own)
+        return cls(filled, own)
+
+
+def chosen_data(measurement: AnyMeasurement[Any, Any], data: Prompts) -> Any:
+    """What a measurement takes of the prompts that are there.
+
+    Raises:
+        PromptError: one set where a pair is needed, or the reverse.
+    """
+    name = type(measurement).__name__
+    if isinstance(data, tuple):
+        if len(data) != 2 or not all(isinstance(side, PromptBatch) for side in data):
+            raise PromptError(
+                f"{name} got a tuple of {len(data)}; expected prompts, or the pair (true, false) that "
+                "build_prompt_pairs returns."
+            )
+        if not isinstance(measurement, Measurement):
+            return data
+        if measurement.side is None:
+            raise PromptError(f"{name} takes one set of prompts; give one of the pair.")
+        return data[("true", "false").index(measurement.side)]
+    if not isinstance(data, PromptBatch):
+        raise PromptError(
+            f"{name} got a {type(data).__name__}; expected prompts such as build_prompts returns."
+        )
+    if not isinstance(measurement, Measurement):
+        raise PromptError(
+            f"{name} compares true and false demonstrations; give the pair that build_prompt_pairs "
+            "returns."
+        )
+    return data
+
+
+def measured(measurement: AnyMeasurement[Any, R], model: Any, data: Prompts, **options: Any) -> R:
+    """The result of one measurement: what the public functions return.
+
+    Raises:
+        IclMechError: what the measurement or the engine refuses.
+    """
+    adapted, how = adapt(model), Options(**options)
+    item = Item.checked(measurement, adapted, data)
+    ((_, result),) = completed(adapted, [item], how)
+    return result
+
+
+@dataclass(eq=False)
+class _Task:
+    """A measurement under way.
+
+    Attributes:
+        item: What is measured.
+        steps: The measurement's own steps.
+        asked: Passes it waits for.
+        values: What they gave so far.
+    """
+
+    item: Item
+    steps: Steps[Any]
+    asked: Sequence[Pass] = ()
+    values: dict[int, Any] = field(default_factory=dict)
+    outcome: Result | None = None
+
+    def advance(self) -> None:
+        """Go on with the values of the passes asked for, up to the next request or the end."""
+        try:
+            if self.asked:
+                read = [self.values[number] for number in range(len(self.asked))]
+                self.asked, self.values = self.steps.send(read), {}
+            else:
+                self.asked = next(self.steps)
+            if not self.asked:
+                self.asked = self.steps.send([])
+        except StopIteration as end:
+            self.asked, self.outcome = (), end.value
+
+    @property
+    def waiting(self) -> list[int]:
+        """Numbers of the passes that have not been made."""
+        return [number for number in range(len(self.asked)) if number not in self.values]
+
+
+def completed(
+    model: LanguageModel, items: Sequence[Item], options: Options
+) -> Iterator[tuple[Item, Any]]:
+    """Each item with its result, as soon as it is there.
+
+    A pass is made when the first measurement needs it; others that asked for the same prompts
+    and interventions get their readings from it too.
+    """
+    for intervention in options.interventions:
+        intervention.check(model.info)
+    tasks = [_Task(item, item.measurement.steps(model, item.data, options)) for item in items]
+    for task in tasks:
+        task.advance()
+    left = list(tasks)
+    while left:
+        for task in [task for task in left if task.outcome is not None]:
+            left.remove(task)
+            yield task.item, recorded(task.outcome, model, task.item, options)
+        if not left:
+            return
+        number = left[0].waiting[0]
+        job = left[0].asked[number]
+        together = [(left[0], number), *_mergeable(job, left[0], number, left)]
+        for (task, place), value in zip(together, _made(model, together, options), strict=True):
+            task.values[place] = value
+        for task in left:
+            if not task.waiting:
+                task.advance()
+
+
+def _mergeable(
+    job: Pass, owner: _Task, place: int, tasks: Sequence[_Task]
+) -> list[tuple[_Task, int]]:
+    if isinstance(job, Variants):
+        return []
+    found = []
+    losses = _losses(job.readings)
+    for task in tasks:
+        for number in task.waiting:
+            other = task.asked[number]
+            if (task is owner and number == place) or isinstance(other, Variants):
+                continue
+            if (
+                other.prompts.digest == job.prompts.digest
+                and _same(other.interventions, job.interventions)
+                and len(losses | _losses(other.readings)) < 2
+            ):
+                losses |= _losses(other.readings)
+                found.append((task, number))
+    return found
+
+
+def _losses(readings: Sequence[AnyReading]) -> set[str]:
+    return {reading.loss for reading in readings if isinstance(reading, GradientReading)}
+
+
+def _same(one: Sequence[Intervention], other: Sequence[Intervention]) -> bool:
+    return [value.to_dict() for value in one] == [value.to_dict() for value in other]
+
+
+def _made(
+    model: LanguageModel, together: Sequence[tuple[_Task, int]], options: Options
+) -> list[Any]:
+    """The values of passes that are made as one."""
+    passes = [task.asked[number] for task, number in together]
+    job = passes[0]
+    how: dict[str, Any] = {
+        "batch_size": options.batch_size, "memory": options.memory, "path": options.path,
+        "progress": options.progress, "title": job.title,
+    }  # fmt: skip
+    before = tuple(options.interventions)
+    if isinstance(job, Variants):
+        variants = [(*before, *job.interventions, *own) for own in job.variants]
+        return [
+            run_variants(model, job.prompts, job.readings, variants, layouts=job.layouts, **how)
+        ]
+    readings: list[AnyReading] = []
+    places = [[_placed(reading, readings) for reading in part.readings] for part in passes]
+    values = run(model, job.prompts, readings, (*before, *job.interventions), **how)
+    return [[values[place] for place in own] for own in places]
+
+
+def _placed(reading: AnyReading, readings: list[AnyReading]) -> int:
+    """Where a reading stands among those of a pass; equal ones are read once."""
+    for place, other in enumerate(readings):
+        if other is reading or (type(other) is type(reading) and other == reading):
+            return place
+    readings.append(reading)
+    return len(readings) - 1
+
+
+def recorded(result: R, model: LanguageModel, item: Item, options: Options) -> R:
+    """The result with its provenance; what it recorded itself stays."""
+    origin = provenance(model, item.measurement, item.data, options.interventions)
+    return replace(result, provenance={**origin, **result.provenance})

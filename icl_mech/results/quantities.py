@@ -1,0 +1,181 @@
+"""`Quantity`: a number per cell that is estimated from prompts, with its interval.
+
+The prompt axis is reduced here, last. A statistic is a function of resampling weights, so
+that a difference of two quantities over the same prompts is paired by construction: both
+are computed from the same weights.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, get_args
+
+import numpy as np
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.errors import ResultError
+from icl_mech.metrics import LEVEL, bootstrap_interval, resample_weights, wilson_ends
+
+Statistic = Callable[[Float[Tensor, "r batch"]], Float[Tensor, " r *cell"]]
+"""Values of resamples, from how often each prompt is drawn (rows add up to 1)."""
+
+BATCH = "batch"
+"""Name of the prompt axis in the types of fields."""
+
+PROMPT = "prompt"
+"""Its name in labelled arrays."""
+
+
+@dataclass(frozen=True, eq=False)
+class Quantity:
+    """One number per cell, estimated over prompts.
+
+    Attributes:
+        dims: Names of the axes of a cell.
+        per_prompt: Values of each prompt, prompt axis first.
+        statistic: What is estimated; None: the mean over prompts.
+        unit: Quantity and unit, for figures.
+    """
+
+    dims: tuple[str, ...]
+    per_prompt: Tensor
+    statistic: Statistic | None = None
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        """Check that every axis has a name.
+
+        Raises:
+            ResultError: it does not.
+        """
+        if self.per_prompt.ndim != 1 + len(self.dims) and self.statistic is None:
+            raise ResultError(
+                f"Per-prompt values have {self.per_prompt.ndim} axes, the prompt axis included; the "
+                f"axes of a cell are named {', '.join(self.dims) or '(none)'}."
+            )
+
+    @property
+    def count(self) -> int:
+        """Number of prompts."""
+        return self.per_prompt.shape[0]
+
+    @property
+    def outcomes(self) -> bool:
+        """True for means of yes or no, whose interval is Wilson's."""
+        return self.per_prompt.dtype == torch.bool and self.statistic is None
+
+    def of(self, weights: Float[Tensor, "r batch"]) -> Float[Tensor, " r *cell"]:
+        """Values of resamples."""
+        if self.statistic is not None:
+            return self.statistic(weights)
+        flat = self.per_prompt.double().reshape(self.count, -1)
+        return (weights @ flat).reshape(len(weights), *self.per_prompt.shape[1:])
+
+    def value(self) -> Float[Tensor, " *cell"]:
+        """The estimate over all prompts."""
+        if self.statistic is None:
+            return self.per_prompt.double().mean(0)
+        everything = torch.full((1, self.count), 1 / self.count, dtype=torch.float64)
+        return self.statistic(everything)[0]
+
+    def ends(self) -> tuple[Float[Tensor, " *cell"], Float[Tensor, " *cell"]]:
+        """Ends of the 95 % interval: Wilson for yes or no, else percentile bootstrap."""
+        if self.outcomes:
+            return wilson_ends(self.per_prompt.double())
+        if self.statistic is None:
+            return bootstrap_interval(self.per_prompt)
+        return quantile_ends(self.statistic(resample_weights(self.count)))
+
+    def minus(self, other: "Quantity") -> tuple[Tensor, Tensor, Tensor]:
+        """Value, low and high of the paired difference over the same prompts."""
+        weights = resample_weights(self.count)
+        low, high = quantile_ends(self.of(weights) - other.of(weights))
+        return self.value() - other.value(), low, high
+
+
+def quantile_ends(drawn: Float[Tensor, " r *cell"]) -> tuple[Tensor, Tensor]:
+    """Ends that hold the middle 95 % of the resamples; not-a-number ones are left out."""
+    tail = (1 - LEVEL) / 2
+    ends = torch.from_numpy(np.nanquantile(drawn.numpy(), [tail, 1 - tail], axis=0))
+    return ends[0], ends[1]
+
+
+def function_of_means(
+    per_prompt: Float[Tensor, " batch *rest"], function: Callable[[Tensor], Tensor]
+) -> Statistic:
+    """The statistic `function(mean over prompts)`: ratios are recomputed in each resample."""
+    flat = per_prompt.double().reshape(per_prompt.shape[0], -1)
+
+    def statistic(weights: Float[Tensor, "r batch"]) -> Tensor:
+        return function((weights @ flat).reshape(len(weights), *per_prompt.shape[1:]))
+
+    return statistic
+
+
+def typed_quantities(result: Any) -> dict[str, Quantity]:
+    """The means of every field whose type names a prompt axis: axes are read from the types.
+
+    `Float[Tensor, "batch score layer"]` gives a quantity with the axes `score` and `layer`;
+    integers are ids or classes, whose means say nothing.
+    """
+    found = {}
+    for name, tensor, axes in _prompt_fields(result):
+        if tensor.is_floating_point() or tensor.dtype == torch.bool:
+            place = axes.index(BATCH)
+            dims = tuple(axis for axis in axes if axis != BATCH)
+            found[name] = Quantity(dims, tensor.movedim(place, 0))
+    return found
+
+
+def _prompt_fields(result: Any) -> Iterator[tuple[str, Tensor, tuple[str, ...]]]:
+    for item in fields(result):
+        value = getattr(result, item.name)
+        if not isinstance(value, Tensor):
+            continue
+        axes = axes_of(item.type, value.ndim)
+        if axes is not None and BATCH in axes:
+            yield item.name, value, axes
+
+
+def axes_of(kind: Any, ndim: int) -> tuple[str, ...] | None:
+    """Names of the axes of a tensor type such as `Float[Tensor, "batch layer"]`, or None."""
+    for part in (kind, *get_args(kind)):
+        shape = getattr(part, "dim_str", None)
+        if shape is None:
+            continue
+        axes = tuple(axis.split("=")[0] for axis in shape.split())
+        if len(axes) == ndim and not any(axis.startswith("*") for axis in axes):
+            return axes
+        if any(axis.startswith("*") for axis in axes) and ndim >= len(axes) - 1:
+            return _spread(axes, ndim)
+    return None
+
+
+def _spread(axes: tuple[str, ...], ndim: int) -> tuple[str, ...]:
+    """`batch *demo layer` for three axes is `batch demo layer`, for two `batch layer`."""
+    place = next(i for i, axis in enumerate(axes) if axis.startswith("*"))
+    count = ndim - len(axes) + 1
+    name = axes[place][1:]
+    middle = (name,) if count == 1 else tuple(f"{name}_{i}" for i in range(count))
+    return (*axes[:place], *(middle if count else ()), *axes[place + 1 :])
+
+
+def labels_of(
+    quantities: Mapping[str, Quantity], given: Mapping[str, Sequence[Any]]
+) -> dict[str, list[Any]]:
+    """The labels along every axis: those given, else 0, 1, ...
+
+    Raises:
+        ResultError: one axis name with two lengths, or labels of another length.
+    """
+    found: dict[str, list[Any]] = {}
+    for name, quantity in quantities.items():
+        shape = quantity.value().shape
+        for dim, size in zip(quantity.dims, shape, strict=True):
+            labels = list(given.get(dim, range(size)))
+            if len(labels) != size:
+                raise ResultError(
+                    f"{name} has {size} cells along {dim!r}, but there are {len(labels)} labels."
+                )
+            found[dim] = labels
+    return found

@@ -1,0 +1,288 @@
+"""`Samples`: labelled numbers with intervals, cut out of a result or the difference of two."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.errors import ResultError
+from icl_mech.metrics import Interval
+from icl_mech.results.base import Result
+from icl_mech.results.quantities import PROMPT, Quantity, labels_of
+from icl_mech.shapes import Bars, Grid, LayerCurves, Shape, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
+MOST_CURVES = 12
+"""More rows than this are a heatmap, not curves or bars."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Samples(Result):
+    """One quantity over labelled axes, with 95 % intervals over prompts.
+
+    Attributes:
+        name: Of the quantity.
+        dims: Names of the axes of `values`.
+        labels: Labels along each of them.
+        values: Estimates.
+        low: Lower ends of their intervals.
+        high: Upper ends.
+        per_prompt: Values of each prompt, if the estimates are their means, else None.
+        unit: Quantity and unit.
+        heading: Of the figure.
+        note: What the numbers rest on.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    labels: tuple[tuple[Any, ...], ...]
+    values: Float[Tensor, " *cell"]
+    low: Float[Tensor, " *cell"]
+    high: Float[Tensor, " *cell"]
+    per_prompt: Tensor | None = None
+    unit: str = ""
+    heading: str = ""
+    note: str = ""
+
+    def quantities(self) -> dict[str, Quantity]:
+        """The one quantity, if its per-prompt values are known."""
+        if self.per_prompt is None:
+            return {}
+        return {self.name: Quantity(self.dims, self.per_prompt, unit=self.unit)}
+
+    def coordinates(self) -> Mapping[str, tuple[Any, ...]]:
+        """The labels along every axis."""
+        return dict(zip(self.dims, self.labels, strict=True))
+
+    def estimates(self) -> "xr.Dataset":
+        """Values and ends as they are: those of a difference are paired."""
+        import xarray as xr
+
+        ends = [end.numpy() for end in (self.values, self.low, self.high)]
+        coords = {"end": ["value", "low", "high"], **self.coordinates()}
+        array = xr.DataArray(ends, coords, ("end", *self.dims), attrs={"unit": self.unit})
+        return xr.Dataset({self.name: array})
+
+    def _main(self, quantity: str | None) -> str:
+        if quantity not in (None, self.name):
+            raise ResultError(f"These samples hold {self.name!r} only, not {quantity!r}.")
+        return self.name
+
+    def only(self) -> Interval:
+        """The one number these samples are.
+
+        Raises:
+            ResultError: there are several.
+        """
+        if self.values.numel() != 1:
+            sizes = ", ".join(
+                f"{dim} ({len(own)})" for dim, own in zip(self.dims, self.labels, strict=True)
+            )
+            raise ResultError(f"{self.name} is one number for each {sizes}; name the one you want.")
+        return Interval(*(float(end.flatten()[0]) for end in (self.values, self.low, self.high)))
+
+    def summary(self) -> str:
+        """The number, or the cell farthest from 0."""
+        heading = self.heading or self.name.replace("_", " ")
+        if self.values.numel() == 1:
+            return f"{heading}: {self.only()}"
+        if not bool(self.values.isfinite().any()):
+            return f"{heading}: undefined"
+        place = int(self.values.nan_to_num().abs().argmax())
+        where = []
+        for own, size in zip(self.labels[::-1], self.values.shape[::-1], strict=True):
+            place, index = divmod(place, size)
+            where.append(own[index])
+        named = ", ".join(
+            f"{dim} {label}" for dim, label in zip(self.dims, where[::-1], strict=True)
+        )
+        cell = int(self.values.nan_to_num().abs().argmax())
+        ends = Interval(*(float(end.flatten()[cell]) for end in (self.values, self.low, self.high)))
+        return f"{heading}: {ends} at {named}, the largest of {self.values.numel()}"
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """One row per cell: its labels, value, low and high."""
+        from itertools import product
+
+        import pandas as pd
+
+        table = pd.DataFrame(list(product(*self.labels)), columns=list(self.dims))
+        for name, end in (("value", self.values), ("low", self.low), ("high", self.high)):
+            table[name] = end.flatten().tolist()
+        return table
+
+    def drawing(self) -> Shape:
+        """Curves over layers, a map over two axes, dots with intervals, or a table."""
+        unit, title = self.unit or self.name, self.heading or self.name.replace("_", " ")
+        if "layer" in self.dims and self.values.ndim <= 2:
+            rows, names = self._rows("layer")
+            if len(names) <= MOST_CURVES:
+                return LayerCurves(
+                    title, names, *rows, y_title=unit, note=self.note, x=self._numbers("layer")
+                )
+        if self.values.ndim == 2:
+            down, across = self.dims
+            return Grid(
+                title, self.values, down, across, unit, note=self.note, low=self.low,
+                high=self.high, signed=bool((self.values < 0).any()),
+            )  # fmt: skip
+        if self.values.ndim < 2 and self.values.numel() <= MOST_CURVES:
+            ends = [end.reshape(-1, 1) for end in (self.values, self.low, self.high)]
+            groups = tuple(map(str, self.labels[0])) if self.dims else (self.name,)
+            return Bars(title, groups, (unit,), *ends, y_title=unit, note=self.note)
+        table = self.to_pandas()
+        texts = tuple(tuple(map(str, row)) for row in table.itertuples(index=False))
+        return Table(title, tuple(map(str, table.columns)), texts, self.note)
+
+    def _rows(self, along: str) -> tuple[list[Tensor], tuple[str, ...]]:
+        """Values, low and high as `[curve, along]`, and the names of the curves."""
+        if len(self.dims) == 1:
+            return [end[None] for end in (self.values, self.low, self.high)], (self.name,)
+        other = 1 - self.dims.index(along)
+        ends = [end.movedim(other, 0) for end in (self.values, self.low, self.high)]
+        return ends, tuple(map(str, self.labels[other]))
+
+    def _numbers(self, dim: str) -> tuple[float, ...] | None:
+        own = self.labels[self.dims.index(dim)]
+        return tuple(map(float, own)) if all(isinstance(x, int | float) for x in own) else None
+
+
+def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
+    """One quantity of a result at these labels.
+
+    Raises:
+        ResultError: an axis or label that is not there.
+    """
+    estimates = result.estimates()[name]
+    unknown = [dim for dim in labels if dim not in estimates.dims[1:]]
+    if unknown:
+        axes = ", ".join(map(str, estimates.dims[1:])) or "none"
+        raise ResultError(f"{name} has no axis {unknown[0]!r}; its axes: {axes}.")
+    try:
+        chosen = estimates.sel(labels)
+        samples = result.to_xarray().get(name)
+        samples = None if samples is None else samples.sel(labels)
+    except KeyError as error:
+        raise ResultError(
+            f"{name} has no label {error}; it has "
+            + "; ".join(f"{dim}: {_listed(estimates[dim].values)}" for dim in labels)
+        ) from error
+    if samples is not None and samples.dims[1:] != chosen.dims[1:]:
+        samples = None
+    value, low, high = (torch.from_numpy(end.copy()) for end in chosen.values)
+    quantity = result.quantities().get(name)
+    means = quantity is None or quantity.statistic is None
+    return Samples(
+        name=name,
+        dims=tuple(map(str, chosen.dims[1:])),
+        labels=tuple(tuple(chosen[dim].values.tolist()) for dim in chosen.dims[1:]),
+        values=value,
+        low=low,
+        high=high,
+        per_prompt=torch.from_numpy(samples.values.copy())
+        if samples is not None and means
+        else None,
+        unit=str(chosen.attrs.get("unit", name)),
+        heading=", ".join(
+            [name.replace("_", " "), *(f"{dim} {label}" for dim, label in labels.items())]
+        ),
+        note=basis(result),
+        provenance={**result.provenance, "selected": {"quantity": name, **labels}},
+    )
+
+
+def difference(one: Result, other: Result) -> Samples:
+    """Paired differences of the main quantities of two results over the same prompts.
+
+    Raises:
+        ResultError: other kinds, prompts or axes.
+    """
+    if type(one) is not type(other):
+        raise ResultError(
+            f"A {type(one).__name__} and a {type(other).__name__} measure different things; subtract "
+            "results of one kind."
+        )
+    check_same_prompts(one, other)
+    name = one._main(None)
+    first, second = one.quantities()[name], other.quantities()[name]
+    labels = [
+        labels_of({name: quantity}, result.coordinates())
+        for quantity, result in ((first, one), (second, other))
+    ]
+    if labels[0] != labels[1] or first.dims != second.dims:
+        raise ResultError(
+            f"{name} has the axes {_sizes(labels[0])} on one side and {_sizes(labels[1])} on the "
+            "other, so cells cannot be paired; select what both have with sel()."
+        )
+    value, low, high = first.minus(second)
+    means = first.statistic is None and second.statistic is None
+    return Samples(
+        name=name,
+        dims=first.dims,
+        labels=tuple(tuple(labels[0][dim]) for dim in first.dims),
+        values=value,
+        low=low,
+        high=high,
+        per_prompt=first.per_prompt.double() - second.per_prompt.double() if means else None,
+        unit=f"difference of {first.unit or name.replace('_', ' ')}",
+        heading=f"difference of {name.replace('_', ' ')}",
+        note=f"{basis(one)}; paired",
+        provenance={
+            **one.provenance,
+            "difference": {"minuend": one.provenance, "subtrahend": other.provenance},
+        },
+    )
+
+
+def check_same_prompts(one: Result, other: Result) -> None:
+    """Refuse results of other prompts, or whose prompts are not known.
+
+    Raises:
+        ResultError: says which.
+    """
+    digests = [
+        tuple(
+            result.provenance.get(side, {}).get("digest") for side in ("prompts", "false_prompts")
+        )
+        for result in (one, other)
+    ]
+    if digests[0][0] is None or digests[1][0] is None:
+        raise ResultError(
+            "A result does not say which prompts it is of (no digest in its provenance), so the two "
+            "cannot be paired; measure both again."
+        )
+    if digests[0] != digests[1]:
+        counts = [result.provenance["prompts"].get("count") for result in (one, other)]
+        raise ResultError(
+            f"These results are of different prompts ({counts[0]} and {counts[1]} of them): pairs need "
+            "the same prompts in the same order. Measure both on one PromptBatch."
+        )
+
+
+def basis(result: Result) -> str:
+    """How many prompts the intervals of a result rest on, and what they take as given."""
+    origin = result.provenance
+    count = origin.get("prompts", {}).get("count")
+    if count is None:
+        count = next((q.count for q in result.quantities().values()), 0)
+    given = ", given their shared demonstrations" * bool(
+        origin.get("conditional_on_demonstrations")
+    )
+    return f"{count} prompts, 95 % intervals over prompts{given}"
+
+
+def _sizes(labels: Mapping[str, list[Any]]) -> str:
+    return ", ".join(f"{dim} ({len(own)})" for dim, own in labels.items()) or "no axes"
+
+
+def _listed(labels: Any, most: int = 8) -> str:
+    shown = [str(label) for label in labels[:most]]
+    return ", ".join(shown) + (", ..." if len(labels) > most else "")
+
+
+__all__ = ["PROMPT", "Samples", "basis", "check_same_prompts", "difference", "selected"]

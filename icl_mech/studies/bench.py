@@ -1,0 +1,154 @@
+"""`Bench`: measures one model, keeps what is finished, and goes on where it was stopped."""
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from icl_mech.errors import IclMechError, ResultError, RunError
+from icl_mech.measurements.base import AnyMeasurement, Options
+from icl_mech.measurements.provenance import provenance
+from icl_mech.measurements.running import Item, Prompts, completed
+from icl_mech.models import LanguageModel
+from icl_mech.results import Result, atomic_folder, jsonable, load_result, write_result
+from icl_mech.studies.analysis import Analysis
+
+R = TypeVar("R", bound=Result)
+
+IDENTITY = (
+    "measurement", "variants", "model", "prompts", "false_prompts", "interventions", "versions",
+)  # fmt: skip
+"""Parts of the provenance by which a finished result is recognised."""
+
+
+@dataclass
+class Bench:
+    """One model under measurement, and what came out so far.
+
+    Attributes:
+        model: What is measured.
+        options: How to run.
+        out: Folder where every finished result is kept at once, or None.
+        results: Finished results by name, in the order they were asked for.
+        notes: What was left out and why.
+    """
+
+    model: LanguageModel
+    options: Options
+    out: Path | None = None
+    results: dict[str, Result] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def measure(
+        self,
+        data: Prompts,
+        *measurements: AnyMeasurement[Any, Any],
+        optional: bool = False,
+    ) -> None:
+        """Measure side by side; passes they have in common are made once.
+
+        Args:
+            data: Prompts, or a pair (true, false).
+            *measurements: What to measure.
+            optional: What cannot be measured here is left out with a note.
+
+        Raises:
+            IclMechError: what a measurement refuses, before anything runs.
+        """
+        items: dict[str, Item] = {}
+        for measurement in measurements:
+            name = self._free_name(measurement.name, items)
+            try:
+                items[name] = Item.checked(measurement, self.model, data)
+            except IclMechError as error:
+                if not optional:
+                    raise
+                self.notes.append(f"{name.replace('_', ' ')} left out: {error}")
+        self.run(items)
+
+    def run(self, items: dict[str, Item]) -> None:
+        """The results of named items; finished ones are taken from the folder."""
+        found = {name: self._finished(name, item) for name, item in items.items()}
+        self.results |= dict.fromkeys(items, Result())
+        names = {id(item): name for name, item in items.items()}
+        for name, result in found.items():
+            if result is not None:
+                self.results[name] = result
+        left = [item for name, item in items.items() if found[name] is None]
+        for item, result in completed(self.model, left, self.options):
+            name = names[id(item)]
+            self.keep(name, result)
+
+    def keep(self, name: str, result: Result) -> None:
+        """Remember a finished result, on disk at once if there is a folder."""
+        self.results[name] = result
+        if self.out is not None:
+            with atomic_folder(self.out / name) as staging:
+                write_result(result, staging)
+
+    def analysis(self, title: str) -> Analysis:
+        """Everything measured, as one value; with a folder also as files."""
+        analysis = Analysis(self.results, title, tuple(self.notes))
+        if self.out is not None:
+            staging = self.out / f".analysis-{os.getpid()}.json"
+            staging.write_text(analysis.contents(), encoding="utf-8")
+            staging.replace(self.out / "analysis.json")
+        return analysis
+
+    def _free_name(self, name: str, items: dict[str, Item]) -> str:
+        taken = {*self.results, *items}
+        if name not in taken:
+            return name
+        return next(f"{name}_{i}" for i in range(2, len(taken) + 3) if f"{name}_{i}" not in taken)
+
+    def _finished(self, name: str, item: Item) -> Result | None:
+        """What an earlier, stopped run left of this item.
+
+        Raises:
+            RunError: the folder holds something else under this name.
+        """
+        if self.out is None or not (self.out / name).exists():
+            return None
+        try:
+            result = load_result(self.out / name)
+        except ResultError as error:
+            raise RunError(
+                f"{str(self.out / name)!r} is there but cannot be read ({error}), so the study cannot "
+                "go on in this folder; choose another one."
+            ) from error
+        wanted = provenance(self.model, item.measurement, item.data, self.options.interventions)
+        differing = differences(wanted, result.provenance)
+        if differing:
+            raise RunError(
+                f"{str(self.out / name)!r} holds a result of another study ({', '.join(differing)} "
+                "differ); results are not mixed. Choose another folder for this one."
+            )
+        return result
+
+
+def differences(wanted: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    """Parts of the identity of two results that are not equal."""
+    plain = json.loads(json.dumps(jsonable(wanted)))
+    return [key for key in IDENTITY if plain.get(key) != jsonable(found.get(key))]
+
+
+def prepared_folder(out: str | Path | None) -> Path | None:
+    """The folder for finished results, made if it is not there.
+
+    Raises:
+        ResultError: it cannot be written.
+    """
+    if out is None:
+        return None
+    folder = Path(out).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".writable-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ResultError(
+            f"Cannot write to {str(folder)!r}: {error}. Choose a folder you may write to."
+        ) from error
+    return folder

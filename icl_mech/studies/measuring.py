@@ -1,0 +1,69 @@
+"""`measure`: any measurements of one model on one set of prompts, as one `Analysis`."""
+
+from collections.abc import Sequence
+from pathlib import Path as FilePath
+from typing import Any
+
+from icl_mech.engine import Path
+from icl_mech.errors import RunError
+from icl_mech.interventions import Intervention
+from icl_mech.measurements.base import AnyMeasurement, Options
+from icl_mech.measurements.running import Prompts
+from icl_mech.models import LanguageModel, adapt
+from icl_mech.studies.analysis import Analysis
+from icl_mech.studies.bench import Bench, prepared_folder
+
+
+def measure(
+    model: Any,
+    data: Prompts,
+    *measurements: AnyMeasurement[Any, Any],
+    interventions: Sequence[Intervention] = (),
+    batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
+    progress: bool | None = None,
+    out: str | FilePath | None = None,
+) -> Analysis:
+    """Measurements side by side: `measure(model, prompts, Flow(), Extraction(), Mine(k=3))`.
+
+    All refusals come before anything runs, and passes that several measurements need over the
+    same prompts and interventions are made once.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        data: Prompts, or the pair (true, false) of `build_prompt_pairs`.
+        *measurements: What to measure, see `icl_mech.measurements`.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`: sets batch size and recomputation.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show progress bars; None: if someone may be watching.
+        out: Folder that keeps every finished result at once: the same call goes on where a
+            stopped one was. Results are recognised by model, prompts and variants.
+
+    Raises:
+        RunError: no measurements, or a folder that holds results of something else.
+        IclMechError: model, prompts or variants that would give wrong numbers.
+    """
+    if not measurements:
+        raise RunError(
+            "Nothing to measure; give measurements such as icl_mech.measurements.Flow()."
+        )
+    for given in measurements:
+        if not isinstance(given, AnyMeasurement):
+            raise RunError(
+                f"{given!r} is not a measurement; give values such as Flow(), not classes or names."
+            )
+    adapted = adapt(model)
+    options = Options(tuple(interventions), batch_size, memory, path, progress)
+    bench = Bench(adapted, options, prepared_folder(out))
+    bench.measure(data, *measurements)
+    return bench.analysis(title(adapted, data))
+
+
+def title(model: LanguageModel, data: Prompts) -> str:
+    """Model, task and number of prompts."""
+    prompts = data[0] if isinstance(data, tuple) else data
+    task = prompts.source.get("task", {}).get("name", "prompts")
+    return f"{model.info.name} on {task} ({len(prompts)} prompts)"
