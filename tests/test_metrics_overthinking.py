@@ -9,6 +9,7 @@ from torch.testing import assert_close
 
 from icl_mech.measurements.heads.scores import HeadScores
 from icl_mech.metrics import (
+    Ties,
     attention_to_same,
     bootstrap_interval,
     calibrated_scores,
@@ -16,6 +17,7 @@ from icl_mech.metrics import (
     early_exit_layer,
     gap_reduction,
     label_thresholds,
+    near_ties,
     normalised_probs,
     plain_scores,
     prefix_matching,
@@ -81,16 +83,54 @@ def test_a_tie_counts_one_over_the_number_of_labels():
     )
 
 
-def test_ties_are_relative_unless_exact():
-    """0.2 and 0.2 + 1e-9 lie 5e-10 on either side of their median."""
-    probs = two_labels([0.2, 0.2 + 1e-9])
+@pytest.mark.parametrize("size", [1.0, 0.2, 2e-9, 1e-300])
+def test_ties_are_relative_unless_exact(size):
+    """Two numbers lie on either side of their median, by half their distance."""
     classes = torch.zeros(2).long()
-    assert calibrated_scores(probs, classes).tolist() == [0.5, 0.5]
-    assert calibrated_scores(probs, classes, exact_ties=True).tolist() == [0, 1]
-    apart = two_labels([0.2, 0.2 + 2e-6])  # 1e-6 off a median of 0.2: five times the tolerance
-    assert calibrated_scores(apart, classes).tolist() == [0, 1]
-    small = two_labels([2e-9, 2.1e-9])  # the tolerance shrinks with the threshold
-    assert calibrated_scores(small, classes).tolist() == [0, 1]
+    for factor, scores, nearly in (
+        (1 + 1.9e-4, [0.5, 0.5], 0),
+        (1 + 2.1e-4, [0, 1], 2),
+        (1 + 5.9e-4, [0, 1], 2),
+        (1 + 6.1e-4, [0, 1], 0),
+    ):
+        probs = two_labels([size / factor, size])
+        assert calibrated_scores(probs, classes).tolist() == scores
+        ties = scores.count(0.5)
+        assert near_ties(probs, classes).tolist() == [ties, nearly, 2]
+        assert calibrated_scores(probs, classes, exact_ties=True).tolist() == [0, 1]
+        assert near_ties(probs, classes, exact_ties=True).tolist() == [0, ties + nearly, 2]
+
+
+def test_different_numbers_are_no_exact_tie_though_their_logarithms_are_equal():
+    probs = two_labels([1e-300, np.nextafter(1e-300, 1)])
+    limit = doubles([1e-300, 0.5])
+    assert probs[1, 0] > limit[0]
+    assert probs[1, 0].log() == limit[0].log()
+    scores = calibrated_scores(probs, torch.zeros(2).long(), limit, exact_ties=True)
+    assert scores.tolist() == [0.5, 1]
+
+
+def test_probabilities_of_zero():
+    """Two zeros are a tie, whatever else is above or below nothing."""
+    probs = doubles([[0.0, 1.0], [1e-300, 1.0], [0.0, 1.0]])
+    classes = torch.zeros(3).long()
+    for exact in (False, True):
+        assert calibrated_scores(probs, classes, exact_ties=exact).tolist() == [0.5, 1, 0.5]
+        assert near_ties(probs, classes, exact_ties=exact).tolist() == [2, 0, 3]
+        scores = calibrated_scores(probs, classes, doubles([1e-300, 1.0]), exact_ties=exact)
+        assert scores.tolist() == [0, 0.5, 0]
+
+
+def test_near_ties_are_counted_by_entry():
+    """The middle one of three is its own median, so a tie; in the other entry it has company."""
+    alone, beside = two_labels([0.1, 0.4, 0.7]), two_labels([0.4 * (1 - 2e-4), 0.4, 0.7])
+    probs = torch.stack([alone, beside], 1)
+    counts = near_ties(probs, torch.zeros(3, 2).long())
+    assert counts.tolist() == [[1, 1], [0, 1], [3, 3]]
+    assert Ties.of(counts) == (2, 1, 6)
+    assert Ties.of(counts).note == "; of 6 scores 2 are ties and 1 nearly"
+    assert Ties.of(None) == (0, 0, 0)
+    assert Ties.of(torch.tensor([[0], [0], [9]])).note == Ties.of(None).note == ""
 
 
 def test_thresholds_may_come_from_elsewhere():
@@ -147,7 +187,7 @@ def test_reachable_is_what_a_perfect_classifier_reaches(seed):
     classes = torch.from_numpy(generator.integers(0, n_labels, n))
     probs = torch.from_numpy(generator.random((n, n_labels))) * 0.1
     probs += torch.eye(n_labels).double()[classes]
-    reached = float(calibrated_scores(probs, classes).mean())
+    reached = float(calibrated_scores(probs, classes, exact_ties=True).mean())
     assert reachable_accuracy(classes, n_labels) == pytest.approx(reached)
 
 

@@ -11,8 +11,10 @@ from icl_mech.metrics.auc import (
 )
 from icl_mech.metrics.calibration import (
     IntervalKind,
+    Ties,
     calibrated_scores,
     label_thresholds,
+    near_ties,
     normalised_probs,
     plain_scores,
     reachable_accuracy,
@@ -54,6 +56,7 @@ __all__ = [
     "GapStatistic",
     "Interval",
     "IntervalKind",
+    "Ties",
     "attention_to_same",
     "bootstrap_interval",
     "calibrated_scores",
@@ -69,6 +72,7 @@ __all__ = [
     "label_thresholds",
     "macro_auc",
     "mean_interval",
+    "near_ties",
     "normalised_flow",
     "normalised_probs",
     "plain_scores",

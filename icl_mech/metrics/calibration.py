@@ -5,7 +5,7 @@ A prompt counts as right if the normalised probability of its class is above tha
 punished for it. Source: Halawi et al. 2023, *Overthinking the Truth*, §2 and appendix.
 """
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +14,16 @@ from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.metrics.intervals import bootstrap_interval
 
 FLOOR = 1e-14
-TIE = 1e-6
+
+TIE = 1e-4
+"""How far `ln P` of a tie may lie from the logarithm of its threshold.
+
+Ten times what `ln P` differs by when one run is laid out in other batches or computed on
+another processor (1e-5): whether equal prompts are a tie must not depend on either.
+"""
+
+NEAR = 3 * TIE
+"""Scores that stand closer than this to their threshold are counted, see `near_ties`."""
 
 IntervalKind = Literal["bootstrap", "reference"]
 
@@ -50,15 +59,71 @@ def calibrated_scores(
         norm_probs: See `normalised_probs`.
         classes: True class of each prompt and entry (or the permuted one: permuted score).
         thresholds: Per entry and label (default: from these prompts).
-        exact_ties: Ties are equal numbers (the reference), not within 1e-6 relative.
+        exact_ties: Ties are equal numbers (the reference), not `|ln P - ln threshold| <= TIE`.
     """
+    own, limit = _own_and_threshold(norm_probs, classes, thresholds)
+    tie = _within(own, limit, 0.0 if exact_ties else TIE)
+    return torch.where(tie, 1 / norm_probs.shape[-1], (own > limit).double())
+
+
+def near_ties(
+    norm_probs: Float[Tensor, "batch *entry label"],
+    classes: Int[Tensor, " batch *entry"],
+    thresholds: Float[Tensor, "*entry label"] | None = None,
+    *,
+    exact_ties: bool = False,
+) -> Int[Tensor, " count *entry"]:
+    """How many prompts are ties, nearly ties, and counted at all; in this order.
+
+    Nearly: not a tie, but `|ln P - ln threshold| <= NEAR`; another layout of the run or
+    another processor may make it one. The arguments are those of `calibrated_scores`.
+    """
+    own, limit = _own_and_threshold(norm_probs, classes, thresholds)
+    tie = _within(own, limit, 0.0 if exact_ties else TIE)
+    near = _within(own, limit, NEAR) & ~tie
+    return torch.stack([tie, near, torch.ones_like(tie)]).sum(1)
+
+
+class Ties(NamedTuple):
+    """How many calibrated scores are ties and nearly so, of how many (see `near_ties`)."""
+
+    ties: int = 0
+    near: int = 0
+    scores: int = 0
+
+    @classmethod
+    def of(cls, counts: Int[Tensor, " count *entry"] | None) -> "Ties":
+        """Summed over entries; of a result saved without counts: none."""
+        return cls() if counts is None else cls(*counts.flatten(1).sum(1).tolist())
+
+    @property
+    def note(self) -> str:
+        """What a summary adds, from its semicolon on: nothing where there are none."""
+        if not self.ties and not self.near:
+            return ""
+        return f"; of {self.scores} scores {self.ties} are ties and {self.near} nearly"
+
+
+def _own_and_threshold(
+    norm_probs: Float[Tensor, "batch *entry label"],
+    classes: Int[Tensor, " batch *entry"],
+    thresholds: Float[Tensor, "*entry label"] | None,
+) -> tuple[Float[Tensor, " batch *entry"], Float[Tensor, " batch *entry"]]:
+    """The probability of each prompt's class, and that label's threshold."""
     if thresholds is None:
         thresholds = label_thresholds(norm_probs)
     index = classes[..., None]
     own = norm_probs.double().gather(-1, index)[..., 0]
-    limit = thresholds.expand_as(norm_probs).gather(-1, index)[..., 0]
-    tie = own == limit if exact_ties else (own - limit).abs() <= TIE * limit
-    return torch.where(tie, 1 / norm_probs.shape[-1], (own > limit).double())
+    limit = thresholds.double().expand_as(norm_probs).gather(-1, index)[..., 0]
+    return own, limit
+
+
+def _within(
+    own: Float[Tensor, " *entry"], limit: Float[Tensor, " *entry"], tolerance: float
+) -> Bool[Tensor, " *entry"]:
+    """`|ln own - ln limit| <= tolerance`; equal numbers always, also two zeros."""
+    equal = own == limit
+    return equal | ((own.log() - limit.log()).abs() <= tolerance) if tolerance else equal
 
 
 def reachable_accuracy(classes: Int[Tensor, " batch"], n_labels: int) -> float:

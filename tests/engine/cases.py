@@ -11,6 +11,7 @@ from icl_mech.interventions import Intervention
 from icl_mech.models import Hook, ModelInfo, Site, adapt
 from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.segments import Segment
+from tests.margins import apart
 
 LABEL_TOKENS = (301, 302, 303)
 LABELS = ("red", "green", "blue")
@@ -72,6 +73,7 @@ def plain_loss(logits, prompt, loss):
     if loss == "label":
         return cross_entropy(labels, torch.tensor(prompt.answer))
     if loss == "prediction":
+        assert bool(apart(labels))  # which class it is must not hang on the last bits
         return cross_entropy(labels, labels.argmax())
     return cross_entropy(logits, torch.tensor(prompt.label_tokens[prompt.answer]))
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from icl_mech import Prompt, PromptBatch, Task, Template, analyze, build_prompts
+from icl_mech import Prompt, PromptBatch, Task, Template, analyze, build_prompts, predict
 from icl_mech.engine import prepare, run, run_variants
 from icl_mech.engine.beginning import Beginning
 from icl_mech.engine.memory import TOKENS_PER_BATCH, plan_behind, prompt_bytes
@@ -17,6 +17,7 @@ from icl_mech.measurements.saliency.flow import FlowReading
 from icl_mech.measurements.saliency.maps import SaliencyReading
 from icl_mech.models import Site, adapt
 from tests.engine.test_paths import FAMILIES, PREFIX, TARGET, TASK
+from tests.margins import apart
 from tests.tiny import tiny_model
 
 pytestmark = pytest.mark.tl3
@@ -66,6 +67,8 @@ def test_flow(setting, name, batches):
 def test_variants(setting, loss, reduction):
     model, prompts = setting
     reading = FlowReading(loss, reduction)
+    if loss == "prediction":  # which class it is must not hang on the last bits
+        assert bool(apart(predict(model, prompts).label_logits).all())
     whole = sums(model, prompts, reading=reading, path="whole")
     assert_close(sums(model, prompts, reading=reading), whole, **SAME)
 

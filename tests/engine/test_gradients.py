@@ -11,6 +11,7 @@ import torch
 
 import icl_mech as icl
 from tests.engine.cases import plain_saliency, ragged, reduced, three_tokens
+from tests.margins import apart
 from tests.tiny import FAMILIES, tiny_model
 
 LOSSES = ("label", "prediction", "vocab")
@@ -73,7 +74,9 @@ def test_the_losses_and_reductions_differ(family):
 
 def test_the_loss_of_a_prediction_is_that_of_the_predicted_class():
     model = model_of("gpt2")
-    predicted = int(icl.predict(model, three_tokens()).predicted)
+    read = icl.predict(model, three_tokens())
+    assert bool(apart(read.label_logits).all())
+    predicted = int(read.predicted)
     as_answer = icl.flow_scores(model, three_tokens(answer=predicted), loss="label")
     unlabelled = icl.flow_scores(model, three_tokens(answer=None))
     torch.testing.assert_close(unlabelled.per_prompt, as_answer.per_prompt, rtol=0, atol=0)

@@ -2,7 +2,13 @@
 
 from functools import lru_cache
 
+import torch
+from torch.testing import assert_close
+
 from icl_mech import Example, Task, Template, build_prompt_pairs
+from icl_mech.measurements.accuracy.pairs import METRICS
+from icl_mech.metrics import label_thresholds
+from tests.margins import MARGIN, apart
 from tests.planted import planted_model, planted_task
 from tests.tiny import tiny_model
 
@@ -47,3 +53,50 @@ def planted_case(false_labels="permuted"):
 def planted_pairs(model, **options):
     settings = {"shots": 1, "n": 30, "demonstrations": "per_prompt", **options}
     return build_prompt_pairs(planted_task(), model, **settings)
+
+
+def settled(model, true, false):
+    """Where a score does not hang on the last bits, `[metric, side, prompt, shown, entry]`.
+
+    From logits of the whole vocabulary before every label and at the target, one prompt at a
+    time: the axes are those of `context_accuracy`, whose last place is the target.
+    """
+    return torch.stack([_settled(model, prompts) for prompts in (true, false)], dim=1)
+
+
+def _settled(model, prompts):
+    logits = torch.stack([_lens(model, prompt) for prompt in prompts])
+    labels = list(prompts[0].label_tokens)
+    ranked = settled_probs(logits[..., labels].double().softmax(-1))
+    masks = {
+        "calibrated": ranked,
+        "permuted": ranked,
+        "plain": apart(logits[..., labels]),
+        "top_1": apart(logits),
+        "top_labels": apart(logits, len(labels)),
+        "label_space": torch.ones_like(ranked),
+    }
+    return torch.stack([masks[metric] for metric in METRICS])
+
+
+def settled_probs(probs):
+    """Where no label's probability stands at the edge of a tie, from `[prompt, *entry, label]`."""
+    distance = (probs.log() - label_thresholds(probs).log()).abs()
+    return ((distance < MARGIN / 2) | (distance > 2 * MARGIN)).all(-1)
+
+
+def _lens(model, prompt):
+    """`[row, entry, vocabulary]` by TransformerLens' own cache and readout."""
+    rows = [*(position - 1 for position in prompt.label_positions), prompt.target]
+    with torch.no_grad():
+        _, cache = model.run_with_cache(torch.tensor([prompt.tokens]))
+        entries = [cache["blocks.0.hook_resid_pre"]]
+        entries += [cache[f"blocks.{i}.hook_resid_post"] for i in range(model.cfg.n_layers)]
+        return model.unembed(model.ln_final(torch.cat(entries)[:, rows])).transpose(0, 1)
+
+
+def assert_same_scores(found, expected, settled):
+    """Equal scores, but where they hang on the last bits; that must be rare."""
+    assert float(settled.double().mean()) > 0.9
+    both = (torch.where(settled, scores, 0.0) for scores in (found, expected))
+    assert_close(*both, atol=2e-5, rtol=0)

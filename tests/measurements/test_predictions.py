@@ -10,6 +10,7 @@ from icl_mech.errors import ResultError
 from icl_mech.measurements.predictions import Predictions
 from icl_mech.prompts import Prompt, PromptBatch
 from tests.engine.cases import LABEL_TOKENS, Edge, prompt, ragged
+from tests.margins import assert_top
 from tests.tiny import FAMILIES, tiny_model
 
 LOGITS = {"rtol": 0, "atol": 5e-5}
@@ -50,8 +51,8 @@ def test_first_token_scores_are_columns_of_the_models_logits(model):
     torch.testing.assert_close(found.label_logits, logits[:, labels], **LOGITS)
     torch.testing.assert_close(found.log_probs, logits.log_softmax(-1)[:, labels], **LOGITS)
     torch.testing.assert_close(found.label_probs, logits[:, labels].softmax(-1), **LOGITS)
-    torch.testing.assert_close(found.predicted, logits[:, labels].argmax(-1))
-    torch.testing.assert_close(found.top_tokens, logits.topk(5).indices)
+    assert_top(found.predicted[:, None], logits[:, labels])
+    assert_top(found.top_tokens, logits)
 
 
 def test_scores_of_whole_words(model):
@@ -60,12 +61,12 @@ def test_scores_of_whole_words(model):
     )
     total = icl.predict(model, with_words(), score="sum")
     torch.testing.assert_close(total.log_probs, expected, rtol=1e-5, atol=1e-4)
-    torch.testing.assert_close(total.predicted, expected.argmax(-1))
+    assert_top(total.predicted[:, None], expected)
 
     mean = icl.predict(model, with_words(), score="mean")
     per_token = expected / torch.tensor([1.0, 3.0, 2.0])
     torch.testing.assert_close(mean.log_probs, per_token, rtol=1e-5, atol=1e-4)
-    torch.testing.assert_close(mean.predicted, per_token.argmax(-1))
+    assert_top(mean.predicted[:, None], per_token)
 
     first = icl.predict(model, with_words())
     torch.testing.assert_close(total.label_logits, first.label_logits, **LOGITS)
@@ -107,9 +108,10 @@ def test_whole_words_are_scored_under_the_interventions(gpt2):
 
 def test_number_of_top_tokens(gpt2):
     few, many = (icl.predict(gpt2, ragged(), top_k=k) for k in (1, 12))
-    torch.testing.assert_close(few.top_tokens[:, 0], many.top_tokens[:, 0])
-    logits = own_logits(gpt2, ragged()[2].tokens)[-1]
-    torch.testing.assert_close(many.top_tokens[2], logits.topk(12).indices)
+    logits = torch.stack([own_logits(gpt2, prompt.tokens)[-1] for prompt in ragged()])
+    assert few.top_tokens.shape == (5, 1)
+    assert_top(few.top_tokens, logits)
+    assert_top(many.top_tokens, logits)
     torch.testing.assert_close(few.label_logits, many.label_logits, rtol=0, atol=0)
 
 

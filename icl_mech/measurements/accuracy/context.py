@@ -34,7 +34,7 @@ from icl_mech.measurements.lens.residuals import (
     Variant,
     check_demonstrations,
 )
-from icl_mech.metrics import IntervalKind, reachable_accuracy
+from icl_mech.metrics import IntervalKind, Ties, reachable_accuracy
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch
 from icl_mech.shapes import LayerCurves
@@ -58,6 +58,17 @@ class ContextAccuracy(PairScores):
 
     reachable: Float[Tensor, " shown"]
     n_labels: int
+
+    @property
+    def ties(self) -> Ties:
+        """Ties among the scores that the summary speaks of, at the last entry.
+
+        They are those of the true set without demonstrations, and of both sets with all of them.
+        """
+        if self.tie_counts is None:
+            return Ties()
+        none, both = self.tie_counts[:, :1, 0, -1], self.tie_counts[:, :, -1, -1]
+        return Ties.of(torch.cat([none, both], dim=1))
 
     def drawing(self, entry: int = -1) -> LayerCurves:
         """True and false accuracy, and the permuted score times C where it is defined."""
@@ -90,7 +101,7 @@ class ContextAccuracy(PairScores):
         last = len(true) - 1
         return (
             f"calibrated accuracy without demonstrations {float(true[0]):.3g}, with {last}: "
-            f"{float(true[-1]):.3g} (true), {float(false[-1]):.3g} (false)"
+            f"{float(true[-1]):.3g} (true), {float(false[-1]):.3g} (false){self.ties.note}"
         )
 
     def to_pandas(self) -> "pd.DataFrame":
@@ -195,23 +206,26 @@ def context_result(
     """Scores from what `context_readings` read on both sides."""
     ends_in_demonstration = bool((true.targets == true.label_positions[:, -1] - 1).all())
     exact = variant == "reference"
-    scores = []
+    scores, counts = [], []
     for at_demonstrations, at_target in lenses:
         # The demonstrations' texts are the same on both sides; the true set shows their classes.
-        shown, _ = entry_scores(
+        shown, _, ties = entry_scores(
             at_demonstrations, slice(None), true.label_classes,
             _taught_in_context(true, false, at_demonstration=ends_in_demonstration),
             true.label_tokens, exact_ties=exact,
         )  # fmt: skip
         if not ends_in_demonstration:
-            query, _ = entry_scores(
+            query, _, last = entry_scores(
                 at_target, 0, true.answers, taught_classes(false), true.label_tokens,
                 exact_ties=exact,
             )  # fmt: skip
             shown = torch.cat([shown, query[:, :, None]], dim=2)
+            ties = torch.cat([ties, last[:, None]], dim=1)
         scores.append(shown)
+        counts.append(ties)
     return ContextAccuracy(
         scores=torch.stack(scores, dim=1),
+        tie_counts=torch.stack(counts, dim=1),
         reachable=_reachable(true, query=not ends_in_demonstration),
         n_labels=true.n_labels,
         interval=interval,

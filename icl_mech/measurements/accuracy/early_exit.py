@@ -20,9 +20,11 @@ from icl_mech.measurements.accuracy.pairs import SIDES
 from icl_mech.measurements.lens.residuals import Variant
 from icl_mech.metrics import (
     Interval,
+    Ties,
     bootstrap_interval,
     calibrated_scores,
     early_exit_layer,
+    near_ties,
     stratified_halves,
 )
 from icl_mech.results import Result
@@ -42,6 +44,8 @@ class EarlyExit(Result):
         low: Lower ends of the 95 % bootstrap intervals over the held-out prompts.
         high: Upper ends.
         tasks: Names of the tasks.
+        tie_counts: How many scores there and at the last entry are ties, nearly ties, and
+            there at all, by task and side (see `near_ties`); None in results saved without them.
     """
 
     title: ClassVar[str] = "Overthinking"
@@ -51,6 +55,12 @@ class EarlyExit(Result):
     low: Float[Tensor, "task side"]
     high: Float[Tensor, "task side"]
     tasks: tuple[str, ...]
+    tie_counts: Int[Tensor, "count task side"] | None = None
+
+    @property
+    def ties(self) -> Ties:
+        """Ties among the held-out scores at this entry and at the last one, all tasks."""
+        return Ties.of(self.tie_counts)
 
     def overthinking(self, task: int = 0) -> Interval:
         """Gain with false demonstrations from leaving early."""
@@ -79,7 +89,8 @@ class EarlyExit(Result):
             f"{name}: false {self._interval(i, 1)}, true {self._interval(i, 0)}"
             for i, name in enumerate(self.tasks)
         ]
-        return f"leaving at entry {self.layer} changes calibrated accuracy: " + "; ".join(parts)
+        text = f"leaving at entry {self.layer} changes calibrated accuracy: " + "; ".join(parts)
+        return text + self.ties.note
 
     def to_pandas(self) -> "pd.DataFrame":
         """One row per task and side."""
@@ -114,7 +125,7 @@ def early_exit(
         raise ResultError(
             f"Results of models with {sorted(entries)} entries; give those of one model."
         )
-    chosen, held_out = [], []
+    chosen, held_out, counts = [], [], []
     for result in several:
         first = second = torch.arange(len(result.answers))
         if variant == "sound":
@@ -122,16 +133,13 @@ def early_exit(
             if not len(second):
                 raise ResultError("An early-exit layer needs at least two prompts per task.")
         exact = result.variant == "reference"
-        chosen.append(_scores(result.false_probs, result.answers, first, exact).mean(0))
-        held_out.append(
-            torch.stack(
-                [
-                    _scores(probs, result.answers, second, exact)
-                    for probs in (result.true_probs, result.false_probs)
-                ],
-                dim=1,
-            )
-        )
+        chosen.append(_scores(result.false_probs, result.answers, first, exact)[0].mean(0))
+        sides = [
+            _scores(probs, result.answers, second, exact)
+            for probs in (result.true_probs, result.false_probs)
+        ]
+        held_out.append(torch.stack([scores for scores, _ in sides], dim=1))
+        counts.append(torch.stack([ties for _, ties in sides], dim=1))
     layer = early_exit_layer(torch.stack(chosen))
     changes = [scores[..., layer] - scores[..., -1] for scores in held_out]
     ends = [bootstrap_interval(change) for change in changes]
@@ -141,6 +149,7 @@ def early_exit(
         low=torch.stack([low for low, _ in ends]),
         high=torch.stack([high for _, high in ends]),
         tasks=tuple(_task(result.provenance) for result in several),
+        tie_counts=torch.stack(counts, dim=1)[..., [layer, -1]].sum(-1),
         provenance={**several[0].provenance, "early_exit": {"variant": variant, "seed": seed}},
     )
 
@@ -150,10 +159,11 @@ def _scores(
     answers: Int[Tensor, " batch"],
     part: Int[Tensor, " part"],
     exact_ties: bool,
-) -> Float[Tensor, "part entry"]:
-    """Calibrated scores of a part of the prompts, thresholds from that part."""
+) -> tuple[Float[Tensor, "part entry"], Int[Tensor, "count entry"]]:
+    """Calibrated scores of a part of the prompts, thresholds from that part; and their ties."""
     classes = answers[part][:, None].expand(-1, probs.shape[1])
-    return calibrated_scores(probs[part], classes, exact_ties=exact_ties)
+    own = probs[part], classes
+    return calibrated_scores(*own, exact_ties=exact_ties), near_ties(*own, exact_ties=exact_ties)
 
 
 def _task(origin: dict[str, Any]) -> str:

@@ -132,7 +132,7 @@ class LayerAccuracy(PairScores):
         }
         return (
             f"calibrated accuracy {last['true']} with true and {last['false']} with false "
-            f"demonstrations, gap {self.final_gap}; {where}"
+            f"demonstrations, gap {self.final_gap}; {where}{self.ties.note}"
         )
 
     def to_pandas(self) -> "pd.DataFrame":
@@ -214,20 +214,18 @@ def layer_result(
     origin: dict[str, Any],
 ) -> LayerAccuracy:
     """Scores from what `LayerLensReading` read at the targets of both sides."""
-    scores, probs = zip(
-        *(
-            entry_scores(
-                lens, 0, true.answers, taught_classes(false), true.label_tokens,
-                exact_ties=variant == "reference",
-            )
-            for lens in lenses
-        ),
-        strict=True,
-    )  # fmt: skip
+    sides = [
+        entry_scores(
+            lens, 0, true.answers, taught_classes(false), true.label_tokens,
+            exact_ties=variant == "reference",
+        )
+        for lens in lenses
+    ]  # fmt: skip
     return LayerAccuracy(
-        scores=torch.stack(scores, dim=1),
-        true_probs=probs[0],
-        false_probs=probs[1],
+        scores=torch.stack([side.scores for side in sides], dim=1),
+        true_probs=sides[0].probs,
+        false_probs=sides[1].probs,
+        tie_counts=torch.stack([side.tie_counts for side in sides], dim=1),
         answers=true.answers,
         variant=variant,
         interval=interval,

@@ -2,7 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -12,7 +12,9 @@ from icl_mech.measurements.lens.residuals import Lens
 from icl_mech.measurements.provenance import prompt_source
 from icl_mech.metrics import (
     IntervalKind,
+    Ties,
     calibrated_scores,
+    near_ties,
     normalised_probs,
     plain_scores,
     reachable_accuracy,
@@ -53,10 +55,22 @@ class PairScores(Result):
     Attributes:
         scores: By metric (see `metrics`), side (`true`, `false` demonstrations), prompt.
         interval: `bootstrap` (Wilson where outcomes are 0 or 1) or `reference`.
+        tie_counts: How many calibrated scores are ties, nearly ties, and there at all, by side
+            (see `near_ties`); None in results that were saved without them.
     """
 
     scores: Float[Tensor, "metric side batch *rest"]
     interval: IntervalKind = "bootstrap"
+    tie_counts: Int[Tensor, "count side *rest"] | None = None
+
+    @property
+    def ties(self) -> Ties:
+        """Ties among the calibrated scores that the summary speaks of, those of the last entry.
+
+        Other entries are in `tie_counts`: at the embedding of a rotary model all prompts are
+        alike, so all scores there are ties.
+        """
+        return Ties.of(None if self.tie_counts is None else self.tie_counts[..., -1])
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -137,6 +151,20 @@ def taught_classes(prompts: PromptBatch) -> Int[Tensor, " batch"] | None:
     return None if any(label is None for label in classes) else torch.tensor(classes)
 
 
+class EntryScores(NamedTuple):
+    """What one prompt set scores at every entry.
+
+    Attributes:
+        scores: By metric.
+        probs: Normalised label probabilities.
+        tie_counts: Of the calibrated scores, see `near_ties`.
+    """
+
+    scores: Float[Tensor, "metric batch *demo entry"]
+    probs: Float[Tensor, "batch *demo entry label"]
+    tie_counts: Int[Tensor, "count *demo entry"]
+
+
 def entry_scores(
     lens: Lens,
     row: int | slice,
@@ -145,8 +173,8 @@ def entry_scores(
     label_tokens: Int[Tensor, " label"],
     *,
     exact_ties: bool,
-) -> tuple[Float[Tensor, "metric batch *demo entry"], Float[Tensor, "batch *demo entry label"]]:
-    """All metrics of one prompt set at every entry, and the normalised label probabilities."""
+) -> EntryScores:
+    """All metrics of one prompt set at every entry."""
     logits = lens.label_logits[:, row].double()
     if lens.log_sum is None or lens.top_tokens is None:
         raise ValueError("scores need the vocabulary")
@@ -170,7 +198,11 @@ def entry_scores(
         "top_labels": top_labels_match(top, label_tokens),
         "label_space": probs.sum(-1),
     }
-    return torch.stack([scores[name] for name in METRICS]), norm
+    return EntryScores(
+        torch.stack([scores[name] for name in METRICS]),
+        norm,
+        near_ties(norm, true, exact_ties=exact_ties),
+    )
 
 
 def pair_source(true: PromptBatch, false: PromptBatch) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from icl_mech.measurements._old import provenance
 from icl_mech.measurements.accuracy.pairs import METRICS, check_pairs, entry_scores, pair_source
 from icl_mech.measurements.heads.random_heads import Heads, random_heads
 from icl_mech.measurements.lens.residuals import LastEntryReading, Lens, Variant
-from icl_mech.metrics import Interval, bootstrap_interval, reduction_interval
+from icl_mech.metrics import Interval, Ties, bootstrap_interval, reduction_interval
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result
@@ -44,12 +44,20 @@ class Ablation(Result):
     Attributes:
         scores: By condition, side (`true`, `false` demonstrations) and prompt.
         conditions: Names; the first is `none`, random draws are called `random heads`.
+        tie_counts: How many scores are ties, nearly ties, and there at all, by condition and
+            side (see `near_ties`); None in results that were saved without them.
     """
 
     title: ClassVar[str] = "Ablations"
 
     scores: Float[Tensor, "condition side batch"]
     conditions: tuple[str, ...]
+    tie_counts: Int[Tensor, "count condition side"] | None = None
+
+    @property
+    def ties(self) -> Ties:
+        """Ties among the scores of all conditions and both sides."""
+        return Ties.of(self.tie_counts)
 
     def _indices(self, condition: str) -> list[int]:
         found = [i for i, name in enumerate(self.conditions) if name == condition]
@@ -151,7 +159,7 @@ class Ablation(Result):
         """Gap and gap reductions."""
         gap = f"gap {self.gap}"
         if self.gap.low <= 0:
-            return f"{gap}: its interval includes 0, so no share of it can be given"
+            return f"{gap}: its interval includes 0, so no share of it can be given{self.ties.note}"
         parts = [
             f"{condition} closes {self.reduction(condition)}"
             for condition in dict.fromkeys(self.conditions)
@@ -163,7 +171,7 @@ class Ablation(Result):
                 f"{self.conditions.count(RANDOM)} random draws {float(self.draws().mean()):.3g} "
                 f"(95 % of draws in [{low:.3g}, {high:.3g}])"
             )
-        return f"{gap}; share of it " + ", ".join(parts)
+        return f"{gap}; share of it " + ", ".join(parts) + self.ties.note
 
 
 def ablation(
@@ -232,14 +240,18 @@ def ablation(
         conditions += [(RANDOM, [ZeroHeads(draw, kind=kind)]) for draw in drawn]
     if len(conditions) == 1:
         raise RunError("Nothing to ablate: give start=, heads=, or interventions of your own.")
-    scores = [
-        _scores(adapted, prompts, true.answers, conditions, variant, batch_size, progress)
-        for prompts in (true, false)
-    ]
+    scores, counts = zip(
+        *(
+            _scores(adapted, prompts, true.answers, conditions, variant, batch_size, progress)
+            for prompts in (true, false)
+        ),
+        strict=True,
+    )
     changes = [i for _, interventions in conditions for i in interventions]
     return Ablation(
         scores=torch.stack(scores, dim=1),
         conditions=tuple(name for name, _ in conditions),
+        tie_counts=torch.stack(counts, dim=2),
         provenance={
             **provenance(
                 adapted, true, changes, lens=variant, start=start, kind=kind, draws=draws, seed=seed
@@ -275,8 +287,8 @@ def _scores(
     variant: Variant,
     batch_size: int | None,
     progress: bool | None,
-) -> Float[Tensor, "condition batch"]:
-    """Calibrated scores of one side under every condition."""
+) -> tuple[Float[Tensor, "condition batch"], Int[Tensor, "count condition"]]:
+    """Calibrated scores of one side under every condition, and how many are ties."""
     lenses: list[list[Lens]] = run_variants(
         model,
         prompts,
@@ -287,11 +299,11 @@ def _scores(
         title="ablations",
     )
     calibrated = METRICS.index("calibrated")
-    return torch.stack(
-        [
-            entry_scores(
-                lens, 0, answers, None, prompts.label_tokens, exact_ties=variant == "reference"
-            )[0][calibrated, :, -1]
-            for (lens,) in lenses
-        ]
-    )
+    read = [
+        entry_scores(
+            lens, 0, answers, None, prompts.label_tokens, exact_ties=variant == "reference"
+        )
+        for (lens,) in lenses
+    ]
+    scores = torch.stack([own.scores[calibrated, :, -1] for own in read])
+    return scores, torch.stack([own.tie_counts[:, -1] for own in read], dim=1)

@@ -119,6 +119,21 @@ def test_the_reference_lens_has_exact_ties():
         assert found.change[0].tolist() == pytest.approx([change, change])
 
 
+def test_ties_among_the_held_out_scores_are_told():
+    """Where all prompts are alike, and in another task at the last entry only."""
+    alike = result_of(torch.full((8, 3), 0.5), torch.full((8, 3), 0.5), [0, 1] * 4)
+    found = early_exit(alike)
+    assert found.tie_counts[:, 0].tolist() == [[8, 8], [0, 0], [8, 8]]
+    assert found.summary().endswith("; of 16 scores 16 are ties and 0 nearly")
+    ranks = 0.01 * torch.arange(8).double()[:, None].repeat(1, 3) + 0.3
+    one = ranks.clone()
+    one[:, -1] = 0.5
+    found = early_exit([result_of(ranks, one, [0, 1] * 4), alike], variant="reference")
+    assert found.tie_counts[0].tolist() == [[0, 8], [16, 16]]
+    assert found.tie_counts[2].tolist() == [[16, 16], [16, 16]]
+    assert found.ties == (40, 0, 64)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_families(family):
     found = early_exit(layer_accuracy(*tiny_case(family)))
@@ -157,6 +172,7 @@ def test_files_figures_and_tables(planted, tmp_path):
     assert (loaded.layer, loaded.tasks) == (found.layer, found.tasks)
     assert torch.equal(loaded.change, found.change)
     assert loaded.summary() == found.summary()
+    assert torch.equal(loaded.tie_counts, found.tie_counts)
     assert loaded.provenance["early_exit"] == {"variant": "sound", "seed": 3}
     assert found.plot().data
     assert_close(found.drawing().values, found.change)

@@ -6,11 +6,13 @@ from inspect import unwrap
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 from icl_mech import ZeroHeads, ZeroLayers, predict
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements.accuracy.layers import LayerAccuracy, layer_accuracy
+from icl_mech.measurements.accuracy.pairs import METRICS
 from icl_mech.measurements.lens.logit_lens import logit_lens
 from icl_mech.metrics import bootstrap_interval, critical_layer, resample_weights, wilson_interval
 from icl_mech.prompts import PromptBatch
@@ -18,8 +20,10 @@ from tests.measurements.overthinking_cases import (
     CLOSE,
     FAMILIES,
     N,
+    assert_same_scores,
     planted_case,
     planted_pairs,
+    settled,
     tiny_case,
     tiny_pairs,
 )
@@ -48,21 +52,30 @@ def planted():
     return layer_accuracy(*planted_case())
 
 
-def test_the_last_entry_is_the_models_prediction(case, found):
+@pytest.fixture(scope="module")
+def clear(case):
+    """At the target."""
+    return settled(*case)[:, :, :, -1]
+
+
+def test_the_last_entry_is_the_models_prediction(case, found, clear):
     model, *pair = case
-    for side, prompts in zip(SIDES, pair, strict=True):
+    for row, (side, prompts) in enumerate(zip(SIDES, pair, strict=True)):
         own = predict(model, prompts)
         right = own.predicted == prompts.answers
-        assert torch.equal(found.per_prompt(side, "plain")[:, -1], right.double())
         top = own.top_tokens[:, 0] == prompts.label_tokens[prompts.answers]
-        assert torch.equal(found.per_prompt(side, "top_1")[:, -1], top.double())
+        for metric, expected in (("plain", right), ("top_1", top)):
+            scores = found.per_prompt(side, metric)[:, -1]
+            safe = clear[METRICS.index(metric), row, :, -1]
+            assert_same_scores(scores, expected.double(), safe)
         mass = own.log_probs.exp().sum(-1).double()
         assert_close(found.per_prompt(side, "label_space")[:, -1], mass, atol=1e-5, rtol=1e-4)
 
 
-def test_scores_at_every_entry_by_hand(case, found):
+def test_scores_at_every_entry_by_hand(case, found, clear):
     """Loops over entries, labels and prompts, from the lens' own probabilities."""
     model, *pair = case
+    ties = torch.zeros(2, 4, dtype=torch.long)
     for side, prompts in zip(SIDES, pair, strict=True):
         probs = logit_lens(model, prompts).probs.numpy()
         norm = (probs + 1e-14) / (probs.sum(-1, keepdims=True) + 3e-14)
@@ -71,10 +84,17 @@ def test_scores_at_every_entry_by_hand(case, found):
             for entry in range(norm.shape[1]):
                 limits = [np.percentile(norm[:, entry, c], 200 / 3) for c in range(3)]
                 for row, label in enumerate(classes):
+                    if not clear[METRICS.index(metric), SIDES.index(side), row, entry]:
+                        continue
                     own, limit = norm[row, entry, label], limits[label]
-                    tied = abs(own - limit) <= 1e-6 * limit
+                    tied = abs(np.log(own / limit)) <= 1e-4
+                    ties[SIDES.index(side), entry] += int(tied and metric == "calibrated")
                     score = float(found.per_prompt(side, metric)[row, entry])
                     assert score == pytest.approx(1 / 3 if tied else float(own > limit)), metric
+    # Those that hang on the last bits may be ties or nearly.
+    assert bool((ties <= found.tie_counts[0]).all())
+    assert bool((found.tie_counts[0] <= ties + (~clear[0]).sum(1)).all())
+    assert bool((found.tie_counts[2] == N).all())
 
 
 def test_the_probabilities_are_kept(case, found):
@@ -136,8 +156,11 @@ def test_the_critical_layer_of_the_planted_model(planted):
 
 
 def test_the_embedding_knows_nothing(planted):
-    """The same for all prompts, so all are ties."""
+    """The same for all prompts, so all are ties; the summary is about the last entry."""
     assert_close(planted.per_prompt("true")[:, 0], torch.full((30,), 1 / 3).double())
+    assert planted.tie_counts[:, :, 0].tolist() == [[30, 30], [0, 0], [30, 30]]
+    assert planted.ties == (0, 0, 60)
+    assert "ties" not in planted.summary()
 
 
 def test_without_the_induction_heads_there_is_no_critical_layer():
@@ -147,6 +170,33 @@ def test_without_the_induction_heads_there_is_no_critical_layer():
     assert found.critical is None
     assert found.drawing().marks == ()
     assert "no critical layer" in found.summary()
+
+
+# --- ties ---
+
+
+def test_ties_at_the_last_entry_are_told(gpt2):
+    """One prompt three times, each time of another class."""
+    model, *pair = gpt2
+    alike = [
+        PromptBatch(tuple(replace(prompts[0], answer=label) for label in range(3)), prompts.source)
+        for prompts in pair
+    ]
+    found = layer_accuracy(model, *alike)
+    assert found.accuracy("true")[-1] == pytest.approx(1 / 3)
+    assert found.tie_counts[:, 0, -1].tolist() == [3, 0, 3]
+    assert found.summary().endswith("; of 6 scores 6 are ties and 0 nearly")
+
+
+def test_results_saved_without_counts_can_be_loaded(planted, tmp_path):
+    folder = planted.save(tmp_path / "result")
+    tensors = load_file(folder / "tensors.safetensors")
+    del tensors["tie_counts"]
+    save_file(tensors, folder / "tensors.safetensors")
+    loaded = LayerAccuracy.load(folder)
+    assert loaded.tie_counts is None
+    assert loaded.ties == (0, 0, 0)
+    assert loaded.summary() == planted.summary()
 
 
 # --- intervals of the critical layer ---
@@ -299,7 +349,7 @@ def test_unknown_names(planted):
 def test_files_figures_and_tables(planted, tmp_path):
     planted.save(tmp_path / "result")
     loaded = LayerAccuracy.load(tmp_path / "result")
-    for name in ("scores", "true_probs", "false_probs", "answers"):
+    for name in ("scores", "true_probs", "false_probs", "answers", "tie_counts"):
         assert torch.equal(getattr(loaded, name), getattr(planted, name))
     assert (loaded.variant, loaded.interval) == ("sound", "bootstrap")
     assert loaded.summary() == planted.summary()

@@ -22,6 +22,7 @@ from icl_mech.plots import figure
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import load_result
 from tests.engine.cases import LABEL_TOKENS, LABELS, prompt, ragged
+from tests.margins import clear_prompts
 from tests.measurements.isolation.test_windows import many
 from tests.tiny import FAMILIES, N_HEADS, N_LAYERS, tiny_model
 
@@ -74,8 +75,9 @@ def test_paths_agree(model):
 
 
 def test_a_padded_batch_gives_what_its_prompts_give_alone(model):
-    together = extraction(model, ragged())
-    for i, single in enumerate(ragged()):
+    prompts = clear_prompts(model, ragged())
+    together = extraction(model, prompts)
+    for i, single in enumerate(prompts):
         alone = extraction(model, PromptBatch((single,)))
         torch.testing.assert_close(together.attention[i], alone.attention[0], **CLOSE)
         assert together.truth_classes[i] == alone.truth_classes[0]
@@ -100,7 +102,7 @@ def plain_auc(attention, truth):
 
 @pytest.mark.parametrize("truth", ["prediction", "gold"])
 def test_auc_and_share_of_a_run(gpt2, truth):
-    prompts = many(40)
+    prompts = clear_prompts(gpt2, many(40))
     found = extraction(gpt2, prompts, truth=truth)
     expected = predict(gpt2, prompts).predicted if truth == "prediction" else prompts.answers
     torch.testing.assert_close(found.truth_classes, expected)

@@ -14,7 +14,14 @@ from icl_mech.measurements.accuracy.layers import layer_accuracy
 from icl_mech.measurements.heads.ablation import Ablation, ablation
 from icl_mech.measurements.heads.random_heads import random_heads
 from icl_mech.metrics import gap_reduction, reduction_interval
-from tests.measurements.overthinking_cases import FAMILIES, planted_case, tiny_case, tiny_pairs
+from tests.measurements.overthinking_cases import (
+    FAMILIES,
+    assert_same_scores,
+    planted_case,
+    settled_probs,
+    tiny_case,
+    tiny_pairs,
+)
 from tests.planted import ATTENDING_DECOYS, INDUCTION_HEADS, PROMOTING_DECOYS
 
 HEADS = ((1, 2), (2, 0))
@@ -36,15 +43,22 @@ def gpt2():
     return tiny_case("gpt2")
 
 
-def scores_of(result, condition):
-    """`[side, prompt]` of the one condition of this name."""
+def place_of(result, condition):
+    """Of the one condition of this name."""
     (index,) = (i for i, name in enumerate(result.conditions) if name == condition)
-    return result.scores[index]
+    return index
 
 
-def same(found, expected):
-    """Calibrated scores are ranks: all prompts agree but for near ties."""
-    return float((found - expected).abs().mean()) < 1e-6
+def same(result, condition, expected):
+    """Whether all scores `[side, prompt]` agree that are not ties or nearly.
+
+    Those may hang on the last bits, and must be few.
+    """
+    place = place_of(result, condition) if isinstance(condition, str) else condition
+    differ = (result.scores[place] - expected).abs() > 1e-6
+    ties, near, scores = result.tie_counts[:, place]
+    assert bool((4 * (ties + near) <= scores).all())
+    return bool((differ.sum(-1) <= ties + near).all())
 
 
 def final(model, true, false, change):
@@ -57,14 +71,20 @@ def final(model, true, false, change):
 def test_without_late_layers_it_is_the_lens_at_their_first(case, lens, start):
     found = ablation(*case, ["late layers"], start=start)
     assert found.conditions == ("none", "late layers")
-    assert same(scores_of(found, "late layers"), lens.scores[0, :, :, start])
+    if start:
+        assert same(found, "late layers", lens.scores[0, :, :, start])
+    else:  # the embedding, where prompts may be alike
+        both = torch.stack([lens.true_probs[:, 0], lens.false_probs[:, 0]])
+        assert torch.equal(found.tie_counts[:, 1], lens.tie_counts[..., 0])
+        safe = settled_probs(both)
+        assert_same_scores(found.scores[1], lens.scores[0, :, :, 0], safe)
 
 
 def test_none_is_the_last_entry_and_an_empty_change_is_none(case, lens):
     found = ablation(*case, {"again": []})
-    assert same(scores_of(found, "none"), lens.scores[0, :, :, -1])
-    assert torch.equal(found.scores[0], found.scores[1])
-    assert found.accuracy("none", "true").value == float(lens.accuracy("true")[-1])
+    for condition in ("none", "again"):
+        assert same(found, condition, lens.scores[0, :, :, -1])
+    assert found.accuracy("none", "true").value == float(found.scores[0, 0].mean())
 
 
 @pytest.mark.parametrize("case", ["gptj", "llama", "gemma3"], indirect=True)
@@ -82,18 +102,18 @@ def test_parts_and_heads_are_what_their_interventions_do(case):
         (4, ZeroHeads(HEADS)),
         (5, ZeroHeads(drawn)),
     ):
-        assert same(found.scores[index], final(model, true, false, change)), index
+        assert same(found, index, final(model, true, false, change)), index
 
 
 @pytest.mark.parametrize("kind", ["zero_output", "uniform_attention", "mean"])
 def test_kinds(gpt2, kind):
     model, true, false = gpt2
     found = ablation(model, true, false, start=1, heads=HEADS, kind=kind, draws=1)
-    assert same(scores_of(found, "chosen heads"), final(model, true, false, ZeroHeads(HEADS, kind)))
+    assert same(found, "chosen heads", final(model, true, false, ZeroHeads(HEADS, kind)))
     late = "reference" if kind == "uniform_attention" else "zero_output"
     for name, part in (("late attention", "attention"), ("late MLPs", "mlp")):
         expected = final(model, true, false, ZeroLayers(1, part, late))
-        assert same(scores_of(found, name), expected)
+        assert same(found, name, expected)
     assert found.provenance["variants"]["kind"] == kind
 
 
@@ -105,28 +125,30 @@ def test_changes_of_ones_own_with_heads_and_parts_beside_them(gpt2):
         "none", "last MLP", "late layers", "late attention", "late MLPs", "chosen heads",
         "random heads",
     )  # fmt: skip
-    assert same(found.scores[1], final(model, true, false, change))
+    assert same(found, "last MLP", final(model, true, false, change))
 
 
 def test_heads_among_the_parts(gpt2):
     found = ablation(*gpt2, ["late MLPs", (1, 2)], start=1, heads=[(2, 0)], draws=0)
     assert found.conditions == ("none", "late MLPs", "chosen heads")
-    assert same(found.scores[2], scores_of(ablation(*gpt2, heads=HEADS, draws=0), "chosen heads"))
+    alone = ablation(*gpt2, heads=HEADS, draws=0)
+    assert same(found, "chosen heads", alone.scores[place_of(alone, "chosen heads")])
 
 
 def test_small_batches_change_nothing(gpt2):
     whole, small = (
         ablation(*gpt2, start=1, heads=HEADS, draws=0, batch_size=size) for size in (None, 5)
     )
-    assert same(whole.scores, small.scores)
+    for place in range(len(whole.conditions)):
+        assert same(whole, place, small.scores[place])
 
 
 def test_the_reference_reads_the_papers_last_entry():
     case = tiny_case("gptj")
     found = ablation(*case, {"again": []}, variant="reference")
     lens = layer_accuracy(*case, variant="reference")
-    assert same(found.scores[0], lens.scores[0, :, :, -1])
-    assert not same(found.scores[0], layer_accuracy(*case).scores[0, :, :, -1])
+    assert same(found, "none", lens.scores[0, :, :, -1])
+    assert not same(found, "none", layer_accuracy(*case).scores[0, :, :, -1])
 
 
 # --- random heads ---
@@ -209,10 +231,11 @@ def test_half_of_the_heads_are_not_enough():
 # --- numbers of a result ---
 
 
-def result_of(*conditions, names=None):
+def result_of(*conditions, names=None, **options):
     """Each condition: (true scores, false scores)."""
     names = names or ("none", "chosen heads", *["random heads"] * (len(conditions) - 2))
-    return Ablation(scores=torch.tensor(conditions, dtype=torch.float64), conditions=tuple(names))
+    scores = torch.tensor(conditions, dtype=torch.float64)
+    return Ablation(scores=scores, conditions=tuple(names), **options)
 
 
 UNABLATED = ([1.0, 1, 1, 1, 1, 1, 1, 1], [0.0, 0, 0, 0, 0, 0, 0, 1])
@@ -255,6 +278,18 @@ def test_without_a_gap_there_is_no_reduction(false):
     assert bool(found.draws().isnan().all())
     assert "its interval includes 0" in found.summary()
     assert bool(found.to_pandas().gap_reduction.isna().all())
+
+
+def test_ties_are_told():
+    counts = torch.zeros(3, 4, 2, dtype=torch.long)
+    counts[0, 0, 1], counts[1, 3, 0], counts[2] = 2, 3, 8
+    note = "; of 64 scores 2 are ties and 3 nearly"
+    case = (UNABLATED, CHOSEN, *DRAWS)
+    assert result_of(*case, tie_counts=counts).summary() == result_of(*case).summary() + note
+    no_gap = result_of(UNABLATED[:1] * 2, *case[1:], tie_counts=counts)
+    assert no_gap.summary().endswith(f"no share of it can be given{note}")
+    counts[:2] = 0
+    assert result_of(*case, tie_counts=counts).summary() == result_of(*case).summary()
 
 
 @pytest.mark.parametrize("how", ["ratio_of_means", "mean_of_ratios"])

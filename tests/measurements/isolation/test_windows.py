@@ -19,6 +19,7 @@ from icl_mech.plots import figure
 from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.results import load_result
 from tests.engine.cases import LABEL_TOKENS, prompt, ragged
+from tests.margins import clear_prompts
 from tests.tiny import FAMILIES, N_LAYERS, tiny_model
 
 ALL = {"depths": [1, 2, 3], "draws": 2}
@@ -57,6 +58,19 @@ def layers_of(side, depth):
     return range(depth) if side == "first" else range(N_LAYERS - depth, N_LAYERS)
 
 
+def cuts_of(sides=("first", "last"), depths=(1, 2, 3), tokens=("label", "random"), **options):
+    """No cut at all, and those of all windows, as lists of interventions."""
+    seeds = {"label": (0,), "random": (0, 1)}
+    first = options.pop("seed", 0)
+    return [()] + [
+        [Isolate(layers_of(side, depth), kind, seed=first + seed, **options)]
+        for side in sides
+        for depth in depths
+        for kind in tokens
+        for seed in seeds[kind]
+    ]
+
+
 def by_separate_runs(model, prompts, side, depth, tokens, seeds, **options):
     """Mean over draws of what is kept, by sets of top tokens and one run per draw."""
     plain = predict(model, prompts)
@@ -74,7 +88,7 @@ def by_separate_runs(model, prompts, side, depth, tokens, seeds, **options):
 
 @pytest.mark.parametrize("shared", [False, True], ids=["per prompt", "shared"])
 def test_every_window_is_a_run_of_its_own(model, shared):
-    prompts = many(8, shared=shared)
+    prompts = clear_prompts(model, many(8, shared=shared), cuts_of(seed=5))
     found = isolation(model, prompts, depths=[1, 2, 3], draws=2, seed=5)
     assert len(found.windows) == 12
     for i, (side, depth, tokens) in enumerate(found.windows):
@@ -87,7 +101,8 @@ def test_every_window_is_a_run_of_its_own(model, shared):
 
 @pytest.mark.parametrize("options", [{"mode": "zero"}, {"redraw": "prompt"}, {"redraw": "layer"}])
 def test_variants_reach_the_runs(gpt2, options):
-    prompts = many(12)
+    cuts = cuts_of(["first"], [2], ["random"], **options)
+    prompts = clear_prompts(gpt2, many(12), cuts)
     found = isolation(gpt2, prompts, depths=[2], tokens="random", draws=2, **options)
     kept, overlap = by_separate_runs(gpt2, prompts, "first", 2, "random", (0, 1), **options)
     torch.testing.assert_close(found.label_kept[0], kept.mean(0), rtol=0, atol=1e-12)
@@ -125,6 +140,7 @@ def test_isolation_in_the_last_layer_changes_nothing_at_all(model):
 
 @pytest.mark.parametrize("prompts", [ragged(), many(6)], ids=["ragged", "three labels"])
 def test_a_padded_batch_gives_what_its_prompts_give_alone(model, prompts):
+    prompts = clear_prompts(model, prompts, cuts_of(depths=[2, 3], tokens=["label"]))
     together = isolation(model, prompts, depths=[2, 3], tokens="label")
     for i, single in enumerate(prompts):
         alone = isolation(model, PromptBatch((single,)), depths=[2, 3], tokens="label")
@@ -328,7 +344,8 @@ def test_round_trip(gpt2, tmp_path, study):
 
 
 def test_map_holds_every_window(gpt2):
-    prompts = many(20)
+    middle = [Isolate([1])]
+    prompts = clear_prompts(gpt2, many(20), [*cuts_of(tokens=["label"]), middle])
     found = isolation_map(gpt2, prompts, widths=[1, 2, 3])
     assert (found.widths, found.starts) == ((1, 2, 3), (0, 1, 2))
     expected_nan = torch.tensor([[False, False, False], [False, False, True], [False, True, True]])
@@ -341,16 +358,18 @@ def test_map_holds_every_window(gpt2):
             assert cell == pytest.approx(tuple(loyalty))
             place = ends.windows.index((side, width, "label"))
             torch.testing.assert_close(found.word_overlap[row, column], ends.word_overlap[place])
-    middle = predict(gpt2, prompts, interventions=[Isolate([1])]).predicted
-    kept = (middle == predict(gpt2, prompts).predicted).double()
+    moved = predict(gpt2, prompts, interventions=middle).predicted
+    kept = (moved == predict(gpt2, prompts).predicted).double()
     torch.testing.assert_close(found.label_kept[0, 1], kept)
     assert 0 < float(found.values.nan_to_num(0.5).min()) < 1
 
 
 def test_map_of_random_tokens_and_wider_steps(gpt2):
-    found = isolation_map(gpt2, many(6), widths=[1], step=2, tokens="random", draws=3)
+    cuts = [[Isolate([layer], "random", seed=seed)] for layer in (0, 2) for seed in range(3)]
+    prompts = clear_prompts(gpt2, many(6), [(), *cuts])
+    found = isolation_map(gpt2, prompts, widths=[1], step=2, tokens="random", draws=3)
     assert found.starts == (0, 2)
-    ends = isolation(gpt2, many(6), depths=[1], tokens="random", draws=3)
+    ends = isolation(gpt2, prompts, depths=[1], tokens="random", draws=3)
     torch.testing.assert_close(found.label_kept[0], ends.label_kept)
     low = ends.row("first", 1, "random").label_loyalty.low
     assert float(found.low[0, 0]) == pytest.approx(low)

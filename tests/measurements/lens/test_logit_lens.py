@@ -16,6 +16,7 @@ from icl_mech.measurements.lens.residuals import LayerLensReading
 from icl_mech.models import Site, adapt
 from icl_mech.models.norms import FrozenNorm
 from icl_mech.prompts import Prompt, PromptBatch
+from tests.margins import assert_top
 from tests.tiny import FAMILIES, tiny_model
 
 TEXTS = ("good film", "a Business story", "World Sports", "bad", "a nice Answer to it", "boring")
@@ -67,7 +68,7 @@ def test_every_entry_is_the_models_own_readout_of_its_residual(setting):
         logits = read_out(model, residuals(model, prompt)[:, prompt.target])
         assert_close(lens.label_logits[i], logits[:, list(prompt.label_tokens)], **CLOSE)
         assert_close(lens.log_sum[i], logits.logsumexp(-1), **CLOSE)
-        assert torch.equal(lens.top_tokens[i], logits.topk(2).indices)
+        assert_top(lens.top_tokens[i], logits)
         probs = logits.softmax(-1)[:, list(prompt.label_tokens)]
         assert_close(lens.probs[i].float(), probs, **CLOSE)
 
