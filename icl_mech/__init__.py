@@ -17,7 +17,7 @@ from icl_mech.measurements.accuracy.context import context_accuracy
 from icl_mech.measurements.accuracy.early_exit import early_exit
 from icl_mech.measurements.accuracy.layers import layer_accuracy
 from icl_mech.measurements.base import Measurement
-from icl_mech.measurements.compression.context import compress_context, load_compressed_context
+from icl_mech.measurements.compression.compress_context import compress_context
 from icl_mech.measurements.compression.demonstrations import compress_demonstrations
 from icl_mech.measurements.compression.table import compare_compression
 from icl_mech.measurements.confusion.diagnosis import diagnose_confusion
@@ -82,7 +82,6 @@ __all__ = [
     "isolation_map",
     "layer_accuracy",
     "load_analysis",
-    "load_compressed_context",
     "load_model",
     "load_task",
     "logit_lens",

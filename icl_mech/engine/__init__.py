@@ -1,12 +1,12 @@
 """The engine: readings x interventions, one pass for all readings."""
 
-from icl_mech.engine.layouts import Layout
+from icl_mech.engine.layouts import Layout, behind_cache
 from icl_mech.engine.losses import Loss, target_loss
 from icl_mech.engine.prefix import can_share, common_prefix
 from icl_mech.engine.prepared import Prepared, prepare
 from icl_mech.engine.progress import Progress
 from icl_mech.engine.readings import GradientReading, Kept, Reading
-from icl_mech.engine.runs import Path, run, run_variants
+from icl_mech.engine.runs import Path, fill_means, run, run_variants
 from icl_mech.engine.work import AnyReading, Work
 
 __all__ = [
@@ -20,8 +20,10 @@ __all__ = [
     "Progress",
     "Reading",
     "Work",
+    "behind_cache",
     "can_share",
     "common_prefix",
+    "fill_means",
     "prepare",
     "run",
     "run_variants",

@@ -101,6 +101,7 @@ def run_variants(
         readings: What to read.
         variants: Sets of interventions; an empty one is the plain model.
         layout: How to lay the prompts out (default: the cheapest that gives the same values).
+            Of a given one `path="whole"` asks that prompts share nothing.
         batch_size: Prompts per batch at most.
         memory: Budget, see `run`.
         path: See `run`.
@@ -119,9 +120,11 @@ def run_variants(
         raise RunError("Saliency needs gradients; leave torch.inference_mode() (no_grad is fine).")
     batch = prompts.prompts if isinstance(prompts, Prepared) else prompts
     tokens, checkpoint = plan(adapted, batch.lengths.tolist(), gradient=bool(losses), memory=memory)
-    works = [Work(readings, fill_means(adapted, prompts, v), checkpoint) for v in variants]
+    works = [Work(readings, ready, checkpoint) for ready in fill_means(adapted, prompts, variants)]
     if layout is not None:
-        laid: Laid = [(layout, list(range(len(works))))]
+        share = path == "auto" and not adapted.has_own_hooks
+        given = layout.within(tokens, batch_size, share=share)
+        laid: Laid = [(given, list(range(len(works))))]
     else:
         choice = _Choice(adapted, prompts, batch, tokens, batch_size, memory, path)
         laid = choice.layouts(works)
@@ -229,19 +232,26 @@ class TargetMean(Reading[list[Tensor]]):
 
 
 def fill_means(
-    model: LanguageModel, prompts: PromptBatch | Prepared, interventions: Sequence[Intervention]
-) -> list[Intervention]:
-    """The interventions, checked, with the means they need measured on these prompts.
+    model: LanguageModel,
+    prompts: PromptBatch | Prepared,
+    variants: Sequence[Sequence[Intervention]],
+) -> list[list[Intervention]]:
+    """Sets of interventions, checked, with the means they need measured on these prompts.
+
+    One that stands in several sets is measured once, and is the same in all of them.
 
     Raises:
         RunError: an intervention this model cannot have.
     """
-    ready = []
-    for intervention in interventions:
+    ready: dict[int, Intervention] = {}
+    for intervention in (intervention for own in variants for intervention in own):
+        if id(intervention) in ready:
+            continue
         intervention.check(model.info)
         sites = intervention.missing()
+        found = intervention
         if sites:
             (means,) = run(model, prompts, [TargetMean(sites)], progress=False)
-            intervention = intervention.filled(means)
-        ready.append(intervention)
-    return ready
+            found = intervention.filled(means)
+        ready[id(intervention)] = found
+    return [[ready[id(intervention)] for intervention in own] for own in variants]
