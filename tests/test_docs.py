@@ -13,7 +13,9 @@ LONGEST = 30
 
 
 def blocks(page):
-    return re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
+    return re.findall(
+        r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
 
 
 @pytest.fixture(scope="module")
