@@ -122,9 +122,11 @@ class Samples(Result):
         if "layer" in self.dims and self.values.ndim <= 2:
             rows, names = self._rows("layer")
             if len(names) <= MOST_CURVES:
+                values, low, high = rows
                 return LayerCurves(
-                    title, names, *rows, y_title=unit, note=self.note, x=self._numbers("layer")
-                )
+                    title=title, names=names, values=values, low=low, high=high, y_title=unit,
+                    note=self.note, x=self._numbers("layer"),
+                )  # fmt: skip
         if self.values.ndim == 2:
             down, across = self.dims
             return Grid(
@@ -132,9 +134,9 @@ class Samples(Result):
                 high=self.high, signed=bool((self.values < 0).any()),
             )  # fmt: skip
         if self.values.ndim < 2 and self.values.numel() <= MOST_CURVES:
-            ends = [end.reshape(-1, 1) for end in (self.values, self.low, self.high)]
+            values, low, high = (end.reshape(-1, 1) for end in (self.values, self.low, self.high))
             groups = tuple(map(str, self.labels[0])) if self.dims else (self.name,)
-            return Bars(title, groups, (unit,), *ends, y_title=unit, note=self.note)
+            return Bars(title, groups, (unit,), values, low, high, unit, note=self.note)
         table = self.to_pandas()
         texts = tuple(tuple(map(str, row)) for row in table.itertuples(index=False))
         return Table(title, tuple(map(str, table.columns)), texts, self.note)
