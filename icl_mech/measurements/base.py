@@ -52,7 +52,7 @@ class Variants(Pass):
 
     Attributes:
         variants: Sets of interventions; an empty one is the plain model.
-        layout: A given way to lay the prompts out; None: the engine's choice.
+        layout: How to lay the prompts out; None: the engine's choice.
     """
 
     variants: Sequence[Sequence[Intervention]] = ((),)

@@ -122,9 +122,11 @@ class Samples(Result):
         if "layer" in self.dims and self.values.ndim <= 2:
             rows, names = self._rows("layer")
             if len(names) <= MOST_CURVES:
+                values, low, high = rows
                 return LayerCurves(
-                    title, names, *rows, y_title=unit, note=self.note, x=self._numbers("layer")
-                )
+                    title=title, names=names, values=values, low=low, high=high, y_title=unit,
+                    note=self.note, x=self._numbers("layer"),
+                )  # fmt: skip
         if self.values.ndim == 2:
             down, across = self.dims
             return Grid(
@@ -132,9 +134,9 @@ class Samples(Result):
                 high=self.high, signed=bool((self.values < 0).any()),
             )  # fmt: skip
         if self.values.ndim < 2 and self.values.numel() <= MOST_CURVES:
-            ends = [end.reshape(-1, 1) for end in (self.values, self.low, self.high)]
+            values, low, high = (end.reshape(-1, 1) for end in (self.values, self.low, self.high))
             groups = tuple(map(str, self.labels[0])) if self.dims else (self.name,)
-            return Bars(title, groups, (unit,), *ends, y_title=unit, note=self.note)
+            return Bars(title, groups, (unit,), values, low, high, unit, note=self.note)
         table = self.to_pandas()
         texts = tuple(tuple(map(str, row)) for row in table.itertuples(index=False))
         return Table(title, tuple(map(str, table.columns)), texts, self.note)
@@ -168,13 +170,12 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
         samples = result.to_xarray().get(name)
         samples = None if samples is None else samples.sel(labels)
     except KeyError as error:
-        raise ResultError(
-            f"{name} has no label {error}; it has "
-            + "; ".join(f"{dim}: {_listed(estimates[dim].values)}" for dim in labels)
-        ) from error
+        asked = ", ".join(f"{dim}={label!r}" for dim, label in labels.items())
+        known = "; ".join(f"{dim}: {_listed(estimates[dim].values)}" for dim in labels)
+        raise ResultError(f"{name} has nothing at {asked}; it has {known}.") from error
     if samples is not None and samples.dims[1:] != chosen.dims[1:]:
         samples = None
-    value, low, high = (torch.from_numpy(end.copy()) for end in chosen.values)
+    value, low, high = (torch.tensor(end) for end in chosen.values)
     quantity = result.quantities().get(name)
     means = quantity is None or quantity.statistic is None
     return Samples(
@@ -184,9 +185,7 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
         values=value,
         low=low,
         high=high,
-        per_prompt=torch.from_numpy(samples.values.copy())
-        if samples is not None and means
-        else None,
+        per_prompt=torch.tensor(samples.values) if samples is not None and means else None,
         unit=str(chosen.attrs.get("unit", name)),
         heading=", ".join(
             [name.replace("_", " "), *(f"{dim} {label}" for dim, label in labels.items())]
