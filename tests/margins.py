@@ -52,6 +52,12 @@ def assert_top(found, scores):
     assert all(len(set(row)) == len(row) for row in found.flatten(0, -2).tolist())
 
 
+def close_pairs(scores, positive, margin=MARGIN):
+    """Share of pairs of a positive and a negative in either order: what an AUC may move by."""
+    distance = (scores[positive][:, None] - scores[~positive]).abs()
+    return float((distance < margin).double().mean())
+
+
 def clear_prompts(model, prompts, variants=((),), top_k=5):
     """The prompts whose predicted class and top tokens are clear under all interventions.
 

@@ -21,16 +21,17 @@ ORDER = (
     {"__main__"},
     {"__init__"},
     {"sweeps"},
-    {"pipeline"},
-    {"applications"},
-    {"analyses"},
-    {"engine", "reports"},
-    {"interventions", "plots"},
+    {"studies"},
+    {"measurements", "reports"},
+    {"engine"},
+    {"interventions"},
     {"segments"},
     {"prompts"},
     {"corruption"},
     {"tasks"},
-    {"demo", "models", "metrics", "results"},
+    {"demo", "models", "results"},
+    {"plots", "metrics"},
+    {"shapes"},
     {"_typing", "errors"},
 )
 LEVEL = {name: len(ORDER) - depth for depth, names in enumerate(ORDER) for name in names}
@@ -38,19 +39,22 @@ LEVEL = {name: len(ORDER) - depth for depth, names in enumerate(ORDER) for name 
 TEXT_HALF = {"tasks", "corruption", "prompts"}
 MODEL_HALF = {"models"}
 
-# Packages with one method per file: these share private helpers, not each other.
-ONE_METHOD_PER_FILE = {"analyses", "applications"}
-
-# The one exception: results reach their figures when asked for them, inside a function.
-LAZY_EXCEPTIONS = {("results", "plots")}
+# A result gives samples, which are results: one meets the other inside functions.
+CIRCLES = {("results.base", "results.samples"), ("results.base", "results.storage")}
 
 # All that these may import, apart from the standard library.
 ONLY = {
     "metrics": {"_typing", "errors", "numpy", "scipy", "sklearn", "torch", "einops"},
-    "plots": {"_typing", "errors", "results", "plotly", "numpy"},
+    "plots": {"_typing", "errors", "shapes", "plotly", "numpy"},
+    "shapes": {"_typing"},
 }
 
-NOT_AT_IMPORT = ("plotly", "transformer_lens", "dask", "datasets", "pandas", "transformers")
+LONGEST = 300
+"""Lines of a file."""
+
+NOT_AT_IMPORT = (
+    "plotly", "transformer_lens", "dask", "datasets", "pandas", "transformers", "xarray", "scipy",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,12 @@ class Module:
     path: Path
     tree: ast.Module
     imports: list[Import] = field(default_factory=list)
+    lines: int = 0
+
+    @property
+    def name(self) -> str:
+        """Its dotted name inside the package."""
+        return ".".join(self.path.with_suffix("").parts).removesuffix(".__init__")
 
     @property
     def unit(self) -> str:
@@ -94,9 +104,11 @@ def parse(root: Path) -> list[Module]:
     """All modules below `root`, the folder of the package."""
     modules = []
     for file in sorted(root.rglob("*.py")):
-        tree = ast.parse(file.read_text(encoding="utf-8"), str(file))
+        text = file.read_text(encoding="utf-8")
+        tree = ast.parse(text, str(file))
         path = file.relative_to(root)
-        modules.append(Module(path, tree, list(imports_of(tree, path, root))))
+        imports = list(imports_of(tree, path, root))
+        modules.append(Module(path, tree, imports, text.count("\n")))
     return modules
 
 
@@ -153,25 +165,41 @@ def imports_go_down(modules: list[Module]) -> Iterator[str]:
                 continue
             if found.unit not in LEVEL:
                 yield f"{module.at(found.line)} imports {found.target}, which is not in ORDER"
-            elif LEVEL[found.unit] >= LEVEL[module.unit] and not (
-                found.lazy and (module.unit, found.unit) in LAZY_EXCEPTIONS
-            ):
+            elif LEVEL[found.unit] >= LEVEL[module.unit]:
                 where = "beside" if LEVEL[found.unit] == LEVEL[module.unit] else "above"
                 yield f"{module.at(found.line)} imports {found.target}, which stands {where} it"
 
 
-def methods_do_not_import_each_other(modules: list[Module]) -> Iterator[str]:
+def imports_make_no_circle(modules: list[Module]) -> Iterator[str]:
+    """Files of one folder may import each other, but not in circles."""
+    names = {module.name for module in modules}
+    graph = {
+        module.name: {
+            target
+            for found in module.imports
+            if (target := ".".join(found.inside)) in names - {module.name}
+            and (module.name, target) not in CIRCLES
+        }
+        for module in modules
+    }
+    done: set[str] = set()
+
+    def visit(name: str, way: tuple[str, ...]) -> Iterator[str]:
+        if name in way:
+            yield " imports ".join((*way[way.index(name) :], name)) + ": a circle"
+        elif name not in done:
+            for target in sorted(graph[name]):
+                yield from visit(target, (*way, name))
+            done.add(name)
+
+    for name in sorted(graph):
+        yield from visit(name, ())
+
+
+def no_file_is_long(modules: list[Module]) -> Iterator[str]:
     for module in modules:
-        if module.unit not in ONE_METHOD_PER_FILE or module.path.name == "__init__.py":
-            continue
-        for found in module.imports:
-            if found.unit != module.unit or not found.inside:
-                continue
-            if len(found.inside) < 2 or not found.inside[1].startswith("_"):
-                yield (
-                    f"{module.at(found.line)} imports {found.target}; what two methods of "
-                    f"{module.unit} share belongs in a private module of {module.unit}"
-                )
+        if module.lines > LONGEST:
+            yield f"{module.path.as_posix()} has {module.lines} lines, more than {LONGEST}"
 
 
 def text_and_model_halves_are_separate(modules: list[Module]) -> Iterator[str]:
@@ -217,7 +245,8 @@ Rule = Callable[[list[Module]], Iterator[str]]
 RULES: tuple[Rule, ...] = (
     every_module_has_its_place,
     imports_go_down,
-    methods_do_not_import_each_other,
+    imports_make_no_circle,
+    no_file_is_long,
     text_and_model_halves_are_separate,
     some_modules_import_only_what_is_listed,
     only_models_import_transformer_lens,
@@ -264,20 +293,24 @@ def write_package(folder: Path, files: dict[str, str]) -> Path:
 BROKEN = [
     (every_module_has_its_place, {"novelty.py": ""}, "icl_mech/novelty is in no level"),
     (every_module_has_its_place, {"novelty/__init__.py": ""}, "Place it in the order"),
-    (imports_go_down, {"engine.py": "import icl_mech.analyses"}, "stands above"),
+    (imports_go_down, {"engine.py": "import icl_mech.studies"}, "stands above"),
     (imports_go_down, {"engine.py": "import icl_mech"}, "stands above"),
-    (imports_go_down, {"engine.py": "from icl_mech.reports import x"}, "stands beside"),
+    (imports_go_down, {"engine.py": "from icl_mech.reports import x"}, "stands above"),
     (imports_go_down, {"errors.py": "def f():\n    import icl_mech._typing"}, "errors.py:2"),
     (imports_go_down, {"models/a.py": "from ..sweeps import sweep"}, "icl_mech.sweeps"),
     (imports_go_down, {"sweeps.py": "", "tasks.py": "from icl_mech import sweeps"}, "mech.sweeps"),
     (imports_go_down, {"tasks.py": "from icl_mech.novelty import x"}, "not in ORDER"),
-    (imports_go_down, {"results.py": "from icl_mech.plots import draw"}, "stands above"),
+    (imports_go_down, {"results.py": "from icl_mech.models import Site"}, "stands beside"),
     (imports_go_down, {"tasks.py": "import_module('icl_mech.engine')"}, "icl_mech.engine"),
     (
-        methods_do_not_import_each_other,
-        {"analyses/flow.py": "from icl_mech.analyses.heads import x"},
-        "belongs in a private module",
+        imports_make_no_circle,
+        {
+            "measurements/a.py": "from icl_mech.measurements.b import x",
+            "measurements/b.py": "def f():\n    import icl_mech.measurements.a",
+        },
+        "measurements.a imports measurements.b imports measurements.a: a circle",
     ),
+    (no_file_is_long, {"engine.py": "x = 1\n" * 301}, "engine.py has 301 lines"),
     (text_and_model_halves_are_separate, {"prompts.py": "import icl_mech.models"}, "other half"),
     (text_and_model_halves_are_separate, {"models/a.py": "import icl_mech.tasks"}, "other half"),
     (some_modules_import_only_what_is_listed, {"metrics.py": "import pandas"}, "pandas"),
@@ -295,17 +328,17 @@ BROKEN = [
 ]
 
 SOUND = {
-    "__init__.py": '"""D."""\nfrom icl_mech.pipeline import analyze',
+    "__init__.py": '"""D."""\nfrom icl_mech.studies import analyze',
     "__main__.py": '"""D."""\nimport icl_mech\nprint(icl_mech)',
-    "pipeline.py": '"""D."""\nimport icl_mech.analyses\nfrom icl_mech import errors',
-    "analyses/__init__.py": '"""D."""\nfrom icl_mech.analyses.flow import f',
-    "analyses/flow.py": '"""D."""\nfrom icl_mech.analyses import _shared\nimport pandas',
-    "analyses/_shared.py": '"""D."""\nfrom icl_mech.engine import run',
+    "studies.py": '"""D."""\nimport icl_mech.measurements\nfrom icl_mech import errors',
+    "measurements/__init__.py": '"""D."""\nfrom icl_mech.measurements.flow import f',
+    "measurements/flow.py": '"""D."""\nfrom icl_mech.measurements import sums\nimport pandas',
+    "measurements/sums.py": '"""D."""\nfrom icl_mech.engine import run',
     "engine.py": '"""D."""\nfrom icl_mech.models.interface import Site',
     "errors.py": '"""D: print(1)."""',
     "metrics.py": '"""D."""\nimport math\nimport torch\nfrom icl_mech._typing import Float',
     "models/a.py": '"""D."""\nfrom icl_mech.models.b import c\nimport transformer_lens',
-    "plots.py": '"""D."""\nimport plotly.graph_objects\nfrom icl_mech.results import Table',
+    "plots.py": '"""D."""\nimport plotly.graph_objects\nfrom icl_mech.shapes import Table',
     "results.py": '"""D."""\ndef plot():\n    from icl_mech.plots import draw',
 }
 

@@ -8,6 +8,7 @@ import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.engine.losses import Loss
+from icl_mech.errors import RunError
 from icl_mech.models import ModelInfo, Site
 from icl_mech.segments import Segment
 
@@ -39,6 +40,12 @@ class Kept:
             if site not in self._buffers:
                 shape = (self.count, *value.shape[1:])
                 self._buffers[site] = torch.empty(shape, dtype=value.dtype)
+            if value.shape[1:] != self._buffers[site].shape[1:]:
+                raise RunError(
+                    f"A reading of {site.name!r} of block {site.layer} gave rows of shape "
+                    f"{list(value.shape[1:])} after rows of {list(self._buffers[site].shape[1:])}; if "
+                    "they differ with the prompts' lengths, set ragged = True in the reading."
+                )
             self._buffers[site].index_copy_(0, torch.tensor(list(prompts)), value.cpu())
 
     def stacked(self) -> Tensor:

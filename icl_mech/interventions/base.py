@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 import torch
 
@@ -28,9 +28,6 @@ class Intervention(ABC):
 
     needs_own_weights: ClassVar[bool] = False
     """True if it is defined on the checkpoint's own parameters only (no folding, no centring)."""
-
-    tensors: ClassVar[tuple[str, ...]] = ()
-    """Names of the fields that hold tensors."""
 
     def __init_subclass__(cls) -> None:
         """Make the kind known to `load_intervention`."""
@@ -106,8 +103,16 @@ def load_intervention(document: dict[str, Any]) -> Intervention:
     if name not in _KINDS:
         raise RunError(f"Unknown intervention {name!r}. {near_matches(name, _KINDS)}")
     kind = _KINDS[name]
-    tensors = {key: torch.tensor(values[key]) for key in kind.tensors if values[key] is not None}
-    return kind(**{**values, **tensors})
+    for item, hint in get_type_hints(kind).items():
+        if holds_tensor(hint) and values.get(item) is not None:
+            values[item] = torch.tensor(values[item])
+    return kind(**values)
+
+
+def holds_tensor(hint: Any) -> bool:
+    """True if a field's type is a tensor, or a tensor or None."""
+    kinds = (hint, *get_args(hint))
+    return any(kind is Tensor or getattr(kind, "array_type", None) is Tensor for kind in kinds)
 
 
 def as_layers(layers: Any) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §3.1.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
@@ -29,8 +29,6 @@ class Reweight(Intervention):
     """
 
     beta: Float[Tensor, "layer head label"]
-
-    tensors: ClassVar[tuple[str, ...]] = ("beta",)
 
     def check(self, info: ModelInfo) -> None:
         """Refuse a beta of another model's size.
@@ -99,8 +97,6 @@ class FittedReweight(Reweight):
     losses: Float[Tensor, " step"]
     held_out_losses: Float[Tensor, " epoch"] | None = None
     training: dict[str, Any] = field(default_factory=dict)
-
-    tensors: ClassVar[tuple[str, ...]] = ("beta", "losses", "held_out_losses")
 
     def __repr__(self) -> str:
         """Sizes, without the settings."""

@@ -50,7 +50,6 @@ class ZeroHeads(Intervention):
     at: At = "target"
 
     needs_own_weights: ClassVar[bool] = True
-    tensors: ClassVar[tuple[str, ...]] = ("means",)
 
     def __post_init__(self) -> None:
         """Check the choices.

@@ -52,11 +52,11 @@ class Variants(Pass):
 
     Attributes:
         variants: Sets of interventions; an empty one is the plain model.
-        layouts: Given ways to lay the prompts out, one per variant; None: the engine's choice.
+        layout: How to lay the prompts out; None: the engine's choice.
     """
 
     variants: Sequence[Sequence[Intervention]] = ((),)
-    layouts: Sequence[Layout] | None = None
+    layout: Layout | None = None
 
 
 @dataclass(frozen=True)

@@ -196,7 +196,7 @@ def _made(
     if isinstance(job, Variants):
         variants = [(*before, *job.interventions, *own) for own in job.variants]
         return [
-            run_variants(model, job.prompts, job.readings, variants, layouts=job.layouts, **how)
+            run_variants(model, job.prompts, job.readings, variants, layout=job.layout, **how)
         ]
     readings: list[AnyReading] = []
     places = [[_placed(reading, readings) for reading in part.readings] for part in passes]

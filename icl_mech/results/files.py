@@ -1,7 +1,8 @@
-"""Files of results: folders written all or nothing, JSON without surprises."""
+"""Files of results: folders and files written all or nothing, JSON without surprises."""
 
 import json
 import math
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -36,9 +37,9 @@ class atomic_folder:  # noqa: N801 - used like the contextlib functions
             if self.target.is_dir() and not _is_ours(self.target):
                 raise FileExistsError("it holds other files, which saving would replace")
             self.target.parent.mkdir(parents=True, exist_ok=True)
-            self.staging = Path(
-                tempfile.mkdtemp(prefix=f".{self.target.name}-", dir=self.target.parent)
-            )
+            remove_left_over(self.target)
+            prefix = f".{self.target.name}-{os.getpid()}-"
+            self.staging = Path(tempfile.mkdtemp(prefix=prefix, dir=self.target.parent))
         except OSError as error:
             raise ResultError(
                 f"Cannot write to {str(self.target)!r}: {error}. Nothing was written; choose a new or "
@@ -59,6 +60,41 @@ class atomic_folder:  # noqa: N801 - used like the contextlib functions
         else:
             self.staging.replace(self.target)
         self.target.chmod(0o755)
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write a file that is there whole or not at all."""
+    remove_left_over(file)
+    handle, staging = tempfile.mkstemp(prefix=f".{file.name}-{os.getpid()}-", dir=file.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        Path(staging).chmod(0o644)
+        Path(staging).replace(file)
+    except BaseException:
+        Path(staging).unlink(missing_ok=True)
+        raise
+
+
+def remove_left_over(target: Path) -> None:
+    """Remove staging of this target whose process was killed; its name holds the process number."""
+    for entry in target.parent.glob(f".{target.name}-*-*"):
+        number = entry.name.removeprefix(f".{target.name}-").split("-")[0]
+        if number.isdigit() and not _is_running(int(number)):
+            if entry.is_dir():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # another user's
+    return True
 
 
 def _is_ours(folder: Path) -> bool:

@@ -168,13 +168,12 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
         samples = result.to_xarray().get(name)
         samples = None if samples is None else samples.sel(labels)
     except KeyError as error:
-        raise ResultError(
-            f"{name} has no label {error}; it has "
-            + "; ".join(f"{dim}: {_listed(estimates[dim].values)}" for dim in labels)
-        ) from error
+        asked = ", ".join(f"{dim}={label!r}" for dim, label in labels.items())
+        known = "; ".join(f"{dim}: {_listed(estimates[dim].values)}" for dim in labels)
+        raise ResultError(f"{name} has nothing at {asked}; it has {known}.") from error
     if samples is not None and samples.dims[1:] != chosen.dims[1:]:
         samples = None
-    value, low, high = (torch.from_numpy(end.copy()) for end in chosen.values)
+    value, low, high = (torch.tensor(end) for end in chosen.values)
     quantity = result.quantities().get(name)
     means = quantity is None or quantity.statistic is None
     return Samples(
@@ -184,9 +183,7 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
         values=value,
         low=low,
         high=high,
-        per_prompt=torch.from_numpy(samples.values.copy())
-        if samples is not None and means
-        else None,
+        per_prompt=torch.tensor(samples.values) if samples is not None and means else None,
         unit=str(chosen.attrs.get("unit", name)),
         heading=", ".join(
             [name.replace("_", " "), *(f"{dim} {label}" for dim, label in labels.items())]

@@ -1,7 +1,7 @@
 """`Bench`: measures one model, keeps what is finished, and goes on where it was stopped."""
 
 import json
-import os
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +11,14 @@ from icl_mech.measurements.base import AnyMeasurement, Options
 from icl_mech.measurements.provenance import provenance
 from icl_mech.measurements.running import Item, Prompts, completed
 from icl_mech.models import LanguageModel
-from icl_mech.results import Result, atomic_folder, jsonable, load_result, write_result
+from icl_mech.results import (
+    Result,
+    atomic_folder,
+    jsonable,
+    load_result,
+    write_result,
+    write_text,
+)
 from icl_mech.studies.analysis import Analysis
 
 R = TypeVar("R", bound=Result)
@@ -91,9 +98,7 @@ class Bench:
         """Everything measured, as one value; with a folder also as files."""
         analysis = Analysis(self.results, title, tuple(self.notes))
         if self.out is not None:
-            staging = self.out / f".analysis-{os.getpid()}.json"
-            staging.write_text(analysis.contents(), encoding="utf-8")
-            staging.replace(self.out / "analysis.json")
+            write_text(self.out / "analysis.json", analysis.contents())
         return analysis
 
     def _free_name(self, name: str, items: dict[str, Item]) -> str:
@@ -144,9 +149,8 @@ def prepared_folder(out: str | Path | None) -> Path | None:
     folder = Path(out).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".writable-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=folder):
+            pass  # it can be written
     except OSError as error:
         raise ResultError(
             f"Cannot write to {str(folder)!r}: {error}. Choose a folder you may write to."

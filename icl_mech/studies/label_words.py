@@ -30,6 +30,7 @@ class LabelWords:
     seed: int = 0
 
     def run(self, bench: Bench, prompts: PromptBatch) -> None:
+        """Put everything that these prompts give on the bench."""
         if bench.options.interventions:
             raise PromptError(
                 "The label-words study makes its own interventions; give yours to the single analyses."

@@ -34,6 +34,7 @@ class Overthinking:
     seed: int = 0
 
     def run(self, bench: Bench, pair: tuple[PromptBatch, PromptBatch]) -> None:
+        """Put everything that these prompts give on the bench."""
         true, false = pair
         if bench.options.interventions:
             raise PromptError(

@@ -19,6 +19,7 @@ from tests.golden_data import (
     label_words_prompts,
     overthinking_prompts,
 )
+from tests.margins import VocabularyReading, apart
 
 pytestmark = pytest.mark.tl3
 
@@ -40,6 +41,7 @@ def test_isolation(prompt_set, window):
     same(isolated.label_logits, golden[f"{prompt_set}_{window}_class_logits"], **LOGITS)
     plain = predict(model, prompts)
     same(plain.label_logits, golden[f"{prompt_set}_none_class_logits"], **LOGITS)
+    assert bool((apart(isolated.label_logits) & apart(plain.label_logits)).all())
     loyalty = (isolated.predicted == plain.predicted).double().mean()
     assert float(loyalty) == pytest.approx(golden[f"{prompt_set}_{window}_label_loyalty"])
 
@@ -65,7 +67,7 @@ def test_reweighting_logits(task, prepared):
     model = golden_model("label_words", "tiny_gpt2")
     beta = torch.from_numpy(golden[f"{task}_beta_given"])
     work = prepare(model, prompts) if prepared else prompts
-    (logits,) = run(model, work, [LastLogits()], [Reweight(beta)])
+    (logits,) = run(model, work, [VocabularyReading()], [Reweight(beta)])
     labels = logits[:, prompts.label_tokens]
     same(labels, golden[f"{task}_given_class_logits"], **LOGITS)
     same(logits[:4], golden[f"{task}_given_logits4"], **LOGITS)
@@ -93,19 +95,6 @@ def test_reweighting_gradients(task):
                 loss = target_loss(segment.at_target(output.residual), segment, "label")
                 loss[segment.indices.index(row)].backward()
         same(beta.grad, golden[f"{task}_given_beta_grad4"][row], atol=1e-5, rtol=0)
-
-
-class LastLogits(Reading[torch.Tensor]):
-    target_only = True
-
-    def sites(self, info: ModelInfo) -> Sequence[Site]:
-        return [Site("resid_post", info.n_layers - 1)]
-
-    def reduce(self, site: Site, activation: torch.Tensor, segment: Segment) -> torch.Tensor:
-        return segment.model.logits(segment.at_target(activation))
-
-    def collect(self, kept: Kept) -> torch.Tensor:
-        return kept.stacked()[:, 0]
 
 
 class ReferenceLens(Reading[torch.Tensor]):

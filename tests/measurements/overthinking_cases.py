@@ -61,20 +61,25 @@ def settled(model, true, false):
     From logits of the whole vocabulary before every label and at the target, one prompt at a
     time: the axes are those of `context_accuracy`, whose last place is the target.
     """
-    return torch.stack([_settled(model, prompts) for prompts in (true, false)], dim=1)
+    sides = []
+    for prompts in (true, false):
+        rows = [[*before_labels(prompt), prompt.target] for prompt in prompts]
+        logits = torch.stack([lens_logits(model, *row) for row in zip(prompts, rows, strict=True)])
+        probs = logits[..., list(prompts[0].label_tokens)].double().softmax(-1)
+        sides.append(settled_scores(logits, prompts[0].label_tokens, settled_probs(probs)))
+    return torch.stack(sides, dim=1)
 
 
-def _settled(model, prompts):
-    logits = torch.stack([_lens(model, prompt) for prompt in prompts])
-    labels = list(prompts[0].label_tokens)
-    ranked = settled_probs(logits[..., labels].double().softmax(-1))
+def settled_scores(logits, label_tokens, calibrated):
+    """`[metric, *place]` from logits of the vocabulary; calibrated scores as given."""
+    labels = logits[..., list(label_tokens)]
     masks = {
-        "calibrated": ranked,
-        "permuted": ranked,
-        "plain": apart(logits[..., labels]),
+        "calibrated": calibrated,
+        "permuted": calibrated,
+        "plain": apart(labels),
         "top_1": apart(logits),
-        "top_labels": apart(logits, len(labels)),
-        "label_space": torch.ones_like(ranked),
+        "top_labels": apart(logits, labels.shape[-1]),
+        "label_space": torch.ones_like(calibrated),
     }
     return torch.stack([masks[metric] for metric in METRICS])
 
@@ -85,14 +90,20 @@ def settled_probs(probs):
     return ((distance < MARGIN / 2) | (distance > 2 * MARGIN)).all(-1)
 
 
-def _lens(model, prompt):
+def before_labels(prompt):
+    return [position - 1 for position in prompt.label_positions]
+
+
+def lens_logits(model, prompt, rows, variant="sound"):
     """`[row, entry, vocabulary]` by TransformerLens' own cache and readout."""
-    rows = [*(position - 1 for position in prompt.label_positions), prompt.target]
     with torch.no_grad():
         _, cache = model.run_with_cache(torch.tensor([prompt.tokens]))
         entries = [cache["blocks.0.hook_resid_pre"]]
         entries += [cache[f"blocks.{i}.hook_resid_post"] for i in range(model.cfg.n_layers)]
-        return model.unembed(model.ln_final(torch.cat(entries)[:, rows])).transpose(0, 1)
+        normed = model.ln_final(torch.cat(entries)[:, rows])
+        if variant == "reference":
+            normed = torch.cat([normed[:-1], model.ln_final(normed[-1:])])
+        return model.unembed(normed).transpose(0, 1)
 
 
 def assert_same_scores(found, expected, settled):

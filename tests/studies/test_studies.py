@@ -10,6 +10,7 @@ import icl_mech as icl
 from icl_mech.errors import PromptError, RunError
 from icl_mech.models import adapt
 from icl_mech.prompts import Prompt
+from tests.margins import clear_prompts, close_pairs
 from tests.planted import INDUCTION_HEADS, planted_model, planted_task
 from tests.tiny import tiny_model
 
@@ -38,7 +39,12 @@ def gpt2():
 
 @pytest.fixture(scope="module")
 def prompts(gpt2):
-    return icl.build_prompts(TASK, gpt2, shots=2, n=24)
+    prompts = icl.build_prompts(TASK, gpt2, shots=2, n=24)
+    # Loyalties and AUCs of all parts then do not hang on the last bits.
+    cuts = [[icl.Isolate(layers, tokens, seed=seed)] for layers in ([0], [2])
+            for tokens, seeds in (("label", 1), ("random", 5)) for seed in range(seeds)]  # fmt: skip
+    assert len(clear_prompts(gpt2, prompts, [(), *cuts])) == 24
+    return prompts
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +76,9 @@ def test_its_parts_are_the_single_analyses(gpt2, prompts, anchors):
     assert_close(anchors.flow.per_prompt, flow.per_prompt, rtol=1e-4, atol=1e-7)
     extraction = icl.extraction(gpt2, prompts)
     assert_close(anchors.extraction.attention, extraction.attention, rtol=0, atol=1e-5)
+    truth = extraction.truth_classes == 1
+    for scores in (extraction.attention / extraction.attention.sum(-1, keepdim=True)).unbind(1):
+        assert close_pairs(scores[:, 1], truth, margin=1e-5) == 0
     assert_close(anchors.extraction.auc, extraction.auc)
     isolation = icl.isolation(gpt2, prompts)
     assert torch.equal(anchors.isolation.label_kept, isolation.label_kept)

@@ -40,6 +40,11 @@ def close(model):
 
 def by_hugging_face(model, prompt, kept, query, first):
     """Label logits of one prompt: the wrapped model alone, a cache cut by hand."""
+    return behind(model, prompt, kept, query, first)[list(prompt.label_tokens)]
+
+
+def behind(model, prompt, kept, query, first):
+    """The same for the whole vocabulary."""
     adapt(model)
     hf_model, tokens = model.original_model, torch.tensor([prompt.tokens])
     with torch.no_grad():
@@ -53,7 +58,7 @@ def by_hugging_face(model, prompt, kept, query, first):
         logits = hf_model(
             rest, attention_mask=mask, past_key_values=cut, position_ids=places
         ).logits
-    return logits[0, -1, list(prompt.label_tokens)]
+    return logits[0, -1]
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,8 @@ from icl_mech.measurements.compression.table import compare_compression
 from icl_mech.prompts.assemble import assemble, template_pieces
 from icl_mech.prompts.tokenise import PieceTokenizer
 from tests.golden_data import LABEL_WORDS, arrays, document, golden_model, label_words_prompts
+from tests.margins import apart, vocabulary
+from tests.measurements.compression.cases import behind
 from tests.measurements.test_label_words_golden import hooked_model
 
 pytestmark = pytest.mark.tl3
@@ -72,11 +74,31 @@ def test_loyalties_and_accuracies(model, golden, name, position):
             (found.word_loyalty, "word_loyalty_top5"),
             (wide.word_loyalty, "word_loyalty_top10"),
         ):
-            expected = float(golden[f"{name}_{offset}_{key}"][row])
-            assert value.value == pytest.approx(expected, **EXACT), key
+            off = abs(value.value - float(golden[f"{name}_{offset}_{key}"][row]))
+            assert off <= 1e-12 or off <= unclear_words(model, found, name, key), key
+        assert bool((apart(found.label_logits)).all())
         full, *accuracies = golden[f"{name}_{offset}_accuracy"]
         assert found.accuracy.value == pytest.approx(float(accuracies[row]), **EXACT)
         assert found.full_accuracy.value == pytest.approx(float(full), **EXACT)
+
+
+def unclear_words(model, found, name, key):
+    """Share of prompts whose top tokens hang on the last bits: the word loyalty may differ by it."""
+    top_k = {"word_loyalty_top5": 5, "word_loyalty_top10": 10}.get(key)
+    if top_k is None:
+        return 0.0
+    prompts = label_words_prompts(f"icl/{name}")
+    position, rows = found.provenance["variants"]["position"], []
+    for prompt, kept in zip(prompts, found.kept, strict=True):
+        query = parts(prompt, kept).query
+        if found.method == "text_anchor":
+            tokens = [prompt.tokens[place] for place in (*kept, *range(query, prompt.target + 1))]
+            with torch.no_grad():
+                rows.append(model.original_model(torch.tensor([tokens])).logits[0, -1])
+        else:
+            rows.append(behind(model, prompt, kept, query, query if position == "true" else 0))
+    clear = apart(torch.stack(rows), top_k) & apart(vocabulary(model, prompts), top_k)
+    return float((~clear).double().mean())
 
 
 @each_set
@@ -140,6 +162,7 @@ def test_the_table_from_texts(model, golden, name):
     table = compare_compression(
         model, written_out(model, name), METHODS[:2], position="overlap", measure_speed=False
     )
+    assert bool(apart(table.label_logits).all())
     for row, method in enumerate(METHODS[:2]):
         expected = float(golden[f"{name}_off0_label_loyalty"][row])
         assert table.label_loyalty(method).value == pytest.approx(expected, **EXACT)

@@ -1,6 +1,7 @@
 """Diagnosis: projections and distances by plain Hugging Face, AUC and ranks by other libraries."""
 
 from inspect import unwrap  # of shape checks, which would refuse unknown choices first
+from itertools import combinations
 
 import pytest
 import torch
@@ -32,6 +33,7 @@ from icl_mech.prompts import PromptBatch
 from icl_mech.results import load_result
 from tests.engine.cases import LABEL_TOKENS, prompt, ragged
 from tests.golden_data import arrays, golden_model, label_words_prompts
+from tests.margins import close_pairs
 from tests.prompts.cases import KINGDOMS, OBJECT, TOPICS, toy_task
 from tests.tiny import D_HEAD, FAMILIES, N_HEADS, N_KV_HEADS, N_LAYERS, tiny_hf, tiny_model
 
@@ -492,6 +494,10 @@ def test_diagnosis_of_the_reference(task):
     # Layer 0 has fewer than ten real directions (README, 6c); the others weigh nothing.
     assert_close(found.distances, expected, atol=1e-5, rtol=0)
     assert_close(found.per_prompt.mean(0), distances, rtol=1e-5, atol=1e-6)
+    for a, b in combinations(range(len(auc)), 2):
+        inside = (prompts.answers == a) | (prompts.answers == b)
+        ratio = (found.label_logits[:, a] - found.label_logits[:, b])[inside]
+        assert close_pairs(ratio, prompts.answers[inside] == a) == 0
     assert_close(found.confusion_auc, auc, atol=1e-12, rtol=0)
     one = diagnose_confusion(model, prompts, layer=3, **options)
     assert_close(one.distance, expected[3], atol=1e-5, rtol=0)

@@ -42,6 +42,16 @@ def found(model):
     return find_false_induction_heads(model, planted_task(), shots=2, n=30)
 
 
+def assert_same_ranks(found, expected):
+    """The same values at every rank, and of every head: heads that match alike may swap."""
+    assert_close(found.prefix_matching, expected.prefix_matching, atol=1e-5, rtol=0)
+    one, other = (
+        dict(zip(result.heads, result.prefix_matching.tolist(), strict=True))
+        for result in (found, expected)
+    )
+    assert one == pytest.approx(other, abs=1e-5)
+
+
 def test_the_planted_heads_come_first(found):
     assert set(found.heads[:2]) == set(INDUCTION_HEADS)
     assert len(set(found.heads)) == len(found.heads) == N_LAYERS * N_HEADS
@@ -89,14 +99,13 @@ def test_prompts_may_be_given(model):
     _, false = planted_pairs(model, shots=2)
     given = find_false_induction_heads(model, false, top=2)
     built = find_false_induction_heads(model, planted_task(), top=2, shots=2, n=30)
-    assert given.heads == built.heads
-    assert_close(given.prefix_matching, built.prefix_matching)
+    assert_same_ranks(given, built)
     assert set(given.confirmed) == set(given.top) == set(INDUCTION_HEADS)
 
 
 def test_an_adapted_model_will_do(model, found):
     again = find_false_induction_heads(adapt(model), planted_task(), shots=2, n=30)
-    assert again.heads == found.heads
+    assert_same_ranks(again, found)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -113,7 +113,7 @@ def test_heads_come_in_the_order_given(gpt2):
     other = head_attention(model, false, [HEADS[i] for i in order])
     assert other.heads == tuple(HEADS[i] for i in order)
     for one, two in zip(found.values, other.values, strict=True):
-        assert torch.equal(one[list(order)], two)
+        assert_close(one[list(order)], two, **CLOSE)
 
 
 def early(prompt, demo):

