@@ -82,7 +82,7 @@ def run_variants(
     readings: Sequence[AnyReading],
     variants: Sequence[Sequence[Intervention]],
     *,
-    layouts: Sequence[Layout] | None = None,
+    layout: Layout | None = None,
     batch_size: int | None = None,
     memory: str | int | None = None,
     path: Path = "auto",
@@ -100,8 +100,7 @@ def run_variants(
         prompts: What to run.
         readings: What to read.
         variants: Sets of interventions; an empty one is the plain model.
-        layouts: How to lay the prompts out for each set of interventions (default: the cheapest
-            that gives the same values).
+        layout: How to lay the prompts out (default: the cheapest that gives the same values).
         batch_size: Prompts per batch at most.
         memory: Budget, see `run`.
         path: See `run`.
@@ -121,8 +120,8 @@ def run_variants(
     batch = prompts.prompts if isinstance(prompts, Prepared) else prompts
     tokens, checkpoint = plan(adapted, batch.lengths.tolist(), gradient=bool(losses), memory=memory)
     works = [Work(readings, fill_means(adapted, prompts, v), checkpoint) for v in variants]
-    if layouts is not None:
-        laid: Laid = [(own, [number]) for number, own in enumerate(layouts)]
+    if layout is not None:
+        laid: Laid = [(layout, list(range(len(works))))]
     else:
         choice = _Choice(adapted, prompts, batch, tokens, batch_size, memory, path)
         laid = choice.layouts(works)
