@@ -22,10 +22,10 @@ from icl_mech.measurements.compression.demonstrations import compress_demonstrat
 from icl_mech.measurements.compression.table import compare_compression
 from icl_mech.measurements.confusion.diagnosis import diagnose_confusion
 from icl_mech.measurements.extraction.label_words import averaged_extraction, extraction
-from icl_mech.measurements.heads.ablation import ablation
+from icl_mech.measurements.heads.ablating import ablation
 from icl_mech.measurements.heads.by_layer import matching_by_layer
 from icl_mech.measurements.heads.false_induction import find_false_induction_heads
-from icl_mech.measurements.heads.scores import head_scores
+from icl_mech.measurements.heads.scoring import head_scores
 from icl_mech.measurements.heads.tokens import head_attention
 from icl_mech.measurements.isolation.map import isolation_map
 from icl_mech.measurements.isolation.windows import isolation

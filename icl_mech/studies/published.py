@@ -116,7 +116,7 @@ def overthinking_numbers(results: Mapping[str, Result]) -> PublishedNumbers:
     if isinstance(ablated, Ablation):
         for condition, value in published.LATE_COMPONENTS.items():
             if condition in ablated.conditions:
-                here = str(ablated.accuracy(condition))
+                here = str(ablated.interval("accuracy", condition=condition, side="false"))
                 rows.append(
                     (f"false demonstrations, {condition} zeroed", f"{value / 100:.3f}", here)
                 )

@@ -12,7 +12,7 @@ from icl_mech.engine import run
 from icl_mech.measurements.accuracy.context import context_accuracy
 from icl_mech.measurements.accuracy.layers import layer_accuracy
 from icl_mech.measurements.accuracy.pairs import METRICS
-from icl_mech.measurements.heads.label_attention import LabelAttentionReading
+from icl_mech.measurements.heads.label_attention import DemonstrationAttentionReading
 from icl_mech.measurements.lens.logit_lens import logit_lens
 from icl_mech.metrics import (
     attention_to_same,
@@ -172,7 +172,7 @@ def test_attention_scores(config, side):
     model = golden_model("overthinking", "tiny_gpt2")
     classes = prompts.label_classes
     for over, name in (("labels", "lab"), ("before_labels", "prec_lab")):
-        reading = LabelAttentionReading("demonstrations", over)
+        reading = DemonstrationAttentionReading(over)
         attention = run(model, prompts, [reading])[0].permute(0, 2, 1, 3, 4)
         total = attention.sum(-1)
         same = torch.stack(
