@@ -275,18 +275,23 @@ def find_false_induction_heads(
 
     Source: Halawi et al. 2023, §5.
     """
-    if isinstance(task, PromptBatch):
-        false = task
-    else:
-        _, false = _pairs(model, as_task(task), shots, n, seed)
+    false = false_prompts(model, task, shots=shots, n=n, seed=seed)
     return measured(
         FindHeads(top, seed), model, false, interventions=interventions,
         batch_size=batch_size, memory=memory, path=path, progress=progress,
     )  # fmt: skip
 
 
-def _pairs(model: Any, task: Task, shots: int, n: int, seed: int) -> Sequence[PromptBatch]:
+def false_prompts(
+    model: Any, task: str | Task | PromptBatch, *, shots: int = 4, n: int, seed: int
+) -> PromptBatch:
+    """Prompts of a task with permuted labels, demonstrations of their own each; or those given.
+
+    Raises:
+        IclMechError: as `build_prompt_pairs`.
+    """
+    if isinstance(task, PromptBatch):
+        return task
     tokenizer = model if hasattr(model, "tokenizer") else adapt(model)
-    return build_prompt_pairs(
-        task, tokenizer, shots=shots, n=n, seed=seed, demonstrations="per_prompt"
-    )
+    options: dict[str, Any] = {"shots": shots, "n": n, "seed": seed}
+    return build_prompt_pairs(as_task(task), tokenizer, demonstrations="per_prompt", **options)[1]
