@@ -18,7 +18,7 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.engine import Path
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.interventions import Intervention
-from icl_mech.measurements.base import Measurement, Pass
+from icl_mech.measurements.base import Measurement, Pair, Pass
 from icl_mech.measurements.heads.ablating import ablation
 from icl_mech.measurements.heads.ablation import Ablation
 from icl_mech.measurements.heads.scores import HeadScores
@@ -120,7 +120,7 @@ class FalseInductionHeads(Result):
                 f"The heads were chosen on {self.task!r}; testing them there would flatter them. "
                 "Give another task."
             )
-        true, false = _pairs(model, chosen, shots, n, seed)
+        true, false = pairs_of(model, chosen, shots, n, seed)
         return ablation(model, true, false, heads=self.top, draws=draws, progress=progress)
 
     def to_pandas(self) -> "pd.DataFrame":
@@ -290,8 +290,12 @@ def false_prompts(
     Raises:
         IclMechError: as `build_prompt_pairs`.
     """
-    if isinstance(task, PromptBatch):
-        return task
+    return task if isinstance(task, PromptBatch) else pairs_of(model, task, shots, n, seed)[1]
+
+
+def pairs_of(model: Any, task: str | Task, shots: int, n: int, seed: int) -> Pair:
+    """Pairs of prompts of a task, demonstrations of their own each."""
     tokenizer = model if hasattr(model, "tokenizer") else adapt(model)
-    options: dict[str, Any] = {"shots": shots, "n": n, "seed": seed}
-    return build_prompt_pairs(as_task(task), tokenizer, demonstrations="per_prompt", **options)[1]
+    return build_prompt_pairs(
+        as_task(task), tokenizer, shots=shots, n=n, seed=seed, demonstrations="per_prompt"
+    )
