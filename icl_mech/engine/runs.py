@@ -82,7 +82,7 @@ def run_variants(
     readings: Sequence[AnyReading],
     variants: Sequence[Sequence[Intervention]],
     *,
-    layout: Layout | None = None,
+    layouts: Sequence[Layout] | None = None,
     batch_size: int | None = None,
     memory: str | int | None = None,
     path: Path = "auto",
@@ -100,7 +100,8 @@ def run_variants(
         prompts: What to run.
         readings: What to read.
         variants: Sets of interventions; an empty one is the plain model.
-        layout: How to lay the prompts out (default: the cheapest that gives the same values).
+        layouts: How to lay the prompts out for each set of interventions (default: the cheapest
+            that gives the same values).
         batch_size: Prompts per batch at most.
         memory: Budget, see `run`.
         path: See `run`.
@@ -120,8 +121,8 @@ def run_variants(
     batch = prompts.prompts if isinstance(prompts, Prepared) else prompts
     tokens, checkpoint = plan(adapted, batch.lengths.tolist(), gradient=bool(losses), memory=memory)
     works = [Work(readings, fill_means(adapted, prompts, v), checkpoint) for v in variants]
-    if layout is not None:
-        laid: Laid = [(layout, list(range(len(works))))]
+    if layouts is not None:
+        laid: Laid = [(own, [number]) for number, own in enumerate(layouts)]
     else:
         choice = _Choice(adapted, prompts, batch, tokens, batch_size, memory, path)
         laid = choice.layouts(works)
