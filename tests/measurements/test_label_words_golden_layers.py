@@ -25,11 +25,10 @@ def test_loyalties(model, name, top_k):
     prompts = label_words_prompts(f"icl/{name}")
     found = isolation(model, prompts, depths=[1, 2], tokens="label", top_k=top_k)
     for side, depth in (("first", 1), ("first", 2), ("last", 1), ("last", 2)):
-        row, key = found.row(side, depth), f"{name}_{side}{depth}"
-        label = golden[f"{key}_label_loyalty"]
-        word = golden[f"{key}_word_loyalty_top{top_k}"]
-        assert row.label_loyalty.value == pytest.approx(float(label), abs=1e-12, rel=0)
-        assert row.word_loyalty.value == pytest.approx(float(word), abs=1e-12, rel=0)
+        for loyalty, kind in (("label_loyalty", ""), ("word_loyalty", f"_top{top_k}")):
+            value = found.interval(loyalty, side=side, depth=depth, tokens="label").value
+            expected = float(golden[f"{name}_{side}{depth}_{loyalty}{kind}"])
+            assert value == pytest.approx(expected, abs=1e-12, rel=0)
 
 
 @each_set
