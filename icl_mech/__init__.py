@@ -21,7 +21,8 @@ from icl_mech.measurements.compression.compress_context import compress_context
 from icl_mech.measurements.compression.demonstrations import compress_demonstrations
 from icl_mech.measurements.compression.table import compare_compression
 from icl_mech.measurements.confusion.diagnosis import diagnose_confusion
-from icl_mech.measurements.extraction.label_words import averaged_extraction, extraction
+from icl_mech.measurements.extraction.average import averaged_extraction
+from icl_mech.measurements.extraction.label_words import extraction
 from icl_mech.measurements.heads.ablating import ablation
 from icl_mech.measurements.heads.by_layer import matching_by_layer
 from icl_mech.measurements.heads.false_induction import find_false_induction_heads

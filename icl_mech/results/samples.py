@@ -64,7 +64,9 @@ class Samples(Result):
         import xarray as xr
 
         ends = [end.numpy() for end in (self.values, self.low, self.high)]
-        coords = {"end": ["value", "low", "high"], **self.coordinates()}
+        # Of a tuple xarray would take the first entry for the name of an axis.
+        labels = {dim: list(own) for dim, own in self.coordinates().items()}
+        coords = {"end": ["value", "low", "high"], **labels}
         array = xr.DataArray(ends, coords, ("end", *self.dims), attrs={"unit": self.unit})
         return xr.Dataset({self.name: array})
 

@@ -150,6 +150,37 @@ def test_a_difference_is_paired():
     assert found.provenance["difference"]["subtrahend"] == DIGEST
 
 
+def test_one_number_of_a_difference():
+    found = colours() - colours(mass=MASS * 2)
+    gap = -MASS[:, 1, 2].double()
+    low, high = bootstrap_interval(gap)
+    cell = found.interval(colour="green", layer=2)
+    assert tuple(cell) == pytest.approx((float(gap.mean()), float(low), float(high)))
+    assert found.sel(layer=0).labels == (("red", "green"),)
+
+
+def test_known_ends_are_not_estimated_again():
+    known = torch.tensor([-1.0, -2.0]), torch.tensor([8.0, 9.0])
+    quantity = Quantity(("part",), MASS[:, 0, :2], known=known)
+    for end, expected in zip(quantity.ends(), known, strict=True):
+        assert torch.equal(end, expected)
+    *_, high = quantity.minus(Quantity(("part",), MASS[:, 0, 1:]))
+    assert float(high.max()) < 8.0
+
+
+def test_cells_without_numbers_stay_so():
+    """Blank cells have no values and no intervals, and leave the others as they are."""
+    blank = MASS.double()
+    blank[:, 1, 2] = torch.nan
+    found, whole = colours(mass=blank), colours(mass=MASS.double())
+    for ends in zip(*(Quantity(("c", "l"), x.mass).ends() for x in (found, whole)), strict=True):
+        assert bool(ends[0][1, 2].isnan())
+        assert_close(*(end.flatten()[:5] for end in ends), rtol=0, atol=0)
+    gap = found - whole
+    assert bool(gap.values[1, 2].isnan() & gap.low[1, 2].isnan() & gap.high[1, 2].isnan())
+    assert int(gap.low.isfinite().sum()) == 5
+
+
 def test_a_difference_of_ratios_is_recomputed_in_each_resample():
     generator = torch.Generator().manual_seed(1)
     parts = [torch.rand(9, 2, generator=generator, dtype=torch.float64) for _ in range(2)]
