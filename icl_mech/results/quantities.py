@@ -35,12 +35,14 @@ class Quantity:
         per_prompt: Values of each prompt, prompt axis first.
         statistic: What is estimated; None: the mean over prompts.
         unit: Quantity and unit, for figures.
+        known: Ends of the intervals, where they are of another kind than these.
     """
 
     dims: tuple[str, ...]
     per_prompt: Tensor
     statistic: Statistic | None = None
     unit: str = ""
+    known: tuple[Tensor, Tensor] | None = None
 
     def __post_init__(self) -> None:
         """Check that every axis has a name.
@@ -80,6 +82,8 @@ class Quantity:
 
     def ends(self) -> tuple[Float[Tensor, " *cell"], Float[Tensor, " *cell"]]:
         """Ends of the 95 % interval: Wilson for yes or no, else percentile bootstrap."""
+        if self.known is not None:
+            return self.known
         if self.outcomes:
             return wilson_ends(self.per_prompt.double())
         if self.statistic is None:

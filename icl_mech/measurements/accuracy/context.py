@@ -30,8 +30,8 @@ from icl_mech.measurements.accuracy.pairs import (
 )
 from icl_mech.measurements.lens.residuals import (
     LayerLensReading,
-    Lens,
-    Variant,
+    LensRows,
+    LensVariant,
     check_demonstrations,
 )
 from icl_mech.metrics import IntervalKind, Ties, reachable_accuracy
@@ -133,7 +133,7 @@ def context_accuracy(
     false: PromptBatch,
     *,
     interventions: Sequence[Intervention] = (),
-    variant: Variant = "sound",
+    variant: LensVariant = "sound",
     interval: IntervalKind = "bootstrap",
     batch_size: int | None = None,
     progress: bool | None = None,
@@ -157,7 +157,7 @@ def context_accuracy(
 
     Source: Halawi et al. 2023, §3.
     """
-    for name, value, kind in (("variant", variant, Variant), ("interval", interval, IntervalKind)):
+    for name, value, kind in (("variant", variant, LensVariant), ("interval", interval, IntervalKind)):
         if value not in get_args(kind):
             raise RunError(f"{name}={value!r}. {near_matches(value, get_args(kind))}")
     check_context(true, false)
@@ -190,16 +190,16 @@ def check_context(true: PromptBatch, false: PromptBatch) -> None:
         )
 
 
-def context_readings(variant: Variant) -> list[LayerLensReading]:
+def context_readings(variant: LensVariant) -> list[LayerLensReading]:
     """Lenses at every demonstration and at the target."""
     return [LayerLensReading(variant, "demonstrations"), LayerLensReading(variant)]
 
 
 def context_result(
-    lenses: Sequence[Sequence[Lens]],
+    lenses: Sequence[Sequence[LensRows]],
     true: PromptBatch,
     false: PromptBatch,
-    variant: Variant,
+    variant: LensVariant,
     interval: IntervalKind,
     origin: dict[str, Any],
 ) -> ContextAccuracy:

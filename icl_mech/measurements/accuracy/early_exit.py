@@ -17,7 +17,7 @@ import torch
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.errors import ResultError, near_matches
 from icl_mech.measurements.accuracy.pairs import SIDES
-from icl_mech.measurements.lens.residuals import Variant
+from icl_mech.measurements.lens.residuals import LensVariant
 from icl_mech.metrics import (
     Interval,
     Ties,
@@ -104,7 +104,7 @@ class EarlyExit(Result):
 
 
 def early_exit(
-    results: Sequence[Any] | Any, *, variant: Variant = "sound", seed: int = 0
+    results: Sequence[Any] | Any, *, variant: LensVariant = "sound", seed: int = 0
 ) -> EarlyExit:
     """The early-exit layer of one or several tasks.
 
@@ -117,8 +117,8 @@ def early_exit(
         ResultError: no results, or of models with different numbers of layers; too few
             prompts; unknown variant.
     """
-    if variant not in get_args(Variant):
-        raise ResultError(f"variant={variant!r}. {near_matches(variant, get_args(Variant))}")
+    if variant not in get_args(LensVariant):
+        raise ResultError(f"variant={variant!r}. {near_matches(variant, get_args(LensVariant))}")
     several = list(results) if isinstance(results, Sequence) else [results]
     entries = {result.true_probs.shape[1] for result in several}
     if len(entries) != 1:

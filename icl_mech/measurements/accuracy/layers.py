@@ -28,7 +28,7 @@ from icl_mech.measurements.accuracy.pairs import (
     pair_source,
     taught_classes,
 )
-from icl_mech.measurements.lens.residuals import LayerLensReading, Lens, Variant
+from icl_mech.measurements.lens.residuals import LayerLensReading, LensRows, LensVariant
 from icl_mech.metrics import Interval, IntervalKind, bootstrap_interval, critical_layer
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch
@@ -56,7 +56,7 @@ class LayerAccuracy(PairScores):
     true_probs: Float[Tensor, "batch entry label"]
     false_probs: Float[Tensor, "batch entry label"]
     answers: Int[Tensor, " batch"]
-    variant: Variant = "sound"
+    variant: LensVariant = "sound"
 
     @property
     def pair_scores(self) -> Float[Tensor, "batch side entry"]:
@@ -166,7 +166,7 @@ def layer_accuracy(
     false: PromptBatch,
     *,
     interventions: Sequence[Intervention] = (),
-    variant: Variant = "sound",
+    variant: LensVariant = "sound",
     interval: IntervalKind = "bootstrap",
     batch_size: int | None = None,
     progress: bool | None = None,
@@ -189,7 +189,7 @@ def layer_accuracy(
 
     Source: Halawi et al. 2023, §4.
     """
-    for name, value, kind in (("variant", variant, Variant), ("interval", interval, IntervalKind)):
+    for name, value, kind in (("variant", variant, LensVariant), ("interval", interval, IntervalKind)):
         if value not in get_args(kind):
             raise RunError(f"{name}={value!r}. {near_matches(value, get_args(kind))}")
     check_pairs(true, false)
@@ -206,10 +206,10 @@ def layer_accuracy(
 
 
 def layer_result(
-    lenses: Sequence[Lens],
+    lenses: Sequence[LensRows],
     true: PromptBatch,
     false: PromptBatch,
-    variant: Variant,
+    variant: LensVariant,
     interval: IntervalKind,
     origin: dict[str, Any],
 ) -> LayerAccuracy:

@@ -8,7 +8,7 @@ import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.errors import PromptError, ResultError, near_matches
-from icl_mech.measurements.lens.residuals import Lens
+from icl_mech.measurements.lens.residuals import LensRows
 from icl_mech.measurements.provenance import prompt_source
 from icl_mech.metrics import (
     IntervalKind,
@@ -166,7 +166,7 @@ class EntryScores(NamedTuple):
 
 
 def entry_scores(
-    lens: Lens,
+    lens: LensRows,
     row: int | slice,
     answers: Int[Tensor, " batch *demo"],
     taught: Int[Tensor, " batch *demo"] | None,

@@ -22,7 +22,9 @@ from icl_mech.interventions.zero_heads import Kind
 from icl_mech.measurements._old import provenance
 from icl_mech.measurements.accuracy.pairs import METRICS, check_pairs, entry_scores, pair_source
 from icl_mech.measurements.heads.random_heads import Heads, random_heads
-from icl_mech.measurements.lens.residuals import LastEntryReading, Lens, Variant
+from icl_mech.measurements.lens.residuals import LastEntryReading
+from icl_mech.measurements.lens.residuals import LensRows as Lens
+from icl_mech.measurements.lens.residuals import LensVariant as Variant
 from icl_mech.metrics import Interval, Ties, bootstrap_interval, reduction_interval
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch

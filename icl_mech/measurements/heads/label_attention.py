@@ -8,7 +8,7 @@ import torch
 
 from icl_mech._typing import Int, Tensor
 from icl_mech.engine import Kept, Reading
-from icl_mech.measurements.lens.residuals import At
+from icl_mech.measurements.lens.residuals import Positions as At
 from icl_mech.models import ModelInfo, Site
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
