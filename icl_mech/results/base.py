@@ -59,6 +59,9 @@ class Result:
     shows: ClassVar[tuple[str, ...]] = ("",)
     """What `drawing(show=...)` can show, the usual one first."""
 
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Fields by the names they have in files of earlier versions."""
+
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __init_subclass__(cls) -> None:

@@ -20,6 +20,7 @@ from icl_mech.metrics import (
     score_interval,
 )
 from tests.golden_data import arrays, document, golden_model, overthinking_prompts
+from tests.measurements.overthinking_cases import ends_of, scores_of
 
 # The reference draws classes independently.
 pytestmark = pytest.mark.filterwarnings("ignore:The true classes of the queries:UserWarning")
@@ -82,7 +83,7 @@ def test_metrics_by_demonstration(config, metric):
     )
     expected = golden("logit_lens_gpt2.npz", f"{config}/{NAMES[metric]}").double()
     for side, kind in enumerate(KINDS):
-        low, high = found.ends(kind, metric)
+        low, high = ends_of(found, kind, metric)
         mean = found.accuracy(kind, metric)
         ours = torch.stack([mean, high, low]).transpose(1, 2)
         assert_close(ours, expected[:, side], **CLOSE)
@@ -100,7 +101,7 @@ def test_layer_accuracy_is_the_last_demonstration(config):
     )
     expected = golden("logit_lens_gpt2.npz", f"{config}/cal_correct_over_incorrect").double()
     for side, kind in enumerate(KINDS):
-        low, high = found.ends(kind)
+        low, high = ends_of(found, kind)
         ours = torch.stack([found.accuracy(kind), high, low])
         assert_close(ours, expected[:, side, :, -1], **CLOSE)
 
@@ -180,6 +181,6 @@ def test_calibrated_accuracy_under_ablation(config, name, key, change):
     file_key = f"{name}/{config}/{key}/cal_correct_over_incorrect"
     expected = golden("ablations.npz", file_key).double()
     for side, kind in enumerate(KINDS):
-        low, high = score_interval(found.per_prompt(kind), "reference")
+        low, high = score_interval(scores_of(found, kind), "reference")
         ours = torch.stack([found.accuracy(kind), high, low])
         assert_close(ours, expected[:, side, :, -1], **CLOSE)

@@ -14,7 +14,7 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §4 and §5.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.engine import Path, Reading
@@ -42,6 +42,9 @@ from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Quantity, Result, basis
 from icl_mech.shapes import LayerCurves, Shape
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Per = Literal["layer", "head", "mlp"]
 
@@ -145,6 +148,11 @@ class LogitLens(Result):
             return f"label logits of {entries} entries, {len(self.label_logits)} prompts"
         places, shares = (0, entries // 2, entries - 1), right.value()
         return "; ".join(f"entry {i}: accuracy {float(shares[i]):.3g}" for i in places)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """One row per prompt, entry and label (and demonstration)."""
+        logits = self.to_xarray()["label_logit"].rename("logit")
+        return logits.to_dataframe().reset_index()
 
 
 @dataclass(frozen=True)

@@ -334,8 +334,11 @@ def test_layers_are_labelled_samples(gpt2):
     assert_close(lens.drawing().values[0], own.mean(0))
     assert_close(lens.drawing().low[0], low)
     assert lens.drawing().note == basis(lens)
-    assert list(lens.to_pandas().columns) == ["layer", "value", "low", "high"]
-    assert lens.to_xarray()["label_logit"].to_dataframe().shape == (6 * 4 * 2, 1)
+    assert list(lens.sel().to_pandas().columns) == ["layer", "value", "low", "high"]
+    table = lens.to_pandas()
+    assert list(table.columns) == ["prompt", "layer", "label", "logit"]
+    assert table.logit.tolist() == lens.label_logits.flatten().tolist()
+    assert table.iloc[13, :3].tolist() == [1, 2, "Positive"]
     assert lens.summary().startswith(f"entry 0: accuracy {float(right_at(lens, 0)):.3g}; entry 2")
     small = logit_lens(model, prompts, vocabulary=False)
     assert "prob" not in small.quantities()
@@ -357,6 +360,7 @@ def test_lenses_at_demonstrations_are_drawn_by_the_label_displayed(gpt2):
     assert "accuracy" not in lens.quantities()
     assert len(lens.drawing().names) == 4
     assert lens.plot().data
+    assert len(lens.to_pandas()) == 6 * 4 * 4 * 2
     assert lens.summary() == "label logits of 4 entries, 6 prompts"
 
 
