@@ -9,7 +9,7 @@ import torch
 from icl_mech._typing import Float, Tensor
 from icl_mech.errors import ResultError
 from icl_mech.metrics import Interval
-from icl_mech.results.base import Result
+from icl_mech.results.base import ENDS, Result
 from icl_mech.results.quantities import PROMPT, Quantity, labels_of
 from icl_mech.shapes import Bars, Grid, LayerCurves, Shape, Table
 
@@ -63,12 +63,16 @@ class Samples(Result):
         """Values and ends as they are: those of a difference are paired."""
         import xarray as xr
 
+        return xr.Dataset({self.name: self._estimate(self.name)})
+
+    def _estimate(self, quantity: str) -> "xr.DataArray":
+        """Values and ends as they are."""
+        import xarray as xr
+
         ends = [end.numpy() for end in (self.values, self.low, self.high)]
-        # Of a tuple xarray would take the first entry for the name of an axis.
-        labels = {dim: list(own) for dim, own in self.coordinates().items()}
-        coords = {"end": ["value", "low", "high"], **labels}
-        array = xr.DataArray(ends, coords, ("end", *self.dims), attrs={"unit": self.unit})
-        return xr.Dataset({self.name: array})
+        # Lists: xarray takes a tuple of labels for dims, data and attributes.
+        coords = {"end": list(ENDS), **{dim: list(own) for dim, own in self.coordinates().items()}}
+        return xr.DataArray(ends, coords, ("end", *self.dims), attrs={"unit": self.unit})
 
     def _main(self, quantity: str | None) -> str:
         if quantity not in (None, self.name):
@@ -162,14 +166,14 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
     Raises:
         ResultError: an axis or label that is not there.
     """
-    estimates = result.estimates()[name]
+    estimates, quantity = result._estimate(name), result.quantities().get(name)
     unknown = [dim for dim in labels if dim not in estimates.dims[1:]]
     if unknown:
         axes = ", ".join(map(str, estimates.dims[1:])) or "none"
         raise ResultError(f"{name} has no axis {unknown[0]!r}; its axes: {axes}.")
     try:
         chosen = estimates.sel(labels)
-        samples = result.to_xarray().get(name)
+        samples = None if quantity is None else result.to_xarray().get(name)
         samples = None if samples is None else samples.sel(labels)
     except KeyError as error:
         asked = ", ".join(f"{dim}={label!r}" for dim, label in labels.items())
@@ -178,7 +182,6 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
     if samples is not None and samples.dims[1:] != chosen.dims[1:]:
         samples = None
     value, low, high = (torch.tensor(end) for end in chosen.values)
-    quantity = result.quantities().get(name)
     means = quantity is None or quantity.statistic is None
     return Samples(
         name=name,
@@ -265,16 +268,23 @@ def check_same_prompts(one: Result, other: Result) -> None:
         )
 
 
-def basis(result: Result) -> str:
-    """How many prompts the intervals of a result rest on, and what they take as given."""
+def basis(result: Result, prompts: str = "") -> str:
+    """How many prompts the intervals of a result rest on, and what they take as given.
+
+    Args:
+        result: Whose intervals.
+        prompts: Which they are, such as "24 pairs of prompts"; by default their number.
+    """
     origin = result.provenance
-    count = origin.get("prompts", {}).get("count")
-    if count is None:
-        count = next((q.count for q in result.quantities().values()), 0)
+    if not prompts:
+        count = origin.get("prompts", {}).get("count")
+        if count is None:
+            count = next((q.count for q in result.quantities().values()), 0)
+        prompts = f"{count} prompts"
     given = ", given their shared demonstrations" * bool(
         origin.get("conditional_on_demonstrations")
     )
-    return f"{count} prompts, 95 % intervals over prompts{given}"
+    return f"{prompts}, 95 % intervals over prompts{given}"
 
 
 def _sizes(labels: Mapping[str, list[Any]]) -> str:

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.errors import ResultError
 from icl_mech.metrics import bootstrap_interval, resample_weights, wilson_interval
-from icl_mech.results import Quantity, Result, Samples, function_of_means, load_result
+from icl_mech.results import Quantity, Result, Samples, basis, function_of_means, load_result
 from icl_mech.results.quantities import axes_of
 from icl_mech.shapes import Bars, Grid, LayerCurves, Table
 
@@ -194,6 +194,42 @@ def test_a_difference_of_ratios_is_recomputed_in_each_resample():
     whole = [part.mean(0) / part.mean(0).sum() for part in parts]
     assert_close(found.values, whole[0] - whole[1])
     assert found.per_prompt is None
+
+
+def test_one_cell_of_a_difference_of_ratios():
+    one, other = (Shares(parts=MASS[:, 0] + shift, provenance=DIGEST) for shift in (0.0, 1.0))
+    found = one - other
+    cell = found.interval(part=2)
+    assert cell == tuple(float(end[2]) for end in (found.values, found.low, found.high))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Measured(Result):
+    """Means whose intervals come from elsewhere."""
+
+    mass: Float[Tensor, "batch layer"]
+    half: float
+
+    def quantities(self):
+        mean = self.mass.mean(0)
+        return {"mass": Quantity(("layer",), self.mass, known=(mean - self.half, mean + self.half))}
+
+
+def test_ends_that_are_known_are_taken_but_differences_stay_paired():
+    one, other = (Measured(mass=MASS[:, 0], half=half, provenance=DIGEST) for half in (0.5, 3.0))
+    assert one.interval(layer=0) == (3.0, 2.5, 3.5)
+    assert other.to_pandas().high.tolist() == [6.0, 5.0, 6.0]
+    assert other.sel(layer=1).drawing().low.tolist() == [[-1.0]]
+    difference = one - other
+    assert_close(torch.stack([difference.low, difference.high]), torch.zeros(2, 3).double())
+
+
+def test_what_intervals_rest_on():
+    assert basis(colours()) == "4 prompts, 95 % intervals over prompts"
+    shared = colours(origin={**DIGEST, "conditional_on_demonstrations": True})
+    assert basis(shared, "2 pairs of prompts") == (
+        "2 pairs of prompts, 95 % intervals over prompts, given their shared demonstrations"
+    )
 
 
 def test_differences_of_differences():

@@ -22,8 +22,7 @@ from icl_mech.measurements.accuracy.pairs import METRICS, check_pairs, entry_sco
 from icl_mech.measurements.base import Pair, PairMeasurement, Variants
 from icl_mech.measurements.heads.ablation import CHOSEN, NONE, RANDOM, Ablation
 from icl_mech.measurements.heads.random_heads import Heads, random_heads
-from icl_mech.measurements.lens.residuals import LastEntryReading
-from icl_mech.measurements.lens.residuals import Variant as LensVariant
+from icl_mech.measurements.lens.residuals import LastEntryReading, LensVariant
 from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel, ModelInfo
 from icl_mech.prompts import PromptBatch

@@ -21,8 +21,7 @@ from icl_mech.measurements.base import Pair, PairMeasurement, Pass
 from icl_mech.measurements.heads.label_attention import Attended
 from icl_mech.measurements.heads.scores import HeadScores
 from icl_mech.measurements.heads.scoring import HeadScoring
-from icl_mech.measurements.lens.residuals import LayerLensReading
-from icl_mech.measurements.lens.residuals import Variant as LensVariant
+from icl_mech.measurements.lens.residuals import LayerLensReading, LensVariant
 from icl_mech.models import LanguageModel
 from icl_mech.results import Quantity, Result, basis, function_of_means, jsonable
 from icl_mech.shapes import LayerCurves
