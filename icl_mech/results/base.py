@@ -129,7 +129,7 @@ class Result:
         labels = labels_of(quantities, self.coordinates())
         used = {dim for array in arrays.values() for dim in array.dims}
         coords = {dim: own for dim, own in labels.items() if dim in used}
-        return xr.Dataset(arrays, coords).assign_attrs(kind=type(self).__name__)
+        return xr.Dataset(arrays, coords, {"kind": type(self).__name__})
 
     def sel(self, quantity: str | None = None, **labels: Any) -> "Samples":
         """One quantity (default: the main one) at these labels, with its interval.

@@ -15,13 +15,13 @@ import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.errors import ResultError
-from icl_mech.measurements.accuracy.layers import LayerAccuracy, layer_result
-from icl_mech.measurements.accuracy.pairs import METRICS, SIDES, check_pairs
+from icl_mech.measurements.accuracy.layers import AccuracyByLayer, LayerAccuracy
+from icl_mech.measurements.accuracy.pairs import METRICS
 from icl_mech.measurements.base import Pair, PairMeasurement, Pass
 from icl_mech.measurements.heads.label_attention import Attended
 from icl_mech.measurements.heads.scores import HeadScores
 from icl_mech.measurements.heads.scoring import HeadScoring
-from icl_mech.measurements.lens.residuals import LayerLensReading, LensVariant
+from icl_mech.measurements.lens.residuals import LensVariant
 from icl_mech.models import LanguageModel
 from icl_mech.results import Quantity, Result, basis, function_of_means, jsonable
 from icl_mech.shapes import LayerCurves
@@ -136,6 +136,11 @@ class LayerMatching(PairMeasurement[MatchingByLayer]):
         """How the heads are scored."""
         return HeadScoring(over=self.over)
 
+    @property
+    def accuracy(self) -> AccuracyByLayer:
+        """Where the gap comes from."""
+        return AccuracyByLayer(self.variant)
+
     def check(self, model: LanguageModel, data: Pair) -> None:
         """Refuse what head scores and accuracy by layer refuse.
 
@@ -143,34 +148,17 @@ class LayerMatching(PairMeasurement[MatchingByLayer]):
             PromptError: sets that are not pairs, or prompts without a class to match.
             RunError: processed weights.
         """
-        check_pairs(*data)
+        self.accuracy.check(model, data)
         self.scoring.check(model, data[1])
 
     def passes(self, model: LanguageModel, data: Pair) -> list[Pass]:
         """Those of head scores on the false prompts, and those of accuracy by layer."""
-        return [*self.scoring.passes(model, data[1]), *_accuracy_passes(self.variant, data)]
+        return [*self.scoring.passes(model, data[1]), *self.accuracy.passes(model, data)]
 
     def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> MatchingByLayer:
         """Both by layer."""
         heads = self.scoring.result(model, data[1], read[:1])
-        return matching_by_layer(heads, _accuracy(self.variant, data, read[1:]))
-
-
-# --- accuracy by layer: what its own measurement will say ---
-
-
-def _accuracy_passes(variant: LensVariant, data: Pair) -> list[Pass]:
-    return [
-        Pass(prompts, [LayerLensReading(variant)], title=f"{side} demonstrations")
-        for side, prompts in zip(SIDES, data, strict=True)
-    ]
-
-
-def _accuracy(variant: LensVariant, data: Pair, read: list[Any]) -> LayerAccuracy:
-    return layer_result([lens for (lens,) in read], *data, variant, "bootstrap", {})
-
-
-# ---
+        return matching_by_layer(heads, self.accuracy.result(model, data, read[1:]))
 
 
 def matching_by_layer(heads: HeadScores, accuracy: LayerAccuracy) -> MatchingByLayer:
