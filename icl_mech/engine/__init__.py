@@ -3,10 +3,10 @@
 from icl_mech.engine.layouts import Layout
 from icl_mech.engine.losses import Loss, target_loss
 from icl_mech.engine.prefix import can_share, common_prefix
-from icl_mech.engine.prepared import Prepared, prepare
+from icl_mech.engine.prepared import Prepared, prepare, single_rows
 from icl_mech.engine.progress import Progress
 from icl_mech.engine.readings import GradientReading, Kept, Reading
-from icl_mech.engine.runs import Path, run, run_variants
+from icl_mech.engine.runs import Path, fill_means, run, run_variants
 from icl_mech.engine.work import AnyReading, Work
 
 __all__ = [
@@ -22,8 +22,10 @@ __all__ = [
     "Work",
     "can_share",
     "common_prefix",
+    "fill_means",
     "prepare",
     "run",
     "run_variants",
+    "single_rows",
     "target_loss",
 ]
