@@ -9,7 +9,7 @@ import torch
 from icl_mech._typing import Float, Tensor
 from icl_mech.errors import ResultError
 from icl_mech.metrics import Interval
-from icl_mech.results.base import Result
+from icl_mech.results.base import ENDS, Result
 from icl_mech.results.quantities import PROMPT, Quantity, labels_of
 from icl_mech.shapes import Bars, Grid, LayerCurves, Shape, Table
 
@@ -64,7 +64,8 @@ class Samples(Result):
         import xarray as xr
 
         ends = [end.numpy() for end in (self.values, self.low, self.high)]
-        coords = {"end": ["value", "low", "high"], **self.coordinates()}
+        # Lists: xarray takes a tuple of labels for dims, data and attributes.
+        coords = {"end": list(ENDS), **{dim: list(own) for dim, own in self.coordinates().items()}}
         array = xr.DataArray(ends, coords, ("end", *self.dims), attrs={"unit": self.unit})
         return xr.Dataset({self.name: array})
 
@@ -216,6 +217,11 @@ def difference(one: Result, other: Result) -> Samples:
             f"{name} has the axes {_sizes(labels[0])} on one side and {_sizes(labels[1])} on the "
             "other, so cells cannot be paired; select what both have with sel()."
         )
+    if first.count != second.count:
+        raise ResultError(
+            f"{name} rests on {first.count} prompts on one side and {second.count} on the other, so "
+            "they cannot be paired; measure both on the same ones."
+        )
     value, low, high = first.minus(second)
     means = first.statistic is None and second.statistic is None
     return Samples(
@@ -264,13 +270,12 @@ def check_same_prompts(one: Result, other: Result) -> None:
 def basis(result: Result) -> str:
     """How many prompts the intervals of a result rest on, and what they take as given."""
     origin = result.provenance
-    count = origin.get("prompts", {}).get("count")
-    if count is None:
-        count = next((q.count for q in result.quantities().values()), 0)
-    given = ", given their shared demonstrations" * bool(
-        origin.get("conditional_on_demonstrations")
-    )
-    return f"{count} prompts, 95 % intervals over prompts{given}"
+    given = origin.get("prompts", {}).get("count", 0)
+    # A measurement may leave out some of the prompts it is given.
+    count = next((quantity.count for quantity in result.quantities().values()), given)
+    shared = bool(origin.get("conditional_on_demonstrations"))
+    behind = ", given their shared demonstrations" * shared
+    return f"{count} prompts, 95 % intervals over prompts{behind}"
 
 
 def _sizes(labels: Mapping[str, list[Any]]) -> str:
