@@ -1,9 +1,20 @@
-"""What analyses of demonstrations share: they must be there, and notes say if they are shared."""
+"""What analyses of demonstrations share: which are seen, that they are there, if they are shared."""
 
 from typing import Any
 
 from icl_mech.errors import PromptError
-from icl_mech.prompts import PromptBatch
+from icl_mech.prompts import Prompt, PromptBatch
+
+
+def seen_labels(prompt: Prompt) -> tuple[tuple[int, int], ...]:
+    """Position and class of the label words before the target, in prompt order."""
+    pairs = zip(prompt.label_positions, prompt.label_classes, strict=True)
+    return tuple((position, label) for position, label in pairs if position < prompt.target)
+
+
+def displayed(prompt: Prompt) -> set[int]:
+    """Classes the demonstrations before the target display."""
+    return {label for _, label in seen_labels(prompt)}
 
 
 def check_demonstrations(prompts: PromptBatch, what: str) -> None:

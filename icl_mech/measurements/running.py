@@ -195,9 +195,7 @@ def _made(
     before = tuple(options.interventions)
     if isinstance(job, Variants):
         variants = [(*before, *job.interventions, *own) for own in job.variants]
-        return [
-            run_variants(model, job.prompts, job.readings, variants, layout=job.layout, **how)
-        ]
+        return [run_variants(model, job.prompts, job.readings, variants, layout=job.layout, **how)]
     readings: list[AnyReading] = []
     places = [[_placed(reading, readings) for reading in part.readings] for part in passes]
     values = run(model, job.prompts, readings, (*before, *job.interventions), **how)

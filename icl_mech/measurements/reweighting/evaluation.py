@@ -144,9 +144,9 @@ class ReweightingResult(Result):
             raise ResultError(
                 "These factors were given, not learned; there is no training to show."
             )
-        origin = self.provenance
-        # Files of before name the factors as the only intervention.
-        training = origin.get("training") or origin["interventions"][0]["training"]
+        # Files of before name the factors among the interventions.
+        origins = [self.provenance, *self.provenance.get("interventions", ())]
+        training = next((own["training"] for own in origins if "training" in own), {})
         epochs = int(training.get("epochs_run", 1))
         return training_curve(self.losses, self.held_out_losses, epochs, len(self.labels))
 
@@ -171,12 +171,11 @@ class ReweightingResult(Result):
             if "more_shots" in self.conditions
             else ""
         )
-        shared = self.provenance.get("conditional_on_demonstrations")
+        shared = bool(self.provenance.get("conditional_on_demonstrations"))
+        given = "; intervals given the shared demonstrations" * shared
         return (
             f"re-weighted {self.accuracy('reweighted')}, plain {self.accuracy('plain')} on "
-            f"{len(self.answers)} prompts: difference {gain}{verdict}{more}{self._seen()}"
-            + "; intervals given the shared demonstrations"
-            * bool(shared)
+            f"{len(self.answers)} prompts: difference {gain}{verdict}{more}{self._seen()}{given}"
         )
 
     def _seen(self) -> str:

@@ -88,7 +88,7 @@ def fit_reweighting(
         check_held_out(validation, prompts)
     adapted = adapt(model)
     info = adapted.info
-    changes = fill_means(adapted, prompts, interventions)
+    (changes,) = fill_means(adapted, prompts, [interventions])
     kept, *held_out = (
         prepare(adapted, batch, interventions=changes, memory=memory)
         for batch in (prompts, validation)
