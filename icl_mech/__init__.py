@@ -17,15 +17,16 @@ from icl_mech.measurements.accuracy.context import context_accuracy
 from icl_mech.measurements.accuracy.early_exit import early_exit
 from icl_mech.measurements.accuracy.layers import layer_accuracy
 from icl_mech.measurements.base import Measurement
-from icl_mech.measurements.compression.context import compress_context, load_compressed_context
+from icl_mech.measurements.compression.compress_context import compress_context
 from icl_mech.measurements.compression.demonstrations import compress_demonstrations
 from icl_mech.measurements.compression.table import compare_compression
 from icl_mech.measurements.confusion.diagnosis import diagnose_confusion
-from icl_mech.measurements.extraction.label_words import averaged_extraction, extraction
-from icl_mech.measurements.heads.ablation import ablation
+from icl_mech.measurements.extraction.average import averaged_extraction
+from icl_mech.measurements.extraction.label_words import extraction
+from icl_mech.measurements.heads.ablating import ablation
 from icl_mech.measurements.heads.by_layer import matching_by_layer
 from icl_mech.measurements.heads.false_induction import find_false_induction_heads
-from icl_mech.measurements.heads.scores import head_scores
+from icl_mech.measurements.heads.scoring import head_scores
 from icl_mech.measurements.heads.tokens import head_attention
 from icl_mech.measurements.isolation.map import isolation_map
 from icl_mech.measurements.isolation.windows import isolation
@@ -83,7 +84,6 @@ __all__ = [
     "isolation_map",
     "layer_accuracy",
     "load_analysis",
-    "load_compressed_context",
     "load_model",
     "load_task",
     "logit_lens",

@@ -1,6 +1,6 @@
 """The engine: readings x interventions, one pass for all readings."""
 
-from icl_mech.engine.layouts import Layout
+from icl_mech.engine.layouts import Layout, behind_cache
 from icl_mech.engine.losses import Loss, target_loss
 from icl_mech.engine.prefix import can_share, common_prefix
 from icl_mech.engine.prepared import Prepared, prepare, single_rows
@@ -20,6 +20,7 @@ __all__ = [
     "Progress",
     "Reading",
     "Work",
+    "behind_cache",
     "can_share",
     "common_prefix",
     "fill_means",

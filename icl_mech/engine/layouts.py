@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from icl_mech._typing import Tensor
+from icl_mech._typing import Int, Tensor
 from icl_mech.engine.prefix import common_prefix
 from icl_mech.engine.prepared import Prepared
 from icl_mech.engine.work import Work
@@ -35,9 +35,63 @@ Numbered = tuple[int, Segment]
 class Layout(ABC):
     """How prompts become segments."""
 
+    def within(self, tokens: int, size: int | None, *, share: bool) -> "Layout":
+        """A given layout, told how large batches may be; those the engine chooses know.
+
+        Args:
+            tokens: Largest number of tokens of a batch.
+            size: Largest number of prompts of a batch.
+            share: What prompts have in common may be run once for all.
+        """
+        return self
+
     @abstractmethod
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
         """Every prompt's target once for each work."""
+
+
+def behind_cache(
+    model: LanguageModel,
+    prompts: PromptBatch,
+    rows: Sequence[int],
+    *,
+    spans: Sequence[tuple[int, int]],
+    cache: KeyValues,
+    cached: Int[Tensor, " cached"],
+    costs: Sequence[int],
+    tokens: int,
+    size: int | None,
+    shift: int = 0,
+) -> Iterator[Segment]:
+    """Batches of some prompts that see the same keys and values.
+
+    Padding stands on the right: a hole between cached and new columns would be silently wrong
+    in layers with a sliding window.
+
+    Args:
+        model: What runs them.
+        prompts: The prompts of the run.
+        rows: Numbers of those that are laid out.
+        spans: Their computed positions, half-open.
+        cache: Keys and values of one prompt.
+        cached: Prompt position of each cached column.
+        costs: Tokens each of them counts for.
+        tokens: Largest number of tokens of a batch.
+        size: Largest number of prompts of a batch.
+        shift: Position ids of the computed rows minus their prompt positions.
+    """
+    for batch in by_length(costs, tokens=tokens, size=size):
+        indices = [rows[place] for place in batch]
+        yield Segment.build(
+            model,
+            prompts[indices],
+            indices,
+            spans=[spans[place] for place in batch],
+            left=False,
+            cache=cache.expand(len(batch)),
+            cached=cached.expand(len(batch), -1),
+            shift=shift,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,25 +153,19 @@ class Shared(Whole):
         return Segment.build(self.model, self.prompts[[0]], [0], spans=[(0, self.length)])
 
     def behind(self, cache: KeyValues) -> Iterator[Segment]:
-        """Batches of what follows the beginning.
-
-        Padding stands on the right: a hole between cached and new columns would be silently
-        wrong in layers with a sliding window.
-        """
+        """Batches of what follows the beginning."""
         length = self.length
-        columns = torch.arange(length)
-        costs = (self.prompts.lengths - (0 if self.gradient else length)).tolist()
-        for indices in by_length(costs, tokens=self.tokens, size=self.size):
-            batch = self.prompts[indices]
-            yield Segment.build(
-                self.model,
-                batch,
-                indices,
-                spans=[(length, len(prompt)) for prompt in batch],
-                left=False,
-                cache=cache.expand(len(batch)),
-                cached=columns.expand(len(batch), -1),
-            )
+        return behind_cache(
+            self.model,
+            self.prompts,
+            range(len(self.prompts)),
+            spans=[(length, len(prompt)) for prompt in self.prompts],
+            cache=cache,
+            cached=torch.arange(length),
+            costs=(self.prompts.lengths - (0 if self.gradient else length)).tolist(),
+            tokens=self.tokens,
+            size=self.size,
+        )
 
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
         """The beginning under each work's interventions, then the rows behind it."""

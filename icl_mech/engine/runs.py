@@ -101,6 +101,7 @@ def run_variants(
         readings: What to read.
         variants: Sets of interventions; an empty one is the plain model.
         layout: How to lay the prompts out (default: the cheapest that gives the same values).
+            Of a given one `path="whole"` asks that prompts share nothing.
         batch_size: Prompts per batch at most.
         memory: Budget, see `run`.
         path: See `run`.
@@ -117,16 +118,18 @@ def run_variants(
         raise RunError(f"One pass has one loss; these readings ask for {sorted(losses)}.")
     if losses and torch.is_inference_mode_enabled():
         raise RunError("Saliency needs gradients; leave torch.inference_mode() (no_grad is fine).")
-    given = prompts if isinstance(prompts, Prepared) else None
+    prepared = prompts if isinstance(prompts, Prepared) else None
     batch = prompts.prompts if isinstance(prompts, Prepared) else prompts
-    made = given.interventions if given else ()
+    made = prepared.interventions if prepared else ()
     tokens, checkpoint = plan(adapted, batch.lengths.tolist(), gradient=bool(losses), memory=memory)
     ready = fill_means(adapted, prompts, variants)
     works = [Work(readings, [*made, *own], checkpoint) for own in ready]
     if layout is not None:
-        laid: Laid = [(layout, list(range(len(works))))]
+        share = path == "auto" and not adapted.has_own_hooks
+        given = layout.within(tokens, batch_size, share=share)
+        laid: Laid = [(given, list(range(len(works))))]
     else:
-        choice = _Choice(adapted, given, batch, tokens, batch_size, memory, path)
+        choice = _Choice(adapted, prepared, batch, tokens, batch_size, memory, path)
         laid = choice.layouts(works)
     kept = [[Kept(len(batch), ragged=reading.ragged) for reading in readings] for _ in works]
     with Progress(title, len(batch) * len(works), progress) as bar:

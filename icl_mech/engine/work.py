@@ -50,6 +50,18 @@ class Work:
                     f"{intervention!r} changed nothing: these prompts have no token it acts on."
                 )
 
+    def acting(self, segment: Segment) -> list[Intervention]:
+        """The interventions that change something in a segment; counted as having acted.
+
+        For segments whose keys and values were made under the same interventions before.
+        """
+        found = []
+        for number, intervention in enumerate(self.interventions):
+            if intervention.hooks(segment):
+                self.acted[number] = True
+                found.append(intervention)
+        return found
+
     def begin(self, segment: Segment) -> KeyValues:
         """Keys and values of the common beginning; its gradient readings wait for each batch."""
         taps, sinks = self._taps(segment)

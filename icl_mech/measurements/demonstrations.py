@@ -1,6 +1,4 @@
-"""What analyses of demonstrations share: which are seen, that they are there, if they are shared."""
-
-from typing import Any
+"""What measurements of demonstrations share: which are seen, and that there are some."""
 
 from icl_mech.errors import PromptError
 from icl_mech.prompts import Prompt, PromptBatch
@@ -24,15 +22,8 @@ def check_demonstrations(prompts: PromptBatch, what: str) -> None:
         PromptError: names the first such prompt.
     """
     for number, prompt in enumerate(prompts):
-        if not any(position < prompt.target for position in prompt.label_positions):
+        if not seen_labels(prompt):
             raise PromptError(
                 f"Prompt {number} has no demonstration before its target; {what} needs label words "
                 "there. Build the prompts with shots >= 1."
             )
-
-
-def conditions(count: int, origin: dict[str, Any]) -> str:
-    """What the intervals of a result over `count` prompts rest on."""
-    shared = origin.get("conditional_on_demonstrations")
-    given = ", given their shared demonstrations" if shared else ""
-    return f"{count} prompts, 95 % intervals over prompts{given}"

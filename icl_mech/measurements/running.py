@@ -52,7 +52,8 @@ def chosen_data(measurement: AnyMeasurement[Any, Any], data: Prompts) -> Any:
     """
     name = type(measurement).__name__
     if isinstance(data, tuple):
-        if len(data) != 2 or not all(isinstance(side, PromptBatch) for side in data):
+        sides: tuple[Any, ...] = data
+        if len(sides) != 2 or not all(isinstance(side, PromptBatch) for side in sides):
             raise PromptError(
                 f"{name} got a tuple of {len(data)}; expected prompts, or the pair (true, false) that "
                 "build_prompt_pairs returns."
@@ -82,6 +83,7 @@ def measured(measurement: AnyMeasurement[Any, R], model: Any, data: Prompts, **o
     """
     adapted, how = adapt(model), Options(**options)
     item = Item.checked(measurement, adapted, data)
+    result: R
     ((_, result),) = completed(adapted, [item], how)
     return result
 
@@ -137,9 +139,10 @@ def completed(
         task.advance()
     left = list(tasks)
     while left:
-        for task in [task for task in left if task.outcome is not None]:
-            left.remove(task)
-            yield task.item, recorded(task.outcome, model, task.item, options)
+        for task in list(left):
+            if task.outcome is not None:
+                left.remove(task)
+                yield task.item, recorded(task.outcome, model, task.item, options)
         if not left:
             return
         number = left[0].waiting[0]

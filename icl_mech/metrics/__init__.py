@@ -2,6 +2,7 @@
 
 from icl_mech.metrics.agreement import same_label, word_overlap
 from icl_mech.metrics.auc import (
+    FEWEST,
     class_resamples,
     class_scores,
     cumulative_share,
@@ -51,6 +52,7 @@ from icl_mech.metrics.layers import (
 )
 
 __all__ = [
+    "FEWEST",
     "LEVEL",
     "RESAMPLES",
     "Crossing",

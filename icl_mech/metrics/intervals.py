@@ -74,7 +74,9 @@ def quantile_ends(drawn: Float[Tensor, " r *cell"]) -> tuple[Tensor, Tensor]:
     ends = torch.full((2, flat.shape[1]), torch.nan, dtype=torch.float64)
     if bool(known.any()):
         numbers = (flat if bool(known.all()) else flat[:, known]).numpy()
-        found = np.nanquantile(numbers, [tail, 1 - tail], axis=0)
+        # A ratio whose denominator vanishes in some resamples is infinite there.
+        with np.errstate(invalid="ignore"):
+            found = np.nanquantile(numbers, [tail, 1 - tail], axis=0)
         ends[:, known] = torch.from_numpy(found).double()
     low, high = ends.reshape(2, *drawn.shape[1:])
     return low, high

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -244,6 +245,17 @@ class LanguageModel(ABC):
     @abstractmethod
     def has_site(self, name: SiteName) -> bool:
         """True if the site exists in every block and can be read there."""
+
+    @cached_property
+    def takes_positions(self) -> bool:
+        """False if it counts positions itself, whatever position ids it gets."""
+        ids = torch.tensor([[1, 2]], device=self.device)
+        residuals = []
+        with torch.no_grad():
+            for second in (1, 3):
+                places = torch.tensor([[0, second]], device=self.device)
+                residuals.append(self.forward(ids, ids.bool(), places).residual)
+        return not torch.equal(*residuals)
 
     def fingerprint(self) -> str:
         """Recognises the weights: a digest of the shape and some values of every parameter.

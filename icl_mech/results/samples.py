@@ -63,11 +63,16 @@ class Samples(Result):
         """Values and ends as they are: those of a difference are paired."""
         import xarray as xr
 
+        return xr.Dataset({self.name: self._estimate(self.name)})
+
+    def _estimate(self, quantity: str) -> "xr.DataArray":
+        """Values and ends as they are."""
+        import xarray as xr
+
         ends = [end.numpy() for end in (self.values, self.low, self.high)]
         # Lists: xarray takes a tuple of labels for dims, data and attributes.
         coords = {"end": list(ENDS), **{dim: list(own) for dim, own in self.coordinates().items()}}
-        array = xr.DataArray(ends, coords, ("end", *self.dims), attrs={"unit": self.unit})
-        return xr.Dataset({self.name: array})
+        return xr.DataArray(ends, coords, ("end", *self.dims), attrs={"unit": self.unit})
 
     def _main(self, quantity: str | None) -> str:
         if quantity not in (None, self.name):
@@ -123,9 +128,11 @@ class Samples(Result):
         if "layer" in self.dims and self.values.ndim <= 2:
             rows, names = self._rows("layer")
             if len(names) <= MOST_CURVES:
+                values, low, high = rows
                 return LayerCurves(
-                    title, names, *rows, y_title=unit, note=self.note, x=self._numbers("layer")
-                )
+                    title=title, names=names, values=values, low=low, high=high, y_title=unit,
+                    note=self.note, x=self._numbers("layer"),
+                )  # fmt: skip
         if self.values.ndim == 2:
             down, across = self.dims
             return Grid(
@@ -133,9 +140,9 @@ class Samples(Result):
                 high=self.high, signed=bool((self.values < 0).any()),
             )  # fmt: skip
         if self.values.ndim < 2 and self.values.numel() <= MOST_CURVES:
-            ends = [end.reshape(-1, 1) for end in (self.values, self.low, self.high)]
+            values, low, high = (end.reshape(-1, 1) for end in (self.values, self.low, self.high))
             groups = tuple(map(str, self.labels[0])) if self.dims else (self.name,)
-            return Bars(title, groups, (unit,), *ends, y_title=unit, note=self.note)
+            return Bars(title, groups, (unit,), values, low, high, unit, note=self.note)
         table = self.to_pandas()
         texts = tuple(tuple(map(str, row)) for row in table.itertuples(index=False))
         return Table(title, tuple(map(str, table.columns)), texts, self.note)
@@ -159,14 +166,14 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
     Raises:
         ResultError: an axis or label that is not there.
     """
-    estimates = result.estimates()[name]
+    estimates, quantity = result._estimate(name), result.quantities().get(name)
     unknown = [dim for dim in labels if dim not in estimates.dims[1:]]
     if unknown:
         axes = ", ".join(map(str, estimates.dims[1:])) or "none"
         raise ResultError(f"{name} has no axis {unknown[0]!r}; its axes: {axes}.")
     try:
         chosen = estimates.sel(labels)
-        samples = result.to_xarray().get(name)
+        samples = None if quantity is None else result.to_xarray().get(name)
         samples = None if samples is None else samples.sel(labels)
     except KeyError as error:
         asked = ", ".join(f"{dim}={label!r}" for dim, label in labels.items())
@@ -175,7 +182,6 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
     if samples is not None and samples.dims[1:] != chosen.dims[1:]:
         samples = None
     value, low, high = (torch.tensor(end) for end in chosen.values)
-    quantity = result.quantities().get(name)
     means = quantity is None or quantity.statistic is None
     return Samples(
         name=name,
@@ -267,15 +273,22 @@ def check_same_prompts(one: Result, other: Result) -> None:
         )
 
 
-def basis(result: Result) -> str:
-    """How many prompts the intervals of a result rest on, and what they take as given."""
+def basis(result: Result, prompts: str = "") -> str:
+    """How many prompts the intervals of a result rest on, and what they take as given.
+
+    Args:
+        result: Whose intervals.
+        prompts: Which they are, such as "24 pairs of prompts"; by default their number.
+    """
     origin = result.provenance
-    given = origin.get("prompts", {}).get("count", 0)
-    # A measurement may leave out some of the prompts it is given.
-    count = next((quantity.count for quantity in result.quantities().values()), given)
+    if not prompts:
+        given = origin.get("prompts", {}).get("count", 0)
+        # A measurement may leave out some of the prompts it is given.
+        count = next((quantity.count for quantity in result.quantities().values()), given)
+        prompts = f"{count} prompts"
     shared = bool(origin.get("conditional_on_demonstrations"))
     behind = ", given their shared demonstrations" * shared
-    return f"{count} prompts, 95 % intervals over prompts{behind}"
+    return f"{prompts}, 95 % intervals over prompts{behind}"
 
 
 def _sizes(labels: Mapping[str, list[Any]]) -> str:

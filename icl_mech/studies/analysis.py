@@ -19,8 +19,8 @@ from icl_mech.measurements.heads.by_layer import MatchingByLayer
 from icl_mech.measurements.heads.false_induction import FalseInductionHeads
 from icl_mech.measurements.heads.scores import HeadScores
 from icl_mech.measurements.heads.tokens import HeadAttention
+from icl_mech.measurements.isolation.loyalty import IsolationResult
 from icl_mech.measurements.isolation.map import IsolationMap
-from icl_mech.measurements.isolation.windows import IsolationResult
 from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.reweighting.evaluation import ReweightingResult
 from icl_mech.measurements.saliency.flow import FlowScores

@@ -28,5 +28,7 @@ class FlowStudy:
 
     def measurements(self) -> Sequence[AnyMeasurement[Any, Any]]:
         """In reading order."""
-        flow = [Predict(), Flow(self.loss, self.reduction)]
-        return [*flow, Saliency(self.loss, self.reduction, self.maps)] if self.maps else flow
+        chosen: list[AnyMeasurement[Any, Any]] = [Predict(), Flow(self.loss, self.reduction)]
+        if self.maps:
+            chosen.append(Saliency(self.loss, self.reduction, self.maps))
+        return chosen

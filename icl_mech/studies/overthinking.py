@@ -7,10 +7,10 @@ from icl_mech.errors import IclMechError, PromptError
 from icl_mech.measurements.accuracy.context import context_accuracy
 from icl_mech.measurements.accuracy.early_exit import early_exit
 from icl_mech.measurements.accuracy.layers import layer_accuracy
-from icl_mech.measurements.heads.ablation import ablation
+from icl_mech.measurements.heads.ablating import ablation
 from icl_mech.measurements.heads.by_layer import matching_by_layer
 from icl_mech.measurements.heads.false_induction import find_false_induction_heads
-from icl_mech.measurements.heads.scores import head_scores
+from icl_mech.measurements.heads.scoring import head_scores
 from icl_mech.measurements.heads.tokens import head_attention
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch

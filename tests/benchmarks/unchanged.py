@@ -530,7 +530,7 @@ def store_compression(book: Book, model: Any, given: Sets) -> None:
 
 def loaded(context: Any, folder: str) -> Any:
     context.save(Path(folder) / "context")
-    return icl.load_compressed_context(Path(folder) / "context")
+    return type(context).load(Path(folder) / "context")
 
 
 def store_confusion(book: Book, model: Any, given: Sets) -> None:

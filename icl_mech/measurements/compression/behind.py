@@ -1,139 +1,122 @@
-"""Predictions of many prompts behind the stand-ins of their demonstrations."""
+"""`Behind`, `BehindContext`: queries laid behind the stand-ins of their demonstrations.
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+Each set of demonstrations is run once for each set of interventions that changes it, and its
+keys and values are freed before the next set is run.
+"""
 
-from icl_mech._typing import Tensor
-from icl_mech.engine import Kept as Store
-from icl_mech.engine.memory import is_out_of_memory, plan
-from icl_mech.engine.progress import Progress
-from icl_mech.engine.work import Work
-from icl_mech.measurements.compression.kept import Kept
-from icl_mech.measurements.compression.stand_in import (
-    Demonstrations,
-    Position,
-    StandIn,
-    misplaced,
-    takes_positions,
-)
-from icl_mech.measurements.predictions import PredictionReading
-from icl_mech.models import LanguageModel
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from icl_mech.engine import Layout, Work
+from icl_mech.interventions import Intervention
+from icl_mech.measurements.compression.stand_in import Beginning, StandIn
+from icl_mech.models import KeyValues
 from icl_mech.prompts import PromptBatch
-from icl_mech.segments import by_length
+from icl_mech.segments import Segment
 
-Read = tuple[Tensor, Tensor, Tensor]
-"""Label logits, their log-probabilities and the likeliest next tokens."""
+Caches = dict[tuple[Beginning, tuple[int, ...]], KeyValues]
+"""Keys and values of demonstrations under interventions, which are known by their ids."""
 
 
-class Plan(NamedTuple):
-    """One way to compress a set of prompts.
+@dataclass(frozen=True, eq=False)
+class Behind(Layout):
+    """Queries behind stand-ins, one for each work.
 
     Attributes:
-        as_text: The kept tokens are read alone, as a prompt.
-        position: Where the query stands: as in the full prompt (`true`) or at 0 (`overlap`);
-            behind text it always follows the kept tokens.
-        kept: Positions kept of each prompt.
+        groups: Numbers of the prompts, those with equal demonstrations together.
+        stand_ins: What queries see, for each work.
+        tokens: Largest number of tokens of a batch.
+        size: Largest number of prompts of a batch.
+        share: Prompts with equal demonstrations see one cache, where interventions allow it.
     """
 
-    as_text: bool
-    position: Position
-    kept: Sequence[Kept]
+    groups: Sequence[Sequence[int]]
+    stand_ins: Sequence[StandIn]
+    tokens: int = 1
+    size: int | None = None
+    share: bool = True
+
+    def within(self, tokens: int, size: int | None, *, share: bool) -> "Behind":
+        """With batches of this size."""
+        return replace(self, tokens=tokens, size=size, share=share)
+
+    def segments(self, works: Sequence[Work]) -> Iterator[tuple[int, Segment]]:
+        """The queries of one set of demonstrations for every work, then those of the next."""
+        for group in self._apart(works):
+            made: Caches = {}
+            for number, (work, stand_in) in enumerate(zip(works, self.stand_ins, strict=True)):
+                for rows in stand_in.alike(group):
+                    cache = self._cache(work, stand_in, rows[0], made)
+                    for segment in stand_in.behind(cache, rows, tokens=self.tokens, size=self.size):
+                        yield number, segment
+
+    def _apart(self, works: Sequence[Work]) -> Iterator[Sequence[int]]:
+        """The groups, or single prompts where interventions tell those of a group apart."""
+        for group in self.groups:
+            if self.share and all(
+                treated_alike(work.interventions, stand_in, rows)
+                for work, stand_in in zip(works, self.stand_ins, strict=True)
+                for rows in stand_in.sharing(group)
+            ):
+                yield group
+            else:
+                yield from ([index] for index in group)
+
+    def _cache(self, work: Work, stand_in: StandIn, index: int, made: Caches) -> KeyValues:
+        """What one prompt's query sees; works that treat the demonstrations alike run them once."""
+        demonstrations = stand_in.demonstrations(index)
+        acting = tuple(map(id, work.acting(demonstrations)))
+        key = (stand_in.beginning(index), acting)
+        if key not in made:
+            made[key] = work.begin(demonstrations)
+        return stand_in.cut(made[key], index)
 
 
-def same_demonstrations(prompts: PromptBatch, queries: Sequence[int]) -> list[list[int]]:
-    """Indices of the prompts, those with equal tokens before their queries together."""
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for index, (prompt, query) in enumerate(zip(prompts, queries, strict=True)):
-        groups.setdefault(prompt.tokens[:query], []).append(index)
-    return list(groups.values())
+@dataclass(frozen=True, eq=False)
+class BehindContext(Layout):
+    """Queries behind the keys and values of a context.
 
-
-def read_plans(
-    model: LanguageModel,
-    prompts: PromptBatch,
-    queries: Sequence[int],
-    plans: Sequence[Plan],
-    *,
-    top_k: int,
-    batch_size: int | None,
-    memory: str | int | None,
-    progress: bool | None,
-) -> list[Read]:
-    """What the model predicts under each plan; each set of demonstrations is run once.
-
-    Raises:
-        RunError: as `Demonstrations.stand_in`.
+    Attributes:
+        stand_in: What queries see.
+        cache: Its keys and values.
+        tokens: Largest number of tokens of a batch.
+        size: Largest number of prompts of a batch.
     """
-    tokens, _ = plan(model, prompts.lengths.tolist(), gradient=False, memory=memory)
-    numbered = takes_positions(model)
-    readers = [_Reader(model, prompts, top_k, tokens, batch_size) for _ in plans]
-    with Progress("compressed prompts", len(prompts) * len(plans), progress) as bar:
-        for group in same_demonstrations(prompts, queries):
-            shared = Demonstrations(model, prompts[group[0]].tokens[: queries[group[0]]], numbered)
-            for reader, (as_text, position, kept) in zip(readers, plans, strict=True):
-                for own in dict.fromkeys(kept[index] for index in group):
-                    stand_in = shared.stand_in(own, as_text=as_text, position=position)
-                    reader.read(stand_in, [index for index in group if kept[index] == own])
-                bar.advance(len(group))
-    return [reader.value for reader in readers]
+
+    stand_in: StandIn
+    cache: KeyValues
+    tokens: int = 1
+    size: int | None = None
+
+    def within(self, tokens: int, size: int | None, *, share: bool) -> "BehindContext":
+        """With batches of this size; the context is one for all prompts in any case."""
+        return replace(self, tokens=tokens, size=size)
+
+    def segments(self, works: Sequence[Work]) -> Iterator[tuple[int, Segment]]:
+        """All queries for one work, then for the next."""
+        for number, work in enumerate(works):
+            for rows in self.stand_in.alike(range(len(self.stand_in.prompts))):
+                # What acts there has acted, when the keys and values were computed.
+                work.acting(self.stand_in.demonstrations(rows[0]))
+                for segment in self.stand_in.behind(
+                    self.cache, rows, tokens=self.tokens, size=self.size
+                ):
+                    yield number, segment
 
 
-def read_behind(
-    stand_in: StandIn,
-    model: LanguageModel,
-    prompts: PromptBatch,
-    *,
-    top_k: int,
-    batch_size: int | None,
-) -> Read:
-    """What the model predicts for queries behind one stand-in.
+def treated_alike(
+    interventions: Sequence[Intervention], stand_in: StandIn, rows: Sequence[int]
+) -> bool:
+    """True if interventions do the same in the demonstrations of these prompts, which are equal.
 
-    Raises:
-        RunError: a model that counts positions itself.
+    Interventions may go by the number of a prompt in the run. So they are asked about as many
+    prompts, with the first of these in place of all others.
     """
-    if stand_in.first != len(stand_in.kept) and not takes_positions(model):
-        raise misplaced(model, stand_in.first, len(stand_in.kept))
-    tokens, _ = plan(model, prompts.lengths.tolist(), gradient=False, memory=None)
-    reader = _Reader(model, prompts, top_k, tokens, batch_size)
-    reader.read(stand_in, list(range(len(prompts))))
-    return reader.value
-
-
-@dataclass
-class _Reader:
-    """Predictions of some prompts, collected batch by batch."""
-
-    model: LanguageModel
-    prompts: PromptBatch
-    top_k: int
-    tokens: int
-    batch_size: int | None
-    store: Store = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.store = Store(len(self.prompts))
-
-    @property
-    def value(self) -> Read:
-        return PredictionReading(self.top_k).collect(self.store)
-
-    def read(self, stand_in: StandIn, rows: list[int]) -> None:
-        """Read some of the prompts, in batches of similar length."""
-        lengths = [self.prompts[row].target + 1 - stand_in.query for row in rows]
-        for batch in by_length(lengths, tokens=self.tokens, size=self.batch_size):
-            self._add(stand_in, [rows[i] for i in batch])
-
-    def _add(self, stand_in: StandIn, rows: list[int]) -> None:
-        """Read one batch; in halves if it does not fit into memory."""
-        work = Work([PredictionReading(self.top_k)], stand_in.interventions, checkpoint=False)
-        try:
-            (values,) = work.values(stand_in.segment(self.model, self.prompts, rows))
-        except RuntimeError as error:
-            if not is_out_of_memory(error) or len(rows) == 1:
-                raise
-        else:
-            self.store.add(rows, values)
-            return
-        self._add(stand_in, rows[: len(rows) // 2])
-        self._add(stand_in, rows[len(rows) // 2 :])
+    if len(rows) == 1:
+        return True
+    first, own = stand_in.prompts[rows[0]], set(rows)
+    prompts = PromptBatch(
+        tuple(prompt if index in own else first for index, prompt in enumerate(stand_in.prompts))
+    )
+    length = stand_in.queries[rows[0]]
+    return all(intervention.shares(prompts, length) for intervention in interventions)

@@ -4,40 +4,31 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §3.2.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from html import escape
-from pathlib import Path
-from typing import Any
-
-import torch
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.errors import ModelError, PromptError
-from icl_mech.measurements._old import prediction_result, provenance
-from icl_mech.measurements.compression.behind import read_behind, same_demonstrations
-from icl_mech.measurements.compression.kept import Kept, Method, parts
-from icl_mech.measurements.compression.methods import check_options, compress_by, kept_sets
+from icl_mech.engine import Path
+from icl_mech.errors import PromptError, RunError
+from icl_mech.interventions import Intervention, load_intervention
+from icl_mech.measurements.base import Measurement, Options, Pass, Steps, Variants
+from icl_mech.measurements.compression.behind import BehindContext
+from icl_mech.measurements.compression.kept import Method
+from icl_mech.measurements.compression.methods import refuse_positions
 from icl_mech.measurements.compression.queries import behind_demonstrations
-from icl_mech.measurements.compression.stand_in import (
-    Demonstrations,
-    Position,
-    StandIn,
-    misplaced,
-    takes_positions,
+from icl_mech.measurements.compression.same_model import check_same_model
+from icl_mech.measurements.compression.stand_in import Position, StandIn, misplaced
+from icl_mech.measurements.predictions import (
+    PredictionReading,
+    Predictions,
+    check_top_k,
+    predictions,
 )
-from icl_mech.measurements.predictions import Predictions
-from icl_mech.models import KeyValues, LanguageModel, adapt
-from icl_mech.prompts import Prompt, PromptBatch, Span
+from icl_mech.measurements.running import measured
+from icl_mech.models import KeyValues, LanguageModel
+from icl_mech.prompts import Prompt, PromptBatch, Role, Span
 from icl_mech.results import Result
 from icl_mech.segments import check_fits
-
-_SAME_MODEL = (
-    "name", "architecture", "revision", "n_layers", "n_heads", "n_kv_heads", "d_model", "d_head",
-    "d_vocab", "dtype", "processed_weights",
-)  # fmt: skip
-
-_PROBE = 4
-"""Tokens whose residual tells models of the same name apart."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -45,7 +36,7 @@ class CompressedContext(Result):
     """A stand-in for one set of demonstrations, ready for new queries.
 
     It holds keys and values of the kept tokens only. Queries are read at the positions given
-    when it was made.
+    when it was made, and under the interventions it was made under.
 
     Attributes:
         method: How it was made.
@@ -63,12 +54,14 @@ class CompressedContext(Result):
         probe: Residual at the first tokens, by which another model is noticed.
     """
 
-    method: str
+    title: ClassVar[str] = "Demonstrations kept as keys and values"
+
+    method: Method
     kept: tuple[int, ...]
     query: int
     first: int
     tokens: tuple[int, ...]
-    spans: tuple[tuple[str, int | None, int, int], ...]
+    spans: tuple[tuple[Role, int | None, int, int], ...]
     label_classes: tuple[int, ...]
     label_words: tuple[tuple[int, ...], ...]
     labels: tuple[str, ...]
@@ -89,8 +82,10 @@ class CompressedContext(Result):
             f"{size / 1e6:.2g} MB of keys and values for {self.provenance['model']['name']}"
         )
 
-    def _repr_html_(self) -> str:
-        return f"<p>{escape(self.summary())}</p>"
+    @property
+    def interventions(self) -> list[Intervention]:
+        """What its keys and values were computed under."""
+        return [load_intervention(one) for one in self.provenance.get("interventions", [])]
 
     def queries(self, model: Any, texts: Sequence[str | tuple[str, str]]) -> PromptBatch:
         """Prompts with these demonstrations and new query texts (pairs of texts in pair tasks).
@@ -110,7 +105,7 @@ class CompressedContext(Result):
                 "The template of these demonstrations is not known: the context was not made from "
                 "prompts of build_prompts. Give whole prompts to predict() instead."
             )
-        spans = tuple(Span(*span) for span in self.spans)  # type: ignore[arg-type]
+        spans = tuple(Span(*span) for span in self.spans)
         made = behind_demonstrations(
             self.tokens, spans, texts, self.task, getattr(model, "tokenizer", model)
         )
@@ -125,8 +120,12 @@ class CompressedContext(Result):
         model: Any,
         prompts: PromptBatch,
         *,
+        interventions: Sequence[Intervention] | None = None,
         top_k: int = 5,
         batch_size: int | None = None,
+        memory: str | int | None = None,
+        path: Path = "auto",
+        progress: bool | None = None,
     ) -> Predictions:
         """What the model predicts for prompts that begin with these demonstrations.
 
@@ -135,24 +134,24 @@ class CompressedContext(Result):
         Args:
             model: The model the context was made with.
             prompts: Whole prompts, for example those of `queries`.
+            interventions: Made while queries are read; None: those the context was made under.
+                Others can only act on queries.
             top_k: Number of likeliest next tokens kept.
             batch_size: Prompts per batch at most.
+            memory: Budget, see `icl_mech.engine.run`.
+            path: As there; nothing is shared but the context itself.
+            progress: Show a progress bar.
 
         Raises:
             ModelError: another model.
             PromptError: prompts with other demonstrations or label words.
+            RunError: an intervention that would change the demonstrations.
         """
-        adapted = adapt(model)
-        self._check_model(adapted)
-        self._check_prompts(prompts)
-        check_fits(adapted, prompts)
-        to = adapted.device
-        cache = KeyValues(tuple(k.to(to) for k in self.keys), tuple(v.to(to) for v in self.values))
-        stand_in = StandIn(self.query, self.first, self.kept, cache)
-        read = read_behind(stand_in, adapted, prompts, top_k=top_k, batch_size=batch_size)
-        compressed = {"method": self.method, "tokens": len(self.kept), "first_position": self.first}
-        origin = provenance(adapted, prompts, compressed_context=compressed)
-        return prediction_result(read, prompts, origin)
+        chosen = self.interventions if interventions is None else interventions
+        return measured(
+            PredictBehind(self, top_k), model, prompts, interventions=chosen,
+            batch_size=batch_size, memory=memory, path=path, progress=progress,
+        )  # fmt: skip
 
     def answer(self, model: Any, texts: Sequence[str | tuple[str, str]]) -> list[str]:
         """The predicted label of each query text, see `queries`.
@@ -164,25 +163,12 @@ class CompressedContext(Result):
         predicted = self.predict(model, self.queries(model, texts)).predicted
         return [self.labels[label] for label in predicted.tolist()]
 
-    def _check_model(self, model: LanguageModel) -> None:
-        own, given = self.provenance["model"], asdict(model.info)
-        for name in _SAME_MODEL:
-            if own[name] != given[name]:
-                raise ModelError(
-                    f"This context was made with {own['name']!r} ({name} {own[name]}), the model given "
-                    f"is {given['name']!r} ({name} {given[name]}); keys and values of one model mean "
-                    "nothing to another. Compress the demonstrations again with this one."
-                )
-        found = _probe(model, self.tokens)
-        # Half precision differs between devices by about 1 %, other weights by far more.
-        tolerance = 1e-3 if own["dtype"] in ("float32", "float64") else 0.05
-        if float((found - self.probe).norm()) > tolerance * float(self.probe.norm()):
-            raise ModelError(
-                f"The model given is called {own['name']!r} like the one this context was made with, but "
-                "has other weights. Compress the demonstrations again with this one."
-            )
+    def check_prompts(self, prompts: PromptBatch) -> None:
+        """Refuse prompts that do not begin with these demonstrations.
 
-    def _check_prompts(self, prompts: PromptBatch) -> None:
+        Raises:
+            PromptError: names the first such prompt.
+        """
         if prompts[0].label_words != self.label_words:
             raise PromptError(
                 f"These prompts have the labels {', '.join(prompts.labels)}, the context "
@@ -196,107 +182,90 @@ class CompressedContext(Result):
                     "or write its query with queries()."
                 )
 
+    def stand_in(self, model: LanguageModel, prompts: PromptBatch) -> StandIn:
+        """It as what the queries of these prompts see."""
+        queries, kept = [self.query] * len(prompts), [self.kept] * len(prompts)
+        position: Position = "overlap" if self.first == 0 else "true"
+        return StandIn.made(model, prompts, queries, kept, self.method, position)
 
-def compress_context(
-    model: Any,
-    prompts: PromptBatch | Prompt,
-    *,
-    method: Method = "hidden_anchor",
-    position: Position = "true",
-    keep: Any = None,
-    seed: int = 0,
-    draws: int = 20,
-) -> CompressedContext:
-    """The demonstrations of these prompts as a small cache for new queries.
+    def cache(self, model: LanguageModel) -> KeyValues:
+        """Its keys and values where the model is."""
+        to = model.device
+        return KeyValues(tuple(k.to(to) for k in self.keys), tuple(v.to(to) for v in self.values))
 
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: One prompt, or several that share their demonstrations; their queries do not
-            enter, except that `hidden_random_top` chooses the draw by their label loyalty.
-        method: As in `compress_demonstrations`.
-        position: As there.
-        keep: Positions to keep instead of those the roles give.
-        seed: As there.
-        draws: As there.
 
-    Raises:
-        RunError: as `compress_demonstrations`, or a model that counts positions itself.
-        PromptError: as there, and for prompts with different demonstrations.
+@dataclass(frozen=True)
+class PredictBehind(Measurement[Predictions]):
+    """Predictions for prompts that begin with the demonstrations of a context.
 
-    Source: Wang et al. 2023, §3.2.
+    Attributes:
+        context: The context.
+        top_k: Number of likeliest next tokens kept.
     """
-    batch = prompts if isinstance(prompts, PromptBatch) else PromptBatch((prompts,))
-    adapted = adapt(model)
-    check_options([method], position, keep, draws)
-    check_fits(adapted, batch)
-    sets = kept_sets(batch, method, keep=keep, seed=seed, draws=draws)
-    kept = sets[0][0]
-    layout = [parts(prompt, kept) for prompt in batch]
-    if len(same_demonstrations(batch, [part.query for part in layout])) > 1:
-        raise PromptError(
-            "These prompts have different demonstrations, and a context holds one set. Build them with "
-            "demonstrations='shared', or give one prompt."
-        )
-    choice: dict[str, Any] = {}
-    if len(sets) > 1:
-        compared = compress_by(
-            adapted, batch, [method], position=position, keep=None, seed=seed, draws=draws, top_k=1,
-            batch_size=None, memory=None, measure=False, progress=False,
-        )  # fmt: skip
-        (best,) = compared.methods
-        kept, choice = best.kept[0], best.choice
-    origin = provenance(
-        adapted, batch, method=method, position=position, seed=seed,
-        positions="roles" if keep is None else "given", **choice,
-    )  # fmt: skip
-    return _context(adapted, batch, layout[0].query, kept, method, position, origin)
 
+    context: CompressedContext
+    top_k: int = 5
 
-def _context(
-    model: LanguageModel,
-    prompts: PromptBatch,
-    query: int,
-    kept: Kept,
-    method: Method,
-    position: Position,
-    origin: dict[str, Any],
-) -> CompressedContext:
-    prompt = prompts[0]
-    tokens = prompt.tokens[:query]
-    shared = Demonstrations(model, tokens, takes_positions(model))
-    stand_in = shared.stand_in(kept, as_text=method == "text_anchor", position=position)
-    if stand_in.whole:
-        raise misplaced(model, query, len(kept))
-    spans = [replace(s, stop=min(s.stop, query)) for s in prompt.spans if s.start < query]
-    return CompressedContext(
-        method=method,
-        kept=kept,
-        query=query,
-        first=stand_in.first,
-        tokens=tokens,
-        spans=tuple((span.role, span.demo, span.start, span.stop) for span in spans),
-        label_classes=prompt.label_classes,
-        label_words=prompt.label_words,
-        labels=prompts.labels,
-        task=prompts.source.get("task", {}),
-        keys=tuple(key.contiguous().cpu() for key in stand_in.cache.keys),
-        values=tuple(value.contiguous().cpu() for value in stand_in.cache.values),
-        probe=_probe(model, tokens),
-        provenance=origin,
-    )
+    def variants(self) -> dict[str, Any]:
+        """The context by its size; its tensors are in its own file."""
+        own = self.context
+        sizes = {"method": own.method, "tokens": len(own), "first_position": own.first}
+        return {"compressed_context": sizes, "top_k": self.top_k}
 
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse another model, and prompts with other demonstrations.
 
-def _probe(model: LanguageModel, tokens: Sequence[int]) -> Float[Tensor, "pos d_model"]:
-    ids = torch.tensor([list(tokens[:_PROBE])], device=model.device)
-    places = torch.arange(ids.shape[1], device=model.device)[None]
-    with torch.no_grad():
-        return model.forward(ids, torch.ones_like(ids).bool(), places).residual[0].float().cpu()
+        Raises:
+            ModelError: another model.
+            PromptError: other prompts.
+            RunError: a model that would misplace queries.
+        """
+        own = self.context
+        check_same_model(model, own.provenance["model"], own.tokens, own.probe)
+        own.check_prompts(data)
+        check_fits(model, data)
+        check_top_k(self.top_k, model.info)
+        if own.first != len(own) and not model.takes_positions:
+            raise misplaced(model, own.first, len(own))
 
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """The queries behind the context."""
+        layout = BehindContext(self.context.stand_in(model, data), self.context.cache(model))
+        reading = PredictionReading(self.top_k)
+        return [Variants(data, [reading], title="compressed prompts", layout=layout)]
 
-def load_compressed_context(folder: str | Path) -> CompressedContext:
-    """What `CompressedContext.save` wrote; its answers are those of the original.
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> Predictions:
+        """As for whole prompts."""
+        (((found,),),) = read
+        return predictions(found, data)
 
-    Raises:
-        ResultError: missing or damaged files, another kind of result, or a newer layout.
-    """
-    return CompressedContext.load(folder)
+    def steps(
+        self, model: LanguageModel, data: PromptBatch, options: Options
+    ) -> Steps[Predictions]:
+        """As for any measurement, under interventions the keys and values were computed under."""
+        refuse_positions([self.context.method], options.interventions)
+        stand_in = self.context.stand_in(model, data)
+        for intervention in options.interventions:
+            self._check_intervention(intervention, stand_in)
+        read = yield self.passes(model, data)
+        return self.result(model, data, read)
+
+    def _check_intervention(self, intervention: Intervention, stand_in: StandIn) -> None:
+        """Refuse what would have changed the keys and values, which are given.
+
+        Raises:
+            RunError: names the intervention.
+        """
+        if intervention.target_only:
+            return
+        known = intervention.to_dict() in self.context.provenance.get("interventions", [])
+        if not known and (intervention.missing() or intervention.hooks(stand_in.demonstrations(0))):
+            raise RunError(
+                f"{intervention!r} changes the demonstrations, but the keys and values of this context "
+                "were computed without it. Compress them again with interventions=."
+            )
+        if known and not intervention.shares(stand_in.prompts, stand_in.queries[0]):
+            raise RunError(
+                f"{intervention!r} differs between these prompts, and a context holds the keys and "
+                "values of one. Use compress_demonstrations."
+            )

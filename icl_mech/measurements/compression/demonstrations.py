@@ -21,21 +21,31 @@ prompt, as they would with a shorter context.
 Source: Wang et al. 2023, *Label Words are Anchors*, §3.2.
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
-from icl_mech.errors import ResultError
-from icl_mech.measurements._old import provenance
-from icl_mech.measurements.compression.kept import Method
-from icl_mech.measurements.compression.methods import Comparison, check_options, compress_by
+from icl_mech.engine import Path
+from icl_mech.interventions import Intervention
+from icl_mech.measurements.compression.kept import Method, plain_positions
+from icl_mech.measurements.compression.methods import Comparison, Compression
+from icl_mech.measurements.compression.outcome import Outcome
+from icl_mech.measurements.compression.quality import (
+    TITLE,
+    UNIT,
+    StandInQuality,
+    check_known,
+    qualities,
+)
 from icl_mech.measurements.compression.stand_in import Position
-from icl_mech.metrics import Interval, mean_interval, wilson_interval
-from icl_mech.models import adapt
+from icl_mech.measurements.running import measured
+from icl_mech.metrics import Interval
+from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Result
+from icl_mech.results import Quantity, basis
 from icl_mech.shapes import Bars
 
 if TYPE_CHECKING:
@@ -43,7 +53,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class CompressionResult(Result):
+class CompressionResult(StandInQuality):
     """How well a stand-in replaces the demonstrations.
 
     Attributes:
@@ -53,16 +63,10 @@ class CompressionResult(Result):
         label_kept: The predicted class is that of the full prompt.
         word_overlap: Jaccard overlap of the likeliest next tokens with those of the full prompt.
         correct: The predicted class is the true one; None without answers.
-        full_correct: That of the full prompt is.
-        full_predicted: Class predicted from the full prompt.
-        demonstration_share: Kept tokens / tokens of the demonstrations.
-        prompt_share: Tokens left, query included / tokens of the prompt.
-        speed_up: Time of full prompts without a cache / of queries behind the compressed
-            cache, whose building is not counted; None if not measured.
-        speed_up_cached: Time of queries behind the full cache of the demonstrations / behind
-            the compressed one.
         labels: Names of the classes.
     """
+
+    title: ClassVar[str] = TITLE
 
     method: str
     kept: tuple[tuple[int, ...], ...]
@@ -70,13 +74,12 @@ class CompressionResult(Result):
     label_kept: Bool[Tensor, " batch"]
     word_overlap: Float[Tensor, " batch"]
     correct: Bool[Tensor, " batch"] | None = None
-    full_correct: Bool[Tensor, " batch"] | None = None
-    full_predicted: Int[Tensor, " batch"]
-    demonstration_share: Float[Tensor, " batch"]
-    prompt_share: Float[Tensor, " batch"]
-    speed_up: float | None = None
-    speed_up_cached: float | None = None
     labels: tuple[str, ...] = ()
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Label loyalty, word loyalty and accuracy."""
+        own = qualities((), self.label_kept, self.word_overlap, self.correct)
+        return {**own, **super().quantities()}
 
     @property
     def predicted(self) -> Int[Tensor, " batch"]:
@@ -86,21 +89,12 @@ class CompressionResult(Result):
     @property
     def label_loyalty(self) -> Interval:
         """Share of prompts whose predicted class is kept, with Wilson interval."""
-        return wilson_interval(self.label_kept)
-
-    @property
-    def constant_loyalty(self) -> float:
-        """Label loyalty of always answering what most full prompts are answered with.
-
-        Where it is high, label loyalty tells little: the model hardly looks at the queries.
-        """
-        counts = torch.bincount(self.full_predicted)
-        return int(counts.max()) / len(self.full_predicted)
+        return self.interval("label_loyalty")
 
     @property
     def word_loyalty(self) -> Interval:
         """Mean overlap of the likeliest next tokens, with bootstrap interval."""
-        return mean_interval(self.word_overlap)
+        return self.interval("word_loyalty")
 
     @property
     def accuracy(self) -> Interval:
@@ -109,36 +103,17 @@ class CompressionResult(Result):
         Raises:
             ResultError: if the true classes are not known.
         """
-        return wilson_interval(_known(self.correct))
-
-    @property
-    def full_accuracy(self) -> Interval:
-        """That of full in-context learning.
-
-        Raises:
-            ResultError: if the true classes are not known.
-        """
-        return wilson_interval(_known(self.full_correct))
+        check_known(self.correct)
+        return self.interval("accuracy")
 
     def drawing(self) -> Bars:
         """Label loyalty, word loyalty and accuracy, beside the accuracy of the full prompts."""
         found = {"label loyalty": self.label_loyalty, "word loyalty": self.word_loyalty}
         if self.correct is not None:
             found |= {"accuracy": self.accuracy, "accuracy, full prompt": self.full_accuracy}
-        value, low, high = torch.tensor([list(interval) for interval in found.values()]).T
-        conditional = self.provenance.get("conditional_on_demonstrations")
-        return Bars(
-            "Demonstrations replaced by a stand-in",
-            tuple(found),
-            (self.method,),
-            value[:, None],
-            low[:, None],
-            high[:, None],
-            "share of prompts; overlap",
-            note=f"{len(self.label_kept)} prompts, 95 % intervals"
-            + (" given their shared demonstrations" if conditional else "")
-            + f"; {self._costs()}",
-        )
+        value, low, high = torch.tensor([list(one) for one in found.values()]).T[..., None]
+        note = f"{basis(self)}; {self._costs()}"
+        return Bars(TITLE, tuple(found), (self.method,), value, low, high, UNIT, note=note)
 
     def summary(self) -> str:
         """Loyalties, accuracy and what the stand-in costs."""
@@ -151,11 +126,10 @@ class CompressionResult(Result):
         return f"{self.method}: {', '.join(parts)}; {self._costs()}"
 
     def _costs(self) -> str:
-        share = f"{float(self.demonstration_share.mean()):.0%} of the demonstrations' tokens kept"
         if self.speed_up is None or self.speed_up_cached is None:
-            return share
+            return self.kept_share
         return (
-            f"{share}, {self.speed_up:.2g} times as fast as full prompts, "
+            f"{self.kept_share}, {self.speed_up:.2g} times as fast as full prompts, "
             f"{self.speed_up_cached:.2g} times as queries behind the full cache"
         )
 
@@ -177,16 +151,68 @@ class CompressionResult(Result):
         return pd.DataFrame(table)
 
 
-def _known(correct: Tensor | None) -> Tensor:
-    if correct is None:
-        raise ResultError("These prompts have no answers; accuracy needs them.")
-    return correct
+@dataclass(frozen=True)
+class Compress(Compression[CompressionResult]):
+    """Predictions behind a stand-in for the demonstrations, compared with full prompts.
+
+    Attributes:
+        method: Which tokens stay, and how.
+        position: Where queries stand: as in the full prompt (`true`) or at 0 (`overlap`).
+        keep: Positions to keep instead of those the roles give: one row per prompt, or for all.
+        seed: Of the random methods.
+        draws: Of `hidden_random_top`.
+        top_k: Number of likeliest next tokens compared.
+        measure_speed: Also time the first prompts.
+    """
+
+    name: ClassVar[str] = "compress_demonstrations"
+
+    method: Method = "hidden_anchor"
+    position: Position = "true"
+    keep: Any = None
+    seed: int = 0
+    draws: int = 20
+    top_k: int = 5
+    measure_speed: bool = True
+
+    @property
+    def comparison(self) -> Comparison:
+        """Of full prompts and this method."""
+        return Comparison(
+            [self.method],
+            self.position,
+            self.keep,
+            self.seed,
+            self.draws,
+            self.top_k,
+            self.measure_speed,
+        )
+
+    def filled(self, model: LanguageModel, data: PromptBatch) -> "Compress":
+        """With checked positions."""
+        return replace(self, keep=plain_positions(self.keep, data))
+
+    def found(self, outcome: Outcome, prompts: PromptBatch) -> CompressionResult:
+        """The one method."""
+        (one,) = outcome.methods
+        answers = prompts.answers if prompts.has_answers else None
+        return CompressionResult(
+            method=one.method,
+            kept=one.kept,
+            label_logits=one.label_logits,
+            label_kept=one.label_kept,
+            word_overlap=one.word_overlap,
+            correct=None if answers is None else one.label_logits.argmax(-1) == answers,
+            labels=prompts.labels,
+            **outcome.common(prompts),
+        )
 
 
 def compress_demonstrations(
     model: Any,
     prompts: PromptBatch,
     *,
+    interventions: Sequence[Intervention] = (),
     method: Method = "hidden_anchor",
     position: Position = "true",
     keep: Any = None,
@@ -195,6 +221,7 @@ def compress_demonstrations(
     top_k: int = 5,
     batch_size: int | None = None,
     memory: str | int | None = None,
+    path: Path = "auto",
     measure_speed: bool = True,
     progress: bool | None = None,
 ) -> CompressionResult:
@@ -202,21 +229,27 @@ def compress_demonstrations(
 
     Demonstrations that prompts share are run once, cut, and seen by all their queries.
 
+    Interventions act on full prompts, on demonstrations while their keys and values are computed,
+    and on queries behind what is left of these.
+
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: Prompts with demonstrations.
+        interventions: Made in every pass. Text anchors are a prompt of their own: there they act
+            by the roles of its tokens, and positions of the full prompt are refused.
         method: `hidden_anchor`, `text_anchor`, `hidden_random` or `hidden_random_top`.
         position: Position id of the query's first token: as in the full prompt (`true`) or 0
             (`overlap`; the published code's choice for GPT-2). Text anchors are a prompt of
             their own and numbered as such.
         keep: Positions to keep instead of those the roles give: one ascending row per prompt,
-            or one for all (lists, arrays or tensors). In prompts made from bare positions the query begins right behind
-            the last of them.
+            or one for all (lists, arrays or tensors). In prompts made from bare positions the
+            query begins right behind the last of them.
         seed: Of the random methods; a draw depends on it and on the demonstrations alone.
         draws: Of `hidden_random_top`; fewer where the texts do not have that many.
         top_k: Number of likeliest next tokens compared.
         batch_size: Prompts per batch at most.
         memory: Budget, see `icl_mech.engine.run`.
+        path: `whole`: also demonstrations that prompts share are run for each of them.
         measure_speed: Also time the first prompts, one after the other. Not done with models that
             count positions themselves (HookedTransformer): there nothing is cut, only hidden.
         progress: Show a progress bar.
@@ -229,43 +262,8 @@ def compress_demonstrations(
 
     Source: Wang et al. 2023, §3.2.
     """
-    check_options([method], position, keep, draws)
-    adapted = adapt(model)
-    compared = compress_by(
-        adapted, prompts, [method], position=position, keep=keep, seed=seed, draws=draws,
-        top_k=top_k, batch_size=batch_size, memory=memory, measure=measure_speed,
+    return measured(
+        Compress(method, position, keep, seed, draws, top_k, measure_speed), model, prompts,
+        interventions=interventions, batch_size=batch_size, memory=memory, path=path,
         progress=progress,
     )  # fmt: skip
-    origin = provenance(
-        adapted, prompts, method=method, position=position, seed=seed, top_k=top_k,
-        positions="roles" if keep is None else "given", cache="cut" if compared.cut else "hidden",
-    )  # fmt: skip
-    return _result(compared, prompts, origin)
-
-
-def _result(
-    compared: Comparison, prompts: PromptBatch, origin: dict[str, Any]
-) -> CompressionResult:
-    (found,) = compared.methods
-    speed = compared.speed
-    if found.draws:
-        origin["variants"] |= found.choice
-    if speed is not None:
-        origin["speed"] = speed.to_dict()
-    answers = prompts.answers if prompts.has_answers else None
-    return CompressionResult(
-        method=found.method,
-        kept=found.kept,
-        label_logits=found.label_logits,
-        label_kept=found.label_kept,
-        word_overlap=found.word_overlap,
-        correct=None if answers is None else found.label_logits.argmax(-1) == answers,
-        full_correct=None if answers is None else compared.full_predicted == answers,
-        full_predicted=compared.full_predicted,
-        demonstration_share=compared.shares[0].clone(),
-        prompt_share=compared.shares[1].clone(),
-        speed_up=None if speed is None else speed.up,
-        speed_up_cached=None if speed is None else speed.up_cached,
-        labels=prompts.labels,
-        provenance=origin,
-    )

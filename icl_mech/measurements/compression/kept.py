@@ -14,7 +14,7 @@ from icl_mech.errors import PromptError
 from icl_mech.prompts import Prompt, PromptBatch
 
 Method = Literal["hidden_anchor", "text_anchor", "hidden_random", "hidden_random_top"]
-Kept = tuple[int, ...]
+Positions = tuple[int, ...]
 """Positions of one prompt, ascending."""
 
 
@@ -25,7 +25,7 @@ class Parts(NamedTuple):
     query: int
 
 
-def parts(prompt: Prompt, kept: Kept | None = None) -> Parts:
+def parts(prompt: Prompt, kept: Positions | None = None) -> Parts:
     """The demonstrations of a prompt, half-open.
 
     A prompt made from bare positions does not tell: there they begin at 0, and the query
@@ -63,7 +63,7 @@ def parts(prompt: Prompt, kept: Kept | None = None) -> Parts:
     return found
 
 
-def anchor_positions(prompt: Prompt) -> Kept:
+def anchor_positions(prompt: Prompt) -> Positions:
     """All tokens before the query but the demonstrations' texts.
 
     That is BOS, narrative and what else precedes the first demonstration, format tokens and
@@ -86,7 +86,7 @@ def anchor_positions(prompt: Prompt) -> Kept:
     )
 
 
-def random_positions(prompt: Prompt, *, seed: int, draws: int) -> list[Kept]:
+def random_positions(prompt: Prompt, *, seed: int, draws: int) -> list[Positions]:
     """The anchor positions with each label's first token replaced by a token of its text.
 
     The draws differ from each other, so there are fewer of them than asked for where the
@@ -112,14 +112,14 @@ def random_positions(prompt: Prompt, *, seed: int, draws: int) -> list[Kept]:
         )
     demonstrations = prompt.tokens[: parts(prompt).query]
     generator = np.random.default_rng([seed, *demonstrations])
-    drawn: dict[Kept, None] = {}
+    drawn: dict[Positions, None] = {}
     while len(drawn) < min(draws, prod(map(len, texts))):
         chosen = [text[int(generator.integers(len(text)))] for text in texts]
         drawn[tuple(sorted(anchors | set(chosen)))] = None
     return list(drawn)
 
 
-def given_positions(keep: Any, prompts: PromptBatch) -> list[Kept]:
+def given_positions(keep: Any, prompts: PromptBatch) -> list[Positions]:
     """`keep`, checked: one row of positions per prompt, or one row for all of them.
 
     Raises:
@@ -142,7 +142,19 @@ def given_positions(keep: Any, prompts: PromptBatch) -> list[Kept]:
     ]
 
 
-def _checked(row: Any, prompt: Prompt, number: int) -> Kept:
+def plain_positions(keep: Any, prompts: PromptBatch) -> tuple[Any, ...] | None:
+    """`keep`, checked, as plain numbers: one row where it is the same for all prompts.
+
+    Raises:
+        PromptError: as `given_positions`.
+    """
+    if keep is None:
+        return None
+    rows = given_positions(keep, prompts)
+    return rows[0] if len(set(rows)) == 1 else tuple(rows)
+
+
+def _checked(row: Any, prompt: Prompt, number: int) -> Positions:
     where = f"keep of prompt {number}"
     try:
         kept = tuple(operator.index(position) for position in row)

@@ -1,198 +1,246 @@
-"""Compression of one set of prompts by several methods: full predictions, plans, choices."""
+"""Compression of one set of prompts by several methods: what is kept, and what is run."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import torch
 
-from icl_mech._typing import Bool, Float, Int, Tensor
-from icl_mech.engine import run
-from icl_mech.errors import RunError, near_matches
-from icl_mech.interventions.base import check_choice
-from icl_mech.measurements.compression.behind import Plan, read_plans
+from icl_mech._typing import Float, Tensor
+from icl_mech.errors import RunError
+from icl_mech.interventions import Intervention, Isolate
+from icl_mech.measurements.base import Measurement, Options, Pass, Steps, Variants
+from icl_mech.measurements.compression.behind import Behind
 from icl_mech.measurements.compression.kept import (
-    Kept,
     Method,
     Parts,
+    Positions,
     anchor_positions,
     given_positions,
     parts,
     random_positions,
 )
-from icl_mech.measurements.compression.speed import Speed, measure_speed
-from icl_mech.measurements.compression.stand_in import Position, takes_positions
-from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.compression.outcome import Compressed, Outcome, best
+from icl_mech.measurements.compression.quality import StandInQuality
+from icl_mech.measurements.compression.speed import measure_speed
+from icl_mech.measurements.compression.stand_in import Position, StandIn, misplaced, together
+from icl_mech.measurements.predictions import PredictionReading, check_top_k
 from icl_mech.metrics import same_label, word_overlap
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import check_fits
 
 METHODS: tuple[Method, ...] = get_args(Method)
+Q = TypeVar("Q", bound=StandInQuality)
 
 
-@dataclass(frozen=True, eq=False)
-class Compressed:
-    """What came out of one method.
+@dataclass(frozen=True)
+class Chosen:
+    """The tokens that stay.
 
     Attributes:
-        method: Its name.
-        kept: Positions kept of each prompt.
-        label_logits: At the target, behind the stand-in.
-        label_kept: The predicted class is that of the full prompt.
-        word_overlap: Jaccard overlap of the likeliest next tokens with those of the full prompt.
-        draws: Label loyalty of every draw, where there were several.
-        draw: The draw that was taken.
+        kept: Positions kept of each prompt, by method and draw.
+        layout: Where demonstrations and query of each prompt begin.
     """
 
-    method: Method
-    kept: tuple[Kept, ...]
-    label_logits: Float[Tensor, "batch label"]
-    label_kept: Bool[Tensor, " batch"]
-    word_overlap: Float[Tensor, " batch"]
-    draws: tuple[float, ...] = ()
-    draw: int = 0
+    kept: Sequence[Sequence[tuple[Positions, ...]]]
+    layout: Sequence[Parts]
 
     @property
-    def choice(self) -> dict[str, Any]:
-        """What provenance records of the draws."""
-        return {"draw": self.draw, "label_loyalty_of_draws": list(self.draws)}
+    def queries(self) -> list[int]:
+        """Where the query of each prompt begins."""
+        return [part.query for part in self.layout]
+
+    @property
+    def first(self) -> tuple[Positions, ...]:
+        """By the first method and draw."""
+        return self.kept[0][0]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Comparison:
-    """Several methods on the same prompts.
+    """Several methods on the same prompts; full prompts and demonstrations are run once for all.
 
     Attributes:
-        full_predicted: Class predicted from each full prompt.
-        methods: What came out, in the order asked for.
-        shares: Kept tokens / tokens of the demonstrations, and (kept + query) / whole prompt;
-            equal for all methods, which keep equally many tokens.
-        speed: Measured once: the cost depends on the number of kept tokens alone.
-        cut: The cache was cut; False where columns could only be hidden.
+        methods: Their names.
+        position: Where queries stand.
+        keep: Positions to keep instead of those the roles give.
+        seed: Of the random methods.
+        draws: Of `hidden_random_top`.
+        top_k: Number of likeliest next tokens compared.
+        measure_speed: The first stand-in is timed, too.
     """
 
-    full_predicted: Int[Tensor, " batch"]
-    methods: tuple[Compressed, ...]
-    shares: Float[Tensor, "share=2 batch"]
-    speed: Speed | None
-    cut: bool
+    methods: Sequence[Method]
+    position: Position
+    keep: Any
+    seed: int
+    draws: int
+    top_k: int
+    measure_speed: bool
+
+    def check(self, model: LanguageModel, prompts: PromptBatch) -> None:
+        """Refuse options that contradict each other, and prompts without what a method needs.
+
+        Raises:
+            RunError: says which, or a model that would misplace queries.
+            PromptError: prompts this model or a method cannot take.
+        """
+        if self.draws < 1:
+            raise RunError(f"draws={self.draws}; at least one is needed.")
+        if self.keep is not None and "hidden_random_top" in self.methods:
+            raise RunError(
+                "hidden_random_top draws positions itself, so keep= has no meaning; give the positions "
+                "with method='hidden_random'."
+            )
+        check_top_k(self.top_k, model.info)
+        check_fits(model, prompts)
+        chosen = self.chosen(prompts)
+        as_text = all(method == "text_anchor" for method in self.methods)
+        if self.position == "overlap" and not as_text and not model.takes_positions:
+            raise misplaced(model, 0, len(chosen.first[0]))
+
+    def chosen(self, prompts: PromptBatch) -> Chosen:
+        """The tokens that stay.
+
+        Raises:
+            PromptError: prompts without what a method needs, or wrong `keep`.
+        """
+        kept = [self._kept(method, prompts) for method in self.methods]
+        return Chosen(kept, [parts(*pair) for pair in zip(prompts, kept[0][0], strict=True)])
+
+    def _kept(self, method: Method, prompts: PromptBatch) -> list[tuple[Positions, ...]]:
+        if self.keep is not None:
+            return [tuple(given_positions(self.keep, prompts))]
+        if method in ("hidden_anchor", "text_anchor"):
+            return [tuple(anchor_positions(prompt) for prompt in prompts)]
+        wanted = self.draws if method == "hidden_random_top" else 1
+        rows = [random_positions(prompt, seed=self.seed, draws=wanted) for prompt in prompts]
+        # Demonstrations with shorter texts have fewer draws, which are then used again.
+        return [tuple(row[n % len(row)] for row in rows) for n in range(max(map(len, rows)))]
+
+    def stand_ins(
+        self, model: LanguageModel, prompts: PromptBatch, chosen: Chosen
+    ) -> list[StandIn]:
+        """One for each method and draw."""
+        return [
+            StandIn.made(model, prompts, chosen.queries, kept, method, self.position)
+            for method, draws in zip(self.methods, chosen.kept, strict=True)
+            for kept in draws
+        ]
+
+    def passes(self, model: LanguageModel, prompts: PromptBatch) -> list[Pass]:
+        """Full prompts, and their queries behind every stand-in."""
+        reading, chosen = PredictionReading(self.top_k), self.chosen(prompts)
+        stand_ins = self.stand_ins(model, prompts, chosen)
+        return [
+            Pass(prompts, [reading], title="full prompts"),
+            Variants(
+                prompts,
+                [reading],
+                title="compressed prompts",
+                variants=[stand_in.interventions for stand_in in stand_ins],
+                layout=Behind(same_demonstrations(prompts, chosen.queries), stand_ins),
+            ),
+        ]
+
+    def outcome(self, model: LanguageModel, prompts: PromptBatch, read: list[Any]) -> Outcome:
+        """Each method's predictions beside those of the full prompts."""
+        ((logits, _, top_tokens),), behind = read
+        predicted, found = logits.argmax(-1), iter(behind)
+        chosen, done = self.chosen(prompts), []
+        for method, draws in zip(self.methods, chosen.kept, strict=True):
+            candidates = []
+            for own in draws:
+                ((label_logits, _, top),) = next(found)
+                agrees = same_label(label_logits.argmax(-1), predicted)
+                overlap = word_overlap(top, top_tokens)
+                candidates.append(Compressed(method, own, label_logits, agrees, overlap))
+            done.append(best(candidates))
+        return Outcome(predicted, tuple(done), _shares(prompts, chosen), model.takes_positions)
 
 
-def check_options(methods: Sequence[str], position: str, keep: Any, draws: int) -> None:
-    """Refuse unknown methods and options that contradict each other.
+@dataclass(frozen=True)
+class Compression(Measurement[Q]):
+    """What the measurements of compression share."""
 
-    Raises:
-        RunError: says which.
-    """
-    for method in methods:
-        if method not in METHODS:
-            raise RunError(f"Unknown method {method!r}. {near_matches(method, METHODS)}")
-    check_choice(position, get_args(Position), "position")
-    if draws < 1:
-        raise RunError(f"draws={draws}; at least one is needed.")
-    if keep is not None and "hidden_random_top" in methods:
-        raise RunError(
-            "hidden_random_top draws positions itself, so keep= has no meaning; give the positions "
-            "with method='hidden_random'."
+    @property
+    @abstractmethod
+    def comparison(self) -> Comparison:
+        """What is compared."""
+
+    @abstractmethod
+    def found(self, outcome: Outcome, prompts: PromptBatch) -> Q:
+        """The result, without times."""
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse as `Comparison.check`."""
+        self.comparison.check(model, data)
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """Full prompts, and their queries behind every stand-in."""
+        return self.comparison.passes(model, data)
+
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> Q:
+        """Each method's predictions beside those of the full prompts."""
+        return self.found(self.comparison.outcome(model, data, read), data)
+
+    def steps(self, model: LanguageModel, data: PromptBatch, options: Options) -> Steps[Q]:
+        """As for any measurement, and the time of the first stand-in under the same interventions.
+
+        With models that count positions themselves nothing is cut, and nothing timed.
+        """
+        comparison = self.comparison
+        refuse_positions(comparison.methods, options.interventions)
+        read = yield self.passes(model, data)
+        found = self.result(model, data, read)
+        if not comparison.measure_speed or not model.takes_positions:
+            return found
+        chosen = comparison.chosen(data)
+        stand_in = comparison.stand_ins(model, data, chosen)[0]
+        speed = measure_speed(model, data, chosen.queries, stand_in, options.interventions)
+        return replace(
+            found,
+            speed_up=speed.up,
+            speed_up_cached=speed.up_cached,
+            provenance={**found.provenance, "speed": speed.to_dict()},
         )
 
 
-def kept_sets(
-    prompts: PromptBatch, method: Method, *, keep: Any, seed: int, draws: int
-) -> list[tuple[Kept, ...]]:
-    """The positions a method keeps of each prompt; several sets where it chooses among draws.
-
-    Raises:
-        PromptError: prompts without what the method needs.
-    """
-    if keep is not None:
-        return [tuple(given_positions(keep, prompts))]
-    if method in ("hidden_anchor", "text_anchor"):
-        return [tuple(anchor_positions(prompt) for prompt in prompts)]
-    wanted = draws if method == "hidden_random_top" else 1
-    rows = [random_positions(prompt, seed=seed, draws=wanted) for prompt in prompts]
-    # Demonstrations with shorter texts have fewer draws, which are then used again.
-    return [tuple(row[n % len(row)] for row in rows) for n in range(max(map(len, rows)))]
-
-
-def compress_by(
-    model: LanguageModel,
-    prompts: PromptBatch,
-    methods: Sequence[Method],
-    *,
-    position: Position,
-    keep: Any,
-    seed: int,
-    draws: int,
-    top_k: int,
-    batch_size: int | None,
-    memory: str | int | None,
-    measure: bool,
-    progress: bool | None,
-) -> Comparison:
-    """Full predictions once, then every method; demonstrations are run once for all of them.
-
-    Raises:
-        RunError: a model that would misplace the query.
-        PromptError: prompts without what a method needs, or wrong `keep`.
-    """
-    check_fits(model, prompts)
-    sets = [kept_sets(prompts, method, keep=keep, seed=seed, draws=draws) for method in methods]
-    plans = [
-        Plan(method == "text_anchor", position, kept)
-        for method, own in zip(methods, sets, strict=True)
-        for kept in own
-    ]
-    layout = [parts(prompt, kept) for prompt, kept in zip(prompts, plans[0].kept, strict=True)]
-    queries = [part.query for part in layout]
-    numbered = takes_positions(model)
-    ((logits, _, top_tokens),) = run(
-        model, prompts, [PredictionReading(top_k)],
-        batch_size=batch_size, memory=memory, progress=progress, title="full prompts",
-    )  # fmt: skip
-    read = iter(
-        read_plans(
-            model, prompts, queries, plans,
-            top_k=top_k, batch_size=batch_size, memory=memory, progress=progress,
-        )
-    )  # fmt: skip
-    predicted = logits.argmax(-1)
-    done = []
-    for method, own in zip(methods, sets, strict=True):
-        candidates = []
-        for kept in own:
-            found, _, top = next(read)
-            agrees = same_label(found.argmax(-1), predicted)
-            overlap = word_overlap(top, top_tokens)
-            candidates.append(Compressed(method, kept, found, agrees, overlap))
-        done.append(_best(candidates))
-    return Comparison(
-        predicted,
-        tuple(done),
-        _shares(prompts, layout, plans[0].kept),
-        measure_speed(model, prompts, queries, plans[0]) if measure and numbered else None,
-        numbered,
+def same_demonstrations(prompts: PromptBatch, queries: Sequence[int]) -> list[list[int]]:
+    """Numbers of the prompts, those with equal demonstrations together."""
+    return together(
+        range(len(prompts)),
+        lambda row: (
+            prompts[row].tokens[: queries[row]],
+            prompts[row].label_positions,
+            prompts[row].label_classes,
+        ),
     )
 
 
-def _shares(
-    prompts: PromptBatch, layout: Sequence[Parts], kept: Sequence[Kept]
-) -> Float[Tensor, "share=2 batch"]:
+def refuse_positions(methods: Sequence[Method], interventions: Sequence[Intervention]) -> None:
+    """Refuse positions of the full prompt where text anchors, a prompt of their own, are read.
+
+    Raises:
+        RunError: names the intervention.
+    """
+    for intervention in interventions:
+        given = isinstance(intervention, Isolate) and intervention.positions is not None
+        if given and "text_anchor" in methods:
+            raise RunError(
+                f"{intervention!r} names positions of the full prompt; text_anchor reads the kept tokens "
+                "as a prompt of their own, where other tokens stand there. Leave one of them out."
+            )
+
+
+def _shares(prompts: PromptBatch, chosen: Chosen) -> Float[Tensor, "share=2 batch"]:
     rows = [
         (
             sum(position >= part.demos for position in own) / (part.query - part.demos),
             (len(own) + len(prompt) - part.query) / len(prompt),
         )
-        for prompt, part, own in zip(prompts, layout, kept, strict=True)
+        for prompt, part, own in zip(prompts, chosen.layout, chosen.first, strict=True)
     ]
     return torch.tensor(rows, dtype=torch.float64).T
-
-
-def _best(candidates: list[Compressed]) -> Compressed:
-    """The candidate with the highest label loyalty, the first of them on ties."""
-    if len(candidates) == 1:
-        return candidates[0]
-    loyalties = [float(found.label_kept.double().mean()) for found in candidates]
-    draw = loyalties.index(max(loyalties))
-    return replace(candidates[draw], draws=tuple(loyalties), draw=draw)

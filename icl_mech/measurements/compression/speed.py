@@ -8,9 +8,12 @@ from typing import Any
 
 import torch
 
-from icl_mech.measurements.compression.behind import Plan
-from icl_mech.measurements.compression.stand_in import Demonstrations
-from icl_mech.models import LanguageModel
+from icl_mech._typing import Tensor
+from icl_mech.engine import Kept, Reading, Work, fill_means
+from icl_mech.interventions import Intervention
+from icl_mech.measurements.compression.behind import Behind
+from icl_mech.measurements.compression.stand_in import StandIn
+from icl_mech.models import LanguageModel, ModelInfo, Site
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
@@ -58,46 +61,73 @@ class Speed:
         }
 
 
+class LabelLogits(Reading[Tensor]):
+    """Label logits at the target: what is timed."""
+
+    target_only = True
+
+    def sites(self, info: ModelInfo) -> Sequence[Site]:
+        """The residual entering the final norm."""
+        return [Site("resid_post", info.n_layers - 1)]
+
+    def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
+        """One number per prompt and label."""
+        return segment.model.label_logits(segment.at_target(activation), segment.label_tokens)
+
+    def collect(self, kept: Kept) -> Tensor:
+        """`[prompt, label]`."""
+        return kept.stacked()[:, 0]
+
+
 def measure_speed(
-    model: LanguageModel, prompts: PromptBatch, queries: Sequence[int], plan: Plan
+    model: LanguageModel,
+    prompts: PromptBatch,
+    queries: Sequence[int],
+    stand_in: StandIn,
+    interventions: Sequence[Intervention],
 ) -> Speed:
-    """Time forward pass and label logits of one prompt after the other; caches are built before.
+    """Time the engine's pass over one prompt after the other; caches are built before.
 
     For models that take position ids; with others no cache is cut.
 
     Source: Wang et al. 2023, §3.2.
     """
-    shared: dict[tuple[int, ...], Demonstrations] = {}
-    ways: list[tuple[Segment, Segment, Segment]] = []
-    for row, prompt in enumerate(prompts[:MEASURED]):
-        tokens = prompt.tokens[: queries[row]]
-        own = shared.setdefault(tokens, Demonstrations(model, tokens, True))
-        short = own.stand_in(plan.kept[row], as_text=plan.as_text, position=plan.position)
-        whole = Segment.build(model, prompts[[row]], [row], spans=[(0, prompt.target + 1)])
-        ways.append(
-            (whole, own.full.segment(model, prompts, [row]), short.segment(model, prompts, [row]))
-        )
+    (ready,) = fill_means(model, prompts, [interventions])
+    work = Work([LabelLogits()], ready, checkpoint=False)
+    count = min(MEASURED, len(prompts))
+    cached = StandIn(model, prompts, queries, [tuple(range(query)) for query in queries])
+    seen = [cached.first(count), stand_in.first(count)]
+    layout = Behind(seen[0].sharing(range(count)), seen, size=1)
+    ways = [_whole(model, prompts[:count]), [], []]
+    laid = sorted(layout.segments([work, work]), key=lambda one: one[1].indices)
+    for number, segment in laid:
+        ways[1 + number].append(segment)
     seconds: list[list[float]] = [[], [], []]
     for repeat in range(REPEATS + 1):
         taken = [0.0, 0.0, 0.0]
-        for segments in ways:
+        for segments in zip(*ways, strict=True):
             for way, segment in enumerate(segments):
-                taken[way] += _timed(segment)
+                taken[way] += _timed(work, segment)
         if repeat:
             for store, value in zip(seconds, taken, strict=True):
                 store.append(value)
-    full, cached, compressed = map(tuple, seconds)
-    return Speed(len(ways), full, cached, compressed)
+    full, behind, compressed = map(tuple, seconds)
+    return Speed(count, full, behind, compressed)
 
 
-def _timed(segment: Segment) -> float:
-    model = segment.model
-    _wait(model.device)
+def _whole(model: LanguageModel, prompts: PromptBatch) -> list[Segment]:
+    """Prompts up to their targets, one by one."""
+    return [
+        Segment.build(model, prompts[[row]], [row], spans=[(0, prompt.target + 1)])
+        for row, prompt in enumerate(prompts)
+    ]
+
+
+def _timed(work: Work, segment: Segment) -> float:
+    _wait(segment.model.device)
     start = perf_counter()
-    with torch.no_grad():
-        output = model.forward(segment.tokens, segment.mask, segment.positions, cache=segment.cache)
-        model.label_logits(segment.at_target(output.residual), segment.label_tokens)
-    _wait(model.device)
+    work.values(segment)
+    _wait(segment.model.device)
     return perf_counter() - start
 
 

@@ -1,7 +1,7 @@
-"""Queries read behind a short stand-in for their demonstrations.
+"""`StandIn`: what queries see instead of their demonstrations.
 
 The stand-in is a small key/value cache: the kept columns of the demonstrations' own cache,
-or that of the kept tokens alone. Queries that share demonstrations share it.
+or that of the kept tokens alone, as a prompt of their own (text anchors).
 
 Where a model has layers with a sliding window, the window counts columns: behind a shorter
 cache kept tokens stand nearer to the query than in the full prompt, and those layers may see
@@ -12,133 +12,221 @@ query behind a cut cache. It gets the whole cache, and queries are kept from att
 columns that are left out: the same numbers, without the gain in time.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 
 from icl_mech._typing import Tensor
+from icl_mech.engine import behind_cache
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
-from icl_mech.measurements.compression.kept import Kept
+from icl_mech.measurements.compression.kept import Method, Positions
 from icl_mech.models import Hook, KeyValues, LanguageModel, Site
-from icl_mech.prompts import PromptBatch
+from icl_mech.prompts import Prompt, PromptBatch, Span
 from icl_mech.segments import Segment
 
 Position = Literal["true", "overlap"]
 
+Beginning = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""What stands before a query: tokens, and where label words of which classes are."""
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Unseen(Intervention):
     """Queries do not attend to what is left out of their demonstrations.
 
     Attributes:
-        kept: Positions before the query that are seen.
-        query: Where the query begins.
+        kept: Positions before the query that are seen, per prompt of the run.
+        queries: Where the query of each begins.
     """
 
-    kept: Kept
-    query: int
+    kept: Sequence[Positions]
+    queries: Sequence[int]
+
+    def shares(self, prompts: PromptBatch, length: int) -> bool:
+        """Always: only rows of the query change."""
+        return True
 
     def hooks(self, segment: Segment) -> Sequence[Hook]:
-        """Scores of these columns become minus infinity, in every block."""
-        places = torch.tensor(self.kept, device=segment.src.device)
-        columns = (segment.src < self.query) & ~torch.isin(segment.src, places)
-        hidden = columns[:, None, None, :] & (segment.dest >= self.query)[:, None, :, None]
+        """These columns get the score minus infinity, and pattern 0, in every block.
+
+        The pattern is already 0 there, unless another intervention has written it.
+        """
+        rows = []
+        for row, index in enumerate(segment.indices):
+            dest, src, query = segment.dest[row], segment.src[row], self.queries[index]
+            left_out = torch.ones(query, dtype=torch.bool, device=src.device)
+            left_out[list(self.kept[index])] = False
+            columns = (src >= 0) & (src < query) & left_out[src.clamp(0, query - 1)]
+            rows.append((dest >= query)[:, None] & columns)
+        hidden = torch.stack(rows)[:, None]
+        if not bool(hidden.any()):
+            return []
 
         def hide(scores: Tensor) -> Tensor:
             return scores.masked_fill(hidden, float("-inf"))
 
-        return [(Site("scores", layer), hide) for layer in range(segment.model.info.n_layers)]
+        def clear(pattern: Tensor) -> Tensor:
+            return pattern.masked_fill(hidden, 0.0)
+
+        layers = range(segment.model.info.n_layers)
+        return [
+            hook
+            for layer in layers
+            for hook in ((Site("scores", layer), hide), (Site("pattern", layer), clear))
+        ]
+
+    def __repr__(self) -> str:
+        """Without the positions, which are many."""
+        return "Unseen()"
 
 
 @dataclass(frozen=True, eq=False)
 class StandIn:
-    """What queries see instead of their demonstrations.
+    """What the queries of some prompts see instead of their demonstrations.
 
     Attributes:
-        query: Where the query begins in the full prompt.
-        first: Position id of its first token.
-        kept: Prompt positions that are seen.
-        cache: Keys and values; of the kept positions alone, unless `whole`.
-        whole: The cache holds all positions, and those not kept are hidden.
+        model: The model.
+        prompts: What is read: the prompts, or (text anchors) what is left of each.
+        queries: Where the query of each begins.
+        kept: Positions before the query that are seen.
+        overlap: Queries stand at position 0, not where they stand in their prompt.
+        hidden: The cache is not cut; columns that are left out are hidden.
     """
 
-    query: int
-    first: int
-    kept: Kept
-    cache: KeyValues
-    whole: bool = False
+    model: LanguageModel
+    prompts: PromptBatch
+    queries: Sequence[int]
+    kept: Sequence[Positions]
+    overlap: bool = False
+    hidden: bool = False
+
+    @classmethod
+    def made(
+        cls,
+        model: LanguageModel,
+        prompts: PromptBatch,
+        queries: Sequence[int],
+        kept: Sequence[Positions],
+        method: Method,
+        position: Position,
+    ) -> "StandIn":
+        """What a method leaves of these prompts."""
+        if method == "text_anchor":
+            own = [alone(*parts) for parts in zip(prompts, kept, queries, strict=True)]
+            short = PromptBatch(tuple(own), prompts.source)
+            counts = [len(row) for row in kept]
+            return cls(model, short, counts, [tuple(range(count)) for count in counts])
+        cut = any(len(row) < query for row, query in zip(kept, queries, strict=True))
+        hidden = cut and not model.takes_positions
+        return cls(model, prompts, queries, kept, position == "overlap", hidden)
 
     @property
     def interventions(self) -> list[Intervention]:
         """What hides columns, if the cache is not cut."""
-        return [Unseen(self.kept, self.query)] if self.whole else []
+        return [Unseen(self.kept, self.queries)] if self.hidden else []
 
-    def segment(self, model: LanguageModel, prompts: PromptBatch, indices: list[int]) -> Segment:
-        """The rows of some prompts from their query to their target, behind the stand-in.
+    def first(self, count: int) -> "StandIn":
+        """That of the first prompts."""
+        return replace(
+            self,
+            prompts=self.prompts[:count],
+            queries=self.queries[:count],
+            kept=self.kept[:count],
+        )
 
-        Padding stands on the right: none may stand between cached and new columns.
+    def beginning(self, index: int) -> Beginning:
+        """What prompts must have in common to see one cache."""
+        prompt = self.prompts[index]
+        return prompt.tokens[: self.queries[index]], prompt.label_positions, prompt.label_classes
+
+    def sharing(self, rows: Sequence[int]) -> list[list[int]]:
+        """Those of some prompts that may see one cache together: of equal beginnings."""
+        return together(rows, self.beginning)
+
+    def alike(self, rows: Sequence[int]) -> list[list[int]]:
+        """Those of some prompts that see the same positions of one cache together."""
+        return together(rows, lambda row: (self.beginning(row), self.kept[row]))
+
+    def demonstrations(self, index: int) -> Segment:
+        """The rows before the query of one prompt."""
+        spans = [(0, self.queries[index])]
+        return Segment.build(self.model, self.prompts[[index]], [index], spans=spans)
+
+    def cut(self, cache: KeyValues, index: int) -> KeyValues:
+        """The columns of the demonstrations' cache that are kept, if it can be cut."""
+        kept = self.kept[index]
+        if self.hidden or len(kept) == cache.length:
+            return cache
+        return cache.select(torch.tensor(kept, device=self.model.device))
+
+    def behind(
+        self, cache: KeyValues, rows: Sequence[int], *, tokens: int, size: int | None
+    ) -> Iterator[Segment]:
+        """Batches of queries, up to their targets, of prompts that are alike.
+
+        Args:
+            cache: Keys and values of the stand-in.
+            rows: Numbers of the prompts.
+            tokens: Largest number of tokens of a batch.
+            size: Largest number of prompts of a batch.
         """
-        batch = prompts[indices]
-        cached = torch.arange(self.query) if self.whole else torch.tensor(self.kept)
-        return Segment.build(
-            model,
-            batch,
-            indices,
-            spans=[(self.query, prompt.target + 1) for prompt in batch],
-            left=False,
-            cache=self.cache.expand(len(batch)),
-            cached=cached.expand(len(batch), -1),
-            shift=self.first - self.query,
+        query, kept = self.queries[rows[0]], self.kept[rows[0]]
+        spans = [(query, self.prompts[row].target + 1) for row in rows]
+        return behind_cache(
+            self.model,
+            self.prompts,
+            rows,
+            spans=spans,
+            cache=cache,
+            cached=torch.arange(query) if self.hidden else torch.tensor(kept),
+            costs=[stop - start for start, stop in spans],
+            tokens=tokens,
+            size=size,
+            shift=-query if self.overlap else 0,
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Demonstrations:
-    """The demonstrations some prompts share, with what precedes them.
+def together(rows: Sequence[int], key: Callable[[int], Hashable]) -> list[list[int]]:
+    """Rows in groups of one key, in their order."""
+    groups: dict[Hashable, list[int]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return list(groups.values())
 
-    Attributes:
-        model: The model.
-        tokens: Everything before the query.
-        numbered: The model takes position ids, see `takes_positions`.
+
+def alone(prompt: Prompt, kept: Positions, query: int) -> Prompt:
+    """The kept tokens with the query behind them: a prompt of its own, where roles stay.
+
+    What is left of a label word without its first token is format.
     """
-
-    model: LanguageModel
-    tokens: tuple[int, ...]
-    numbered: bool
-
-    @cached_property
-    def cache(self) -> KeyValues:
-        """Keys and values of all their tokens; computed when first asked for."""
-        return keys_and_values(self.model, self.tokens)
-
-    @property
-    def full(self) -> StandIn:
-        """Their full cache, nothing left out."""
-        end = len(self.tokens)
-        return StandIn(end, end, tuple(range(end)), self.cache)
-
-    def stand_in(self, kept: Kept, *, as_text: bool, position: Position) -> StandIn:
-        """What is left of them when only `kept` is kept.
-
-        Raises:
-            RunError: the query would stand elsewhere than a model counts that takes no
-                position ids.
-        """
-        query = len(self.tokens)
-        if as_text:
-            cache = keys_and_values(self.model, [self.tokens[i] for i in kept])
-            return StandIn(query, len(kept), kept, cache)
-        if position == "overlap" and not self.numbered:
-            raise misplaced(self.model, 0, len(kept))
-        if len(kept) < query and not self.numbered:
-            return StandIn(query, query, kept, self.cache, whole=True)
-        columns = torch.tensor(kept, device=self.model.device)
-        first = query if position == "true" else 0
-        return StandIn(query, first, kept, self.cache.select(columns))
+    places = (*kept, *range(query, len(prompt)))
+    staying = set(places)
+    displayed = iter(prompt.label_classes)
+    spans: list[Span] = []
+    classes: list[int] = []
+    end = 0
+    for span in prompt.spans:
+        role = span.role
+        if role == "label_word":
+            shown = next(displayed)
+            if span.start in staying:
+                classes.append(shown)
+            else:
+                role = "format"
+        count = sum(place in staying for place in range(span.start, span.stop))
+        if count:
+            spans.append(Span(role, span.demo, end, end + count))
+            end += count
+    return replace(
+        prompt,
+        tokens=tuple(prompt.tokens[place] for place in places),
+        spans=tuple(spans),
+        label_classes=tuple(classes),
+        pieces=tuple(prompt.pieces[place] for place in places) if prompt.pieces else (),
+    )
 
 
 def misplaced(model: LanguageModel, first: int, kept: int) -> RunError:
@@ -148,29 +236,3 @@ def misplaced(model: LanguageModel, first: int, kept: int) -> RunError:
         f"position {first} behind {kept} kept tokens. Load it with icl_mech.load_model, or use "
         "method='text_anchor'."
     )
-
-
-def keys_and_values(model: LanguageModel, tokens: Sequence[int]) -> KeyValues:
-    """Keys and values of the beginning of a prompt.
-
-    Raises:
-        RunError: a model without a cache.
-    """
-    ids = torch.tensor([list(tokens)], device=model.device)
-    places = torch.arange(len(tokens), device=model.device)[None]
-    with torch.no_grad():
-        cache = model.forward(ids, torch.ones_like(ids).bool(), places, keep_cache=True).cache
-    if cache is None:
-        raise RunError(f"{model.info.architecture} returned no keys and values.")
-    return cache
-
-
-def takes_positions(model: LanguageModel) -> bool:
-    """False if the model gives the same whatever position ids it gets."""
-    ids = torch.tensor([[1, 2]], device=model.device)
-    residuals = []
-    with torch.no_grad():
-        for second in (1, 3):
-            places = torch.tensor([[0, second]], device=model.device)
-            residuals.append(model.forward(ids, ids.bool(), places).residual)
-    return not torch.equal(*residuals)

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from inspect import unwrap
 
 import pytest
 import torch
@@ -11,12 +10,10 @@ from torch.testing import assert_close
 from icl_mech import Prompt, PromptBatch, build_prompts, predict, prompts_from_text
 from icl_mech.engine.work import Work
 from icl_mech.errors import PromptError, ResultError, RunError
-from icl_mech.measurements.compression import behind as _behind
-from icl_mech.measurements.compression import methods as _compress
-from icl_mech.measurements.compression import stand_in as _stand_in
+from icl_mech.measurements import running
 from icl_mech.measurements.compression.demonstrations import compress_demonstrations
 from icl_mech.measurements.compression.kept import anchor_positions, parts, random_positions
-from icl_mech.measurements.compression.methods import Compressed
+from icl_mech.measurements.compression.outcome import Compressed, best
 from icl_mech.measurements.compression.speed import Speed
 from icl_mech.measurements.compression.table import compare_compression
 from icl_mech.models import adapt
@@ -334,30 +331,58 @@ def test_a_batch_that_does_not_fit_is_halved(gpt2, prompts, monkeypatch):
 
 
 def test_no_memory_at_all(gpt2, prompts, monkeypatch):
-    reader = _behind._Reader(adapt(gpt2), prompts, 5, 512, None)
-    query = parts(prompts[0]).query
-    shared = _stand_in.Demonstrations(adapt(gpt2), prompts[0].tokens[:query], True)
-
     def no_memory(self, segment):
         raise torch.OutOfMemoryError("at all")
 
+    monkeypatch.setattr(Work, "begin", Work.keys_and_values)
     monkeypatch.setattr(Work, "values", no_memory)
-    with pytest.raises(torch.OutOfMemoryError, match="at all"):
-        reader.read(shared.full, [0, 1, 2])
+    with pytest.raises(RunError, match="does not fit into memory"):
+        compress_demonstrations(gpt2, prompts, **QUICK)
+
+
+def test_demonstrations_that_do_not_fit(gpt2, prompts, monkeypatch):
+    def no_memory(self, segment):
+        raise torch.OutOfMemoryError("at all")
+
+    monkeypatch.setattr(Work, "keys_and_values", no_memory)
+    batch = PromptBatch(prompts.prompts[:1])
+    with pytest.raises(RunError, match="does not fit into memory"):
+        compress_demonstrations(gpt2, batch, **QUICK)
+
+
+def beginnings(monkeypatch):
+    """Lengths of the segments whose keys and values are computed."""
+    lengths, original = [], Work.keys_and_values
+
+    def counted(self, segment):
+        lengths.append(segment.tokens.shape[1])
+        return original(self, segment)
+
+    monkeypatch.setattr(Work, "keys_and_values", counted)
+    return lengths
 
 
 def test_demonstrations_are_run_once(gpt2, prompts, monkeypatch):
-    calls = []
-    original = _stand_in.keys_and_values
-
-    def counted(model, tokens):
-        calls.append(len(tokens))
-        return original(model, tokens)
-
-    monkeypatch.setattr(_stand_in, "keys_and_values", counted)
+    anchors, query = len(anchor_positions(prompts[0])), parts(prompts[0]).query
+    # The engine also shares the beginning of the full prompts, by the longest common one.
+    full = beginnings(monkeypatch)
+    predict(gpt2, prompts)
+    every = beginnings(monkeypatch)
     compare_compression(gpt2, prompts, measure_speed=False, draws=5)
-    anchors = len(anchor_positions(prompts[0]))
-    assert sorted(calls) == [anchors, parts(prompts[0]).query]
+    assert sorted(every) == sorted([anchors, query, *full])
+
+
+def test_each_set_of_demonstrations_is_run_once(gpt2, monkeypatch):
+    """Two sets, their prompts mixed; with `path="whole"` every prompt runs its own."""
+    one, two = (build_prompts(task(), gpt2, shots=1, n=3, seed=seed) for seed in (0, 1))
+    mixed = PromptBatch(tuple(p for pair in zip(one, two, strict=True) for p in pair))
+    lengths = beginnings(monkeypatch)
+    shared = compress_demonstrations(gpt2, mixed, **QUICK)
+    assert sorted(lengths) == sorted(parts(batch[0]).query for batch in (one, two))
+    lengths.clear()
+    apart = compress_demonstrations(gpt2, mixed, path="whole", **QUICK)
+    assert sorted(lengths) == sorted(parts(prompt).query for prompt in mixed)
+    close(gpt2)(apart.label_logits, shared.label_logits)
 
 
 # How it is compared.
@@ -416,15 +441,14 @@ def test_the_best_draw_is_the_first_of_the_most_loyal():
         candidate(0, 1, 1, 1),
         candidate(0, 0, 0, 0),
     ]
-    best = _compress._best(rows)
-    assert best.draw == 1
-    assert best.draws == (0.25, 0.75, 0.75, 0.0)
-    assert best.label_kept.tolist() == [True, True, False, True]
+    chosen = best(rows)
+    assert chosen.draw == 1
+    assert chosen.draws == (0.25, 0.75, 0.75, 0.0)
+    assert chosen.label_kept.tolist() == [True, True, False, True]
 
 
 def test_the_best_of_many_draws(gpt2, prompts):
     top = compress_demonstrations(gpt2, prompts, method="hidden_random_top", draws=6, **QUICK)
-    variants = top.provenance["variants"]
     draws = random_positions(prompts[0], seed=0, draws=6)
     singles = [
         compress_demonstrations(gpt2, prompts, method="hidden_random", keep=kept, **QUICK)
@@ -433,7 +457,12 @@ def test_the_best_of_many_draws(gpt2, prompts):
     for logits in (predict(gpt2, prompts).label_logits, *(one.label_logits for one in singles)):
         assert bool(apart(logits).all())
     loyalties = [one.label_loyalty.value for one in singles]
-    assert variants["label_loyalty_of_draws"] == loyalties
+    assert top.provenance["draws"] == {
+        "hidden_random_top": {
+            "draw": loyalties.index(max(loyalties)),
+            "label_loyalty_of_draws": loyalties,
+        }
+    }
     assert len(set(loyalties)) > 1
     assert top.label_loyalty.value == max(loyalties)
     assert top.kept[0] == draws[loyalties.index(max(loyalties))]
@@ -495,7 +524,7 @@ def test_the_table_holds_what_single_methods_give(gpt2, prompts, table):
         assert table.word_loyalty(method) == single.word_loyalty
         assert table.accuracy(method) == single.accuracy
     assert table.full_accuracy == single.full_accuracy
-    assert len(table.provenance["variants"]["hidden_random_top"]["label_loyalty_of_draws"]) == 4
+    assert len(table.provenance["draws"]["hidden_random_top"]["label_loyalty_of_draws"]) == 4
 
 
 def test_what_a_constant_answer_keeps(gpt2, prompts, table):
@@ -519,14 +548,13 @@ def test_differences_are_paired(table):
 
 
 def test_full_prompts_are_run_once(gpt2, prompts, monkeypatch):
-    calls = []
-    original = _compress.run
+    calls, original = [], running.run
 
     def counted(*args, **options):
         calls.append(args)
         return original(*args, **options)
 
-    monkeypatch.setattr(_compress, "run", counted)
+    monkeypatch.setattr(running, "run", counted)
     compare_compression(gpt2, prompts, draws=3, **QUICK)
     assert len(calls) == 1
 
@@ -540,11 +568,11 @@ def test_table_in_words_files_and_figures(table, tmp_path):
     assert bars.groups == (*table.methods, "full prompt")
     assert math.isnan(float(bars.values[4, 0]))
     assert float(bars.values[4, 2]) == pytest.approx(table.full_accuracy.value)
-    printed = table.drawing("table")
+    printed = table.drawing(show="table")
     assert printed.columns == ("method", "label loyalty", "word loyalty", "accuracy")
     assert printed.rows[0][1] == str(table.label_loyalty("hidden_anchor"))
     assert len(table.plot().data) == 3
-    assert len(table.plot(kind="table").data) == 1
+    assert len(table.plot(show="table").data) == 1
     loaded = load_result(table.save(tmp_path / "table"))
     assert loaded.kept == table.kept
     assert loaded.summary() == table.summary()
@@ -562,16 +590,20 @@ def test_the_summary_claims_no_more_than_the_intervals(table):
     assert "not clearly more or fewer than text_anchor" in equal.summary()
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_what_the_table_refuses(gpt2, prompts, table):
-    with pytest.raises(ResultError, match=r"'hidden_anker' was not compared.*'hidden_anchor'"):
+    with pytest.raises(ResultError, match=r"no label 'hidden_anker'.*hidden_anchor"):
         table.label_loyalty("hidden_anker")
-    with pytest.raises(ResultError, match="Unknown quantity 'loyalty'"):
-        unwrap(type(table).difference)(table, "hidden_anchor", "text_anchor", "loyalty")
-    with pytest.raises(ResultError, match="kind='pie'"):
-        unwrap(type(table).drawing)(table, "pie")
-    for methods in ([], ["text_anchor", "text_anchor"]):
-        with pytest.raises(RunError, match="each once"):
-            compare_compression(gpt2, prompts, methods)
+    with pytest.raises(ResultError, match=r"no label .*'hidden_anker'.*hidden_anchor"):
+        table.difference("hidden_anchor", "hidden_anker")
+    with pytest.raises(ResultError, match=r"no quantity 'loyalty'.*'label_loyalty'"):
+        table.difference("hidden_anchor", "text_anchor", "loyalty")
+    with pytest.raises(ResultError, match=r"show='pie'.*'table'"):
+        table.drawing(show="pie")
+    with pytest.raises(RunError, match=r"methods=\[\]: none chosen"):
+        compare_compression(gpt2, prompts, [])
+    with pytest.raises(RunError, match="each once"):
+        compare_compression(gpt2, prompts, ["text_anchor", "text_anchor"])
 
 
 # What is refused.
@@ -580,9 +612,10 @@ def test_what_the_table_refuses(gpt2, prompts, table):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"method": "hidden_ancor"}, RunError, "Unknown method 'hidden_ancor'.*'hidden_anchor'"),
+        ({"method": "hidden_ancor"}, RunError, "method='hidden_ancor'.*'hidden_anchor'"),
         ({"position": "zero"}, RunError, "position='zero'"),
         ({"draws": 0}, RunError, "draws=0"),
+        ({"top_k": 0}, RunError, "top_k=0"),
         ({"method": "hidden_random_top", "keep": [0, 1]}, RunError, "keep= has no meaning"),
         ({"keep": 3}, PromptError, "keep=3; expected positions"),
         ({"keep": []}, PromptError, "keep of prompt 0 is empty"),
@@ -594,10 +627,10 @@ def test_what_the_table_refuses(gpt2, prompts, table):
         ({"keep": [0.5, 1]}, PromptError, "whole numbers"),
     ],
 )
+@pytest.mark.usefixtures("unchecked")
 def test_options_that_make_no_sense(gpt2, prompts, options, error, message):
-    # Without the runtime type checks of the tests, which would refuse some of them first.
     with pytest.raises(error, match=message):
-        unwrap(compress_demonstrations)(gpt2, prompts, **QUICK, **options)
+        compress_demonstrations(gpt2, prompts, **QUICK, **options)
 
 
 def test_positions_of_the_query(gpt2, prompts):
@@ -644,12 +677,11 @@ def test_prompts_without_demonstrations(gpt2):
 def test_a_model_that_counts_positions_itself(gpt2, prompts, monkeypatch):
     """Left-out columns are hidden instead of cut."""
     cut = compress_demonstrations(gpt2, prompts)
-    assert cut.provenance["variants"]["cache"] == "cut"
-    for module in (_behind, _compress):
-        monkeypatch.setattr(module, "takes_positions", lambda model: False)
+    assert cut.provenance["cache"] == "cut"
+    monkeypatch.setitem(vars(adapt(gpt2)), "takes_positions", False)
     hidden = compress_demonstrations(gpt2, prompts)
     close(gpt2)(hidden.label_logits, cut.label_logits)
-    assert hidden.provenance["variants"]["cache"] == "hidden"
+    assert hidden.provenance["cache"] == "hidden"
     assert hidden.speed_up is None
     with pytest.raises(RunError, match=r"counts positions itself.*position 0 behind"):
         compress_demonstrations(gpt2, prompts, position="overlap")
@@ -657,11 +689,11 @@ def test_a_model_that_counts_positions_itself(gpt2, prompts, monkeypatch):
 
 
 def test_which_models_take_positions(setting):
-    assert _stand_in.takes_positions(adapt(setting[0]))
+    assert adapt(setting[0]).takes_positions
 
 
-def test_a_model_without_position_ids(gpt2, monkeypatch):
-    adapted = adapt(gpt2)
+def test_a_model_without_position_ids(monkeypatch):
+    adapted = adapt(tiny_model("gpt2", seed=3))
     forward = type(adapted).forward
 
     def counted(self, tokens, mask, positions, **options):
@@ -669,4 +701,4 @@ def test_a_model_without_position_ids(gpt2, monkeypatch):
         return forward(self, tokens, mask, places, **options)
 
     monkeypatch.setattr(type(adapted), "forward", counted)
-    assert not _stand_in.takes_positions(adapted)
+    assert not adapted.takes_positions

@@ -2,19 +2,17 @@
 
 import json
 from dataclasses import replace
-from inspect import unwrap
 
 import pytest
 import torch
 
 from icl_mech import Prompt, PromptBatch, build_prompts, prompts_from_text
 from icl_mech.errors import ModelError, PromptError, ResultError, RunError
-from icl_mech.measurements.compression import behind as _behind
-from icl_mech.measurements.compression import context as compressed_context
-from icl_mech.measurements.compression import stand_in as _stand_in
-from icl_mech.measurements.compression.context import compress_context, load_compressed_context
+from icl_mech.measurements.compression.compress_context import compress_context
+from icl_mech.measurements.compression.context import CompressedContext
 from icl_mech.measurements.compression.demonstrations import compress_demonstrations
 from icl_mech.measurements.compression.kept import parts
+from icl_mech.models import adapt
 from tests.measurements.compression.cases import FAMILIES, task
 from tests.tiny import tiny_model
 
@@ -57,7 +55,7 @@ def test_saved_and_loaded(setting, tmp_path):
     context = compress_context(model, batch)
     folder = context.save(tmp_path / "context")
     assert {file.name for file in folder.iterdir()} == {"result.json", "tensors.safetensors"}
-    loaded = load_compressed_context(folder)
+    loaded = CompressedContext.load(folder)
     before, after = (one.predict(model, batch) for one in (context, loaded))
     assert torch.equal(before.label_logits, after.label_logits)
     assert torch.equal(before.top_tokens, after.top_tokens)
@@ -193,48 +191,46 @@ def test_a_model_that_differs_in_one_fact(gpt2, prompts, name, value):
 
 def test_a_model_that_counts_positions_itself(gpt2, prompts, monkeypatch):
     context = compress_context(gpt2, prompts)
-    for module in (_stand_in, compressed_context):
-        monkeypatch.setattr(module, "takes_positions", lambda model: False)
+    monkeypatch.setitem(vars(adapt(gpt2)), "takes_positions", False)
     with pytest.raises(RunError, match="counts positions itself"):
         compress_context(gpt2, prompts)
     text = compress_context(gpt2, prompts, method="text_anchor")
-    monkeypatch.setattr(_behind, "takes_positions", lambda model: False)
     text.predict(gpt2, prompts)
     with pytest.raises(RunError, match="counts positions itself"):
         context.predict(gpt2, prompts)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_options_that_make_no_sense(gpt2, prompts):
-    compress = unwrap(compress_context)
-    with pytest.raises(RunError, match="Unknown method"):
-        compress(gpt2, prompts, method="hidden")
+    with pytest.raises(RunError, match="method='hidden'"):
+        compress_context(gpt2, prompts, method="hidden")
     with pytest.raises(RunError, match="keep= has no meaning"):
-        compress(gpt2, prompts, method="hidden_random_top", keep=[0])
+        compress_context(gpt2, prompts, method="hidden_random_top", keep=[0])
     with pytest.raises(PromptError, match="no demonstrations"):
-        compress(gpt2, build_prompts(task(), gpt2, shots=0, n=1))
-    context = compress(gpt2, prompts)
+        compress_context(gpt2, build_prompts(task(), gpt2, shots=0, n=1))
+    context = compress_context(gpt2, prompts)
     with pytest.raises(PromptError, match="texts is one string"):
-        unwrap(type(context).queries)(context, gpt2, "a nice film")
+        context.queries(gpt2, "a nice film")
 
 
 def test_damaged_files(gpt2, prompts, tmp_path):
     folder = compress_context(gpt2, prompts).save(tmp_path / "context")
     with pytest.raises(ResultError, match="No saved result"):
-        load_compressed_context(tmp_path / "nothing")
+        CompressedContext.load(tmp_path / "nothing")
     document = json.loads((folder / "result.json").read_text())
     del document["values"]["kept"]
     (folder / "result.json").write_text(json.dumps(document))
     with pytest.raises(ResultError, match="lacks kept"):
-        load_compressed_context(folder)
+        CompressedContext.load(folder)
     (folder / "tensors.safetensors").unlink()
     with pytest.raises(ResultError, match="incomplete"):
-        load_compressed_context(folder)
+        CompressedContext.load(folder)
 
 
 def test_another_kind_of_result(gpt2, prompts, tmp_path):
     result = compress_demonstrations(gpt2, prompts, measure_speed=False)
     with pytest.raises(ResultError, match="holds a CompressionResult"):
-        load_compressed_context(result.save(tmp_path / "result"))
+        CompressedContext.load(result.save(tmp_path / "result"))
 
 
 def test_raw_text_prompts(gpt2):
