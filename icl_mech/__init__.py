@@ -32,7 +32,8 @@ from icl_mech.measurements.isolation.map import isolation_map
 from icl_mech.measurements.isolation.windows import isolation
 from icl_mech.measurements.lens.logit_lens import logit_lens
 from icl_mech.measurements.predictions import predict
-from icl_mech.measurements.reweighting.reweighting import evaluate_reweighting, fit_reweighting
+from icl_mech.measurements.reweighting.evaluation import evaluate_reweighting
+from icl_mech.measurements.reweighting.fit import fit_reweighting
 from icl_mech.measurements.saliency.flow import flow_scores
 from icl_mech.measurements.saliency.maps import saliency_maps
 from icl_mech.models import load_model

@@ -223,6 +223,11 @@ def difference(one: Result, other: Result) -> Samples:
             f"{name} has the axes {_sizes(labels[0])} on one side and {_sizes(labels[1])} on the "
             "other, so cells cannot be paired; select what both have with sel()."
         )
+    if first.count != second.count:
+        raise ResultError(
+            f"{name} rests on {first.count} prompts on one side and {second.count} on the other, so "
+            "they cannot be paired; measure both on the same ones."
+        )
     value, low, high = first.minus(second)
     means = first.statistic is None and second.statistic is None
     return Samples(
@@ -277,14 +282,13 @@ def basis(result: Result, prompts: str = "") -> str:
     """
     origin = result.provenance
     if not prompts:
-        count = origin.get("prompts", {}).get("count")
-        if count is None:
-            count = next((q.count for q in result.quantities().values()), 0)
+        given = origin.get("prompts", {}).get("count", 0)
+        # A measurement may leave out some of the prompts it is given.
+        count = next((quantity.count for quantity in result.quantities().values()), given)
         prompts = f"{count} prompts"
-    given = ", given their shared demonstrations" * bool(
-        origin.get("conditional_on_demonstrations")
-    )
-    return f"{prompts}, 95 % intervals over prompts{given}"
+    shared = bool(origin.get("conditional_on_demonstrations"))
+    behind = ", given their shared demonstrations" * shared
+    return f"{prompts}, 95 % intervals over prompts{behind}"
 
 
 def _sizes(labels: Mapping[str, list[Any]]) -> str:

@@ -11,7 +11,8 @@ from icl_mech.measurements.confusion.diagnosis import diagnose_confusion
 from icl_mech.measurements.extraction.label_words import extraction
 from icl_mech.measurements.isolation.map import isolation_map
 from icl_mech.measurements.isolation.windows import isolation
-from icl_mech.measurements.reweighting.reweighting import evaluate_reweighting, fit_reweighting
+from icl_mech.measurements.reweighting.evaluation import evaluate_reweighting
+from icl_mech.measurements.reweighting.fit import fit_reweighting
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result
 from icl_mech.studies.bench import Bench
