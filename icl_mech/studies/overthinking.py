@@ -9,11 +9,8 @@ from icl_mech.measurements.accuracy.layers import AccuracyByLayer
 from icl_mech.measurements.base import Pair
 from icl_mech.measurements.heads.ablating import Ablate
 from icl_mech.measurements.heads.by_layer import LayerMatching
-from icl_mech.measurements.heads.false_induction import (
-    FalseInductionHeads,
-    FindHeads,
-    false_prompts,
-)
+from icl_mech.measurements.heads.false_induction import FalseInductionHeads, FindHeads
+from icl_mech.measurements.heads.false_prompts import false_prompts
 from icl_mech.measurements.heads.scores import HeadScores
 from icl_mech.measurements.heads.scoring import HeadScoring
 from icl_mech.measurements.heads.tokens import AttentionOfHeads

@@ -18,14 +18,15 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.engine import Path
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.interventions import Intervention
-from icl_mech.measurements.base import Measurement, Pair, Pass
+from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.heads.ablating import ablation
 from icl_mech.measurements.heads.ablation import Ablation
+from icl_mech.measurements.heads.false_prompts import false_prompts, pairs_of
 from icl_mech.measurements.heads.scores import HeadScores
 from icl_mech.measurements.heads.scoring import HeadScoring
 from icl_mech.measurements.running import measured
-from icl_mech.models import LanguageModel, adapt
-from icl_mech.prompts import PromptBatch, build_prompt_pairs
+from icl_mech.models import LanguageModel
+from icl_mech.prompts import PromptBatch
 from icl_mech.results import Quantity, Result, basis
 from icl_mech.shapes import Table
 from icl_mech.tasks import Task, as_task
@@ -280,22 +281,3 @@ def find_false_induction_heads(
         FindHeads(top, seed), model, false, interventions=interventions,
         batch_size=batch_size, memory=memory, path=path, progress=progress,
     )  # fmt: skip
-
-
-def false_prompts(
-    model: Any, task: str | Task | PromptBatch, *, shots: int = 4, n: int, seed: int
-) -> PromptBatch:
-    """Prompts of a task with permuted labels, demonstrations of their own each; or those given.
-
-    Raises:
-        IclMechError: as `build_prompt_pairs`.
-    """
-    return task if isinstance(task, PromptBatch) else pairs_of(model, task, shots, n, seed)[1]
-
-
-def pairs_of(model: Any, task: str | Task, shots: int, n: int, seed: int) -> Pair:
-    """Pairs of prompts of a task, demonstrations of their own each."""
-    tokenizer = model if hasattr(model, "tokenizer") else adapt(model)
-    return build_prompt_pairs(
-        as_task(task), tokenizer, shots=shots, n=n, seed=seed, demonstrations="per_prompt"
-    )

@@ -146,7 +146,9 @@ class ReweightingResult(Result):
             )
         # Files of before name the factors among the interventions.
         origins = [self.provenance, *self.provenance.get("interventions", ())]
-        training = next((own["training"] for own in origins if "training" in own), {})
+        training: dict[str, Any] = next(
+            (own["training"] for own in origins if "training" in own), {}
+        )
         epochs = int(training.get("epochs_run", 1))
         return training_curve(self.losses, self.held_out_losses, epochs, len(self.labels))
 
