@@ -2,7 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import torch
 
@@ -10,7 +10,6 @@ from icl_mech._typing import Float, Int, Tensor
 from icl_mech.errors import PromptError, ResultError, near_matches
 from icl_mech.measurements.base import Pair, PairMeasurement, Pass
 from icl_mech.measurements.lens.residuals import LayerLensReading, LensRows, LensVariant
-from icl_mech.measurements.provenance import prompt_source
 from icl_mech.metrics import (
     IntervalKind,
     Ties,
@@ -253,8 +252,3 @@ def entry_scores(
         norm,
         near_ties(norm, true, exact_ties=exact_ties),
     )
-
-
-def pair_source(true: PromptBatch, false: PromptBatch) -> dict[str, Any]:
-    """Provenance of the false set beside the true one."""
-    return {"false_prompts": prompt_source(false), "true_count": len(true)}
