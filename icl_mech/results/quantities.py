@@ -91,8 +91,12 @@ class Quantity:
 
     def minus(self, other: "Quantity") -> tuple[Tensor, Tensor, Tensor]:
         """Value, low and high of the paired difference over the same prompts."""
-        weights = resample_weights(self.count)
-        low, high = quantile_ends(self.of(weights) - other.of(weights))
+        if self.statistic is None and other.statistic is None:
+            # Differences first: prompts that do not change then leave exactly 0.
+            low, high = bootstrap_interval(self.per_prompt.double() - other.per_prompt.double())
+        else:
+            weights = resample_weights(self.count)
+            low, high = quantile_ends(self.of(weights) - other.of(weights))
         return self.value() - other.value(), low, high
 
 

@@ -214,7 +214,12 @@ def difference(one: Result, other: Result) -> Samples:
         )
     check_same_prompts(one, other)
     name = one._main(None)
-    first, second = one.quantities()[name], other.quantities()[name]
+    first, second = one.quantities()[name], other.quantities().get(name)
+    if second is None:
+        raise ResultError(
+            f"One side is of {name!r}, the other of {', '.join(map(repr, other.quantities()))}; "
+            "subtract samples of one quantity."
+        )
     labels = [
         labels_of({name: quantity}, result.coordinates())
         for quantity, result in ((first, one), (second, other))

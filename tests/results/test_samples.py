@@ -246,6 +246,8 @@ def test_what_cannot_be_paired():
         _ = colours() - Shares(parts=MASS[:, 0], provenance=DIGEST)
     with pytest.raises(ResultError, match=r"colour \(2\), layer \(3\) on one side and"):
         _ = colours() - colours(mass=MASS[..., :2])
+    with pytest.raises(ResultError, match="One side is of 'mass', the other of 'right'"):
+        _ = colours().sel("mass") - colours().sel("right")
     false = {**DIGEST, "false_prompts": {"digest": "x"}}
     other = {**DIGEST, "false_prompts": {"digest": "y"}}
     with pytest.raises(ResultError, match="different prompts"):
