@@ -11,12 +11,16 @@ from icl_mech.measurements.base import (
     Pass,
     Variants,
 )
+from icl_mech.measurements.compression.demonstrations import Compress
+from icl_mech.measurements.compression.table import CompareCompression
 from icl_mech.measurements.predictions import Predict
 from icl_mech.measurements.saliency.flow import Flow
 from icl_mech.measurements.saliency.maps import Saliency
 
 __all__ = [
     "AnyMeasurement",
+    "CompareCompression",
+    "Compress",
     "Flow",
     "Measurement",
     "Options",
