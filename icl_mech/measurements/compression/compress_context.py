@@ -87,7 +87,7 @@ class CompressContext(Measurement[CompressedContext]):
         Raises:
             RunError: interventions that differ between prompts.
         """
-        refuse_positions([self.method], options.interventions)
+        refuse_positions([self.method], options.interventions, data)
         for intervention in options.interventions:
             rows = range(len(data))
             if not treated_alike([intervention], self._stand_in(model, data), rows):
@@ -135,7 +135,7 @@ class CompressContext(Measurement[CompressedContext]):
             values=tuple(value.contiguous().cpu() for value in cache.values),
             probe=probe(model, tokens).cpu(),
             # With their means: queries are read under the very same.
-            provenance={**facts, "interventions": [one.to_dict() for one in ready]},
+            provenance={**facts, "made_under": [one.to_dict() for one in ready]},
         )
 
 

@@ -3,6 +3,7 @@
 Source: Wang et al. 2023, *Label Words are Anchors*, §3.2.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -12,7 +13,7 @@ from icl_mech.engine import Path
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention, load_intervention
 from icl_mech.measurements.base import Measurement, Options, Pass, Steps, Variants
-from icl_mech.measurements.compression.behind import BehindContext
+from icl_mech.measurements.compression.behind import BehindContext, treated_alike
 from icl_mech.measurements.compression.kept import Method
 from icl_mech.measurements.compression.methods import refuse_positions
 from icl_mech.measurements.compression.queries import behind_demonstrations
@@ -27,7 +28,7 @@ from icl_mech.measurements.predictions import (
 from icl_mech.measurements.running import measured
 from icl_mech.models import KeyValues, LanguageModel
 from icl_mech.prompts import Prompt, PromptBatch, Role, Span
-from icl_mech.results import Result
+from icl_mech.results import Result, jsonable
 from icl_mech.segments import check_fits
 
 
@@ -85,7 +86,19 @@ class CompressedContext(Result):
     @property
     def interventions(self) -> list[Intervention]:
         """What its keys and values were computed under."""
-        return [load_intervention(one) for one in self.provenance.get("interventions", [])]
+        return [load_intervention(one) for one in self.made_under]
+
+    @property
+    def made_under(self) -> list[Any]:
+        """The same as plain values."""
+        return [jsonable(one) for one in self.provenance.get("made_under", [])]
+
+    @property
+    def digest(self) -> str:
+        """Recognises it, among those of one model: tokens, what is kept of them, interventions."""
+        place = (self.method, self.kept, self.query, self.first)
+        content = (*place, self.tokens, self.made_under)
+        return hashlib.sha256(repr(content).encode()).hexdigest()[:32]
 
     def queries(self, model: Any, texts: Sequence[str | tuple[str, str]]) -> PromptBatch:
         """Prompts with these demonstrations and new query texts (pairs of texts in pair tasks).
@@ -207,10 +220,10 @@ class PredictBehind(Measurement[Predictions]):
     top_k: int = 5
 
     def variants(self) -> dict[str, Any]:
-        """The context by its size; its tensors are in its own file."""
+        """What recognises the context; its tensors are in its own file."""
         own = self.context
-        sizes = {"method": own.method, "tokens": len(own), "first_position": own.first}
-        return {"compressed_context": sizes, "top_k": self.top_k}
+        known = {"method": own.method, "tokens": len(own), "first_position": own.first}
+        return {"compressed_context": {**known, "digest": own.digest}, "top_k": self.top_k}
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
         """Refuse another model, and prompts with other demonstrations.
@@ -243,7 +256,7 @@ class PredictBehind(Measurement[Predictions]):
         self, model: LanguageModel, data: PromptBatch, options: Options
     ) -> Steps[Predictions]:
         """As for any measurement, under interventions the keys and values were computed under."""
-        refuse_positions([self.context.method], options.interventions)
+        refuse_positions([self.context.method], options.interventions, data)
         stand_in = self.context.stand_in(model, data)
         for intervention in options.interventions:
             self._check_intervention(intervention, stand_in)
@@ -258,13 +271,14 @@ class PredictBehind(Measurement[Predictions]):
         """
         if intervention.target_only:
             return
-        known = intervention.to_dict() in self.context.provenance.get("interventions", [])
+        known = jsonable(intervention.to_dict()) in self.context.made_under
         if not known and (intervention.missing() or intervention.hooks(stand_in.demonstrations(0))):
             raise RunError(
                 f"{intervention!r} changes the demonstrations, but the keys and values of this context "
                 "were computed without it. Compress them again with interventions=."
             )
-        if known and not intervention.shares(stand_in.prompts, stand_in.queries[0]):
+        rows = range(len(stand_in.prompts))
+        if known and not treated_alike([intervention], stand_in, rows):
             raise RunError(
                 f"{intervention!r} differs between these prompts, and a context holds the keys and "
                 "values of one. Use compress_demonstrations."

@@ -235,8 +235,9 @@ def compress_demonstrations(
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: Prompts with demonstrations.
-        interventions: Made in every pass. Text anchors are a prompt of their own: there they act
-            by the roles of its tokens, and positions of the full prompt are refused.
+        interventions: Made in every pass. Text anchors are a prompt of their own, where
+            interventions act by the roles of its tokens; those that may go by position, because
+            they do not define `shares`, are refused there.
         method: `hidden_anchor`, `text_anchor`, `hidden_random` or `hidden_random_top`.
         position: Position id of the query's first token: as in the full prompt (`true`) or 0
             (`overlap`; the published code's choice for GPT-2). Text anchors are a prompt of

@@ -192,7 +192,7 @@ class Compression(Measurement[Q]):
         With models that count positions themselves nothing is cut, and nothing timed.
         """
         comparison = self.comparison
-        refuse_positions(comparison.methods, options.interventions)
+        refuse_positions(comparison.methods, options.interventions, data)
         read = yield self.passes(model, data)
         found = self.result(model, data, read)
         if not comparison.measure_speed or not model.takes_positions:
@@ -220,18 +220,24 @@ def same_demonstrations(prompts: PromptBatch, queries: Sequence[int]) -> list[li
     )
 
 
-def refuse_positions(methods: Sequence[Method], interventions: Sequence[Intervention]) -> None:
-    """Refuse positions of the full prompt where text anchors, a prompt of their own, are read.
+def refuse_positions(
+    methods: Sequence[Method], interventions: Sequence[Intervention], prompts: PromptBatch
+) -> None:
+    """Refuse what may act by position where text anchors, a prompt of their own, are read.
 
     Raises:
         RunError: names the intervention.
     """
+    if "text_anchor" not in methods:
+        return
     for intervention in interventions:
         given = isinstance(intervention, Isolate) and intervention.positions is not None
-        if given and "text_anchor" in methods:
+        # In no tokens at all everything does the same, but for those that say nothing about it.
+        if given or not intervention.shares(prompts, 0):
             raise RunError(
-                f"{intervention!r} names positions of the full prompt; text_anchor reads the kept tokens "
-                "as a prompt of their own, where other tokens stand there. Leave one of them out."
+                f"{intervention!r} may go by positions of the full prompt; text_anchor reads the kept "
+                "tokens as a prompt of their own, where other tokens stand there. Leave text_anchor "
+                "out, or define shares() if the intervention goes by the tokens' roles."
             )
 
 

@@ -81,7 +81,8 @@ class Blind(Intervention):
         return [(Site("scores", layer), hide) for layer in range(segment.model.info.n_layers)]
 
 
-def by_hiding(model, prompts, kept, query):
+def by_hiding(model, prompts, kept, query, changes=()):
     """Label logits of whole prompts whose queries do not see what is left out."""
-    ((logits, *_),) = run(model, prompts, [PredictionReading()], [Blind(kept, query)], path="whole")
+    changes = [*changes, Blind(kept, query)]
+    ((logits, *_),) = run(model, prompts, [PredictionReading()], changes, path="whole")
     return logits
