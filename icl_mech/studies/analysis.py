@@ -22,7 +22,7 @@ from icl_mech.measurements.heads.tokens import HeadAttention
 from icl_mech.measurements.isolation.loyalty import IsolationResult
 from icl_mech.measurements.isolation.map import IsolationMap
 from icl_mech.measurements.predictions import Predictions
-from icl_mech.measurements.reweighting.evaluation import ReweightingResult
+from icl_mech.measurements.reweighting.result import ReweightingResult
 from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.measurements.saliency.maps import SaliencyMaps
 from icl_mech.reports import Section, write_page

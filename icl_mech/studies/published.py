@@ -9,7 +9,7 @@ from icl_mech.measurements.accuracy.layers import LayerAccuracy
 from icl_mech.measurements.compression.table import CompressionTable
 from icl_mech.measurements.heads.ablation import Ablation
 from icl_mech.measurements.heads.scores import HeadScores
-from icl_mech.measurements.reweighting.evaluation import ReweightingResult
+from icl_mech.measurements.reweighting.result import ReweightingResult
 from icl_mech.results import Result
 from icl_mech.shapes import Table
 from icl_mech.studies import paper_numbers as published

@@ -12,9 +12,10 @@ from typing import Any
 from icl_mech.errors import RunError
 from icl_mech.measurements.base import Measurement, Options, Pass, Steps
 from icl_mech.measurements.provenance import prompt_source
-from icl_mech.measurements.reweighting.evaluation import EvaluateReweighting, ReweightingResult
+from icl_mech.measurements.reweighting.evaluation import EvaluateReweighting
 from icl_mech.measurements.reweighting.fit import check_options, fit_reweighting
 from icl_mech.measurements.reweighting.learnable import check_learnable, split
+from icl_mech.measurements.reweighting.result import ReweightingResult
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 

@@ -13,11 +13,9 @@ from icl_mech.engine import Work, prepare, single_rows
 from icl_mech.engine.prepared import merged
 from icl_mech.errors import IclMechError, PromptError, ResultError, RunError
 from icl_mech.interventions import FittedReweight, Reweight, load_intervention
-from icl_mech.measurements.reweighting.evaluation import (
-    ReweightingResult,
-    evaluate_reweighting,
-)
+from icl_mech.measurements.reweighting.evaluation import evaluate_reweighting
 from icl_mech.measurements.reweighting.fit import fit_reweighting
+from icl_mech.measurements.reweighting.result import ReweightingResult
 from icl_mech.metrics import mean_interval, wilson_interval
 from icl_mech.models import adapt
 from icl_mech.plots import figure
