@@ -21,17 +21,19 @@ from icl_mech.measurements.compression.compress_context import compress_context
 from icl_mech.measurements.compression.demonstrations import compress_demonstrations
 from icl_mech.measurements.compression.table import compare_compression
 from icl_mech.measurements.confusion.diagnosis import diagnose_confusion
-from icl_mech.measurements.extraction.label_words import averaged_extraction, extraction
-from icl_mech.measurements.heads.ablation import ablation
+from icl_mech.measurements.extraction.average import averaged_extraction
+from icl_mech.measurements.extraction.label_words import extraction
+from icl_mech.measurements.heads.ablating import ablation
 from icl_mech.measurements.heads.by_layer import matching_by_layer
 from icl_mech.measurements.heads.false_induction import find_false_induction_heads
-from icl_mech.measurements.heads.scores import head_scores
+from icl_mech.measurements.heads.scoring import head_scores
 from icl_mech.measurements.heads.tokens import head_attention
 from icl_mech.measurements.isolation.map import isolation_map
 from icl_mech.measurements.isolation.windows import isolation
 from icl_mech.measurements.lens.logit_lens import logit_lens
 from icl_mech.measurements.predictions import predict
-from icl_mech.measurements.reweighting.reweighting import evaluate_reweighting, fit_reweighting
+from icl_mech.measurements.reweighting.evaluation import evaluate_reweighting
+from icl_mech.measurements.reweighting.fit import fit_reweighting
 from icl_mech.measurements.saliency.flow import flow_scores
 from icl_mech.measurements.saliency.maps import saliency_maps
 from icl_mech.models import load_model

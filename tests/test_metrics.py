@@ -12,6 +12,7 @@ from icl_mech.metrics import (
     flow_sums,
     mean_interval,
     normalised_flow,
+    quantile_ends,
     resample_weights,
     wilson_ends,
     wilson_interval,
@@ -165,6 +166,16 @@ def test_resamples_without_a_value_are_left_out():
     values = torch.tensor([0.0, 0.0, 1.0])
     low, high = bootstrap_interval(values, lambda means: means / means)
     assert (float(low), float(high)) == (1.0, 1.0)
+
+
+def test_ends_of_resamples_that_are_infinite():
+    drawn = torch.linspace(0, 1, 1001, dtype=torch.float64)[:, None].repeat(1, 3)
+    drawn[-10:, 1] = torch.inf  # beyond the upper end
+    drawn[:100, 2] = torch.inf
+    low, high = quantile_ends(drawn)
+    assert low.tolist()[:2] == pytest.approx([0.025, 0.025])
+    assert high.tolist()[:2] == pytest.approx([0.975, 0.975])
+    assert not bool(high[2].isfinite())
 
 
 def test_one_prompt_has_an_interval_of_no_width():

@@ -3,7 +3,7 @@
 from icl_mech.engine.layouts import Layout, behind_cache
 from icl_mech.engine.losses import Loss, target_loss
 from icl_mech.engine.prefix import can_share, common_prefix
-from icl_mech.engine.prepared import Prepared, prepare
+from icl_mech.engine.prepared import Prepared, prepare, single_rows
 from icl_mech.engine.progress import Progress
 from icl_mech.engine.readings import GradientReading, Kept, Reading
 from icl_mech.engine.runs import Path, fill_means, run, run_variants
@@ -27,5 +27,6 @@ __all__ = [
     "prepare",
     "run",
     "run_variants",
+    "single_rows",
     "target_loss",
 ]

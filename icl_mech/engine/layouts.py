@@ -126,7 +126,8 @@ class TargetOnly(Layout):
 
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
         """The kept segments, for each work."""
-        for number in range(len(works)):
+        for number, work in enumerate(works):
+            work.take_over(self.prepared.acted)
             for segment in self.prepared.segments:
                 yield number, segment
 

@@ -9,7 +9,9 @@ import torch
 from torch.nn.functional import pad
 
 from icl_mech.engine.memory import plan, rows_together
+from icl_mech.engine.work import Work
 from icl_mech.errors import RunError
+from icl_mech.interventions import Intervention
 from icl_mech.models import KeyValues, LanguageModel, adapt
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import PADDING, Segment, by_length
@@ -23,29 +25,50 @@ class Prepared:
         model: The model.
         prompts: The prompts.
         segments: The target rows, one segment per length bucket; runs reuse them.
+        interventions: Under which keys and values were computed; every run makes them too.
+        acted: Which of them changed something before a target.
     """
 
     model: LanguageModel
     prompts: PromptBatch
     segments: tuple[Segment, ...]
+    interventions: tuple[Intervention, ...] = ()
+    acted: tuple[bool, ...] = ()
 
 
 def prepare(
     model: Any,
     prompts: PromptBatch,
     *,
+    interventions: Sequence[Intervention] = (),
     batch_size: int | None = None,
     memory: str | int | None = None,
 ) -> Prepared:
     """Compute keys and values of everything before the targets, once.
 
     Afterwards `run(model, prepared, ...)` costs one token per prompt for any readings and
-    interventions that concern the target only.
+    further interventions that concern the target only.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: The prompts.
+        interventions: Made while keys and values are computed, and by every run before its own;
+            those that need means hold them already (`fill_means`).
+        batch_size: Prompts per batch at most.
+        memory: Budget, see `run`.
 
     Raises:
         PromptError: prompts this model cannot run.
+        RunError: an intervention this model cannot have.
     """
     adapted = adapt(model)
+    for intervention in interventions:
+        intervention.check(adapted.info)
+        if intervention.missing():
+            raise RunError(
+                f"{intervention!r} has no means yet; measure them first with "
+                "icl_mech.engine.fill_means."
+            )
     if adapted.has_own_hooks:
         warnings.warn(
             f"{adapted.info.name!r} has hooks of your own in place. Targets are run apart from what "
@@ -53,31 +76,27 @@ def prepare(
             stacklevel=2,
         )
     tokens, _ = plan(adapted, prompts.lengths.tolist(), gradient=False, memory=memory)
+    work = Work([], interventions, checkpoint=False)
     segments = []
-    with torch.no_grad():
-        for indices in by_length(prompts.targets.tolist(), tokens=tokens, size=batch_size):
-            batch = prompts[indices]
-            targets = [prompt.target for prompt in batch]
-            if not min(targets):
-                raise RunError("A prompt of one token has nothing before its target to prepare.")
-            before = Segment.build(
-                adapted, batch, indices, spans=[(0, target) for target in targets]
+    for indices in by_length(prompts.targets.tolist(), tokens=tokens, size=batch_size):
+        batch = prompts[indices]
+        targets = [prompt.target for prompt in batch]
+        if not min(targets):
+            raise RunError("A prompt of one token has nothing before its target to prepare.")
+        before = Segment.build(adapted, batch, indices, spans=[(0, target) for target in targets])
+        segments.append(
+            Segment.build(
+                adapted,
+                batch,
+                indices,
+                spans=[(target, target + 1) for target in targets],
+                cache=work.keys_and_values(before),
+                cached=before.dest,
             )
-            cache = adapted.forward(
-                before.tokens, before.mask, before.positions, keep_cache=True
-            ).cache
-            segments.append(
-                Segment.build(
-                    adapted,
-                    batch,
-                    indices,
-                    spans=[(target, target + 1) for target in targets],
-                    cache=cache,
-                    cached=before.dest,
-                )
-            )
+        )
     most = min(rows_together(adapted), batch_size or len(prompts))
-    return Prepared(adapted, prompts, tuple(_together(segments, most)))
+    together = tuple(_together(segments, most))
+    return Prepared(adapted, prompts, together, tuple(interventions), tuple(work.acted))
 
 
 def _together(segments: Sequence[Segment], most: int) -> Iterator[Segment]:
@@ -113,3 +132,32 @@ def merged(group: Sequence[Segment]) -> Segment:
         cache=KeyValues.stacked([cache.padded(width) for cache in caches]),
         cached=torch.cat(cached),
     )
+
+
+def single_rows(prepared: Prepared) -> list[Segment]:
+    """The target row of each prompt apart, without padding, in input order.
+
+    Raises:
+        RunError: segments without keys and values.
+    """
+    rows: dict[int, Segment] = {}
+    for segment in prepared.segments:
+        if segment.cache is None:
+            raise RunError("Prepared prompts hold no keys and values; make them with prepare.")
+        for row, (index, prompt) in enumerate(zip(segment.indices, segment.prompts, strict=True)):
+            own = segment.cache.rows(slice(row, row + 1))
+            # Padding stands on the left: the prompt's own columns are the last ones.
+            real = slice(own.length - prompt.target, None)
+            cache = KeyValues(
+                tuple(key[:, :, real] for key in own.keys),
+                tuple(value[:, :, real] for value in own.values),
+            )
+            rows[index] = Segment.build(
+                prepared.model,
+                segment.prompts[[row]],
+                [index],
+                spans=[(prompt.target, prompt.target + 1)],
+                cache=cache,
+                cached=torch.arange(prompt.target)[None],
+            )
+    return [rows[index] for index in sorted(rows)]

@@ -118,15 +118,18 @@ def run_variants(
         raise RunError(f"One pass has one loss; these readings ask for {sorted(losses)}.")
     if losses and torch.is_inference_mode_enabled():
         raise RunError("Saliency needs gradients; leave torch.inference_mode() (no_grad is fine).")
+    prepared = prompts if isinstance(prompts, Prepared) else None
     batch = prompts.prompts if isinstance(prompts, Prepared) else prompts
+    made = prepared.interventions if prepared else ()
     tokens, checkpoint = plan(adapted, batch.lengths.tolist(), gradient=bool(losses), memory=memory)
-    works = [Work(readings, ready, checkpoint) for ready in fill_means(adapted, prompts, variants)]
+    ready = fill_means(adapted, prompts, variants)
+    works = [Work(readings, [*made, *own], checkpoint) for own in ready]
     if layout is not None:
         share = path == "auto" and not adapted.has_own_hooks
         given = layout.within(tokens, batch_size, share=share)
         laid: Laid = [(given, list(range(len(works))))]
     else:
-        choice = _Choice(adapted, prompts, batch, tokens, batch_size, memory, path)
+        choice = _Choice(adapted, prepared, batch, tokens, batch_size, memory, path)
         laid = choice.layouts(works)
     kept = [[Kept(len(batch), ragged=reading.ragged) for reading in readings] for _ in works]
     with Progress(title, len(batch) * len(works), progress) as bar:
@@ -150,7 +153,7 @@ class _Choice:
     def __init__(
         self,
         model: LanguageModel,
-        given: PromptBatch | Prepared,
+        given: Prepared | None,
         prompts: PromptBatch,
         tokens: int,
         size: int | None,
@@ -168,21 +171,25 @@ class _Choice:
         numbers = list(range(len(works)))
         at_target = self.auto and all(_target_only(reading) for reading in works[0].readings)
         every = [intervention for work in works for intervention in work.interventions]
-        apart = not self.model.has_own_hooks
-        if at_target and apart and every and all(i.target_only for i in every):
-            given = self.given
-            if not isinstance(given, Prepared):
-                given = prepare(self.model, given, batch_size=self.size, memory=self.memory)
-            return [(TargetOnly(given), numbers)]
-        if can_share(self.model, self.prompts, every, at_target):
+        own = [intervention for work in works for intervention in self.own(work)]
+        shared = can_share(self.model, self.prompts, every, at_target)
+        apart = at_target and not self.model.has_own_hooks
+        if apart and own and all(i.target_only for i in own):
+            if self.given is not None:
+                return [(TargetOnly(self.given), numbers)]
+            # Behind a long beginning a few passes over the rest cost less than one over the whole.
+            if not (shared and len(works) * self.mean_rest < self.mean_length):
+                given = prepare(self.model, self.prompts, batch_size=self.size, memory=self.memory)
+                return [(TargetOnly(given), numbers)]
+        if shared:
             return [(SharedVariants(*self.batches), numbers)]
         return [(self.one(work), [number]) for number, work in enumerate(works)]
 
     def one(self, work: Work) -> Layout:
         """The layout of a single set of interventions."""
         at_target = all(_target_only(reading) for reading in work.readings)
-        at_target &= all(intervention.target_only for intervention in work.interventions)
-        if isinstance(self.given, Prepared) and at_target:
+        at_target &= all(intervention.target_only for intervention in self.own(work))
+        if self.given is not None and at_target:
             return TargetOnly(self.given)
         apart = self.auto and all(
             reading.target_only if isinstance(reading, Reading) else reading.additive
@@ -198,6 +205,20 @@ class _Choice:
         lengths = self.prompts.lengths.tolist()
         tokens = plan_behind(self.model, lengths, common_prefix(self.prompts), memory=self.memory)
         return Shared(self.model, self.prompts, tokens, self.size, gradient=True)
+
+    def own(self, work: Work) -> Sequence[Intervention]:
+        """What it changes besides what kept keys and values already hold."""
+        return work.interventions[len(self.given.interventions) if self.given else 0 :]
+
+    @property
+    def mean_length(self) -> float:
+        """Tokens of a prompt."""
+        return float(self.prompts.lengths.double().mean())
+
+    @property
+    def mean_rest(self) -> float:
+        """Tokens of a prompt behind the common beginning."""
+        return self.mean_length - common_prefix(self.prompts)
 
     @property
     def batches(self) -> tuple[LanguageModel, PromptBatch, int, int | None]:
@@ -238,11 +259,14 @@ def fill_means(
 ) -> list[list[Intervention]]:
     """Sets of interventions, checked, with the means they need measured on these prompts.
 
-    One that stands in several sets is measured once, and is the same in all of them.
+    One that stands in several sets is measured once, and is the same in all of them. The means
+    are those of the unchanged model.
 
     Raises:
         RunError: an intervention this model cannot have.
     """
+    if isinstance(prompts, Prepared) and prompts.interventions:
+        prompts = prompts.prompts
     ready: dict[int, Intervention] = {}
     for intervention in (intervention for own in variants for intervention in own):
         if id(intervention) in ready:

@@ -37,6 +37,11 @@ class Work:
         self.acted = [False] * len(interventions)
         self.beginning: Beginning | None = None
 
+    def take_over(self, acted: Sequence[bool]) -> None:
+        """The first interventions have acted on what was computed before this run."""
+        for number, flag in enumerate(acted):
+            self.acted[number] |= flag
+
     def check_acted(self) -> None:
         """Refuse interventions that had nothing to act on in the whole run."""
         for intervention, acted in zip(self.interventions, self.acted, strict=True):

@@ -3,30 +3,64 @@
 A folder holds a family of methods: measurements, their readings and their results.
 """
 
+from icl_mech.measurements.accuracy.context import AccuracyByDemonstrations
+from icl_mech.measurements.accuracy.early_exit import LeavingEarly
+from icl_mech.measurements.accuracy.layers import AccuracyByLayer
 from icl_mech.measurements.base import (
     AnyMeasurement,
     Measurement,
     Options,
+    Pair,
     PairMeasurement,
     Pass,
     Variants,
 )
+from icl_mech.measurements.compression.compress_context import CompressContext
 from icl_mech.measurements.compression.demonstrations import Compress
 from icl_mech.measurements.compression.table import CompareCompression
+from icl_mech.measurements.confusion.diagnosis import Confusion
+from icl_mech.measurements.extraction.label_words import Extraction
+from icl_mech.measurements.heads.ablating import Ablate
+from icl_mech.measurements.heads.by_layer import LayerMatching
+from icl_mech.measurements.heads.false_induction import FindHeads
+from icl_mech.measurements.heads.scoring import HeadScoring
+from icl_mech.measurements.heads.tokens import AttentionOfHeads
+from icl_mech.measurements.isolation.map import IsolationWindows
+from icl_mech.measurements.isolation.windows import Isolation
+from icl_mech.measurements.lens.logit_lens import Lens
 from icl_mech.measurements.predictions import Predict
+from icl_mech.measurements.reweighting.evaluation import EvaluateReweighting
+from icl_mech.measurements.reweighting.learning import Reweighting
 from icl_mech.measurements.saliency.flow import Flow
 from icl_mech.measurements.saliency.maps import Saliency
 
 __all__ = [
+    "Ablate",
+    "AccuracyByDemonstrations",
+    "AccuracyByLayer",
     "AnyMeasurement",
+    "AttentionOfHeads",
     "CompareCompression",
     "Compress",
+    "CompressContext",
+    "Confusion",
+    "EvaluateReweighting",
+    "Extraction",
+    "FindHeads",
     "Flow",
+    "HeadScoring",
+    "Isolation",
+    "IsolationWindows",
+    "LayerMatching",
+    "LeavingEarly",
+    "Lens",
     "Measurement",
     "Options",
+    "Pair",
     "PairMeasurement",
     "Pass",
     "Predict",
+    "Reweighting",
     "Saliency",
     "Variants",
 ]

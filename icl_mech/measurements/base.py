@@ -166,6 +166,9 @@ def mismatch(given: Any, kind: Any) -> str:
     options = [kind] if get_args(kind) == () or _is_literal(kind) else list(get_args(kind))
     if not _is_union(kind):
         options = [kind]
+    # Of a list that may be one name too, what is wrong with its entries is told.
+    several = isinstance(given, Sequence) and not isinstance(given, str)
+    options.sort(key=lambda option: several and _is_literal(option))
     problems = [_mismatch(given, option) for option in options]
     return "" if "" in problems else next((p for p in problems if p), "")
 

@@ -2,6 +2,7 @@
 
 from icl_mech.metrics.agreement import same_label, word_overlap
 from icl_mech.metrics.auc import (
+    FEWEST,
     class_resamples,
     class_scores,
     cumulative_share,
@@ -35,6 +36,7 @@ from icl_mech.metrics.intervals import (
     Interval,
     bootstrap_interval,
     mean_interval,
+    quantile_ends,
     resample_weights,
     wilson_ends,
     wilson_interval,
@@ -50,6 +52,7 @@ from icl_mech.metrics.layers import (
 )
 
 __all__ = [
+    "FEWEST",
     "LEVEL",
     "RESAMPLES",
     "Crossing",
@@ -77,6 +80,7 @@ __all__ = [
     "normalised_probs",
     "plain_scores",
     "prefix_matching",
+    "quantile_ends",
     "reachable_accuracy",
     "reduction_interval",
     "resample_weights",

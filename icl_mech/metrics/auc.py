@@ -22,7 +22,7 @@ import torch
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.metrics.intervals import RESAMPLES
 
-_FEWEST = 0.01
+FEWEST = 0.01
 """Smallest share of resamples that must hold all classes, else there are none."""
 
 
@@ -80,7 +80,8 @@ def resampled_auc(
     Args:
         scores: As for `macro_auc`.
         truth: Class of each prompt.
-        weights: How often each prompt occurs in each resample; no class may be lost.
+        weights: How often each prompt occurs in each resample; without one of the classes a
+            resample is not-a-number.
     """
     total = torch.zeros(len(weights), scores.shape[1], dtype=torch.float64)
     count = 0
@@ -118,7 +119,7 @@ def class_resamples(
         held += len(taken)
         used = int(taken[-1]) + 1 if len(taken) == missing else len(counts)
         redrawn += used - len(taken)
-        if redrawn > 20 * resamples and held < _FEWEST * redrawn:
+        if redrawn > 20 * resamples and held < FEWEST * redrawn:
             return None, redrawn
     return torch.from_numpy(np.concatenate(accepted)), redrawn
 

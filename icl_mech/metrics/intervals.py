@@ -60,10 +60,26 @@ def bootstrap_interval(
     rest = per_prompt.shape[1:]
     weights = resample_weights(n, resamples=resamples, seed=seed)
     means = (weights @ per_prompt.double().reshape(n, -1)).reshape(resamples, *rest)
-    values = means if statistic is None else statistic(means)
+    return quantile_ends(means if statistic is None else statistic(means))
+
+
+def quantile_ends(drawn: Float[Tensor, " r *cell"]) -> tuple[Tensor, Tensor]:
+    """Ends that hold the middle 95 % of the resamples.
+
+    Resamples that are not-a-number are left out; cells without any number stay so.
+    """
     tail = (1 - LEVEL) / 2
-    ends = torch.from_numpy(np.nanquantile(values.numpy(), [tail, 1 - tail], axis=0))
-    return ends[0], ends[1]
+    flat = drawn.reshape(len(drawn), -1)
+    known = ~flat.isnan().all(0)
+    ends = torch.full((2, flat.shape[1]), torch.nan, dtype=torch.float64)
+    if bool(known.any()):
+        numbers = (flat if bool(known.all()) else flat[:, known]).numpy()
+        # A ratio whose denominator vanishes in some resamples is infinite there.
+        with np.errstate(invalid="ignore"):
+            found = np.nanquantile(numbers, [tail, 1 - tail], axis=0)
+        ends[:, known] = torch.from_numpy(found).double()
+    low, high = ends.reshape(2, *drawn.shape[1:])
+    return low, high
 
 
 def mean_interval(per_prompt: Float[Tensor, " batch"], *, seed: int = 0) -> Interval:

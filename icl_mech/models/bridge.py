@@ -19,6 +19,10 @@ from icl_mech.models.interface import ForwardOutput, Hook, KeyValues, Resume, Si
 class BridgeModel(TransformerLensModel):
     """`TransformerBridge` (TransformerLens 3.x and 4.x): a wrapped Hugging Face model."""
 
+    def __post_init__(self) -> None:
+        """Find out what blocks return: it takes a pass, which the hooks of a run must not see."""
+        _ = self._blocks_return_tuples
+
     @cached_property
     def _accepted(self) -> frozenset[str]:
         names = inspect.signature(self.wrapped.original_model.forward).parameters

@@ -2,8 +2,9 @@
 
 from icl_mech.results.base import Figure, Result
 from icl_mech.results.files import FORMAT, atomic_folder, jsonable, read_json, write_text
+from icl_mech.results.prompts import basis
 from icl_mech.results.quantities import Quantity, function_of_means
-from icl_mech.results.samples import Samples, basis
+from icl_mech.results.samples import Samples
 from icl_mech.results.storage import load_result, write_result
 
 __all__ = [

@@ -59,6 +59,9 @@ class Result:
     shows: ClassVar[tuple[str, ...]] = ("",)
     """What `drawing(show=...)` can show, the usual one first."""
 
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Fields by the names they have in files of earlier versions."""
+
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __init_subclass__(cls) -> None:
@@ -95,17 +98,18 @@ class Result:
         """Every quantity with its 95 % interval: axes of a cell, then `end` (value, low, high)."""
         import xarray as xr
 
-        quantities = self._all_quantities()
-        labels = labels_of(quantities, self.coordinates())
-        arrays = {}
-        for name, quantity in quantities.items():
-            low, high = quantity.ends()
-            ends = [end.numpy() for end in (quantity.value(), low, high)]
-            dims = ("end", *quantity.dims)
-            coords = {dim: labels[dim] for dim in quantity.dims}
-            unit = {"unit": quantity.unit or name.replace("_", " ")}
-            arrays[name] = xr.DataArray(ends, {"end": list(ENDS), **coords}, dims, attrs=unit)
-        return xr.Dataset(arrays)
+        return xr.Dataset({name: self._estimate(name) for name in self._all_quantities()})
+
+    def _estimate(self, quantity: str) -> "xr.DataArray":
+        """One quantity with its 95 % interval; the others are not resampled."""
+        import xarray as xr
+
+        own = self._all_quantities()[quantity]
+        labels = labels_of({quantity: own}, self.coordinates())
+        ends = [end.numpy() for end in (own.value(), *own.ends())]
+        coords = {"end": list(ENDS), **{dim: labels[dim] for dim in own.dims}}
+        unit = {"unit": own.unit or quantity.replace("_", " ")}
+        return xr.DataArray(ends, coords, ("end", *own.dims), attrs=unit)
 
     def to_xarray(self) -> "xr.Dataset":
         """Per-prompt values with named axes and labels, the axis `prompt` first.
@@ -125,7 +129,7 @@ class Result:
         labels = labels_of(quantities, self.coordinates())
         used = {dim for array in arrays.values() for dim in array.dims}
         coords = {dim: own for dim, own in labels.items() if dim in used}
-        return xr.Dataset(arrays, coords).assign_attrs(kind=type(self).__name__)
+        return xr.Dataset(arrays, coords, {"kind": type(self).__name__})
 
     def sel(self, quantity: str | None = None, **labels: Any) -> "Samples":
         """One quantity (default: the main one) at these labels, with its interval.

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, get_args
 
-import numpy as np
 import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.errors import ResultError
-from icl_mech.metrics import LEVEL, bootstrap_interval, resample_weights, wilson_ends
+from icl_mech.metrics import bootstrap_interval, quantile_ends, resample_weights, wilson_ends
 
 Statistic = Callable[[Float[Tensor, "r batch"]], Float[Tensor, " r *cell"]]
 """Values of resamples, from how often each prompt is drawn (rows add up to 1)."""
@@ -35,12 +34,14 @@ class Quantity:
         per_prompt: Values of each prompt, prompt axis first.
         statistic: What is estimated; None: the mean over prompts.
         unit: Quantity and unit, for figures.
+        known: Ends of the intervals, where they are of another kind than these.
     """
 
     dims: tuple[str, ...]
     per_prompt: Tensor
     statistic: Statistic | None = None
     unit: str = ""
+    known: tuple[Tensor, Tensor] | None = None
 
     def __post_init__(self) -> None:
         """Check that every axis has a name.
@@ -80,6 +81,8 @@ class Quantity:
 
     def ends(self) -> tuple[Float[Tensor, " *cell"], Float[Tensor, " *cell"]]:
         """Ends of the 95 % interval: Wilson for yes or no, else percentile bootstrap."""
+        if self.known is not None:
+            return self.known
         if self.outcomes:
             return wilson_ends(self.per_prompt.double())
         if self.statistic is None:
@@ -88,16 +91,13 @@ class Quantity:
 
     def minus(self, other: "Quantity") -> tuple[Tensor, Tensor, Tensor]:
         """Value, low and high of the paired difference over the same prompts."""
-        weights = resample_weights(self.count)
-        low, high = quantile_ends(self.of(weights) - other.of(weights))
+        if self.statistic is None and other.statistic is None:
+            # Differences first: prompts that do not change then leave exactly 0.
+            low, high = bootstrap_interval(self.per_prompt.double() - other.per_prompt.double())
+        else:
+            weights = resample_weights(self.count)
+            low, high = quantile_ends(self.of(weights) - other.of(weights))
         return self.value() - other.value(), low, high
-
-
-def quantile_ends(drawn: Float[Tensor, " r *cell"]) -> tuple[Tensor, Tensor]:
-    """Ends that hold the middle 95 % of the resamples; not-a-number ones are left out."""
-    tail = (1 - LEVEL) / 2
-    ends = torch.from_numpy(np.nanquantile(drawn.numpy(), [tail, 1 - tail], axis=0))
-    return ends[0], ends[1]
 
 
 def function_of_means(

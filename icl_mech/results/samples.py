@@ -9,8 +9,9 @@ import torch
 from icl_mech._typing import Float, Tensor
 from icl_mech.errors import ResultError
 from icl_mech.metrics import Interval
-from icl_mech.results.base import Result
-from icl_mech.results.quantities import PROMPT, Quantity, labels_of
+from icl_mech.results.base import ENDS, Result
+from icl_mech.results.prompts import basis, check_same_prompts
+from icl_mech.results.quantities import Quantity, labels_of
 from icl_mech.shapes import Bars, Grid, LayerCurves, Shape, Table
 
 if TYPE_CHECKING:
@@ -63,10 +64,16 @@ class Samples(Result):
         """Values and ends as they are: those of a difference are paired."""
         import xarray as xr
 
+        return xr.Dataset({self.name: self._estimate(self.name)})
+
+    def _estimate(self, quantity: str) -> "xr.DataArray":
+        """Values and ends as they are."""
+        import xarray as xr
+
         ends = [end.numpy() for end in (self.values, self.low, self.high)]
-        coords = {"end": ["value", "low", "high"], **self.coordinates()}
-        array = xr.DataArray(ends, coords, ("end", *self.dims), attrs={"unit": self.unit})
-        return xr.Dataset({self.name: array})
+        # Lists: xarray takes a tuple of labels for dims, data and attributes.
+        coords = {"end": list(ENDS), **{dim: list(own) for dim, own in self.coordinates().items()}}
+        return xr.DataArray(ends, coords, ("end", *self.dims), attrs={"unit": self.unit})
 
     def _main(self, quantity: str | None) -> str:
         if quantity not in (None, self.name):
@@ -160,14 +167,14 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
     Raises:
         ResultError: an axis or label that is not there.
     """
-    estimates = result.estimates()[name]
+    estimates, quantity = result._estimate(name), result.quantities().get(name)
     unknown = [dim for dim in labels if dim not in estimates.dims[1:]]
     if unknown:
         axes = ", ".join(map(str, estimates.dims[1:])) or "none"
         raise ResultError(f"{name} has no axis {unknown[0]!r}; its axes: {axes}.")
     try:
         chosen = estimates.sel(labels)
-        samples = result.to_xarray().get(name)
+        samples = None if quantity is None else result.to_xarray().get(name)
         samples = None if samples is None else samples.sel(labels)
     except KeyError as error:
         asked = ", ".join(f"{dim}={label!r}" for dim, label in labels.items())
@@ -176,7 +183,6 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
     if samples is not None and samples.dims[1:] != chosen.dims[1:]:
         samples = None
     value, low, high = (torch.tensor(end) for end in chosen.values)
-    quantity = result.quantities().get(name)
     means = quantity is None or quantity.statistic is None
     return Samples(
         name=name,
@@ -208,7 +214,12 @@ def difference(one: Result, other: Result) -> Samples:
         )
     check_same_prompts(one, other)
     name = one._main(None)
-    first, second = one.quantities()[name], other.quantities()[name]
+    first, second = one.quantities()[name], other.quantities().get(name)
+    if second is None:
+        raise ResultError(
+            f"One side is of {name!r}, the other of {', '.join(map(repr, other.quantities()))}; "
+            "subtract samples of one quantity."
+        )
     labels = [
         labels_of({name: quantity}, result.coordinates())
         for quantity, result in ((first, one), (second, other))
@@ -217,6 +228,11 @@ def difference(one: Result, other: Result) -> Samples:
         raise ResultError(
             f"{name} has the axes {_sizes(labels[0])} on one side and {_sizes(labels[1])} on the "
             "other, so cells cannot be paired; select what both have with sel()."
+        )
+    if first.count != second.count:
+        raise ResultError(
+            f"{name} rests on {first.count} prompts on one side and {second.count} on the other, so "
+            "they cannot be paired; measure both on the same ones."
         )
     value, low, high = first.minus(second)
     means = first.statistic is None and second.statistic is None
@@ -238,43 +254,6 @@ def difference(one: Result, other: Result) -> Samples:
     )
 
 
-def check_same_prompts(one: Result, other: Result) -> None:
-    """Refuse results of other prompts, or whose prompts are not known.
-
-    Raises:
-        ResultError: says which.
-    """
-    digests = [
-        tuple(
-            result.provenance.get(side, {}).get("digest") for side in ("prompts", "false_prompts")
-        )
-        for result in (one, other)
-    ]
-    if digests[0][0] is None or digests[1][0] is None:
-        raise ResultError(
-            "A result does not say which prompts it is of (no digest in its provenance), so the two "
-            "cannot be paired; measure both again."
-        )
-    if digests[0] != digests[1]:
-        counts = [result.provenance["prompts"].get("count") for result in (one, other)]
-        raise ResultError(
-            f"These results are of different prompts ({counts[0]} and {counts[1]} of them): pairs need "
-            "the same prompts in the same order. Measure both on one PromptBatch."
-        )
-
-
-def basis(result: Result) -> str:
-    """How many prompts the intervals of a result rest on, and what they take as given."""
-    origin = result.provenance
-    count = origin.get("prompts", {}).get("count")
-    if count is None:
-        count = next((q.count for q in result.quantities().values()), 0)
-    given = ", given their shared demonstrations" * bool(
-        origin.get("conditional_on_demonstrations")
-    )
-    return f"{count} prompts, 95 % intervals over prompts{given}"
-
-
 def _sizes(labels: Mapping[str, list[Any]]) -> str:
     return ", ".join(f"{dim} ({len(own)})" for dim, own in labels.items()) or "no axes"
 
@@ -282,6 +261,3 @@ def _sizes(labels: Mapping[str, list[Any]]) -> str:
 def _listed(labels: Any, most: int = 8) -> str:
     shown = [str(label) for label in labels[:most]]
     return ", ".join(shown) + (", ..." if len(labels) > most else "")
-
-
-__all__ = ["PROMPT", "Samples", "basis", "check_same_prompts", "difference", "selected"]

@@ -76,6 +76,7 @@ def load_result(folder: str | Path) -> Result:
             values[name.split("/")[0]] = (*values.get(name.split("/")[0], ()), tensor)
         else:
             values[name] = tensor
+    values = {kind.renamed.get(name, name): value for name, value in values.items()}
     known = {item.name for item in fields(kind)}
     missing = [
         item.name

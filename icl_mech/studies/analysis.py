@@ -12,17 +12,17 @@ from icl_mech.measurements.accuracy.context import ContextAccuracy
 from icl_mech.measurements.accuracy.early_exit import EarlyExit
 from icl_mech.measurements.accuracy.layers import LayerAccuracy
 from icl_mech.measurements.compression.table import CompressionTable
-from icl_mech.measurements.confusion.diagnosis import ConfusionDiagnosis
+from icl_mech.measurements.confusion.result import ConfusionDiagnosis
 from icl_mech.measurements.extraction.label_words import ExtractionResult
 from icl_mech.measurements.heads.ablation import Ablation
 from icl_mech.measurements.heads.by_layer import MatchingByLayer
 from icl_mech.measurements.heads.false_induction import FalseInductionHeads
 from icl_mech.measurements.heads.scores import HeadScores
 from icl_mech.measurements.heads.tokens import HeadAttention
+from icl_mech.measurements.isolation.loyalty import IsolationResult
 from icl_mech.measurements.isolation.map import IsolationMap
-from icl_mech.measurements.isolation.windows import IsolationResult
 from icl_mech.measurements.predictions import Predictions
-from icl_mech.measurements.reweighting.reweighting import ReweightingResult
+from icl_mech.measurements.reweighting.evaluation import ReweightingResult
 from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.measurements.saliency.maps import SaliencyMaps
 from icl_mech.reports import Section, write_page

@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -51,27 +52,27 @@ class Bench:
         self,
         data: Prompts,
         *measurements: AnyMeasurement[Any, Any],
-        optional: bool = False,
+        optional: Sequence[AnyMeasurement[Any, Any]] = (),
     ) -> None:
         """Measure side by side; passes they have in common are made once.
 
         Args:
             data: Prompts, or a pair (true, false).
             *measurements: What to measure.
-            optional: What cannot be measured here is left out with a note.
+            optional: Measured with them, or left out with a note where it cannot be.
 
         Raises:
             IclMechError: what a measurement refuses, before anything runs.
         """
         items: dict[str, Item] = {}
-        for measurement in measurements:
+        for number, measurement in enumerate((*measurements, *optional)):
             name = self._free_name(measurement.name, items)
             try:
                 items[name] = Item.checked(measurement, self.model, data)
             except IclMechError as error:
-                if not optional:
+                if number < len(measurements):
                     raise
-                self.notes.append(f"{name.replace('_', ' ')} left out: {error}")
+                self.notes.append(f"{name.replace('_', ' ').capitalize()} left out: {error}")
         self.run(items)
 
     def run(self, items: dict[str, Item]) -> None:
@@ -93,6 +94,11 @@ class Bench:
         if self.out is not None:
             with atomic_folder(self.out / name) as staging:
                 write_result(result, staging)
+
+    def order(self, names: Sequence[str]) -> None:
+        """Put these results first, in this order."""
+        first = {name: self.results[name] for name in names if name in self.results}
+        self.results = {**first, **self.results}
 
     def analysis(self, title: str) -> Analysis:
         """Everything measured, as one value; with a folder also as files."""

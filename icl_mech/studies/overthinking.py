@@ -1,20 +1,20 @@
 """The study of *Overthinking the Truth*, §§3-5, on the user's own model and prompts."""
 
 from dataclasses import dataclass
-from typing import Any
 
-from icl_mech.errors import IclMechError, PromptError
-from icl_mech.measurements.accuracy.context import context_accuracy
-from icl_mech.measurements.accuracy.early_exit import early_exit
-from icl_mech.measurements.accuracy.layers import layer_accuracy
-from icl_mech.measurements.heads.ablation import ablation
-from icl_mech.measurements.heads.by_layer import matching_by_layer
-from icl_mech.measurements.heads.false_induction import find_false_induction_heads
-from icl_mech.measurements.heads.scores import head_scores
-from icl_mech.measurements.heads.tokens import head_attention
-from icl_mech.models import LanguageModel
+from icl_mech.errors import IclMechError
+from icl_mech.measurements.accuracy.context import AccuracyByDemonstrations
+from icl_mech.measurements.accuracy.early_exit import EarlyExit, LeavingEarly
+from icl_mech.measurements.accuracy.layers import AccuracyByLayer
+from icl_mech.measurements.base import Pair
+from icl_mech.measurements.heads.ablating import Ablate
+from icl_mech.measurements.heads.by_layer import LayerMatching
+from icl_mech.measurements.heads.false_induction import FalseInductionHeads, FindHeads
+from icl_mech.measurements.heads.false_prompts import false_prompts
+from icl_mech.measurements.heads.scores import HeadScores
+from icl_mech.measurements.heads.scoring import HeadScoring
+from icl_mech.measurements.heads.tokens import AttentionOfHeads
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Result
 from icl_mech.studies.bench import Bench
 from icl_mech.studies.published import overthinking_numbers
 from icl_mech.tasks import Task
@@ -22,71 +22,61 @@ from icl_mech.tasks import Task
 CHOSEN_ON = ("unnatural", "headlines")
 """Task the heads are chosen on by default; the second if the first is the one studied."""
 
-RANDOM_DRAWS = 20
 HEADS = 5
+"""Heads that are chosen and ablated (the paper's number)."""
+
+ORDER = (
+    "layer_accuracy", "context_accuracy", "early_exit", "head_scores", "matching_by_layer",
+    "head_attention", "false_induction", "ablation", "published",
+)  # fmt: skip
+"""Of the results on a page: layers, numbers of demonstrations, leaving early, heads."""
 
 
 @dataclass(frozen=True)
 class Overthinking:
-    """Everything the paper measures; what prompts cannot give is left out with a note."""
+    """Everything the paper measures; what prompts cannot give is left out with a note.
+
+    Attributes:
+        heads_from: Task or false prompts on which the ablated heads are chosen.
+        seed: Of random controls and splits.
+    """
 
     heads_from: str | Task | PromptBatch | None = None
     seed: int = 0
 
-    def run(self, bench: Bench, pair: tuple[PromptBatch, PromptBatch]) -> None:
+    def run(self, bench: Bench, pair: Pair) -> None:
         """Put everything that these prompts give on the bench."""
-        true, false = pair
-        if bench.options.interventions:
-            raise PromptError(
-                "The overthinking study makes its own interventions; give yours to the single analyses."
-            )
-        adapted, results, notes = bench.model, bench.results, bench.notes
-        common: dict[str, Any] = {
-            "batch_size": bench.options.batch_size,
-            "progress": bench.options.progress,
-        }
-        own = not adapted.info.processed_weights
-        if not own:
-            notes.append(
+        own_weights = not bench.model.info.processed_weights
+        of_heads = (HeadScoring(seed=self.seed), LayerMatching()) if own_weights else ()
+        bench.measure(
+            pair,
+            AccuracyByLayer(),
+            LeavingEarly(seed=self.seed),
+            optional=(AccuracyByDemonstrations(), *of_heads),
+        )
+        if own_weights:
+            self._heads(bench, pair)
+        else:
+            bench.notes.append(
                 "Heads and ablations left out: they are defined on the checkpoint's own weights, and "
-                f"those of {adapted.info.name!r} are processed (norms folded or weights centred)."
+                f"those of {bench.model.info.name!r} are processed (norms folded or weights centred)."
             )
-        accuracy = results["layer_accuracy"] = layer_accuracy(adapted, true, false, **common)
-        try:
-            results["context_accuracy"] = context_accuracy(adapted, true, false, **common)
-        except PromptError as error:
-            notes.append(f"Accuracy by number of demonstrations left out: {error}")
-        leaving = results["early_exit"] = early_exit(accuracy, seed=self.seed)
-        if own:
-            try:
-                scores = head_scores(adapted, false, seed=self.seed, **common)
-                results["head_scores"] = scores
-                results["matching_by_layer"] = matching_by_layer(scores, accuracy)
-                results["head_attention"] = head_attention(
-                    adapted, false[[0]], scores.top(HEADS), progress=False
-                )
-            except PromptError as error:
-                notes.append(f"Head scores of these prompts left out: {error}")
-            chosen, found = self._chosen_heads(adapted, true, notes, common)
-            if found is not None:
-                results["false_induction"] = found
-            results["ablation"] = ablation(
-                adapted, true, false,
-                start=leaving.layer, heads=chosen, draws=RANDOM_DRAWS, seed=self.seed, **common,
-            )  # fmt: skip
-        results["published"] = overthinking_numbers(results)
+        bench.keep("published", overthinking_numbers(bench.results))
+        bench.order(ORDER)
 
-    def _chosen_heads(
-        self, model: LanguageModel, prompts: PromptBatch, notes: list[str], common: dict[str, Any]
-    ) -> tuple[tuple[tuple[int, int], ...], Result | None]:
-        """Heads chosen on another task than the one studied."""
-        studied = prompts.source.get("task", {}).get("name")
-        task = self.heads_from or next(name for name in CHOSEN_ON if name != studied)
+    def _heads(self, bench: Bench, pair: Pair) -> None:
+        """Where the top heads look, and what ablating heads chosen on another task changes."""
+        scores = bench.results.get("head_scores")
+        if isinstance(scores, HeadScores):
+            bench.measure(pair, AttentionOfHeads(scores.top(HEADS), first=1))
+        studied = pair[0].source.get("task", {}).get("name")
+        given = self.heads_from or next(name for name in CHOSEN_ON if name != studied)
         try:
-            found = find_false_induction_heads(
-                model, task, top=HEADS, n=len(prompts), seed=self.seed, **common
-            )
+            others = false_prompts(bench.model, given, n=len(pair[0]), seed=self.seed)
+            bench.measure(others, FindHeads(HEADS, self.seed))
         except IclMechError as error:
-            notes.append(f"No heads were chosen or ablated: {error}")
-            return (), None
-        return found.top, found
+            bench.notes.append(f"No heads were chosen or ablated: {error}")
+        found, leaving = bench.results.get("false_induction"), bench.results["early_exit"]
+        chosen = found.top if isinstance(found, FalseInductionHeads) else ()
+        if isinstance(leaving, EarlyExit):
+            bench.measure(pair, Ablate(start=leaving.layer, heads=chosen, seed=self.seed))

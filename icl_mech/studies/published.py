@@ -9,7 +9,7 @@ from icl_mech.measurements.accuracy.layers import LayerAccuracy
 from icl_mech.measurements.compression.table import CompressionTable
 from icl_mech.measurements.heads.ablation import Ablation
 from icl_mech.measurements.heads.scores import HeadScores
-from icl_mech.measurements.reweighting.reweighting import ReweightingResult
+from icl_mech.measurements.reweighting.evaluation import ReweightingResult
 from icl_mech.results import Result
 from icl_mech.shapes import Table
 from icl_mech.studies import paper_numbers as published
@@ -100,23 +100,22 @@ def overthinking_numbers(results: Mapping[str, Result]) -> PublishedNumbers:
     rows: list[tuple[str, str, str]] = []
     layers = results.get("layer_accuracy")
     if isinstance(layers, LayerAccuracy):
+        final = layers.sel(layer=layers.scores.shape[-1] - 1)
         for side in ("true", "false"):
-            low, high = layers.ends(side)
-            here = f"{layers.accuracy(side)[-1]:.3f} [{low[-1]:.3f}, {high[-1]:.3f}]"
+            here = "{:.3f} [{:.3f}, {:.3f}]".format(*final.interval(side=side))
             mean = published.MEAN_ACCURACY[side] / 100
             rows.append((f"calibrated accuracy, {side} demonstrations", f"{mean:.3f}", here))
     leaving = results.get("early_exit")
     if isinstance(leaving, EarlyExit):
-        for place, side in ((1, "false"), (0, "true")):
-            ends = (leaving.change[0, place], leaving.low[0, place], leaving.high[0, place])
-            here = "{:+.3f} [{:+.3f}, {:+.3f}]".format(*map(float, ends))
+        for side in ("false", "true"):
+            here = "{:+.3f} [{:+.3f}, {:+.3f}]".format(*leaving.overthinking(side=side))
             change = published.EARLY_EXIT_CHANGE[side] / 100
             rows.append((f"change by leaving early, {side} demonstrations", f"{change:+.3f}", here))
     ablated = results.get("ablation")
     if isinstance(ablated, Ablation):
         for condition, value in published.LATE_COMPONENTS.items():
             if condition in ablated.conditions:
-                here = str(ablated.accuracy(condition))
+                here = str(ablated.interval("accuracy", condition=condition, side="false"))
                 rows.append(
                     (f"false demonstrations, {condition} zeroed", f"{value / 100:.3f}", here)
                 )

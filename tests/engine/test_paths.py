@@ -116,7 +116,7 @@ def test_recomputed_blocks_give_equal_scores(setting):
 
     (sums,) = run(model, prompts, [FlowReading()], memory=1)
     (expected,) = run(model, prompts, [FlowReading()])
-    assert_close(sums, expected, atol=0, rtol=1e-5)
+    assert_close(sums, expected, atol=2e-6, rtol=1e-4)
     assert_close(flow_scores(model, prompts).per_prompt, plain, atol=0, rtol=0)
 
 

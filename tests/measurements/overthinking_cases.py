@@ -106,6 +106,17 @@ def lens_logits(model, prompt, rows, variant="sound"):
         return model.unembed(normed).transpose(0, 1)
 
 
+def scores_of(result, side, metric="calibrated"):
+    """Per-prompt scores of one side, by the result's own labels."""
+    return torch.tensor(result.to_xarray()[metric].sel(side=side).values).double()
+
+
+def ends_of(result, side, metric="calibrated"):
+    """Low and high ends of the intervals of one side."""
+    found = result.sel(metric, side=side)
+    return found.low, found.high
+
+
 def assert_same_scores(found, expected, settled):
     """Equal scores, but where they hang on the last bits; that must be rare."""
     assert float(settled.double().mean()) > 0.9

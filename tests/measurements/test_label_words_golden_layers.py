@@ -27,16 +27,19 @@ def test_loyalties(model, name, top_k):
     found = isolation(model, prompts, depths=[1, 2], tokens="label", top_k=top_k)
     plain, labels = vocabulary(model, prompts), prompts.label_tokens
     for side, depth in (("first", 1), ("first", 2), ("last", 1), ("last", 2)):
-        row, key = found.row(side, depth), f"{name}_{side}{depth}"
+        key = f"{name}_{side}{depth}"
         label = golden[f"{key}_label_loyalty"]
         word = golden[f"{key}_word_loyalty_top{top_k}"]
-        assert row.label_loyalty.value == pytest.approx(float(label), abs=1e-12, rel=0)
+        where = {"side": side, "depth": depth, "tokens": "label"}
+        value = found.interval("label_loyalty", **where).value
+        assert value == pytest.approx(float(label), abs=1e-12, rel=0)
         cut = vocabulary(model, prompts, [Isolate(layers_of(side, depth))])
         assert bool((apart(cut[:, labels]) & apart(plain[:, labels])).all())
         clear = (apart(cut, top_k) & apart(plain, top_k)).double().mean()
         assert float(clear) > 0.9
         slack = 1e-12 + 1 - float(clear)  # a prompt's overlap may change where it is not clear
-        assert row.word_loyalty.value == pytest.approx(float(word), abs=slack, rel=0)
+        value = found.interval("word_loyalty", **where).value
+        assert value == pytest.approx(float(word), abs=slack, rel=0)
 
 
 def layers_of(side, depth):

@@ -12,7 +12,7 @@ from icl_mech.engine import run
 from icl_mech.measurements.accuracy.context import context_accuracy
 from icl_mech.measurements.accuracy.layers import layer_accuracy
 from icl_mech.measurements.accuracy.pairs import METRICS
-from icl_mech.measurements.heads.label_attention import LabelAttentionReading
+from icl_mech.measurements.heads.label_attention import DemonstrationAttentionReading
 from icl_mech.measurements.lens.logit_lens import logit_lens
 from icl_mech.metrics import (
     attention_to_same,
@@ -23,7 +23,13 @@ from icl_mech.metrics import (
 )
 from tests.golden_data import arrays, document, golden_model, overthinking_prompts
 from tests.margins import MARGIN, assert_top
-from tests.measurements.overthinking_cases import before_labels, lens_logits, settled_scores
+from tests.measurements.overthinking_cases import (
+    before_labels,
+    ends_of,
+    lens_logits,
+    scores_of,
+    settled_scores,
+)
 
 # The reference draws classes independently.
 pytestmark = pytest.mark.filterwarnings("ignore:The true classes of the queries:UserWarning")
@@ -128,7 +134,7 @@ def test_metrics_by_demonstration(config, metric):
     )
     expected = golden("logit_lens_gpt2.npz", f"{config}/{NAMES[metric]}").double()
     for side, kind in enumerate(KINDS):
-        low, high = found.ends(kind, metric)
+        low, high = ends_of(found, kind, metric)
         mean = found.accuracy(kind, metric)
         ours = torch.stack([mean, high, low]).transpose(1, 2)
         settled = settled_by_demonstration(config)[side, METRICS.index(metric)]
@@ -147,7 +153,7 @@ def test_layer_accuracy_is_the_last_demonstration(config):
     )
     expected = golden("logit_lens_gpt2.npz", f"{config}/cal_correct_over_incorrect").double()
     for side, kind in enumerate(KINDS):
-        low, high = found.ends(kind)
+        low, high = ends_of(found, kind)
         ours = torch.stack([found.accuracy(kind), high, low])
         settled = settled_by_demonstration(config)[side, METRICS.index("calibrated"), :, -1]
         assert_same_accuracy(ours, expected[:, side, :, -1], settled)
@@ -172,7 +178,7 @@ def test_attention_scores(config, side):
     model = golden_model("overthinking", "tiny_gpt2")
     classes = prompts.label_classes
     for over, name in (("labels", "lab"), ("before_labels", "prec_lab")):
-        reading = LabelAttentionReading("demonstrations", over)
+        reading = DemonstrationAttentionReading(over)
         attention = run(model, prompts, [reading])[0].permute(0, 2, 1, 3, 4)
         total = attention.sum(-1)
         same = torch.stack(
@@ -228,7 +234,7 @@ def test_calibrated_accuracy_under_ablation(config, name, key, change):
     file_key = f"{name}/{config}/{key}/cal_correct_over_incorrect"
     expected = golden("ablations.npz", file_key).double()
     for side, kind in enumerate(KINDS):
-        low, high = score_interval(found.per_prompt(kind), "reference")
+        low, high = score_interval(scores_of(found, kind), "reference")
         ours = torch.stack([found.accuracy(kind), high, low])
         norm = golden("ablations.npz", f"{name}/{config}/{key}/norm_probs")[side, :, :, -1]
         assert_same_accuracy(ours, expected[:, side, :, -1], not_tied(norm))

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.errors import ResultError
 from icl_mech.metrics import bootstrap_interval, resample_weights, wilson_interval
-from icl_mech.results import Quantity, Result, Samples, function_of_means, load_result
+from icl_mech.results import Quantity, Result, Samples, basis, function_of_means, load_result
 from icl_mech.results.quantities import axes_of
 from icl_mech.shapes import Bars, Grid, LayerCurves, Table
 
@@ -150,6 +150,37 @@ def test_a_difference_is_paired():
     assert found.provenance["difference"]["subtrahend"] == DIGEST
 
 
+def test_one_number_of_a_difference():
+    found = colours() - colours(mass=MASS * 2)
+    gap = -MASS[:, 1, 2].double()
+    low, high = bootstrap_interval(gap)
+    cell = found.interval(colour="green", layer=2)
+    assert tuple(cell) == pytest.approx((float(gap.mean()), float(low), float(high)))
+    assert found.sel(layer=0).labels == (("red", "green"),)
+
+
+def test_known_ends_are_not_estimated_again():
+    known = torch.tensor([-1.0, -2.0]), torch.tensor([8.0, 9.0])
+    quantity = Quantity(("part",), MASS[:, 0, :2], known=known)
+    for end, expected in zip(quantity.ends(), known, strict=True):
+        assert torch.equal(end, expected)
+    *_, high = quantity.minus(Quantity(("part",), MASS[:, 0, 1:]))
+    assert float(high.max()) < 8.0
+
+
+def test_cells_without_numbers_stay_so():
+    """Blank cells have no values and no intervals, and leave the others as they are."""
+    blank = MASS.double()
+    blank[:, 1, 2] = torch.nan
+    found, whole = colours(mass=blank), colours(mass=MASS.double())
+    for ends in zip(*(Quantity(("c", "l"), x.mass).ends() for x in (found, whole)), strict=True):
+        assert bool(ends[0][1, 2].isnan())
+        assert_close(*(end.flatten()[:5] for end in ends), rtol=0, atol=0)
+    gap = found - whole
+    assert bool(gap.values[1, 2].isnan() & gap.low[1, 2].isnan() & gap.high[1, 2].isnan())
+    assert int(gap.low.isfinite().sum()) == 5
+
+
 def test_a_difference_of_ratios_is_recomputed_in_each_resample():
     generator = torch.Generator().manual_seed(1)
     parts = [torch.rand(9, 2, generator=generator, dtype=torch.float64) for _ in range(2)]
@@ -163,6 +194,42 @@ def test_a_difference_of_ratios_is_recomputed_in_each_resample():
     whole = [part.mean(0) / part.mean(0).sum() for part in parts]
     assert_close(found.values, whole[0] - whole[1])
     assert found.per_prompt is None
+
+
+def test_one_cell_of_a_difference_of_ratios():
+    one, other = (Shares(parts=MASS[:, 0] + shift, provenance=DIGEST) for shift in (0.0, 1.0))
+    found = one - other
+    cell = found.interval(part=2)
+    assert cell == tuple(float(end[2]) for end in (found.values, found.low, found.high))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Measured(Result):
+    """Means whose intervals come from elsewhere."""
+
+    mass: Float[Tensor, "batch layer"]
+    half: float
+
+    def quantities(self):
+        mean = self.mass.mean(0)
+        return {"mass": Quantity(("layer",), self.mass, known=(mean - self.half, mean + self.half))}
+
+
+def test_ends_that_are_known_are_taken_but_differences_stay_paired():
+    one, other = (Measured(mass=MASS[:, 0], half=half, provenance=DIGEST) for half in (0.5, 3.0))
+    assert one.interval(layer=0) == (3.0, 2.5, 3.5)
+    assert other.to_pandas().high.tolist() == [6.0, 5.0, 6.0]
+    assert other.sel(layer=1).drawing().low.tolist() == [[-1.0]]
+    difference = one - other
+    assert_close(torch.stack([difference.low, difference.high]), torch.zeros(2, 3).double())
+
+
+def test_what_intervals_rest_on():
+    assert basis(colours()) == "4 prompts, 95 % intervals over prompts"
+    shared = colours(origin={**DIGEST, "conditional_on_demonstrations": True})
+    assert basis(shared, "2 pairs of prompts") == (
+        "2 pairs of prompts, 95 % intervals over prompts, given their shared demonstrations"
+    )
 
 
 def test_differences_of_differences():
@@ -179,6 +246,8 @@ def test_what_cannot_be_paired():
         _ = colours() - Shares(parts=MASS[:, 0], provenance=DIGEST)
     with pytest.raises(ResultError, match=r"colour \(2\), layer \(3\) on one side and"):
         _ = colours() - colours(mass=MASS[..., :2])
+    with pytest.raises(ResultError, match="One side is of 'mass', the other of 'right'"):
+        _ = colours().sel("mass") - colours().sel("right")
     false = {**DIGEST, "false_prompts": {"digest": "x"}}
     other = {**DIGEST, "false_prompts": {"digest": "y"}}
     with pytest.raises(ResultError, match="different prompts"):

@@ -160,7 +160,7 @@ def test_without_one_false_class_there_are_no_head_scores(planted):
     report = icl.analyze(model, pair, study="overthinking", heads_from=others, progress=False)
     assert {"head_scores", "matching_by_layer", "head_attention"}.isdisjoint(report.results)
     assert "ablation" in report.results
-    assert any("Head scores of these prompts left out" in note for note in report.notes)
+    assert any("Head scores left out" in note for note in report.notes)
 
 
 def test_processed_weights_leave_out_the_heads_only(planted, monkeypatch):
@@ -214,16 +214,30 @@ def test_wrong_prompts_for_a_study(gpt2, prompts):
         icl.analyze(gpt2, prompts, study="overthinking")
     with pytest.raises(PromptError, match="overthinking"):
         icl.analyze(gpt2, (prompts, prompts))
-    for study, given in (("label_words", prompts), ("overthinking", (prompts, prompts))):
-        with pytest.raises(PromptError, match="single analyses"):
-            icl.analyze(gpt2, given, study=study, interventions=[icl.ZeroLayers(1)])
 
 
+def test_interventions_reach_every_part_of_a_study(planted):
+    """Without the planted heads there is no gap, and no head matches prefixes."""
+    model, pair, own = planted
+    report = icl.analyze(
+        model, pair, study="overthinking", interventions=[icl.ZeroHeads(INDUCTION_HEADS)],
+        heads_from=pair[1], progress=False,
+    )  # fmt: skip
+    last = {"side": "false", "layer": own.layer_accuracy.scores.shape[-1] - 1}
+    assert own.layer_accuracy.interval("calibrated", **last).value < 0.5
+    assert report.layer_accuracy.interval("calibrated", **last).value > 0.9
+    for name, result in report.results.items():
+        if name != "published":
+            kinds = [edit["intervention"] for edit in result.provenance["interventions"]]
+            assert kinds == ["ZeroHeads"]
+    change = report.layer_accuracy - own.layer_accuracy
+    assert change.interval(**last).low > 0
+
+
+@pytest.mark.usefixtures("unchecked")
 def test_an_unknown_study(gpt2, prompts):
-    from inspect import unwrap
-
     with pytest.raises(RunError, match="Did you mean 'label_words'"):
-        unwrap(icl.analyze)(gpt2, prompts, study="labelwords")
+        icl.analyze(gpt2, prompts, study="labelwords")
 
 
 def test_results_are_frozen(anchors):

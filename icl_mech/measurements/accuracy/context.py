@@ -10,33 +10,32 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §3.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.engine import run
-from icl_mech.errors import PromptError, RunError, near_matches
+from icl_mech.engine import Path
+from icl_mech.errors import PromptError
 from icl_mech.interventions import Intervention
-from icl_mech.measurements._old import provenance
 from icl_mech.measurements.accuracy.pairs import (
     METRIC_NAMES,
-    SIDES,
+    OfPairs,
     PairScores,
-    check_pairs,
     entry_scores,
-    pair_source,
     taught_classes,
 )
+from icl_mech.measurements.base import Pair
 from icl_mech.measurements.lens.residuals import (
     LayerLensReading,
-    Lens,
-    Variant,
+    LensVariant,
     check_demonstrations,
 )
+from icl_mech.measurements.running import measured
 from icl_mech.metrics import IntervalKind, Ties, reachable_accuracy
-from icl_mech.models import adapt
+from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
+from icl_mech.results import basis
 from icl_mech.shapes import LayerCurves
 
 if TYPE_CHECKING:
@@ -51,10 +50,11 @@ class ContextAccuracy(PairScores):
         scores: By metric, side, prompt, number of demonstrations and entry.
         n_labels: Number of classes.
         reachable: Calibrated accuracy of a perfect classifier, by number of demonstrations.
-        interval: Kind of the intervals.
+        interval_kind: Kind of the intervals.
     """
 
     title: ClassVar[str] = "Accuracy by number of demonstrations"
+    axes: ClassVar[tuple[str, ...]] = ("seen", "layer")
 
     reachable: Float[Tensor, " shown"]
     n_labels: int
@@ -71,33 +71,40 @@ class ContextAccuracy(PairScores):
         return Ties.of(torch.cat([none, both], dim=1))
 
     def drawing(self, entry: int = -1) -> LayerCurves:
-        """True and false accuracy, and the permuted score times C where it is defined."""
-        curves = [("true", "calibrated", 1.0), ("false", "calibrated", 1.0)]
+        """True and false accuracy, and the permuted score times C where it is defined.
+
+        Args:
+            entry: Of the lens; counted from the end if negative.
+        """
+        layer = entry + self.scores.shape[-1] if entry < 0 else entry
+        found = self.sel("calibrated", layer=layer)
+        curves = [found.values, found.low, found.high]
         names = ["true demonstrations", "false demonstrations"]
         if self.n_labels > 2 and self.defined("permuted"):
-            curves.append(("false", "permuted", float(self.n_labels)))
             names.append("permuted score x C, false demonstrations")
-        values = [factor * self.accuracy(side, m)[:, entry] for side, m, factor in curves]
-        ends = [
-            tuple(factor * end[:, entry] for end in self.ends(side, m))
-            for side, m, factor in curves
-        ]
+            more = self.sel("permuted", side="false", layer=layer)
+            ends = (more.values, more.low, more.high)
+            curves = [
+                torch.cat([own, self.n_labels * end[None]])
+                for own, end in zip(curves, ends, strict=True)
+            ]
+        pairs = f"{self.scores.shape[2]} pairs of prompts"
         return LayerCurves(
             title="Accuracy by number of demonstrations",
             names=tuple(names),
-            values=torch.stack(values),
-            low=torch.stack([low for low, _ in ends]),
-            high=torch.stack([high for _, high in ends]),
+            values=curves[0],
+            low=curves[1],
+            high=curves[2],
             y_title=METRIC_NAMES["calibrated"],
             x_title="demonstrations seen",
-            note=f"{self.scores.shape[2]} pairs of prompts, 95 % intervals over prompts; a perfect "
-            f"classifier reaches {float(self.reachable.min()):.2g} or more",
+            note=f"{basis(self, pairs)}; a perfect classifier reaches "
+            f"{float(self.reachable.min()):.2g} or more",
             levels=((1 / self.n_labels, "chance"),),
         )
 
     def summary(self) -> str:
         """Both accuracies with no and with all demonstrations, at the last entry."""
-        true, false = (self.accuracy(side)[:, -1] for side in SIDES)
+        true, false = (self.accuracy(side)[:, -1] for side in ("true", "false"))
         last = len(true) - 1
         return (
             f"calibrated accuracy without demonstrations {float(true[0]):.3g}, with {last}: "
@@ -106,25 +113,90 @@ class ContextAccuracy(PairScores):
 
     def to_pandas(self) -> "pd.DataFrame":
         """One row per side, number and entry, calibrated accuracy."""
-        import pandas as pd
+        return self.sel().to_pandas().rename(columns={"side": "demonstrations"})
 
-        rows = []
-        for side in SIDES:
-            low, high = self.ends(side)
-            values = self.accuracy(side)
-            rows += [
-                {
-                    "demonstrations": side,
-                    "seen": shown,
-                    "layer": entry,
-                    "value": float(values[shown, entry]),
-                    "low": float(low[shown, entry]),
-                    "high": float(high[shown, entry]),
-                }
-                for shown in range(values.shape[0])
-                for entry in range(values.shape[1])
-            ]
-        return pd.DataFrame(rows)
+
+@dataclass(frozen=True)
+class AccuracyByDemonstrations(OfPairs[ContextAccuracy]):
+    """Accuracy after every number of demonstrations, at every layer."""
+
+    name: ClassVar[str] = "context_accuracy"
+
+    def check(self, model: LanguageModel, data: Pair) -> None:
+        """Refuse sets that are not pairs, or cannot be read demonstration by demonstration.
+
+        Raises:
+            PromptError: says which.
+        """
+        super().check(model, data)
+        for prompts in data:
+            check_demonstrations(prompts)
+        shown = data[0].label_classes
+        if len(shown) > 1 and bool((shown == shown[0]).all()):
+            raise PromptError(
+                "All prompts show the same classes in the same order, so accuracy at a demonstration "
+                "has no meaning: one class would be the whole test. Build them with "
+                "demonstrations='per_prompt'."
+            )
+
+    def readings(self) -> list[LayerLensReading]:
+        """Lenses at every demonstration and at the target."""
+        return [LayerLensReading(self.variant, "demonstrations"), LayerLensReading(self.variant)]
+
+    def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> ContextAccuracy:
+        """Scores at every demonstration, and at the query where it is another one."""
+        true, false = data
+        own_query = bool((true.targets != true.label_positions[:, -1] - 1).any())
+        exact = self.variant == "reference"
+        scores, counts = [], []
+        for at_demonstrations, at_target in read:
+            # The demonstrations' texts are the same on both sides; the true set shows their
+            # classes.
+            shown, _, ties = entry_scores(
+                at_demonstrations, slice(None), true.label_classes,
+                _taught_in_context(true, false, own_query=own_query), true.label_tokens,
+                exact_ties=exact,
+            )  # fmt: skip
+            if own_query:
+                query, _, last = entry_scores(
+                    at_target, 0, true.answers, taught_classes(false), true.label_tokens,
+                    exact_ties=exact,
+                )  # fmt: skip
+                shown = torch.cat([shown, query[:, :, None]], dim=2)
+                ties = torch.cat([ties, last[:, None]], dim=1)
+            scores.append(shown)
+            counts.append(ties)
+        return ContextAccuracy(
+            scores=torch.stack(scores, dim=1),
+            tie_counts=torch.stack(counts, dim=1),
+            reachable=_reachable(true, query=own_query),
+            n_labels=true.n_labels,
+            interval_kind=self.interval,
+        )
+
+
+def _reachable(true: PromptBatch, *, query: bool) -> Float[Tensor, " shown"]:
+    """Calibrated accuracy of a perfect classifier, by number of demonstrations."""
+    classes = [*true.label_classes.unbind(1), *([true.answers] if query else [])]
+    best = [reachable_accuracy(own, true.n_labels) for own in classes]
+    return torch.tensor(best, dtype=torch.float64)
+
+
+def _taught_in_context(
+    true: PromptBatch, false: PromptBatch, *, own_query: bool
+) -> Int[Tensor, "batch demo"] | None:
+    """The class the false labels teach for each demonstration's text.
+
+    `(y + s) mod C`, also where a half-permuted demonstration is right; in prompts read at
+    their last demonstration (the reference) what each displays.
+    """
+    if not own_query:
+        return false.label_classes
+    taught = taught_classes(false)
+    if taught is None:
+        return None
+    shift = (taught - true.answers) % true.n_labels
+    return (true.label_classes + shift[:, None]) % true.n_labels
 
 
 def context_accuracy(
@@ -133,9 +205,11 @@ def context_accuracy(
     false: PromptBatch,
     *,
     interventions: Sequence[Intervention] = (),
-    variant: Variant = "sound",
+    variant: LensVariant = "sound",
     interval: IntervalKind = "bootstrap",
     batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
     progress: bool | None = None,
 ) -> ContextAccuracy:
     """Accuracy after every number of demonstrations, at every layer.
@@ -148,6 +222,8 @@ def context_accuracy(
         variant: Lens and ties, `sound` or `reference`.
         interval: `bootstrap` or `reference`.
         batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto` or `whole`, see `engine.run`.
         progress: Show a progress bar.
 
     Raises:
@@ -157,101 +233,8 @@ def context_accuracy(
 
     Source: Halawi et al. 2023, §3.
     """
-    for name, value, kind in (("variant", variant, Variant), ("interval", interval, IntervalKind)):
-        if value not in get_args(kind):
-            raise RunError(f"{name}={value!r}. {near_matches(value, get_args(kind))}")
-    check_context(true, false)
-    adapted = adapt(model)
-    lenses = [
-        run(
-            adapted, prompts, context_readings(variant), interventions,
-            batch_size=batch_size, progress=progress, title=f"{side} demonstrations",
-        )
-        for side, prompts in zip(SIDES, (true, false), strict=True)
-    ]  # fmt: skip
-    origin = provenance(adapted, true, interventions, lens=variant, interval=interval)
-    return context_result(lenses, true, false, variant, interval, origin)
-
-
-def check_context(true: PromptBatch, false: PromptBatch) -> None:
-    """Refuse sets that are not pairs, or cannot be read demonstration by demonstration.
-
-    Raises:
-        PromptError: says which.
-    """
-    check_pairs(true, false)
-    for prompts in (true, false):
-        check_demonstrations(prompts)
-    if len(true) > 1 and bool((true.label_classes == true.label_classes[0]).all()):
-        raise PromptError(
-            "All prompts show the same classes in the same order, so accuracy at a demonstration has "
-            "no meaning: one class would be the whole test. Build them with "
-            "demonstrations='per_prompt'."
-        )
-
-
-def context_readings(variant: Variant) -> list[LayerLensReading]:
-    """Lenses at every demonstration and at the target."""
-    return [LayerLensReading(variant, "demonstrations"), LayerLensReading(variant)]
-
-
-def context_result(
-    lenses: Sequence[Sequence[Lens]],
-    true: PromptBatch,
-    false: PromptBatch,
-    variant: Variant,
-    interval: IntervalKind,
-    origin: dict[str, Any],
-) -> ContextAccuracy:
-    """Scores from what `context_readings` read on both sides."""
-    ends_in_demonstration = bool((true.targets == true.label_positions[:, -1] - 1).all())
-    exact = variant == "reference"
-    scores, counts = [], []
-    for at_demonstrations, at_target in lenses:
-        # The demonstrations' texts are the same on both sides; the true set shows their classes.
-        shown, _, ties = entry_scores(
-            at_demonstrations, slice(None), true.label_classes,
-            _taught_in_context(true, false, at_demonstration=ends_in_demonstration),
-            true.label_tokens, exact_ties=exact,
-        )  # fmt: skip
-        if not ends_in_demonstration:
-            query, _, last = entry_scores(
-                at_target, 0, true.answers, taught_classes(false), true.label_tokens,
-                exact_ties=exact,
-            )  # fmt: skip
-            shown = torch.cat([shown, query[:, :, None]], dim=2)
-            ties = torch.cat([ties, last[:, None]], dim=1)
-        scores.append(shown)
-        counts.append(ties)
-    return ContextAccuracy(
-        scores=torch.stack(scores, dim=1),
-        tie_counts=torch.stack(counts, dim=1),
-        reachable=_reachable(true, query=not ends_in_demonstration),
-        n_labels=true.n_labels,
-        interval=interval,
-        provenance={**origin, **pair_source(true, false)},
-    )
-
-
-def _reachable(true: PromptBatch, *, query: bool) -> Float[Tensor, " shown"]:
-    """Calibrated accuracy of a perfect classifier, by number of demonstrations."""
-    classes = [*true.label_classes.unbind(1), *([true.answers] if query else [])]
-    best = [reachable_accuracy(own, true.n_labels) for own in classes]
-    return torch.tensor(best, dtype=torch.float64)
-
-
-def _taught_in_context(
-    true: PromptBatch, false: PromptBatch, *, at_demonstration: bool
-) -> Int[Tensor, "batch demo"] | None:
-    """The class the false labels teach for each demonstration's text.
-
-    `(y + s) mod C`, also where a half-permuted demonstration is right; in prompts read at
-    their last demonstration (the reference) what each displays.
-    """
-    if at_demonstration:
-        return false.label_classes
-    taught = taught_classes(false)
-    if taught is None:
-        return None
-    shift = (taught - true.answers) % true.n_labels
-    return (true.label_classes + shift[:, None]) % true.n_labels
+    return measured(
+        AccuracyByDemonstrations(variant, interval), model, (true, false),
+        interventions=interventions, batch_size=batch_size, memory=memory, path=path,
+        progress=progress,
+    )  # fmt: skip

@@ -9,15 +9,17 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §4.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.errors import ResultError, near_matches
+from icl_mech.errors import ResultError
+from icl_mech.measurements.accuracy.layers import AccuracyByLayer, LayerAccuracy
 from icl_mech.measurements.accuracy.pairs import SIDES
-from icl_mech.measurements.lens.residuals import Variant
+from icl_mech.measurements.base import Pair, PairMeasurement, Pass
+from icl_mech.measurements.lens.residuals import LensVariant
 from icl_mech.metrics import (
     Interval,
     Ties,
@@ -27,7 +29,8 @@ from icl_mech.metrics import (
     near_ties,
     stratified_halves,
 )
-from icl_mech.results import Result
+from icl_mech.models import LanguageModel
+from icl_mech.results import Quantity, Result, basis, function_of_means
 from icl_mech.shapes import Bars
 
 if TYPE_CHECKING:
@@ -46,6 +49,9 @@ class EarlyExit(Result):
         tasks: Names of the tasks.
         tie_counts: How many scores there and at the last entry are ties, nearly ties, and
             there at all, by task and side (see `near_ties`); None in results saved without them.
+        changes: Change of every prompt's score; not-a-number for prompts the entry was chosen
+            on, and behind the last prompt of a task that has fewer. None in results saved
+            without them.
     """
 
     title: ClassVar[str] = "Overthinking"
@@ -56,19 +62,33 @@ class EarlyExit(Result):
     high: Float[Tensor, "task side"]
     tasks: tuple[str, ...]
     tie_counts: Int[Tensor, "count task side"] | None = None
+    changes: Float[Tensor, "task side batch"] | None = None
+
+    def quantities(self) -> dict[str, Quantity]:
+        """The `change` by task and side, a mean over the held-out prompts of each task."""
+        if self.changes is None:
+            return {}
+        per_prompt = self.changes.movedim(-1, 0)
+        held_out = per_prompt.isfinite()
+        counted = torch.stack([per_prompt.nan_to_num(), held_out.double()], dim=1)
+        # Ends are those of each task's own held-out prompts; differences resample all prompts.
+        mean = function_of_means(counted, lambda means: means[:, 0] / means[:, 1])
+        unit, ends = "change of calibrated accuracy", (self.low, self.high)
+        return {"change": Quantity(("task", "side"), per_prompt, mean, unit, ends)}
+
+    def coordinates(self) -> dict[str, tuple[str, ...]]:
+        """Names of tasks and sides."""
+        return {"task": self.tasks, "side": SIDES}
 
     @property
     def ties(self) -> Ties:
         """Ties among the held-out scores at this entry and at the last one, all tasks."""
         return Ties.of(self.tie_counts)
 
-    def overthinking(self, task: int = 0) -> Interval:
-        """Gain with false demonstrations from leaving early."""
-        return self._interval(task, 1)
-
-    def _interval(self, task: int, side: int) -> Interval:
+    def overthinking(self, task: int = 0, side: str = "false") -> Interval:
+        """Gain from leaving early, with false demonstrations or with true ones."""
         ends = (self.change, self.low, self.high)
-        return Interval(*(float(end[task, side]) for end in ends))
+        return Interval(*(float(end[task, SIDES.index(side)]) for end in ends))
 
     def drawing(self) -> Bars:
         """Change of accuracy by task and side."""
@@ -80,13 +100,21 @@ class EarlyExit(Result):
             low=self.low,
             high=self.high,
             y_title="change of calibrated accuracy",
-            note="on prompts not used to choose the entry, 95 % bootstrap intervals",
+            note=basis(self, self._reported_on()),
         )
+
+    def _reported_on(self) -> str:
+        own = self.provenance.get("early_exit", self.provenance.get("variants", {}))
+        same = own.get("variant") == "reference"
+        which = "that chose the entry too" if same else "not used to choose the entry"
+        if self.changes is None:
+            return f"prompts {which}"
+        return f"{int(self.changes[:, 0].isfinite().sum())} pairs of prompts {which}"
 
     def summary(self) -> str:
         """The layer and both changes."""
         parts = [
-            f"{name}: false {self._interval(i, 1)}, true {self._interval(i, 0)}"
+            f"{name}: false {self.overthinking(i)}, true {self.overthinking(i, 'true')}"
             for i, name in enumerate(self.tasks)
         ]
         text = f"leaving at entry {self.layer} changes calibrated accuracy: " + "; ".join(parts)
@@ -97,14 +125,99 @@ class EarlyExit(Result):
         import pandas as pd
 
         return pd.DataFrame(
-            {"task": name, "demonstrations": side, **self._interval(i, j)._asdict()}
+            {"task": name, "demonstrations": side, **self.overthinking(i, side)._asdict()}
             for i, name in enumerate(self.tasks)
-            for j, side in enumerate(SIDES)
+            for side in SIDES
+        )
+
+
+@dataclass(frozen=True)
+class LeavingEarly(PairMeasurement[EarlyExit]):
+    """The early-exit layer of one task, from the passes of `AccuracyByLayer`.
+
+    Attributes:
+        variant: `sound` splits the prompts; `reference` does not, and takes the paper's lens.
+        seed: Of the split.
+    """
+
+    name: ClassVar[str] = "early_exit"
+
+    variant: LensVariant = "sound"
+    seed: int = 0
+
+    @property
+    def accuracy(self) -> AccuracyByLayer:
+        """What it is computed from."""
+        return AccuracyByLayer(self.variant)
+
+    def check(self, model: LanguageModel, data: Pair) -> None:
+        """Refuse sets that are not pairs, or too few to be split.
+
+        Raises:
+            PromptError: sets that are not pairs.
+            ResultError: too few prompts.
+        """
+        self.accuracy.check(model, data)
+        self.parts(data[0].answers)
+
+    def passes(self, model: LanguageModel, data: Pair) -> list[Pass]:
+        """Those of the accuracy by layer."""
+        return self.accuracy.passes(model, data)
+
+    def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> EarlyExit:
+        """The exit of this one task."""
+        scores = self.accuracy.result(model, data, read)
+        return self.exit([scores], [_task(data[0].source)])
+
+    def parts(self, answers: Int[Tensor, " batch"]) -> tuple[Tensor, Tensor]:
+        """Prompts that choose, and prompts that are reported.
+
+        Raises:
+            ResultError: too few prompts.
+        """
+        if self.variant == "reference":
+            return torch.arange(len(answers)), torch.arange(len(answers))
+        first, second = stratified_halves(answers, self.seed)
+        if not len(second):
+            raise ResultError("An early-exit layer needs at least two prompts per task.")
+        return first, second
+
+    def exit(self, results: Sequence[LayerAccuracy], tasks: Sequence[str]) -> EarlyExit:
+        """One exit for all tasks, by what leaving there changes in each."""
+        parts = [self.parts(result.answers) for result in results]
+        chosen, held_out, counts = [], [], []
+        for result, (first, second) in zip(results, parts, strict=True):
+            exact = result.variant == "reference"
+            chosen.append(_scores(result.false_probs, result.answers, first, exact)[0].mean(0))
+            sides = [
+                _scores(probs, result.answers, second, exact)
+                for probs in (result.true_probs, result.false_probs)
+            ]
+            held_out.append(torch.stack([scores for scores, _ in sides], dim=1))
+            counts.append(torch.stack([ties for _, ties in sides], dim=1))
+        layer = early_exit_layer(torch.stack(chosen))
+        changes = [scores[..., layer] - scores[..., -1] for scores in held_out]
+        ends = [bootstrap_interval(change) for change in changes]
+        most = max(len(result.answers) for result in results)
+        by_prompt = torch.full((len(results), 2, most), torch.nan, dtype=torch.float64)
+        for task, ((_, second), change) in enumerate(zip(parts, changes, strict=True)):
+            by_prompt[task, :, second] = change.T
+        return EarlyExit(
+            layer=layer,
+            change=torch.stack([change.mean(0) for change in changes]),
+            low=torch.stack([low for low, _ in ends]),
+            high=torch.stack([high for _, high in ends]),
+            tasks=tuple(tasks),
+            tie_counts=torch.stack(counts, dim=1)[..., [layer, -1]].sum(-1),
+            changes=by_prompt,
         )
 
 
 def early_exit(
-    results: Sequence[Any] | Any, *, variant: Variant = "sound", seed: int = 0
+    results: LayerAccuracy | Sequence[LayerAccuracy],
+    *,
+    variant: LensVariant = "sound",
+    seed: int = 0,
 ) -> EarlyExit:
     """The early-exit layer of one or several tasks.
 
@@ -115,43 +228,41 @@ def early_exit(
 
     Raises:
         ResultError: no results, or of models with different numbers of layers; too few
-            prompts; unknown variant.
+            prompts.
+        RunError: unknown variant.
     """
-    if variant not in get_args(Variant):
-        raise ResultError(f"variant={variant!r}. {near_matches(variant, get_args(Variant))}")
     several = list(results) if isinstance(results, Sequence) else [results]
     entries = {result.true_probs.shape[1] for result in several}
     if len(entries) != 1:
         raise ResultError(
             f"Results of models with {sorted(entries)} entries; give those of one model."
         )
-    chosen, held_out, counts = [], [], []
-    for result in several:
-        first = second = torch.arange(len(result.answers))
-        if variant == "sound":
-            first, second = stratified_halves(result.answers, seed)
-            if not len(second):
-                raise ResultError("An early-exit layer needs at least two prompts per task.")
-        exact = result.variant == "reference"
-        chosen.append(_scores(result.false_probs, result.answers, first, exact)[0].mean(0))
-        sides = [
-            _scores(probs, result.answers, second, exact)
-            for probs in (result.true_probs, result.false_probs)
-        ]
-        held_out.append(torch.stack([scores for scores, _ in sides], dim=1))
-        counts.append(torch.stack([ties for _, ties in sides], dim=1))
-    layer = early_exit_layer(torch.stack(chosen))
-    changes = [scores[..., layer] - scores[..., -1] for scores in held_out]
-    ends = [bootstrap_interval(change) for change in changes]
-    return EarlyExit(
-        layer=layer,
-        change=torch.stack([change.mean(0) for change in changes]),
-        low=torch.stack([low for low, _ in ends]),
-        high=torch.stack([high for _, high in ends]),
-        tasks=tuple(_task(result.provenance) for result in several),
-        tie_counts=torch.stack(counts, dim=1)[..., [layer, -1]].sum(-1),
-        provenance={**several[0].provenance, "early_exit": {"variant": variant, "seed": seed}},
-    )
+    measurement = LeavingEarly(variant, seed)
+    origins = [result.provenance for result in several]
+    found = measurement.exit(several, [_task(origin.get("prompts", {})) for origin in origins])
+    return replace(found, provenance=_provenance(measurement, origins))
+
+
+def _provenance(measurement: LeavingEarly, origins: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """That of the accuracies, with the prompts of all tasks."""
+    first = origins[0]
+    origin = {
+        **first,
+        "measurement": measurement.name,
+        "variants": measurement.variants(),
+        "layer_accuracy": first.get("variants", {}),
+    }
+    for side in ("prompts", "false_prompts"):
+        sets = [own.get(side, {}) for own in origins]
+        if len(sets) > 1:
+            digests = [own.get("digest") for own in sets]
+            known = all(isinstance(digest, str) for digest in digests)
+            origin[side] = {
+                "tasks": sets,
+                "count": sum(own.get("count", 0) for own in sets),
+                "digest": " ".join(digests) if known else None,
+            }
+    return origin
 
 
 def _scores(
@@ -166,5 +277,5 @@ def _scores(
     return calibrated_scores(*own, exact_ties=exact_ties), near_ties(*own, exact_ties=exact_ties)
 
 
-def _task(origin: dict[str, Any]) -> str:
-    return str(origin.get("prompts", {}).get("task", {}).get("name", "prompts"))
+def _task(source: dict[str, Any]) -> str:
+    return str(source.get("task", {}).get("name", "prompts"))

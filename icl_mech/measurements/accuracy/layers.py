@@ -9,29 +9,28 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §4.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.engine import run
-from icl_mech.errors import RunError, near_matches
+from icl_mech.engine import Path
 from icl_mech.interventions import Intervention
-from icl_mech.measurements._old import provenance
 from icl_mech.measurements.accuracy.pairs import (
     METRIC_NAMES,
     METRICS,
-    SIDES,
+    OfPairs,
     PairScores,
-    check_pairs,
     entry_scores,
-    pair_source,
     taught_classes,
 )
-from icl_mech.measurements.lens.residuals import LayerLensReading, Lens, Variant
+from icl_mech.measurements.base import Pair
+from icl_mech.measurements.lens.residuals import LensVariant
+from icl_mech.measurements.running import measured
 from icl_mech.metrics import Interval, IntervalKind, bootstrap_interval, critical_layer
-from icl_mech.models import adapt
+from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
+from icl_mech.results import Figure, Quantity, basis
 from icl_mech.shapes import LayerCurves
 
 if TYPE_CHECKING:
@@ -48,15 +47,21 @@ class LayerAccuracy(PairScores):
         false_probs: The same with false ones.
         answers: True class of each query.
         variant: Of lens and critical layer.
-        interval: Kind of the intervals.
+        interval_kind: Kind of the intervals.
     """
 
     title: ClassVar[str] = "True and false demonstrations by layer"
+    shows: ClassVar[tuple[str, ...]] = METRICS
 
     true_probs: Float[Tensor, "batch entry label"]
     false_probs: Float[Tensor, "batch entry label"]
     answers: Int[Tensor, " batch"]
-    variant: Variant = "sound"
+    variant: LensVariant = "sound"
+
+    def quantities(self) -> dict[str, Quantity]:
+        """The metrics by side and layer, and the `gap`, paired over prompts."""
+        paired = self.pair_scores[:, 0] - self.pair_scores[:, 1]
+        return {**super().quantities(), "gap": Quantity(("layer",), paired, unit="accuracy gap")}
 
     @property
     def pair_scores(self) -> Float[Tensor, "batch side entry"]:
@@ -69,15 +74,9 @@ class LayerAccuracy(PairScores):
         return self.accuracy("true") - self.accuracy("false")
 
     @property
-    def gap_ends(self) -> tuple[Tensor, Tensor]:
-        """Ends of the gap's interval, paired over prompts."""
-        return bootstrap_interval(self.pair_scores[:, 0] - self.pair_scores[:, 1])
-
-    @property
     def final_gap(self) -> Interval:
         """The gap at the last entry."""
-        low, high = self.gap_ends
-        return Interval(float(self.gap[-1]), float(low[-1]), float(high[-1]))
+        return self.interval("gap", layer=self.scores.shape[-1] - 1)
 
     @property
     def critical(self) -> Interval | None:
@@ -94,27 +93,40 @@ class LayerAccuracy(PairScores):
             layer = critical_layer(gap, self.variant).double()
             return torch.where(gap[:, -1] > 0, layer, torch.nan)
 
+        # Not a quantity: which layer is critical must not hang on how a mean is rounded.
         low, high = bootstrap_interval(self.pair_scores, statistic)
         return Interval(float(critical_layer(self.gap, self.variant)), float(low), float(high))
 
-    def drawing(self, metric: str = "calibrated") -> LayerCurves:
-        """Accuracy by entry on both sides, with the critical layer marked."""
-        sides = [self.ends(side, metric) for side in SIDES]
-        critical = self.critical if metric == "calibrated" else None
-        marks = () if critical is None else ((critical.value, "critical layer"),)
+    def drawing(self, show: str = "calibrated") -> LayerCurves:
+        """One metric by entry on both sides; with calibrated accuracy the critical layer."""
+        self.check_show(show)
+        found = self.sel(show)
+        critical = self.critical if show == "calibrated" else None
         chance = 1 / self.true_probs.shape[-1]
         return LayerCurves(
-            title=f"{METRIC_NAMES[metric][0].upper()}{METRIC_NAMES[metric][1:]} by layer",
+            title=f"{METRIC_NAMES[show][0].upper()}{METRIC_NAMES[show][1:]} by layer",
             names=("true demonstrations", "false demonstrations"),
-            values=torch.stack([self.accuracy(side, metric) for side in SIDES]),
-            low=torch.stack([low for low, _ in sides]),
-            high=torch.stack([high for _, high in sides]),
-            y_title=METRIC_NAMES[metric],
+            values=found.values,
+            low=found.low,
+            high=found.high,
+            y_title=METRIC_NAMES[show],
             x_title="entry (0: embedding, l: after l blocks)",
-            note=f"{len(self.answers)} pairs of prompts, 95 % intervals over prompts",
-            marks=marks,
-            levels=() if metric in ("top_labels", "label_space") else ((chance, "chance"),),
+            note=basis(self, f"{len(self.answers)} pairs of prompts"),
+            marks=() if critical is None else ((critical.value, "critical layer"),),
+            levels=() if show in ("top_labels", "label_space") else ((chance, "chance"),),
         )
+
+    def figures(self) -> list[Figure]:
+        """Calibrated and plain accuracy, and the probability of all label words."""
+        return [
+            *super().figures(),
+            Figure("plain", "plain accuracy", "The same entries, argmax over the label words."),
+            Figure(
+                "label_space",
+                "label space",
+                "Probability of all label words together: where the format is understood.",
+            ),
+        ]
 
     def summary(self) -> str:
         """Final accuracies, gap and critical layer."""
@@ -124,14 +136,10 @@ class LayerAccuracy(PairScores):
             if critical is None
             else f"critical layer {critical}"
         )
-        last = {
-            side: Interval(
-                float(self.accuracy(side)[-1]), *(float(end[-1]) for end in self.ends(side))
-            )
-            for side in SIDES
-        }
+        last = self.sel(layer=self.scores.shape[-1] - 1)
+        true, false = (last.interval(side=side) for side in ("true", "false"))
         return (
-            f"calibrated accuracy {last['true']} with true and {last['false']} with false "
+            f"calibrated accuracy {true} with true and {false} with false "
             f"demonstrations, gap {self.final_gap}; {where}{self.ties.note}"
         )
 
@@ -139,25 +147,37 @@ class LayerAccuracy(PairScores):
         """One row per metric, side and entry."""
         import pandas as pd
 
-        rows = []
-        for metric in METRICS:
-            if not self.defined(metric):
-                continue
-            for side in SIDES:
-                low, high = self.ends(side, metric)
-                values = self.accuracy(side, metric)
-                rows += [
-                    {
-                        "metric": metric,
-                        "demonstrations": side,
-                        "layer": layer,
-                        "value": float(values[layer]),
-                        "low": float(low[layer]),
-                        "high": float(high[layer]),
-                    }
-                    for layer in range(len(values))
-                ]
-        return pd.DataFrame(rows)
+        metrics = [name for name in METRICS if self.defined(name)]
+        tables = [self.sel(name).to_pandas() for name in metrics]
+        found = pd.concat(tables, keys=metrics, names=["metric"]).reset_index(level=0)
+        return found.reset_index(drop=True).rename(columns={"side": "demonstrations"})
+
+
+@dataclass(frozen=True)
+class AccuracyByLayer(OfPairs[LayerAccuracy]):
+    """Accuracy at every layer with true and with false demonstrations of the same queries."""
+
+    name: ClassVar[str] = "layer_accuracy"
+
+    def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> LayerAccuracy:
+        """Scores at the targets of both sides."""
+        true, false = data
+        sides = [
+            entry_scores(
+                lens, 0, true.answers, taught_classes(false), true.label_tokens,
+                exact_ties=self.variant == "reference",
+            )
+            for (lens,) in read
+        ]  # fmt: skip
+        return LayerAccuracy(
+            scores=torch.stack([side.scores for side in sides], dim=1),
+            true_probs=sides[0].probs,
+            false_probs=sides[1].probs,
+            tie_counts=torch.stack([side.tie_counts for side in sides], dim=1),
+            answers=true.answers,
+            variant=self.variant,
+            interval_kind=self.interval,
+        )
 
 
 def layer_accuracy(
@@ -166,9 +186,11 @@ def layer_accuracy(
     false: PromptBatch,
     *,
     interventions: Sequence[Intervention] = (),
-    variant: Variant = "sound",
+    variant: LensVariant = "sound",
     interval: IntervalKind = "bootstrap",
     batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
     progress: bool | None = None,
 ) -> LayerAccuracy:
     """Accuracy at every layer with true and with false demonstrations of the same queries.
@@ -181,6 +203,8 @@ def layer_accuracy(
         variant: `sound`, or `reference`: the paper's lens, exact ties and first crossing.
         interval: `bootstrap`, or `reference`: mean +- 1.96 sd / sqrt(N).
         batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto` or `whole`, see `engine.run`.
         progress: Show a progress bar.
 
     Raises:
@@ -189,45 +213,7 @@ def layer_accuracy(
 
     Source: Halawi et al. 2023, §4.
     """
-    for name, value, kind in (("variant", variant, Variant), ("interval", interval, IntervalKind)):
-        if value not in get_args(kind):
-            raise RunError(f"{name}={value!r}. {near_matches(value, get_args(kind))}")
-    check_pairs(true, false)
-    adapted = adapt(model)
-    lenses = [
-        run(
-            adapted, prompts, [LayerLensReading(variant)], interventions,
-            batch_size=batch_size, progress=progress, title=f"{side} demonstrations",
-        )[0]
-        for side, prompts in zip(SIDES, (true, false), strict=True)
-    ]  # fmt: skip
-    origin = provenance(adapted, true, interventions, lens=variant, interval=interval)
-    return layer_result(lenses, true, false, variant, interval, origin)
-
-
-def layer_result(
-    lenses: Sequence[Lens],
-    true: PromptBatch,
-    false: PromptBatch,
-    variant: Variant,
-    interval: IntervalKind,
-    origin: dict[str, Any],
-) -> LayerAccuracy:
-    """Scores from what `LayerLensReading` read at the targets of both sides."""
-    sides = [
-        entry_scores(
-            lens, 0, true.answers, taught_classes(false), true.label_tokens,
-            exact_ties=variant == "reference",
-        )
-        for lens in lenses
-    ]  # fmt: skip
-    return LayerAccuracy(
-        scores=torch.stack([side.scores for side in sides], dim=1),
-        true_probs=sides[0].probs,
-        false_probs=sides[1].probs,
-        tie_counts=torch.stack([side.tie_counts for side in sides], dim=1),
-        answers=true.answers,
-        variant=variant,
-        interval=interval,
-        provenance={**origin, **pair_source(true, false)},
-    )
+    return measured(
+        AccuracyByLayer(variant, interval), model, (true, false), interventions=interventions,
+        batch_size=batch_size, memory=memory, path=path, progress=progress,
+    )  # fmt: skip

@@ -2,14 +2,14 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple, TypeVar
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.errors import PromptError, ResultError, near_matches
-from icl_mech.measurements.lens.residuals import Lens
-from icl_mech.measurements.provenance import prompt_source
+from icl_mech.measurements.base import Pair, PairMeasurement, Pass
+from icl_mech.measurements.lens.residuals import LayerLensReading, LensRows, LensVariant
 from icl_mech.metrics import (
     IntervalKind,
     Ties,
@@ -21,10 +21,12 @@ from icl_mech.metrics import (
     score_interval,
     top_labels_match,
     top_one_scores,
-    wilson_ends,
 )
+from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Result
+from icl_mech.results import Quantity, Result
+
+R = TypeVar("R", bound=Result)
 
 METRICS = ("calibrated", "permuted", "plain", "top_1", "top_labels", "label_space")
 """Scores of a prompt; `permuted` is the calibrated score of the class the false labels teach."""
@@ -41,7 +43,6 @@ METRIC_NAMES = {
     "label_space": "probability of all label words",
 }
 
-
 SIDES = ("true", "false")
 
 ZERO_OR_ONE = ("plain", "top_1", "top_labels")
@@ -52,16 +53,40 @@ ZERO_OR_ONE = ("plain", "top_1", "top_labels")
 class PairScores(Result):
     """Scores of pairs of prompts with true and false demonstrations.
 
+    Every metric is a quantity by side and what `axes` names: `result.interval("plain",
+    side="false", layer=12)`. Layers are entries of the lens: 0 is the embedding.
+
     Attributes:
         scores: By metric (see `metrics`), side (`true`, `false` demonstrations), prompt.
-        interval: `bootstrap` (Wilson where outcomes are 0 or 1) or `reference`.
+        interval_kind: `bootstrap` (Wilson where outcomes are 0 or 1) or `reference`.
         tie_counts: How many calibrated scores are ties, nearly ties, and there at all, by side
             (see `near_ties`); None in results that were saved without them.
     """
 
+    renamed: ClassVar[dict[str, str]] = {"interval": "interval_kind"}
+
+    axes: ClassVar[tuple[str, ...]] = ("layer",)
+    """Of a score, after its side."""
+
     scores: Float[Tensor, "metric side batch *rest"]
-    interval: IntervalKind = "bootstrap"
+    interval_kind: IntervalKind = "bootstrap"
     tie_counts: Int[Tensor, "count side *rest"] | None = None
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Every metric that is defined for these prompts, the calibrated score first."""
+        return {metric: self._quantity(metric) for metric in METRICS if self.defined(metric)}
+
+    def _quantity(self, metric: str) -> Quantity:
+        dims, unit = ("side", *self.axes), METRIC_NAMES[metric]
+        scores = self.scores[METRICS.index(metric)].transpose(0, 1)
+        if self.interval_kind == "reference":
+            ends = score_interval(scores, "reference")
+            return Quantity(dims, scores, unit=unit, known=ends)
+        return Quantity(dims, scores.bool() if metric in ZERO_OR_ONE else scores, unit=unit)
+
+    def coordinates(self) -> dict[str, tuple[str, ...]]:
+        """Names of the sides."""
+        return {"side": SIDES}
 
     @property
     def ties(self) -> Ties:
@@ -81,8 +106,8 @@ class PairScores(Result):
         """False for the permuted score of labels that follow no one permutation."""
         return not bool(self.scores[METRICS.index(metric)].isnan().any())
 
-    def per_prompt(self, side: str, metric: str = "calibrated") -> Float[Tensor, " batch *rest"]:
-        """Scores of one side.
+    def accuracy(self, side: str, metric: str = "calibrated") -> Float[Tensor, " *rest"]:
+        """Mean over prompts of one side; `sel(metric, side=side)` has its intervals too.
 
         Raises:
             ResultError: unknown side or metric, or a metric that is not defined here.
@@ -90,23 +115,47 @@ class PairScores(Result):
         for name, known in ((side, SIDES), (metric, METRICS)):
             if name not in known:
                 raise ResultError(f"Unknown {name!r}. {near_matches(name, known)}")
-        if not self.defined(metric):
+        return self.scores[METRICS.index(self._main(metric)), SIDES.index(side)].mean(0)
+
+    def _main(self, quantity: str | None) -> str:
+        if quantity in METRICS and not self.defined(quantity):
             raise ResultError(
-                f"The {metric} score is not defined for these prompts: their labels follow no one "
+                f"The {quantity} score is not defined for these prompts: their labels follow no one "
                 "permutation. Build them with false_labels='permuted' or 'half_permuted'."
             )
-        return self.scores[METRICS.index(metric), SIDES.index(side)]
+        return super()._main(quantity)
 
-    def accuracy(self, side: str, metric: str = "calibrated") -> Float[Tensor, " *rest"]:
-        """Mean over prompts of one side."""
-        return self.per_prompt(side, metric).mean(0)
 
-    def ends(self, side: str, metric: str = "calibrated") -> tuple[Tensor, Tensor]:
-        """Low and high ends of the 95 % interval of `accuracy`."""
-        scores = self.per_prompt(side, metric)
-        if self.interval == "bootstrap" and metric in ZERO_OR_ONE:
-            return wilson_ends(scores)
-        return score_interval(scores, self.interval)
+@dataclass(frozen=True)
+class OfPairs(PairMeasurement[R]):
+    """Scores of the lens on both sides of a pair: one pass over each.
+
+    Attributes:
+        variant: `sound`, or `reference`: the paper's lens, exact ties and first crossing.
+        interval: `bootstrap`, or `reference`: mean +- 1.96 sd / sqrt(N).
+    """
+
+    variant: LensVariant = "sound"
+    interval: IntervalKind = "bootstrap"
+
+    def check(self, model: LanguageModel, data: Pair) -> None:
+        """Refuse sets that are not pairs.
+
+        Raises:
+            PromptError: says what differs.
+        """
+        check_pairs(*data)
+
+    def readings(self) -> list[LayerLensReading]:
+        """What is read on either side; by default the lens at the target."""
+        return [LayerLensReading(self.variant)]
+
+    def passes(self, model: LanguageModel, data: Pair) -> list[Pass]:
+        """The true prompts and the false ones."""
+        return [
+            Pass(prompts, self.readings(), title=f"{side} demonstrations")
+            for side, prompts in zip(SIDES, data, strict=True)
+        ]
 
 
 def check_pairs(true: PromptBatch, false: PromptBatch) -> None:
@@ -166,7 +215,7 @@ class EntryScores(NamedTuple):
 
 
 def entry_scores(
-    lens: Lens,
+    lens: LensRows,
     row: int | slice,
     answers: Int[Tensor, " batch *demo"],
     taught: Int[Tensor, " batch *demo"] | None,
@@ -203,8 +252,3 @@ def entry_scores(
         norm,
         near_ties(norm, true, exact_ties=exact_ties),
     )
-
-
-def pair_source(true: PromptBatch, false: PromptBatch) -> dict[str, Any]:
-    """Provenance of the false set beside the true one."""
-    return {"false_prompts": prompt_source(false), "true_count": len(true)}

@@ -1,10 +1,10 @@
 """Distances between classes' keys, ROC-AUC between pairs of classes, and how their ranks agree."""
 
+from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
 import torch
-from scipy.stats import rankdata
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.metrics import macro_auc, resampled_auc
@@ -47,13 +47,13 @@ def key_distances(
 
 
 def normalised(
-    distances: Float[Tensor, "layer label label"],
-) -> Float[Tensor, "layer label label"]:
+    distances: Float[Tensor, "*r layer label label"],
+) -> Float[Tensor, "*r layer label label"]:
     """Each layer divided by its largest distance; 0 is most confusable, 1 least.
 
     Not-a-number where all distances are 0.
     """
-    largest = distances.amax((1, 2), keepdim=True)
+    largest = distances.amax((-2, -1), keepdim=True)
     return torch.where(largest > 0, distances / largest, torch.nan)
 
 
@@ -80,6 +80,16 @@ def pair_auc(
     return resampled_auc(scores, answers[inside], weights[:, inside])[:, 0]
 
 
+def pair_aucs(
+    label_logits: Float[Tensor, "batch label"],
+    answers: Int[Tensor, " batch"],
+    pairs: Sequence[tuple[int, int]],
+    weights: Float[Tensor, "r batch"] | None = None,
+) -> Float[Tensor, "r pair"]:
+    """`pair_auc` of several pairs; not-a-number in resamples without one of the classes."""
+    return torch.stack([pair_auc(label_logits, answers, pair, weights) for pair in pairs], dim=1)
+
+
 def rank_correlation(
     one: Float[Tensor, "layer pair"], other: Float[Tensor, "r pair"]
 ) -> Float[Tensor, "r layer"]:
@@ -92,6 +102,8 @@ def rank_correlation(
 
 
 def _standardised(rows: np.ndarray) -> np.ndarray:
+    from scipy.stats import rankdata
+
     ranks = rankdata(rows, axis=1)
     ranks = ranks - ranks.mean(1, keepdims=True)
     length = np.linalg.norm(ranks, axis=1, keepdims=True)

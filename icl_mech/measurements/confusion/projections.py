@@ -1,15 +1,17 @@
-"""Query and key projections of the tokens a diagnosis compares."""
+"""Query and key projections of the tokens a diagnosis compares, and which contexts must be run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from einops import einsum, rearrange, repeat
 
-from icl_mech._typing import Float, Tensor
-from icl_mech.engine import Kept, Reading, run
-from icl_mech.models import LanguageModel, ModelInfo, Site
+from icl_mech._typing import Tensor
+from icl_mech.engine import Kept, Reading
+from icl_mech.interventions import Intervention
+from icl_mech.measurements.demonstrations import seen_labels
+from icl_mech.models import ModelInfo, Site
 from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.segments import Segment
 
@@ -61,20 +63,29 @@ class KeyReading(Reading[Tensor]):
         return kept.stacked()
 
 
-def read_keys(
-    model: LanguageModel, contexts: PromptBatch, layers: tuple[int, ...], **options: Any
-) -> Float[Tensor, "context layer label d"]:
-    """Mean key of each class in each context; equal demonstrations are run once."""
-    heads = [_what_keys_see(prompt) for prompt in contexts]
-    apart = [heads.index(head) for head in dict.fromkeys(heads)]
-    (keys,) = run(model, contexts[apart], [KeyReading(layers)], title="keys", **options)
-    number = {heads[index]: place for place, index in enumerate(apart)}
-    chosen: Tensor = keys[[number[head] for head in heads]]
-    return chosen
+def contexts_to_run(
+    contexts: PromptBatch, chosen: Sequence[int], interventions: Sequence[Intervention] = ()
+) -> tuple[PromptBatch, list[int]]:
+    """What is run for the keys of the chosen contexts, and the row of it that each of them has.
+
+    Equal demonstrations are run once. An intervention may depend on the prompt or its number, so
+    under interventions that holds only if they treat all contexts alike; otherwise all contexts
+    are run, with the numbers they have.
+    """
+    if not interventions:
+        heads = [_what_keys_see(contexts[number]) for number in chosen]
+        apart = list(dict.fromkeys(heads))
+        first = [chosen[heads.index(head)] for head in apart]
+        return contexts[first], [apart.index(head) for head in heads]
+    tokens, *labels = _what_keys_see(contexts[0])
+    alike = all(_what_keys_see(prompt) == (tokens, *labels) for prompt in contexts)
+    if alike and all(change.shares(contexts, len(tokens)) for change in interventions):
+        return contexts[[0]], [0] * len(chosen)
+    return contexts, list(chosen)
 
 
 def _what_keys_see(prompt: Prompt) -> tuple[tuple[int, ...], ...]:
     """Tokens up to the last label word before the target, and where which class stands."""
-    pairs = zip(prompt.label_positions, prompt.label_classes, strict=True)
-    shown = tuple((position, label) for position, label in pairs if position < prompt.target)
-    return (prompt.tokens[: shown[-1][0] + 1], *shown)
+    shown = seen_labels(prompt)
+    end = shown[-1][0] + 1 if shown else 0
+    return (prompt.tokens[:end], *shown)

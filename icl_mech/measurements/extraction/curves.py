@@ -10,15 +10,17 @@ import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.metrics import (
-    LEVEL,
+    FEWEST,
     Interval,
     class_resamples,
     class_scores,
     cumulative_share,
     macro_auc,
+    quantile_ends,
     resampled_auc,
 )
 from icl_mech.results import Result
+from icl_mech.results.quantities import Statistic
 from icl_mech.shapes import LayerCurves
 
 if TYPE_CHECKING:
@@ -69,22 +71,22 @@ class AucCurves(Result):
     @property
     def denominator(self) -> Interval:
         """`sum_l (AUC_l - 0.5)`."""
-        return self._interval(0)
+        return Interval(*self.sums[0].tolist())
 
     @property
     def first_third(self) -> Interval:
         """Mean AUC of the first third of the layers."""
-        return self._interval(1)
+        return Interval(*self.sums[1].tolist())
 
     @property
     def last_third(self) -> Interval:
         """Mean AUC of the last third of the layers."""
-        return self._interval(2)
+        return Interval(*self.sums[2].tolist())
 
     @property
     def rise(self) -> Interval:
         """Mean AUC of the last third minus that of the first, paired over prompts."""
-        return self._interval(3)
+        return Interval(*self.sums[3].tolist())
 
     def drawing(self) -> LayerCurves:
         """AUC (left axis) and, where it is defined, R (right axis)."""
@@ -100,7 +102,7 @@ class AucCurves(Result):
             low=rows[1],
             high=rows[2],
             y_title="AUCROC",
-            note="; ".join([self._basis(), *self.notes]),
+            note="; ".join([self._note(), *self.notes]),
             right=names[1:],
             right_title="R" if names[1:] else "",
             levels=((0.5, "chance"),),
@@ -140,11 +142,31 @@ class AucCurves(Result):
             }
         )
 
-    def _basis(self) -> str:
+    def _note(self) -> str:
+        """What the intervals rest on."""
         return "95 % bootstrap intervals over prompts"
 
-    def _interval(self, row: int) -> Interval:
-        return Interval(*self.sums[row].tolist())
+
+def auc_statistic(
+    attention: Float[Tensor, "batch layer label"],
+    truth: Int[Tensor, " batch"],
+    two_classes: TwoClasses,
+) -> Statistic:
+    """AUC by layer as a function of resampling weights.
+
+    Resamples that lose a class are not-a-number, and all of them where hardly any holds all
+    classes: the few others would pass for an interval.
+    """
+    classes = tuple(truth.unique().tolist())
+    scores = class_scores(attention, classes, raw_pair=two_classes == "reference")
+
+    def statistic(weights: Float[Tensor, "r batch"]) -> Float[Tensor, "r layer"]:
+        # Multiplied back to counts, which float32 sums exactly.
+        drawn = resampled_auc(scores, truth, (weights * len(truth)).float())
+        whole = drawn.isfinite().all(1).double().mean()
+        return drawn if whole >= FEWEST else torch.full_like(drawn, torch.nan)
+
+    return statistic
 
 
 def resampled(
@@ -175,8 +197,8 @@ def curve_fields(
     if drawn is None:
         ends, share_ends, sum_ends = _nothing(auc), _nothing(auc), _nothing(sums)
     else:
-        ends, sum_ends = _ends(drawn), _ends(_sums(drawn))
-        share_ends = _ends(cumulative_share(drawn))
+        ends, sum_ends = quantile_ends(drawn), quantile_ends(_sums(drawn))
+        share_ends = quantile_ends(cumulative_share(drawn))
     table = torch.stack([sums, *sum_ends], dim=-1)
     if not _clearly_positive(table[0]):
         share_ends = _nothing(auc)
@@ -207,9 +229,3 @@ def _sums(auc: Float[Tensor, "*r layer"]) -> Float[Tensor, "*r 4"]:
     third = max(1, auc.shape[-1] // 3)
     first, last = auc[..., :third].mean(-1), auc[..., -third:].mean(-1)
     return torch.stack([(auc - 0.5).sum(-1), first, last, last - first], dim=-1)
-
-
-def _ends(drawn: Float[Tensor, "r n"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    tail = (1 - LEVEL) / 2
-    low, high = torch.nanquantile(drawn, torch.tensor([tail, 1 - tail], dtype=drawn.dtype), dim=0)
-    return low, high

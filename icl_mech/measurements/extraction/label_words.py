@@ -13,35 +13,39 @@ words of class c, summed over heads.
 With two classes left, `normalised` keeps this formula; `reference` takes the raw score of the
 later class alone, as the reference code does.
 
-Over several tasks AUC is averaged first (`averaged_extraction`).
+Over several tasks AUC is averaged first (`icl_mech.measurements.extraction.average`).
 
 Source: Wang et al. 2023, *Label Words are Anchors*, §2.3.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import torch
 from einops import einsum
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.engine import Kept, Reading, run
-from icl_mech.errors import ResultError, RunError, near_matches
+from icl_mech.engine import AnyReading, Kept, Path, Reading
 from icl_mech.interventions import Intervention
-from icl_mech.measurements._old import provenance
-from icl_mech.measurements.demonstrations import check_demonstrations, conditions
+from icl_mech.measurements.base import Measurement, Pass
+from icl_mech.measurements.demonstrations import check_demonstrations
 from icl_mech.measurements.extraction.curves import (
+    AUC,
+    SHARE,
     AucCurves,
     TwoClasses,
+    auc_statistic,
     curve_fields,
     resampled,
     share_note,
 )
 from icl_mech.measurements.predictions import PredictionReading
-from icl_mech.metrics import RESAMPLES, empty_layers
-from icl_mech.models import ModelInfo, Site, adapt
+from icl_mech.measurements.running import measured
+from icl_mech.metrics import RESAMPLES, cumulative_share, empty_layers
+from icl_mech.models import LanguageModel, ModelInfo, Site
 from icl_mech.prompts import PromptBatch
+from icl_mech.results import Quantity, basis
 from icl_mech.segments import Segment
 
 Truth = Literal["prediction", "gold"]
@@ -70,26 +74,29 @@ class ExtractionResult(AucCurves):
     two_classes: TwoClasses = "normalised"
     redrawn: int = 0
 
-    def _basis(self) -> str:
+    def quantities(self) -> dict[str, Quantity]:
+        """AUC and R by layer, and the attention they are computed from."""
+        auc = auc_statistic(self.attention, self.truth_classes, self.two_classes)
+        ends = (self.auc_low, self.auc_high), (self.cumulative_low, self.cumulative_high)
+
+        def share(weights: Float[Tensor, "r batch"]) -> Float[Tensor, "r layer"]:
+            return cumulative_share(auc(weights))
+
+        unit = "attention, summed over heads"
+        return {
+            "auc": Quantity(("layer",), self.attention, auc, AUC, ends[0]),
+            "cumulative": Quantity(("layer",), self.attention, share, SHARE, ends[1]),
+            "attention": Quantity(("layer", "label"), self.attention, unit=unit),
+        }
+
+    def coordinates(self) -> dict[str, tuple[str, ...]]:
+        """Names of the classes."""
+        return {"label": self.labels}
+
+    def _note(self) -> str:
+        """How many prompts there are, what is taken as given, and what counts as truth."""
         gold = self.provenance.get("variants", {}).get("truth") == "gold"
-        truth = "true classes" if gold else "own predictions"
-        return f"{conditions(len(self.attention), self.provenance)}; truth: {truth}"
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class AveragedExtraction(AucCurves):
-    """AUC averaged over tasks, and R of the average.
-
-    Attributes:
-        per_task: AUC of each task.
-        tasks: Their names.
-    """
-
-    per_task: Float[Tensor, "task layer"]
-    tasks: tuple[str, ...]
-
-    def _basis(self) -> str:
-        return f"mean of {', '.join(self.tasks)}; 95 % intervals over the prompts of each"
+        return f"{basis(self)}; truth: {'true classes' if gold else 'own predictions'}"
 
 
 @dataclass
@@ -116,6 +123,63 @@ class AttentionReading(Reading[Tensor]):
         return kept.stacked()
 
 
+def extraction_result(
+    attention: Float[Tensor, "batch layer label"],
+    truth_classes: Int[Tensor, " batch"],
+    labels: tuple[str, ...],
+    two_classes: TwoClasses = "normalised",
+) -> ExtractionResult:
+    """Curves from what `AttentionReading` read and the class each prompt counts as."""
+    auc, drawn, redrawn = resampled(attention, truth_classes, two_classes)
+    classes = tuple(int(c) for c in truth_classes.unique())
+    fields = curve_fields(auc, drawn)
+    notes = _notes(attention, truth_classes, classes, labels, redrawn, drawn is None)
+    return ExtractionResult(
+        **fields,
+        notes=notes + share_note(fields),
+        attention=attention,
+        truth_classes=truth_classes,
+        classes=classes,
+        labels=labels,
+        two_classes=two_classes,
+        redrawn=redrawn,
+    )
+
+
+@dataclass(frozen=True)
+class Extraction(Measurement[ExtractionResult]):
+    """Attention from the target to the label words, its AUC and R by layer.
+
+    Attributes:
+        truth: The model's own `prediction`, or the `gold` class.
+        two_classes: With two classes left, `normalised` scores or the `reference` reading.
+    """
+
+    truth: Truth = "prediction"
+    two_classes: TwoClasses = "normalised"
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse prompts without what is attended to, or without the truth asked for.
+
+        Raises:
+            PromptError: no demonstrations, or no answers for `truth="gold"`.
+        """
+        check_demonstrations(data, "extraction")
+        if self.truth == "gold":
+            _ = data.answers
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """One forward pass."""
+        readings: list[AnyReading] = [AttentionReading(data.n_labels), PredictionReading(1)]
+        return [Pass(data, readings, title="extraction")]
+
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> ExtractionResult:
+        """The curves, against predictions or true classes."""
+        ((attention, (logits, *_)),) = read
+        truth = data.answers if self.truth == "gold" else logits.argmax(-1)
+        return extraction_result(attention, truth, data.labels, self.two_classes)
+
+
 def extraction(
     model: Any,
     prompts: PromptBatch,
@@ -124,6 +188,8 @@ def extraction(
     truth: Truth = "prediction",
     two_classes: TwoClasses = "normalised",
     batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
     progress: bool | None = None,
 ) -> ExtractionResult:
     """Attention from the target to the label words, its AUC and R by layer.
@@ -136,6 +202,8 @@ def extraction(
         truth: The model's own `prediction`, or the `gold` class.
         two_classes: With two classes left, `normalised` scores or the `reference` reading.
         batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto` or `whole`, see `engine.run`.
         progress: Show a progress bar.
 
     Returns:
@@ -147,98 +215,10 @@ def extraction(
 
     Source: Wang et al. 2023, §2.3.
     """
-    for name, value, choices in (
-        ("truth", truth, get_args(Truth)),
-        ("two_classes", two_classes, get_args(TwoClasses)),
-    ):
-        if value not in choices:
-            raise RunError(f"{name}={value!r}. {near_matches(value, choices)}")
-    check_demonstrations(prompts, "extraction")
-    gold = prompts.answers if truth == "gold" else None
-    adapted = adapt(model)
-    attention, (logits, *_) = run(
-        adapted, prompts, [AttentionReading(prompts.n_labels), PredictionReading(1)],
-        interventions, batch_size=batch_size, progress=progress, title="extraction",
+    return measured(
+        Extraction(truth, two_classes), model, prompts, interventions=interventions,
+        batch_size=batch_size, memory=memory, path=path, progress=progress,
     )  # fmt: skip
-    return extraction_result(
-        attention,
-        logits.argmax(-1) if gold is None else gold,
-        prompts,
-        provenance(adapted, prompts, interventions, truth=truth, two_classes=two_classes),
-        two_classes,
-    )
-
-
-def extraction_result(
-    attention: Float[Tensor, "batch layer label"],
-    truth_classes: Int[Tensor, " batch"],
-    prompts: PromptBatch,
-    origin: dict[str, Any],
-    two_classes: TwoClasses = "normalised",
-) -> ExtractionResult:
-    """Curves from what `AttentionReading` read and the class each prompt counts as."""
-    auc, drawn, redrawn = resampled(attention, truth_classes, two_classes)
-    classes = tuple(int(c) for c in truth_classes.unique())
-    fields = curve_fields(auc, drawn)
-    notes = _notes(attention, truth_classes, classes, prompts.labels, redrawn, drawn is None)
-    return ExtractionResult(
-        **fields,
-        notes=notes + share_note(fields),
-        attention=attention,
-        truth_classes=truth_classes,
-        classes=classes,
-        labels=prompts.labels,
-        two_classes=two_classes,
-        redrawn=redrawn,
-        provenance=origin,
-    )
-
-
-def averaged_extraction(results: Sequence[ExtractionResult]) -> AveragedExtraction:
-    """AUC averaged over tasks, and R of the averaged AUC.
-
-    Prompts are resampled within each task, independently of the others; every resample gives
-    one averaged curve and one R. Tasks with fewer than two classes are left out and noted.
-
-    Raises:
-        ResultError: nothing to average, or results of different depth.
-
-    Source: Wang et al. 2023, §2.3.
-    """
-    names = [_task_name(result, number) for number, result in enumerate(results)]
-    used = [(name, result) for name, result in zip(names, results, strict=True) if result.defined]
-    if not used:
-        raise ResultError(
-            f"None of the {len(results)} results has a defined AUC (two classes or more), so there "
-            "is nothing to average."
-        )
-    depths = sorted({len(result.auc) for _, result in used})
-    if len(depths) > 1:
-        raise ResultError(
-            f"Results of models with {' and '.join(map(str, depths))} layers; average one depth only."
-        )
-    drawn = [
-        resampled(result.attention, result.truth_classes, result.two_classes, seed=seed)[1]
-        for seed, (_, result) in enumerate(used)
-    ]
-    whole = [values for values in drawn if values is not None]
-    per_task = torch.stack([result.auc for _, result in used])
-    mean = torch.stack(whole).mean(0) if len(whole) == len(used) else None
-    fields = curve_fields(per_task.mean(0), mean)
-    left_out = [name for name, result in zip(names, results, strict=True) if not result.defined]
-    notes = (f"left out, one class only: {', '.join(left_out)}",) if left_out else ()
-    return AveragedExtraction(
-        **fields,
-        notes=notes + share_note(fields),
-        per_task=per_task,
-        tasks=tuple(name for name, _ in used),
-        provenance={"averaged": [result.provenance for _, result in used]},
-    )
-
-
-def _task_name(result: ExtractionResult, number: int) -> str:
-    task = result.provenance.get("prompts", {}).get("task", {})
-    return str(task.get("name", f"task {number}"))
 
 
 def _notes(

@@ -7,6 +7,7 @@ make the gap, it opens where they are.
 Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,9 +15,15 @@ import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.errors import ResultError
-from icl_mech.metrics import bootstrap_interval
-from icl_mech.results import Result
-from icl_mech.results.storage import jsonable
+from icl_mech.measurements.accuracy.layers import AccuracyByLayer, LayerAccuracy
+from icl_mech.measurements.accuracy.pairs import METRICS
+from icl_mech.measurements.base import Pair, PairMeasurement, Pass
+from icl_mech.measurements.heads.label_attention import Attended
+from icl_mech.measurements.heads.scores import HeadScores
+from icl_mech.measurements.heads.scoring import HeadScoring
+from icl_mech.measurements.lens.residuals import LensVariant
+from icl_mech.models import LanguageModel
+from icl_mech.results import Quantity, Result, basis, function_of_means, jsonable
 from icl_mech.shapes import LayerCurves
 
 if TYPE_CHECKING:
@@ -33,6 +40,7 @@ class MatchingByLayer(Result):
             interval of the final gap includes 0.
         gap_low: Lower ends of its 95 % bootstrap interval, paired over prompts.
         gap_high: Upper ends.
+        pair_scores: Calibrated scores behind the gap; None in results that were saved without.
     """
 
     title: ClassVar[str] = "Prefix matching and the gap by layer"
@@ -41,11 +49,22 @@ class MatchingByLayer(Result):
     gap_share: Float[Tensor, " layer"]
     gap_low: Float[Tensor, " layer"]
     gap_high: Float[Tensor, " layer"]
+    pair_scores: Float[Tensor, "batch side entry"] | None = None
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Prefix matching and, where there is a final gap, the share of it that has opened."""
+        dims, unit = ("layer",), "prefix-matching score, added over heads"
+        found = {"prefix_matching": Quantity(dims, self.per_prompt, unit=unit)}
+        if self.pair_scores is not None and self.has_gap:
+            share = function_of_means(self.pair_scores, _gap_share)
+            unit = "share of the final gap"
+            found["gap_share"] = Quantity(dims, self.pair_scores, share, unit)
+        return found
 
     @property
     def matching(self) -> Float[Tensor, " layer"]:
         """Mean over prompts."""
-        return self.per_prompt.double().mean(0)
+        return self.quantities()["prefix_matching"].value()
 
     @property
     def has_gap(self) -> bool:
@@ -56,8 +75,8 @@ class MatchingByLayer(Result):
         """Both curves; the share of the gap on the right axis."""
         name, gap = "prefix matching, all heads", "share of the final gap (right axis)"
         shown = 2 if self.has_gap else 1
-        low, high = bootstrap_interval(self.per_prompt.double())
-        note = f"means over {len(self.per_prompt)} prompts, 95 % bootstrap intervals"
+        low, high = self.quantities()["prefix_matching"].ends()
+        note = basis(self)
         if not self.has_gap:
             note += "; no share is drawn: the interval of the final gap includes 0"
         return LayerCurves(
@@ -84,7 +103,7 @@ class MatchingByLayer(Result):
         """One row per layer."""
         import pandas as pd
 
-        low, high = bootstrap_interval(self.per_prompt.double())
+        low, high = self.quantities()["prefix_matching"].ends()
         return pd.DataFrame(
             {
                 "layer": range(len(self.matching)),
@@ -98,7 +117,51 @@ class MatchingByLayer(Result):
         )
 
 
-def matching_by_layer(heads: Any, accuracy: Any) -> MatchingByLayer:
+@dataclass(frozen=True)
+class LayerMatching(PairMeasurement[MatchingByLayer]):
+    """Prefix matching of whole layers on false prompts, beside the gap of both sides.
+
+    Attributes:
+        over: Attention to the `labels`, or to the tokens `before_labels`.
+        variant: Of the accuracy's lens, `sound` or `reference`.
+    """
+
+    name: ClassVar[str] = "matching_by_layer"
+
+    over: Attended = "labels"
+    variant: LensVariant = "sound"
+
+    @property
+    def scoring(self) -> HeadScoring:
+        """How the heads are scored."""
+        return HeadScoring(over=self.over)
+
+    @property
+    def accuracy(self) -> AccuracyByLayer:
+        """Where the gap comes from."""
+        return AccuracyByLayer(self.variant)
+
+    def check(self, model: LanguageModel, data: Pair) -> None:
+        """Refuse what head scores and accuracy by layer refuse.
+
+        Raises:
+            PromptError: sets that are not pairs, or prompts without a class to match.
+            RunError: processed weights.
+        """
+        self.accuracy.check(model, data)
+        self.scoring.check(model, data[1])
+
+    def passes(self, model: LanguageModel, data: Pair) -> list[Pass]:
+        """Those of head scores on the false prompts, and those of accuracy by layer."""
+        return [*self.scoring.passes(model, data[1]), *self.accuracy.passes(model, data)]
+
+    def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> MatchingByLayer:
+        """Both by layer."""
+        heads = self.scoring.result(model, data[1], read[:1])
+        return matching_by_layer(heads, self.accuracy.result(model, data, read[1:]))
+
+
+def matching_by_layer(heads: HeadScores, accuracy: LayerAccuracy) -> MatchingByLayer:
     """Prefix matching summed over heads, and the share of the final gap, by layer.
 
     Args:
@@ -110,24 +173,18 @@ def matching_by_layer(heads: Any, accuracy: Any) -> MatchingByLayer:
 
     Source: Halawi et al. 2023, §5.
     """
-    found = (len(heads.matching), heads.matching.shape[1])
-    expected = (len(accuracy.answers), accuracy.true_probs.shape[1] - 1)
-    if found != expected:
+    scores = accuracy.scores[METRICS.index("calibrated")].transpose(0, 1).double()
+    found, expected = heads.matching.shape[:2], (len(scores), scores.shape[-1] - 1)
+    if tuple(found) != expected:
         raise ResultError(
             f"Head scores of {found[0]} prompts in {found[1]} layers, accuracy of {expected[0]} "
             f"prompts in {expected[1]} layers; give results of the same prompts and model."
         )
     _check_sources(heads.provenance, accuracy.provenance)
-
-    def share(means: Tensor) -> Tensor:
-        gap = means[..., 0, :] - means[..., 1, :]
-        final = gap[..., -1:]
-        return torch.where(final > 0, gap[..., 1:] / final, torch.nan)
-
-    scores = accuracy.pair_scores.double()
-    if accuracy.final_gap.low > 0:
-        value = share(scores.mean(0))
-        low, high = bootstrap_interval(scores, share)
+    gap_low, _ = Quantity(("entry",), scores[:, 0] - scores[:, 1]).ends()
+    if float(gap_low[-1]) > 0:
+        share = Quantity(("layer",), scores, function_of_means(scores, _gap_share))
+        value, (low, high) = _gap_share(scores.mean(0)), share.ends()
     else:
         value, low, high = (torch.full((expected[1],), torch.nan).double() for _ in range(3))
     return MatchingByLayer(
@@ -135,11 +192,19 @@ def matching_by_layer(heads: Any, accuracy: Any) -> MatchingByLayer:
         gap_share=value,
         gap_low=low,
         gap_high=high,
+        pair_scores=scores.contiguous(),
         provenance=heads.provenance,
     )
 
 
-def _check_sources(heads: dict[str, Any], accuracy: dict[str, Any]) -> None:
+def _gap_share(means: Float[Tensor, "*r side entry"]) -> Float[Tensor, "*r layer"]:
+    """Gap after each layer over the gap at the end; not-a-number where that is not above 0."""
+    gap = means[..., 0, :] - means[..., 1, :]
+    final = gap[..., -1:]
+    return torch.where(final > 0, gap[..., 1:] / final, torch.nan)
+
+
+def _check_sources(heads: Mapping[str, Any], accuracy: Mapping[str, Any]) -> None:
     """Refuse results whose provenance says that they have different prompts or models."""
     for what, own, other in (
         ("models", heads.get("model", {}).get("name"), accuracy.get("model", {}).get("name")),

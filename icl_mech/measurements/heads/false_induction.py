@@ -10,23 +10,36 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.errors import ResultError
-from icl_mech.measurements.heads.ablation import Ablation, ablation
-from icl_mech.measurements.heads.scores import HeadScores, head_scores
-from icl_mech.metrics import bootstrap_interval
-from icl_mech.models import adapt
-from icl_mech.prompts import PromptBatch, build_prompt_pairs
-from icl_mech.results import Result
+from icl_mech.engine import Path
+from icl_mech.errors import PromptError, ResultError, RunError
+from icl_mech.interventions import Intervention
+from icl_mech.measurements.base import Measurement, Pass
+from icl_mech.measurements.heads.ablating import ablation
+from icl_mech.measurements.heads.ablation import Ablation
+from icl_mech.measurements.heads.false_prompts import false_prompts, pairs_of
+from icl_mech.measurements.heads.scores import HeadScores
+from icl_mech.measurements.heads.scoring import HeadScoring
+from icl_mech.measurements.running import measured
+from icl_mech.models import LanguageModel
+from icl_mech.prompts import PromptBatch
+from icl_mech.results import Quantity, Result, basis
 from icl_mech.shapes import Table
 from icl_mech.tasks import Task, as_task
 
 if TYPE_CHECKING:
     import pandas as pd
+
+SCORES = {
+    "prefix_matching": "prefix-matching score",
+    "above_shuffled": "prefix matching above its control",
+    "label_promoting": "logit of false label above true label",
+}
+"""By what heads are ranked, and what makes them class-sensitive and promoting."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -45,6 +58,8 @@ class FalseInductionHeads(Result):
         promoting_low: Lower end of its interval.
         promoting_high: Upper end.
         task: Where they were chosen.
+        scores: Of every prompt and head (by its place in the model, not by rank): those of
+            `SCORES`; None in results that were saved without them.
     """
 
     title: ClassVar[str] = "False induction heads"
@@ -59,6 +74,16 @@ class FalseInductionHeads(Result):
     promoting_low: Float[Tensor, " rank"]
     promoting_high: Float[Tensor, " rank"]
     task: str
+    scores: Float[Tensor, "batch score layer head"] | None = None
+
+    def quantities(self) -> dict[str, Quantity]:
+        """The scores heads are ranked and tested by."""
+        if self.scores is None:
+            return {}
+        return {
+            name: Quantity(("layer", "head"), values, unit=SCORES[name])
+            for name, values in zip(SCORES, self.scores.unbind(1), strict=True)
+        }
 
     @property
     def top(self) -> tuple[tuple[int, int], ...]:
@@ -96,7 +121,7 @@ class FalseInductionHeads(Result):
                 f"The heads were chosen on {self.task!r}; testing them there would flatter them. "
                 "Give another task."
             )
-        true, false = _pairs(model, chosen, shots, n, seed)
+        true, false = pairs_of(model, chosen, shots, n, seed)
         return ablation(model, true, false, heads=self.top, draws=draws, progress=progress)
 
     def to_pandas(self) -> "pd.DataFrame":
@@ -135,8 +160,7 @@ class FalseInductionHeads(Result):
                 )
                 for i, (layer, head) in enumerate(self.heads[:rows])
             ),
-            note="95 % bootstrap intervals over prompts; class-sensitive: above the score with "
-            "labels shuffled",
+            note=f"{basis(self)}; class-sensitive: above the score with labels shuffled",
         )
 
     def summary(self) -> str:
@@ -149,6 +173,75 @@ class FalseInductionHeads(Result):
         )
 
 
+@dataclass(frozen=True)
+class FindHeads(Measurement[FalseInductionHeads]):
+    """All heads ranked by prefix matching on false prompts, with what each control says.
+
+    Attributes:
+        top: How many heads are chosen.
+        seed: Of the permutations of the shuffled control.
+    """
+
+    name: ClassVar[str] = "false_induction"
+    side: ClassVar[Literal["true", "false"] | None] = "false"
+
+    top: int = 5
+    seed: int = 0
+
+    @property
+    def scoring(self) -> HeadScoring:
+        """How the heads are scored."""
+        return HeadScoring(seed=self.seed)
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse prompts whose labels promote nothing false.
+
+        Raises:
+            PromptError: true prompts, and what head scores refuse.
+            RunError: no heads chosen, or processed weights.
+        """
+        if self.top < 1:
+            raise RunError(f"top={self.top}; at least one head is chosen.")
+        self.scoring.check(model, data)
+        if not data.has_answers or any(prompt.false_answer is None for prompt in data):
+            raise PromptError("Label promoting needs false demonstrations; use labels='permuted'.")
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """Those of head scores."""
+        return self.scoring.passes(model, data)
+
+    def result(
+        self, model: LanguageModel, data: PromptBatch, read: list[Any]
+    ) -> FalseInductionHeads:
+        """The table of all heads from their scores."""
+        task = data.source.get("task", {}).get("name", "prompts")
+        return rank_heads(self.scoring.result(model, data, read), self.top, str(task))
+
+
+def rank_heads(scores: HeadScores, top: int, task: str) -> FalseInductionHeads:
+    """All heads by prefix matching, of which the first `top` are chosen on this task."""
+    order = scores.top(scores.prefix_matching.numel())
+    layers, heads = (torch.tensor(axis) for axis in zip(*order, strict=True))
+    quantities = scores.quantities()
+    matching, above, promoting = (quantities[name] for name in SCORES)
+    matching_low, matching_high = matching.ends()
+    promoting_low, promoting_high = promoting.ends()
+    above_low, _ = above.ends()
+    return FalseInductionHeads(
+        heads=order,
+        chosen=min(top, len(order)),
+        prefix_matching=matching.value()[layers, heads],
+        matching_low=matching_low[layers, heads],
+        matching_high=matching_high[layers, heads],
+        class_sensitive=tuple(bool(value > 0) for value in above_low[layers, heads]),
+        promoting=promoting.value()[layers, heads],
+        promoting_low=promoting_low[layers, heads],
+        promoting_high=promoting_high[layers, heads],
+        task=task,
+        scores=torch.stack([quantities[name].per_prompt for name in SCORES], dim=1),
+    )
+
+
 def find_false_induction_heads(
     model: Any,
     task: str | Task | PromptBatch = "unnatural",
@@ -157,7 +250,10 @@ def find_false_induction_heads(
     shots: int = 4,
     n: int = 100,
     seed: int = 0,
+    interventions: Sequence[Intervention] = (),
     batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
     progress: bool | None = None,
 ) -> FalseInductionHeads:
     """Rank all heads by prefix matching on false demonstrations of one task.
@@ -169,7 +265,10 @@ def find_false_induction_heads(
         shots: Demonstrations per class.
         n: Prompts.
         seed: Of texts, order and shifts.
+        interventions: Made during the pass.
         batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto` or `whole`, see `engine.run`.
         progress: Show a progress bar.
 
     Raises:
@@ -177,44 +276,8 @@ def find_false_induction_heads(
 
     Source: Halawi et al. 2023, §5.
     """
-    if isinstance(task, PromptBatch):
-        false = task
-    else:
-        _, false = _pairs(model, as_task(task), shots, n, seed)
-    scores = head_scores(model, false, batch_size=batch_size, progress=progress, seed=seed)
-    return rank_heads(scores, top)
-
-
-def rank_heads(scores: HeadScores, top: int = 5) -> FalseInductionHeads:
-    """The table of all heads from their scores.
-
-    Raises:
-        ResultError: scores of true prompts, whose labels promote nothing false.
-    """
-    if scores.promoting is None:
-        raise ResultError("Label promoting needs false demonstrations; use labels='permuted'.")
-    order = scores.top(scores.prefix_matching.numel())
-    layers, heads = (torch.tensor(axis) for axis in zip(*order, strict=True))
-    low, high = scores.ends("prefix_matching")
-    promoting_low, promoting_high = scores.ends("label_promoting")
-    above, _ = bootstrap_interval((scores.matching - scores.shuffled_matching).double())
-    return FalseInductionHeads(
-        heads=order,
-        chosen=min(top, len(order)),
-        prefix_matching=scores.prefix_matching[layers, heads],
-        matching_low=low[layers, heads],
-        matching_high=high[layers, heads],
-        class_sensitive=tuple(bool(value > 0) for value in above[layers, heads]),
-        promoting=scores.label_promoting[layers, heads],
-        promoting_low=promoting_low[layers, heads],
-        promoting_high=promoting_high[layers, heads],
-        task=str(scores.provenance.get("prompts", {}).get("task", {}).get("name", "prompts")),
-        provenance=scores.provenance,
-    )
-
-
-def _pairs(model: Any, task: Task, shots: int, n: int, seed: int) -> Sequence[PromptBatch]:
-    tokenizer = model if hasattr(model, "tokenizer") else adapt(model)
-    return build_prompt_pairs(
-        task, tokenizer, shots=shots, n=n, seed=seed, demonstrations="per_prompt"
-    )
+    false = false_prompts(model, task, shots=shots, n=n, seed=seed)
+    return measured(
+        FindHeads(top, seed), model, false, interventions=interventions,
+        batch_size=batch_size, memory=memory, path=path, progress=progress,
+    )  # fmt: skip

@@ -1,46 +1,55 @@
-"""Reading of attention to the demonstrations' label words."""
+"""Attention to the demonstrations' label words, and the scores that follow from it alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 
-from icl_mech._typing import Int, Tensor
+from icl_mech._typing import Float, Int, Tensor
 from icl_mech.engine import Kept, Reading
-from icl_mech.measurements.lens.residuals import At
+from icl_mech.metrics import (
+    attention_to_same,
+    prefix_matching,
+    same_share,
+    shuffled_prefix_matching,
+)
 from icl_mech.models import ModelInfo, Site
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
-Source = Literal["labels", "before_labels"]
+Attended = Literal["labels", "before_labels"]
+"""The tokens of label words, or the tokens before them."""
 
 
 @dataclass
 class LabelAttentionReading(Reading[Tensor]):
-    """Attention of every head to each demonstration's label word, all its tokens summed.
+    """Attention of every head from the target to each demonstration's label word, all its tokens
+    summed: `[prompt, layer, row, head, demo]`, one row.
 
-    `[prompt, layer, row, head, demo]`; rows are the target, or the token before each label.
     `before_labels` reads the tokens before those labels instead. Demonstrations at or after a
     row have attention 0.
     """
 
-    at: At = "target"
-    over: Source = "labels"
-    _marks: dict[tuple[int, ...], Tensor] = field(default_factory=dict, init=False, repr=False)
+    over: Attended = "labels"
+    # Not compared: readings are equal by what they read, not by how far they got.
+    _marks: dict[tuple[int, ...], Tensor] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
-    @property
-    def target_only(self) -> bool:  # type: ignore[override]
-        """True for the target; rows before labels stand earlier."""
-        return self.at == "target"
+    target_only: ClassVar[bool] = True
 
     def sites(self, info: ModelInfo) -> Sequence[Site]:
         """The pattern of every layer."""
         return [Site("pattern", layer) for layer in range(info.n_layers)]
 
+    def rows(self, prompts: PromptBatch) -> Int[Tensor, "batch row"]:
+        """Prompt positions that are read."""
+        return prompts.targets[:, None]
+
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
         """`[batch, row, head, demo]`."""
-        rows = row_positions(segment.prompts, self.at).to(activation.device)
+        rows = self.rows(segment.prompts).to(activation.device)
         columns = segment.columns(rows)
         pattern = activation.transpose(1, 2)[segment.rows[:, None], columns].float()
         demos = self._marked(segment)
@@ -75,12 +84,67 @@ class LabelAttentionReading(Reading[Tensor]):
         return kept.stacked()
 
 
-def row_positions(prompts: PromptBatch, at: At) -> Int[Tensor, "batch row"]:
-    """Prompt positions that are read."""
-    return prompts.targets[:, None] if at == "target" else prompts.label_positions - 1
+@dataclass
+class DemonstrationAttentionReading(LabelAttentionReading):
+    """The same from the token before each demonstration's label, as the reference reads it."""
+
+    target_only: ClassVar[bool] = False
+
+    def rows(self, prompts: PromptBatch) -> Int[Tensor, "batch row"]:
+        """The token before each label."""
+        return prompts.label_positions - 1
 
 
-def word_sizes(prompts: PromptBatch) -> Int[Tensor, "batch demo"]:
+class AttentionScores(NamedTuple):
+    """What attention to label words says of every head and prompt, see `HeadScores`."""
+
+    matching: Float[Tensor, "batch layer head"]
+    attending: Float[Tensor, "batch layer head"]
+    same: Float[Tensor, "batch layer head"]
+    shuffled_matching: Float[Tensor, "batch layer head"]
+    same_share: Float[Tensor, " batch"]
+
+
+def attention_scores(
+    attention: Float[Tensor, "batch layer head demo"],
+    prompts: PromptBatch,
+    classes: Int[Tensor, " batch"],
+    *,
+    over: Attended,
+    permutations: int,
+    seed: int,
+) -> AttentionScores:
+    """Scores of heads from their attention to each demonstration's label at the target.
+
+    Args:
+        attention: As `LabelAttentionReading` reads it.
+        prompts: What it was read from.
+        classes: The class each target would match.
+        over: What the attention is to.
+        permutations: Of the labels in the shuffled control.
+        seed: Of the permutations.
+    """
+    # Demonstrations that stand after the target (prompts read earlier) do not count.
+    positions = prompts.label_positions
+    seen = (positions >= 0) & (positions < prompts.targets[:, None])
+    shown, n_labels = prompts.label_classes.where(seen, torch.tensor(-1)), prompts.n_labels
+    sizes = _word_sizes(prompts) * seen
+    if over == "before_labels":
+        sizes = sizes.clamp(max=1)
+    same = attention_to_same(attention, shown, classes)
+    attending = attention.sum(-1)
+    return AttentionScores(
+        matching=prefix_matching(same, attending, n_labels),
+        attending=attending,
+        same=same,
+        shuffled_matching=shuffled_prefix_matching(
+            attention, shown, classes, n_labels, permutations=permutations, seed=seed
+        ),
+        same_share=same_share(shown, classes, sizes),
+    )
+
+
+def _word_sizes(prompts: PromptBatch) -> Int[Tensor, "batch demo"]:
     """Number of tokens of each demonstration's label word; 0 where a prompt has fewer."""
     sizes = torch.zeros(len(prompts), prompts.n_demos, dtype=torch.long)
     for row, prompt in enumerate(prompts):
@@ -89,16 +153,13 @@ def word_sizes(prompts: PromptBatch) -> Int[Tensor, "batch demo"]:
     return sizes
 
 
-def row_labels(prompts: PromptBatch, at: At) -> Int[Tensor, "batch row"] | None:
-    """The label a row would match: the one its own demonstration displays.
+def matched_classes(prompts: PromptBatch) -> Int[Tensor, " batch"] | None:
+    """The class each target would match: the one the false labels teach, in a true set its own.
 
-    At a separate query: the class the false labels teach in a false set, the true class in a
-    true one; None where the setting teaches no one class.
+    None where the setting teaches no one class.
     """
-    if at == "demonstrations":
-        return prompts.label_classes
     setting = prompts.source.get("labels", "correct")
     taught = [prompt.false_answer for prompt in prompts]
     if all(label is not None for label in taught):
-        return torch.tensor(taught)[:, None]
-    return prompts.answers[:, None] if setting == "correct" else None
+        return torch.tensor(taught)
+    return prompts.answers if setting == "correct" else None

@@ -17,41 +17,14 @@ earlier demonstrations:
 Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from icl_mech._typing import Float, Int, Tensor
-from icl_mech.engine import Reading, run
-from icl_mech.errors import PromptError, ResultError, RunError, near_matches
-from icl_mech.interventions import Intervention
-from icl_mech.measurements._old import provenance
-from icl_mech.measurements.heads.label_attention import (
-    LabelAttentionReading,
-    Source,
-    row_labels,
-    word_sizes,
-)
-from icl_mech.measurements.lens.components import (
-    Components,
-    FrozenComponentReading,
-    Norm,
-    OwnComponentReading,
-    check_own_weights,
-    check_sum,
-)
-from icl_mech.metrics import (
-    attention_to_same,
-    bootstrap_interval,
-    prefix_matching,
-    same_share,
-    shuffled_prefix_matching,
-)
-from icl_mech.models import LanguageModel, adapt
-from icl_mech.prompts import PromptBatch
-from icl_mech.results import Result
+from icl_mech._typing import Float, Tensor
+from icl_mech.errors import ResultError, near_matches
+from icl_mech.results import Figure, Quantity, Result, basis, function_of_means
 from icl_mech.shapes import Grid, Scatter
 
 if TYPE_CHECKING:
@@ -81,6 +54,7 @@ class HeadScores(Result):
     """
 
     title: ClassVar[str] = "Heads that match prefixes"
+    shows: ClassVar[tuple[str, ...]] = (*SCORES, "both")
 
     matching: Float[Tensor, "batch layer head"]
     attending: Float[Tensor, "batch layer head"]
@@ -101,15 +75,35 @@ class HeadScores(Result):
         }
         return scores if self.promoting is None else {**scores, "label_promoting": self.promoting}
 
+    def quantities(self) -> dict[str, Quantity]:
+        """All scores, and what the two controls say of prefix matching.
+
+        `above_shuffled` is prefix matching minus that with shuffled labels, paired over prompts;
+        `class_sensitivity` is `same / all` of the means.
+        """
+        dims = ("layer", "head")
+        found = {
+            name: Quantity(dims, values, unit=SCORES[name])
+            for name, values in self.per_prompt.items()
+        }
+        found["above_shuffled"] = Quantity(
+            dims, self.matching - self.shuffled_matching, unit="prefix matching above its control"
+        )
+        both = torch.stack([self.same, self.attending], dim=1)
+        found["class_sensitivity"] = Quantity(
+            dims, both, function_of_means(both, _ratio), "share of attention to label words"
+        )
+        return found
+
     @property
     def prefix_matching(self) -> Float[Tensor, "layer head"]:
         """Mean over prompts."""
-        return self.mean("prefix_matching")
+        return self._score("prefix_matching").value()
 
     @property
     def label_attending(self) -> Float[Tensor, "layer head"]:
         """Mean over prompts."""
-        return self.mean("label_attending")
+        return self._score("label_attending").value()
 
     @property
     def label_promoting(self) -> Float[Tensor, "layer head"]:
@@ -118,17 +112,17 @@ class HeadScores(Result):
         Raises:
             ResultError: the prompts teach no one false class.
         """
-        return self.mean("label_promoting")
+        return self._score("label_promoting").value()
 
     @property
     def shuffled(self) -> Float[Tensor, "layer head"]:
         """Mean over prompts."""
-        return self.mean("shuffled")
+        return self._score("shuffled").value()
 
     @property
     def class_sensitivity(self) -> Float[Tensor, "layer head"]:
         """`same / all`, of the means over prompts; compare with the mean of `same_share`."""
-        return self.mean("same") / self.mean("label_attending").clamp(min=1e-12)
+        return _ratio(torch.stack([self._score("same").value(), self.label_attending]))
 
     @property
     def blind_matching(self) -> Float[Tensor, "layer head"]:
@@ -136,19 +130,7 @@ class HeadScores(Result):
         f = self.same_share[:, None, None].to(self.attending.dtype)
         return (self.attending * (f - (1 - f) / (self.n_labels - 1))).mean(0)
 
-    def mean(self, score: str) -> Float[Tensor, "layer head"]:
-        """Mean of a score over prompts.
-
-        Raises:
-            ResultError: unknown score, or one that is not defined for these prompts.
-        """
-        return self._scores(score).mean(0)
-
-    def ends(self, score: str) -> tuple[Float[Tensor, "layer head"], Float[Tensor, "layer head"]]:
-        """Ends of the 95 % bootstrap interval of `mean`."""
-        return bootstrap_interval(self._scores(score))
-
-    def _scores(self, score: str) -> Float[Tensor, "batch layer head"]:
+    def _score(self, score: str) -> Quantity:
         if score not in SCORES:
             raise ResultError(f"Unknown score {score!r}. {near_matches(score, SCORES)}")
         if score not in self.per_prompt:
@@ -156,32 +138,42 @@ class HeadScores(Result):
                 "Label promoting compares the class the false labels teach with the true one; these "
                 "prompts teach none. Build them with labels='permuted' or 'half_permuted'."
             )
-        return self.per_prompt[score].double()
+        return self.quantities()[score]
 
     def top(self, k: int = 5, score: str = "prefix_matching") -> tuple[tuple[int, int], ...]:
-        """The k heads with the largest score, as (layer, head), best first."""
-        mean = self.mean(score)
+        """The k heads with the largest score, as (layer, head), best first.
+
+        Raises:
+            ResultError: unknown score, or one that is not defined for these prompts.
+        """
+        mean = self._score(score).value()
         order = mean.flatten().argsort(descending=True, stable=True)[:k].tolist()
         return tuple(divmod(int(i), mean.shape[1]) for i in order)
 
-    def drawing(self, score: str = "prefix_matching", top: int = 5) -> Grid | Scatter:
+    def drawing(self, show: str = "prefix_matching", top: int = 5) -> Grid | Scatter:
         """Heatmap of one score by layer and head, or `both`: matching against promoting.
 
-        The `top` heads are marked.
+        Args:
+            show: One of `shows`.
+            top: How many of the highest heads are marked.
+
+        Raises:
+            ResultError: unknown `show`, or a score that is not defined for these prompts.
         """
-        if score == "both":
+        self.check_show(show)
+        if show == "both":
             return self._scatter(top)
-        low, high = self.ends(score)
-        signed = score != "label_attending" and score != "same"
+        score = self._score(show)
+        low, high = score.ends()
         return Grid(
-            title=SCORES[score].capitalize(),
-            values=self.mean(score),
+            title=SCORES[show].capitalize(),
+            values=score.value(),
             row_title="layer",
             column_title="head",
             quantity="score",
-            note=f"mean over {len(self.matching)} prompts; the {top} highest are marked",
-            signed=signed,
-            marked=self.top(top, score),
+            note=f"{basis(self)}; the {top} highest are marked",
+            signed=show not in ("label_attending", "same"),
+            marked=self.top(top, show),
             low=low,
             high=high,
         )
@@ -204,14 +196,33 @@ class HeadScores(Result):
             note=f"means over {len(self.matching)} prompts",
         )
 
+    def figures(self) -> list[Figure]:
+        """Prefix matching and, where a false class is taught, label promoting."""
+        figures = [Figure("prefix_matching", "", self.summary())]
+        if self.promoting is not None:
+            figures += [
+                Figure(
+                    "label_promoting",
+                    "label promoting",
+                    "What each head adds to the logit of the false label above the true one.",
+                ),
+                Figure(
+                    "both",
+                    "matching and promoting",
+                    "Each point is a head: a false induction head stands far right and high.",
+                ),
+            ]
+        return figures
+
     def summary(self) -> str:
         """The top heads, with what recency alone would give them."""
-        low, high = self.ends("prefix_matching")
+        matching, shuffled = self._score("prefix_matching"), self.shuffled
+        value, (low, high) = matching.value(), matching.ends()
         parts = [
-            f"{layer}.{head}: {float(self.prefix_matching[layer, head]):.3g} "
-            f"[{float(low[layer, head]):.3g}, {float(high[layer, head]):.3g}] "
-            f"(shuffled {float(self.shuffled[layer, head]):.2g})"
-            for layer, head in self.top(3)
+            f"{head[0]}.{head[1]}: {float(value[head]):.3g} "
+            f"[{float(low[head]):.3g}, {float(high[head]):.3g}] "
+            f"(shuffled {float(shuffled[head]):.2g})"
+            for head in self.top(3)
         ]
         return "highest prefix matching (layer.head): " + ", ".join(parts)
 
@@ -219,151 +230,23 @@ class HeadScores(Result):
         """One row per head, highest prefix matching first."""
         import pandas as pd
 
-        ends = {score: self.ends(score) for score in self.per_prompt}
-        rows = []
-        for layer, head in self.top(self.prefix_matching.numel()):
-            row: dict[str, Any] = {"layer": layer, "head": head}
-            for score, (low, high) in ends.items():
-                row[score] = float(self.mean(score)[layer, head])
-                row[f"{score}_low"] = float(low[layer, head])
-                row[f"{score}_high"] = float(high[layer, head])
-            row["class_sensitivity"] = float(self.class_sensitivity[layer, head])
-            row["blind_matching"] = float(self.blind_matching[layer, head])
-            rows.append(row)
-        return pd.DataFrame(rows)
+        heads = self.top(self.matching[0].numel())
+        table = pd.DataFrame(heads, columns=["layer", "head"])
+        rows = tuple(torch.tensor(axis) for axis in zip(*heads, strict=True))
+        for name in self.per_prompt:
+            score = self._score(name)
+            low, high = score.ends()
+            for column, end in (
+                (name, score.value()),
+                (f"{name}_low", low),
+                (f"{name}_high", high),
+            ):
+                table[column] = end[rows].tolist()
+        table["class_sensitivity"] = self.class_sensitivity[rows].tolist()
+        table["blind_matching"] = self.blind_matching[rows].tolist()
+        return table
 
 
-def head_scores(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    norm: Norm = "frozen",
-    over: Source = "labels",
-    permutations: int = 20,
-    seed: int = 0,
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    progress: bool | None = None,
-) -> HeadScores:
-    """Prefix matching, label attending and label promoting of every head, at the target.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: False prompts (`labels="permuted"` or `"half_permuted"`), or true ones.
-        norm: Of label promoting: `frozen` or `own`.
-        over: Attention to the `labels`, or to the tokens `before_labels`.
-        permutations: Of the labels in the shuffled control.
-        seed: Of the permutations.
-        interventions: Made during the pass.
-        batch_size: Prompts per batch at most.
-        progress: Show a progress bar.
-
-    Raises:
-        PromptError: prompts without demonstrations, or whose labels follow no one rule.
-        RunError: unknown options, processed weights, or components that do not add up.
-
-    Source: Halawi et al. 2023, §5.
-    """
-    for name, value, kind in (("norm", norm, Norm), ("over", over, Source)):
-        if value not in get_args(kind):
-            raise RunError(f"{name}={value!r}. {near_matches(value, get_args(kind))}")
-    rows = check_head_prompts(prompts)
-    adapted = adapt(model)
-    check_own_weights(adapted)
-    read = run(
-        adapted, prompts, head_readings(prompts, norm, over), interventions,
-        batch_size=batch_size, progress=progress, title="head scores",
-    )  # fmt: skip
-    origin = provenance(
-        adapted, prompts, interventions,
-        norm=norm, over=over, permutations=permutations, permutation_seed=seed,
-    )  # fmt: skip
-    return head_result(
-        read, prompts, rows, adapted,
-        over=over, permutations=permutations, seed=seed, origin=origin,
-    )  # fmt: skip
-
-
-def check_head_prompts(prompts: PromptBatch) -> Int[Tensor, " batch"]:
-    """The label each target would match.
-
-    Raises:
-        PromptError: prompts without demonstrations, or whose labels follow no one rule.
-    """
-    if not all(prompt.label_classes for prompt in prompts):
-        raise PromptError("Head scores need prompts with demonstrations; use shots >= 1.")
-    rows = row_labels(prompts, "target")
-    if rows is None:
-        raise PromptError(
-            f"Prefix matching needs one class that the demonstrations teach for the query; with "
-            f"labels={prompts.source.get('labels')!r} there is none. Use 'permuted', "
-            "'half_permuted' or 'correct'."
-        )
-    return rows[:, 0]
-
-
-def head_readings(prompts: PromptBatch, norm: Norm, over: Source) -> list[Reading[Any]]:
-    """Attention to label words and, where a false class is taught, the heads' lens."""
-    taught = all(prompt.false_answer is not None for prompt in prompts)
-    lens = FrozenComponentReading() if norm == "frozen" else OwnComponentReading()
-    return [LabelAttentionReading(over=over), *([lens] if taught and prompts.has_answers else [])]
-
-
-def head_result(
-    read: Sequence[Any],
-    prompts: PromptBatch,
-    rows: Int[Tensor, " batch"],
-    model: LanguageModel,
-    *,
-    over: Source,
-    permutations: int,
-    seed: int,
-    origin: dict[str, Any],
-) -> HeadScores:
-    """Scores from what `head_readings` read.
-
-    Raises:
-        RunError: components that do not add up.
-    """
-    attention, *components = read
-    promoting = None
-    for found in components:
-        if isinstance(found, Components):
-            check_sum(found, model)
-        by_label = (found.heads if isinstance(found, Components) else found[0]).movedim(-1, 1)
-        each = torch.arange(len(prompts))
-        promoting = by_label[each, rows] - by_label[each, prompts.answers]
-    scores = attention_scores(
-        attention[:, :, 0], prompts, rows, over=over, permutations=permutations, seed=seed
-    )
-    return HeadScores(**scores, promoting=promoting, n_labels=prompts.n_labels, provenance=origin)
-
-
-def attention_scores(
-    attention: Float[Tensor, "batch layer head demo"],
-    prompts: PromptBatch,
-    labels: Tensor,
-    *,
-    over: Source,
-    permutations: int,
-    seed: int,
-) -> dict[str, Any]:
-    """The scores that follow from attention to each demonstration's label alone."""
-    # Demonstrations that stand after the target (prompts read earlier) do not count.
-    positions = prompts.label_positions
-    seen = (positions >= 0) & (positions < prompts.targets[:, None])
-    classes, n_labels = prompts.label_classes.where(seen, torch.tensor(-1)), prompts.n_labels
-    sizes = word_sizes(prompts) * seen
-    if over == "before_labels":
-        sizes = sizes.clamp(max=1)
-    same = attention_to_same(attention, classes, labels)
-    attending = attention.sum(-1)
-    return {
-        "matching": prefix_matching(same, attending, n_labels),
-        "attending": attending,
-        "same": same,
-        "shuffled_matching": shuffled_prefix_matching(
-            attention, classes, labels, n_labels, permutations=permutations, seed=seed
-        ),
-        "same_share": same_share(classes, labels, sizes),
-    }
+def _ratio(means: Float[Tensor, "*r 2 layer head"]) -> Float[Tensor, "*r layer head"]:
+    """`same / all`."""
+    return means[..., 0, :, :] / means[..., 1, :, :].clamp(min=1e-12)

@@ -5,25 +5,25 @@ prompt).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
 
 import torch
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.engine import Kept, Reading, run
+from icl_mech.engine import Kept, Path, Reading
 from icl_mech.errors import ResultError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.interventions.base import check_layers
-from icl_mech.measurements._old import provenance
-from icl_mech.measurements.heads.label_attention import row_labels
-from icl_mech.models import ModelInfo, Site, adapt
+from icl_mech.measurements.base import Measurement, Pass
+from icl_mech.measurements.heads.label_attention import matched_classes
+from icl_mech.measurements.heads.random_heads import Heads
+from icl_mech.measurements.running import measured
+from icl_mech.models import LanguageModel, ModelInfo, Site
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Result
+from icl_mech.results import Quantity, Result
 from icl_mech.segments import Segment
 from icl_mech.shapes import TokenStrips
-
-Head = tuple[int, int]
 
 MARKS = {
     "matching": "label word taught for the last text",
@@ -46,15 +46,21 @@ class HeadAttention(Result):
 
     title: ClassVar[str] = "Where the heads look"
 
-    heads: tuple[Head, ...]
+    heads: tuple[tuple[int, int], ...]
     values: tuple[Float[Tensor, "chosen _"], ...]
     tokens: tuple[tuple[str, ...], ...]
     marks: tuple[tuple[str, ...], ...]
 
-    def to_label_words(self, prompt: int = 0) -> Float[Tensor, " chosen"]:
-        """Attention to all marked tokens together."""
-        marked = torch.tensor([bool(mark) for mark in self.marks[prompt]])
-        return self.values[prompt][:, marked].sum(-1)
+    def quantities(self) -> dict[str, Quantity]:
+        """Attention to all marked tokens of a prompt together."""
+        marked = [torch.tensor([bool(mark) for mark in marks]) for marks in self.marks]
+        summed = [row[:, own].sum(-1) for row, own in zip(self.values, marked, strict=True)]
+        unit = "share of attention on label words"
+        return {"to_label_words": Quantity(("head",), torch.stack(summed), unit=unit)}
+
+    def coordinates(self) -> dict[str, tuple[str, ...]]:
+        """Heads as `layer.head`."""
+        return {"head": tuple(f"{layer}.{head}" for layer, head in self.heads)}
 
     def drawing(self, prompt: int = 0, head: int = 0) -> TokenStrips:
         """The prompt as text, coloured by attention, with a slider over heads.
@@ -85,10 +91,10 @@ class HeadAttention(Result):
 
     def summary(self) -> str:
         """Share of attention on label words, over prompts."""
-        means = torch.stack([self.to_label_words(i) for i in range(len(self.values))]).mean(0)
+        means = self.quantities()["to_label_words"].value()
         parts = [
-            f"{layer}.{head}: {float(mean):.0%}"
-            for (layer, head), mean in zip(self.heads, means, strict=True)
+            f"{name}: {float(mean):.0%}"
+            for name, mean in zip(self.coordinates()["head"], means, strict=True)
         ]
         return "attention to label words (layer.head): " + ", ".join(parts)
 
@@ -97,7 +103,7 @@ class HeadAttention(Result):
 class TargetAttentionReading(Reading[Tensor]):
     """The target's row of the pattern of some heads, `[prompt, chosen, position]`."""
 
-    heads: Sequence[Head]
+    heads: Heads
     width: int
     target_only = True
     _layers: list[int] = field(init=False)
@@ -131,53 +137,57 @@ class TargetAttentionReading(Reading[Tensor]):
         return torch.stack(chosen, dim=1)
 
 
-def head_attention(
-    model: Any,
-    prompts: PromptBatch,
-    heads: Sequence[Head],
-    *,
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    progress: bool | None = None,
-) -> HeadAttention:
+@dataclass(frozen=True)
+class AttentionOfHeads(Measurement[HeadAttention]):
     """Attention of chosen heads from the target to every token.
 
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: The prompts; a figure shows one of them.
-        heads: (layer, head) pairs, such as `head_scores(...).top()`.
-        interventions: Made during the pass.
-        batch_size: Prompts per batch at most.
-        progress: Show a progress bar.
-
-    Raises:
-        RunError: no heads, a head twice, or one the model does not have.
-        PromptError: prompts this model cannot run.
-
-    Source: Halawi et al. 2023, §5.
+    Attributes:
+        heads: (layer, head) pairs.
+        first: Number of prompts shown; None: all.
     """
-    adapted = adapt(model)
-    chosen = tuple((int(layer), int(head)) for layer, head in heads)
-    _check_heads(chosen, adapted.info)
-    reading = TargetAttentionReading(chosen, int(prompts.targets.max()) + 1)
-    (attention,) = run(
-        adapted, prompts, [reading], interventions,
-        batch_size=batch_size, progress=progress, title="attention",
-    )  # fmt: skip
-    ends = (prompts.targets + 1).tolist()
-    return HeadAttention(
-        heads=chosen,
-        values=tuple(row[:, :end] for row, end in zip(attention, ends, strict=True)),
-        tokens=tuple(
-            (prompt.pieces or tuple(map(str, prompt.tokens)))[:end]
-            for prompt, end in zip(prompts, ends, strict=True)
-        ),
-        marks=_marks(prompts),
-        provenance=provenance(adapted, prompts, interventions),
-    )
+
+    name: ClassVar[str] = "head_attention"
+    side: ClassVar[Literal["true", "false"] | None] = "false"
+
+    heads: Heads
+    first: int | None = None
+
+    def filled(self, model: LanguageModel, data: PromptBatch) -> "AttentionOfHeads":
+        """With plain numbers, whatever the heads were given as."""
+        return replace(self, heads=tuple((int(layer), int(head)) for layer, head in self.heads))
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse heads the model does not have.
+
+        Raises:
+            RunError: no heads, a head twice, or one that is not there; no prompts.
+        """
+        if self.first is not None and self.first < 1:
+            raise RunError(f"first={self.first}; at least one prompt is shown.")
+        _check_heads(self.heads, model.info)
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """One pass over the prompts that are shown."""
+        prompts = data[: self.first]
+        reading = TargetAttentionReading(self.heads, int(prompts.targets.max()) + 1)
+        return [Pass(prompts, [reading], title="attention")]
+
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> HeadAttention:
+        """Rows cut to their prompts, with the text and mark of every token."""
+        (attention,), prompts = read[0], data[: self.first]
+        ends = (prompts.targets + 1).tolist()
+        return HeadAttention(
+            heads=tuple(self.heads),
+            values=tuple(row[:, :end] for row, end in zip(attention, ends, strict=True)),
+            tokens=tuple(
+                (prompt.pieces or tuple(map(str, prompt.tokens)))[:end]
+                for prompt, end in zip(prompts, ends, strict=True)
+            ),
+            marks=_marks(prompts),
+        )
 
 
-def _check_heads(heads: Sequence[Head], info: ModelInfo) -> None:
+def _check_heads(heads: Heads, info: ModelInfo) -> None:
     if not heads or len(set(heads)) < len(heads):
         raise RunError(
             f"head_attention needs (layer, head) pairs, each once; got {list(heads)}. Take some "
@@ -191,13 +201,50 @@ def _check_heads(heads: Sequence[Head], info: ModelInfo) -> None:
 
 def _marks(prompts: PromptBatch) -> tuple[tuple[str, ...], ...]:
     """What each token up to the target is marked as."""
-    rows = row_labels(prompts, "target")
+    classes = matched_classes(prompts)
     found = []
     for number, prompt in enumerate(prompts):
         marks = [""] * (prompt.target + 1)
         for span, label in zip(prompt.label_spans, prompt.label_classes, strict=True):
-            mark = "label" if rows is None else ("other", "matching")[label == int(rows[number, 0])]
+            mark = (
+                "label" if classes is None else ("other", "matching")[label == int(classes[number])]
+            )
             for position in range(span.start, min(span.stop, len(marks))):
                 marks[position] = mark
         found.append(tuple(marks))
     return tuple(found)
+
+
+def head_attention(
+    model: Any,
+    prompts: PromptBatch,
+    heads: Heads,
+    *,
+    interventions: Sequence[Intervention] = (),
+    batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
+    progress: bool | None = None,
+) -> HeadAttention:
+    """Attention of chosen heads from the target to every token.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: The prompts; a figure shows one of them.
+        heads: (layer, head) pairs, such as `head_scores(...).top()`.
+        interventions: Made during the pass.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto` or `whole`, see `engine.run`.
+        progress: Show a progress bar.
+
+    Raises:
+        RunError: no heads, a head twice, or one the model does not have.
+        PromptError: prompts this model cannot run.
+
+    Source: Halawi et al. 2023, §5.
+    """
+    return measured(
+        AttentionOfHeads(heads), model, prompts, interventions=interventions,
+        batch_size=batch_size, memory=memory, path=path, progress=progress,
+    )  # fmt: skip

@@ -62,8 +62,9 @@ class FrozenComponentReading(Reading[Components]):
 
     target_only = True
 
+    # No part of what is read: readings are equal, whatever one of them has made already.
     _maps: dict[tuple[int, tuple[int, ...]], tuple[Tensor, Tensor]] = field(
-        default_factory=dict, init=False, repr=False
+        default_factory=dict, init=False, repr=False, compare=False
     )
 
     def sites(self, info: ModelInfo) -> Sequence[Site]:

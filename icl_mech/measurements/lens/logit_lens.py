@@ -14,15 +14,14 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §4 and §5.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
-
-import torch
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.engine import run
-from icl_mech.errors import ResultError, RunError, near_matches
+from icl_mech.engine import Path, Reading
+from icl_mech.errors import ResultError, RunError
 from icl_mech.interventions import Intervention
-from icl_mech.measurements._old import provenance
+from icl_mech.measurements.base import Measurement, Pass
+from icl_mech.measurements.lens.component_lens import ComponentLens
 from icl_mech.measurements.lens.components import (
     Components,
     FrozenComponentReading,
@@ -32,17 +31,17 @@ from icl_mech.measurements.lens.components import (
     check_sum,
 )
 from icl_mech.measurements.lens.residuals import (
-    At,
     LayerLensReading,
-    Lens,
-    Variant,
+    LensRows,
+    LensVariant,
+    Positions,
     check_demonstrations,
 )
-from icl_mech.metrics import bootstrap_interval
-from icl_mech.models import LanguageModel, adapt
+from icl_mech.measurements.running import measured
+from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Result
-from icl_mech.shapes import Grid, LayerCurves
+from icl_mech.results import Quantity, Result, basis
+from icl_mech.shapes import LayerCurves, Shape
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,6 +59,7 @@ class LogitLens(Result):
         top_tokens: Ids of the C likeliest tokens, best first, or None.
         answers: True class of each query, or None.
         labels: Names of the classes.
+        displayed: Class each demonstration displays, of lenses at demonstrations.
     """
 
     label_logits: Float[Tensor, "batch *demo layer label"]
@@ -67,6 +67,38 @@ class LogitLens(Result):
     top_tokens: Int[Tensor, "batch *demo layer label"] | None = None
     answers: Int[Tensor, " batch"] | None = None
     labels: tuple[str, ...] = ()
+    displayed: Int[Tensor, "batch demo"] | None = None
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Probabilities among the label words: of the true or displayed one, and of each.
+
+        Behind them whether the entry is right, the probabilities over the whole vocabulary, and
+        the logits.
+        """
+        probs = self.label_probs.double()
+        at_target = probs.ndim == 3
+        dims = ("layer",) if at_target else ("demo", "layer")
+        unit = "probability among the label words"
+        found = {}
+        classes = self.answers if at_target else self.displayed
+        if classes is not None:
+            index = classes[..., None, None].expand(*probs.shape[:-1], 1)
+            name = "true_label" if at_target else "displayed_label"
+            found[name] = Quantity(dims, probs.gather(-1, index)[..., 0], unit=unit)
+            if at_target:
+                right = self.label_logits.argmax(-1) == classes[:, None]
+                found["accuracy"] = Quantity(dims, right, unit="accuracy over label words")
+        found["label_prob"] = Quantity((*dims, "label"), probs, unit=unit)
+        if self.log_sum is not None:
+            found["prob"] = Quantity(
+                (*dims, "label"), self.probs, unit="probability over the vocabulary"
+            )
+        found["label_logit"] = Quantity((*dims, "label"), self.label_logits, unit="logit")
+        return found
+
+    def coordinates(self) -> dict[str, tuple[str, ...]]:
+        """Names of the classes; layers are entries, 0 the embedding."""
+        return {"label": self.labels}
 
     @property
     def probs(self) -> Float[Tensor, "batch *demo layer label"]:
@@ -84,111 +116,128 @@ class LogitLens(Result):
         """Probabilities over the label words alone."""
         return self.label_logits.softmax(-1)
 
-    def drawing(self) -> LayerCurves:
-        """Mean probability of each label word (of the true one, where known) by entry."""
+    def drawing(self) -> Shape:
+        """Mean probability of each label word (of the true one, where known) by entry.
+
+        At demonstrations: of the label each of them displays.
+        """
+        found = self.sel()
         if self.label_logits.ndim != 3:
-            raise ResultError("Lenses at all demonstrations are read by layer_accuracy; no figure.")
-        per_prompt, names = self.label_probs.double().transpose(1, 2), self.labels
-        if self.answers is not None:
-            rows = torch.arange(len(self.answers))
-            per_prompt, names = per_prompt[rows, self.answers][:, None], ("true label",)
-        low, high = bootstrap_interval(per_prompt)
+            return found.drawing()
+        names = self.labels if self.answers is None else ("true label",)
+        values, low, high = (
+            end.T if self.answers is None else end[None]
+            for end in (found.values, found.low, found.high)
+        )
         return LayerCurves(
             title="Logit lens: what each layer would answer",
             names=names,
-            values=per_prompt.mean(0),
+            values=values,
             low=low,
             high=high,
-            y_title="probability among the label words",
+            y_title=found.unit,
             x_title="entry (0: embedding, l: after l blocks)",
-            note=f"{len(per_prompt)} prompts, bands: 95 % bootstrap intervals over prompts",
+            note=basis(self),
             levels=((1 / len(self.labels), "chance"),),
         )
 
     def summary(self) -> str:
         """Accuracy at the first, middle and last entry, where answers are known."""
-        entries = self.label_logits.shape[-2]
-        if self.answers is None or self.label_logits.ndim != 3:
+        entries, right = self.label_logits.shape[-2], self.quantities().get("accuracy")
+        if right is None:
             return f"label logits of {entries} entries, {len(self.label_logits)} prompts"
-        right = (self.label_logits.argmax(-1) == self.answers[:, None]).double().mean(0)
-        places = (0, entries // 2, entries - 1)
-        return "; ".join(f"entry {i}: accuracy {float(right[i]):.3g}" for i in places)
+        places, shares = (0, entries // 2, entries - 1), right.value()
+        return "; ".join(f"entry {i}: accuracy {float(shares[i]):.3g}" for i in places)
 
     def to_pandas(self) -> "pd.DataFrame":
-        """One row per prompt, entry and label.
-
-        Raises:
-            ResultError: for lenses at all demonstrations.
-        """
-        import pandas as pd
-
-        if self.label_logits.ndim != 3:
-            raise ResultError("Lenses at all demonstrations have no table; read their fields.")
-        shape = self.label_logits.shape
-        columns = torch.cartesian_prod(*(torch.arange(n) for n in shape))
-        table = {"prompt": columns[:, 0].tolist(), "layer": columns[:, 1].tolist()}
-        table["label"] = [self.labels[c] for c in columns[:, 2].tolist()]
-        return pd.DataFrame({**table, "logit": self.label_logits.flatten().tolist()})
+        """One row per prompt, entry and label (and demonstration)."""
+        logits = self.to_xarray()["label_logit"].rename("logit")
+        return logits.to_dataframe().reset_index()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ComponentLens(Result):
-    """What each head or MLP adds to the label logits.
+@dataclass(frozen=True)
+class Lens(Measurement[LogitLens | ComponentLens]):
+    """Label logits of every layer, head or MLP.
 
     Attributes:
-        label_logits: Of each head (`batch layer head label`) or MLP (`batch layer label`).
-        embedding: Of what enters block 0; None with `norm="own"`, as the two below.
-        others: Sum over blocks of what is not asked for (MLPs or heads, attention biases).
-        constant: Of the biases of final norm and unembedding.
-        answers: True class of each query, or None.
-        labels: Names of the classes.
+        per: `layer` gives a `LogitLens`, `head` and `mlp` a `ComponentLens`.
+        at: `target`, or `demonstrations`: every token before a label, in one pass (layers only).
+        variant: `sound` or `reference` (layers only).
+        norm: `frozen` or `own` (heads and MLPs).
+        vocabulary: Also keep log-sum-exp and the likeliest tokens (layers only).
     """
 
-    label_logits: Float[Tensor, "batch layer *head label"]
-    embedding: Float[Tensor, "batch label"] | None = None
-    others: Float[Tensor, "batch label"] | None = None
-    constant: Float[Tensor, "batch label"] | None = None
-    answers: Int[Tensor, " batch"] | None = None
-    labels: tuple[str, ...] = ()
+    name: ClassVar[str] = "logit_lens"
 
-    def contrast(
-        self, towards: Int[Tensor, " batch"], against: Int[Tensor, " batch"]
-    ) -> Float[Tensor, "batch layer *head"]:
-        """`logit(towards) - logit(against)` of every component, per prompt."""
-        rows = torch.arange(len(self.label_logits))
-        by_label = self.label_logits.movedim(-1, 1)
-        return by_label[rows, towards] - by_label[rows, against]
+    per: Per = "layer"
+    at: Positions = "target"
+    variant: LensVariant = "sound"
+    norm: Norm = "frozen"
+    vocabulary: bool = True
 
-    def drawing(self) -> Grid | LayerCurves:
-        """Logit of the true label above the mean of the others, by layer and head.
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse heads elsewhere than at the target, and what cannot be read as asked.
 
         Raises:
-            ResultError: if the true classes are not known.
+            RunError: heads or MLPs at demonstrations, or of processed weights.
+            PromptError: prompts with different numbers of demonstrations.
         """
-        if self.answers is None:
-            raise ResultError("These prompts have no answers; use contrast(towards, against).")
-        n = len(self.labels)
-        rows = torch.arange(len(self.answers))
-        by_label = self.label_logits.double().movedim(-1, 1)
-        own = by_label[rows, self.answers]
-        per_prompt = own - (by_label.sum(1) - own) / (n - 1)
-        low, high = bootstrap_interval(per_prompt)
-        title = "Logit of the true label above that of the others"
-        note = f"mean over {len(per_prompt)} prompts"
-        if per_prompt.ndim == 3:
-            return Grid(
-                title, per_prompt.mean(0), "layer", "head", "logit difference", note,
-                signed=True, low=low, high=high,
-            )  # fmt: skip
-        return LayerCurves(
-            title, ("MLP",), per_prompt.mean(0)[None], low[None], high[None],
-            "logit difference", note,
-        )  # fmt: skip
+        if self.per != "layer":
+            if self.at != "target":
+                raise RunError(
+                    f"at={self.at!r} is for per='layer'; heads and MLPs are read at the target."
+                )
+            check_own_weights(model)
+        elif self.at == "demonstrations":
+            check_demonstrations(data)
 
-    def summary(self) -> str:
-        """Number of components."""
-        kind = "heads" if self.label_logits.ndim == 4 else "MLPs"
-        return f"label logits of {self.label_logits[0, ..., 0].numel()} {kind}"
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """One pass."""
+        reading: Reading[Any]
+        if self.per == "layer":
+            reading = LayerLensReading(self.variant, self.at, self.vocabulary)
+            return [Pass(data, [reading], title="logit lens")]
+        reading = FrozenComponentReading() if self.norm == "frozen" else OwnComponentReading()
+        return [Pass(data, [reading], title=f"{self.per} lens")]
+
+    def result(
+        self, model: LanguageModel, data: PromptBatch, read: list[Any]
+    ) -> LogitLens | ComponentLens:
+        """What was read, with the prompts' classes.
+
+        Raises:
+            RunError: components that do not add up to the model's logits.
+        """
+        ((found,),) = read
+        answers = data.answers if data.has_answers else None
+        if isinstance(found, LensRows):
+            return self._layers(found, answers, data)
+        if not isinstance(found, Components):
+            heads, mlp = found
+            logits = heads if self.per == "head" else mlp
+            return ComponentLens(label_logits=logits, answers=answers, labels=data.labels)
+        check_sum(found, model)
+        rest = found.mlp.sum(1) if self.per == "head" else found.heads.sum((1, 2))
+        return ComponentLens(
+            label_logits=found.heads if self.per == "head" else found.mlp,
+            embedding=found.embedding,
+            others=rest + found.attention_bias.sum(1),
+            constant=found.constant,
+            answers=answers,
+            labels=data.labels,
+        )
+
+    def _layers(self, found: LensRows, answers: Tensor | None, data: PromptBatch) -> LogitLens:
+        everywhere = self.at == "demonstrations"
+        rows = slice(None) if everywhere else 0
+        return LogitLens(
+            label_logits=found.label_logits[:, rows],
+            log_sum=None if found.log_sum is None else found.log_sum[:, rows],
+            top_tokens=None if found.top_tokens is None else found.top_tokens[:, rows],
+            answers=answers,
+            labels=data.labels,
+            displayed=data.label_classes if everywhere else None,
+        )
 
 
 def logit_lens(
@@ -196,12 +245,14 @@ def logit_lens(
     prompts: PromptBatch,
     *,
     per: Per = "layer",
-    at: At = "target",
-    variant: Variant = "sound",
+    at: Positions = "target",
+    variant: LensVariant = "sound",
     norm: Norm = "frozen",
     vocabulary: bool = True,
     interventions: Sequence[Intervention] = (),
     batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
     progress: bool | None = None,
 ) -> LogitLens | ComponentLens:
     """Label logits of every layer, head or MLP.
@@ -217,6 +268,8 @@ def logit_lens(
             the vocabulary is never unembedded.
         interventions: Made during the pass.
         batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto` or `whole`, see `engine.run`.
         progress: Show a progress bar.
 
     Raises:
@@ -226,75 +279,7 @@ def logit_lens(
 
     Source: Halawi et al. 2023, §4.
     """
-    _check(per, at, variant, norm)
-    adapted = adapt(model)
-    if per != "layer":
-        return _components(adapted, prompts, per, at, norm, interventions, batch_size, progress)
-    if at == "demonstrations":
-        check_demonstrations(prompts)
-    reading = LayerLensReading(variant, at, vocabulary)
-    (lens,) = run(
-        adapted, prompts, [reading], interventions,
-        batch_size=batch_size, progress=progress, title="logit lens",
+    return measured(
+        Lens(per, at, variant, norm, vocabulary), model, prompts, interventions=interventions,
+        batch_size=batch_size, memory=memory, path=path, progress=progress,
     )  # fmt: skip
-    origin = provenance(adapted, prompts, interventions, per=per, at=at, lens=variant)
-    return lens_result(lens, prompts, at, origin)
-
-
-def lens_result(lens: Lens, prompts: PromptBatch, at: At, origin: dict[str, Any]) -> LogitLens:
-    """The result of what `LayerLensReading` read."""
-    rows = slice(None) if at == "demonstrations" else 0
-    return LogitLens(
-        label_logits=lens.label_logits[:, rows],
-        log_sum=None if lens.log_sum is None else lens.log_sum[:, rows],
-        top_tokens=None if lens.top_tokens is None else lens.top_tokens[:, rows],
-        answers=prompts.answers if prompts.has_answers else None,
-        labels=prompts.labels,
-        provenance=origin,
-    )
-
-
-def _components(
-    model: LanguageModel,
-    prompts: PromptBatch,
-    per: Per,
-    at: At,
-    norm: Norm,
-    interventions: Sequence[Intervention],
-    batch_size: int | None,
-    progress: bool | None,
-) -> ComponentLens:
-    if at != "target":
-        raise RunError(f"at={at!r} is for per='layer'; heads and MLPs are read at the target.")
-    check_own_weights(model)
-    reading = FrozenComponentReading() if norm == "frozen" else OwnComponentReading()
-    (read,) = run(
-        model, prompts, [reading], interventions,
-        batch_size=batch_size, progress=progress, title=f"{per} lens",
-    )  # fmt: skip
-    facts: dict[str, Any] = {
-        "answers": prompts.answers if prompts.has_answers else None,
-        "labels": prompts.labels,
-        "provenance": provenance(model, prompts, interventions, per=per, norm=norm),
-    }
-    if not isinstance(read, Components):
-        heads, mlp = read
-        return ComponentLens(label_logits=heads if per == "head" else mlp, **facts)
-    check_sum(read, model)
-    biases = read.attention_bias.sum(1)
-    rest = read.mlp.sum(1) if per == "head" else read.heads.sum((1, 2))
-    return ComponentLens(
-        label_logits=read.heads if per == "head" else read.mlp,
-        embedding=read.embedding,
-        others=rest + biases,
-        constant=read.constant,
-        **facts,
-    )
-
-
-def _check(per: str, at: str, variant: str, norm: str) -> None:
-    for name, value, kind in (
-        ("per", per, Per), ("at", at, At), ("variant", variant, Variant), ("norm", norm, Norm),
-    ):  # fmt: skip
-        if value not in get_args(kind):
-            raise RunError(f"{name}={value!r}. {near_matches(value, get_args(kind))}")

@@ -10,22 +10,23 @@ from typing import Literal
 
 import torch
 
-from icl_mech._typing import Float, Tensor
+from icl_mech._typing import Float, Int, Tensor
 from icl_mech.engine import Kept, Reading
 from icl_mech.errors import PromptError
 from icl_mech.models import ModelInfo, Site
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
-Variant = Literal["sound", "reference"]
-At = Literal["target", "demonstrations"]
+LensVariant = Literal["sound", "reference"]
+Positions = Literal["target", "demonstrations"]
+"""Rows that are read: the target, or the token before each demonstration's label."""
 
 _ROWS = 64
 """Residuals unembedded to the whole vocabulary at a time."""
 
 
 @dataclass
-class Lens:
+class LensRows:
     """What `LayerLensReading` read.
 
     Attributes:
@@ -36,19 +37,19 @@ class Lens:
 
     label_logits: Float[Tensor, "batch row entry label"]
     log_sum: Float[Tensor, "batch row entry"] | None
-    top_tokens: Tensor | None
+    top_tokens: Int[Tensor, "batch row entry label"] | None
 
 
 @dataclass
-class LayerLensReading(Reading[Lens]):
+class LayerLensReading(Reading[LensRows]):
     """The residual entering every block, and the last one leaving, read out.
 
     `sound`: the final norm once, everything the model's own readout has. `reference`: the
     norm twice at the last entry, and no bias of the unembedding (the paper's code).
     """
 
-    variant: Variant = "sound"
-    at: At = "target"
+    variant: LensVariant = "sound"
+    at: Positions = "target"
     vocabulary: bool = True
 
     @property
@@ -85,15 +86,15 @@ class LayerLensReading(Reading[Lens]):
         columns = segment.columns(segment.prompts.label_positions - 1)
         return activation[segment.rows[:, None], columns]
 
-    def collect(self, kept: Kept) -> Lens:
+    def collect(self, kept: Kept) -> LensRows:
         """The parts, entries on their own axis."""
         packed = kept.stacked().transpose(1, 2)
         if not self.vocabulary:
-            return Lens(packed, None, None)
+            return LensRows(packed, None, None)
         # label logits, log-sum-exp, C token ids: 2 C + 1 columns.
         n_labels = (packed.shape[-1] - 1) // 2
         labels, log_sum, top = packed.split([n_labels, 1, n_labels], dim=-1)
-        return Lens(labels.contiguous(), log_sum[..., 0].contiguous(), top.long())
+        return LensRows(labels.contiguous(), log_sum[..., 0].contiguous(), top.long())
 
 
 @dataclass

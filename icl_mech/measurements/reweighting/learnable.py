@@ -4,7 +4,8 @@ import hashlib
 import warnings
 
 from icl_mech.errors import PromptError
-from icl_mech.interventions import FittedReweight
+from icl_mech.interventions import FittedReweight, Reweight
+from icl_mech.measurements.demonstrations import displayed
 from icl_mech.prompts import Prompt, PromptBatch
 
 
@@ -39,12 +40,6 @@ def warn_unseen_classes(prompts: PromptBatch) -> None:
             "gradient and stay 1 (beta 0).",
             stacklevel=3,
         )
-
-
-def displayed(prompt: Prompt) -> set[int]:
-    """Classes the demonstrations before the target display."""
-    pairs = zip(prompt.label_positions, prompt.label_classes, strict=True)
-    return {label for position, label in pairs if position < prompt.target}
 
 
 def check_held_out(validation: PromptBatch, prompts: PromptBatch) -> None:
@@ -93,14 +88,38 @@ def digest(prompt: Prompt) -> str:
     return hashlib.sha256(repr(prompt.tokens).encode()).hexdigest()[:16]
 
 
-def count_seen(fitted: FittedReweight | None, prompts: PromptBatch) -> int:
-    """How many of the prompts the factors were learned from; warns if there are any."""
-    known = set() if fitted is None else set(fitted.training.get("seen", ()))
-    seen = sum(digest(prompt) in known for prompt in prompts)
+def count_seen(factors: Reweight, prompts: PromptBatch) -> int:
+    """How many of the prompts the factors were learned from."""
+    known = set(factors.training.get("seen", ())) if isinstance(factors, FittedReweight) else set()
+    return sum(digest(prompt) in known for prompt in prompts)
+
+
+def warn_seen(factors: Reweight, prompts: PromptBatch) -> None:
+    """Warn of prompts the factors were learned from."""
+    seen = count_seen(factors, prompts)
     if seen:
         warnings.warn(
             f"The factors were learned from {seen} of these {len(prompts)} prompts; the accuracy is "
             "not held out. Use prompts of the test split.",
             stacklevel=3,
         )
-    return seen
+
+
+def split(prompts: PromptBatch, per_class: int) -> tuple[PromptBatch, PromptBatch]:
+    """The first few prompts of each class, to learn from, and all others.
+
+    Raises:
+        PromptError: a class with fewer prompts than twice as many.
+    """
+    answers = prompts.answers.tolist()
+    rarest = min(answers.count(label) for label in range(prompts.n_labels))
+    if rarest < 2 * per_class:
+        raise PromptError(
+            f"Re-weighting needs at least {2 * per_class} prompts of every class, the rarest has "
+            f"{rarest}."
+        )
+    chosen: list[int] = []
+    for label in range(prompts.n_labels):
+        chosen += [number for number, own in enumerate(answers) if own == label][:per_class]
+    others = [number for number in range(len(prompts)) if number not in set(chosen)]
+    return prompts[sorted(chosen)], prompts[others]

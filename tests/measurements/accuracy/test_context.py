@@ -1,27 +1,34 @@
 """Accuracy by number of demonstrations: one pass against prompts cut at every label."""
 
-from inspect import unwrap
-
 import pytest
 import torch
 from torch.testing import assert_close
 
+from icl_mech import ZeroHeads
+from icl_mech.engine import run
 from icl_mech.errors import PromptError, ResultError, RunError
-from icl_mech.measurements.accuracy.context import ContextAccuracy, context_accuracy
-from icl_mech.measurements.accuracy.layers import layer_accuracy
+from icl_mech.measurements.accuracy.context import (
+    AccuracyByDemonstrations,
+    ContextAccuracy,
+    context_accuracy,
+)
+from icl_mech.measurements.accuracy.layers import AccuracyByLayer, layer_accuracy
 from icl_mech.measurements.accuracy.pairs import METRICS
-from icl_mech.metrics import reachable_accuracy
+from icl_mech.metrics import bootstrap_interval, reachable_accuracy, wilson_interval
 from icl_mech.prompts import Prompt, PromptBatch
+from icl_mech.studies.measuring import measure
 from tests.measurements.overthinking_cases import (
     FAMILIES,
     N,
     assert_same_scores,
+    ends_of,
     planted_case,
     planted_pairs,
     settled,
     tiny_case,
     tiny_pairs,
 )
+from tests.planted import INDUCTION_HEADS
 
 SIDES = ("true", "false")
 
@@ -162,8 +169,71 @@ def test_the_planted_model_follows_false_labels_once_it_has_seen_the_class():
 def test_random_labels_teach_no_class(gpt2):
     read = context_accuracy(*tiny_case("gpt2", "random"))
     with pytest.raises(ResultError, match="permuted score is not defined"):
-        read.ends("false", "permuted")
+        ends_of(read, "false", "permuted")
     assert len(read.drawing().names) == 2
+
+
+def test_one_number_and_selections(gpt2):
+    read = context_accuracy(*gpt2)
+    assert list(read.quantities()) == list(METRICS)
+    assert read.sel().dims == ("side", "seen", "layer")
+    scores = read.scores[METRICS.index("plain"), 1, :, 4, 2].bool()
+    found = read.interval("plain", side="false", seen=4, layer=2)
+    assert found == pytest.approx(wilson_interval(scores))
+    assert read.sel(side="true", layer=3).values.tolist() == read.accuracy("true")[:, 3].tolist()
+    reference = context_accuracy(*gpt2, interval="reference")
+    own = read.scores[0, 0, :, 5, 1]
+    half = 1.96 * float(own.std()) / N**0.5
+    mean = float(own.mean())
+    assert reference.interval(side="true", seen=5, layer=1) == pytest.approx(
+        (mean, mean - half, mean + half)
+    )
+    assert float(reference.drawing(entry=1).low[0, 5]) == pytest.approx(mean - half)
+
+
+def test_a_difference_to_a_run_without_the_heads_is_paired():
+    model, true, false = planted_case()
+    edit = [ZeroHeads(INDUCTION_HEADS)]
+    plain, other = (
+        context_accuracy(model, true, false, interventions=changes) for changes in ([], edit)
+    )
+    found = other - plain
+    expected = (other.scores[0] - plain.scores[0]).transpose(0, 1)
+    assert_close(found.values, expected.mean(0))
+    low, high = bootstrap_interval(expected)
+    assert_close(torch.stack([found.low, found.high]), torch.stack([low, high]))
+    assert found.interval(side="false", seen=3, layer=4).low > 0.5
+    alone = layer_accuracy(model, true, false, interventions=edit)
+    assert_close(other.accuracy("false")[-1], alone.accuracy("false"))
+
+
+def test_accuracies_share_their_runs(monkeypatch):
+    made = []
+
+    def counted(model, prompts, readings, *args, **kwargs):
+        made.append(len(readings))
+        return run(model, prompts, readings, *args, **kwargs)
+
+    monkeypatch.setattr("icl_mech.measurements.running.run", counted)
+    model, *pair = planted_case()
+    found = measure(
+        model, tuple(pair), AccuracyByLayer(), AccuracyByDemonstrations(), progress=False
+    )
+    assert made == [2, 2]
+    alone = context_accuracy(model, *pair)
+    assert torch.equal(found.context_accuracy.scores, alone.scores)
+    assert found.context_accuracy.provenance == alone.provenance
+    assert_close(found.layer_accuracy.accuracy("false"), alone.accuracy("false")[-1])
+
+
+def test_what_one_measurement_refuses_stops_all_before_they_run(gpt2, monkeypatch):
+    model, _, _ = gpt2
+    monkeypatch.setattr("icl_mech.measurements.running.run", None)
+    with pytest.raises(PromptError, match="demonstrations='per_prompt'"):
+        measure(
+            model, tiny_pairs(model, demonstrations="shared"), AccuracyByLayer(),
+            AccuracyByDemonstrations(),
+        )  # fmt: skip
 
 
 def test_the_same_demonstrations_for_all_are_refused(gpt2):
@@ -188,9 +258,9 @@ def test_sets_that_are_not_pairs_or_unequal(gpt2):
     ("options", "message"),
     [({"variant": "best"}, "variant='best'"), ({"interval": "wide"}, "interval='wide'")],
 )
-def test_unknown_options(gpt2, options, message):
+def test_unknown_options(gpt2, options, message, unchecked):
     with pytest.raises(RunError, match=message):
-        unwrap(context_accuracy)(*gpt2, **options)
+        context_accuracy(*gpt2, **options)
 
 
 def test_unknown_names(gpt2):
@@ -198,7 +268,11 @@ def test_unknown_names(gpt2):
     with pytest.raises(ResultError, match="Did you mean 'false'"):
         read.accuracy("flase")
     with pytest.raises(ResultError, match="Did you mean 'plain'"):
-        read.ends("true", "plian")
+        read.accuracy("true", "plian")
+    with pytest.raises(ResultError, match=r"no quantity 'plian'.*Did you mean 'plain'"):
+        read.sel("plian")
+    with pytest.raises(ResultError, match="nothing at side='true', seen=7, layer=0"):
+        read.interval(side="true", seen=7, layer=0)
 
 
 def test_files_figures_and_tables(gpt2, tmp_path):

@@ -1,17 +1,28 @@
 """The early exit: chosen on one half of the prompts and reported on the other."""
 
 from dataclasses import replace
-from inspect import unwrap
 
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
-from icl_mech.errors import ResultError
-from icl_mech.measurements.accuracy.early_exit import EarlyExit, early_exit
-from icl_mech.measurements.accuracy.layers import LayerAccuracy, layer_accuracy
-from icl_mech.metrics import calibrated_scores, stratified_halves
+from icl_mech import ZeroHeads
+from icl_mech.engine import run
+from icl_mech.errors import PromptError, ResultError, RunError
+from icl_mech.measurements.accuracy.early_exit import EarlyExit, LeavingEarly, early_exit
+from icl_mech.measurements.accuracy.layers import AccuracyByLayer, LayerAccuracy, layer_accuracy
+from icl_mech.measurements.running import measured
+from icl_mech.metrics import (
+    bootstrap_interval,
+    calibrated_scores,
+    resample_weights,
+    stratified_halves,
+)
+from icl_mech.studies.measuring import measure
 from tests.measurements.overthinking_cases import FAMILIES, planted_case, tiny_case
+from tests.planted import INDUCTION_HEADS
 
 
 @pytest.fixture(scope="module")
@@ -161,8 +172,157 @@ def test_errors(planted):
         early_exit([])
     with pytest.raises(ResultError, match="at least two prompts"):
         early_exit(random_result(0, batch=1))
-    with pytest.raises(ResultError, match="variant='best'"):
-        unwrap(early_exit)(planted, variant="best")
+
+
+def test_unknown_options(planted, unchecked):
+    with pytest.raises(RunError, match=r"variant='best'\. Known: reference, sound"):
+        early_exit(planted, variant="best")
+    with pytest.raises(RunError, match=r"seed=0\.5; expected a whole number"):
+        LeavingEarly(seed=0.5)
+
+
+# --- the changes of single prompts ---
+
+
+def test_every_held_out_prompt_keeps_its_change(planted):
+    found = early_exit(planted, seed=1)
+    _, second = stratified_halves(planted.answers, 1)
+    held_out = torch.zeros(30, dtype=torch.bool)
+    held_out[second] = True
+    assert found.changes.shape == (1, 2, 30)
+    assert torch.equal(found.changes[0, 1].isfinite(), held_out)
+    assert_close(found.changes[..., second].mean(-1), found.change)
+    low, high = bootstrap_interval(found.changes[0, :, second].T)
+    assert torch.equal(torch.stack([low, high]), torch.stack([found.low[0], found.high[0]]))
+    assert found.interval("change", task="planted", side="false") == pytest.approx(
+        found.overthinking()
+    )
+    assert found.sel(side="true").values.tolist() == found.change[:, 0].tolist()
+    array = found.to_xarray()["change"]
+    assert array.dims == ("prompt", "task", "side")
+    assert array.sel(task="planted", side="true").isnull().sum() == 15
+
+
+def test_tasks_with_fewer_prompts(tmp_path):
+    tasks = [random_result(0, batch=24, name="long"), random_result(1, batch=10, name="short")]
+    found = early_exit(tasks)
+    assert found.changes.shape == (2, 2, 24)
+    assert found.changes.isfinite().sum(-1).tolist() == [[12, 12], [5, 5]]
+    for task, result in enumerate(tasks):
+        _, second = stratified_halves(result.answers, 0)
+        for side, probs in enumerate((result.true_probs, result.false_probs)):
+            scores = calibrated_scores(probs[second], result.answers[second][:, None].expand(-1, 5))
+            change = scores[:, found.layer] - scores[:, -1]
+            assert_close(found.changes[task, side, second], change)
+            low, high = bootstrap_interval(change)
+            cell = found.interval(task=result.provenance["prompts"]["task"]["name"],
+                                  side=("true", "false")[side])  # fmt: skip
+            assert cell == pytest.approx((float(change.mean()), float(low), float(high)))
+    assert found.drawing().note.startswith("17 pairs of prompts not used to choose the entry, 95 %")
+    loaded = EarlyExit.load(found.save(tmp_path / "result"))
+    assert torch.equal(loaded.changes.isnan(), found.changes.isnan())
+
+
+def test_a_difference_resamples_the_prompts_of_both(planted):
+    """Thresholds of one model and another; by hand from the weights of the resamples."""
+    origin = {"prompts": {"digest": "a", "count": 24}}
+    one, other = (replace(early_exit(random_result(s)), provenance=origin) for s in (3, 4))
+    found = one - other
+    _, second = stratified_halves(torch.arange(24) % 2, 0)
+    weights = resample_weights(24)[:, second]
+    drawn = [
+        weights @ result.changes[0, :, second].T / weights.sum(1, keepdim=True)
+        for result in (one, other)
+    ]
+    ends = np.quantile((drawn[0] - drawn[1]).numpy(), [0.025, 0.975], axis=0)
+    assert_close(found.values, one.change - other.change)
+    assert_close(torch.stack([found.low[0], found.high[0]]), torch.from_numpy(ends))
+
+
+def test_exits_of_other_tasks_are_not_subtracted():
+    def measured(digest):
+        found = random_result(0)
+        return replace(found, provenance={"prompts": {"digest": digest, "count": 24}})
+
+    one = early_exit([measured("a"), measured("b")])
+    assert one.provenance["prompts"]["count"] == 48
+    assert float((one - early_exit([measured("a"), measured("b")])).values.abs().max()) == 0
+    for others in ([measured("a"), measured("c")], [measured("a")]):
+        with pytest.raises(ResultError, match="different prompts"):
+            _ = one - early_exit(others)
+    with pytest.raises(ResultError, match="no digest"):
+        _ = one - early_exit([measured("a"), measured(None)])
+
+
+def test_results_saved_without_changes_can_be_loaded(planted, tmp_path):
+    found = early_exit(planted)
+    folder = found.save(tmp_path / "result")
+    tensors = load_file(folder / "tensors.safetensors")
+    del tensors["changes"]
+    save_file(tensors, folder / "tensors.safetensors")
+    loaded = EarlyExit.load(folder)
+    assert loaded.changes is None
+    assert loaded.summary() == found.summary()
+    assert loaded.overthinking() == found.overthinking()
+    assert_close(loaded.drawing().values, found.change)
+    assert loaded.drawing().note.startswith("prompts not used to choose the entry, 95 %")
+
+
+# --- as a measurement ---
+
+
+def test_leaving_early_shares_the_runs_of_accuracy_by_layer(monkeypatch):
+    made = []
+
+    def counted(model, prompts, readings, *args, **kwargs):
+        made.append(len(readings))
+        return run(model, prompts, readings, *args, **kwargs)
+
+    monkeypatch.setattr("icl_mech.measurements.running.run", counted)
+    model, *pair = planted_case()
+    found = measure(model, tuple(pair), AccuracyByLayer(), LeavingEarly(seed=2), progress=False)
+    assert made == [1, 1]
+    expected = early_exit(found.layer_accuracy, seed=2)
+    assert_same(found.early_exit, expected)
+    assert found.early_exit.provenance["variants"] == {"variant": "sound", "seed": 2}
+    assert expected.provenance["variants"] == found.early_exit.provenance["variants"]
+    assert expected.provenance["measurement"] == "early_exit"
+    assert found.early_exit.provenance["prompts"] == expected.provenance["prompts"]
+
+
+def test_the_reference_takes_the_papers_lens():
+    model, *pair = tiny_case("gpt2")
+    found = measured(LeavingEarly("reference"), model, tuple(pair), progress=False)
+    expected = early_exit(layer_accuracy(model, *pair, variant="reference"), variant="reference")
+    assert_same(found, expected)
+    assert found.drawing().note.startswith("12 pairs of prompts that chose the entry too, 95 %")
+
+
+def test_without_the_induction_heads_nothing_is_gained_by_leaving():
+    model, *pair = planted_case()
+    edit = [ZeroHeads(INDUCTION_HEADS)]
+    found = measured(LeavingEarly(), model, tuple(pair), interventions=edit, progress=False)
+    assert_same(found, early_exit(layer_accuracy(model, *pair, interventions=edit)))
+    plain = measured(LeavingEarly(), model, tuple(pair), progress=False)
+    assert plain.overthinking().low > 0.5
+    assert found.overthinking() == (0, 0, 0)
+    assert found.provenance["interventions"] == [edit[0].to_dict()]
+
+
+def test_refused_before_anything_runs():
+    model, true, false = planted_case()
+    with pytest.raises(PromptError, match="pairs are needed"):
+        measure(model, (true, false[:3]), LeavingEarly())
+    with pytest.raises(ResultError, match="at least two prompts"):
+        measure(model, (true[:1], false[:1]), LeavingEarly())
+    with pytest.raises(PromptError, match="give the pair that build_prompt_pairs"):
+        measure(model, false, LeavingEarly())
+
+
+def assert_same(found, expected):
+    assert (found.layer, found.tasks) == (expected.layer, expected.tasks)
+    for name in ("change", "low", "high", "tie_counts", "changes"):
+        assert_close(getattr(found, name), getattr(expected, name), rtol=0, atol=0, equal_nan=True)
 
 
 def test_files_figures_and_tables(planted, tmp_path):
@@ -173,7 +333,8 @@ def test_files_figures_and_tables(planted, tmp_path):
     assert torch.equal(loaded.change, found.change)
     assert loaded.summary() == found.summary()
     assert torch.equal(loaded.tie_counts, found.tie_counts)
-    assert loaded.provenance["early_exit"] == {"variant": "sound", "seed": 3}
+    assert loaded.provenance["variants"] == {"variant": "sound", "seed": 3}
+    assert loaded.provenance["layer_accuracy"] == {"variant": "sound", "interval": "bootstrap"}
     assert found.plot().data
     assert_close(found.drawing().values, found.change)
     table = found.to_pandas()

@@ -1,7 +1,7 @@
 """Accuracy by layer against predictions, the plain lens and the planted model."""
 
+import json
 from dataclasses import replace
-from inspect import unwrap
 
 import numpy as np
 import pytest
@@ -11,18 +11,27 @@ from torch.testing import assert_close
 
 from icl_mech import ZeroHeads, ZeroLayers, predict
 from icl_mech.errors import PromptError, ResultError, RunError
-from icl_mech.measurements.accuracy.layers import LayerAccuracy, layer_accuracy
+from icl_mech.measurements.accuracy.layers import AccuracyByLayer, LayerAccuracy, layer_accuracy
 from icl_mech.measurements.accuracy.pairs import METRICS
 from icl_mech.measurements.lens.logit_lens import logit_lens
-from icl_mech.metrics import bootstrap_interval, critical_layer, resample_weights, wilson_interval
+from icl_mech.metrics import (
+    bootstrap_interval,
+    critical_layer,
+    mean_interval,
+    resample_weights,
+    wilson_interval,
+)
 from icl_mech.prompts import PromptBatch
+from icl_mech.studies.measuring import measure
 from tests.measurements.overthinking_cases import (
     CLOSE,
     FAMILIES,
     N,
     assert_same_scores,
+    ends_of,
     planted_case,
     planted_pairs,
+    scores_of,
     settled,
     tiny_case,
     tiny_pairs,
@@ -30,6 +39,7 @@ from tests.measurements.overthinking_cases import (
 from tests.planted import INDUCTION_HEADS
 
 SIDES = ("true", "false")
+ROUNDED = {"rtol": 1e-12, "atol": 1e-14}
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -65,11 +75,11 @@ def test_the_last_entry_is_the_models_prediction(case, found, clear):
         right = own.predicted == prompts.answers
         top = own.top_tokens[:, 0] == prompts.label_tokens[prompts.answers]
         for metric, expected in (("plain", right), ("top_1", top)):
-            scores = found.per_prompt(side, metric)[:, -1]
+            scores = scores_of(found, side, metric)[:, -1]
             safe = clear[METRICS.index(metric), row, :, -1]
             assert_same_scores(scores, expected.double(), safe)
         mass = own.log_probs.exp().sum(-1).double()
-        assert_close(found.per_prompt(side, "label_space")[:, -1], mass, atol=1e-5, rtol=1e-4)
+        assert_close(scores_of(found, side, "label_space")[:, -1], mass, atol=1e-5, rtol=1e-4)
 
 
 def test_scores_at_every_entry_by_hand(case, found, clear):
@@ -89,7 +99,7 @@ def test_scores_at_every_entry_by_hand(case, found, clear):
                     own, limit = norm[row, entry, label], limits[label]
                     tied = abs(np.log(own / limit)) <= 1e-4
                     ties[SIDES.index(side), entry] += int(tied and metric == "calibrated")
-                    score = float(found.per_prompt(side, metric)[row, entry])
+                    score = float(scores_of(found, side, metric)[row, entry])
                     assert score == pytest.approx(1 / 3 if tied else float(own > limit)), metric
     # Those that hang on the last bits may be ties or nearly.
     assert bool((ties <= found.tie_counts[0]).all())
@@ -124,10 +134,11 @@ def test_batched_equals_single(case, found):
 
 
 def test_the_gap_is_paired_and_that_of_the_accuracies(found):
-    difference = found.per_prompt("true") - found.per_prompt("false")
+    difference = scores_of(found, "true") - scores_of(found, "false")
     assert_close(found.gap, difference.mean(0))
     weights = resample_weights(N)
-    low, high = found.gap_ends
+    gap = found.sel("gap")
+    low, high = gap.low, gap.high
     drawn = (weights @ difference).numpy()
     assert low.tolist() == pytest.approx(np.quantile(drawn, 0.025, axis=0).tolist())
     assert high.tolist() == pytest.approx(np.quantile(drawn, 0.975, axis=0).tolist())
@@ -157,7 +168,7 @@ def test_the_critical_layer_of_the_planted_model(planted):
 
 def test_the_embedding_knows_nothing(planted):
     """The same for all prompts, so all are ties; the summary is about the last entry."""
-    assert_close(planted.per_prompt("true")[:, 0], torch.full((30,), 1 / 3).double())
+    assert_close(scores_of(planted, "true")[:, 0], torch.full((30,), 1 / 3).double())
     assert planted.tie_counts[:, :, 0].tolist() == [[30, 30], [0, 0], [30, 30]]
     assert planted.ties == (0, 0, 60)
     assert "ties" not in planted.summary()
@@ -197,6 +208,112 @@ def test_results_saved_without_counts_can_be_loaded(planted, tmp_path):
     assert loaded.tie_counts is None
     assert loaded.ties == (0, 0, 0)
     assert loaded.summary() == planted.summary()
+
+
+def test_results_saved_when_the_kind_of_intervals_had_another_name(gpt2, tmp_path):
+    """`interval` is now the method that gives them."""
+    found = layer_accuracy(*gpt2, interval="reference")
+    folder = found.save(tmp_path / "result")
+    document = json.loads((folder / "result.json").read_text())
+    document["values"]["interval"] = document["values"].pop("interval_kind")
+    (folder / "result.json").write_text(json.dumps(document))
+    loaded = LayerAccuracy.load(folder)
+    assert loaded.interval_kind == "reference"
+    assert loaded.interval(side="false", layer=1) == found.interval(side="false", layer=1)
+
+
+# --- labelled samples ---
+
+
+def test_one_number_and_selections(planted):
+    assert list(planted.quantities()) == [*METRICS, "gap"]
+    assert planted.sel().dims == ("side", "layer")
+    scores = planted.scores[0, 1, :, 3]
+    expected = mean_interval(scores)
+    assert planted.interval("calibrated", side="false", layer=3) == pytest.approx(expected)
+    right = planted.scores[METRICS.index("plain"), 1, :, 3].bool()
+    found = planted.interval("plain", side="false", layer=3)
+    assert found == pytest.approx(wilson_interval(right))
+    chosen = planted.sel("label_space", side="true", layer=[0, 4])
+    assert_close(chosen.per_prompt, planted.scores[-1, 0][:, [0, 4]])
+    assert planted.interval("gap", layer=4) == planted.final_gap
+    estimates = planted.estimates()
+    assert estimates["plain"].sel(end="value", side="false").values.tolist() == (
+        planted.accuracy("false", "plain").tolist()
+    )
+    with pytest.raises(ResultError, match="calibrated has nothing at side='flase'"):
+        planted.sel(side="flase")
+
+
+def test_a_difference_to_a_run_without_the_heads_is_paired(planted):
+    model, true, false = planted_case()
+    edit = [ZeroHeads(INDUCTION_HEADS)]
+    other = layer_accuracy(model, true, false, interventions=edit)
+    found = other - planted
+    expected = (other.scores[0] - planted.scores[0]).transpose(0, 1)
+    assert_close(found.values, expected.mean(0))
+    low, high = bootstrap_interval(expected)
+    assert_close(torch.stack([found.low, found.high]), torch.stack([low, high]))
+    assert found.interval(side="false", layer=4).low > 0.5
+    assert found.interval(side="true", layer=4) == (0, 0, 0)
+    gaps = planted.sel("gap") - other.sel("gap")
+    assert_close(gaps.values, planted.gap - other.gap)
+    assert found.plot().data
+    with pytest.raises(ResultError, match="different prompts"):
+        _ = planted - layer_accuracy(model, *planted_pairs(model, seed=5))
+
+
+def test_reference_intervals_are_those_of_the_drawing_the_table_and_every_number(gpt2):
+    found = layer_accuracy(*gpt2, interval="reference")
+    for metric in METRICS:
+        scores = found.scores[METRICS.index(metric)]
+        half = 1.96 * scores.std(1) / N**0.5
+        low, high = scores.mean(1) - half, scores.mean(1) + half
+        drawn = found.drawing(metric)
+        assert_close(torch.stack([drawn.low, drawn.high]), torch.stack([low, high]))
+        cell = found.interval(metric, side="false", layer=2)
+        assert cell == pytest.approx(tuple(float(end[1, 2]) for end in (scores.mean(1), low, high)))
+        table = found.to_pandas()
+        rows = table[(table.metric == metric) & (table.demonstrations == "true")]
+        assert rows.high.tolist() == pytest.approx(high[0].tolist())
+
+
+def test_figures_of_a_page(planted):
+    shown = planted.figures()
+    assert [figure.show for figure in shown] == ["calibrated", "plain", "label_space"]
+    assert [figure.title for figure in shown] == ["", "plain accuracy", "label space"]
+    assert shown[0].sentence == planted.summary()
+    for figure in shown:
+        assert planted.plot(figure.show).data
+    assert planted.drawing().note == "30 pairs of prompts, 95 % intervals over prompts"
+    with pytest.raises(ResultError, match=r"show='plane'\. Did you mean 'plain'"):
+        planted.plot("plane")
+
+
+def test_shared_demonstrations_are_told(gpt2):
+    model, *_ = gpt2
+    found = layer_accuracy(model, *tiny_pairs(model, demonstrations="shared"))
+    assert found.drawing().note.endswith("given their shared demonstrations")
+
+
+# --- as a measurement ---
+
+
+def test_measured_beside_others_is_measured_alone(planted):
+    model, *pair = planted_case()
+    found = measure(model, tuple(pair), AccuracyByLayer(), AccuracyByLayer("reference"))
+    assert torch.equal(found.layer_accuracy.scores, planted.scores)
+    assert found.layer_accuracy.provenance == planted.provenance
+    other = layer_accuracy(model, *pair, variant="reference")
+    assert_close(found["layer_accuracy_2"].true_probs, other.true_probs, **CLOSE)
+
+
+@pytest.mark.parametrize(
+    "options", [{"memory": "1GB"}, {"path": "whole"}, {"batch_size": 5}], ids=str
+)
+def test_ways_to_run_change_nothing(gpt2, options):
+    plain, found = layer_accuracy(*gpt2), layer_accuracy(*gpt2, **options)
+    assert_close(found.false_probs, plain.false_probs, **CLOSE)
 
 
 # --- intervals of the critical layer ---
@@ -244,13 +361,13 @@ def test_a_negative_gap_has_no_critical_layer():
 def test_outcomes_of_zero_or_one_have_wilson_intervals(planted):
     """Calibrated scores (ties count 1/C) are resampled; the reference keeps its own formula."""
     for metric in ("plain", "top_1", "top_labels"):
-        low, high = planted.ends("false", metric)
+        low, high = ends_of(planted, "false", metric)
         for entry in (0, 2, 4):
-            expected = wilson_interval(planted.per_prompt("false", metric)[:, entry] == 1)
+            expected = wilson_interval(scores_of(planted, "false", metric)[:, entry] == 1)
             assert float(low[entry]) == pytest.approx(expected.low)
             assert float(high[entry]) == pytest.approx(expected.high)
-    resampled = bootstrap_interval(planted.per_prompt("false"))
-    assert torch.equal(torch.stack(planted.ends("false")), torch.stack(resampled))
+    resampled = bootstrap_interval(scores_of(planted, "false"))
+    assert_close(torch.stack(ends_of(planted, "false")), torch.stack(resampled), **ROUNDED)
 
 
 def test_the_reference_reads_another_last_entry_and_other_intervals(gpt2):
@@ -258,19 +375,22 @@ def test_the_reference_reads_another_last_entry_and_other_intervals(gpt2):
     other = layer_accuracy(*gpt2, variant="reference", interval="reference")
     assert_close(other.true_probs[:, :-1], sound.true_probs[:, :-1], **CLOSE)
     assert float((other.true_probs[:, -1] - sound.true_probs[:, -1]).abs().max()) > 1e-3
-    scores = other.per_prompt("true")
+    scores = scores_of(other, "true")
     half = 1.96 * scores.std(0) / N**0.5
-    low, high = other.ends("true")
+    low, high = ends_of(other, "true")
     assert_close(low, scores.mean(0) - half)
     assert_close(high, scores.mean(0) + half)
-    assert other.provenance["variants"] == {"lens": "reference", "interval": "reference"}
+    assert other.provenance["variants"] == {"variant": "reference", "interval": "reference"}
 
 
 def test_random_labels_teach_no_class(gpt2):
     model, _, _ = gpt2
     found = layer_accuracy(*tiny_case("gpt2", "random"))
-    with pytest.raises(ResultError, match="permuted score is not defined"):
-        found.accuracy("false", "permuted")
+    for ask in (found.accuracy, found.drawing, found.sel):
+        arguments = ("false", "permuted") if ask == found.accuracy else ("permuted",)
+        with pytest.raises(ResultError, match="permuted score is not defined"):
+            ask(*arguments)
+    assert "permuted" not in found.quantities()
     assert "permuted" not in set(found.to_pandas().metric)
     assert found.accuracy("false").shape == (4,)
     half = layer_accuracy(model, *tiny_pairs(model, false_labels="half_permuted"))
@@ -334,16 +454,16 @@ def test_prompts_without_answers(gpt2):
     ("options", "message"),
     [({"variant": "best"}, "variant='best'"), ({"interval": "wide"}, "interval='wide'")],
 )
-def test_unknown_options(gpt2, options, message):
+def test_unknown_options(gpt2, options, message, unchecked):
     with pytest.raises(RunError, match=message):
-        unwrap(layer_accuracy)(*gpt2, **options)
+        layer_accuracy(*gpt2, **options)
 
 
 def test_unknown_names(planted):
     with pytest.raises(ResultError, match="Did you mean 'true'"):
         planted.accuracy("treu")
     with pytest.raises(ResultError, match="Did you mean 'calibrated'"):
-        planted.ends("true", "calibratd")
+        planted.accuracy("true", "calibratd")
 
 
 def test_files_figures_and_tables(planted, tmp_path):
@@ -351,11 +471,11 @@ def test_files_figures_and_tables(planted, tmp_path):
     loaded = LayerAccuracy.load(tmp_path / "result")
     for name in ("scores", "true_probs", "false_probs", "answers", "tie_counts"):
         assert torch.equal(getattr(loaded, name), getattr(planted, name))
-    assert (loaded.variant, loaded.interval) == ("sound", "bootstrap")
+    assert (loaded.variant, loaded.interval_kind) == ("sound", "bootstrap")
     assert loaded.summary() == planted.summary()
     assert loaded.provenance["false_prompts"]["labels"] == "permuted"
     for metric in planted.metrics:
-        assert planted.plot(metric=metric).data
+        assert planted.plot(metric).data
         drawn = planted.drawing(metric)
         assert_close(drawn.values[1], planted.accuracy("false", metric))
         assert bool(

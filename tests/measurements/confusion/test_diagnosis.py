@@ -1,6 +1,5 @@
 """Diagnosis: projections and distances by plain Hugging Face, AUC and ranks by other libraries."""
 
-from inspect import unwrap  # of shape checks, which would refuse unknown choices first
 from itertools import combinations
 
 import pytest
@@ -13,12 +12,8 @@ from torch.testing import assert_close
 import icl_mech as icl
 from icl_mech.engine import run
 from icl_mech.errors import PromptError, ResultError, RunError
-from icl_mech.measurements.confusion import projections as _projections
-from icl_mech.measurements.confusion.diagnosis import (
-    ConfusionDiagnosis,
-    diagnose_confusion,
-    diagnosis,
-)
+from icl_mech.measurements import running
+from icl_mech.measurements.confusion.diagnosis import diagnose_confusion
 from icl_mech.measurements.confusion.distances import (
     key_distances,
     normalised,
@@ -27,6 +22,7 @@ from icl_mech.measurements.confusion.distances import (
     rank_correlation,
 )
 from icl_mech.measurements.confusion.projections import KeyReading, QueryReading
+from icl_mech.measurements.confusion.result import ConfusionDiagnosis, diagnosis
 from icl_mech.models import adapt
 from icl_mech.plots import figure
 from icl_mech.prompts import PromptBatch
@@ -161,11 +157,12 @@ def test_equal_demonstrations_are_run_once(gpt2, monkeypatch):
     mixed = PromptBatch((*prompts[:2], *other, *prompts[2:4]), prompts.source)
     counts = []
 
-    def counting(model, batch, *args, **options):
-        counts.append(len(batch))
-        return run(model, batch, *args, **options)
+    def counting(model, batch, readings, *args, **options):
+        if any(isinstance(reading, KeyReading) for reading in readings):
+            counts.append(len(batch))
+        return run(model, batch, readings, *args, **options)
 
-    monkeypatch.setattr(_projections, "run", counting)
+    monkeypatch.setattr(running, "run", counting)
     found = diagnose_confusion(gpt2, mixed, query_prompts=prompts)
     assert counts == [2]
     for number in (0, 3, 6):
@@ -268,7 +265,7 @@ def made(logits, answers, distances, layers=(4,)):
             for i, a in enumerate(answers)
         )
     )
-    return diagnosis(logits, prompts, distances, layers, {})
+    return diagnosis(logits, prompts, distances, layers)
 
 
 def test_both_matrices_and_their_correlation():
@@ -392,7 +389,7 @@ def test_contexts_queries_and_measured_prompts_are_kept_apart(gpt2):
     assert_close(one.per_prompt[0], keys.per_prompt[1], atol=1e-4, rtol=1e-4)
     assert_close(own.per_prompt[0], plain.per_prompt[2], atol=1e-4, rtol=1e-4)
     assert [len(d.per_prompt) for d in (plain, keys, one, own)] == [6, 3, 1, 1]
-    assert keys.provenance["variants"]["contexts"] == {}
+    assert keys.provenance["variants"]["contexts"] == {"digest": others.digest, "count": 3}
     assert plain.provenance["variants"]["contexts"] is None
     assert one.provenance["variants"]["context"] == 1
 
@@ -423,8 +420,8 @@ def test_drawings_and_table_hold_the_numbers(gpt2):
     assert row["first"] == "class 1"
     assert row["distance"] == float(found.distances[1, 1, 2])
     assert row["auc"] == float(found.confusion_auc[1, 2])
-    with pytest.raises(ResultError, match="what='matrix'"):
-        unwrap(ConfusionDiagnosis.drawing)(found, "matrix")
+    with pytest.raises(ResultError, match=r"show='matrix'\. Did you mean 'matrices'"):
+        found.drawing("matrix")
     with pytest.raises(ResultError, match="Layer 9 was not read"):
         found.drawing(layer=9)
 

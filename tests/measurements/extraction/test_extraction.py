@@ -1,29 +1,34 @@
 """Extraction: attention against the model's own patterns, AUC and R, what is undefined."""
 
 from dataclasses import replace
-from inspect import unwrap
 
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
+import icl_mech as icl
 from icl_mech.engine import prepare, run
 from icl_mech.errors import PromptError, ResultError, RunError
-from icl_mech.interventions import Reweight
+from icl_mech.interventions import Reweight, ZeroHeads
+from icl_mech.measurements import running
+from icl_mech.measurements.extraction.average import averaged_extraction
+from icl_mech.measurements.extraction.curves import auc_statistic
 from icl_mech.measurements.extraction.label_words import (
     AttentionReading,
-    averaged_extraction,
+    Extraction,
     extraction,
     extraction_result,
 )
 from icl_mech.measurements.predictions import predict
+from icl_mech.measurements.saliency.flow import Flow
+from icl_mech.metrics import bootstrap_interval, resample_weights
 from icl_mech.models import adapt
 from icl_mech.plots import figure
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import load_result
+from icl_mech.results import Quantity, load_result
 from tests.engine.cases import LABEL_TOKENS, LABELS, prompt, ragged
 from tests.margins import clear_prompts
-from tests.measurements.isolation.test_windows import many
+from tests.measurements.isolation.cases import many
 from tests.tiny import FAMILIES, N_HEADS, N_LAYERS, tiny_model
 
 EXACT = {"rtol": 0, "atol": 1e-12}
@@ -128,13 +133,75 @@ def test_reweighted_attention(gpt2):
     assert found.provenance["interventions"][0]["intervention"] == "Reweight"
 
 
+def test_the_measurement_is_what_the_function_does(gpt2):
+    prompts = many(12)
+    alone = extraction(gpt2, prompts, truth="gold", two_classes="reference", batch_size=5)
+    measurement = Extraction(truth="gold", two_classes="reference")
+    found = icl.measure(gpt2, prompts, measurement, batch_size=5).extraction
+    for name in ("attention", "auc", "auc_low", "auc_high", "cumulative", "truth_classes"):
+        assert torch.equal(getattr(found, name), getattr(alone, name))
+    assert found.provenance == alone.provenance
+    assert found.provenance["measurement"] == "extraction"
+
+
+def test_attention_is_read_in_the_pass_of_the_flow(gpt2, monkeypatch):
+    passes = []
+
+    def counted(model, prompts, readings, interventions, **options):
+        passes.append(len(readings))
+        return plain_run(model, prompts, readings, interventions, **options)
+
+    plain_run = running.run
+    monkeypatch.setattr(running, "run", counted)
+    prompts = clear_prompts(gpt2, many(12))
+    report = icl.measure(gpt2, prompts, Flow(), Extraction())
+    assert passes == [3]
+    alone = extraction(gpt2, prompts)
+    torch.testing.assert_close(report.extraction.attention, alone.attention, **CLOSE)
+    assert torch.equal(report.extraction.truth_classes, alone.truth_classes)
+
+
+ABLATED = [ZeroHeads([(0, 1), (1, 0)], at="all")]
+
+
+def test_attention_and_prediction_are_those_of_the_changed_model(gpt2):
+    prompts = clear_prompts(gpt2, many(30), [(), ABLATED])
+    found = extraction(gpt2, prompts, interventions=ABLATED)
+    read = run(gpt2, prompts, [AttentionReading(3)], ABLATED, path="whole")[0]
+    torch.testing.assert_close(found.attention, read, **CLOSE)
+    predicted = predict(gpt2, prompts, interventions=ABLATED).predicted
+    assert torch.equal(found.truth_classes, predicted)
+    torch.testing.assert_close(found.auc, plain_auc(found.attention, predicted), **EXACT)
+    assert float((found.auc - extraction(gpt2, prompts).auc).abs().max()) > 0.02
+
+
+def test_difference_to_the_changed_model_is_paired_over_prompts(gpt2):
+    """Both curves are computed from the same resamples; those that lose a class are left out."""
+    prompts = many(30)
+    plain, ablated = (extraction(gpt2, prompts, interventions=i) for i in ((), ABLATED))
+    found = plain - ablated
+    assert (found.name, found.dims) == ("auc", ("layer",))
+    torch.testing.assert_close(found.values, plain.auc - ablated.auc, **EXACT)
+    weights = resample_weights(len(prompts))
+    drawn = [
+        auc_statistic(side.attention, side.truth_classes, "normalised")(weights)
+        for side in (plain, ablated)
+    ]
+    gap = (drawn[0] - drawn[1])[(drawn[0] - drawn[1]).isfinite().all(1)]
+    ends = gap.quantile(torch.tensor([0.025, 0.975], dtype=gap.dtype), dim=0)
+    torch.testing.assert_close(torch.stack([found.low, found.high]), ends, **EXACT)
+    assert bool(((found.low < found.values) & (found.values < found.high)).all())
+    same = plain - extraction(gpt2, prompts)
+    assert float(torch.stack([same.values, same.low, same.high]).abs().max()) == 0.0
+    with pytest.raises(ResultError, match="different prompts"):
+        _ = plain - extraction(gpt2, many(29))
+
+
 # --- from given attention ---
 
 
 def result(attention, truth, **options):
-    rows = tuple(prompt(6, (2,), (0,), seed=i) for i in range(len(truth)))
-    prompts = PromptBatch(tuple(replace(row, labels=LABELS) for row in rows))
-    return extraction_result(attention, torch.tensor(truth), prompts, {}, **options)
+    return extraction_result(attention, torch.tensor(truth), LABELS, **options)
 
 
 def rising(n=40, n_layers=6, seed=0):
@@ -166,6 +233,52 @@ def test_reference_reading_of_two_classes():
     expected = [roc_auc_score(truth, attention[:, layer, 1]) for layer in range(6)]
     torch.testing.assert_close(found.auc, torch.tensor(expected, dtype=torch.float64), **EXACT)
     assert float((found.auc - result(attention, truth).auc).abs().max()) > 1e-2
+
+
+def test_auc_of_resamples():
+    """As often as a prompt is drawn, so often it stands in the plain computation."""
+    attention, truth = rising(n=24)
+    classes = torch.tensor(truth)
+    classes[::6] = 2  # three classes
+    statistic = auc_statistic(attention, classes, "normalised")
+    weights = resample_weights(24)[:6]
+    for row, found in zip(weights, statistic(weights), strict=True):
+        drawn = torch.arange(24).repeat_interleave((row * 24).round().long())
+        expected = plain_auc(attention[drawn], classes[drawn])
+        torch.testing.assert_close(found, expected, **EXACT)
+    lost = weights[:1] * (classes != 2)
+    assert bool(statistic(lost).isnan().all())
+    # One of very many that holds all classes is no interval.
+    assert bool(statistic(torch.cat([lost] * 150 + [weights])[:151]).isnan().all())
+
+
+def test_quantities_are_the_fields():
+    found = result(*rising())
+    values = found.estimates()
+    for name, ends in {
+        "auc": (found.auc, found.auc_low, found.auc_high),
+        "cumulative": (found.cumulative, found.cumulative_low, found.cumulative_high),
+    }.items():
+        torch.testing.assert_close(
+            torch.from_numpy(values[name].values), torch.stack(ends), **EXACT
+        )
+    assert values["attention"].dims == ("end", "layer", "label")
+    cell = found.interval("attention", layer=4, label="green")
+    low, high = bootstrap_interval(found.attention[:, 4, 1])
+    mean = float(found.attention[:, 4, 1].double().mean())
+    assert tuple(cell) == pytest.approx((mean, float(low), float(high)))
+    assert found.interval("auc", layer=5) == found.interval(layer=5)
+    late = found.sel(layer=[4, 5])
+    torch.testing.assert_close(late.values, found.auc[4:], **EXACT)
+    assert late.per_prompt is None
+    # Without lost classes the stored ends are those of the paired bootstrap.
+    statistic = auc_statistic(found.attention, found.truth_classes, "normalised")
+    low, high = Quantity(("layer",), found.attention, statistic).ends()
+    torch.testing.assert_close(
+        torch.stack([low, high]), torch.stack([found.auc_low, found.auc_high]), **EXACT
+    )
+    (figure,) = found.figures()
+    assert figure.sentence == found.summary()
 
 
 def test_intervals_and_thirds():
@@ -218,6 +331,9 @@ def test_one_class_left_is_undefined_and_said_so(tmp_path):
     loaded = load_result(found.save(tmp_path / "one"))
     assert loaded.summary() == found.summary()
     assert not loaded.defined
+    known = replace(found, provenance={"prompts": {"digest": "a"}})
+    assert bool((known - known).low.isnan().all())
+    assert bool(found.sel().values.isnan().all())
 
 
 def test_layers_without_attention_to_label_words():
@@ -330,11 +446,12 @@ def test_round_trip(gpt2, tmp_path):
     assert "given their shared demonstrations" in loaded.drawing().note
 
 
-def test_refusals(gpt2):
+def test_refusals(gpt2, monkeypatch, unchecked):
+    monkeypatch.setattr(running, "run", None)
     with pytest.raises(RunError, match=r"truth='golden'. Did you mean 'gold'"):
-        unwrap(extraction)(gpt2, ragged(), truth="golden")
+        extraction(gpt2, ragged(), truth="golden")
     with pytest.raises(RunError, match=r"two_classes='ref'.*'reference'"):
-        unwrap(extraction)(gpt2, ragged(), two_classes="ref")
+        extraction(gpt2, ragged(), two_classes="ref")
     with pytest.raises(PromptError, match="5 of 5 prompts have no answer"):
         extraction(gpt2, ragged(answers=False), truth="gold")
     bare = PromptBatch((ragged()[0], prompt(6, (), (), label_tokens=LABEL_TOKENS)))

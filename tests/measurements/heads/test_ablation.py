@@ -1,7 +1,6 @@
 """Ablations against the lens, single interventions and the planted model."""
 
 from collections import Counter
-from inspect import unwrap
 
 import numpy as np
 import pytest
@@ -11,9 +10,11 @@ from torch.testing import assert_close
 from icl_mech import ZeroHeads, ZeroLayers
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements.accuracy.layers import layer_accuracy
-from icl_mech.measurements.heads.ablation import Ablation, ablation
+from icl_mech.measurements.heads.ablating import Ablate, ablation
+from icl_mech.measurements.heads.ablation import Ablation
 from icl_mech.measurements.heads.random_heads import random_heads
-from icl_mech.metrics import gap_reduction, reduction_interval
+from icl_mech.measurements.running import measured
+from icl_mech.metrics import bootstrap_interval, gap_reduction, mean_interval, reduction_interval
 from tests.measurements.overthinking_cases import (
     FAMILIES,
     assert_same_scores,
@@ -61,9 +62,9 @@ def same(result, condition, expected):
     return bool((differ.sum(-1) <= ties + near).all())
 
 
-def final(model, true, false, change):
-    """Calibrated scores at the last entry with one intervention, `[side, prompt]`."""
-    found = layer_accuracy(model, true, false, interventions=[change])
+def final(model, true, false, *changes):
+    """Calibrated scores at the last entry under interventions, `[side, prompt]`."""
+    found = layer_accuracy(model, true, false, interventions=changes)
     return found.scores[0, :, :, -1]
 
 
@@ -84,7 +85,9 @@ def test_none_is_the_last_entry_and_an_empty_change_is_none(case, lens):
     found = ablation(*case, {"again": []})
     for condition in ("none", "again"):
         assert same(found, condition, lens.scores[0, :, :, -1])
-    assert found.accuracy("none", "true").value == float(found.scores[0, 0].mean())
+    assert found.interval("accuracy", condition="none", side="true").value == float(
+        found.scores[0, 0].mean()
+    )
 
 
 @pytest.mark.parametrize("case", ["gptj", "llama", "gemma3"], indirect=True)
@@ -151,6 +154,117 @@ def test_the_reference_reads_the_papers_last_entry():
     assert not same(found, "none", layer_accuracy(*case).scores[0, :, :, -1])
 
 
+# --- the measurement, and labelled samples ---
+
+
+def test_the_measurement_is_the_function(gpt2):
+    model, true, false = gpt2
+    options = {"start": 1, "heads": HEADS, "draws": 2, "seed": 3}
+    door = ablation(model, true, false, **options)
+    found = measured(Ablate(**options), model, (true, false))
+    assert torch.equal(found.scores, door.scores)
+    assert torch.equal(found.tie_counts, door.tie_counts)
+    assert found.conditions == door.conditions
+    assert found.provenance == door.provenance
+    variants = found.provenance["variants"]
+    assert variants == {
+        "what": None, "start": 1, "heads": [[1, 2], [2, 0]], "kind": "zero_output", "draws": 2,
+        "variant": "sound", "seed": 3,
+    }  # fmt: skip
+    with pytest.raises(PromptError, match="compares true and false demonstrations"):
+        measured(Ablate(**options), model, false)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [ZeroHeads([(0, 1)]), ZeroHeads([(0, 1), (1, 0)], at="all"), ZeroLayers(1, "mlp", at="all")],
+    ids=["target", "all", "layers"],
+)
+@pytest.mark.parametrize("path", ["auto", "whole"])
+def test_ablation_under_interventions(gpt2, change, path):
+    """Every condition is what it is with that change made first, the unablated one too."""
+    model, true, false = gpt2
+    options = {"start": 2, "heads": HEADS, "draws": 1, "path": path}
+    found = ablation(model, true, false, **options, interventions=[change])
+    (drawn,) = random_heads(HEADS, (3, 4), 1)
+    for index, own in enumerate(
+        (
+            [], [ZeroLayers(2)], [ZeroLayers(2, "attention")], [ZeroLayers(2, "mlp")],
+            [ZeroHeads(HEADS)], [ZeroHeads(drawn)],
+        )
+    ):  # fmt: skip
+        assert same(found, index, final(model, true, false, change, *own)), index
+    assert [change["intervention"] for change in found.provenance["interventions"]] == [
+        type(change).__name__
+    ]
+    plain = ablation(model, true, false, **options)
+    assert not torch.equal(found.scores, plain.scores)
+    assert plain.provenance["interventions"] == []
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_paths_agree(gpt2, shared):
+    model, true, false = gpt2
+    if shared:
+        true, false = tiny_pairs(model, demonstrations="shared")
+    whole, auto = (
+        ablation(model, true, false, start=1, heads=HEADS, draws=1, path=path)
+        for path in ("whole", "auto")
+    )
+    for place in range(len(whole.conditions)):
+        assert same(whole, place, auto.scores[place])
+
+
+def test_labels_of_conditions_and_sides(planted):
+    assert planted.interval("gap") == planted.gap
+    scores = planted.scores[place_of(planted, "late MLPs"), 1]
+    found = planted.interval("accuracy", condition="late MLPs", side="false")
+    low, high = bootstrap_interval(scores)
+    assert found == pytest.approx((float(scores.mean()), float(low), float(high)))
+    drawn = planted.scores[[name == "random heads" for name in planted.conditions]].mean(0)
+    found = planted.interval("accuracy", condition="random heads", side="true")
+    assert found == pytest.approx(tuple(mean_interval(drawn[0])))
+    both = planted.sel("accuracy", condition="none")
+    assert both.dims == ("side",)
+    assert both.labels == (("true", "false"),)
+
+
+def test_changes_are_paired_and_reductions_are_the_metrics():
+    found = result_of(UNABLATED, CHOSEN, *DRAWS)
+    scores = torch.tensor([UNABLATED, CHOSEN]).double()
+    lost = found.interval("change", condition="chosen heads", side="true")
+    assert lost == pytest.approx(tuple(mean_interval(scores[1, 0] - scores[0, 0])))
+    expected = reduction_interval([scores[0, 0]], [scores[0, 1]], [scores[1, 1]])
+    assert found.reduction("chosen heads") == pytest.approx(tuple(expected))
+    assert found.interval("gap_reduction", condition="none") == pytest.approx((0, 0, 0))
+    drawn = torch.tensor(DRAWS).double()[:, 1].mean(0)
+    expected = reduction_interval([scores[0, 0]], [scores[0, 1]], [drawn])
+    assert found.reduction("random heads") == pytest.approx(tuple(expected))
+
+
+def test_without_a_gap_no_share_of_it_is_a_quantity():
+    found = result_of((UNABLATED[0], UNABLATED[0]), CHOSEN)
+    assert tuple(found.quantities()) == ("accuracy", "change", "gap")
+
+
+def test_differences_are_paired(gpt2):
+    model, true, false = gpt2
+    plain, edited = (
+        ablation(model, true, false, heads=HEADS, draws=2, interventions=changes)
+        for changes in ((), [ZeroHeads([(0, 1)], at="all")])
+    )
+    found = plain - edited
+    change = plain.scores - edited.scores
+    expected = torch.stack([change[0], change[1], change[2:].mean(0)])
+    assert_close(found.values, expected.mean(-1))
+    low, high = bootstrap_interval(expected.permute(2, 0, 1))
+    assert_close(found.low, low)
+    assert_close(found.high, high)
+    assert float(found.values.abs().max()) > 0
+    with pytest.raises(ResultError, match="cells cannot be paired"):
+        _ = plain - ablation(model, true, false, ["late MLPs"], start=1)
+
+
 # --- random heads ---
 
 
@@ -208,7 +322,8 @@ def test_the_induction_heads_close_the_gap_and_no_random_ones_do(planted):
     assert len(planted.draws()) == 20
     assert float(planted.draws().abs().max()) < 0.1
     assert abs(planted.reduction("random heads").value) < 0.1
-    assert planted.change_with_true("chosen heads") == pytest.approx((0, 0, 0))
+    lost = planted.interval("change", condition="chosen heads", side="true")
+    assert lost == pytest.approx((0, 0, 0))
 
 
 def test_late_attention_holds_the_gap_and_late_mlps_do_not(planted):
@@ -253,9 +368,10 @@ def test_reduction_by_hand():
     assert found.reduction("chosen heads").value == pytest.approx(3 / 7)
     assert found.draws().tolist() == pytest.approx([0, 2 / 7])
     assert found.reduction("random heads").value == pytest.approx(1 / 7)
-    assert found.accuracy("random heads").value == pytest.approx(2 / 8)
-    assert found.accuracy("chosen heads", "true").value == 0.75
-    assert found.change_with_true("chosen heads").value == -0.25
+    by_chance = found.interval("accuracy", condition="random heads", side="false")
+    assert by_chance.value == pytest.approx(2 / 8)
+    assert found.interval("accuracy", condition="chosen heads", side="true").value == 0.75
+    assert found.interval("change", condition="chosen heads", side="true").value == -0.25
     interval = found.reduction("chosen heads")
     assert interval.low < 3 / 7 < interval.high
 
@@ -330,8 +446,11 @@ def test_files_and_figures(planted, tmp_path):
     assert loaded.summary() == planted.summary()
     assert planted.plot().data
     assert_close(planted.drawing().values[0, 0], torch.tensor(1.0).double())
-    changes = loaded.provenance["interventions"]
-    assert sum(change["intervention"] == "ZeroHeads" for change in changes) == 21
+    assert loaded.provenance["interventions"] == []
+    changes = loaded.provenance["conditions"]
+    assert len(changes) == len(planted.conditions)
+    assert changes[0] == []
+    assert sum(own[0]["intervention"] == "ZeroHeads" for own in changes[1:]) == 21
 
 
 # --- errors ---
@@ -350,12 +469,13 @@ def test_late_parts_need_a_start(gpt2):
         ablation(*gpt2, start=3)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_unknown_parts_and_options(gpt2):
     with pytest.raises(RunError, match="Did you mean 'late layers'"):
         ablation(*gpt2, ["late layer"], start=1)
     for options, message in (({"kind": "zero"}, "kind='zero'"), ({"variant": "x"}, "variant='x'")):
         with pytest.raises(RunError, match=message):
-            unwrap(ablation)(*gpt2, start=1, **options)
+            ablation(*gpt2, start=1, **options)
 
 
 @pytest.mark.parametrize("head", [(3, 0), (0, 4), (-1, 0), (0, -1)])
@@ -382,10 +502,11 @@ def test_sets_that_are_not_pairs(gpt2):
 
 
 def test_unknown_conditions_and_sides(planted):
-    for ask in (planted.accuracy, planted.reduction, planted.change_with_true):
-        with pytest.raises(ResultError, match="Did you mean 'chosen heads'"):
-            ask("chosen head")
-    with pytest.raises(ResultError, match="Did you mean 'false'"):
-        planted.accuracy("none", "flase")
+    with pytest.raises(ResultError, match="Did you mean 'chosen heads'"):
+        planted.reduction("chosen head")
+    with pytest.raises(ResultError, match=r"condition='chosen head'.*condition: none, late"):
+        planted.interval("accuracy", condition="chosen head", side="true")
+    with pytest.raises(ResultError, match=r"side='flase'.*side: true, false"):
+        planted.interval("accuracy", condition="none", side="flase")
     with pytest.raises(ResultError, match="No condition 'random heads'"):
         result_of(UNABLATED, CHOSEN).draws()

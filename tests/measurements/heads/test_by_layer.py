@@ -7,12 +7,22 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from icl_mech.errors import ResultError
+from icl_mech import ZeroHeads
+from icl_mech.engine import run
+from icl_mech.errors import PromptError, ResultError
 from icl_mech.measurements.accuracy.layers import LayerAccuracy, layer_accuracy
-from icl_mech.measurements.heads.by_layer import MatchingByLayer, matching_by_layer
-from icl_mech.measurements.heads.scores import HeadScores, head_scores
+from icl_mech.measurements.base import Options
+from icl_mech.measurements.heads.by_layer import (
+    LayerMatching,
+    MatchingByLayer,
+    matching_by_layer,
+)
+from icl_mech.measurements.heads.scores import HeadScores
+from icl_mech.measurements.heads.scoring import HeadScoring, head_scores
+from icl_mech.measurements.running import Item, completed, measured
 from icl_mech.metrics import bootstrap_interval
-from tests.measurements.overthinking_cases import FAMILIES, planted_case, tiny_case
+from icl_mech.models import adapt
+from tests.measurements.overthinking_cases import CLOSE, FAMILIES, planted_case, tiny_case
 from tests.planted import INDUCTION_HEADS
 
 MATCHING = [
@@ -115,7 +125,7 @@ def test_a_drawing_holds_both_curves(by_hand):
     low, high = bootstrap_interval(by_hand.per_prompt)
     assert_close(drawn.low[0], low)
     assert_close(drawn.high[0], high)
-    assert drawn.note == "means over 4 prompts, 95 % bootstrap intervals"
+    assert drawn.note == "4 prompts, 95 % intervals over prompts"
     curves = [trace for trace in by_hand.plot().data if trace.fill is None]
     assert [curve.yaxis for curve in curves] == [None, "y2"]
 
@@ -203,6 +213,86 @@ def test_families(family):
     assert found.provenance == heads.provenance
     if found.has_gap:
         assert_close(found.gap_share, accuracy.gap[1:] / accuracy.gap[-1])
+
+
+# --- the measurement, and labelled samples ---
+
+
+@pytest.mark.parametrize("variant", ["sound", "reference"])
+@pytest.mark.parametrize("change", [(), (ZeroHeads([(0, 1)]),)], ids=["plain", "edited"])
+def test_the_measurement_is_the_function(variant, change):
+    model, true, false = tiny_case("gpt2")
+    options = {"interventions": change}
+    found = measured(LayerMatching(variant=variant), model, (true, false), **options)
+    heads = head_scores(model, false, **options)
+    door = matching_by_layer(heads, layer_accuracy(model, true, false, variant=variant, **options))
+    assert_close(found.per_prompt, door.per_prompt, **CLOSE)
+    assert torch.equal(found.pair_scores, door.pair_scores)
+    for name in ("gap_share", "gap_low", "gap_high"):
+        assert_close(getattr(found, name), getattr(door, name), equal_nan=True)
+    origin = found.provenance
+    assert origin["variants"] == {"over": "labels", "variant": variant}
+    assert (origin["prompts"]["digest"], origin["false_prompts"]["digest"]) == (
+        true.digest, false.digest,
+    )  # fmt: skip
+
+
+def test_interventions_change_the_matching():
+    model, true, false = tiny_case("gpt2")
+    change = [ZeroHeads([(0, 1)])]
+    plain, edited = (
+        measured(LayerMatching(), model, (true, false), interventions=own) for own in ((), change)
+    )
+    difference = plain - edited
+    expected = plain.per_prompt.double() - edited.per_prompt.double()
+    assert_close(difference.values, expected.mean(0))
+    assert_close(
+        torch.stack([difference.low, difference.high]), torch.stack(bootstrap_interval(expected))
+    )
+    assert float(difference.values[1:].abs().max()) > 1e-4
+
+
+def test_it_shares_its_passes_with_head_scores(monkeypatch):
+    """One pass over the true prompts and one over the false ones is enough for both."""
+    model, true, false = tiny_case("gpt2")
+    passes = []
+
+    def counted(*arguments, **options):
+        passes.append(arguments[1].digest)
+        return run(*arguments, **options)
+
+    monkeypatch.setattr("icl_mech.measurements.running.run", counted)
+    adapted = adapt(model)
+    items = [
+        Item.checked(measurement, adapted, (true, false))
+        for measurement in (HeadScoring(), LayerMatching())
+    ]
+    (_, heads), (_, layers) = completed(adapted, items, Options())
+    assert sorted(passes) == sorted([true.digest, false.digest])
+    assert torch.equal(layers.per_prompt, heads.matching.sum(-1))
+
+
+def test_the_measurement_needs_a_pair():
+    model, true, false = tiny_case("gpt2")
+    with pytest.raises(PromptError, match="compares true and false demonstrations"):
+        measured(LayerMatching(), model, false)
+    with pytest.raises(PromptError, match="pairs are needed"):
+        measured(LayerMatching(), model, (true, false[:5]))
+
+
+def test_quantities_are_the_fields(by_hand):
+    share = by_hand.sel("gap_share")
+    assert_close(share.values, by_hand.gap_share)
+    assert_close(share.low, by_hand.gap_low)
+    assert_close(share.high, by_hand.gap_high)
+    assert by_hand.interval(layer=1).value == pytest.approx(0.8)
+
+
+def test_without_a_gap_or_its_scores_there_is_no_share_of_it(by_hand):
+    none = matching_by_layer(scores_of(), accuracy_of(TRUE, TRUE))
+    for found in (none, replace(by_hand, pair_scores=None)):
+        assert tuple(found.quantities()) == ("prefix_matching",)
+    assert replace(by_hand, pair_scores=None).summary() == by_hand.summary()
 
 
 # --- results that do not belong together ---

@@ -6,13 +6,16 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from icl_mech.errors import ResultError
+from icl_mech import ZeroHeads
+from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements.heads.false_induction import (
     FalseInductionHeads,
+    FindHeads,
     find_false_induction_heads,
     rank_heads,
 )
-from icl_mech.measurements.heads.scores import head_scores
+from icl_mech.measurements.heads.scoring import head_scores
+from icl_mech.measurements.running import measured
 from icl_mech.metrics import bootstrap_interval
 from icl_mech.models import adapt
 from tests.measurements.overthinking_cases import (
@@ -27,6 +30,7 @@ from tests.planted import (
     INDUCTION_HEADS,
     N_HEADS,
     N_LAYERS,
+    PREVIOUS_TOKEN_HEADS,
     PROMOTING_DECOYS,
     planted_task,
 )
@@ -80,14 +84,14 @@ def test_each_decoy_lacks_what_it_was_made_without(found):
 def test_the_table_holds_the_scores_of_its_heads(model):
     _, false = planted_pairs(model, shots=2, n=12)
     scores = head_scores(model, false)
-    ranked = rank_heads(scores, top=3)
+    ranked = rank_heads(scores, 3, "planted")
     difference = (scores.matching - scores.shuffled_matching).double()
     above = bootstrap_interval(difference)[0]
     for rank, head in enumerate(ranked.heads):
         assert ranked.prefix_matching[rank] == scores.prefix_matching[head]
         assert ranked.promoting[rank] == scores.label_promoting[head]
         for name, score in (("matching", "prefix_matching"), ("promoting", "label_promoting")):
-            low, high = scores.ends(score)
+            low, high = scores.quantities()[score].ends()
             assert getattr(ranked, f"{name}_low")[rank] == low[head]
             assert getattr(ranked, f"{name}_high")[rank] == high[head]
         assert ranked.class_sensitive[rank] == bool(above[head] > 0)
@@ -123,8 +127,58 @@ def test_tested_on_another_task_they_close_the_gap(model):
     assert result.reduction("chosen heads") == pytest.approx((1, 1, 1))
     assert len(result.draws()) == 4
     assert float(result.draws().abs().max()) < 0.1
-    chosen = result.provenance["interventions"][0]
+    chosen = result.provenance["conditions"][1][0]
     assert {tuple(head) for head in chosen["heads"]} == set(INDUCTION_HEADS)
+
+
+def test_the_measurement_is_the_function(model):
+    pair = planted_pairs(model, shots=2, n=12)
+    found = measured(FindHeads(top=2, seed=1), model, pair)
+    door = find_false_induction_heads(model, pair[1], top=2, seed=1)
+    assert found.heads == door.heads
+    assert torch.equal(found.scores, door.scores)
+    assert found.provenance == door.provenance
+    assert found.provenance["variants"] == {"top": 2, "seed": 1}
+    assert found.task == "planted"
+    with pytest.raises(RunError, match="top=0; at least one head"):
+        measured(FindHeads(top=0), model, pair)
+
+
+def test_interventions_are_made(model, found):
+    """Without the heads that look at the token before, nothing matches."""
+    edited = find_false_induction_heads(
+        model,
+        planted_task(),
+        shots=2,
+        n=30,
+        interventions=[ZeroHeads(PREVIOUS_TOKEN_HEADS, at="all")],
+    )
+    assert not edited.confirmed
+    lost = found - edited
+    for layer, head in INDUCTION_HEADS:
+        assert float(lost.low[layer, head]) > 0.5
+
+
+def test_samples_are_those_of_the_ranks(found):
+    for rank, (layer, head) in enumerate(found.heads[:4]):
+        cell = {"layer": layer, "head": head}
+        ends = (found.prefix_matching, found.matching_low, found.matching_high)
+        expected = pytest.approx([float(end[rank]) for end in ends])
+        assert list(found.interval(**cell)) == expected
+        ends = (found.promoting, found.promoting_low, found.promoting_high)
+        expected = pytest.approx([float(end[rank]) for end in ends])
+        assert list(found.interval("label_promoting", **cell)) == expected
+        above = found.interval("above_shuffled", **cell)
+        assert (above.low > 0) == found.class_sensitive[rank]
+
+
+def test_results_saved_without_samples_still_load(found, tmp_path):
+    replace(found, scores=None).save(tmp_path / "old")
+    old = FalseInductionHeads.load(tmp_path / "old")
+    assert old.summary() == found.summary()
+    assert old.quantities() == {}
+    with pytest.raises(ResultError, match="keeps no per-prompt numbers"):
+        old.interval(layer=0, head=0)
 
 
 def test_testing_on_the_same_task_is_refused(found, model):
@@ -134,7 +188,7 @@ def test_testing_on_the_same_task_is_refused(found, model):
 
 def test_true_prompts_are_refused(model):
     true, _ = planted_pairs(model)
-    with pytest.raises(ResultError, match="labels='permuted'"):
+    with pytest.raises(PromptError, match="labels='permuted'"):
         find_false_induction_heads(model, true)
 
 

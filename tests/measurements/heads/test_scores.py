@@ -1,7 +1,6 @@
 """Head scores against TransformerLens' own attention, the head lens and the planted model."""
 
 from dataclasses import replace
-from inspect import unwrap
 
 import pytest
 import torch
@@ -9,8 +8,11 @@ from torch.testing import assert_close
 
 from icl_mech import ZeroHeads, build_prompts
 from icl_mech.errors import PromptError, ResultError, RunError
-from icl_mech.measurements.heads.scores import HeadScores, head_scores
+from icl_mech.measurements.heads.scores import HeadScores
+from icl_mech.measurements.heads.scoring import HeadScoring, head_scores
 from icl_mech.measurements.lens.logit_lens import logit_lens
+from icl_mech.measurements.running import measured
+from icl_mech.metrics import bootstrap_interval
 from icl_mech.prompts import Prompt, PromptBatch
 from tests.measurements.overthinking_cases import (
     CLOSE,
@@ -224,7 +226,7 @@ def test_promoting_decoys_promote_and_do_not_match(planted):
 
 def test_shuffled_labels_take_the_matching_away(planted):
     """Balanced demonstrations: a share of one in three, so 0 on average."""
-    low, high = planted.ends("shuffled")
+    low, high = planted.quantities()["shuffled"].ends()
     for head in INDUCTION_HEADS:
         assert float(low[head]) < 0.1
         assert float(high[head]) < 0.2
@@ -238,6 +240,70 @@ def test_half_permuted_demonstrations_match_the_shifted_class():
         assert_close(scores.matching[row], matching, **CLOSE)
     assert scores.promoting is not None
     assert float(scores.prefix_matching[INDUCTION_HEADS[0]]) < 0.9
+
+
+# --- the measurement, and labelled samples ---
+
+
+def test_the_measurement_is_the_function(gpt2):
+    model, true, false = gpt2
+    options = {"norm": "own", "over": "before_labels", "permutations": 3, "seed": 1}
+    door = head_scores(model, false, **options)
+    found = measured(HeadScoring(**options), model, (true, false))
+    for name in (*NAMES, "promoting", "same_share"):
+        assert torch.equal(getattr(found, name), getattr(door, name))
+    assert found.provenance == door.provenance
+    assert found.provenance["variants"] == options
+    assert found.provenance["prompts"]["digest"] == false.digest
+
+
+def test_cells_with_intervals(planted):
+    layer, head = INDUCTION_HEADS[0]
+    matching = planted.matching[:, layer, head].double()
+    found = planted.interval(layer=layer, head=head)
+    low, high = bootstrap_interval(matching)
+    assert found == pytest.approx((float(matching.mean()), float(low), float(high)))
+    row = planted.sel("label_promoting", layer=layer)
+    assert row.dims == ("head",)
+    assert_close(row.values, planted.label_promoting[layer])
+
+
+def test_controls_are_quantities(planted):
+    layer, head = INDUCTION_HEADS[0]
+    above = (planted.matching - planted.shuffled_matching)[:, layer, head].double()
+    low, high = bootstrap_interval(above)
+    found = planted.interval("above_shuffled", layer=layer, head=head)
+    assert found == pytest.approx((float(above.mean()), float(low), float(high)))
+    both = torch.stack([planted.same, planted.attending], dim=1)[..., layer, head]
+    low, high = bootstrap_interval(both, lambda means: means[:, 0] / means[:, 1])
+    found = planted.interval("class_sensitivity", layer=layer, head=head)
+    value = float(planted.class_sensitivity[layer, head])
+    assert found == pytest.approx((value, float(low), float(high)))
+
+
+def test_differences_are_paired(gpt2):
+    model, _, false = gpt2
+    plain = head_scores(model, false)
+    edited = head_scores(model, false, interventions=[ZeroHeads([(0, 1)])])
+    change = plain.matching.double() - edited.matching.double()
+    found = plain - edited
+    assert_close(found.values, change.mean(0))
+    low, high = bootstrap_interval(change)
+    assert_close(found.low, low)
+    assert_close(found.high, high)
+    assert float(found.values[1:].abs().max()) > 1e-4
+    with pytest.raises(ResultError, match="different prompts"):
+        _ = plain - head_scores(model, false[:6])
+
+
+def test_what_a_page_shows(planted, gpt2):
+    shown = planted.figures()
+    assert [figure.show for figure in shown] == ["prefix_matching", "label_promoting", "both"]
+    assert [figure.title for figure in shown] == ["", "label promoting", "matching and promoting"]
+    for figure in shown:
+        assert planted.plot(show=figure.show).data
+    (alone,) = head_scores(gpt2[0], gpt2[1]).figures()
+    assert alone.show == "prefix_matching"
 
 
 # --- options, errors, files ---
@@ -285,16 +351,25 @@ def test_processed_weights_are_refused():
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"norm": "cold"}, "norm='cold'"), ({"over": "texts"}, "over='texts'")],
+    [
+        ({"norm": "cold"}, "norm='cold'"),
+        ({"over": "texts"}, "over='texts'"),
+        ({"permutations": 0}, "permutations=0; the control needs at least 1"),
+    ],
 )
+@pytest.mark.usefixtures("unchecked")
 def test_unknown_options(gpt2, options, message):
     with pytest.raises(RunError, match=message):
-        unwrap(head_scores)(gpt2[0], gpt2[2], **options)
+        head_scores(gpt2[0], gpt2[2], **options)
 
 
 def test_unknown_scores(planted):
     with pytest.raises(ResultError, match="Did you mean 'prefix_matching'"):
-        planted.mean("prefix_macthing")
+        planted.top(3, "prefix_macthing")
+    with pytest.raises(ResultError, match="Did you mean 'prefix_matching'"):
+        planted.sel("prefix_macthing")
+    with pytest.raises(ResultError, match=r"show='bith'\. Did you mean 'both'"):
+        planted.plot(show="bith")
 
 
 def test_top_heads_are_best_first(planted):
@@ -317,9 +392,9 @@ def test_files_figures_and_tables(planted, gpt2, tmp_path):
         assert loaded.n_labels == len(LABELS)
         for score in scores.per_prompt:
             drawn = scores.drawing(score)
-            assert_close(drawn.values, scores.mean(score))
+            assert_close(drawn.values, scores.per_prompt[score].double().mean(0))
             assert len(drawn.marked) == 5
-            assert scores.plot(score=score).data
+            assert scores.plot(show=score).data
     assert planted.drawing("both", top=2).groups.count("top 2 by prefix matching") == 2
     table = planted.to_pandas()
     assert len(table) == 16

@@ -9,8 +9,10 @@ from torch.testing import assert_close
 from icl_mech import ZeroHeads, ZeroLayers
 from icl_mech.engine.prefix import common_prefix
 from icl_mech.errors import ResultError, RunError
-from icl_mech.measurements.heads.scores import head_scores
-from icl_mech.measurements.heads.tokens import HeadAttention, head_attention
+from icl_mech.measurements.heads.scoring import head_scores
+from icl_mech.measurements.heads.tokens import AttentionOfHeads, HeadAttention, head_attention
+from icl_mech.measurements.running import measured
+from icl_mech.metrics import mean_interval
 from icl_mech.prompts import Prompt, PromptBatch, Span
 from tests.measurements.overthinking_cases import (
     CLOSE,
@@ -248,7 +250,7 @@ def test_prompts_without_texts_show_their_ids(gpt2):
 
 
 def labels_of(found):
-    return torch.stack([found.to_label_words(row) for row in range(len(found.values))])
+    return found.quantities()["to_label_words"].per_prompt
 
 
 def chosen(scores):
@@ -291,6 +293,42 @@ def test_the_planted_heads_look_where_they_were_made_to(planted):
     before = head_attention(model, prompts, [PREVIOUS_TOKEN_HEADS[0]])
     assert all(float(values[0, -2]) > 0.99 for values in before.values)
     assert before.summary() == "attention to label words (layer.head): 0.0: 0%"
+
+
+# --- the measurement, and labelled samples ---
+
+
+def test_the_measurement_is_the_function(gpt2):
+    model, true, false = gpt2
+    found = measured(AttentionOfHeads(HEADS, first=3), model, (true, false))
+    assert_same(found, head_attention(model, false[:3], HEADS))
+    assert found.provenance["prompts"]["digest"] == false.digest
+    variants = {"heads": [list(head) for head in HEADS], "first": 3}
+    assert found.provenance["variants"] == variants
+    for number in (0, -1):
+        with pytest.raises(RunError, match=f"first={number}; at least one"):
+            measured(AttentionOfHeads(HEADS, first=number), model, false)
+
+
+def test_attention_to_label_words_has_intervals(found):
+    shares = torch.stack(
+        [
+            values[:, [bool(mark) for mark in marks]].sum(-1)
+            for values, marks in zip(found.values, found.marks, strict=True)
+        ]
+    )
+    for place, (layer, head) in enumerate(HEADS):
+        expected = mean_interval(shares[:, place])
+        assert found.interval(head=f"{layer}.{head}") == pytest.approx(tuple(expected))
+
+
+def test_differences_are_paired(gpt2):
+    model, _, false = gpt2
+    plain = head_attention(model, false, HEADS)
+    edited = head_attention(model, false, HEADS, interventions=[ZeroHeads([(1, 0)])])
+    change = (labels_of(plain) - labels_of(edited)).double()
+    assert_close((plain - edited).values, change.mean(0), atol=1e-7, rtol=0)
+    assert float(change.abs().max()) > 1e-5
 
 
 # --- errors, files, figures ---
@@ -347,7 +385,8 @@ def test_saved_and_loaded(tmp_path, case, found):
     assert_same(loaded, found, {"atol": 0, "rtol": 0})
     assert loaded.summary() == found.summary()
     assert loaded.drawing(11, 1).marks == found.drawing(11, 1).marks
-    assert loaded.provenance["prompts"] == case[2].source | {"count": 12}
+    origin = case[2].source | {"count": 12, "digest": case[2].digest}
+    assert loaded.provenance["prompts"] == origin
 
 
 def test_answers_may_be_unknown(gpt2):

@@ -1,6 +1,6 @@
 """Logit lens against the model's own readout, by every path and family."""
 
-from inspect import unwrap
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,12 +10,16 @@ from icl_mech import Example, Task, Template, build_prompts, predict
 from icl_mech.engine import prepare, run, run_variants
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.interventions import Isolate, ZeroHeads, ZeroLayers
+from icl_mech.measurements.lens.component_lens import ComponentLens
 from icl_mech.measurements.lens.components import FrozenComponentReading, check_sum
-from icl_mech.measurements.lens.logit_lens import ComponentLens, LogitLens, logit_lens
-from icl_mech.measurements.lens.residuals import LayerLensReading
+from icl_mech.measurements.lens.logit_lens import Lens, LogitLens, logit_lens
+from icl_mech.measurements.lens.residuals import LastEntryReading, LayerLensReading
+from icl_mech.metrics import bootstrap_interval, wilson_interval
 from icl_mech.models import Site, adapt
 from icl_mech.models.norms import FrozenNorm
 from icl_mech.prompts import Prompt, PromptBatch
+from icl_mech.results import basis
+from icl_mech.studies.measuring import measure
 from tests.margins import assert_top
 from tests.tiny import FAMILIES, tiny_model
 
@@ -125,7 +129,11 @@ def test_the_reference_applies_the_last_norm_twice_and_drops_the_bias():
             logits = model.unembed(normed)[0] - bias
         assert_close(lens.label_logits[i], logits[:, list(prompt.label_tokens)], **CLOSE)
         assert_close(lens.log_sum[i], logits.logsumexp(-1), **CLOSE)
-    assert lens.provenance["variants"]["lens"] == "reference"
+    assert lens.provenance["measurement"] == "logit_lens"
+    assert lens.provenance["variants"] == {
+        "per": "layer", "at": "target", "variant": "reference", "norm": "frozen",
+        "vocabulary": True,
+    }  # fmt: skip
 
 
 # --- heads and MLPs ---
@@ -301,37 +309,159 @@ def test_results_survive_their_files(gpt2, tmp_path):
         assert loaded.provenance["variants"] == result.provenance["variants"]
 
 
-def test_figures(gpt2):
+def test_layers_are_labelled_samples(gpt2):
     model, prompts = gpt2
-    curves = logit_lens(model, prompts)
-    truth = curves.label_probs[torch.arange(6), :, prompts.answers].double().mean(0)
-    assert_close(curves.drawing().values[0], truth)
+    lens = logit_lens(model, prompts)
+    own = lens.label_probs[torch.arange(6), :, prompts.answers].double()
+    assert list(lens.quantities()) == [
+        "true_label",
+        "accuracy",
+        "label_prob",
+        "prob",
+        "label_logit",
+    ]
+    assert_close(lens.sel().values, own.mean(0))
+    low, high = bootstrap_interval(own)
+    expected = own[:, 2].mean(), low[2], high[2]
+    assert lens.interval(layer=2) == pytest.approx(tuple(map(float, expected)))
+    right = lens.label_logits[:, 3].argmax(-1) == prompts.answers
+    assert lens.interval("accuracy", layer=3) == pytest.approx(wilson_interval(right))
+    assert_close(
+        lens.sel("label_logit", label="Positive", layer=[0, 3]).per_prompt,
+        lens.label_logits[:, [0, 3], 1],
+    )
+    assert_close(lens.sel("prob").values, lens.probs.mean(0))
+    assert_close(lens.drawing().values[0], own.mean(0))
+    assert_close(lens.drawing().low[0], low)
+    assert lens.drawing().note == basis(lens)
+    assert list(lens.sel().to_pandas().columns) == ["layer", "value", "low", "high"]
+    table = lens.to_pandas()
+    assert list(table.columns) == ["prompt", "layer", "label", "logit"]
+    assert table.logit.tolist() == lens.label_logits.flatten().tolist()
+    assert table.iloc[13, :3].tolist() == [1, 2, "Positive"]
+    assert lens.summary().startswith(f"entry 0: accuracy {float(right_at(lens, 0)):.3g}; entry 2")
+    small = logit_lens(model, prompts, vocabulary=False)
+    assert "prob" not in small.quantities()
+
+
+def right_at(lens, entry):
+    return (lens.label_logits[:, entry].argmax(-1) == lens.answers).double().mean()
+
+
+def test_lenses_at_demonstrations_are_drawn_by_the_label_displayed(gpt2):
+    model, prompts = gpt2
+    lens = logit_lens(model, prompts, at="demonstrations")
+    found = lens.sel("displayed_label")
+    assert found.dims == ("demo", "layer")
+    for prompt in range(6):
+        for demo, label in enumerate(prompts[prompt].label_classes):
+            expected = lens.label_probs[prompt, demo, :, label].double()
+            assert_close(found.per_prompt[prompt, demo], expected)
+    assert "accuracy" not in lens.quantities()
+    assert len(lens.drawing().names) == 4
+    assert lens.plot().data
+    assert len(lens.to_pandas()) == 6 * 4 * 4 * 2
+    assert lens.summary() == "label logits of 4 entries, 6 prompts"
+
+
+def test_components_are_labelled_samples(gpt2):
+    model, prompts = gpt2
     heads = logit_lens(model, prompts, per="head")
-    assert heads.drawing().values.shape == (3, 4)
-    other = 1 - prompts.answers
-    difference = heads.contrast(prompts.answers, other).double().mean(0)
-    assert_close(heads.drawing().values, difference)
-    for result in (curves, heads, logit_lens(model, prompts, per="mlp")):
+    contrast = heads.contrast(prompts.answers, 1 - prompts.answers).double()
+    assert_close(heads.sel().per_prompt, contrast)
+    drawn = heads.drawing()
+    assert_close(drawn.values, contrast.mean(0))
+    low, high = bootstrap_interval(contrast)
+    assert_close(drawn.low, low)
+    assert heads.interval(layer=1, head=2) == pytest.approx(
+        (float(contrast[:, 1, 2].mean()), float(low[1, 2]), float(high[1, 2]))
+    )
+    assert_close(
+        heads.sel("constant", label="Negative").values, heads.constant[:, 0].double().mean()
+    )
+    mlps = logit_lens(model, prompts, per="mlp")
+    assert mlps.drawing().values.shape == (1, 3)
+    assert mlps.sel("label_logit").dims == ("layer", "label")
+    own = logit_lens(model, prompts, per="mlp", norm="own")
+    assert list(own.quantities()) == ["contrast", "label_logit"]
+    for result in (heads, mlps, own):
         assert result.plot().data
         assert result.summary()
-    assert len(curves.to_pandas()) == 6 * 4 * 2
+
+
+@pytest.mark.parametrize("options", [{}, {"per": "head"}, {"per": "mlp"}], ids=str)
+def test_without_answers_all_labels_are_drawn(gpt2, options):
+    model, prompts = gpt2
+    bare = PromptBatch(tuple(replace(prompt, answer=None) for prompt in prompts))
+    found = logit_lens(model, bare, **options)
+    assert found.answers is None
+    assert found.plot().data
+    if options.get("per") != "head":
+        assert found.drawing().names == ("Negative", "Positive")
+
+
+@pytest.mark.parametrize("options", [{}, {"per": "head"}, {"at": "demonstrations"}], ids=str)
+def test_a_difference_of_two_lenses_is_paired(gpt2, options):
+    model, prompts = gpt2
+    edit = [ZeroHeads([(0, 1), (1, 3)], at="all")]
+    one = logit_lens(model, prompts, **options)
+    other = logit_lens(model, prompts, interventions=edit, **options)
+    found = one - other
+    expected = one.sel().per_prompt.double() - other.sel().per_prompt.double()
+    assert float(expected.abs().max()) > 1e-4
+    assert_close(found.values, expected.mean(0))
+    low, high = bootstrap_interval(expected)
+    assert_close(torch.stack([found.low, found.high]), torch.stack([low, high]))
+    assert other.provenance["interventions"] == [edit[0].to_dict()]
+    with pytest.raises(ResultError, match="different prompts"):
+        _ = one - logit_lens(model, prompts[:5], **options)
+
+
+def test_measured_side_by_side_is_measured_alone(gpt2):
+    model, prompts = gpt2
+    edit = [ZeroHeads([(1, 2)])]
+    options = [{}, {"per": "head"}, {"per": "mlp"}, {"per": "mlp", "norm": "own"}]
+    found = measure(
+        model, prompts, *(Lens(**own) for own in options), interventions=edit, progress=False
+    )
+    for name, own in zip(found, options, strict=True):
+        alone = logit_lens(model, prompts, interventions=edit, **own)
+        assert type(found[name]) is type(alone)
+        assert torch.equal(found[name].label_logits, alone.label_logits)
+        assert found[name].provenance == alone.provenance
+
+
+@pytest.mark.parametrize("options", [{"memory": "1GB"}, {"path": "whole"}, {"batch_size": 2}])
+def test_ways_to_run_change_nothing(gpt2, options):
+    plain = logit_lens(*gpt2, per="head").label_logits
+    assert_close(logit_lens(*gpt2, per="head", **options).label_logits, plain, **CLOSE)
+
+
+def test_equal_readings_are_read_once(gpt2):
+    """Whatever one of them has made of the weights before."""
+    model, prompts = gpt2
+    used = FrozenComponentReading()
+    run(model, prompts, [used])
+    assert used == FrozenComponentReading()
+    assert LayerLensReading() == LayerLensReading("sound", "target", True)
+    assert LayerLensReading("reference") != LayerLensReading()
+    assert LastEntryReading() != LayerLensReading()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"per": "neuron"}, "per='neuron'"),
-        ({"at": "start"}, "at='start'"),
-        ({"variant": "best"}, "variant='best'"),
-        ({"norm": "cold"}, "norm='cold'"),
+        ({"per": "neuron"}, r"per='neuron'\. Known: head, layer, mlp"),
+        ({"at": "start"}, r"at='start'\. Did you mean 'target'"),
+        ({"variant": "best"}, r"variant='best'\. Known: reference, sound"),
+        ({"norm": "froze"}, r"norm='froze'\. Did you mean 'frozen'"),
+        ({"vocabulary": "no"}, "vocabulary='no'; expected True or False"),
         ({"per": "head", "at": "demonstrations"}, "read at the target"),
     ],
 )
-def test_unknown_options(gpt2, options, message):
-    """Without the shape checks of the tests, which would refuse these values first."""
-    model, prompts = gpt2
+def test_unknown_options(gpt2, options, message, unchecked):
     with pytest.raises(RunError, match=message):
-        unwrap(logit_lens)(model, prompts, **options)
+        logit_lens(*gpt2, **options)
 
 
 def test_unequal_demonstrations(gpt2):

@@ -1,4 +1,4 @@
-"""The figures of re-weighting and of the diagnosis, from their numbers."""
+"""The figures of re-weighting, from its numbers."""
 
 import math
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ import torch
 from icl_mech._typing import Float, Tensor
 from icl_mech.errors import ResultError, near_matches
 from icl_mech.metrics import Interval
-from icl_mech.shapes import Bars, Grid, LabelMatrices, LabelMatrix, LayerCurves
+from icl_mech.shapes import Bars, Grid, LayerCurves
 
 
 def accuracy_bars(accuracies: Mapping[str, Interval], note: str) -> Bars:
@@ -78,45 +78,4 @@ def training_curve(
         x=tuple(float(step) for step in range(1, len(losses) + 1)),
         x_title="step",
         levels=((math.log(n_labels), "uniform guess"),),
-    )
-
-
-def confusion_matrices(
-    title: str,
-    distance: Float[Tensor, "label label"],
-    auc: Float[Tensor, "label label"],
-    labels: tuple[str, ...],
-    note: str,
-) -> LabelMatrices:
-    """Predicted and measured confusion side by side; a class with itself is left blank."""
-    alone = torch.eye(len(labels), dtype=torch.bool)
-    sides = ((title, distance, "distance"), ("measured: ROC-AUC", auc, "AUC"))
-    return LabelMatrices(
-        title="Confusion of classes: low values are confused",
-        matrices=tuple(
-            LabelMatrix(name, values.masked_fill(alone, math.nan), labels, labels, "", "", quantity)
-            for name, values, quantity in sides
-        ),
-        note=note,
-    )
-
-
-def correlation_curve(
-    layers: tuple[int, ...],
-    values: Float[Tensor, " layer"],
-    low: Float[Tensor, " layer"],
-    high: Float[Tensor, " layer"],
-    note: str,
-) -> LayerCurves:
-    """Rank correlation of predicted and measured confusion by layer."""
-    return LayerCurves(
-        title="Do distances between keys predict confusion?",
-        names=("rank correlation",),
-        values=values[None],
-        low=low[None],
-        high=high[None],
-        y_title="Spearman correlation over pairs of classes",
-        note=note,
-        x=tuple(float(layer) for layer in layers),
-        levels=((0.0, "no relation"),),
     )

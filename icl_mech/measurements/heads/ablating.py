@@ -1,0 +1,211 @@
+"""Runs pairs of prompts unablated and under ablations at the target, see
+`icl_mech.measurements.heads.ablation`.
+
+Conditions are late layers or their parts, chosen heads with random ones as their control, and
+interventions of one's own. All of them run on one path, so that equal scores are equal.
+
+Source: Halawi et al. 2023, *Overthinking the Truth*, §4 and §5.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+
+from icl_mech.engine import Path
+from icl_mech.errors import RunError, near_matches
+from icl_mech.interventions import Intervention, ZeroHeads, ZeroLayers
+from icl_mech.interventions.zero_heads import Kind as HeadKind
+from icl_mech.interventions.zero_layers import Part
+from icl_mech.measurements.accuracy.pairs import METRICS, check_pairs, entry_scores
+from icl_mech.measurements.base import Pair, PairMeasurement, Variants
+from icl_mech.measurements.heads.ablation import CHOSEN, NONE, RANDOM, Ablation
+from icl_mech.measurements.heads.random_heads import Heads, random_heads
+from icl_mech.measurements.lens.residuals import LastEntryReading, LensVariant
+from icl_mech.measurements.running import measured
+from icl_mech.models import LanguageModel, ModelInfo
+from icl_mech.prompts import PromptBatch
+
+PARTS: dict[str, Part] = {
+    "late layers": "block",
+    "late attention": "attention",
+    "late MLPs": "mlp",
+}
+
+Condition = tuple[str, Sequence[Intervention]]
+"""Its name and what it changes."""
+
+
+@dataclass(frozen=True)
+class Ablate(PairMeasurement[Ablation]):
+    """Calibrated accuracy with and without ablations at the target.
+
+    Attributes:
+        what: Late parts by name, (layer, head) pairs, or named sets of interventions; None:
+            the late parts if `start` is given.
+        start: First layer of the late parts.
+        heads: Heads to ablate; beside them random heads, disjoint from them.
+        kind: See `ZeroHeads`; late attention and MLPs are `reference` with `uniform_attention`
+            and `zero_output` with the others, late layers always the latter.
+        draws: Number of random draws of heads.
+        variant: Of the scores' lens, `sound` or `reference`.
+        seed: Of the random heads.
+    """
+
+    name: ClassVar[str] = "ablation"
+
+    what: Mapping[str, Sequence[Intervention]] | Sequence[str] | Heads | None = None
+    start: int | None = None
+    heads: Heads = ()
+    kind: HeadKind = "zero_output"
+    draws: int = 20
+    variant: LensVariant = "sound"
+    seed: int = 0
+
+    def filled(self, model: LanguageModel, data: Pair) -> "Ablate":
+        """With plain numbers, whatever the heads were given as."""
+        return replace(self, heads=_pairs(self.heads))
+
+    def check(self, model: LanguageModel, data: Pair) -> None:
+        """Refuse what cannot be ablated or compared.
+
+        Raises:
+            PromptError: sets that are not pairs.
+            RunError: nothing to ablate, unknown parts, names of conditions that are taken, or
+                heads and layers the model does not have.
+        """
+        check_pairs(*data)
+        if self.draws < 0:
+            raise RunError(f"draws={self.draws}; expected 0 or more.")
+        conditions = self.conditions(model.info)
+        if len(conditions) == 1:
+            raise RunError("Nothing to ablate: give start=, heads=, or interventions of your own.")
+        for _, interventions in conditions:
+            for intervention in interventions:
+                intervention.check(model.info)
+
+    def conditions(self, info: ModelInfo) -> list[Condition]:
+        """What is run: unablated, interventions of one's own, late parts, heads, random heads.
+
+        Raises:
+            RunError: as `check`.
+        """
+        found: list[Condition] = [(NONE, ())]
+        what = self.what
+        if isinstance(what, Mapping):
+            taken = {NONE, CHOSEN, RANDOM, *PARTS} & set(what)
+            if taken:
+                raise RunError(f"{min(taken)!r} is the name of a condition already; take another.")
+            found += what.items()
+            what = None
+        names = list(PARTS) if what is None and self.start is not None else []
+        heads = _pairs(self.heads)
+        if what is not None:
+            names = [item for item in what if isinstance(item, str)]
+            heads = (*_pairs([item for item in what if not isinstance(item, str)]), *heads)
+        found += [(name, [self._late(name)]) for name in names]
+        if heads:
+            found.append((CHOSEN, [ZeroHeads(heads, kind=self.kind)]))
+            drawn = random_heads(heads, (info.n_layers, info.n_heads), self.draws, self.seed)
+            found += [(RANDOM, [ZeroHeads(draw, kind=self.kind)]) for draw in drawn]
+        return found
+
+    def _late(self, name: str) -> ZeroLayers:
+        if name not in PARTS:
+            raise RunError(f"Unknown part {name!r}. {near_matches(name, PARTS)}")
+        if self.start is None:
+            raise RunError(f"{name!r} needs start=, the first layer to zero.")
+        # Kinds of single heads have no counterpart for whole layers, and blocks have one kind.
+        reference = self.kind == "uniform_attention" and PARTS[name] != "block"
+        return ZeroLayers(
+            self.start, part=PARTS[name], kind="reference" if reference else "zero_output"
+        )
+
+    def passes(self, model: LanguageModel, data: Pair) -> list[Variants]:
+        """Each side under all conditions, on one path."""
+        changes = [interventions for _, interventions in self.conditions(model.info)]
+        reading = LastEntryReading(self.variant)
+        return [Variants(side, [reading], title="ablations", variants=changes) for side in data]
+
+    def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> Ablation:
+        """Calibrated scores, with thresholds of their own in every run."""
+        true, _ = data
+        found = [
+            [
+                entry_scores(
+                    lens, 0, true.answers, None, true.label_tokens,
+                    exact_ties=self.variant == "reference",
+                )
+                for (lens,) in side
+            ]
+            for side in read
+        ]  # fmt: skip
+        calibrated = METRICS.index("calibrated")
+        scores = [torch.stack([own.scores[calibrated, :, -1] for own in side]) for side in found]
+        counts = [torch.stack([own.tie_counts[:, -1] for own in side], dim=1) for side in found]
+        conditions = self.conditions(model.info)
+        return Ablation(
+            scores=torch.stack(scores, dim=1),
+            conditions=tuple(name for name, _ in conditions),
+            tie_counts=torch.stack(counts, dim=2),
+            provenance={"conditions": [[c.to_dict() for c in own] for _, own in conditions]},
+        )
+
+
+def _pairs(heads: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+    return tuple((int(layer), int(head)) for layer, head in heads)
+
+
+def ablation(
+    model: Any,
+    true: PromptBatch,
+    false: PromptBatch,
+    what: Mapping[str, Sequence[Intervention]] | Sequence[str] | Heads | None = None,
+    *,
+    start: int | None = None,
+    heads: Heads = (),
+    kind: HeadKind = "zero_output",
+    draws: int = 20,
+    variant: LensVariant = "sound",
+    seed: int = 0,
+    interventions: Sequence[Intervention] = (),
+    batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
+    progress: bool | None = None,
+) -> Ablation:
+    """Calibrated accuracy with and without ablations at the target.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        true: Prompts with true demonstrations.
+        false: The same prompts with false ones.
+        what: `late layers`, `late attention`, `late MLPs` (they need `start`); (layer, head)
+            pairs; or named sets of interventions of your own. Default: the late components
+            if `start` is given. `heads` are ablated besides.
+        start: First layer of the late components.
+        heads: Heads to ablate; beside them as many random heads per layer, disjoint from them.
+        kind: See `ZeroHeads`; late attention and MLPs are `reference` with `uniform_attention`
+            and `zero_output` with the others, late layers always the latter.
+        draws: Number of random draws of heads.
+        variant: Of the scores' lens, `sound` or `reference`.
+        seed: Of the random heads.
+        interventions: Made in every run, the unablated one included.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto` or `whole`, see `engine.run`.
+        progress: Show a progress bar.
+
+    Raises:
+        PromptError: sets that are not pairs.
+        RunError: nothing to ablate, unknown options or parts, names of conditions that are
+            taken, or heads the model does not have.
+
+    Source: Halawi et al. 2023, §4 and §5.
+    """
+    return measured(
+        Ablate(what, start, heads, kind, draws, variant, seed), model, (true, false),
+        interventions=interventions, batch_size=batch_size, memory=memory, path=path,
+        progress=progress,
+    )  # fmt: skip

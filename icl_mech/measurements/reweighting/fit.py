@@ -1,0 +1,153 @@
+"""Learning to re-weight: attention from the target to each label word, scaled by learned factors.
+
+`A[l,h,q,p_c] -> exp(beta[l,h,c]) A[l,h,q,p_c]` after softmax, row `q` only, without
+renormalising. `beta` starts at 0, which is exactly the plain model, and minimises the
+cross-entropy over the label logits on a few labelled queries (the paper: four per class) behind
+the same demonstrations; the model stays as it is. Only the target's row changes, so a step
+costs one token per prompt.
+
+    prompts = build_prompts(task, model, shots=1, n=100)
+    extra = build_prompts(task, model, shots=1, n=4 * len(task.labels), split="train")
+    reweighting = fit_reweighting(model, extra)
+    evaluate_reweighting(model, reweighting, prompts)
+
+Source: Wang et al. 2023, *Label Words are Anchors*, §3.1.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from icl_mech.engine import Progress, fill_means, prepare
+from icl_mech.errors import RunError
+from icl_mech.interventions import FittedReweight, Intervention
+from icl_mech.measurements.reweighting.learnable import (
+    check_held_out,
+    check_learnable,
+    digest,
+    warn_unseen_classes,
+)
+from icl_mech.measurements.reweighting.training import train
+from icl_mech.models import adapt
+from icl_mech.prompts import PromptBatch
+
+
+def fit_reweighting(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    lr: float = 0.01,
+    epochs: int = 10,
+    batch_size: int = 1,
+    shuffle: bool = True,
+    seed: int = 0,
+    validation: PromptBatch | None = None,
+    patience: int | None = None,
+    interventions: Sequence[Intervention] = (),
+    memory: str | int | None = None,
+    progress: bool | None = None,
+) -> FittedReweight:
+    """The factors learned from these prompts: an intervention for every analysis.
+
+    Adam with betas (0.9, 0.999) and eps 1e-8 on the mean loss of each batch. Keys and values of
+    all prompts are kept meanwhile. A class no demonstration displays gets no gradient: its
+    factors stay 1, with a warning.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: What to learn from: queries with answers behind the demonstrations that will be
+            used (`build_prompts(..., split="train")`).
+        lr: Learning rate (the paper 0.01; its code defaults to 0.1).
+        epochs: Passes over the prompts.
+        batch_size: Prompts per step.
+        shuffle: Draw the order of the prompts anew in each epoch.
+        seed: Of that order.
+        validation: Prompts held out from training; the factors after the epoch with the lowest
+            mean loss on them are kept, which may be none at all (beta 0).
+        patience: Stop after this many epochs without a lower loss on `validation`.
+        interventions: Made before the re-weighting in every step, also on `validation`; means
+            they need are those of `prompts`. Use the factors under the same ones.
+        memory: Budget for keys and values, such as `"8GB"`.
+        progress: Show a progress bar.
+
+    Raises:
+        RunError: an option out of range, an intervention that did nothing, or a training that
+            left the finite numbers.
+        PromptError: prompts without answers or demonstrations, or a `validation` that is not
+            held out or has other label words.
+
+    Source: Wang et al. 2023, §3.1.
+    """
+    check_options(lr, epochs, batch_size, validation, patience)
+    check_learnable(prompts, "training")
+    warn_unseen_classes(prompts)
+    if validation is not None:
+        check_learnable(validation, "validation")
+        check_held_out(validation, prompts)
+    adapted = adapt(model)
+    info = adapted.info
+    (changes,) = fill_means(adapted, prompts, [interventions])
+    kept, *held_out = (
+        prepare(adapted, batch, interventions=changes, memory=memory)
+        for batch in (prompts, validation)
+        if batch is not None
+    )
+    start = torch.zeros(info.n_layers, info.n_heads, prompts.n_labels, device=adapted.device)
+    with Progress("training", epochs * len(prompts), progress) as bar:
+        course = train(
+            kept,
+            start,
+            lr=lr,
+            epochs=epochs,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            held_out=held_out[0] if held_out else None,
+            patience=patience,
+            bar=bar,
+        )
+    return FittedReweight(
+        beta=course.beta.cpu(),
+        losses=torch.tensor(course.losses),
+        held_out_losses=torch.tensor(course.held_out) if course.held_out else None,
+        training={
+            "model": info.name,
+            "lr": lr,
+            "epochs": epochs,
+            "batch_size": batch_size,
+            "shuffle": shuffle,
+            "seed": seed,
+            "patience": patience,
+            "epochs_run": course.epochs,
+            "epoch_kept": course.kept,
+            "interventions": [intervention.to_dict() for intervention in changes],
+            "prompts": {**prompts.source, "count": len(prompts)},
+            "held_out": None if validation is None else {"count": len(validation)},
+            "seen": [digest(prompt) for batch in (prompts, validation or ()) for prompt in batch],
+        },
+    )
+
+
+def check_options(
+    lr: float,
+    epochs: int,
+    batch_size: int,
+    validation: PromptBatch | None = None,
+    patience: int | None = None,
+) -> None:
+    """Refuse options out of range.
+
+    Raises:
+        RunError: names the option.
+    """
+    if not (math.isfinite(lr) and lr > 0):
+        raise RunError(f"lr={lr}; the learning rate must be above 0 (the paper uses 0.01).")
+    for name, value in (("epochs", epochs), ("batch_size", batch_size), ("patience", patience)):
+        if value is not None and value < 1:
+            raise RunError(f"{name}={value}; it must be at least 1.")
+    if patience is not None and validation is None:
+        raise RunError(
+            f"patience={patience} stops by the loss on held-out prompts; give them as validation=."
+        )

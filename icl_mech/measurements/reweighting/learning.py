@@ -1,0 +1,83 @@
+"""Re-weighting learned and judged on one set of prompts, split by class.
+
+The factors are learned on the first few prompts of each class (the paper: four) and the accuracy
+with and without them is that of all other prompts, so it is held out.
+
+Source: Wang et al. 2023, *Label Words are Anchors*, §3.1.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from icl_mech.errors import RunError
+from icl_mech.measurements.base import Measurement, Options, Pass, Steps
+from icl_mech.measurements.provenance import prompt_source
+from icl_mech.measurements.reweighting.evaluation import EvaluateReweighting, ReweightingResult
+from icl_mech.measurements.reweighting.fit import check_options, fit_reweighting
+from icl_mech.measurements.reweighting.learnable import check_learnable, split
+from icl_mech.models import LanguageModel
+from icl_mech.prompts import PromptBatch
+
+
+@dataclass(frozen=True)
+class Reweighting(Measurement[ReweightingResult]):
+    """Factors learned on the first few prompts of each class and judged on all others.
+
+    Attributes:
+        per_class: Prompts of each class to learn from (the paper: four).
+        lr: Learning rate.
+        epochs: Passes over the prompts learned from.
+        batch_size: Prompts per training step.
+        seed: Of the order in which they are learned from.
+    """
+
+    per_class: int = 4
+    lr: float = 0.01
+    epochs: int = 10
+    batch_size: int = 1
+    seed: int = 0
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse options out of range and prompts that are too few to learn from and be judged by.
+
+        Raises:
+            RunError: names the option.
+            PromptError: prompts without answers or demonstrations, or too few of a class.
+        """
+        if self.per_class < 1:
+            raise RunError(f"per_class={self.per_class}; it must be at least 1.")
+        check_options(self.lr, self.epochs, self.batch_size)
+        check_learnable(data, "given")
+        split(data, self.per_class)
+
+    def steps(
+        self, model: LanguageModel, data: PromptBatch, options: Options
+    ) -> Steps[ReweightingResult]:
+        """Learn under the user's interventions, then evaluate under the same ones."""
+        training, test = split(data, self.per_class)
+        fitted = fit_reweighting(
+            model,
+            training,
+            lr=self.lr,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            seed=self.seed,
+            interventions=options.interventions,
+            memory=options.memory,
+            progress=options.progress,
+        )
+        evaluation = EvaluateReweighting(fitted)
+        evaluation.check(model, test)
+        read = yield evaluation.passes(model, test)
+        return self.result(model, data, [fitted, *read])
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """None that are known before the factors are learned, see `steps`."""
+        return []
+
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> ReweightingResult:
+        """That of the evaluation, from the learned factors and its passes' values."""
+        fitted, *values = read
+        _, test = split(data, self.per_class)
+        result = EvaluateReweighting(fitted).result(model, test, values)
+        return replace(result, provenance={**result.provenance, "tested_on": prompt_source(test)})

@@ -1,0 +1,98 @@
+"""Kept keys and values computed under interventions, and the rows taken from them."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from icl_mech import build_prompts
+from icl_mech.engine import prepare, run_variants, runs, single_rows
+from icl_mech.errors import RunError
+from icl_mech.interventions import Isolate, Reweight, ZeroHeads
+from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.models import adapt
+from icl_mech.models.bridge import BridgeModel
+from tests.engine.cases import ragged
+from tests.engine.test_paths import CLOSE, FAMILIES, PREFIX, TARGET, TASK, logits
+from tests.tiny import tiny_model
+
+pytestmark = pytest.mark.tl3
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def setting(request):
+    model = tiny_model(request.param)
+    return model, build_prompts(TASK, model, shots=2, n=6)
+
+
+@pytest.mark.parametrize("name", [*PREFIX, *TARGET])
+def test_runs_make_the_interventions_of_kept_keys_first(setting, name):
+    model, prompts = setting
+    before = (PREFIX | TARGET)[name]
+    if name == "mean heads":
+        before = [ZeroHeads([(1, 1)], kind="mean", means=torch.ones(1, model.cfg.d_head))]
+    ready = prepare(model, prompts, interventions=before, batch_size=4)
+    heads, isolated = [ZeroHeads([(2, 3)])], [Isolate([0])]
+    for more in ([], heads, isolated):
+        expected = logits(model, prompts, [*before, *more], path="whole")
+        assert_close(logits(model, ready, more), expected, **CLOSE)
+    read = run_variants(model, ready, [PredictionReading()], [[], heads])
+    for more, ((found, *_),) in zip(([], heads), read, strict=True):
+        assert_close(found, logits(model, prompts, [*before, *more], path="whole"), **CLOSE)
+
+
+def test_an_intervention_that_did_nothing_before_or_at_the_targets_is_refused(setting):
+    model, prompts = setting
+    ready = prepare(model, prompts, interventions=[Isolate([0], positions=((),) * 6)])
+    assert ready.acted == (False,)
+    with pytest.raises(RunError, match="changed nothing"):
+        logits(model, ready, [])
+
+
+def test_means_are_those_of_the_unchanged_model(setting):
+    model, prompts = setting
+    asked = ZeroHeads([(1, 1)], kind="mean")
+    ready = prepare(model, prompts, interventions=[Isolate([0])])
+    expected = logits(model, prompts, [Isolate([0]), asked], path="whole")
+    assert_close(logits(model, ready, [asked]), expected, **CLOSE)
+
+
+def test_rows_hold_each_prompt_alone(setting):
+    model, _ = setting
+    ready = prepare(model, ragged())
+    rows = single_rows(ready)
+    assert [row.indices for row in rows] == [(number,) for number in range(5)]
+    for row, prompt in zip(rows, ragged(), strict=True):
+        assert row.src[0].tolist() == list(range(prompt.target + 1))
+        assert row.cache.length == prompt.target
+
+
+def test_few_variants_behind_a_long_beginning_keep_no_keys(setting, monkeypatch):
+    """Two passes over what follows the demonstrations cost less than one over whole prompts."""
+    model, prompts = setting
+    kept = []
+
+    def counting(model, batch, **options):
+        kept.append(len(batch))
+        return prepare(model, batch, **options)
+
+    monkeypatch.setattr(runs, "prepare", counting)
+    factors = [Reweight(torch.linspace(-1, 1, 3 * 4 * 2).reshape(3, 4, 2))]
+    for count, expected in ((2, []), (40, [6])):
+        variants = [[], *[factors] * (count - 1)]
+        read = run_variants(model, prompts, [PredictionReading()], variants)
+        assert kept == expected
+        for changes, ((found, *_),) in zip(variants[:2], read, strict=False):
+            assert_close(found, logits(model, prompts, changes, path="whole"), **CLOSE)
+
+
+def test_a_run_that_is_the_first_to_enter_a_later_block(setting):
+    """How blocks return their outputs is asked before the hooks of a run are in place."""
+    model, prompts = setting
+    adapted = adapt(model)
+    if not isinstance(adapted, BridgeModel):
+        pytest.skip("only bridges must ask")
+    fresh = BridgeModel(adapted.wrapped, adapted.info, adapted.tokenizer)
+    variants = [[], [Isolate([0])]]
+    read = run_variants(fresh, prompts, [PredictionReading()], variants)
+    for changes, ((found, *_),) in zip(variants, read, strict=True):
+        assert_close(found, logits(model, prompts, changes, path="whole"), **CLOSE)

@@ -1,0 +1,276 @@
+"""The diagnosis under the user's interventions, and as labelled samples."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import icl_mech as icl
+from icl_mech.engine import run
+from icl_mech.errors import ResultError, RunError
+from icl_mech.interventions import Isolate
+from icl_mech.measurements import running
+from icl_mech.measurements.confusion.diagnosis import Confusion, diagnose_confusion
+from icl_mech.measurements.confusion.distances import (
+    key_distances,
+    label_pairs,
+    normalised,
+    pair_auc,
+    principal_directions,
+    rank_correlation,
+)
+from icl_mech.measurements.confusion.projections import KeyReading, QueryReading
+from icl_mech.measurements.predictions import Predict
+from icl_mech.metrics import resample_weights
+from icl_mech.results import load_result
+from tests.engine.cases import Edge
+from tests.interventions.test_prompt_dependent import Patch
+from tests.measurements.confusion.test_diagnosis import LAYERS, full, made
+from tests.prompts.cases import KINGDOMS, OBJECT, toy_task
+from tests.tiny import FAMILIES, tiny_model
+
+EDGE = Edge(0, dest=2, src=1, factor=0.0, term=4.0)
+CLOSE = {"atol": 2e-4, "rtol": 1e-4}
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def model(request):
+    return tiny_model(request.param)
+
+
+@pytest.fixture(scope="module")
+def gpt2():
+    return tiny_model("gpt2")
+
+
+@pytest.fixture(scope="module")
+def shared(gpt2):
+    """Nine prompts behind equal demonstrations; their queries of block 0 are all alike."""
+    return icl.build_prompts(toy_task(KINGDOMS, OBJECT), gpt2, n=9, shots=2)
+
+
+@pytest.fixture(scope="module")
+def found(gpt2):
+    return diagnose_confusion(gpt2, full(12))
+
+
+def expected_distances(model, prompts, changes):
+    """Distances of every prompt's own context, every position of every prompt computed."""
+    queries, keys = run(
+        model, prompts, [QueryReading(LAYERS), KeyReading(LAYERS)], changes, path="whole"
+    )
+    return key_distances(keys, principal_directions(queries, 10))
+
+
+def counted(monkeypatch):
+    """Sizes of the runs that read keys, as they come."""
+    counts = []
+
+    def counting(model, batch, readings, *args, **options):
+        if any(isinstance(reading, KeyReading) for reading in readings):
+            counts.append(len(batch))
+        return run(model, batch, readings, *args, **options)
+
+    monkeypatch.setattr(running, "run", counting)
+    return counts
+
+
+# Under interventions
+
+
+@pytest.mark.parametrize("path", ["auto", "whole"])
+def test_keys_queries_and_predictions_under_an_intervention(model, path):
+    prompts = full()
+    found = diagnose_confusion(model, prompts, interventions=[EDGE], path=path)
+    plain = diagnose_confusion(model, prompts)
+    assert_close(found.per_prompt, expected_distances(model, prompts, [EDGE]), **CLOSE)
+    logits = icl.predict(model, prompts, interventions=[EDGE]).label_logits
+    assert_close(found.label_logits, logits, **CLOSE)
+    assert float((found.per_prompt - plain.per_prompt).abs().max()) > 1e-2
+    assert float((found.label_logits - plain.label_logits).abs().max()) > 1e-3
+    assert found.provenance["interventions"] == [EDGE.to_dict()]
+
+
+def test_equal_demonstrations_that_are_changed_by_prompt_are_all_run(gpt2, shared, monkeypatch):
+    """Each prompt has values of its own at a position inside the shared demonstrations."""
+    values = 3 * torch.randn(9, gpt2.cfg.d_model, generator=torch.Generator().manual_seed(0))
+    patch = Patch(values, layer=1, position=3)
+    counts = counted(monkeypatch)
+    found = diagnose_confusion(gpt2, shared, interventions=[patch])
+    assert counts == [9]
+    expected = expected_distances(gpt2, shared, [patch])
+    assert_close(found.per_prompt[:, 1:], expected[:, 1:], **CLOSE)
+    assert float((found.per_prompt[0, 1:] - found.per_prompt[1, 1:]).abs().max()) > 1e-2
+    third = diagnose_confusion(gpt2, shared, context=2, interventions=[patch])
+    assert_close(third.per_prompt[0, 1:], found.per_prompt[2, 1:], **CLOSE)
+
+
+def test_equal_demonstrations_that_are_changed_alike_are_run_once(gpt2, shared, monkeypatch):
+    counts = counted(monkeypatch)
+    found = diagnose_confusion(gpt2, shared, interventions=[Isolate([1])])
+    assert counts == [1]
+    expected = expected_distances(gpt2, shared, [Isolate([1])])
+    assert_close(found.per_prompt[:, 1:], expected[:, 1:], **CLOSE)
+
+
+# As a measurement
+
+
+def test_the_measurement_gives_what_the_function_gives(gpt2, shared):
+    options = {"layer": 1, "components": 3, "contexts": full(4), "context": 2}
+    prompts = full()
+    report = icl.measure(gpt2, prompts, Confusion(**options, query_prompts=full(9)))
+    expected = diagnose_confusion(gpt2, prompts, **options, query_prompts=full(9))
+    for name in ("distances", "confusion_auc", "auc_low", "correlation", "low", "label_logits"):
+        assert_close(
+            getattr(report.confusion, name), getattr(expected, name), rtol=0, atol=0, equal_nan=True
+        )
+    assert report.confusion.provenance == expected.provenance
+    assert expected.provenance["variants"] == {
+        "layer": 1,
+        "components": 3,
+        "contexts": {"digest": full(4).digest, "count": 4},
+        "context": 2,
+        "query_prompts": {"digest": full(9).digest, "count": 9},
+    }
+    assert expected.provenance["query_prompts"]["count"] == 9
+
+
+def test_predictions_of_another_measurement_are_run_once(gpt2, monkeypatch):
+    """Contexts that differ by prompt are the prompts themselves: one pass for everything."""
+    sizes = []
+
+    def counting(model, batch, *args, **options):
+        sizes.append(len(batch))
+        return run(model, batch, *args, **options)
+
+    monkeypatch.setattr(running, "run", counting)
+    report = icl.measure(gpt2, full(), Predict(), Confusion())
+    assert sizes == [6]
+    assert torch.equal(report.confusion.label_logits, report.predictions.label_logits)
+
+
+def test_refusals_come_before_anything_is_run(gpt2, monkeypatch, unchecked):
+    monkeypatch.setattr(running, "run", None)
+    for options, words in (
+        ({"layer": 9}, "layer=9; 'tiny-gpt2' has layers 0 to 2"),
+        ({"context": 7}, "context=7; there are 6 contexts"),
+        ({"layer": 0.5}, "layer=0.5; expected a whole number"),
+    ):
+        with pytest.raises(RunError, match=words):
+            icl.measure(gpt2, full(), Predict(), Confusion(**options))
+
+
+# As labelled samples
+
+
+def test_measured_confusion_by_pair(found):
+    assert found.sel("auc").labels == (
+        ("class 0 / class 1", "class 0 / class 2", "class 1 / class 2"),
+    )
+    ends = (found.confusion_auc[0, 2], found.auc_low[0, 2], found.auc_high[0, 2])
+    assert found.interval("auc", pair="class 0 / class 2") == tuple(map(float, ends))
+    assert found.interval(pair="class 0 / class 2") == found.interval(
+        "auc", pair="class 0 / class 2"
+    )
+    margins = found.to_xarray()["auc"]
+    assert margins.dims == ("prompt", "pair")
+    expected = found.label_logits[:, 1] - found.label_logits[:, 2]
+    assert margins.sel(pair="class 1 / class 2").values.tolist() == expected.tolist()
+
+
+def test_correlation_by_layer(found):
+    assert found.interval("correlation", layer=1) == found.rank_correlation(1)
+    assert found.sel("correlation").dims == ("layer",)
+
+
+def test_distances_of_the_prompts_own_contexts(found):
+    shown = found.sel("distance")
+    assert shown.dims == ("layer", "pair")
+    first, second = zip(*label_pairs(3), strict=True)
+    assert_close(shown.values, found.distances[:, list(first), list(second)])
+    weights = resample_weights(12)[:500]
+    drawn = found.quantities()["distance"].of(weights)
+    for number in (0, 17):
+        means = torch.einsum("n,nlab->lab", weights[number], found.per_prompt)
+        assert_close(drawn[number], normalised(means)[:, list(first), list(second)])
+    assert bool((shown.low <= shown.values + 1e-12).all())
+    assert float((shown.high - shown.low).max()) > 1e-3
+
+
+def test_distances_of_other_contexts_are_no_samples_of_the_prompts(gpt2):
+    for options in ({"contexts": full(9)[3:]}, {"context": 2}):
+        quantities = diagnose_confusion(gpt2, full(), **options).quantities()
+        assert list(quantities) == ["auc", "correlation"]
+
+
+def test_resamples_of_prompts(found):
+    weights = resample_weights(12)[:40]
+    quantities = found.quantities()
+    aucs, correlations = (quantities[name].of(weights) for name in ("auc", "correlation"))
+    known = ~aucs.isnan().any(1)
+    assert int(known.sum()) > 20
+    for number in known.nonzero()[:5, 0].tolist():
+        counts = (12 * weights[[number]]).round().long()[0]
+        drawn = torch.arange(12).repeat_interleave(counts)
+        own = [
+            float(pair_auc(found.label_logits[drawn], found.answers[drawn], pair))
+            for pair in label_pairs(3)
+        ]
+        assert aucs[number].tolist() == pytest.approx(own, abs=1e-6)
+        predicted = found.distances[:, [0, 0, 1], [1, 2, 2]]
+        expected = rank_correlation(predicted, aucs[[number]])[0]
+        assert_close(correlations[number], expected, equal_nan=True)
+
+
+def test_under_an_intervention_minus_plain(gpt2, found):
+    cut = diagnose_confusion(gpt2, full(12), interventions=[EDGE])
+    gap = cut - found
+    expected = [float(cut.confusion_auc[p] - found.confusion_auc[p]) for p in label_pairs(3)]
+    assert gap.values.tolist() == pytest.approx(expected, abs=1e-12)
+    assert bool(((gap.low <= gap.values) & (gap.values <= gap.high)).all())
+    same = found - found
+    assert same.low.tolist() == same.high.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_nothing_to_estimate_with_one_class():
+    alone = made(torch.randn(4, 3), torch.zeros(4, dtype=torch.long), torch.rand(1, 1, 3, 3))
+    assert alone.quantities() == {}
+    with pytest.raises(ResultError, match="keeps no per-prompt numbers"):
+        alone.sel()
+
+
+def test_two_classes_can_be_subtracted(gpt2):
+    prompts = icl.build_prompts(toy_task(), gpt2, n=8)
+    plain, cut = (
+        diagnose_confusion(gpt2, prompts, interventions=changes) for changes in ([], [EDGE])
+    )
+    assert (cut - plain).labels == (("Negative / Positive",),)
+    value = float(cut.confusion_auc[0, 1] - plain.confusion_auc[0, 1])
+    assert (cut - plain).only().value == pytest.approx(value, abs=1e-12)
+
+
+def test_figures_of_a_page(gpt2, found):
+    shown = found.figures()
+    assert [(figure.show, figure.title) for figure in shown] == [
+        ("matrices", ""), ("layers", "by layer"),
+    ]  # fmt: skip
+    assert shown[0].sentence == found.summary()
+    for figure in shown:
+        assert found.plot(figure.show).layout.title.text
+    two = diagnose_confusion(gpt2, icl.build_prompts(toy_task(), gpt2, n=8))
+    assert [figure.show for figure in two.figures()] == ["matrices"]
+
+
+def test_notes_say_what_intervals_rest_on(found):
+    note = found.drawing("layers").note
+    assert note.startswith("3 pairs; 12 prompts, 95 % intervals over prompts")
+    assert note.endswith("distances and classes fixed")
+
+
+def test_samples_of_a_loaded_result(found, tmp_path):
+    loaded = load_result(found.save(tmp_path / "diagnosis"))
+    assert_close(loaded.sel().values, found.sel().values, rtol=0, atol=0)
+    before = replace(loaded, provenance={"variants": {"contexts": {"shots": 1}}})
+    assert "distance" not in before.quantities()

@@ -1,0 +1,209 @@
+"""Loyalty under isolation: intervals, paired differences, table, summary and figures."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from pandas.testing import assert_frame_equal
+
+from icl_mech.errors import ResultError
+from icl_mech.measurements.isolation.loyalty import IsolationResult
+from icl_mech.measurements.isolation.map import isolation_map
+from icl_mech.measurements.isolation.windows import isolation
+from icl_mech.metrics import wilson_interval
+from icl_mech.plots import figure
+from icl_mech.results import load_result
+from tests.measurements.isolation.cases import many
+from tests.tiny import tiny_model
+
+
+def known(draw_loyalty=None):
+    """Ten prompts; label words in the first layers cost four of them, random tokens one half."""
+    label_kept = torch.ones(4, 10).double()
+    label_kept[0, :4] = 0.0
+    label_kept[2, 0] = 0.5
+    word_overlap = label_kept / 2
+    return IsolationResult(
+        windows=(("first", 5, "label"), ("last", 5, "label"),
+                 ("first", 5, "random"), ("last", 5, "random")),
+        label_kept=label_kept,
+        word_overlap=word_overlap,
+        draw_loyalty=label_kept.mean(1, keepdim=True).expand(-1, 2)
+        if draw_loyalty is None
+        else draw_loyalty,
+        predicted=torch.tensor([0] * 7 + [1] * 3),
+        n_layers=12,
+        top_k=5,
+    )  # fmt: skip
+
+
+def test_intervals():
+    """Wilson for label words; bootstrap for averages over draws and for word loyalty."""
+    result = known()
+    expected = wilson_interval(torch.tensor([False] * 4 + [True] * 6))
+    first = {"side": "first", "depth": 5}
+    assert tuple(result.interval(tokens="label", **first)) == pytest.approx(tuple(expected))
+    last = result.interval("label_loyalty", side="last", depth=5, tokens="label")
+    assert tuple(last) == pytest.approx((1.0, 0.7224672, 1.0))
+    random = result.interval(tokens="random", **first)
+    assert tuple(random) == pytest.approx((0.95, 0.85, 1.0))
+    word = result.interval("word_loyalty", tokens="label", **first)
+    assert tuple(word) == pytest.approx((0.3, 0.15, 0.45))
+
+
+def test_one_draw_is_a_share_of_zeros_and_ones():
+    result = known(draw_loyalty=torch.ones(4, 1).double())
+    last = result.interval(side="last", depth=5, tokens="random")
+    assert tuple(last) == pytest.approx((1.0, 0.7224672, 1.0))
+
+
+def test_differences_are_paired():
+    """Four of ten prompts differ by 1: the bootstrap of a share of 0.4."""
+    found = known().difference(("first", 5, "label"), ("last", 5, "label"))
+    assert tuple(found) == pytest.approx((-0.4, -0.7, -0.1))
+    # The first prompt counts one half less: pairing leaves 0.5 + 3 in the mean.
+    found = known().difference(("first", 5, "label"), ("first", 5, "random"))
+    assert tuple(found) == pytest.approx((-0.35, -0.65, -0.1))
+    result = known()
+    equal = replace(result, label_kept=result.label_kept[[0, 0, 2, 3]])
+    assert equal.difference(("first", 5, "label"), ("last", 5, "label")) == (0.0, 0.0, 0.0)
+    words = known().difference(("first", 5, "label"), ("last", 5, "label"), "word_loyalty")
+    assert tuple(words) == pytest.approx((-0.2, -0.35, -0.05))
+
+
+def test_table():
+    table = known().to_pandas()
+    assert list(table.columns) == [
+        "side", "depth", "tokens", "label_loyalty", "label_low", "label_high",
+        "word_loyalty", "word_low", "word_high", "low", "high", "draw_min", "draw_max",
+    ]  # fmt: skip
+    row = table[(table.side == "first") & (table.tokens == "label")].iloc[0]
+    assert (row.depth, row.label_loyalty, row.word_loyalty) == (
+        5,
+        pytest.approx(0.6),
+        pytest.approx(0.3),
+    )
+    assert (row.low, row.high) == (row.label_low, row.label_high)
+
+
+def test_summary_says_what_is_clear():
+    result = known()
+    assert result.summary() == (
+        "label words isolated in the first 5 of 12 layers (10 prompts): label loyalty "
+        "0.6 [0.313, 0.832], word loyalty 0.3 [0.15, 0.45]; "
+        "minus last layers: -0.4 [-0.7, -0.1], -0.2 [-0.35, -0.05]; "
+        "minus random tokens: -0.35 [-0.65, -0.1], -0.175 [-0.325, -0.05]; "
+        "clear: label loyalty below last layers, word loyalty below last layers, "
+        "label loyalty below random tokens, word loyalty below random tokens"
+    )
+    same = replace(result, label_kept=torch.ones(4, 10).double())
+    assert "label loyalty below" not in same.summary()
+    assert same.summary().endswith("word loyalty below random tokens")
+    equal = replace(same, word_overlap=torch.ones(4, 10).double())
+    assert equal.summary().endswith("clear: no difference")
+
+
+def test_spread_between_draws():
+    draws = torch.tensor([[0.6, 0.6], [1.0, 1.0], [0.9, 1.0], [1.0, 1.0]], dtype=torch.float64)
+    result = known(draw_loyalty=draws)
+    assert (
+        "random tokens: -0.35 [-0.65, -0.1], -0.175 [-0.325, -0.05] (label loyalty of single draws 0.9 to 1)"
+        in result.summary()
+    )
+    assert result.summary().count("single draws") == 1
+    table = result.to_pandas()
+    assert table.draw_min.tolist() == [0.6, 1.0, 0.9, 1.0]
+    assert table.draw_max.tolist() == [0.6, 1.0, 1.0, 1.0]
+
+
+def test_summary_without_a_comparison():
+    result = known()
+    alone = replace(result, windows=(("last", 5, "random"),), label_kept=result.label_kept[:1],
+                    word_overlap=result.word_overlap[:1], draw_loyalty=result.draw_loyalty[:1])  # fmt: skip
+    assert alone.summary().startswith(
+        "random tokens isolated in the last 5 of 12 layers (10 prompts)"
+    )
+    assert "minus" not in alone.summary()
+
+
+def test_figure():
+    shape = known().drawing()
+    assert shape.names == (
+        "first k layers, label words", "last k layers, label words",
+        "first k layers, random tokens", "last k layers, random tokens",
+    )  # fmt: skip
+    assert shape.x == (5.0,)
+    assert shape.x_title == "isolated layers (k)"
+    torch.testing.assert_close(
+        shape.values[:, 0], torch.tensor([0.6, 1.0, 0.95, 1.0], dtype=torch.float64)
+    )
+    assert shape.levels == ((0.7, "share of the commonest prediction"),)
+    assert "mean of 2 draws" in shape.note
+    words = known().drawing(show="word_loyalty")
+    assert words.values[0, 0] == pytest.approx(0.3)
+    assert words.levels == ()
+    drawn = figure(shape)
+    assert drawn.layout.xaxis.tickvals == (5.0,)
+    assert {trace.mode for trace in drawn.data if trace.fill} == {"lines"}
+    assert "first k layers, label words" in drawn.to_html()
+
+
+def test_selections():
+    """Axes of the table: tokens, side, depth; per-prompt values stay with them."""
+    result = known()
+    found = result.sel(tokens="label", depth=5)
+    assert (found.dims, found.labels) == (("side",), (("first", "last"),))
+    torch.testing.assert_close(found.values, torch.tensor([0.6, 1.0], dtype=torch.float64))
+    torch.testing.assert_close(found.per_prompt, result.label_kept[:2].T)
+    words = result.to_xarray()["word_loyalty"]
+    assert words.dims == ("prompt", "tokens", "side", "depth")
+    chosen = words.sel(tokens="random", side="first", depth=5).values.tolist()
+    assert chosen == result.word_overlap[2].tolist()
+    assert float(result.estimates()["word_loyalty"].sel(end="high").max()) == pytest.approx(0.5)
+
+
+def test_windows_that_fill_no_table_have_names():
+    result = known()
+    some = [0, 3]
+    odd = replace(
+        result, windows=tuple(result.windows[i] for i in some), label_kept=result.label_kept[some],
+        word_overlap=result.word_overlap[some], draw_loyalty=result.draw_loyalty[some],
+    )  # fmt: skip
+    assert odd.coordinates() == {"window": ("first 5, label words", "last 5, random tokens")}
+    found = odd.interval(window="first 5, label words")
+    assert found == result.interval(tokens="label", side="first", depth=5)
+    rows = result.to_pandas().iloc[some].reset_index(drop=True)
+    assert_frame_equal(odd.to_pandas(), rows, rtol=1e-12)
+    assert odd.summary().startswith("label words isolated in the first 5 of 12 layers (10 prompts)")
+    assert odd.drawing().names == ("first k layers, label words", "last k layers, random tokens")
+
+
+def test_figures_of_a_page():
+    result = known()
+    first, words = result.figures()
+    assert (first.show, first.title, first.sentence) == ("label_loyalty", "", result.summary())
+    assert (words.show, words.title) == ("word_loyalty", "next words")
+    assert words.sentence == "Share of the 5 likeliest next tokens that isolation leaves."
+    assert result.plot(words.show).layout.title.text.startswith("Word loyalty")
+
+
+def test_what_is_not_there(unchecked):
+    with pytest.raises(ResultError, match=r"No window \('first', 3, 'label'\).*depths 5 and"):
+        known().difference(("first", 3, "label"), ("last", 5, "label"))
+    with pytest.raises(ResultError, match="nothing at side='first', depth=3"):
+        known().interval(side="first", depth=3, tokens="label")
+    with pytest.raises(ResultError, match=r"show='words'. Known: label_loyalty, word_loyalty"):
+        known().drawing(show="words")
+    with pytest.raises(ResultError, match=r"no quantity 'word'. Did you mean 'word_loyalty'"):
+        known().difference(("first", 5, "label"), ("last", 5, "label"), "word")
+
+
+@pytest.mark.parametrize("study", [isolation, isolation_map])
+def test_round_trip(tmp_path, study):
+    result = study(tiny_model("gpt2"), many(5, shared=True), draws=2)
+    loaded = load_result(result.save(tmp_path / "result"))
+    assert type(loaded) is type(result)
+    assert loaded.summary() == result.summary()
+    assert loaded.to_pandas().equals(result.to_pandas())
+    assert "given their shared demonstrations" in loaded.drawing().note
+    assert loaded.plot().to_html() != ""
