@@ -28,12 +28,14 @@ from icl_mech.measurements.compression.kept import anchor_positions, parts
 from icl_mech.measurements.compression.stand_in import alone
 from icl_mech.measurements.compression.table import CompareCompression, compare_compression
 from icl_mech.models import Site, adapt
+from tests.golden_data import LABEL_WORDS, arrays, label_words_prompts
 from tests.measurements.compression.cases import (
     WITHOUT_WINDOW,
     by_hiding,
     close,
     task,
 )
+from tests.measurements.test_label_words_golden import hooked_model
 from tests.tiny import N_HEADS, N_LAYERS, tiny_model
 
 pytestmark = pytest.mark.tl3
@@ -219,6 +221,22 @@ def test_hidden_like_cut(gpt2, prompts, monkeypatch, name):
     monkeypatch.setitem(vars(adapt(gpt2)), "takes_positions", False)
     hidden = compress_demonstrations(gpt2, prompts, interventions=EDITS[name], **QUICK)
     close(gpt2)(hidden.label_logits, cut.label_logits)
+
+
+@pytest.mark.hooked
+@pytest.mark.parametrize("name", ["heads", "label words", "two"])
+def test_a_hooked_transformer(name):
+    """It counts positions itself: columns are hidden, of caches made under the interventions."""
+    hooked = hooked_model(LABEL_WORDS / "tiny_gpt2")
+    batch = label_words_prompts("icl/sst2_s1")[:4]
+    keep = arrays("label_words", "compress.npz")["sst2_s1_kept"].tolist()
+    edits = [Isolate([0, 1])] if name == "label words" else [ZeroHeads([(0, 1)], at="all")]
+    edits += [Isolate([1])] if name == "two" else []
+    found = compress_demonstrations(hooked, batch, keep=keep, interventions=edits, **QUICK)
+    query = parts(batch[0], tuple(keep)).query
+    expected = by_hiding(hooked, batch, tuple(keep), query, edits)
+    close(hooked)(found.label_logits, expected)
+    assert found.provenance["cache"] == "hidden"
 
 
 def test_speed_is_that_of_the_edited_model(gpt2, prompts, monkeypatch):
