@@ -94,7 +94,7 @@ def test_reweighting_is_tested_on_prompts_it_did_not_learn_from(anchors):
 def test_what_prompts_cannot_give_is_left_out_with_a_note(gpt2, prompts):
     few = icl.analyze(gpt2, prompts[:8], study="label_words", progress=False)
     assert "reweighting" not in few.results
-    assert any("Re-weighting left out" in note for note in few.notes)
+    assert any("Re-weighting needs at least 8 prompts of every" in note for note in few.notes)
     bare = icl.PromptBatch(
         tuple(
             Prompt.from_positions(
