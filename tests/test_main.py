@@ -2,7 +2,6 @@
 
 import csv
 import sys
-from inspect import unwrap
 from pathlib import Path
 
 import pytest
@@ -179,19 +178,18 @@ def test_an_output_folder_with_other_files(command, table, tmp_path):
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--reduction", "sum", "Unknown reduction 'sum'"),
+        ("--reduction", "sum", "reduction='sum'. Known: abs_then_sum, sum_then_abs"),
         ("--model", "gtp2", "Unknown model 'gtp2'. Did you mean 'gpt2'"),
         ("--task", "missing.csv", "No file or folder 'missing.csv'"),
         ("--template", "Review: {text}", "{label}"),
         ("--text-column", "text", "has no column 'text'; it has 'sentence', 'verdict'"),
-        ("--loss", "labels", "Unknown loss 'labels'. Did you mean 'label'"),
+        ("--loss", "labels", "loss='labels'. Did you mean 'label'"),
         ("--device", "gpu", "Unknown device 'gpu'"),
         ("--dtype", "float8", "Unknown or unusable dtype 'float8'"),
     ],
 )
-def test_mistakes_are_one_message(command, table, tmp_path, monkeypatch, option, value, message):
-    # Without the type checks of the tests, which would refuse some values first.
-    monkeypatch.setattr(icl, "analyze", unwrap(icl.analyze))
+@pytest.mark.usefixtures("unchecked")
+def test_mistakes_are_one_message(command, table, tmp_path, option, value, message):
     code, out, err = command(*options(table, tmp_path / "out"), option, value)
     assert (code, out) == (1, "")
     assert err.startswith("Error: ")

@@ -68,6 +68,15 @@ class Intervention(ABC):
         """
         return False
 
+    @property
+    def by_number(self) -> bool:
+        """True if it may go by the number of a prompt in the run (`segment.indices`).
+
+        It is then not made in passes over other prompts than those it was given for. By default
+        True of kinds that do not say when they do the same in all prompts (`shares`).
+        """
+        return type(self).shares is Intervention.shares
+
     def missing(self) -> Sequence[Site]:
         """Sites whose mean at the target must be measured before it can run."""
         return ()

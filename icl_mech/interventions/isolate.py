@@ -81,6 +81,11 @@ class Isolate(Intervention):
         """The lowest isolated block."""
         return self.layers[0]
 
+    @property
+    def by_number(self) -> bool:
+        """True if positions are given, prompt by prompt."""
+        return self.positions is not None
+
     def shares(self, prompts: PromptBatch, length: int) -> bool:
         """True if the same tokens of the common beginning are isolated in every prompt."""
         by_layer = self.positions is None and self.tokens == "random" and self.redraw == "layer"

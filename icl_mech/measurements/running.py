@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from icl_mech.engine import AnyReading, GradientReading, run, run_variants
-from icl_mech.errors import PromptError
+from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import AnyMeasurement, Measurement, Options, Pass, Steps, Variants
 from icl_mech.measurements.provenance import provenance
@@ -191,6 +191,8 @@ def _made(
     """The values of passes that are made as one."""
     passes = [task.asked[number] for task, number in together]
     job = passes[0]
+    for task, number in together:
+        check_numbers(task.asked[number].prompts, task.item.data, options.interventions)
     how: dict[str, Any] = {
         "batch_size": options.batch_size, "memory": options.memory, "path": options.path,
         "progress": options.progress, "title": job.title,
@@ -203,6 +205,32 @@ def _made(
     places = [[_placed(reading, readings) for reading in part.readings] for part in passes]
     values = run(model, job.prompts, readings, (*before, *job.interventions), **how)
     return [[values[place] for place in own] for own in places]
+
+
+def check_numbers(
+    prompts: PromptBatch, data: Prompts, interventions: Sequence[Intervention]
+) -> None:
+    """Refuse interventions that go by a prompt's number where prompts have other numbers.
+
+    Raises:
+        RunError: names the intervention.
+    """
+    sides = data if isinstance(data, tuple) else (data,)
+    for intervention in interventions:
+        if intervention.by_number and not any(_same_numbers(prompts, side) for side in sides):
+            raise RunError(
+                f"{intervention!r} may go by the number of a prompt, but some passes are over other "
+                "prompts (a part of them, or contexts of their own), which have other numbers. "
+                "Measure these apart, or define shares() if it does the same in all prompts."
+            )
+
+
+def _same_numbers(prompts: PromptBatch, data: PromptBatch) -> bool:
+    """True if every prompt begins as the one of its number does, up to the target."""
+    return len(prompts) <= len(data) and all(
+        own.tokens[: given.target + 1] == given.tokens[: given.target + 1]
+        for own, given in zip(prompts, data, strict=False)
+    )
 
 
 def _placed(reading: AnyReading, readings: list[AnyReading]) -> int:

@@ -73,7 +73,8 @@ class BridgeModel(TransformerLensModel):
         )
         try:
             with torch.no_grad():
-                self.wrapped(torch.zeros(1, 1, dtype=torch.long, device=self.device))
+                token = torch.zeros(1, 1, dtype=torch.long, device=self.device)
+                self.forward(token, token == 0, token)
         finally:
             handle.remove()
         return seen[0]

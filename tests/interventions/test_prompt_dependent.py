@@ -13,7 +13,9 @@ from torch.testing import assert_close
 import icl_mech as icl
 from icl_mech._typing import Float, Tensor
 from icl_mech.engine import common_prefix, prepare, run, run_variants
+from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention, Isolate, load_intervention
+from icl_mech.measurements import Reweighting
 from icl_mech.measurements.predictions import PredictionReading
 from icl_mech.measurements.saliency.flow import FlowReading
 from icl_mech.models import Site
@@ -169,3 +171,18 @@ def test_through_measurements(setting):
 def test_its_tensors_are_saved_without_being_named(setting):
     _, _, patch, _ = setting
     assert_close(load_intervention(patch.to_dict()).values, patch.values)
+
+
+def test_refused_where_prompts_have_other_numbers(setting):
+    """Re-weighting is judged on a part of the prompts, whose numbers are not those of the values."""
+    model, prompts, patch, _ = setting
+    many = icl.PromptBatch(prompts.prompts * 3, prompts.source)
+    whole = type(patch)(patch.values.repeat(3, 1), patch.layer, patch.position)
+    given = Isolate([1], positions=[(5,)] * len(many))
+    for edit in (whole, given):
+        with pytest.raises(RunError, match="may go by the number of a prompt"):
+            icl.measure(model, many, Reweighting(epochs=1), interventions=[edit], progress=False)
+    # As many prompts in the same order, with a label word behind each, have the same numbers.
+    words = icl.predict(model, prompts, score="sum", interventions=[patch])
+    assert words.log_probs.isfinite().all()
+    assert not Isolate([1]).by_number

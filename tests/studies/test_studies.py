@@ -108,7 +108,7 @@ def test_what_prompts_cannot_give_is_left_out_with_a_note(gpt2, prompts):
     )
     found = icl.analyze(gpt2, bare, study="label_words", progress=False)
     assert {"compression", "confusion", "reweighting"}.isdisjoint(found.results)
-    assert len(found.notes) == 2
+    assert len(found.notes) == 3
 
 
 # --- overthinking ---

@@ -16,6 +16,7 @@ from icl_mech.measurements.reweighting.evaluation import EvaluateReweighting
 from icl_mech.measurements.reweighting.fit import check_options, fit_reweighting
 from icl_mech.measurements.reweighting.learnable import check_learnable, split
 from icl_mech.measurements.reweighting.result import ReweightingResult
+from icl_mech.measurements.running import check_numbers
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 
@@ -56,6 +57,7 @@ class Reweighting(Measurement[ReweightingResult]):
     ) -> Steps[ReweightingResult]:
         """Learn under the user's interventions, then evaluate under the same ones."""
         training, test = split(data, self.per_class)
+        check_numbers(test, data, options.interventions)
         fitted = fit_reweighting(
             model,
             training,
