@@ -130,7 +130,7 @@ class Work:
             )
             check()
             if not sinks:
-                return values
+                return self._in_order(values, segment)
             loss = next(r.loss for r in self.readings if isinstance(r, GradientReading))
             total = target_loss(segment.at_target(output.residual), segment, loss).sum()
             leaves = [] if self.beginning is None or cache is None else asking(cache)
@@ -154,7 +154,15 @@ class Work:
             before = self.beginning.reductions(vectors)
             for (number, site, _), reduction in zip(self.beginning.sinks, before, strict=True):
                 values[number][site] = values[number][site] + reduction
-        return values
+        return self._in_order(values, segment)
+
+    def _in_order(self, values: Values, segment: Segment) -> Values:
+        """Reductions in the order their reading names its sites, not in that of the forward pass."""
+        info = segment.model.info
+        return [
+            {site: own[site] for site in reading.sites(info)}
+            for reading, own in zip(self.readings, values, strict=True)
+        ]
 
     def losses(self, segment: Segment, loss: Loss) -> Tensor:
         """Each prompt's loss under the interventions, in the graph of what they hold.

@@ -1,7 +1,7 @@
 """`Intervention`: what all changes of a forward pass share."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
@@ -72,10 +72,10 @@ class Intervention(ABC):
     def by_number(self) -> bool:
         """True if it may go by the number of a prompt in the run (`segment.indices`).
 
-        It is then not made in passes over other prompts than those it was given for. By default
-        True of kinds that do not say when they do the same in all prompts (`shares`).
+        It is then refused in passes over other prompts than those it was given for: a part of
+        them, or contexts of their own. True, the default, is always right.
         """
-        return type(self).shares is Intervention.shares
+        return True
 
     def missing(self) -> Sequence[Site]:
         """Sites whose mean at the target must be measured before it can run."""
@@ -87,9 +87,14 @@ class Intervention(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; `load_intervention` reads them."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        plain = {k: v.tolist() if isinstance(v, Tensor) else v for k, v in values.items()}
-        return {"intervention": type(self).__name__, **plain}
+        kind = type(self)
+        if "__init__" in vars(kind) and "__dataclass_fields__" not in vars(kind):
+            raise RunError(
+                f"{kind.__name__} is no dataclass, so nothing is known of its values and two of them "
+                "would look the same. Write @dataclass(frozen=True, eq=False, repr=False) above it."
+            )
+        values = {item.name: plain(getattr(self, item.name)) for item in fields(self)}
+        return {"intervention": kind.__name__, **values}
 
     def __repr__(self) -> str:
         """Constructor-like, with tensors as shapes."""
@@ -99,6 +104,15 @@ class Intervention(ABC):
             if getattr(self, item.name) is not None
         )
         return f"{type(self).__name__}({shown})"
+
+
+def plain(value: Any) -> Any:
+    """Tensors as lists, also inside of sequences and mappings."""
+    if isinstance(value, Tensor):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def load_intervention(document: dict[str, Any]) -> Intervention:

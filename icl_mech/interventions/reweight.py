@@ -42,6 +42,11 @@ class Reweight(Intervention):
                 f"{info.name!r} has {info.n_layers} and {info.n_heads}."
             )
 
+    @property
+    def by_number(self) -> bool:
+        """False: every prompt is treated by its own target."""
+        return False
+
     def shares(self, prompts: PromptBatch, length: int) -> bool:
         """Always: equal tokens before the target are treated alike."""
         return True

@@ -80,6 +80,11 @@ class ZeroHeads(Intervention):
         if wrong:
             raise RunError(f"ZeroHeads names head {wrong[0]}; heads are 0 to {info.n_heads - 1}.")
 
+    @property
+    def by_number(self) -> bool:
+        """False: every prompt is treated by its own target."""
+        return False
+
     def shares(self, prompts: PromptBatch, length: int) -> bool:
         """Always: equal tokens before the target are treated alike."""
         return True

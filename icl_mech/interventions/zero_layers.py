@@ -69,6 +69,11 @@ class ZeroLayers(Intervention):
         super().check(info)
         check_layers([self.start], info, "ZeroLayers")
 
+    @property
+    def by_number(self) -> bool:
+        """False: every prompt is treated by its own target."""
+        return False
+
     def shares(self, prompts: PromptBatch, length: int) -> bool:
         """Always: equal tokens before the target are treated alike."""
         return True

@@ -6,12 +6,16 @@ else - checking the fields, adapting the model, sharing passes with other measur
 interventions, memory, provenance - is done once, here and in `measurements.running`.
 """
 
+import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+import numpy as np
+
+from icl_mech._typing import Tensor
 from icl_mech.engine import AnyReading, Layout, Path
 from icl_mech.errors import RunError, near_matches
 from icl_mech.interventions import Intervention
@@ -116,6 +120,14 @@ class AnyMeasurement(ABC, Generic[Data, R]):
         """
         return
 
+    def check_options(self, model: LanguageModel, data: Data, options: Options) -> None:
+        """Refuse ways to run that would give wrong numbers, before anything runs.
+
+        Raises:
+            IclMechError: says what was found, what was expected and what to do.
+        """
+        return
+
     @abstractmethod
     def passes(self, model: LanguageModel, data: Data) -> Sequence[Pass]:
         """What must be run."""
@@ -212,6 +224,10 @@ def _plain(value: Any) -> Any:
     """A field as JSON knows it: prompts by their digest, interventions by their values."""
     if isinstance(value, PromptBatch):
         return {"digest": value.digest, "count": len(value)}
+    if isinstance(value, Tensor | np.ndarray):
+        array = np.ascontiguousarray(value.detach().cpu() if isinstance(value, Tensor) else value)
+        digest = hashlib.sha256(array.tobytes()).hexdigest()[:32]
+        return {"shape": list(array.shape), "dtype": str(array.dtype), "digest": digest}
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if isinstance(value, AnyMeasurement):
@@ -220,4 +236,9 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list | range):
         return [_plain(item) for item in value]
-    return value
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise RunError(
+        f"A field holds a {type(value).__name__}, by which results could not be recognised; use "
+        "numbers, words, tensors or prompts, or override variants()."
+    )

@@ -18,13 +18,18 @@ def provenance(
     measurement: AnyMeasurement[Any, Any],
     data: PromptBatch | tuple[PromptBatch, PromptBatch],
     interventions: Sequence[Intervention] = (),
+    *,
+    weights: str,
 ) -> dict[str, Any]:
-    """Provenance of one result; for a pair `prompts` are the true ones."""
+    """Provenance of one result; for a pair `prompts` are the true ones.
+
+    `weights` is the model's fingerprint, taken once for results that are measured together.
+    """
     true, *false = data if isinstance(data, tuple) else (data,)
     origin = {
         "measurement": measurement.name,
         "variants": measurement.variants(),
-        "model": {**asdict(model.info), "weights": model.fingerprint()},
+        "model": {**asdict(model.info), "weights": weights},
         "prompts": prompt_source(true),
         "conditional_on_demonstrations": true.source.get("demonstrations") == "shared",
         "interventions": [intervention.to_dict() for intervention in interventions],

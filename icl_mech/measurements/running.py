@@ -31,16 +31,26 @@ class Item:
 
     @classmethod
     def checked(
-        cls, measurement: AnyMeasurement[Any, Any], model: LanguageModel, data: Prompts
+        cls,
+        measurement: AnyMeasurement[Any, Any],
+        model: LanguageModel,
+        data: Prompts,
+        options: Options,
     ) -> "Item":
         """An item that can run.
 
         Raises:
-            IclMechError: what the measurement refuses.
+            IclMechError: what the measurement refuses, of its prompts or of the interventions.
         """
+        for intervention in options.interventions:
+            intervention.check(model.info)
         own = chosen_data(measurement, data)
         filled = measurement.filled(model, own)
         filled.check(model, own)
+        filled.check_options(model, own, options)
+        if any(intervention.by_number for intervention in options.interventions):
+            for job in filled.passes(model, own):
+                check_numbers(job.prompts, own, options.interventions)
         return cls(filled, own)
 
 
@@ -82,7 +92,7 @@ def measured(measurement: AnyMeasurement[Any, R], model: Any, data: Prompts, **o
         IclMechError: what the measurement or the engine refuses.
     """
     adapted, how = adapt(model), Options(**options)
-    item = Item.checked(measurement, adapted, data)
+    item = Item.checked(measurement, adapted, data, how)
     result: R
     ((_, result),) = completed(adapted, [item], how)
     return result
@@ -113,10 +123,21 @@ class _Task:
                 self.asked, self.values = self.steps.send(read), {}
             else:
                 self.asked = next(self.steps)
-            if not self.asked:
+            while not self.asked:
                 self.asked = self.steps.send([])
         except StopIteration as end:
             self.asked, self.outcome = (), end.value
+            kind = type(self.item.measurement).__name__
+            if not isinstance(self.outcome, Result):
+                raise RunError(
+                    f"{kind} gave a {type(self.outcome).__name__}; its result() must return a Result."
+                ) from None
+        asked = self.asked
+        if isinstance(asked, Pass) or not all(isinstance(job, Pass) for job in asked):
+            raise RunError(
+                f"{type(self.item.measurement).__name__} asked for {asked!r}; passes() must return a "
+                "list of Pass or Variants."
+            )
 
     @property
     def waiting(self) -> list[int]:
@@ -132,8 +153,7 @@ def completed(
     A pass is made when the first measurement needs it; others that asked for the same prompts
     and interventions get their readings from it too.
     """
-    for intervention in options.interventions:
-        intervention.check(model.info)
+    weights = model.fingerprint()
     tasks = [_Task(item, item.measurement.steps(model, item.data, options)) for item in items]
     for task in tasks:
         task.advance()
@@ -142,7 +162,7 @@ def completed(
         for task in list(left):
             if task.outcome is not None:
                 left.remove(task)
-                yield task.item, recorded(task.outcome, model, task.item, options)
+                yield task.item, recorded(task.outcome, model, task.item, options, weights)
         if not left:
             return
         number = left[0].waiting[0]
@@ -192,6 +212,7 @@ def _made(
     passes = [task.asked[number] for task, number in together]
     job = passes[0]
     for task, number in together:
+        # Passes that are known only now; the others were checked before anything ran.
         check_numbers(task.asked[number].prompts, task.item.data, options.interventions)
     how: dict[str, Any] = {
         "batch_size": options.batch_size, "memory": options.memory, "path": options.path,
@@ -221,7 +242,7 @@ def check_numbers(
             raise RunError(
                 f"{intervention!r} may go by the number of a prompt, but some passes are over other "
                 "prompts (a part of them, or contexts of their own), which have other numbers. "
-                "Measure these apart, or define shares() if it does the same in all prompts."
+                "Measure these apart, or let its by_number be False if it does not."
             )
 
 
@@ -242,7 +263,7 @@ def _placed(reading: AnyReading, readings: list[AnyReading]) -> int:
     return len(readings) - 1
 
 
-def recorded(result: R, model: LanguageModel, item: Item, options: Options) -> R:
+def recorded(result: R, model: LanguageModel, item: Item, options: Options, weights: str) -> R:
     """The result with its provenance; what it recorded itself stays."""
-    origin = provenance(model, item.measurement, item.data, options.interventions)
+    origin = provenance(model, item.measurement, item.data, options.interventions, weights=weights)
     return replace(result, provenance={**origin, **result.provenance})

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -78,10 +79,13 @@ def write_text(file: Path, text: str) -> None:
 
 def remove_left_over(target: Path) -> None:
     """Remove staging of this target whose process was killed; its name holds the process number."""
-    for entry in target.parent.glob(f".{target.name}-*-*"):
-        number = entry.name.removeprefix(f".{target.name}-").split("-")[0]
-        if number.isdigit() and not _is_running(int(number)):
-            if entry.is_dir():
+    pattern = re.compile(re.escape(f".{target.name}-") + r"(\d+)-[a-z0-9_]{8}(-old)?")
+    for entry in list(target.parent.iterdir()):
+        found = pattern.fullmatch(entry.name)
+        if found and not _is_running(int(found[1])):
+            if found[2] and not target.exists():
+                entry.replace(target)  # killed between the two renames of a replacement
+            elif entry.is_dir():
                 shutil.rmtree(entry, ignore_errors=True)
             else:
                 entry.unlink(missing_ok=True)
@@ -136,4 +140,9 @@ def jsonable(value: Any) -> Any:
         return None if math.isnan(value) else str(value)
     if isinstance(value, str | int | float | bool) or value is None:
         return value
+    if hasattr(value, "shape"):
+        raise ResultError(
+            f"A {type(value).__name__} of shape {list(value.shape)} stands inside of other values, where "
+            "it would be saved as text. Make it a field of its own, or a tuple of tensors."
+        )
     return str(value)

@@ -7,7 +7,7 @@ are computed from the same weights.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import torch
 
@@ -128,11 +128,13 @@ def typed_quantities(result: Any) -> dict[str, Quantity]:
 
 
 def _prompt_fields(result: Any) -> Iterator[tuple[str, Tensor, tuple[str, ...]]]:
+    # Types may stand there as text (`from __future__ import annotations`).
+    hints = get_type_hints(type(result))
     for item in fields(result):
         value = getattr(result, item.name)
         if not isinstance(value, Tensor):
             continue
-        axes = axes_of(item.type, value.ndim)
+        axes = axes_of(hints[item.name], value.ndim)
         if axes is not None and BATCH in axes:
             yield item.name, value, axes
 
@@ -176,6 +178,11 @@ def labels_of(
             if len(labels) != size:
                 raise ResultError(
                     f"{name} has {size} cells along {dim!r}, but there are {len(labels)} labels."
+                )
+            if len(found.get(dim, labels)) != len(labels):
+                raise ResultError(
+                    f"The axis {dim!r} has {len(found[dim])} cells in one quantity and {size} in "
+                    f"{name}; give axes of different lengths different names."
                 )
             found[dim] = labels
     return found

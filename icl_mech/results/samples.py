@@ -214,7 +214,12 @@ def difference(one: Result, other: Result) -> Samples:
         )
     check_same_prompts(one, other)
     name = one._main(None)
-    first, second = one.quantities()[name], other.quantities().get(name)
+    first, second = one.quantities().get(name), other.quantities().get(name)
+    if first is None:
+        raise ResultError(
+            f"These samples of {name!r} hold no per-prompt values, because they are no means; subtract "
+            "the whole results first, then select with sel()."
+        )
     if second is None:
         raise ResultError(
             f"One side is of {name!r}, the other of {', '.join(map(repr, other.quantities()))}; "

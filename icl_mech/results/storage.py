@@ -27,7 +27,11 @@ def write_result(result: Result, folder: Path) -> None:
         value = getattr(result, item.name)
         if isinstance(value, torch.Tensor):
             tensors[item.name] = value.contiguous().cpu()
-        elif isinstance(value, tuple) and value and all(isinstance(v, torch.Tensor) for v in value):
+        elif (
+            isinstance(value, tuple | list)
+            and value
+            and all(isinstance(v, torch.Tensor) for v in value)
+        ):
             tensors |= {f"{item.name}/{i}": v.contiguous().cpu() for i, v in enumerate(value)}
         else:
             values[item.name] = value

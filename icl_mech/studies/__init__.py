@@ -8,6 +8,7 @@ from icl_mech.engine import Loss, Path
 from icl_mech.errors import PromptError, RunError, near_matches
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import AnyMeasurement, Options
+from icl_mech.measurements.running import Item
 from icl_mech.measurements.saliency.reduction import Reduction
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch
@@ -15,7 +16,7 @@ from icl_mech.studies.analysis import Analysis, load_analysis
 from icl_mech.studies.bench import Bench, prepared_folder
 from icl_mech.studies.default import FlowStudy
 from icl_mech.studies.label_words import LabelWords
-from icl_mech.studies.measuring import measure, title
+from icl_mech.studies.measuring import check_values, measure, title
 from icl_mech.studies.overthinking import Overthinking
 from icl_mech.tasks import Task
 
@@ -82,16 +83,19 @@ def analyze(
         )
     if study != "overthinking" and pair:
         raise PromptError("A pair of prompt sets is for study='overthinking'; give one set here.")
+    check_values(measurements)
     adapted = adapt(model)
     options = Options(tuple(interventions), batch_size, memory, path, progress)
     bench = Bench(adapted, options, prepared_folder(out))
     flow = FlowStudy(maps, reduction, loss)
+    for given in measurements:
+        Item.checked(given, adapted, prompts, options)
     if isinstance(prompts, tuple):
         Overthinking(heads_from, seed).run(bench, prompts)
     elif study == "label_words":
         LabelWords(flow, seed).run(bench, prompts)
     else:
-        bench.measure(prompts, *flow.measurements())
-    if measurements:
+        bench.measure(prompts, *flow.measurements(), *measurements)
+    if study is not None and measurements:
         bench.measure(prompts, *measurements)
     return bench.analysis(title(adapted, prompts))

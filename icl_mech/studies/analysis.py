@@ -58,13 +58,14 @@ class Part(Generic[R]):
         """The result.
 
         Raises:
-            MissingResult: there is none of that name and kind.
+            MissingResult: there is none of that name.
+            ResultError: it is of another kind.
         """
         if analysis is None:
             return self
         result = analysis[self.name]
         if not isinstance(result, self.kind):
-            raise MissingResult(
+            raise ResultError(
                 f"{self.name!r} of this analysis is a {type(result).__name__}, not a "
                 f"{self.kind.__name__}; take it as analysis[{self.name!r}]."
             )

@@ -68,7 +68,7 @@ class Bench:
         for number, measurement in enumerate((*measurements, *optional)):
             name = self._free_name(measurement.name, items)
             try:
-                items[name] = Item.checked(measurement, self.model, data)
+                items[name] = Item.checked(measurement, self.model, data, self.options)
             except IclMechError as error:
                 if number < len(measurements):
                     raise
@@ -77,7 +77,13 @@ class Bench:
 
     def run(self, items: dict[str, Item]) -> None:
         """The results of named items; finished ones are taken from the folder."""
-        found = {name: self._finished(name, item) for name, item in items.items()}
+        weights = self.model.fingerprint() if self.out is not None else ""
+        if self.out is not None and self.model.has_own_hooks:
+            raise RunError(
+                f"{self.model.info.name!r} has hooks of your own in place, by which finished results "
+                "could not be recognised. Measure without out=, or make them an intervention."
+            )
+        found = {name: self._finished(name, item, weights) for name, item in items.items()}
         self.results |= dict.fromkeys(items, Result())
         names = {id(item): name for name, item in items.items()}
         for name, result in found.items():
@@ -113,7 +119,7 @@ class Bench:
             return name
         return next(f"{name}_{i}" for i in range(2, len(taken) + 3) if f"{name}_{i}" not in taken)
 
-    def _finished(self, name: str, item: Item) -> Result | None:
+    def _finished(self, name: str, item: Item, weights: str) -> Result | None:
         """What an earlier, stopped run left of this item.
 
         Raises:
@@ -128,7 +134,9 @@ class Bench:
                 f"{str(self.out / name)!r} is there but cannot be read ({error}), so the study cannot "
                 "go on in this folder; choose another one."
             ) from error
-        wanted = provenance(self.model, item.measurement, item.data, self.options.interventions)
+        wanted = provenance(
+            self.model, item.measurement, item.data, self.options.interventions, weights=weights
+        )
         differing = differences(wanted, result.provenance)
         if differing:
             raise RunError(

@@ -50,16 +50,27 @@ def measure(
         raise RunError(
             "Nothing to measure; give measurements such as icl_mech.measurements.Flow()."
         )
-    for given in measurements:
-        if not isinstance(given, AnyMeasurement):
-            raise RunError(
-                f"{given!r} is not a measurement; give values such as Flow(), not classes or names."
-            )
+    check_values(measurements)
     adapted = adapt(model)
     options = Options(tuple(interventions), batch_size, memory, path, progress)
     bench = Bench(adapted, options, prepared_folder(out))
     bench.measure(data, *measurements)
     return bench.analysis(title(adapted, data))
+
+
+def check_values(measurements: Sequence[AnyMeasurement[Any, Any]]) -> None:
+    """Refuse what is not a list of measurements.
+
+    Raises:
+        RunError: names the first that is none.
+    """
+    if not isinstance(measurements, Sequence):
+        raise RunError(f"measurements={measurements!r}; give a list of them, for one [Flow()].")
+    for given in measurements:
+        if not isinstance(given, AnyMeasurement):
+            raise RunError(
+                f"{given!r} is not a measurement; give values such as Flow(), not classes or names."
+            )
 
 
 def title(model: LanguageModel, data: Prompts) -> str:

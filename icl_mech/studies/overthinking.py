@@ -71,11 +71,19 @@ class Overthinking:
             bench.measure(pair, AttentionOfHeads(scores.top(HEADS), first=1))
         studied = pair[0].source.get("task", {}).get("name")
         given = self.heads_from or next(name for name in CHOSEN_ON if name != studied)
+        by_number = [edit for edit in bench.options.interventions if edit.by_number]
         try:
             others = false_prompts(bench.model, given, n=len(pair[0]), seed=self.seed)
-            bench.measure(others, FindHeads(HEADS, self.seed))
         except IclMechError as error:
             bench.notes.append(f"No heads were chosen or ablated: {error}")
+        else:
+            if by_number:
+                bench.notes.append(
+                    f"No heads were chosen or ablated: {by_number[0]!r} may go by the number of a "
+                    "prompt, and heads are chosen on prompts of another task."
+                )
+            else:
+                bench.measure(others, optional=[FindHeads(HEADS, self.seed)])
         found, leaving = bench.results.get("false_induction"), bench.results["early_exit"]
         chosen = found.top if isinstance(found, FalseInductionHeads) else ()
         if isinstance(leaving, EarlyExit):

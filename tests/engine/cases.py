@@ -94,6 +94,10 @@ class Edge(Intervention):
     factor: float = 1.0
     term: float = 0.0
 
+    @property
+    def by_number(self):
+        return False
+
     def hooks(self, segment: Segment) -> Sequence[Hook]:
         edge = (segment.dest == self.dest)[:, None, :, None]
         edge = edge & (segment.src == self.src)[:, None, None, :]

@@ -12,7 +12,7 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.engine import Path
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention, load_intervention
-from icl_mech.measurements.base import Measurement, Options, Pass, Steps, Variants
+from icl_mech.measurements.base import Measurement, Options, Pass, Variants
 from icl_mech.measurements.compression.behind import BehindContext, treated_alike
 from icl_mech.measurements.compression.kept import Method
 from icl_mech.measurements.compression.methods import refuse_positions
@@ -252,16 +252,16 @@ class PredictBehind(Measurement[Predictions]):
         (((found,),),) = read
         return predictions(found, data)
 
-    def steps(
-        self, model: LanguageModel, data: PromptBatch, options: Options
-    ) -> Steps[Predictions]:
-        """As for any measurement, under interventions the keys and values were computed under."""
+    def check_options(self, model: LanguageModel, data: PromptBatch, options: Options) -> None:
+        """Refuse interventions the keys and values were not computed under.
+
+        Raises:
+            RunError: names the intervention.
+        """
         refuse_positions([self.context.method], options.interventions, data)
         stand_in = self.context.stand_in(model, data)
         for intervention in options.interventions:
             self._check_intervention(intervention, stand_in)
-        read = yield self.passes(model, data)
-        return self.result(model, data, read)
 
     def _check_intervention(self, intervention: Intervention, stand_in: StandIn) -> None:
         """Refuse what would have changed the keys and values, which are given.
@@ -272,12 +272,15 @@ class PredictBehind(Measurement[Predictions]):
         if intervention.target_only:
             return
         known = jsonable(intervention.to_dict()) in self.context.made_under
-        if not known and (intervention.missing() or intervention.hooks(stand_in.demonstrations(0))):
+        rows = range(len(stand_in.prompts))
+        if not known and (
+            intervention.missing()
+            or any(intervention.hooks(stand_in.demonstrations(row)) for row in rows)
+        ):
             raise RunError(
                 f"{intervention!r} changes the demonstrations, but the keys and values of this context "
                 "were computed without it. Compress them again with interventions=."
             )
-        rows = range(len(stand_in.prompts))
         if known and not treated_alike([intervention], stand_in, rows):
             raise RunError(
                 f"{intervention!r} differs between these prompts, and a context holds the keys and "

@@ -178,6 +178,14 @@ class Compression(Measurement[Q]):
         """Refuse as `Comparison.check`."""
         self.comparison.check(model, data)
 
+    def check_options(self, model: LanguageModel, data: PromptBatch, options: Options) -> None:
+        """Refuse what may act by position where text anchors are read.
+
+        Raises:
+            RunError: names the intervention.
+        """
+        refuse_positions(self.comparison.methods, options.interventions, data)
+
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """Full prompts, and their queries behind every stand-in."""
         return self.comparison.passes(model, data)
@@ -192,7 +200,6 @@ class Compression(Measurement[Q]):
         With models that count positions themselves nothing is cut, and nothing timed.
         """
         comparison = self.comparison
-        refuse_positions(comparison.methods, options.interventions, data)
         read = yield self.passes(model, data)
         found = self.result(model, data, read)
         if not comparison.measure_speed or not model.takes_positions:

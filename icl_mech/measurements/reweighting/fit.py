@@ -30,6 +30,7 @@ from icl_mech.measurements.reweighting.learnable import (
     warn_unseen_classes,
 )
 from icl_mech.measurements.reweighting.training import train
+from icl_mech.measurements.running import check_numbers
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch
 
@@ -86,6 +87,7 @@ def fit_reweighting(
     if validation is not None:
         check_learnable(validation, "validation")
         check_held_out(validation, prompts)
+        check_numbers(validation, prompts, interventions)
     adapted = adapt(model)
     info = adapted.info
     (changes,) = fill_means(adapted, prompts, [interventions])

@@ -52,12 +52,24 @@ class Reweighting(Measurement[ReweightingResult]):
         check_learnable(data, "given")
         split(data, self.per_class)
 
+    def check_options(self, model: LanguageModel, data: PromptBatch, options: Options) -> None:
+        """Refuse interventions that would meet prompts of other numbers in the two parts.
+
+        Raises:
+            RunError: names the intervention.
+        """
+        for part in split(data, self.per_class):
+            check_numbers(part, data, options.interventions)
+
     def steps(
         self, model: LanguageModel, data: PromptBatch, options: Options
     ) -> Steps[ReweightingResult]:
-        """Learn under the user's interventions, then evaluate under the same ones."""
+        """Learn under the user's interventions, then evaluate under them.
+
+        Means that an intervention still needs are those of the prompts it meets: of the training
+        prompts, then of the test prompts.
+        """
         training, test = split(data, self.per_class)
-        check_numbers(test, data, options.interventions)
         fitted = fit_reweighting(
             model,
             training,
