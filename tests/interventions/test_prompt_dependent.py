@@ -186,3 +186,16 @@ def test_refused_where_prompts_have_other_numbers(setting):
     words = icl.predict(model, prompts, score="sum", interventions=[patch])
     assert words.log_probs.isfinite().all()
     assert not Isolate([1]).by_number
+
+
+def test_an_intervention_that_is_no_dataclass_is_refused(setting):
+    class Steer(Intervention):
+        def __init__(self, scale):
+            self.__dict__["scale"] = scale
+
+        def hooks(self, segment):
+            return [(Site("resid_pre", 1), lambda activation: activation * self.scale)]
+
+    model, prompts, _, _ = setting
+    with pytest.raises(RunError, match="Steer is no dataclass"):
+        icl.predict(model, prompts, interventions=[Steer(2.0)])

@@ -305,3 +305,33 @@ def test_fields_of_a_later_version_are_ignored(saved, results):
     document["values"]["added_later"] = 1
     (saved / "result.json").write_text(json.dumps(document))
     assert_same(FlowScores.load(saved), results["flow"])
+
+
+def test_only_its_own_left_over_staging_is_removed(tmp_path):
+    """That of a target whose name only begins alike belongs to a process that may be saving."""
+    from icl_mech.results.files import remove_left_over
+
+    dead = 2**22 + 1  # no process has that number
+    own, other = tmp_path / f".run-{dead}-abcd_123", tmp_path / f".run-{dead}-77-abcd_123"
+    own.mkdir()
+    other.mkdir()
+    remove_left_over(tmp_path / "run")
+    assert not own.exists()
+    assert other.exists()
+
+
+def test_killed_between_the_renames_of_a_replacement(tmp_path):
+    from icl_mech.results.files import remove_left_over
+
+    old = tmp_path / f".run-{2**22 + 1}-abcd_123-old"
+    old.mkdir()
+    (old / "result.json").write_text("{}")
+    remove_left_over(tmp_path / "run")
+    assert (tmp_path / "run" / "result.json").read_text() == "{}"
+
+
+def test_tensors_inside_of_other_values_are_refused(tmp_path):
+    from icl_mech.results import jsonable
+
+    with pytest.raises(ResultError, match=r"A Tensor of shape \[2\] stands inside of other values"):
+        jsonable({"maps": {"first": torch.zeros(2)}})

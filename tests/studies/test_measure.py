@@ -17,7 +17,7 @@ from torch.testing import assert_close
 
 import icl_mech as icl
 from icl_mech._typing import Float, Tensor
-from icl_mech.engine import Kept, Reading
+from icl_mech.engine import Kept, Reading, run
 from icl_mech.errors import MissingResult, PromptError, ResultError, RunError
 from icl_mech.interventions import Isolate, ZeroLayers
 from icl_mech.measurements import Flow, Measurement, PairMeasurement, Pass, Predict, Saliency
@@ -382,3 +382,88 @@ def test_killed_and_started_again(tmp_path):
         assert tensors[0] == tensors[1]
     litter = [entry.name for entry in (tmp_path / "killed").iterdir() if entry.name[0] == "."]
     assert litter == []
+
+
+# --- what must not go by unnoticed ---
+
+
+@dataclass(frozen=True)
+class Along(ResidualNorms):
+    """Has a tensor for a field."""
+
+    direction: Tensor | None = None
+
+
+def test_any_change_of_the_weights_is_another_model(prompts, tmp_path):
+    """Also one of a single column, such as a head's part of an output projection."""
+    model = tiny_model("llama")
+    icl.measure(model, prompts, ResidualNorms(), out=tmp_path)
+    before = adapt(model).fingerprint()
+    with torch.no_grad():
+        next(p for p in model.parameters() if p.ndim == 2)[3, 5] *= -3
+    assert adapt(model).fingerprint() != before
+    with pytest.raises(RunError, match=r"another study \(model differ"):
+        icl.measure(model, prompts, ResidualNorms(), out=tmp_path)
+
+
+def test_tensors_of_a_measurement_are_part_of_it(model, prompts, tmp_path):
+    direction = torch.zeros(2048)
+    icl.measure(model, prompts, Along(direction=direction), out=tmp_path)
+    direction[1000] = 1e-6
+    with pytest.raises(RunError, match=r"another study \(variants differ"):
+        icl.measure(model, prompts, Along(direction=direction), out=tmp_path)
+    with pytest.raises(RunError, match="A field holds a object, by which results could not be"):
+        icl.measure(model, prompts, Along(direction=object()))
+
+
+def test_own_hooks_and_a_folder(model, prompts, tmp_path):
+    model.add_hook("blocks.0.hook_resid_post", lambda tensor, hook: tensor)
+    try:
+        with pytest.raises(RunError, match="hooks of your own in place"):
+            icl.measure(model, prompts, ResidualNorms(), out=tmp_path)
+    finally:
+        model.reset_hooks()
+
+
+def test_mistakes_of_an_author_are_told(model, prompts):
+    class NoResult(ResidualNorms):
+        def result(self, model, data, read):
+            return None
+
+    class OnePass(ResidualNorms):
+        def passes(self, model, data):
+            return Pass(data, [NormReading()])
+
+    with pytest.raises(RunError, match=r"NoResult gave a NoneType; its result\(\) must return"):
+        icl.measure(model, prompts, NoResult())
+    with pytest.raises(RunError, match=r"passes\(\) must return a list"):
+        icl.measure(model, prompts, OnePass())
+
+
+def test_values_stand_in_the_order_of_sites(model, prompts):
+    class Backwards(NormReading):
+        def sites(self, info):
+            return super().sites(info)[::-1]
+
+    forwards, backwards = run(adapt(model), prompts, [NormReading(), Backwards()])
+    assert torch.equal(backwards, forwards.flip(1))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_measurements_of_ones_own_are_checked_before_a_study(model, prompts, monkeypatch):
+    calls = forward_calls(model, monkeypatch)
+    for given, message in (
+        ([ResidualNorms], "is not a measurement"),
+        (ResidualNorms(), "give a list of them"),
+        ([ResidualNorms(-1.0)], "it must be above 0"),
+    ):
+        with pytest.raises(RunError, match=message):
+            icl.analyze(model, prompts, study="label_words", measurements=given)
+    assert calls == []
+
+
+def test_a_result_of_another_kind_under_a_known_name(model, prompts):
+    report = icl.measure(model, prompts, ResidualNorms())
+    other = icl.Analysis({"flow": report["residual_norms"]}, "x")
+    with pytest.raises(ResultError, match="'flow' of this analysis is a Norms, not a FlowScores"):
+        _ = other.flow
