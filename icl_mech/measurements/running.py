@@ -48,7 +48,9 @@ class Item:
         filled = measurement.filled(model, own)
         filled.check(model, own)
         filled.check_options(model, own, options)
-        if any(intervention.by_number for intervention in options.interventions):
+        # Steps of its own may ask for other passes, which are checked when they are made.
+        usual = type(filled).steps is AnyMeasurement.steps
+        if usual and any(intervention.by_number for intervention in options.interventions):
             for job in filled.passes(model, own):
                 check_numbers(job.prompts, own, options.interventions)
         return cls(filled, own)

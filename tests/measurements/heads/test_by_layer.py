@@ -264,7 +264,7 @@ def test_it_shares_its_passes_with_head_scores(monkeypatch):
     monkeypatch.setattr("icl_mech.measurements.running.run", counted)
     adapted = adapt(model)
     items = [
-        Item.checked(measurement, adapted, (true, false))
+        Item.checked(measurement, adapted, (true, false), Options())
         for measurement in (HeadScoring(), LayerMatching())
     ]
     (_, heads), (_, layers) = completed(adapted, items, Options())
