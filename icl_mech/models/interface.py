@@ -8,6 +8,7 @@ import hashlib
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -259,13 +260,18 @@ class LanguageModel(ABC):
 
         A checksum for each keeps this at about the time of reading them once.
         """
-        found = hashlib.sha256()
         named = (*self.wrapped.named_parameters(), *self.wrapped.named_buffers())
-        for name, tensor in named:
+
+        def checked(item: tuple[str, Tensor]) -> tuple[Any, ...]:
+            name, tensor = item
             values = tensor.detach().cpu().contiguous().flatten()
-            check = zlib.adler32(values.view(torch.uint8).numpy()) if values.numel() else 0
-            found.update(repr((name, tuple(tensor.shape), str(tensor.dtype), check)).encode())
-        return found.hexdigest()[:32]
+            check = zlib.crc32(values.view(torch.uint8).numpy()) if values.numel() else 0
+            return name, tuple(tensor.shape), str(tensor.dtype), check
+
+        # zlib works outside of the interpreter's lock.
+        with ThreadPoolExecutor() as pool:
+            checks = list(pool.map(checked, named))
+        return hashlib.sha256(repr(checks).encode()).hexdigest()[:32]
 
     @property
     def device(self) -> torch.device:
