@@ -265,7 +265,7 @@ class LanguageModel(ABC):
         def checked(item: tuple[str, Tensor]) -> tuple[Any, ...]:
             name, tensor = item
             values = tensor.detach().cpu().contiguous().flatten()
-            check = zlib.crc32(values.view(torch.uint8).numpy()) if values.numel() else 0
+            check = zlib.crc32(values.view(torch.uint8).numpy().data) if values.numel() else 0
             return name, tuple(tensor.shape), str(tensor.dtype), check
 
         # zlib works outside of the interpreter's lock.
