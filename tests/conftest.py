@@ -4,7 +4,8 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # a test that reaches for the network fails at once
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-os.environ["OMP_NUM_THREADS"] = "1"  # tiny models gain nothing from more
+# Tiny models gain nothing from more; what is computed must not depend on it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import importlib.metadata
 
@@ -12,7 +13,7 @@ import jaxtyping
 import pytest
 import torch
 
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
