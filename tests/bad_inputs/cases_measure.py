@@ -1,7 +1,7 @@
 """Bad arguments of measurements."""
 
 import icl_mech as icl
-from icl_mech import RunError
+from icl_mech.errors import RunError
 from tests.bad_inputs.case import Case
 
 CASES = [
