@@ -78,7 +78,7 @@ def tiny_hf(family: str, seed: int = 0) -> PreTrainedModel:
     config = _config(family, tokenizer)
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     model.config.architectures = [type(model).__name__]  # as in a checkpoint
-    _randomize(model, seed)
+    randomize(model, seed)
     assert sum(parameter.numel() for parameter in model.parameters()) < MAX_PARAMETERS
     assert config.num_hidden_layers == N_LAYERS
     assert config.num_attention_heads == N_HEADS
@@ -232,7 +232,8 @@ def _config(family: str, tokenizer: PreTrainedTokenizerFast) -> PretrainedConfig
             raise ValueError(f"unknown family {family!r}")
 
 
-def _randomize(model: PreTrainedModel, seed: int) -> None:
+def randomize(model: PreTrainedModel, seed: int) -> None:
+    """Weights of a size that makes masks, positions and label words matter, in place."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)

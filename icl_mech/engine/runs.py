@@ -162,7 +162,7 @@ class _Choice:
     ) -> None:
         self.model, self.given, self.prompts = model, given, prompts
         self.tokens, self.size, self.memory = tokens, size, memory
-        self.auto = path == "auto"
+        self.auto = path == "auto" and model.takes_cache
 
     def layouts(self, works: Sequence[Work]) -> Laid:
         """One layout for all works where they can share it, else one for each."""

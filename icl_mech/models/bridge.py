@@ -23,6 +23,11 @@ class BridgeModel(TransformerLensModel):
         """Find out what blocks return: it takes a pass, which the hooks of a run must not see."""
         _ = self._blocks_return_tuples
 
+    @property
+    def takes_cache(self) -> bool:
+        """False for GPT of 2018."""
+        return "past_key_values" in self._accepted
+
     @cached_property
     def _accepted(self) -> frozenset[str]:
         names = inspect.signature(self.wrapped.original_model.forward).parameters
@@ -44,7 +49,7 @@ class BridgeModel(TransformerLensModel):
         last = Site("resid_post", self.info.n_layers - 1)
         options: dict[str, Any] = {"use_cache": False}
         if cache is not None or keep_cache:
-            if "past_key_values" not in self._accepted:
+            if not self.takes_cache:
                 raise ModelError(f"{self.info.architecture} takes no key/value cache.")
             options = {"past_key_values": _dynamic_cache(cache), "use_cache": True}
         if "logits_to_keep" in self._accepted:

@@ -1,11 +1,12 @@
 """Load-time checks: a model that fails one would give silently wrong numbers.
 
 On two short probe prompts: attention rows sum to 1, editing attention changes the output,
-`unembed(ln_final(last residual))` is the model's own logits, a padded batch equals its
+nothing but attention carries information from one position to another, `unembed(ln_final(last residual))` is the model's own logits, a padded batch equals its
 prompts run singly, and nothing attends to the future.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -22,6 +23,16 @@ few units in the last place of the residual stream.
 """
 
 _LONG, _SHORT = 11, 7
+_FOREIGN_ERRORS = (
+    *(RuntimeError, TypeError, ValueError, LookupError),
+    *(AttributeError, AssertionError, NotImplementedError),
+)
+"""What the library of a model may raise on the way."""
+
+
+def tolerance(dtype: str, logits: Tensor) -> float:
+    """Allowed difference from these logits."""
+    return TOLERANCE.get(dtype, 2e-1) * max(1.0, float(logits.abs().max()))
 
 
 def check_eval_mode(model: torch.nn.Module) -> None:
@@ -63,7 +74,27 @@ def check_model(model: LanguageModel) -> None:
         probe.readout()
         probe.causal()
         probe.patterns()
+        probe.only_attention()
         probe.padding()
+
+
+@contextmanager
+def foreign_errors(model: torch.nn.Module) -> Iterator[None]:
+    """Errors of the model's own library become refusals of the model.
+
+    Raises:
+        ModelError: with the library's words.
+    """
+    try:
+        yield
+    except ModelError:
+        raise
+    except _FOREIGN_ERRORS as error:
+        family = type(getattr(model, "original_model", model)).__name__
+        raise ModelError(
+            f"{family} cannot be analysed: a pass over a few tokens failed with "
+            f"{type(error).__name__}: {error}. Use a model of another family, or another dtype."
+        ) from error
 
 
 class _Probe:
@@ -75,8 +106,7 @@ class _Probe:
         ids = torch.randint(0, model.info.d_vocab, (2, _LONG), generator=generator)
         self.tokens = ids.to(model.device)
         self.plain = self._logits(self.tokens[:1])
-        size = max(1.0, float(self.plain.abs().max()))
-        self.tolerance = TOLERANCE.get(model.info.dtype, 2e-1) * size
+        self.tolerance = tolerance(model.info.dtype, self.plain)
 
     def _logits(self, tokens: Tensor, hooks: Sequence[Hook] = ()) -> Tensor:
         positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
@@ -136,6 +166,21 @@ class _Probe:
                     f"Editing the attention of block {layer} does not change the output of "
                     f"{self.model.info.architecture}: its attention cannot be intervened on."
                 )
+
+    def only_attention(self) -> None:
+        """With all patterns zero, earlier tokens must not matter."""
+        cut = [(Site("pattern", la), torch.zeros_like) for la in range(self.model.info.n_layers)]
+        changed = self.tokens[:1].clone()
+        changed[0, 0] = (changed[0, 0] + 1) % self.model.info.d_vocab
+        rows = [self._logits(tokens, cut)[:, 1:] for tokens in (self.tokens[:1], changed)]
+        gap = float((rows[0] - rows[1]).abs().max())
+        if not gap <= self.tolerance:
+            raise ModelError(
+                f"With all attention cut, later positions of {self.model.info.architecture} still see "
+                f"earlier tokens (logits change by {gap:.2g}): something beside attention, such as a "
+                "state-space or convolution layer, mixes positions, so what attention carries would "
+                "not be the whole flow. Use a model that mixes positions by attention alone."
+            )
 
     def padding(self) -> None:
         tokens = self.tokens.clone()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -78,6 +78,8 @@ class TransformerLensModel(LanguageModel):
                         f"{self.info.name!r} has no {site.name!r} in block {site.layer}; its architecture "
                         f"({self.info.architecture}) does not expose it."
                     )
+                if site.name == "z":
+                    function = partial(_by_head, self.info.n_heads, function)
                 stack.enter_context(_hooked(self._points[site], function))
             yield
 
@@ -115,14 +117,18 @@ class TransformerLensModel(LanguageModel):
         self, residual: Float[Tensor, "*rows d_model"]
     ) -> Float[Tensor, "*rows d_model"]:
         """The norm before the unembedding."""
+        if not hasattr(self.wrapped, "ln_final"):  # GPT of 2018, OPT-350m
+            return residual
         normed: Tensor = self.wrapped.ln_final(residual.reshape(1, -1, residual.shape[-1]))
-        return normed.reshape(residual.shape)
+        return normed.reshape(residual.shape).to(self.device)
 
     def unembed(
         self, normed: Float[Tensor, "*rows d_model"], *, bias: bool = True
     ) -> Float[Tensor, "*rows d_vocab"]:
         """Unembedding, scaling, soft-cap."""
-        logits: Tensor = self.wrapped.unembed(normed.reshape(1, -1, normed.shape[-1]))
+        projection = getattr(self.wrapped, "project_out", None)  # OPT-350m
+        projected = normed if projection is None else projection(normed)
+        logits: Tensor = self.wrapped.unembed(projected.reshape(1, -1, projected.shape[-1]))
         own = None if bias else getattr(self.wrapped, "b_U", None)
         logits = logits if own is None else logits - own
         return self._scaled(logits).reshape(*normed.shape[:-1], -1)
@@ -144,12 +150,22 @@ class TransformerLensModel(LanguageModel):
     def readout(self, labels: Int[Tensor, "batch label"]) -> tuple[Tensor, Tensor | None]:
         """Rows of the unembedding and its biases."""
         bias = getattr(self.wrapped, "b_U", None)
-        return self.wrapped.W_U.T[labels], None if bias is None else bias[labels]
+        rows: Tensor = self.wrapped.W_U.T[labels.to(self.wrapped.W_U.device)]
+        if (projection := getattr(self.wrapped, "project_out", None)) is not None:
+            rows = rows @ projection.weight
+        rows = rows.to(labels.device)
+        return rows, None if bias is None else bias[labels.to(bias.device)].to(labels.device)
 
     @cached_property
     def final_norm_parts(self) -> FrozenNorm:
         """Gain and offset of the final norm."""
-        return FrozenNorm.of(self.wrapped.ln_final, self.wrapped.W_U[:, 0].detach())
+        return FrozenNorm.of(self.final_norm, self._like)
+
+    @property
+    def _like(self) -> Tensor:
+        """A vector of the residual stream's width and dtype."""
+        parameter = next(self.wrapped.parameters())
+        return parameter.new_empty(self.info.d_model, device=self.device)
 
     def attention_norm(self, layer: int) -> tuple[FrozenNorm, NormFunction] | None:
         """The norm after attention, in blocks that have one (Gemma 2 and 3, OLMo 2)."""
@@ -157,14 +173,20 @@ class TransformerLensModel(LanguageModel):
 
     @cached_property
     def _attention_norms(self) -> list[tuple[FrozenNorm, NormFunction] | None]:
-        like = self.wrapped.W_U[:, 0].detach()
         norms = [getattr(block, "ln1_post", None) for block in self.wrapped.blocks]
-        return [None if norm is None else (FrozenNorm.of(norm, like), norm) for norm in norms]
+        return [None if norm is None else (FrozenNorm.of(norm, self._like), norm) for norm in norms]
 
     def head_weights(self, layer: int) -> tuple[Tensor, Tensor | None]:
         """`W_O` by head, and the bias of the attention output."""
         attention = self.wrapped.blocks[layer].attn
-        return attention.W_O.detach(), attention.b_O
+        linear = getattr(getattr(attention, "o", None), "original_component", None)
+        weight = linear.weight.T if isinstance(linear, torch.nn.Linear) else attention.W_O
+        # Values can be narrower or wider than keys (DeepSeek).
+        weight = weight.detach().reshape(self.info.n_heads, -1, self.info.d_model)
+        # Granite scales what a block adds.
+        scale = getattr(self.wrapped.blocks[layer], "residual_contribution_scale", 1.0)
+        bias = attention.b_O
+        return weight * scale, None if bias is None else bias * scale
 
     def _scaled(self, logits: Tensor) -> Tensor:
         raise NotImplementedError
@@ -175,6 +197,14 @@ def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
         return checkpoint(forward, *args, use_reentrant=False, **kwargs)
 
     return run
+
+
+def _by_head(n_heads: int, function: HookFunction, z: Tensor) -> Tensor | None:
+    """A hook of `z` where the library splits it by the width of keys, not of values."""
+    if z.shape[2] == n_heads and z.ndim == 4:
+        return function(z)
+    replaced = function(z.reshape(*z.shape[:2], n_heads, -1))
+    return None if replaced is None else replaced.reshape(z.shape)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ another cache folder.
 
 import hashlib
 import os
+import re
 import shutil
 import time
 import uuid
@@ -37,6 +38,13 @@ LOAD_ERRORS = (
 """What transformers raises on files it cannot read."""
 
 
+_HARMLESS = re.compile(
+    r"(\.(attn|attention)\.(masked_)?bias|inv_freq|(cos|sin)_cached|position_ids|causal_mask"
+    r"|embed_positions\.weights|decoder\.version)$"
+)
+"""Masks, positions and versions that older files hold as buffers; they are computed now."""
+
+
 def missing_parts(folder: Path) -> list[str]:
     """What `folder` lacks to be loaded as a model."""
     return [
@@ -46,21 +54,32 @@ def missing_parts(folder: Path) -> list[str]:
     ]
 
 
-def refuse_missing_weights(name: str, info: dict[str, Any]) -> None:
-    """Raise `ModelError` if `from_pretrained` had to invent weights.
+def refuse_other_weights(name: str, info: dict[str, Any]) -> None:
+    """Raise `ModelError` if `from_pretrained` had to invent weights, or left some out.
 
     Args:
         name: For the message.
-        info: What `from_pretrained(..., output_loading_info=True)` returned beside the model.
+        info: What `from_pretrained(..., output_loading_info=True)` returned beside the model;
+            what the model's class declares harmless is not in it.
     """
     invented = sorted([*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])])
     if invented:
-        some = ", ".join(invented[:3]) + (", ..." if len(invented) > 3 else "")
         raise ModelError(
-            f"The files of {name!r} lack {len(invented)} weights of the model ({some}) or hold "
-            "them in another shape; transformers would fill them at random. Give a complete "
-            "checkpoint of a causal language model."
+            f"The files of {name!r} lack {len(invented)} weights of the model ({_some(invented)}) "
+            "or hold them in another shape; transformers would fill them at random. Give a "
+            "complete checkpoint of a causal language model."
         )
+    if left_out := sorted(key for key in info["unexpected_keys"] if not _HARMLESS.search(key)):
+        raise ModelError(
+            f"The files of {name!r} hold {len(left_out)} weights for which the model of its config "
+            f"has no place ({_some(left_out)}); it would be loaded without them. Check config.json "
+            "(number of layers, architecture); if they are to be left out, load the model with "
+            "transformers and pass it: load_model(model, tokenizer=...)."
+        )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
 def cache_folder() -> Path:
@@ -144,7 +163,7 @@ def _convert(gguf: Path, folder: Path) -> None:
             str(gguf.parent), gguf_file=gguf.name, dtype=torch.float32, output_loading_info=True
         )
     model, info = loaded
-    refuse_missing_weights(gguf.name, info)
+    refuse_other_weights(gguf.name, info)
     # The weights are plain now; transformers would refuse to save them as quantised.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config

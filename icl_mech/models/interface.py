@@ -244,6 +244,11 @@ class LanguageModel(ABC):
     def has_site(self, name: SiteName) -> bool:
         """True if the site exists in every block and can be read there."""
 
+    @property
+    def takes_cache(self) -> bool:
+        """False if it cannot go on from keys and values; then prompts share nothing."""
+        return True
+
     @cached_property
     def takes_positions(self) -> bool:
         """False if it counts positions itself, whatever position ids it gets."""

@@ -7,7 +7,6 @@ the model was published so.
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +18,14 @@ from icl_mech.models.conversion import (
     LOAD_ERRORS,
     converted,
     missing_parts,
-    refuse_missing_weights,
+    refuse_other_weights,
 )
+from icl_mech.models.decoders import refuse_encoders
 from icl_mech.models.known import DEFAULT_MODEL
+from icl_mech.models.placement import device_of, dtype_of, refuse_offloaded, spread
 from icl_mech.models.sources import Source, resolve
+from icl_mech.models.wrapping import wrap_loaded
 
-_DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
-_BIDIRECTIONAL = {"bert-generation", "xlnet"}  # not listed by transformers as masked models
 _FOR_ALL_LOADERS = ("cache_dir", "force_download", "local_files_only", "token", "trust_remote_code")
 
 
@@ -39,6 +34,8 @@ def boot(
     *,
     device: str | None = None,
     dtype: torch.dtype | str | None = None,
+    device_map: Any = None,
+    max_memory: Any = None,
     revision: str | None = None,
     **kwargs: Any,
 ) -> Any:
@@ -49,6 +46,8 @@ def boot(
             file. Known names come first: write `./gpt2` for a folder of that name.
         device: For example `"cpu"` or `"cuda:1"`; default: `"cuda"` if there is a GPU.
         dtype: A `torch.dtype` or its name; default float32, also on a GPU.
+        device_map: Where modules go, as transformers takes it; then `device` is left out.
+        max_memory: Limits by device of `device_map="auto"`.
         revision: Branch, tag or commit on the hub.
         **kwargs: Passed to the Hugging Face loader (`token`, `cache_dir`, ...).
 
@@ -56,7 +55,8 @@ def boot(
         ModelError: the model cannot be found or loaded, is not a causal decoder, or the device
             or dtype cannot be used.
     """
-    place, precision = _device(device), _dtype(dtype)
+    precision, spreading = dtype_of(dtype), spread(device, device_map, max_memory)
+    place = device_of(device)
     source = resolve(name)
     _check_options(source, revision, kwargs)
     if source.kind != "hub":
@@ -67,42 +67,11 @@ def boot(
         location = source.location
         if source.kind == "gguf":
             location = str(converted(Path(location)))
-        hf_model, tokenizer = _load(location, source, precision, kwargs)
-        return _wrap(hf_model.to(place).eval(), tokenizer, source.name, precision, place)
-
-
-def _wrap(hf_model: Any, tokenizer: Any, name: str, dtype: torch.dtype, device: str) -> Any:
-    from icl_mech.models import transformer_lens
-
-    try:
-        with _own_tokens(tokenizer):
-            return transformer_lens.boot_bridge(
-                hf_model, tokenizer, name=name, dtype=dtype, device=device
-            )
-    except ModelError:
-        raise
-    except (ValueError, NotImplementedError) as error:
-        raise ModelError(
-            f"TransformerLens {version('transformer-lens')} cannot wrap {name!r} "
-            f"({type(hf_model).__name__}): {error} Use a model of a family it supports, for "
-            "example load_model('gpt2')."
-        ) from error
-
-
-@contextmanager
-def _own_tokens(tokenizer: Any) -> Iterator[None]:
-    """Keeps TransformerLens from changing how texts become tokens.
-
-    A tokenizer not declared to add a BOS token would be loaded again, from the main revision, as
-    one that does, whether or not the model has seen texts begin that way.
-    """
-    declared = dict(tokenizer.init_kwargs)
-    tokenizer.init_kwargs["add_bos_token"] = True
-    try:
-        yield
-    finally:
-        tokenizer.init_kwargs.clear()
-        tokenizer.init_kwargs.update(declared)
+        hf_model, tokenizer = _load(location, source, precision, {**kwargs, **spreading})
+        if not spreading:
+            hf_model.to(place)
+        refuse_offloaded(hf_model)
+        return wrap_loaded(hf_model.eval(), tokenizer, source.name, precision, place)
 
 
 def _check_options(source: Source, revision: str | None, kwargs: dict[str, Any]) -> None:
@@ -111,43 +80,13 @@ def _check_options(source: Source, revision: str | None, kwargs: dict[str, Any])
             f"revision={revision!r} was given, but {source.name!r} is not loaded from the hub "
             f"({source.text}). Leave revision out, or give a hub id."
         )
-    for option in ("attn_implementation", "device_map", "torch_dtype", "output_loading_info"):
+    for option in ("attn_implementation", "torch_dtype", "output_loading_info"):
         if option in kwargs:
             raise ModelError(
                 f"The option {option}={kwargs[option]!r} cannot be passed on: attention must be "
                 "eager so that patterns can be read and edited, placement and precision are set "
                 "with device= and dtype=, and missing weights are always looked for. Leave it out."
             )
-
-
-def _device(device: str | None) -> str:
-    if device is None:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        wanted = torch.device(device)
-    except RuntimeError as error:
-        raise ModelError(f"Unknown device {device!r}. Use 'cpu', 'cuda', 'cuda:1', ...") from error
-    found = {
-        "cpu": 1,
-        "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
-        "mps": int(torch.backends.mps.is_available()),
-    }
-    if (wanted.index or 0) >= found.get(wanted.type, 0):
-        there = ", ".join(f"{count} {kind}" for kind, count in found.items() if count)
-        raise ModelError(
-            f"Device {device!r} is not available here (found: {there}). Leave device out to use "
-            "what there is, or install a PyTorch built for that device."
-        )
-    return str(wanted)
-
-
-def _dtype(dtype: torch.dtype | str | None) -> torch.dtype:
-    if dtype is None:
-        return torch.float32
-    name = str(dtype).removeprefix("torch.")
-    if name not in _DTYPES:
-        raise ModelError(f"Unknown or unusable dtype {name!r}. Use one of: {', '.join(_DTYPES)}.")
-    return _DTYPES[name]
 
 
 def _load(
@@ -167,7 +106,7 @@ def _load(
     shared = {key: options[key] for key in (*_FOR_ALL_LOADERS, "revision") if key in options}
     try:
         config = AutoConfig.from_pretrained(location, **shared)
-        _refuse_encoders(source.name, config)
+        refuse_encoders(source.name, config)
         tokenizer = AutoTokenizer.from_pretrained(location, **shared)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             location,
@@ -178,7 +117,7 @@ def _load(
             **options,
         )
         model, info = loaded
-        refuse_missing_weights(source.name, info)
+        refuse_other_weights(source.name, info)
     except ModelError:
         raise
     except LOAD_ERRORS as error:
@@ -201,30 +140,6 @@ def _load_error(source: Source, error: Exception) -> ModelError:
         f"{offline if constants.HF_HUB_OFFLINE else ''}{source.hint}"
         "Check the id and the network, or give the path of a local folder that holds the model. "
         f"The loader said: {error}"
-    )
-
-
-def _refuse_encoders(name: str, config: Any) -> None:
-    from transformers.models.auto import modeling_auto as auto
-
-    kind = str(config.model_type)
-    architectures = list(getattr(config, "architectures", None) or ())
-    # BERT and its kin are also listed as causal models, for use as a decoder.
-    bidirectional = kind in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES or kind in _BIDIRECTIONAL
-    if getattr(config, "is_encoder_decoder", False):
-        found = "an encoder-decoder model"
-    elif bidirectional and not getattr(config, "is_decoder", False):
-        found = "an encoder model"
-    elif kind in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or any(
-        architecture.endswith(("ForCausalLM", "LMHeadModel")) for architecture in architectures
-    ):
-        return
-    else:
-        found = "an encoder or another model without a causal language model head"
-    raise ModelError(
-        f"{name!r} is {found} (type {kind!r}, {', '.join(architectures) or 'no architecture'}). "
-        "In-context learning is studied in decoder (causal) language models: load one, for "
-        "example load_model('gpt2')."
     )
 
 

@@ -1,4 +1,4 @@
-"""Attention of GPT-J, GPT-Neo, OPT and XGLM, routed through TransformerLens' own hooks.
+"""Attention of GPT-J, GPT-Neo, OPT, XGLM and others, routed through TransformerLens' own hooks.
 
 In these families `TransformerBridge` lets the wrapped Hugging Face module compute attention
 and fires `hook_attn_scores` and `hook_pattern` afterwards, both with the pattern: edits are
@@ -137,12 +137,25 @@ def _hooked_attention(
     key: Float[Tensor, "batch head src d_head"],
     value: Float[Tensor, "batch head src d_head"],
     attention_mask: Float[Tensor, "#batch 1 dest src"] | None,
-    scaling: float,
+    scaling: float | None = None,
     dropout: float = 0.0,
+    softcap: float | None = None,
+    s_aux: Any = None,
     **_: Any,
 ) -> Attended:
-    """Eager attention with hooks, as an entry of transformers' `AttentionInterface`."""
-    scores = query @ key.transpose(-1, -2) * scaling
+    """Eager attention with hooks, as an entry of transformers' `AttentionInterface`.
+
+    Windows and chunks are in the mask.
+    """
+    if s_aux is not None:
+        raise ModelError(f"{type(module).__name__} has attention sinks, which are not re-routed.")
+    groups = query.shape[1] // key.shape[1]
+    key, value = (part.repeat_interleave(groups, dim=1) for part in (key, value))
+    scores = (
+        query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    )
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
     if attention_mask is not None:
         scores = scores + attention_mask
     z, pattern = _hooked_softmax(module, scores, value, dropout)
@@ -180,22 +193,28 @@ def _route_gpt_neo(module: Any, _: Any) -> None:
     module._attn = MethodType(_gpt_neo_attn, module)
 
 
-def _route_opt(_: Any, config: Any) -> None:
-    config._attn_implementation = HOOKED_ATTENTION
+def _route_interface(module: Any, config: Any) -> None:
+    """Modules that ask transformers' interface for the function that attends."""
+    module.config._attn_implementation = config._attn_implementation = HOOKED_ATTENTION
 
 
 def _route_xglm(module: Any, config: Any) -> None:
     # XGLM writes out what OPT's module does through the interface, with the same attributes.
     module.config = config
     module.forward = MethodType(OPTAttention.forward, module)
-    _route_opt(module, config)
+    _route_interface(module, config)
 
 
 _ROUTES: dict[str, Callable[[Any, Any], None]] = {
     "GPTJAttention": _route_gptj,
     "GPTNeoSelfAttention": _route_gpt_neo,
-    "OPTAttention": _route_opt,
+    "OPTAttention": _route_interface,
     "XGLMAttention": _route_xglm,
+    "AfmoeAttention": _route_interface,
+    "Gemma4TextAttention": _route_interface,
+    "LagunaAttention": _route_interface,
+    "Llama4TextAttention": _route_interface,
+    "NanoChatAttention": _route_interface,
 }
 """Wrapped attention classes, by exact name: subclasses such as flash attention differ."""
 

@@ -11,6 +11,7 @@ from icl_mech.errors import ModelError
 from icl_mech.models.bridge import BridgeModel
 from icl_mech.models.hooked import HookedModel
 from icl_mech.models.interface import LanguageModel, ModelInfo
+from icl_mech.models.repairs import mend_blocks, mended_adapters
 from icl_mech.models.rerouting import reroute_attention
 
 
@@ -20,9 +21,10 @@ def boot_bridge(
     """A `TransformerBridge` around a loaded Hugging Face model, in eval mode."""
     from transformer_lens.model_bridge import TransformerBridge
 
-    bridge = TransformerBridge.boot_transformers(
-        name, hf_model=hf_model, tokenizer=tokenizer, dtype=dtype, device=device
-    )
+    with mended_adapters(hf_model.config):
+        bridge = TransformerBridge.boot_transformers(
+            name, hf_model=hf_model, tokenizer=tokenizer, dtype=dtype, device=device
+        )
     return bridge.eval()
 
 
@@ -62,9 +64,26 @@ def wrap(model: torch.nn.Module, *, revision: str | None = None) -> LanguageMode
         **_weights(model),
     )
     if kind == "TransformerBridge":
+        _refuse_without_attention(model, info)
         reroute_attention(model)
+        mend_blocks(model)
         return BridgeModel(model, info, getattr(model, "tokenizer", None))
     return HookedModel(model, info, getattr(model, "tokenizer", None))
+
+
+def _refuse_without_attention(bridge: Any, info: ModelInfo) -> None:
+    """Every block must have an attention pattern."""
+    known = bridge.hook_dict
+    without = [
+        layer for layer in range(info.n_layers) if f"blocks.{layer}.attn.hook_pattern" not in known
+    ]
+    if without:
+        raise ModelError(
+            f"{info.architecture} cannot be analysed: {len(without)} of its {info.n_layers} blocks "
+            f"(first block {without[0]}) have no attention pattern that TransformerLens exposes: they "
+            "mix positions in another way (state space, convolution, linear attention) or are "
+            "wrapped as one part. Use a decoder with attention in every block."
+        )
 
 
 def is_current(adapted: LanguageModel) -> bool:

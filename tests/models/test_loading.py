@@ -33,7 +33,8 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from icl_mech.errors import ModelError
-from icl_mech.models import conversion, loading, sources
+from icl_mech.models import conversion, loading, placement, sources
+from icl_mech.models.decoders import refuse_encoders
 from icl_mech.models.known import KnownModel, known_models
 from icl_mech.models.loading import boot
 from icl_mech.models.sources import source_of
@@ -218,15 +219,15 @@ def test_devices_that_are_not_there_are_refused(saved, monkeypatch):
     found = message(str(saved), device="cuda")
     assert "'cuda' is not available here" in found
     assert "1 cpu" in found
-    assert loading._device(None) == "cpu"
+    assert placement.device_of(None) == "cpu"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert loading._device(None) == "cuda"
-    assert loading._device("cuda:1") == "cuda:1"
+    assert placement.device_of(None) == "cuda"
+    assert placement.device_of("cuda:1") == "cuda:1"
     assert "found: 1 cpu, 2 cuda" in message(str(saved), device="cuda:2")
 
 
-@pytest.mark.parametrize("option", ["attn_implementation", "device_map", "torch_dtype"])
+@pytest.mark.parametrize("option", ["attn_implementation", "torch_dtype"])
 def test_options_that_are_fixed_are_refused(saved, option):
     assert f"The option {option}='x' cannot be passed on" in message(str(saved), **{option: "x"})
 
@@ -281,7 +282,7 @@ def test_encoders_are_refused_before_their_weights_are_read(make, text, tmp_path
 
 
 def test_a_decoder_of_an_encoder_family_is_not_called_an_encoder():
-    loading._refuse_encoders("decoder", bert(is_decoder=True))
+    refuse_encoders("decoder", bert(is_decoder=True))
 
 
 def test_what_transformer_lens_cannot_wrap_is_refused(saved, monkeypatch):
