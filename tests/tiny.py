@@ -242,8 +242,8 @@ def randomize(model: PreTrainedModel, seed: int) -> None:
         elif name.endswith("bias"):
             value = 0.1 * noise
         else:
-            # Gemma's norms scale by 1 + weight; those of q and k bound the scores.
-            gemma = "Gemma" in type(model).__name__
+            # Norms of Gemma 1 to 3 scale by 1 + weight; those of q and k bound the scores.
+            gemma = "Gemma" in type(model).__name__ and "Gemma4" not in type(model).__name__
             offset = 2.0 if name.endswith(("q_norm.weight", "k_norm.weight")) else 1.0
             value = 0.1 * noise + (offset - 1.0 if gemma else offset)
         parameter.data.copy_(value)

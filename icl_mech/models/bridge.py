@@ -108,7 +108,7 @@ class BridgeModel(TransformerLensModel):
                     block.__dict__["forward"] = forward
 
     def _scaled(self, logits: Tensor) -> Tensor:
-        config = self.wrapped.original_model.config
+        config = self.wrapped.original_model.config.get_text_config()
         scale = getattr(config, "logit_scale", None)
         divisor = getattr(config, "logits_scaling", None)
         cap = getattr(config, "final_logit_softcapping", None)

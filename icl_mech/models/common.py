@@ -80,7 +80,7 @@ class TransformerLensModel(LanguageModel):
                     )
                 if site.name == "z":
                     function = partial(_by_head, self.info.n_heads, function)
-                stack.enter_context(_hooked(self._points[site], function))
+                stack.enter_context(_hooked(self._points[site], function, self.device))
             yield
 
     @contextmanager
@@ -131,7 +131,7 @@ class TransformerLensModel(LanguageModel):
         logits: Tensor = self.wrapped.unembed(projected.reshape(1, -1, projected.shape[-1]))
         own = None if bias else getattr(self.wrapped, "b_U", None)
         logits = logits if own is None else logits - own
-        return self._scaled(logits).reshape(*normed.shape[:-1], -1)
+        return self._scaled(logits).reshape(*normed.shape[:-1], -1).to(self.device)
 
     def unembed_labels(
         self,
@@ -153,8 +153,8 @@ class TransformerLensModel(LanguageModel):
         rows: Tensor = self.wrapped.W_U.T[labels.to(self.wrapped.W_U.device)]
         if (projection := getattr(self.wrapped, "project_out", None)) is not None:
             rows = rows @ projection.weight
-        rows = rows.to(labels.device)
-        return rows, None if bias is None else bias[labels.to(bias.device)].to(labels.device)
+        taken = None if bias is None else bias[labels.to(bias.device)].to(labels.device)
+        return rows.to(labels.device), taken
 
     @cached_property
     def final_norm_parts(self) -> FrozenNorm:
@@ -164,7 +164,7 @@ class TransformerLensModel(LanguageModel):
     @property
     def _like(self) -> Tensor:
         """A vector of the residual stream's width and dtype."""
-        parameter = next(self.wrapped.parameters())
+        parameter: Tensor = next(self.wrapped.parameters())
         return parameter.new_empty(self.info.d_model, device=self.device)
 
     def attention_norm(self, layer: int) -> tuple[FrozenNorm, NormFunction] | None:
@@ -186,7 +186,8 @@ class TransformerLensModel(LanguageModel):
         # Granite scales what a block adds.
         scale = getattr(self.wrapped.blocks[layer], "residual_contribution_scale", 1.0)
         bias = attention.b_O
-        return weight * scale, None if bias is None else bias * scale
+        scaled = None if bias is None else (bias * scale).to(self.device)
+        return (weight * scale).to(self.device), scaled
 
     def _scaled(self, logits: Tensor) -> Tensor:
         raise NotImplementedError
@@ -208,11 +209,12 @@ def _by_head(n_heads: int, function: HookFunction, z: Tensor) -> Tensor | None:
 
 
 @contextmanager
-def _hooked(point: Any, function: HookFunction) -> Iterator[None]:
+def _hooked(point: Any, function: HookFunction, device: torch.device) -> Iterator[None]:
     known = list(point.fwd_hooks)
 
     def hook_function(activation: Tensor, hook: Any) -> Tensor | None:
-        return function(activation)
+        replaced = function(activation.to(device))  # moves where a model is spread over devices
+        return None if replaced is None else replaced.to(activation.device)
 
     point.add_hook(hook_function)
     added = [handle for handle in point.fwd_hooks if handle not in known]

@@ -75,10 +75,13 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class KeyValues:
-    """Keys and values of a prefix, one pair per layer, as the model caches them."""
+    """Keys and values of a prefix, one pair per layer, as the model caches them.
 
-    keys: tuple[Float[Tensor, "batch kv_head _ d_head"], ...]
-    values: tuple[Float[Tensor, "batch kv_head _ d_head"], ...]
+    `batch kv_head pos d_head`; heads may differ between layers, and between keys and values.
+    """
+
+    keys: tuple[Float[Tensor, "batch _ _ _"], ...]
+    values: tuple[Float[Tensor, "batch _ _ _"], ...]
 
     @property
     def length(self) -> int:
@@ -117,8 +120,8 @@ class KeyValues:
     def select(self, index: Int[Tensor, " kept"]) -> "KeyValues":
         """The cache cut down to the positions `index`, in that order."""
         return KeyValues(
-            tuple(key[:, :, index] for key in self.keys),
-            tuple(value[:, :, index] for value in self.values),
+            tuple(key[:, :, index.to(key.device)] for key in self.keys),
+            tuple(value[:, :, index.to(value.device)] for value in self.values),
         )
 
 

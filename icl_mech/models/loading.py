@@ -70,7 +70,7 @@ def boot(
         hf_model, tokenizer = _load(location, source, precision, {**kwargs, **spreading})
         if not spreading:
             hf_model.to(place)
-        refuse_offloaded(hf_model)
+        refuse_offloaded(hf_model, device_map)
         return wrap_loaded(hf_model.eval(), tokenizer, source.name, precision, place)
 
 

@@ -13,6 +13,7 @@ _DTYPES = {
     "float16": torch.float16,
     "float64": torch.float64,
 }
+_STRATEGIES = ("auto", "balanced", "balanced_low_0", "sequential")
 
 
 def device_of(device: Any) -> str:
@@ -73,22 +74,34 @@ def spread(device: Any, device_map: Any, max_memory: Any) -> dict[str, Any]:
             f"Both device={device!r} and device_map={device_map!r} were given; they contradict "
             "each other. Leave device out to spread the model, or device_map to keep it whole."
         )
-    if not isinstance(device_map, str | Mapping):
+    if not isinstance(device_map, str | Mapping) or not isinstance(max_memory, Mapping | None):
         raise ModelError(
-            f"device_map={device_map!r}; expected 'auto', 'balanced', 'sequential', a device or a "
-            "dictionary from module names to devices."
+            f"device_map={device_map!r}, max_memory={max_memory!r}; expected 'auto', 'balanced', "
+            "'sequential', a device or a dictionary from module names to devices, and limits as a "
+            "dictionary such as {0: '20GB'}."
         )
     places = device_map.values() if isinstance(device_map, Mapping) else [device_map]
     _refuse_offloading({str(place) for place in places})
+    for place in places:
+        if place not in _STRATEGIES:
+            device_of(f"cuda:{place}" if isinstance(place, int) else place)
     return {"device_map": device_map} | ({} if max_memory is None else {"max_memory": max_memory})
 
 
-def refuse_offloaded(model: torch.nn.Module) -> None:
+def refuse_offloaded(model: torch.nn.Module, device_map: Any = None) -> None:
     """Refuse a model whose weights are not all in the memory of the device that uses them.
 
     Raises:
-        ModelError: names where they are.
+        ModelError: names where they are, or names in the map that are no modules.
     """
+    if isinstance(device_map, Mapping):
+        there = {name for name, _ in (*model.named_modules(), *model.named_parameters())}
+        if unknown := [name for name in device_map if name not in there]:
+            raise ModelError(
+                f"device_map names {unknown[0]!r}, which is no module of this "
+                f"{type(model).__name__}. Its parts: "
+                f"{', '.join(name for name, _ in model.named_children())}."
+            )
     placed = {str(place) for place in getattr(model, "hf_device_map", {}).values()}
     if any(parameter.is_meta for parameter in model.parameters()):
         placed.add("meta")

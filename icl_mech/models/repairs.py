@@ -4,10 +4,12 @@
   queries, one key and one value; TransformerLens takes all queries to come first.
 * GPT of 2018: blocks return lists, so that the hook of their output does not fire, and a padding
   mask is taken for one that hides the future too.
+* Models that also take images: TransformerLens would look for their image processor on the hub,
+  and install torchvision for it. Texts need none.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -21,15 +23,16 @@ from icl_mech._typing import Tensor
 @contextmanager
 def mended_adapters(hf_config: Any) -> Iterator[None]:
     """While a bridge is made."""
-    if not getattr(hf_config, "new_decoder_architecture", False):
-        yield
-        return
-    from transformer_lens.model_bridge.supported_architectures import FalconArchitectureAdapter
-
-    with (
-        patch.object(FalconArchitectureAdapter, "_split_falcon_qkv", _split_by_group),
-        patch.object(hf_config, "multi_query", False),  # read first, it would hide num_kv_heads
-    ):
+    with ExitStack() as stack:
+        if getattr(hf_config, "new_decoder_architecture", False):
+            falcon = "transformer_lens.model_bridge.supported_architectures.falcon"
+            split = f"{falcon}.FalconArchitectureAdapter._split_falcon_qkv"
+            stack.enter_context(patch(split, _split_by_group))
+            # Read first, it would hide num_kv_heads.
+            stack.enter_context(patch.object(hf_config, "multi_query", False))
+        if hf_config.get_text_config() is not hf_config:
+            processor = "transformers.AutoProcessor.from_pretrained"
+            stack.enter_context(patch(processor, lambda *_, **__: None))
         yield
 
 

@@ -134,8 +134,8 @@ def _hooked_softmax(
 def _hooked_attention(
     module: Any,
     query: Float[Tensor, "batch head dest d_head"],
-    key: Float[Tensor, "batch head src d_head"],
-    value: Float[Tensor, "batch head src d_head"],
+    key: Float[Tensor, "batch kv_head src d_head"],
+    value: Float[Tensor, "batch kv_head src d_value"],
     attention_mask: Float[Tensor, "#batch 1 dest src"] | None,
     scaling: float | None = None,
     dropout: float = 0.0,

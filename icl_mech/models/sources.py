@@ -59,7 +59,7 @@ def resolve(name: str) -> Source:
             raise ModelError(f"There is no GGUF file at {name!r}. Check the path.")
         text = f"GGUF file {name}, converted once into {cache_folder()}"
         return Source("gguf", str(path), name, text)
-    if path.is_dir():
+    if name and path.is_dir():
         return Source("folder", str(path), name, f"local folder {name}")
     if _HUB_ID.fullmatch(name):
         return Source("hub", name, name, f"Hugging Face hub: {name}")

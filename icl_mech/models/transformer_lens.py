@@ -25,6 +25,7 @@ def boot_bridge(
         bridge = TransformerBridge.boot_transformers(
             name, hf_model=hf_model, tokenizer=tokenizer, dtype=dtype, device=device
         )
+    _refuse_without_attention(bridge)
     return bridge.eval()
 
 
@@ -64,22 +65,22 @@ def wrap(model: torch.nn.Module, *, revision: str | None = None) -> LanguageMode
         **_weights(model),
     )
     if kind == "TransformerBridge":
-        _refuse_without_attention(model, info)
+        _refuse_without_attention(model)
         reroute_attention(model)
         mend_blocks(model)
         return BridgeModel(model, info, getattr(model, "tokenizer", None))
     return HookedModel(model, info, getattr(model, "tokenizer", None))
 
 
-def _refuse_without_attention(bridge: Any, info: ModelInfo) -> None:
+def _refuse_without_attention(bridge: Any) -> None:
     """Every block must have an attention pattern."""
-    known = bridge.hook_dict
+    known, n_layers = bridge.hook_dict, int(bridge.cfg.n_layers)
     without = [
-        layer for layer in range(info.n_layers) if f"blocks.{layer}.attn.hook_pattern" not in known
+        layer for layer in range(n_layers) if f"blocks.{layer}.attn.hook_pattern" not in known
     ]
     if without:
         raise ModelError(
-            f"{info.architecture} cannot be analysed: {len(without)} of its {info.n_layers} blocks "
+            f"{type(bridge.original_model).__name__} cannot be analysed: {len(without)} of its {n_layers} blocks "
             f"(first block {without[0]}) have no attention pattern that TransformerLens exposes: they "
             "mix positions in another way (state space, convolution, linear attention) or are "
             "wrapped as one part. Use a decoder with attention in every block."

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import icl_mech as icl
+from icl_mech.errors import ModelError
 from icl_mech.measurements.compression.kept import parts
 from icl_mech.models import LanguageModel, Site, adapt
 from icl_mech.prompts import Prompt, PromptBatch
@@ -23,6 +24,8 @@ from tests.families.configs import Family
 from tests.tiny import tiny_tokenizer
 
 N_PROMPTS = 3
+MOVED = 1e-3
+"""What an intervention changes at least, so that comparing it says something."""
 
 
 @dataclass
@@ -142,7 +145,7 @@ def heads(both: Both) -> float:
 
 
 def isolation(both: Both) -> float:
-    """Label words isolated in every layer, against a mask of four dimensions for the model."""
+    """Label words isolated in every layer, against the model under a mask of four dimensions."""
     changes = [icl.Isolate(range(both.model.info.n_layers))]
     found = icl.predict(both.bridge, both.prompts, interventions=changes).label_logits
     rows = []
@@ -153,13 +156,15 @@ def isolation(both: Both) -> float:
             seen[place, :place] = False
         with torch.no_grad():
             ids = torch.tensor([prompt.tokens])
-            mask = _masks(both.plain.config, seen, both.dtype)
+            mask = _masks(both.plain.config.get_text_config(), seen, both.dtype)
             places = {"position_ids": torch.arange(length)[None]}
             names = inspect.signature(both.plain.forward).parameters
             places = places if "position_ids" in names else {}
             logits = both.plain(ids, attention_mask=mask, use_cache=False, **places).logits[0]
         rows.append(logits[prompt.target, list(prompt.label_tokens)])
-    return gap(found, torch.stack(rows))
+    expected = torch.stack(rows)
+    assert gap(expected, both.label_logits) > MOVED, "isolation must matter"
+    return gap(found, expected)
 
 
 def _masks(config: Any, seen: Tensor, dtype: torch.dtype) -> Any:
@@ -186,13 +191,38 @@ def compression(both: Both) -> float:
 
 
 COMPARISONS: dict[str, Callable[[Both], float]] = {
-    "padding": padding,
-    "sharing": sharing,
-    "flow": flow,
-    "lens": lens,
-    "components": components,
-    "heads": heads,
-    "isolation": isolation,
-    "compression": compression,
+    compare.__name__: compare
+    for compare in (padding, sharing, flow, lens, components, heads, isolation, compression)
 }
-assert all(inspect.getdoc(compare) for compare in COMPARISONS.values())
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a family.
+
+    Attributes:
+        refused: What the package said when it refused the model.
+        gaps: Largest difference, by comparison.
+        refusals: What it said when it refused a measurement.
+    """
+
+    refused: str
+    gaps: dict[str, float]
+    refusals: dict[str, str]
+
+
+def outcome(both: Both) -> Outcome:
+    """All comparisons of a family."""
+    try:
+        _ = both.model
+    except ModelError as error:
+        return Outcome(str(error), {}, {})
+    gaps, refusals = {}, {}
+    for name, compare in COMPARISONS.items():
+        if name in both.family.untried:
+            continue
+        try:
+            gaps[name] = compare(both)
+        except icl.IclMechError as error:
+            refusals[name] = str(error)
+    return Outcome("", gaps, refusals)

@@ -14,6 +14,7 @@ from huggingface_hub.utils import (
     disable_progress_bars,
     enable_progress_bars,
 )
+from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -123,6 +124,42 @@ def test_weights_that_transformers_would_invent_are_refused(folder):
     found = message(str(folder))
     assert "weights of the model (transformer.h.2." in found
     assert "at random" in found
+
+
+def test_layers_that_the_config_does_not_have_are_refused(folder):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "n_layer": 1}))
+    found = message(str(folder))
+    assert "hold 11 weights" in found
+    assert "transformer.h.1.attn.c_attn.weight" in found
+    assert "number of layers" in found
+
+
+HARMLESS = (
+    *("transformer.h.0.attn.bias", "transformer.h.1.attn.masked_bias"),
+    *("layers.0.attention.bias", "layers.3.attention.masked_bias", "h.2.attn.attention.bias"),
+    *("model.layers.0.self_attn.rotary_emb.inv_freq", "rotary_emb.cos_cached"),
+    *("transformer.position_ids", "h.0.attn.causal_mask", "model.embed_positions.weights"),
+)
+
+
+def test_masks_and_positions_in_old_files_are_harmless(folder):
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    known = {name.removeprefix("transformer.") for name in weights} | set(weights)
+    assert not known & set(HARMLESS)
+    save_file(weights | {name: torch.ones(2) for name in HARMLESS}, file, {"format": "pt"})
+    boot(str(folder))
+    save_file(weights | {"v_head.summary.weight": torch.ones(2)}, file, {"format": "pt"})
+    assert "hold 1 weights for which" in message(str(folder))
+
+
+def test_parts_that_a_class_declares_ignorable_are_harmless(folder, monkeypatch):
+    file = folder / "model.safetensors"
+    save_file(load_file(file) | {"mtp.layers.0.weight": torch.ones(2)}, file, {"format": "pt"})
+    assert "(mtp.layers.0.weight)" in message(str(folder))
+    monkeypatch.setattr(GPT2LMHeadModel, "_keys_to_ignore_on_load_unexpected", ["^mtp.*"])
+    boot(str(folder))
 
 
 def test_weights_of_another_shape_are_refused(folder):

@@ -67,8 +67,8 @@ class CompressedContext(Result):
     label_words: tuple[tuple[int, ...], ...]
     labels: tuple[str, ...]
     task: dict[str, Any] = field(default_factory=dict)
-    keys: tuple[Float[Tensor, "1 kv_head _ d_head"], ...]
-    values: tuple[Float[Tensor, "1 kv_head _ d_head"], ...]
+    keys: tuple[Float[Tensor, "1 _ _ _"], ...]
+    values: tuple[Float[Tensor, "1 _ _ _"], ...]
     probe: Float[Tensor, "pos d_model"]
 
     def __len__(self) -> int:

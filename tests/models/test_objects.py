@@ -1,0 +1,114 @@
+"""Hugging Face models that the caller holds."""
+
+import copy
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, GPT2Model
+
+import icl_mech as icl
+from icl_mech.errors import ModelError
+from icl_mech.models import adapt
+from tests.engine.test_paths import TASK
+from tests.tiny import tiny_hf, tiny_model, tiny_tokenizer, tokenizer_kind
+
+IDS = torch.tensor([[5, 9, 40, 7, 11]])
+
+
+def tokenizer():
+    return tiny_tokenizer("bpe")
+
+
+def refusal(model, **options):
+    with pytest.raises(ModelError) as found:
+        icl.load_model(model, **options)
+    return str(found.value)
+
+
+@pytest.mark.tl3
+@pytest.mark.parametrize("family", ["gpt2", "gemma3"])
+def test_it_gives_the_numbers_of_a_bridge(family):
+    kind = tiny_tokenizer(tokenizer_kind(family))
+    model, bridge = icl.load_model(tiny_hf(family), tokenizer=kind), tiny_model(family)
+    prompts = icl.build_prompts(TASK, model, shots=1, n=3)
+    found, expected = (icl.flow_scores(one, prompts).per_prompt for one in (model, bridge))
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.tl3
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_attention_becomes_eager_and_dropout_stops(attention):
+    plain = tiny_hf("gpt2")
+    expected = plain(IDS).logits
+    plain.set_attn_implementation(attention)
+    model = icl.load_model(plain.train(), tokenizer=tokenizer())
+    assert model.original_model is plain, "wrapped, not copied"
+    assert plain.config._attn_implementation == "eager"
+    assert not any(part.training for part in plain.modules())
+    torch.testing.assert_close(model(IDS), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_the_tokenizer_is_copied_and_begins_texts_as_before():
+    own = copy.deepcopy(tokenizer())
+    own.bos_token = own.eos_token
+    before = copy.deepcopy(own.init_kwargs), own.special_tokens_map
+    model = icl.load_model(tiny_hf("gpt2"), tokenizer=own)
+    assert model.tokenizer is not own
+    assert model.tokenizer("good movie")["input_ids"] == own("good movie")["input_ids"]
+    assert (own.init_kwargs, own.special_tokens_map) == before
+
+
+def test_dtype_and_device_are_the_models_unless_given():
+    half = icl.load_model(tiny_hf("llama").to(torch.bfloat16), tokenizer=tokenizer())
+    assert (adapt(half).info.dtype, adapt(half).info.device) == ("bfloat16", "cpu")
+    cast = icl.load_model(tiny_hf("llama"), tokenizer=tokenizer(), dtype="bfloat16", device="cpu")
+    assert {parameter.dtype for parameter in cast.parameters()} == {torch.bfloat16}
+    frequencies = [b for name, b in cast.named_buffers() if name.endswith("inv_freq")]
+    assert {buffer.dtype for buffer in frequencies} == {torch.float32}
+
+
+def test_its_name_is_recorded(tmp_path):
+    tiny_hf("gpt2").save_pretrained(tmp_path / "mine")
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "mine")
+    assert adapt(icl.load_model(plain, tokenizer=tokenizer())).info.name == "mine"
+    plain = tiny_hf("gpt2")
+    assert adapt(icl.load_model(plain, tokenizer=tokenizer())).info.name == "GPT2LMHeadModel"
+
+
+def test_a_model_is_wrapped_once():
+    plain = tiny_hf("gpt2")
+    icl.load_model(plain, tokenizer=tokenizer())
+    assert "wrapped by TransformerLens already" in refusal(plain, tokenizer=tokenizer())
+
+
+def test_adapters_are_to_be_merged_first():
+    plain = tiny_hf("gpt2")
+    plain.peft_config = {"default": "lora"}
+    assert "merge_and_unload" in refusal(plain, tokenizer=tokenizer())
+
+
+def test_a_model_without_head_is_refused():
+    plain = GPT2Model(tiny_hf("gpt2").config)
+    assert "GPT2Model" in refusal(plain, tokenizer=tokenizer())
+
+
+def test_it_passes_the_checks_of_other_models():
+    plain = tiny_hf("gpt2")
+    plain.transformer.h[1].mlp.c_fc.weight.data[0, 0] = torch.nan
+    assert "NaN or infinite" in refusal(plain, tokenizer=tokenizer())
+
+
+def test_a_wrong_wrapping_is_noticed(monkeypatch):
+    """As of a family whose fused projection TransformerLens splits the wrong way."""
+    from transformer_lens.model_bridge.supported_architectures.gpt2 import GPT2ArchitectureAdapter
+
+    prepare = GPT2ArchitectureAdapter.prepare_model
+
+    def spoil(self, hf_model):
+        prepare(self, hf_model)
+        hf_model.transformer.h[0].attn.c_attn.weight.data.roll(1, 1)
+        hf_model.transformer.h[0].attn.c_attn.weight.data.mul_(1.1)
+
+    monkeypatch.setattr(GPT2ArchitectureAdapter, "prepare_model", spoil)
+    found = refusal(tiny_hf("gpt2"), tokenizer=tokenizer())
+    assert "wrongly: logits differ from the model's own by" in found
