@@ -1,16 +1,18 @@
 """Families that TransformerLens wraps wrongly, mended.
 
 * Falcon's new decoder architecture: the fused projection holds, for each group of heads, its
-  queries, one key and one value; TransformerLens takes all queries to come first.
+  queries, one key and one value; TransformerLens takes all queries to come first. With one
+  norm (Falcon 2) it looks for that of another name.
 * GPT of 2018: blocks return lists, so that the hook of their output does not fire, and a padding
   mask is taken for one that hides the future too.
 * Models that also take images: TransformerLens would look for their image processor on the hub,
   and install torchvision for it. Texts need none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
@@ -26,14 +28,26 @@ def mended_adapters(hf_config: Any) -> Iterator[None]:
     with ExitStack() as stack:
         if getattr(hf_config, "new_decoder_architecture", False):
             falcon = "transformer_lens.model_bridge.supported_architectures.falcon"
-            split = f"{falcon}.FalconArchitectureAdapter._split_falcon_qkv"
-            stack.enter_context(patch(split, _split_by_group))
+            adapter = import_module(falcon).FalconArchitectureAdapter
+            stack.enter_context(patch.object(adapter, "_split_falcon_qkv", _split_by_group))
+            stack.enter_context(patch.object(adapter, "__init__", _named_norm(adapter.__init__)))
             # Read first, it would hide num_kv_heads.
             stack.enter_context(patch.object(hf_config, "multi_query", False))
         if hf_config.get_text_config() is not hf_config:
             processor = "transformers.AutoProcessor.from_pretrained"
             stack.enter_context(patch(processor, lambda *_, **__: None))
         yield
+
+
+def _named_norm(own: Callable[..., None]) -> Callable[..., None]:
+    """A constructor that knows the one norm of Falcon 2."""
+
+    def init(self: Any, cfg: Any) -> None:
+        own(self, cfg)
+        if getattr(cfg, "num_ln_in_parallel_attn", None) == 1:
+            self.component_mapping["blocks"].submodules["ln1"].name = "input_layernorm"
+
+    return init
 
 
 def _split_by_group(_: Any, attention: Any) -> tuple[nn.Linear, ...]:

@@ -69,7 +69,9 @@ def test_cpu_beside_a_gpu_is_off_loading(monkeypatch):
         placement.spread(None, {"a": 0, "b": "cpu"}, None)
     spreading = {"device_map": {"a": 0, "b": "cuda:1"}, "max_memory": {0: "20GB"}}
     assert placement.spread(None, **spreading) == spreading
-    with pytest.raises(ModelError, match=r"Device 'cuda:2' is not available here .found: 1 cpu, 2 cuda"):
+    with pytest.raises(
+        ModelError, match=r"Device 'cuda:2' is not available here .found: 1 cpu, 2 cuda"
+    ):
         placement.spread(None, {"a": 0, "b": 2}, None)
     with pytest.raises(ModelError, match="contradict each other"):
         placement.spread("cuda", {"a": 0}, None)
