@@ -44,8 +44,12 @@ class TransformerLensModel(LanguageModel):
     def _points(self) -> dict[Site, Any]:
         known = dict(self.wrapped.hook_dict)
         points: dict[Site, Any] = {}
-        for layer in range(self.info.n_layers):
+        for layer, block in enumerate(self.wrapped.blocks):
+            # Latent attention (DeepSeek) has queries and keys after rotary only, heads first.
+            latent = type(block.attn).__name__ == "MLAAttentionBridge"
             for name, suffix in _HOOK_NAMES.items():
+                if latent and name in ("q", "k", "v"):
+                    continue
                 point = known.get(f"blocks.{layer}.{suffix}")
                 if point is not None:
                     points[Site(name, layer)] = point

@@ -23,9 +23,13 @@ from icl_mech._typing import Tensor
 
 
 @contextmanager
-def mended_adapters(hf_config: Any) -> Iterator[None]:
+def mended_adapters(hf_model: Any) -> Iterator[None]:
     """While a bridge is made."""
+    hf_config = hf_model.config
     with ExitStack() as stack:
+        if not hf_config.architectures:  # made from a config; TransformerLens goes by the name
+            names = [type(hf_model).__name__]
+            stack.enter_context(patch.object(hf_config, "architectures", names))
         if getattr(hf_config, "new_decoder_architecture", False):
             falcon = "transformer_lens.model_bridge.supported_architectures.falcon"
             adapter = import_module(falcon).FalconArchitectureAdapter

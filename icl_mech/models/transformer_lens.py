@@ -21,7 +21,7 @@ def boot_bridge(
     """A `TransformerBridge` around a loaded Hugging Face model, in eval mode."""
     from transformer_lens.model_bridge import TransformerBridge
 
-    with mended_adapters(hf_model.config):
+    with mended_adapters(hf_model):
         bridge = TransformerBridge.boot_transformers(
             name, hf_model=hf_model, tokenizer=tokenizer, dtype=dtype, device=device
         )

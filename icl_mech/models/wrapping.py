@@ -35,9 +35,10 @@ def wrap_loaded(hf_model: Any, tokenizer: Any, name: str, dtype: torch.dtype, de
         except ModelError:
             raise
         except WRAP_ERRORS as error:
+            words = str(error).split(" Available architectures")[0]  # more than a hundred
             raise ModelError(
                 f"TransformerLens {version('transformer-lens')} cannot wrap {name!r} "
-                f"({type(hf_model).__name__}): {type(error).__name__}: {error} Use a model of a "
+                f"({type(hf_model).__name__}): {type(error).__name__}: {words} Use a model of a "
                 "family it supports, for example load_model('gpt2')."
             ) from error
     gap = float((wrapped - own).abs().max())

@@ -10,6 +10,7 @@ import icl_mech as icl
 from icl_mech.errors import ModelError
 from icl_mech.models import adapt
 from tests.engine.test_paths import TASK
+from tests.families.configs import BY_NAME
 from tests.tiny import tiny_hf, tiny_model, tiny_tokenizer, tokenizer_kind
 
 IDS = torch.tensor([[5, 9, 40, 7, 11]])
@@ -73,6 +74,37 @@ def test_its_name_is_recorded(tmp_path):
     assert adapt(icl.load_model(plain, tokenizer=tokenizer())).info.name == "mine"
     plain = tiny_hf("gpt2")
     assert adapt(icl.load_model(plain, tokenizer=tokenizer())).info.name == "GPT2LMHeadModel"
+
+
+def test_a_model_made_from_a_config_is_known_by_its_class():
+    plain = BY_NAME["Qwen 3 MoE"].make()
+    plain.config.architectures = None
+    model = icl.load_model(plain, tokenizer=tokenizer())
+    assert adapt(model).info.architecture == "Qwen3MoeForCausalLM"
+    assert plain.config.architectures is None
+
+
+@pytest.mark.parametrize("name", ["Falcon, new decoder", "Gemma 3, text and images"])
+def test_nothing_of_the_libraries_stays_changed(name):
+    import transformers
+    from transformer_lens.model_bridge.supported_architectures import FalconArchitectureAdapter
+
+    before = dict(vars(FalconArchitectureAdapter)), transformers.AutoProcessor.from_pretrained
+    plain = BY_NAME[name].make()
+    icl.load_model(plain, tokenizer=tokenizer())
+    assert before == (
+        dict(vars(FalconArchitectureAdapter)),
+        transformers.AutoProcessor.from_pretrained,
+    )
+    assert getattr(plain.config, "multi_query", True)
+
+
+def test_nothing_is_installed_for_images(monkeypatch):
+    def install(*_, **__):
+        raise AssertionError("TransformerLens looks for torchvision")
+
+    monkeypatch.setattr("subprocess.check_call", install)
+    icl.load_model(BY_NAME["Gemma 3, text and images"].make(), tokenizer=tokenizer())
 
 
 def test_a_model_is_wrapped_once():
