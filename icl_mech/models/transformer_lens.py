@@ -94,8 +94,8 @@ def is_current(adapted: LanguageModel) -> bool:
 
 
 def _weights(model: Any) -> dict[str, Any]:
-    """Facts that calls such as `model.to(...)` change."""
-    first = next(model.parameters())
+    """Facts that calls such as `model.to(...)` change; inputs go where the embedding is."""
+    first = next(getattr(model, "embed", model).parameters())
     return {
         "dtype": str(first.dtype).removeprefix("torch."),
         "device": str(first.device),
