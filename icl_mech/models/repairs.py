@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from icl_mech._typing import Tensor
+from icl_mech.errors import ModelError
 
 
 @contextmanager
@@ -76,7 +77,20 @@ def _split_by_group(_: Any, attention: Any) -> tuple[nn.Linear, ...]:
 
 
 def mend_blocks(bridge: Any) -> None:
-    """Make the blocks of a bridge return what its hooks expect; doing so again changes nothing."""
+    """Make the blocks of a bridge return what its hooks expect; doing so again changes nothing.
+
+    Raises:
+        ModelError: a bridge around Falcon's new decoder that `load_model` did not make.
+    """
+    if getattr(bridge.original_model.config, "new_decoder_architecture", False):
+        attention = bridge.blocks[0].attn
+        queries = _split_by_group(None, attention.original_component)[0].weight
+        if not torch.equal(attention.q.weight, queries):
+            raise ModelError(
+                "TransformerLens splits the fused projection of Falcon's new decoder the wrong way, "
+                "so this bridge gives wrong numbers. Make it with load_model(name), or with "
+                "load_model(hf_model, tokenizer=tokenizer)."
+            )
     if type(bridge.original_model).__name__ == "OpenAIGPTLMHeadModel":
         for block in bridge.blocks:
             block.original_component.forward = partial(_gpt_block, block.original_component)

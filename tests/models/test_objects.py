@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from transformer_lens.model_bridge import TransformerBridge
 from transformers import AutoModelForCausalLM, GPT2Model
 
 import icl_mech as icl
@@ -97,6 +98,19 @@ def test_nothing_of_the_libraries_stays_changed(name):
         transformers.AutoProcessor.from_pretrained,
     )
     assert getattr(plain.config, "multi_query", True)
+
+
+def test_a_falcon_that_transformer_lens_splits_wrongly_is_refused():
+    plain = BY_NAME["Falcon, new decoder"].make()
+    plain.config.multi_query = False  # else it cannot be wrapped at all
+    bridge = TransformerBridge.boot_transformers(
+        "falcon", hf_model=plain, tokenizer=copy.deepcopy(tokenizer()), device="cpu"
+    )
+    ids = torch.tensor([[5, 9, 40, 7]])
+    own = BY_NAME["Falcon, new decoder"].make()(ids).logits
+    assert not torch.allclose(bridge(ids), own, atol=0.1), "mended by now"
+    with pytest.raises(ModelError, match="the wrong way"):
+        adapt(bridge)
 
 
 def test_nothing_is_installed_for_images(monkeypatch):
