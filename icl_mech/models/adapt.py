@@ -46,27 +46,39 @@ def adapt(model: Any, *, revision: str | None = None) -> LanguageModel:
     A model that was moved, cast or processed since is checked again.
 
     Args:
-        model: A `TransformerBridge`, a `HookedTransformer`, or what this function returned.
+        model: A `TransformerBridge`, a `HookedTransformer`, nnsight's `LanguageModel` or `NNsight`
+            around a Hugging Face model, or what this function returned.
         revision: Recorded in provenance.
 
     Raises:
         ModelError: another kind of object, a model in training mode, or one that fails a check.
     """
     if isinstance(model, LanguageModel):
-        check_eval_mode(model.wrapped)
+        check_eval_mode(model.module)
         return model
-    from icl_mech.models.transformer_lens import is_current, wrap
-
-    if not isinstance(model, torch.nn.Module):
+    module = model._module if (through_nnsight := _is_nnsight(model)) else model
+    if not isinstance(module, torch.nn.Module):
         raise ModelError(
-            f"Expected a TransformerBridge or HookedTransformer, got a {type(model).__name__}. "
-            "Load one with icl_mech.load_model(name)."
+            "Expected a TransformerBridge, a HookedTransformer or an nnsight model, got a "
+            f"{type(model).__name__}. Load one with icl_mech.load_model(name)."
         )
-    check_eval_mode(model)
-    adapted: LanguageModel | None = vars(model).get(_ADAPTED)
+    if through_nnsight:
+        from icl_mech.models.nnsight import is_current, wrap
+    else:
+        from icl_mech.models.transformer_lens import is_current, wrap
+    check_eval_mode(module)
+    adapted: LanguageModel | None = vars(module).get(_ADAPTED)
     if adapted is None or adapted.wrapped is not model or not is_current(adapted):
         revision = revision or (adapted.info.revision if adapted else None)
         adapted = wrap(model, revision=revision)
         check_model(adapted)
-        vars(model)[_ADAPTED] = adapted
+        vars(module)[_ADAPTED] = adapted
     return adapted
+
+
+def _is_nnsight(model: Any) -> bool:
+    """True for nnsight's wrappers; the library itself is not imported."""
+    return any(
+        kind.__module__.split(".")[0] == "nnsight" and kind.__name__ == "Envoy"
+        for kind in type(model).__mro__
+    )

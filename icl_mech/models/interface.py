@@ -145,6 +145,17 @@ class LanguageModel(ABC):
     info: ModelInfo
     tokenizer: Any = field(repr=False)
 
+    @property
+    def module(self) -> torch.nn.Module:
+        """What holds the weights."""
+        module: torch.nn.Module = self.wrapped
+        return module
+
+    def own_logits(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
+        """What the model itself says, for checks."""
+        logits: Tensor = self.module(tokens)
+        return logits
+
     @abstractmethod
     def forward(
         self,
@@ -260,7 +271,7 @@ class LanguageModel(ABC):
 
         A checksum for each keeps this at about the time of reading them once.
         """
-        named = (*self.wrapped.named_parameters(), *self.wrapped.named_buffers())
+        named = (*self.module.named_parameters(), *self.module.named_buffers())
 
         def checked(item: tuple[str, Tensor]) -> tuple[Any, ...]:
             name, tensor = item
