@@ -7,6 +7,7 @@ import torch
 from icl_mech.errors import ModelError
 from icl_mech.models.checks import check_eval_mode, check_model
 from icl_mech.models.interface import LanguageModel
+from icl_mech.models.nnsight import is_nnsight
 
 _ADAPTED = "_icl_mech_adapted"
 """Where a model keeps its adapter: both are freed together (a table of models, weak keys or
@@ -56,29 +57,29 @@ def adapt(model: Any, *, revision: str | None = None) -> LanguageModel:
     if isinstance(model, LanguageModel):
         check_eval_mode(model.module)
         return model
-    module = model._module if (through_nnsight := _is_nnsight(model)) else model
+    module = model._module if is_nnsight(model) else model
     if not isinstance(module, torch.nn.Module):
         raise ModelError(
             "Expected a TransformerBridge, a HookedTransformer or an nnsight model, got a "
             f"{type(model).__name__}. Load one with icl_mech.load_model(name)."
         )
-    if through_nnsight:
-        from icl_mech.models.nnsight import is_current, wrap
-    else:
-        from icl_mech.models.transformer_lens import is_current, wrap
+    runtime = _runtime(model)
     check_eval_mode(module)
     adapted: LanguageModel | None = vars(module).get(_ADAPTED)
-    if adapted is None or adapted.wrapped is not model or not is_current(adapted):
+    if adapted is None or adapted.wrapped is not model or not runtime.is_current(adapted):
         revision = revision or (adapted.info.revision if adapted else None)
-        adapted = wrap(model, revision=revision)
+        adapted = runtime.wrap(model, revision=revision)
         check_model(adapted)
         vars(module)[_ADAPTED] = adapted
     return adapted
 
 
-def _is_nnsight(model: Any) -> bool:
-    """True for nnsight's wrappers; the library itself is not imported."""
-    return any(
-        kind.__module__.split(".")[0] == "nnsight" and kind.__name__ == "Envoy"
-        for kind in type(model).__mro__
-    )
+def _runtime(model: Any) -> Any:
+    """The module whose `wrap` takes such a model."""
+    if is_nnsight(model):
+        from icl_mech.models import nnsight
+
+        return nnsight
+    from icl_mech.models import transformer_lens
+
+    return transformer_lens

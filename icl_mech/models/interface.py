@@ -251,6 +251,11 @@ class LanguageModel(ABC):
     def has_own_hooks(self) -> bool:
         """True while the caller's own hooks are in place; they may look at positions."""
 
+    @property
+    def splits(self) -> bool:
+        """True if the beginning of a prompt may be run apart, without changing what is seen."""
+        return not self.has_own_hooks
+
     @abstractmethod
     def has_site(self, name: SiteName) -> bool:
         """True if the site exists in every block and can be read there."""

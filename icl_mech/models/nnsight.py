@@ -33,30 +33,61 @@ from icl_mech.models.norms import FrozenNorm
 from icl_mech.models.tracing import FAMILIES, Family, Hooks, Pass, traced
 
 
+def is_nnsight(model: Any) -> bool:
+    """True for nnsight's wrappers; the library itself is not imported."""
+    return any(
+        kind.__name__ == "Envoy" and kind.__module__.split(".")[0] == "nnsight"
+        for kind in type(model).__mro__
+    )
+
+
 def wrap(model: Any, *, revision: str | None = None) -> "NnsightModel":
     """The adapter for nnsight's `LanguageModel` or `NNsight` around a Hugging Face model.
 
     Raises:
-        ModelError: an architecture without an entry in `FAMILIES`, or weights not loaded.
+        ModelError: an architecture or a kind of attention that is not known here, or weights that
+            are not loaded.
+    """
+    info, module = info_of(model, revision=revision), model._module
+    if any(parameter.is_meta for parameter in module.parameters()):
+        raise ModelError(
+            f"nnsight has not loaded the weights of {info.name!r}. Load them with "
+            "nnsight.LanguageModel(name, dispatch=True), or leave them on a server with "
+            "icl_mech.remote_model(model)."
+        )
+    attention = module.config._attn_implementation
+    if attention not in ("eager", "sdpa"):
+        raise ModelError(
+            f"The attention of {info.name!r} is {attention!r}, whose masks cannot be used for "
+            "reading it; load the model with attn_implementation='eager' or 'sdpa'."
+        )
+    return NnsightModel(model, info, getattr(model, "tokenizer", None))
+
+
+def info_of(model: Any, *, revision: str | None = None) -> ModelInfo:
+    """Facts about a model inside nnsight's wrapper.
+
+    Raises:
+        ModelError: an architecture without an entry in `FAMILIES`.
     """
     module = model._module
     config, architecture = getattr(module, "config", None), type(module).__name__
-    if architecture not in FAMILIES or getattr(config, "reorder_and_upcast_attn", False):
+    # GPT-2's own upcast attention does not ask for the attention function.
+    if (
+        architecture not in FAMILIES
+        or config is None
+        or getattr(config, "reorder_and_upcast_attn", False)
+    ):
         raise ModelError(
             f"{architecture} cannot be analysed through nnsight; known there are "
             f"{', '.join(FAMILIES)}. Use a TransformerBridge, or add its parts to FAMILIES in "
             "icl_mech/models/tracing.py."
         )
-    if any(parameter.is_meta for parameter in module.parameters()):
-        raise ModelError(
-            "nnsight has not loaded the weights of this model; load it with "
-            "nnsight.LanguageModel(name, dispatch=True), or call model.dispatch() first."
-        )
     heads, width = config.num_attention_heads, config.hidden_size
-    info = ModelInfo(
+    return ModelInfo(
         name=str(getattr(model, "repo_id", None) or config.name_or_path or architecture),
         architecture=architecture,
-        library=f"nnsight {version('nnsight')} transformers {version('transformers')}",
+        library=f"nnsight {version('nnsight')} {type(model).__name__}",
         n_layers=config.num_hidden_layers,
         n_heads=heads,
         n_kv_heads=getattr(config, "num_key_value_heads", None) or heads,
@@ -67,7 +98,6 @@ def wrap(model: Any, *, revision: str | None = None) -> "NnsightModel":
         revision=revision or getattr(model, "revision", None),
         **_weights(module),
     )
-    return NnsightModel(model, info, getattr(model, "tokenizer", None))
 
 
 def is_current(adapted: LanguageModel) -> bool:
