@@ -168,9 +168,12 @@ class NnsightModel(LanguageModel):
             raise RunError(f"The trace of {self.info.architecture} ended before its last block.")
         return ForwardOutput(body.residual, key_values(past) if keep_cache else None)
 
-    @contextmanager
-    def installed(self, hooks: Sequence[Hook]) -> Iterator[None]:
+    def installed(self, hooks: Sequence[Hook]) -> AbstractContextManager[None]:
         """Hooks of every pass in this context."""
+        return self._holding(hooks)
+
+    @contextmanager
+    def _holding(self, hooks: Sequence[Hook]) -> Iterator[None]:
         for site, _ in hooks:
             self._check_site(site)
         held = self._held

@@ -206,7 +206,9 @@ def remote_model(
         raise ModelError(f"where={where!r} is neither True (NDIF), a URL, nor 'local'.")
     if next(model._module.parameters()).is_meta:
         model._module.eval()  # as the one on the server
-    info = replace(info_of(model, revision=revision), device="cpu", notes=(f"on a server: {where}",))
+    info = replace(
+        info_of(model, revision=revision), device="cpu", notes=(f"on a server: {where}",)
+    )
     url = where not in (True, "local")
     options = {"backend" if url else "remote": where}
     adapted = ServerModel(model, info, getattr(model, "tokenizer", None), options=options)

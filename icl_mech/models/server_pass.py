@@ -48,13 +48,13 @@ def rows_on_server(
         `[prompt, ...]` of each site; under `"flow"` `[prompt, layer, kind]`.
     """
     with model.trace(**inputs, **options) as tracer:
-        found = {}
-        patterns = []
+        found: dict[Any, torch.Tensor] = {}
+        patterns: list[tuple[torch.Tensor, torch.Tensor]] = []
         blocks = model
         for part in parts["blocks"].split("."):
             blocks = getattr(blocks, part)
 
-        def through(name, layer, value):
+        def through(name: str, layer: int, value: torch.Tensor) -> torch.Tensor:
             for where, new in edits.get((name, layer), ()):
                 value = torch.where(where.to(value.device), new.to(value), value)
             if name == "pattern" and flow is not None:
@@ -77,7 +77,17 @@ def rows_on_server(
             if flow is not None:
                 named.add("pattern")
 
-            def attend(_, query, key, value, mask, scaling=None, layer=layer, **more):
+            def attend(
+                module: Any,
+                query: torch.Tensor,
+                key: torch.Tensor,
+                value: torch.Tensor,
+                mask: torch.Tensor | None,
+                scaling: float | None = None,
+                *,
+                layer: int = layer,
+                **more: Any,
+            ) -> tuple[torch.Tensor, torch.Tensor]:
                 window = more.get("sliding_window") or key.shape[2]
                 if mask.ndim != 4 if mask is not None else window < key.shape[2]:
                     raise ValueError("The server's attention needs masks of another kind.")
@@ -123,7 +133,7 @@ def rows_on_server(
             loss = torch.nn.functional.cross_entropy(logits, classes, reduction="sum")
             slopes = torch.autograd.grad(loss, [moved for _, moved in patterns])
             sums = []
-            for (pattern, _), slope in zip(patterns, slopes):
+            for (pattern, _), slope in zip(patterns, slopes, strict=True):
                 product = pattern.float() * slope.float()
                 if flow["reduction"] == "sum_then_abs":
                     saliency = product.sum(1).abs()
@@ -134,7 +144,7 @@ def rows_on_server(
             found["flow"] = torch.stack(sums, 1)
         found = nnsight.save(found)
         tracer.stop()
-    return found
+    return dict(found)
 
 
 def readout_of_server(
@@ -157,5 +167,5 @@ def readout_of_server(
 def logits_of_server(model: Any, tokens: Tensor, options: dict[str, Any]) -> Tensor:
     """The model's own logits at the last position."""
     with model.trace(input_ids=tokens, **options):
-        logits = nnsight.save(model.lm_head.output[:, -1].detach().cpu())
-    return logits
+        logits: torch.Tensor = nnsight.save(model.lm_head.output[:, -1].detach().cpu())
+    return logits.float()
