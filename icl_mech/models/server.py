@@ -8,7 +8,7 @@ once, so that what is behind them is computed here.
 import copy
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import Any
@@ -51,7 +51,7 @@ class SaliencySums:
 class ServerModel(NnsightModel):
     """What `remote_model` returns."""
 
-    options: dict[str, Any] = field(default_factory=dict)
+    where: bool | str = True
 
     def at_target(
         self,
@@ -90,7 +90,6 @@ class ServerModel(NnsightModel):
             "rows_on_server",
             asdict(self.family),
             inputs,
-            self.options,
             target=target,
             reads={tuple(site) for site in reads},
             edits={tuple(site): list(own) for site, own in edits.items()},
@@ -100,18 +99,23 @@ class ServerModel(NnsightModel):
         return {Site(*key): value for key, value in found.items()}, total
 
     def _asked(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """What a function of `models/server_pass.py` gives."""
         from httpx import HTTPError
-        from nnsight.intervention.backends.remote import RemoteException
+        from nnsight.intervention.backends.remote import RemoteBackend, RemoteException
+        from socketio.exceptions import SocketIOError
 
         from icl_mech.models import server_pass
 
         try:
-            with torch.enable_grad():  # where the server is this process
-                return getattr(server_pass, name)(self.wrapped, *args, **kwargs)
-        except (RemoteException, HTTPError, ConnectionError) as error:
+            options = {"remote": self.where}
+            if self.where not in (True, "local"):
+                options = {"backend": RemoteBackend(self.wrapped.to_model_key(), host=self.where)}
+            with torch.enable_grad():  # for a server that is this process
+                return getattr(server_pass, name)(self.wrapped, *args, options=options, **kwargs)
+        except (RemoteException, HTTPError, SocketIOError, OSError) as error:
             raise ModelError(
-                f"The server that runs {self.info.name!r} ({self.options}) answered: {error} Check "
-                "that it has this model (nnsight.ndif_status()) and that NDIF_API_KEY is set."
+                f"{self.info.name!r} could not be run on the server ({self.where}): {error} Check that "
+                "it is up and has this model (nnsight.ndif_status()), and NDIF_API_KEY."
             ) from error
 
     def has_site(self, name: SiteName) -> bool:
@@ -124,15 +128,15 @@ class ServerModel(NnsightModel):
         return False
 
     def own_logits(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
-        """What the model itself says at the last position."""
-        logits: Tensor = self._asked("logits_of_server", tokens, self.options)
-        return logits[:, None]
+        """What the model itself says."""
+        logits: Tensor = self._asked("logits_of_server", tokens)
+        return logits
 
     @cached_property
     def _readout(self) -> tuple[Any, Any]:
         """Final norm and unembedding, fetched."""
         token = torch.zeros(1, 1, dtype=torch.long)
-        weights = self._asked("readout_of_server", self.family.norm, token, self.options)
+        weights = self._asked("readout_of_server", self.family.norm, token)
         module: Any = self.module
         parts = attrgetter(self.family.norm)(module), module.get_output_embeddings()
         norm, head = (_filled(part, own) for part, own in zip(parts, weights, strict=True))
@@ -209,9 +213,7 @@ def remote_model(
     info = replace(
         info_of(model, revision=revision), device="cpu", notes=(f"on a server: {where}",)
     )
-    url = where not in (True, "local")
-    options = {"backend" if url else "remote": where}
-    adapted = ServerModel(model, info, getattr(model, "tokenizer", None), options=options)
+    adapted = ServerModel(model, info, getattr(model, "tokenizer", None), where=where)
     check_eval_mode(adapted.module)
     _check(adapted)
     return adapted

@@ -23,8 +23,8 @@ def rows_on_server(
     model: Any,
     parts: dict[str, str],
     inputs: dict[str, Any],
-    options: dict[str, Any],
     *,
+    options: dict[str, Any],
     target: Tensor,
     reads: set[Key],
     edits: dict[Key, list[Edit]],
@@ -148,7 +148,7 @@ def rows_on_server(
 
 
 def readout_of_server(
-    model: Any, norm: str, token: Tensor, options: dict[str, Any]
+    model: Any, norm: str, token: Tensor, *, options: dict[str, Any]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The weights of the final norm and of the unembedding."""
     with model.trace(input_ids=token, **options):
@@ -164,8 +164,8 @@ def readout_of_server(
     return norm_weights, head_weights
 
 
-def logits_of_server(model: Any, tokens: Tensor, options: dict[str, Any]) -> Tensor:
-    """The model's own logits at the last position."""
+def logits_of_server(model: Any, tokens: Tensor, *, options: dict[str, Any]) -> Tensor:
+    """The model's own logits."""
     with model.trace(input_ids=tokens, **options):
-        logits: torch.Tensor = nnsight.save(model.lm_head.output[:, -1].detach().cpu())
+        logits: torch.Tensor = nnsight.save(model.lm_head.output.detach().cpu())
     return logits.float()
