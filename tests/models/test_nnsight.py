@@ -1,5 +1,6 @@
 """nnsight models, here and by way of what is sent to a server: the numbers of the bridge."""
 
+import sys
 from functools import lru_cache, partial
 
 import pytest
@@ -14,6 +15,11 @@ from tests.engine.cases import ragged
 from tests.tiny import N_HEADS, N_LAYERS, tiny_hf, tiny_model, tiny_tokenizer, tokenizer_kind
 
 nnsight = pytest.importorskip("nnsight", reason="pip install 'icl-mech[nnsight]'")
+
+from nnsight.intervention.backends.local_simulation import LocalSimulationBackend  # noqa: E402
+from nnsight.modeling.huggingface import ID_CACHE  # noqa: E402
+
+from icl_mech.models import server_pass  # noqa: E402 - needs nnsight
 
 TOLERANCE = 1e-5
 SITES = SiteName.__args__
@@ -125,6 +131,29 @@ def test_measurements_on_a_server_equal_the_bridge(family, measure):
     assert_equal(
         TARGETS[measure](server(family), prompts), TARGETS[measure](bridge(family), prompts)
     )
+
+
+def test_what_is_sent_needs_nothing_of_this_package(monkeypatch):
+    own = server_pass.rows_on_server
+
+    def alone(*args, **kwargs):
+        with monkeypatch.context() as patch:
+
+            def block(backend):
+                for name in list(sys.modules):
+                    if name.split(".")[0] in ("icl_mech", "jaxtyping", "beartype", "tests"):
+                        patch.setitem(sys.modules, name, None)  # cannot be imported any more
+
+            patch.setattr(LocalSimulationBackend, "_block_user_modules", block)
+            patch.setattr(LocalSimulationBackend, "_restore_modules", lambda *_: None)
+            found = own(*args, **kwargs)
+            assert sys.modules["icl_mech"] is None
+        return found
+
+    monkeypatch.setattr(server_pass, "rows_on_server", alone)
+    for function in (TARGETS["flow, isolated"], icl.head_scores):
+        prompts = reviews("llama", 3)
+        assert_equal(function(server("llama"), prompts), function(bridge("llama"), prompts))
 
 
 @each_family
@@ -403,10 +432,8 @@ def test_what_no_server_runs_is_refused(model, where, says):
 
 
 def test_a_server_that_does_not_answer(monkeypatch):
-    from nnsight.modeling import huggingface
-
     model = wrapped("llama")
-    monkeypatch.setitem(huggingface.ID_CACHE, model.repo_id, "tiny/llama")
+    monkeypatch.setitem(ID_CACHE, model.repo_id, "tiny/llama")
     with pytest.raises(
         ModelError, match=r"could not be run on the server .*127.0.0.1:9.*NDIF_API_KEY"
     ):
@@ -414,8 +441,6 @@ def test_a_server_that_does_not_answer(monkeypatch):
 
 
 def test_a_server_that_computes_otherwise_is_found_out(monkeypatch):
-    from icl_mech.models import server_pass
-
     own = server_pass.logits_of_server
     monkeypatch.setattr(
         server_pass, "logits_of_server", lambda *args, **options: own(*args, **options) + 0.1
