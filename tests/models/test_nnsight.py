@@ -1,10 +1,13 @@
 """nnsight models, here and by way of what is sent to a server: the numbers of the bridge."""
 
+import copy
 import sys
 from functools import lru_cache, partial
 
 import pytest
 import torch
+from transformer_lens.model_bridge import TransformerBridge
+from transformers import AutoModelForCausalLM, MistralConfig, Qwen2Config
 
 import icl_mech as icl
 from icl_mech.errors import ModelError, RunError
@@ -254,6 +257,33 @@ def test_attention_of_another_kind_gives_the_same(family):
     model = wrapped(family, "sdpa")
     for function in (icl.predict, icl.flow_scores):
         assert_equal(function(model, ragged()), function(bridge(family), ragged()))
+
+
+@pytest.mark.parametrize("config", [MistralConfig, Qwen2Config])
+def test_families_with_the_parts_of_llama(config):
+    """Mistral with a window that the prompts exceed."""
+    tokenizer = tiny_tokenizer("sentencepiece")
+    sizes = {
+        "vocab_size": len(tokenizer),
+        "num_hidden_layers": N_LAYERS,
+        "num_attention_heads": N_HEADS,
+        "num_key_value_heads": 2,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "sliding_window": 6,
+        "initializer_range": 0.3,
+    }
+    hf = AutoModelForCausalLM.from_config(config(**sizes), attn_implementation="eager").eval()
+    hf.config.architectures = [type(hf).__name__]
+    theirs = TransformerBridge.boot_transformers(
+        "tiny", hf_model=copy.deepcopy(hf), tokenizer=copy.deepcopy(tokenizer), device="cpu"
+    )
+    hf.config._attn_implementation = "sdpa"
+    mine = nnsight.LanguageModel(hf, tokenizer=tokenizer)
+    for function in (icl.predict, icl.flow_scores):
+        expected = function(theirs, ragged())
+        for model in (mine, remote_model(mine, "local")):
+            assert_equal(function(model, ragged()), expected)
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
