@@ -292,6 +292,16 @@ def test_any_mode_of_the_caller_is_kept(mode):
     with mode():
         found = icl.predict(local("llama"), ragged(), interventions=[icl.Isolate([0])])
         plain = icl.predict(local("llama"), ragged())
+        seen, tokens = [], torch.tensor([[5, 6, 7]])
+        hooks = [
+            (
+                Site(name, 1),
+                lambda _: seen.append((torch.is_grad_enabled(), torch.is_inference_mode_enabled())),
+            )
+            for name in ("resid_pre", "pattern", "resid_post")
+        ]
+        adapt(local("llama")).forward(tokens, tokens > 0, torch.arange(3)[None], hooks=hooks)
+        assert seen == 3 * [(torch.is_grad_enabled(), torch.is_inference_mode_enabled())]
         assert torch.is_grad_enabled() == (mode is torch.enable_grad)
     assert torch.equal(plain.label_logits, expected)
     assert not found.label_logits.requires_grad
