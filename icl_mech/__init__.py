@@ -36,7 +36,7 @@ from icl_mech.measurements.reweighting.evaluation import evaluate_reweighting
 from icl_mech.measurements.reweighting.fit import fit_reweighting
 from icl_mech.measurements.saliency.flow import flow_scores
 from icl_mech.measurements.saliency.maps import saliency_maps
-from icl_mech.models import load_model
+from icl_mech.models import load_model, remote_model
 from icl_mech.prompts import (
     Prompt,
     PromptBatch,
@@ -91,6 +91,7 @@ __all__ = [
     "measure",
     "predict",
     "prompts_from_text",
+    "remote_model",
     "saliency_maps",
 ]
 

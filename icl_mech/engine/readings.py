@@ -118,6 +118,13 @@ class GradientReading(ABC, Generic[Value]):
     def reduce(self, site: Site, activation: Tensor, gradient: Tensor, segment: Segment) -> Tensor:
         """What is kept of one activation and its gradient, batch axis first."""
 
+    def edges(self, segment: Segment) -> tuple[str, Float[Tensor, "batch kind dest src"]] | None:
+        """Where `reduce` sums saliency of patterns over edges: how heads are reduced, and the edges.
+
+        Such sums can be taken on a server; None, the default, is always right.
+        """
+        return None
+
     @abstractmethod
     def collect(self, kept: Kept) -> Value:
         """The value over all prompts, in input order."""

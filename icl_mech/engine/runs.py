@@ -125,7 +125,7 @@ def run_variants(
     ready = fill_means(adapted, prompts, variants)
     works = [Work(readings, [*made, *own], checkpoint) for own in ready]
     if layout is not None:
-        share = path == "auto" and not adapted.has_own_hooks
+        share = path == "auto" and adapted.splits
         given = layout.within(tokens, batch_size, share=share)
         laid: Laid = [(given, list(range(len(works))))]
     else:
@@ -173,7 +173,7 @@ class _Choice:
         every = [intervention for work in works for intervention in work.interventions]
         own = [intervention for work in works for intervention in self.own(work)]
         shared = can_share(self.model, self.prompts, every, at_target)
-        apart = at_target and not self.model.has_own_hooks
+        apart = at_target and self.model.splits
         if apart and own and all(i.target_only for i in own):
             if self.given is not None:
                 return [(TargetOnly(self.given), numbers)]

@@ -11,10 +11,11 @@ from icl_mech.engine.beginning import Beginning, Sink, asking
 from icl_mech.engine.losses import Loss, target_loss
 from icl_mech.engine.memory import is_out_of_memory
 from icl_mech.engine.readings import GradientReading, Reading
+from icl_mech.engine.server import on_server
 from icl_mech.engine.tap import Tap
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
-from icl_mech.models import Hook, HookFunction, KeyValues, Site
+from icl_mech.models import Hook, HookFunction, KeyValues, ServerModel, Site
 from icl_mech.segments import Segment
 
 AnyReading = Reading[Any] | GradientReading[Any]
@@ -113,6 +114,11 @@ class Work:
 
     def values(self, segment: Segment) -> Values:
         """The reductions of every reading for one segment, in one pass."""
+        if isinstance(segment.model, ServerModel):
+            hooks, check = self._hooks(segment)
+            found = on_server(segment, self.readings, hooks)
+            check()
+            return found
         values: Values = [{} for _ in self.readings]
         taps, sinks = self._taps(segment, values)
         cache = segment.cache

@@ -13,6 +13,7 @@ from icl_mech.models.interface import (
     SiteName,
 )
 from icl_mech.models.known import KnownModel, known_models
+from icl_mech.models.server import SaliencySums, ServerModel, remote_model
 
 __all__ = [
     "ForwardOutput",
@@ -23,9 +24,12 @@ __all__ = [
     "LanguageModel",
     "ModelInfo",
     "Resume",
+    "SaliencySums",
+    "ServerModel",
     "Site",
     "SiteName",
     "adapt",
     "known_models",
     "load_model",
+    "remote_model",
 ]

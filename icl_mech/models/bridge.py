@@ -12,6 +12,7 @@ import torch
 from icl_mech._typing import Bool, Int, Tensor
 from icl_mech.errors import ModelError
 from icl_mech.models.common import TransformerLensModel
+from icl_mech.models.huggingface import dynamic_cache, key_values, scaled_logits
 from icl_mech.models.interface import ForwardOutput, Hook, KeyValues, Resume, Site
 
 
@@ -46,7 +47,7 @@ class BridgeModel(TransformerLensModel):
         if cache is not None or keep_cache:
             if "past_key_values" not in self._accepted:
                 raise ModelError(f"{self.info.architecture} takes no key/value cache.")
-            options = {"past_key_values": _dynamic_cache(cache), "use_cache": True}
+            options = {"past_key_values": dynamic_cache(cache), "use_cache": True}
         if "logits_to_keep" in self._accepted:
             options["logits_to_keep"] = 1
         if "position_ids" in self._accepted:
@@ -55,13 +56,7 @@ class BridgeModel(TransformerLensModel):
             self.wrapped(tokens, return_type=None, attention_mask=mask.long(), **options)
         if not keep_cache:
             return ForwardOutput(final[-1])
-        layers = options["past_key_values"].layers
-        nothing = layers[-1].keys[:, :, :0]  # of blocks that were not run
-        keys, values = (
-            tuple(nothing if getattr(la, name) is None else getattr(la, name) for la in layers)
-            for name in ("keys", "values")
-        )
-        return ForwardOutput(final[-1], KeyValues(keys, values))
+        return ForwardOutput(final[-1], key_values(options["past_key_values"]))
 
     @cached_property
     def _blocks_return_tuples(self) -> bool:
@@ -103,21 +98,4 @@ class BridgeModel(TransformerLensModel):
                     block.__dict__["forward"] = forward
 
     def _scaled(self, logits: Tensor) -> Tensor:
-        config = self.wrapped.original_model.config
-        scale = getattr(config, "logit_scale", None)
-        divisor = getattr(config, "logits_scaling", None)
-        cap = getattr(config, "final_logit_softcapping", None)
-        logits = logits * scale if scale else logits
-        logits = logits / divisor if divisor else logits
-        return torch.tanh(logits / cap) * cap if cap else logits
-
-
-def _dynamic_cache(cache: KeyValues | None) -> Any:
-    """A bare cache: a model's own sliding-window cache would drop keys."""
-    from transformers import DynamicCache
-
-    dynamic = DynamicCache()
-    if cache is not None:
-        for layer, (key, value) in enumerate(zip(cache.keys, cache.values, strict=True)):
-            dynamic.update(key, value, layer)
-    return dynamic
+        return scaled_logits(self.wrapped.original_model.config, logits)

@@ -56,8 +56,8 @@ def check_model(model: LanguageModel) -> None:
     Raises:
         ModelError: says what was found and what was expected.
     """
-    check_eval_mode(model.wrapped)
-    check_weights(model.wrapped)
+    check_eval_mode(model.module)
+    check_weights(model.module)
     with torch.no_grad():
         probe = _Probe(model)
         probe.readout()
@@ -85,7 +85,7 @@ class _Probe:
         return self.model.logits(output.residual).float()
 
     def readout(self) -> None:
-        own = self.model.wrapped(self.tokens[:1]).float()
+        own = self.model.own_logits(self.tokens[:1]).float()
         gap = float((own - self.plain).abs().max())
         if not gap <= self.tolerance:
             raise ModelError(

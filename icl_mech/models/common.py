@@ -1,7 +1,7 @@
 """What both TransformerLens classes share: hook points by site, gradients, and the readout."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.errors import ModelError
+from icl_mech.models.huggingface import frozen
 from icl_mech.models.interface import (
     Hook,
     HookFunction,
@@ -81,18 +82,9 @@ class TransformerLensModel(LanguageModel):
                 stack.enter_context(_hooked(self._points[site], function))
             yield
 
-    @contextmanager
-    def gradients(self) -> Iterator[None]:
+    def gradients(self) -> AbstractContextManager[None]:
         """Parameters frozen, gradients enabled; both restored afterwards."""
-        trainable = [p for p in self.wrapped.parameters() if p.requires_grad]
-        for parameter in trainable:
-            parameter.requires_grad_(False)
-        try:
-            with torch.enable_grad():
-                yield
-        finally:
-            for parameter in trainable:
-                parameter.requires_grad_(True)
+        return frozen(self.wrapped.parameters())
 
     @contextmanager
     def checkpointed(self) -> Iterator[None]:

@@ -145,6 +145,17 @@ class LanguageModel(ABC):
     info: ModelInfo
     tokenizer: Any = field(repr=False)
 
+    @property
+    def module(self) -> torch.nn.Module:
+        """What holds the weights."""
+        module: torch.nn.Module = self.wrapped
+        return module
+
+    def own_logits(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
+        """What the model itself says, for checks."""
+        logits: Tensor = self.module(tokens)
+        return logits
+
     @abstractmethod
     def forward(
         self,
@@ -240,6 +251,11 @@ class LanguageModel(ABC):
     def has_own_hooks(self) -> bool:
         """True while the caller's own hooks are in place; they may look at positions."""
 
+    @property
+    def splits(self) -> bool:
+        """True if the beginning of a prompt may be run apart, without changing what is seen."""
+        return not self.has_own_hooks
+
     @abstractmethod
     def has_site(self, name: SiteName) -> bool:
         """True if the site exists in every block and can be read there."""
@@ -260,7 +276,7 @@ class LanguageModel(ABC):
 
         A checksum for each keeps this at about the time of reading them once.
         """
-        named = (*self.wrapped.named_parameters(), *self.wrapped.named_buffers())
+        named = (*self.module.named_parameters(), *self.module.named_buffers())
 
         def checked(item: tuple[str, Tensor]) -> tuple[Any, ...]:
             name, tensor = item

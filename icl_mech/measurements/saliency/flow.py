@@ -186,6 +186,19 @@ class FlowReading(GradientReading[Tensor]):
             saliency, segment.dest_classes >= 0, segment.src_classes >= 0, segment.is_target
         )
 
+    def edges(self, segment: Segment) -> tuple[str, Float[Tensor, "batch kind dest src"]]:
+        """What `flow_sums` sums over."""
+        dest, src = segment.dest.shape[1], segment.src.shape[1]
+        before = (
+            torch.ones(dest, src, dtype=torch.bool).tril(src - dest - 1).to(segment.dest.device)
+        )
+        to_labels = before & (segment.dest_classes >= 0)[:, :, None]
+        to_target = before & (segment.src_classes >= 0)[:, None] & segment.is_target[:, :, None]
+        # A target that is itself a label word has edges of both kinds.
+        kinds = torch.stack([to_labels, to_target], dim=1).float()
+        rest = before.float() - kinds.sum(1)
+        return self.reduction, torch.cat([kinds, rest[:, None]], dim=1)
+
     def collect(self, kept: Kept) -> Tensor:
         """`[prompt, layer, kind]`."""
         return kept.stacked()
