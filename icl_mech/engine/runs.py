@@ -195,16 +195,15 @@ class _Choice:
             reading.target_only if isinstance(reading, Reading) else reading.additive
             for reading in work.readings
         )
-        # The backward pass through a beginning needs its whole graph, which checkpointing drops.
-        if not can_share(
-            self.model, self.prompts, work.interventions, apart and not work.checkpoint
-        ):
+        if not can_share(self.model, self.prompts, work.interventions, apart):
             return Whole(*self.batches)
         if not any(isinstance(reading, GradientReading) for reading in work.readings):
             return Shared(*self.batches)
         lengths = self.prompts.lengths.tolist()
-        tokens = plan_behind(self.model, lengths, common_prefix(self.prompts), memory=self.memory)
-        return Shared(self.model, self.prompts, tokens, self.size, gradient=True)
+        common = common_prefix(self.prompts)
+        tokens, together = plan_behind(self.model, lengths, common, memory=self.memory)
+        kept = together is None
+        return Shared(self.model, self.prompts, tokens, self.size, whole=kept, together=together)
 
     def own(self, work: Work) -> Sequence[Intervention]:
         """What it changes besides what kept keys and values already hold."""

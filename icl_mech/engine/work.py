@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from icl_mech._typing import Tensor
-from icl_mech.engine.beginning import Beginning, Sink, asking
+from icl_mech.engine.beginning import Beginning, Block, RecomputedBeginning, Sink, asking
 from icl_mech.engine.losses import Loss, target_loss
 from icl_mech.engine.memory import is_out_of_memory
 from icl_mech.engine.readings import GradientReading, Reading
@@ -15,7 +15,15 @@ from icl_mech.engine.server import on_server
 from icl_mech.engine.tap import Tap
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
-from icl_mech.models import Hook, HookFunction, KeyValues, ServerModel, Site
+from icl_mech.models import (
+    ForwardOutput,
+    Hook,
+    HookFunction,
+    KeyValues,
+    Resume,
+    ServerModel,
+    Site,
+)
 from icl_mech.segments import Segment
 
 AnyReading = Reading[Any] | GradientReading[Any]
@@ -63,12 +71,21 @@ class Work:
                 found.append(intervention)
         return found
 
-    def begin(self, segment: Segment) -> KeyValues:
-        """Keys and values of the common beginning; its gradient readings wait for each batch."""
+    def begin(self, segment: Segment, *, together: int | None = None) -> KeyValues:
+        """Keys and values of the common beginning; its gradient readings wait for each batch.
+
+        Args:
+            segment: The beginning.
+            together: Keep no graph of it, and take so many prompts at a time back through each
+                of its blocks; None: keep the graph.
+        """
         taps, sinks = self._taps(segment)
         try:
             if not sinks:
                 return self.keys_and_values(segment)
+            if together is not None:
+                self.beginning = self._recomputed(segment, sinks, together)
+                return self.beginning.cache
             with segment.model.gradients():
                 self.beginning = Beginning(self._cache(segment, taps), sinks)
         except RuntimeError as error:
@@ -77,25 +94,68 @@ class Work:
             raise _no_room(segment) from error
         return self.beginning.cache
 
+    def _recomputed(
+        self, segment: Segment, sinks: Sequence[Sink], together: int
+    ) -> RecomputedBeginning:
+        """The beginning as residuals entering its blocks, under the interventions below them."""
+        model = segment.model
+        entering: list[Tensor] = []
+        # First in line: a block that runs again makes the interventions at its own entrance again.
+        keep: list[Hook] = [
+            (Site("resid_pre", layer), lambda residual: entering.append(residual.detach().clone()))
+            for layer in range(model.info.n_layers)
+        ]
+        with torch.no_grad():
+            cache = self._cache(segment, first=keep)
+        lowest = min(site.layer for _, site, _ in sinks)
+        for layer in range(lowest, model.info.n_layers):
+            cache.keys[layer].requires_grad_()
+            cache.values[layer].requires_grad_()
+
+        def block(layer: int) -> Block:
+            taps, own = self._taps(segment, layer=layer)
+            hooks, check = self._hooks(segment, taps, layer=layer)
+            residual = entering[layer].requires_grad_()
+            with model.gradients():
+                output = model.forward(
+                    segment.tokens,
+                    segment.mask,
+                    segment.positions,
+                    hooks=hooks,
+                    keep_cache=True,
+                    start=Resume(layer, residual),
+                    stop=layer + 1,
+                )
+            check()
+            kept = _cached(output, segment)
+            pair = kept.keys[layer], kept.values[layer]
+            return Block(residual, output.residual, pair, [sink for *_, sink in own])
+
+        return RecomputedBeginning(cache, sinks, block, together)
+
     def keys_and_values(self, segment: Segment) -> KeyValues:
         """Keys and values of a segment under the interventions."""
         with torch.no_grad():
             return self._cache(segment)
 
-    def _cache(self, segment: Segment, taps: Sequence[tuple[str, Hook]] = ()) -> KeyValues:
+    def _cache(
+        self,
+        segment: Segment,
+        taps: Sequence[tuple[str, Hook]] = (),
+        *,
+        first: Sequence[Hook] = (),
+    ) -> KeyValues:
         hooks, check = self._hooks(segment, taps)
-        cache = segment.model.forward(
+        output = segment.model.forward(
             segment.tokens,
             segment.mask,
             segment.positions,
-            hooks=hooks,
+            hooks=[*first, *hooks],
             keep_cache=True,
             start=segment.start,
-        ).cache
+        )
         check()
-        if cache is None:
-            raise RunError(f"{segment.model.info.architecture} returned no keys and values.")
-        return cache
+        return _cached(output, segment)
 
     def done(self, segment: Segment) -> Iterator[tuple[Segment, Values]]:
         """The reductions of a segment; in halves if it does not fit into memory."""
@@ -126,7 +186,7 @@ class Work:
             cache = self.beginning.leaves(cache)
         with ExitStack() as stack:
             stack.enter_context(segment.model.gradients() if sinks else torch.no_grad())
-            if sinks and self.checkpoint:
+            if sinks and self.checkpoint and self.beginning is None:
                 stack.enter_context(segment.model.checkpointed())
             hooks, check = self._hooks(segment, taps)
             # Held until after the backward pass, where checkpointed blocks run again.
@@ -183,9 +243,9 @@ class Work:
         return target_loss(segment.at_target(output.residual), segment, loss)
 
     def _taps(
-        self, segment: Segment, values: Values | None = None
+        self, segment: Segment, values: Values | None = None, *, layer: int | None = None
     ) -> tuple[list[tuple[str, Hook]], list[Sink]]:
-        """Hooks of the readings and the sinks of those with gradients.
+        """Hooks of the readings and the sinks of those with gradients, of all layers or one.
 
         Without `values` to write to only readings with gradients are taken.
         """
@@ -193,6 +253,8 @@ class Work:
         taps: list[tuple[str, Hook]] = []
         for number, reading in enumerate(self.readings):
             for site in reading.sites(segment.model.info):
+                if layer not in (None, site.layer):
+                    continue
                 if isinstance(reading, GradientReading):
                     sink = torch.zeros(
                         reading.shape(segment), device=segment.tokens.device, requires_grad=True
@@ -207,14 +269,18 @@ class Work:
         return taps, sinks
 
     def _hooks(
-        self, segment: Segment, taps: Sequence[tuple[str, Hook]] = ()
+        self,
+        segment: Segment,
+        taps: Sequence[tuple[str, Hook]] = (),
+        *,
+        layer: int | None = None,
     ) -> tuple[list[Hook], Callable[[], None]]:
         """Hooks of interventions, then of readings, and the check that all of them fired."""
         owned: list[tuple[str, Hook]] = []
         for number, intervention in enumerate(self.interventions):
             own = intervention.hooks(segment)
             self.acted[number] |= bool(own)
-            owned += [(repr(intervention), hook) for hook in own]
+            owned += [(repr(intervention), hook) for hook in own if layer in (None, hook[0].layer)]
         owned += taps
         fired = [0] * len(owned)
 
@@ -231,6 +297,12 @@ class Work:
             for index, (_, (site, function)) in enumerate(owned)
         ]
         return counted, check
+
+
+def _cached(output: ForwardOutput, segment: Segment) -> KeyValues:
+    if output.cache is None:
+        raise RunError(f"{segment.model.info.architecture} returned no keys and values.")
+    return output.cache
 
 
 def _no_room(segment: Segment) -> RunError:

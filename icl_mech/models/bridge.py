@@ -39,10 +39,12 @@ class BridgeModel(TransformerLensModel):
         cache: KeyValues | None = None,
         keep_cache: bool = False,
         start: Resume | None = None,
+        stop: int | None = None,
     ) -> ForwardOutput:
         """See `LanguageModel.forward`."""
         final: list[Tensor] = []
-        last = Site("resid_post", self.info.n_layers - 1)
+        stop = self.info.n_layers if stop is None else stop
+        last = Site("resid_post", stop - 1)
         options: dict[str, Any] = {"use_cache": False}
         if cache is not None or keep_cache:
             if "past_key_values" not in self._accepted:
@@ -52,7 +54,7 @@ class BridgeModel(TransformerLensModel):
             options["logits_to_keep"] = 1
         if "position_ids" in self._accepted:
             options["position_ids"] = positions
-        with self._entered(start), self.installed([*hooks, (last, final.append)]):
+        with self._only(start, stop), self.installed([*hooks, (last, final.append)]):
             self.wrapped(tokens, return_type=None, attention_mask=mask.long(), **options)
         if not keep_cache:
             return ForwardOutput(final[-1])
@@ -75,16 +77,20 @@ class BridgeModel(TransformerLensModel):
         return seen[0]
 
     @contextmanager
-    def _entered(self, start: Resume | None) -> Iterator[None]:
-        """Blocks below the start pass their input on; the start gets the given residual."""
-        if start is None or start.layer == 0:
+    def _only(self, start: Resume | None, stop: int) -> Iterator[None]:
+        """Blocks outside of `start.layer <= block < stop` hand the given residual on."""
+        blocks = list(self.wrapped.blocks)
+        skipped = [*blocks[: start.layer if start else 0], *blocks[stop:]]
+        if not skipped:
             yield
             return
         as_tuple = self._blocks_return_tuples
-        skipped = list(self.wrapped.blocks)[: start.layer]
 
         def passed_on(*args: Any, **kwargs: Any) -> Any:
-            return (start.residual,) if as_tuple else start.residual
+            # Above the last block that runs it does not matter what is handed on.
+            given = args[0] if args else kwargs["hidden_states"]
+            residual = start.residual if start and start.layer else given
+            return (residual,) if as_tuple else residual
 
         own = [block.__dict__.get("forward") for block in skipped]
         for block in skipped:

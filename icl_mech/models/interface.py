@@ -131,7 +131,7 @@ class Resume(NamedTuple):
 
 @dataclass(frozen=True)
 class ForwardOutput:
-    """The residual stream entering the final norm, and the cache if it was asked for."""
+    """The residual stream leaving the last block that ran, and the cache if it was asked for."""
 
     residual: Float[Tensor, "batch pos d_model"]
     cache: KeyValues | None = None
@@ -167,6 +167,7 @@ class LanguageModel(ABC):
         cache: KeyValues | None = None,
         keep_cache: bool = False,
         start: "Resume | None" = None,
+        stop: int | None = None,
     ) -> ForwardOutput:
         """Run all blocks.
 
@@ -179,6 +180,8 @@ class LanguageModel(ABC):
             keep_cache: Also return the keys and values of everything seen.
             start: Enter at a later block with the residual given there; earlier blocks are
                 not run, and their part of a kept cache is what `cache` held.
+            stop: Leave before this block: the residual is that entering it, and later blocks are
+                not run.
         """
 
     @abstractmethod

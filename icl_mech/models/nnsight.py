@@ -143,6 +143,7 @@ class NnsightModel(LanguageModel):
         cache: KeyValues | None = None,
         keep_cache: bool = False,
         start: Resume | None = None,
+        stop: int | None = None,
     ) -> ForwardOutput:
         """See `LanguageModel.forward`."""
         past = dynamic_cache(cache) if cache is not None or keep_cache else None
@@ -157,7 +158,7 @@ class NnsightModel(LanguageModel):
         for site, function in [*self._held, *hooks]:
             self._check_site(site)
             wanted.setdefault(site, []).append(function)
-        body = Pass(self.wrapped, self.family, self.info, wanted, start)
+        body = Pass(self.wrapped, self.family, self.info, wanted, start, stop)
         try:
             traced(self.wrapped, inputs, body)
         except Exception:

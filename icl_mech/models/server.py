@@ -160,6 +160,7 @@ class ServerModel(NnsightModel):
         cache: KeyValues | None = None,
         keep_cache: bool = False,
         start: Resume | None = None,
+        stop: int | None = None,
     ) -> ForwardOutput:
         """Refused: only the targets' rows come back."""
         raise self._refused("whole passes")

@@ -93,9 +93,16 @@ class Pass:
     """The hooks of one pass, and the residual that leaves the last block."""
 
     def __init__(
-        self, model: Any, family: Family, info: ModelInfo, hooks: Hooks, start: Resume | None
+        self,
+        model: Any,
+        family: Family,
+        info: ModelInfo,
+        hooks: Hooks,
+        start: Resume | None,
+        stop: int | None,
     ) -> None:
-        self.blocks = attrgetter(family.blocks)(model)
+        # The trace is left after the last of these.
+        self.blocks = list(attrgetter(family.blocks)(model))[:stop]
         self.family, self.info, self.hooks, self.start = family, info, hooks, start
         self.residual: Tensor | None = None
         self.error: Exception | None = None
