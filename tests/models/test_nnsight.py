@@ -6,6 +6,7 @@ from functools import lru_cache, partial
 
 import pytest
 import torch
+from torch.testing import assert_close
 from transformer_lens.model_bridge import TransformerBridge
 from transformers import AutoModelForCausalLM, MistralConfig, Qwen2Config
 
@@ -407,9 +408,15 @@ def test_models_are_refused(model, says):
         adapt(model())
 
 
-def test_recomputation_is_refused():
+def test_recomputation_is_refused_for_whole_prompts():
     with pytest.raises(ModelError, match="cannot be recomputed through nnsight"):
-        icl.flow_scores(local("llama"), reviews("llama"), memory=1000)
+        icl.flow_scores(local("llama"), reviews("llama"), memory=1000, path="whole")
+
+
+def test_a_common_beginning_runs_again_block_by_block():
+    found = icl.flow_scores(local("llama"), reviews("llama"), memory=1000)
+    expected = icl.flow_scores(local("llama"), reviews("llama"))
+    assert_close(found.per_prompt, expected.per_prompt, rtol=1e-4, atol=2e-6)
 
 
 class Halved(Intervention):
