@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
+from icl_mech.checking import Natural, checked
 from icl_mech.errors import ResultError
 from icl_mech.measurements.accuracy.layers import AccuracyByLayer, LayerAccuracy
 from icl_mech.measurements.accuracy.pairs import SIDES
@@ -143,7 +144,7 @@ class LeavingEarly(PairMeasurement[EarlyExit]):
     name: ClassVar[str] = "early_exit"
 
     variant: LensVariant = "sound"
-    seed: int = 0
+    seed: Natural = 0
 
     @property
     def accuracy(self) -> AccuracyByLayer:
@@ -213,6 +214,7 @@ class LeavingEarly(PairMeasurement[EarlyExit]):
         )
 
 
+@checked(ResultError)
 def early_exit(
     results: LayerAccuracy | Sequence[LayerAccuracy],
     *,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 
 from icl_mech._typing import Bool, Float, Tensor
+from icl_mech.checking import Count, Natural
 from icl_mech.engine import Path
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
@@ -222,8 +223,8 @@ class CompareCompression(Compression[CompressionTable]):
 
     methods: Sequence[Method] = METHODS
     position: Position = "true"
-    seed: int = 0
-    draws: int = 20
+    seed: Natural = 0
+    draws: Count = 20
     top_k: int = 5
     measure_speed: bool = True
 
