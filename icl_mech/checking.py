@@ -88,16 +88,24 @@ def checked(error: type[IclMechError]) -> Callable[[Callable[P, R]], Callable[P,
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)
+        kinds = {
+            name: parameter.annotation
+            for name, parameter in signature.parameters.items()
+            if parameter.annotation is not parameter.empty
+            and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        }
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            bound = signature.bind(*args, **kwargs)
+            try:
+                bound = signature.bind(*args, **kwargs)
+            except TypeError as problem:
+                takes = ", ".join(signature.parameters) or "nothing"
+                raise error(f"{function.__name__}: {problem}; it takes {takes}.") from None
             with jaxtyped("context"):
                 for name, given in bound.arguments.items():
-                    parameter = signature.parameters[name]
-                    if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                        kind = parameter.annotation
-                        bound.arguments[name] = conformed(name, given, kind, error)
+                    kind = kinds.get(name, Any)
+                    bound.arguments[name] = conformed(name, given, kind, error)
             return function(*bound.args, **bound.kwargs)
 
         return call

@@ -75,6 +75,11 @@ class ZeroHeads(Intervention):
         """
         super().check(info)
         check_layers([layer for layer, _ in self.heads], info, "ZeroHeads")
+        if self.means is not None and self.means.shape[1] != info.d_head:
+            raise RunError(
+                f"The means have {self.means.shape[1]} numbers per head, the heads of {info.name!r} "
+                f"have {info.d_head}."
+            )
         wrong = [head for _, head in self.heads if not 0 <= head < info.n_heads]
         if wrong:
             raise RunError(f"ZeroHeads names head {wrong[0]}; heads are 0 to {info.n_heads - 1}.")

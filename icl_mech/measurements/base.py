@@ -47,6 +47,14 @@ class Pass:
     interventions: Sequence[Intervention] = ()
     title: str = "prompts"
 
+    def __post_init__(self) -> None:
+        """Check the fields against their types.
+
+        Raises:
+            RunError: names the field and what it may be.
+        """
+        check_fields(self)
+
 
 @dataclass(frozen=True, eq=False)
 class Variants(Pass):

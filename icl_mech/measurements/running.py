@@ -132,7 +132,7 @@ class _Task:
                 self.asked, self.values = self.steps.send(read), {}
             else:
                 self.asked = next(self.steps)
-            while not self.asked:
+            while self.asked in ([], ()):
                 self.asked = self.steps.send([])
         except StopIteration as end:
             self.asked, self.outcome = (), end.value
@@ -141,8 +141,8 @@ class _Task:
                 raise RunError(
                     f"{kind} gave a {type(self.outcome).__name__}; its result() must return a Result."
                 ) from None
-        asked = self.asked
-        if isinstance(asked, Pass) or not all(isinstance(job, Pass) for job in asked):
+        asked: Any = self.asked
+        if not isinstance(asked, Sequence) or not all(isinstance(job, Pass) for job in asked):
             raise RunError(
                 f"{type(self.item.measurement).__name__} asked for {asked!r}; passes() must return a "
                 "list of Pass or Variants."

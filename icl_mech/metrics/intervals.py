@@ -11,6 +11,8 @@ import numpy as np
 import torch
 
 from icl_mech._typing import Bool, Float, Tensor
+from icl_mech.checking import checked
+from icl_mech.errors import ResultError
 
 RESAMPLES = 10_000
 """Bootstrap resamples behind every interval."""
@@ -31,6 +33,7 @@ class Interval(NamedTuple):
         return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
 
 
+@checked(ResultError)
 def resample_weights(n: int, *, resamples: int = RESAMPLES, seed: int = 0) -> Float[Tensor, "r n"]:
     """How often each of `n` prompts is drawn in each bootstrap resample, divided by `n`.
 
@@ -40,6 +43,7 @@ def resample_weights(n: int, *, resamples: int = RESAMPLES, seed: int = 0) -> Fl
     return torch.from_numpy(counts).double() / n
 
 
+@checked(ResultError)
 def bootstrap_interval(
     per_prompt: Float[Tensor, " batch *rest"],
     statistic: Callable[[Tensor], Tensor] | None = None,
@@ -63,6 +67,7 @@ def bootstrap_interval(
     return quantile_ends(means if statistic is None else statistic(means))
 
 
+@checked(ResultError)
 def quantile_ends(drawn: Float[Tensor, " r *cell"]) -> tuple[Tensor, Tensor]:
     """Ends that hold the middle 95 % of the resamples.
 
@@ -82,12 +87,14 @@ def quantile_ends(drawn: Float[Tensor, " r *cell"]) -> tuple[Tensor, Tensor]:
     return low, high
 
 
+@checked(ResultError)
 def mean_interval(per_prompt: Float[Tensor, " batch"], *, seed: int = 0) -> Interval:
     """Mean over prompts with its bootstrap interval."""
     low, high = bootstrap_interval(per_prompt, seed=seed)
     return Interval(float(per_prompt.double().mean()), float(low), float(high))
 
 
+@checked(ResultError)
 def wilson_interval(outcomes: Bool[Tensor, " batch"]) -> Interval:
     """Share of True with its Wilson score interval (no continuity correction)."""
     from scipy.stats import binomtest
@@ -97,6 +104,7 @@ def wilson_interval(outcomes: Bool[Tensor, " batch"]) -> Interval:
     return Interval(k / n, float(ends.low), float(ends.high))
 
 
+@checked(ResultError)
 def wilson_ends(
     outcomes: Float[Tensor, " batch *rest"],
 ) -> tuple[Float[Tensor, " *rest"], Float[Tensor, " *rest"]]:

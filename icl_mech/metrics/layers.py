@@ -10,12 +10,15 @@ import numpy as np
 import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.checking import checked
+from icl_mech.errors import ResultError
 from icl_mech.metrics.intervals import Interval, resample_weights
 
 Crossing = Literal["sound", "reference"]
 GapStatistic = Literal["ratio_of_means", "mean_of_ratios"]
 
 
+@checked(ResultError)
 def critical_layer(
     gap: Float[Tensor, "*r entry"], crossing: Crossing = "sound"
 ) -> Int[Tensor, "*r"]:
@@ -29,6 +32,7 @@ def critical_layer(
     return above.int().argmax(-1)
 
 
+@checked(ResultError)
 def early_exit_layer(
     false_accuracy: Float[Tensor, "task entry"],
 ) -> int:
@@ -38,6 +42,7 @@ def early_exit_layer(
     return int((advantage >= advantage.max() - 1e-9).int().argmax())
 
 
+@checked(ResultError)
 def stratified_halves(
     classes: Int[Tensor, " batch"], seed: int = 0
 ) -> tuple[Int[Tensor, " half"], Int[Tensor, " rest"]]:
@@ -54,6 +59,7 @@ def stratified_halves(
     return first, second
 
 
+@checked(ResultError)
 def gap_reduction(
     true: Float[Tensor, "*r task"],
     false: Float[Tensor, "*r task"],
@@ -74,6 +80,7 @@ def gap_reduction(
     return (1 - left / gap).mean(-1)
 
 
+@checked(ResultError)
 def reduction_interval(
     true: Sequence[Float[Tensor, " _"]],
     false: Sequence[Float[Tensor, " _"]],

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from icl_mech.checking import Natural, conformed
 from icl_mech.engine import Loss, Path
-from icl_mech.errors import PromptError
+from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import AnyMeasurement, Options
 from icl_mech.measurements.running import Item, check_data
@@ -19,7 +19,7 @@ from icl_mech.studies.default import FlowStudy
 from icl_mech.studies.label_words import LabelWords
 from icl_mech.studies.measuring import check_values, measure, title
 from icl_mech.studies.overthinking import Overthinking
-from icl_mech.tasks import Task
+from icl_mech.tasks import Task, as_task
 
 __all__ = ["Analysis", "Study", "analyze", "load_analysis", "measure"]
 
@@ -87,7 +87,12 @@ def analyze(
     options = Options(interventions, batch_size, memory, path, progress)
     flow = FlowStudy(maps, reduction, loss)
     seed = conformed("seed", seed, Natural)
-    conformed("heads_from", heads_from, str | Task | PromptBatch | None)
+    if heads_from is not None and study != "overthinking":
+        raise RunError(
+            "heads_from= says on what the overthinking study chooses heads; leave it out."
+        )
+    if heads_from is not None and not isinstance(heads_from, PromptBatch):
+        heads_from = as_task(heads_from)
     adapted = adapt(model)
     bench = Bench(adapted, options, prepared_folder(out))
     for given in measurements:

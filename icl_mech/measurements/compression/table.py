@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 
 from icl_mech._typing import Bool, Float, Tensor
-from icl_mech.checking import Count, Natural
+from icl_mech.checking import Count, Natural, checked
 from icl_mech.engine import Path
-from icl_mech.errors import RunError
+from icl_mech.errors import ResultError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.compression.kept import Method
 from icl_mech.measurements.compression.methods import METHODS, Comparison, Compression
@@ -88,6 +88,7 @@ class CompressionTable(StandInQuality):
         check_known(self.correct)
         return self.interval("accuracy", method=method)
 
+    @checked(ResultError)
     def difference(self, first: str, second: str, quantity: Loyalty = "label_loyalty") -> Interval:
         """`first` minus `second`, paired over prompts, with bootstrap interval.
 
