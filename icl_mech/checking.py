@@ -211,7 +211,7 @@ def _inside(given: Any, kind: Any, place: str) -> Any:
 
 _PLAIN = {
     int: "a whole number",
-    float: "a finite number",
+    float: "a number",
     bool: "True or False",
     str: "text",
     type(None): "None",
@@ -225,7 +225,7 @@ def _plain(given: Any, kind: Any) -> Any:
     if not isinstance(found, kinds) or (isinstance(found, bool) and kind is not bool):
         raise Misfit(f"; expected {_PLAIN[kind]}.")
     if kind is float and not math.isfinite(found):
-        raise Misfit(f"; expected {_PLAIN[kind]}.")
+        raise Misfit("; expected a finite number.")
     return found
 
 
@@ -233,6 +233,8 @@ def _tensor(given: Any, kind: Any) -> Any:
     if not isinstance(given, kind):
         what = f"a tensor of {kind.dtype.__name__.lower()} numbers"
         raise Misfit(f"; expected {what} with the axes ({', '.join(kind.dim_str.split())}).")
+    if kind.dim_str.split()[:1] == ["batch"] and not len(given):
+        raise Misfit("; expected one prompt at least.")
     return given
 
 

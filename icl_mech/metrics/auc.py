@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
-from icl_mech.checking import checked
+from icl_mech.checking import Count, Natural, checked
 from icl_mech.errors import ResultError
 from icl_mech.metrics.intervals import RESAMPLES
 
@@ -102,7 +102,7 @@ def resampled_auc(
 
 @checked(ResultError)
 def class_resamples(
-    truth: Int[Tensor, " batch"], *, resamples: int = RESAMPLES, seed: int = 0
+    truth: Int[Tensor, " batch"], *, resamples: Count = RESAMPLES, seed: Natural = 0
 ) -> tuple[Float[Tensor, "r batch"] | None, int]:
     """How often each prompt is drawn in each bootstrap resample, all classes present.
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
-from icl_mech.checking import checked
+from icl_mech.checking import Count, Natural, checked
 from icl_mech.errors import ResultError
 from icl_mech.metrics.intervals import bootstrap_interval
 
@@ -133,7 +133,7 @@ def _within(
 
 
 @checked(ResultError)
-def reachable_accuracy(classes: Int[Tensor, " batch"], n_labels: int) -> float:
+def reachable_accuracy(classes: Int[Tensor, " batch"], n_labels: Count) -> float:
     """Calibrated accuracy of a perfect classifier: below 1 where the classes are unbalanced.
 
     `ceil((n - 1) / C)` prompts lie above each label's threshold. Where `C` divides `n - 1` one
@@ -175,7 +175,7 @@ def top_labels_match(
 
 @checked(ResultError)
 def score_interval(
-    per_prompt: Float[Tensor, " batch *rest"], kind: IntervalKind = "bootstrap", seed: int = 0
+    per_prompt: Float[Tensor, " batch *rest"], kind: IntervalKind = "bootstrap", seed: Natural = 0
 ) -> tuple[Tensor, Tensor]:
     """Ends of the 95 % interval of the mean over prompts.
 

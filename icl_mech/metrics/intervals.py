@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from icl_mech._typing import Bool, Float, Tensor
-from icl_mech.checking import checked
+from icl_mech.checking import Count, Natural, checked
 from icl_mech.errors import ResultError
 
 RESAMPLES = 10_000
@@ -34,7 +34,9 @@ class Interval(NamedTuple):
 
 
 @checked(ResultError)
-def resample_weights(n: int, *, resamples: int = RESAMPLES, seed: int = 0) -> Float[Tensor, "r n"]:
+def resample_weights(
+    n: Count, *, resamples: Count = RESAMPLES, seed: Natural = 0
+) -> Float[Tensor, "r n"]:
     """How often each of `n` prompts is drawn in each bootstrap resample, divided by `n`.
 
     A mean over a resample is then a weighted mean: `weights @ per_prompt`.
@@ -48,8 +50,8 @@ def bootstrap_interval(
     per_prompt: Float[Tensor, " batch *rest"],
     statistic: Callable[[Tensor], Tensor] | None = None,
     *,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    resamples: Count = RESAMPLES,
+    seed: Natural = 0,
 ) -> tuple[Tensor, Tensor]:
     """Low and high ends of the percentile bootstrap interval of a function of the mean.
 
@@ -88,7 +90,7 @@ def quantile_ends(drawn: Float[Tensor, " r *cell"]) -> tuple[Tensor, Tensor]:
 
 
 @checked(ResultError)
-def mean_interval(per_prompt: Float[Tensor, " batch"], *, seed: int = 0) -> Interval:
+def mean_interval(per_prompt: Float[Tensor, " batch"], *, seed: Natural = 0) -> Interval:
     """Mean over prompts with its bootstrap interval."""
     low, high = bootstrap_interval(per_prompt, seed=seed)
     return Interval(float(per_prompt.double().mean()), float(low), float(high))

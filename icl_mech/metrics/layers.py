@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
-from icl_mech.checking import checked
+from icl_mech.checking import Natural, checked
 from icl_mech.errors import ResultError
 from icl_mech.metrics.intervals import Interval, resample_weights
 
@@ -44,7 +44,7 @@ def early_exit_layer(
 
 @checked(ResultError)
 def stratified_halves(
-    classes: Int[Tensor, " batch"], seed: int = 0
+    classes: Int[Tensor, " batch"], seed: Natural = 0
 ) -> tuple[Int[Tensor, " half"], Int[Tensor, " rest"]]:
     """Two halves of the prompts with equal shares of every class, drawn by seed."""
     generator = np.random.default_rng(seed)

@@ -163,7 +163,8 @@ def prepared_folder(out: str | Path | None) -> Path | None:
     """
     if out is None:
         return None
-    folder = Path(conformed("out", out, Folder, ResultError)).expanduser()
+    # An empty name would be the folder one is in.
+    folder = Path(conformed("out", out or None, Folder, ResultError)).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.checking import checked
+from icl_mech.checking import checked, conformed
 from icl_mech.engine import Path
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.interventions import Intervention, load_intervention
@@ -114,6 +114,7 @@ class CompressedContext(Result):
         """
         if isinstance(texts, str):
             raise PromptError("texts is one string; give a list of texts, for one query [text].")
+        texts = conformed("texts", texts, Sequence[str | tuple[str, str]], PromptError)
         if "template" not in self.task:
             raise PromptError(
                 "The template of these demonstrations is not known: the context was not made from "
