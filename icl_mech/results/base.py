@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
-from icl_mech.checking import checked, shown
+from icl_mech.checking import checked
 from icl_mech.errors import ResultError, near_matches
 from icl_mech.metrics import Interval
 from icl_mech.results.quantities import PROMPT, Quantity, labels_of, typed_quantities
@@ -160,11 +160,6 @@ class Result:
         """
         from icl_mech.results.samples import difference
 
-        if not isinstance(other, Result):
-            raise ResultError(
-                f"{shown(other)} cannot be taken from a {type(self).__name__}; subtract a result of "
-                "the same kind."
-            )
         return difference(self, other)
 
     def _all_quantities(self) -> dict[str, Quantity]:

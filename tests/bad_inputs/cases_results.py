@@ -2,12 +2,13 @@
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
 import icl_mech as icl
-from icl_mech.errors import MissingResult, ResultError
+from icl_mech.errors import MissingResult, ModelError, PromptError, ResultError
 from icl_mech.measurements import Flow, Predict
 from icl_mech.metrics import bootstrap_interval, mean_interval, same_label, wilson_interval
 from icl_mech.plots import figure, to_notebook
@@ -22,6 +23,7 @@ RESULTS: dict[str, Callable[[Bench], Any]] = {
     "heads": lambda b: icl.head_scores(b.model, b.pair[1]),
     "isolated": lambda b: icl.isolation(b.model, b.prompts, draws=1),
     "exit": lambda b: icl.early_exit(result("layers")),
+    "context": lambda b: icl.compress_context(b.model, b.prompts),
     "analysis": lambda b: icl.measure(b.model, b.prompts, Flow(), Predict()),
 }
 
@@ -29,9 +31,12 @@ RESULTS: dict[str, Callable[[Bench], Any]] = {
 @functools.lru_cache
 def result(name: str) -> Any:
     """A result, measured once."""
-    from pathlib import Path
+    return RESULTS[name](bench())
 
-    return RESULTS[name](Bench(Path()))
+
+def bench() -> Bench:
+    """What no files are written with."""
+    return Bench(Path())
 
 
 def of(
@@ -64,9 +69,9 @@ CASES = [
     of(
         "flow", "one number of many", lambda r: r.interval(), "score (3), layer (3)", "name the one"
     ),
-    of("flow", "a number to subtract", lambda r: r - 3, "3 cannot be taken", "the same kind"),
+    of("flow", "a number to subtract", lambda r: r - 3, "a int measure different", "one kind"),
     of("flow", "a result of another kind", minus("right"), "measure different things"),
-    of("right", "a difference to nothing", lambda r: r - None, "None cannot", "the same kind"),
+    of("right", "a difference to nothing", lambda r: r - None, "NoneType", "one kind"),
     Case(
         "a result of other prompts",
         lambda b: result("right") - icl.predict(b.model, b.prompts[:2]),
@@ -90,6 +95,20 @@ CASES = [
     of("layers", "an unknown side", lambda r: r.accuracy("left"), "Unknown 'left'", "true"),
     of("exit", "a task that is not there", lambda r: r.overthinking(9), "task=9", "1 tasks"),
     of("exit", "a side by number", lambda r: r.overthinking(side=1), "side=1", "text"),
+    of(
+        "context",
+        "one text for queries",
+        lambda r: r.queries(bench().model, 3),
+        "texts=3",
+        error=PromptError,
+    ),
+    of(
+        "context",
+        "queries of no model",
+        lambda r: r.queries(None, ["x"]),
+        "got None",
+        error=ModelError,
+    ),
     of("flow", "an unknown third", lambda r: r.share("wp", "middle"), "third='middle'"),
     of("flow", "a score by number", lambda r: r.share(0, "first"), "score=0", "text"),
     of("flow", "an argument left out", lambda r: r.share("wp"), "'third'", "it takes"),
