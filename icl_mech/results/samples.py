@@ -203,7 +203,7 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
     )
 
 
-def difference(one: Result, other: Result) -> Samples:
+def difference(one: Result, other: Any) -> Samples:
     """Paired differences of the main quantities of two results over the same prompts.
 
     Raises:

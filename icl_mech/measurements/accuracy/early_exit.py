@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.checking import Natural, checked
+from icl_mech.checking import Natural, checked, conformed
 from icl_mech.errors import ResultError, near_matches
 from icl_mech.measurements.accuracy.layers import AccuracyByLayer, LayerAccuracy
 from icl_mech.measurements.accuracy.pairs import SIDES
@@ -223,7 +223,6 @@ class LeavingEarly(PairMeasurement[EarlyExit]):
         )
 
 
-@checked(ResultError)
 def early_exit(
     results: LayerAccuracy | Sequence[LayerAccuracy],
     *,
@@ -242,6 +241,8 @@ def early_exit(
             prompts.
         RunError: unknown variant.
     """
+    kind = LayerAccuracy | Sequence[LayerAccuracy]
+    results = conformed("results", results, kind, ResultError)
     several = list(results) if isinstance(results, Sequence) else [results]
     entries = {result.true_probs.shape[1] for result in several}
     if len(entries) != 1:
