@@ -167,10 +167,10 @@ CASES = [
         ("no PromptBatch, but a str",),
     ),
     Case(
-        "more heads than there are",
-        lambda b: icl.find_false_induction_heads(b.model, b.pair[1], top=999),
+        "no heads to choose",
+        lambda b: icl.find_false_induction_heads(b.model, b.pair[1], top=0),
         RunError,
-        ("top=999", "3 layers of 4 heads"),
+        ("top=0", "at least 1"),
     ),
     Case(
         "shots in text",

@@ -17,7 +17,7 @@ import torch
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Count, Natural
 from icl_mech.engine import Path
-from icl_mech.errors import PromptError, ResultError, RunError
+from icl_mech.errors import PromptError, ResultError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.heads.ablating import ablation
@@ -202,11 +202,6 @@ class FindHeads(Measurement[FalseInductionHeads]):
             RunError: no heads chosen, or processed weights.
         """
         self.scoring.check(model, data)
-        if self.top > model.info.n_layers * model.info.n_heads:
-            raise RunError(
-                f"top={self.top}; {model.info.name!r} has {model.info.n_layers} layers of "
-                f"{model.info.n_heads} heads."
-            )
         if not data.has_answers or any(prompt.false_answer is None for prompt in data):
             raise PromptError("Label promoting needs false demonstrations; use labels='permuted'.")
 
