@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icl_mech.checking import conformed
 from icl_mech.errors import ResultError
 from icl_mech.results import jsonable, write_text
 
@@ -65,7 +66,8 @@ def write_page(
     Raises:
         ResultError: the page cannot be written.
     """
-    path = Path(path).expanduser()
+    path = Path(conformed("path", path, str | Path, ResultError)).expanduser()
+    conformed("offline", offline, bool, ResultError)
     page = render_page(title, sections, lead=lead, offline=offline)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

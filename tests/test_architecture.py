@@ -31,7 +31,7 @@ ORDER = (
     {"tasks"},
     {"demo", "models", "results"},
     {"plots", "metrics"},
-    {"shapes"},
+    {"shapes", "checking"},
     {"_typing", "errors"},
 )
 LEVEL = {name: len(ORDER) - depth for depth, names in enumerate(ORDER) for name in names}
@@ -44,8 +44,8 @@ CIRCLES = {("results.base", "results.samples"), ("results.base", "results.storag
 
 # All that these may import, apart from the standard library.
 ONLY = {
-    "metrics": {"_typing", "errors", "numpy", "scipy", "sklearn", "torch", "einops"},
-    "plots": {"_typing", "errors", "shapes", "plotly", "numpy"},
+    "metrics": {"_typing", "checking", "errors", "numpy", "scipy", "sklearn", "torch", "einops"},
+    "plots": {"_typing", "checking", "errors", "shapes", "plotly", "numpy"},
     "shapes": {"_typing"},
 }
 

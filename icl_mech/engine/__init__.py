@@ -2,6 +2,7 @@
 
 from icl_mech.engine.layouts import Layout, behind_cache
 from icl_mech.engine.losses import Loss, target_loss
+from icl_mech.engine.memory import parse_memory
 from icl_mech.engine.prefix import can_share, common_prefix
 from icl_mech.engine.prepared import Prepared, prepare, single_rows
 from icl_mech.engine.progress import Progress
@@ -24,6 +25,7 @@ __all__ = [
     "can_share",
     "common_prefix",
     "fill_means",
+    "parse_memory",
     "prepare",
     "run",
     "run_variants",

@@ -32,20 +32,19 @@ ROWS_TOGETHER = 32
 four; a GPU takes 32 times this."""
 
 
-def parse_memory(memory: str | int | None, device: torch.device) -> int:
+def parse_memory(memory: str | int | None, device: torch.device | None = None) -> int:
     """Bytes of a budget such as `"8GB"`; None: half of what is free on the device.
 
     Raises:
-        RunError: not a size.
+        RunError: not a size, or none at all.
     """
     if memory is None:
-        return free_memory(device) // 2
-    if isinstance(memory, int):
-        return memory
-    match = re.fullmatch(r"\s*([\d.]+)\s*([kmgt]?)i?b?\s*", memory.lower())
-    if match is None:
+        return 0 if device is None else free_memory(device) // 2
+    size = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]?)i?b?\s*", str(memory).lower())
+    found = int(float(size[1]) * _UNITS[size[2]]) if size else 0
+    if found < 1 or isinstance(memory, float):
         raise RunError(f"memory={memory!r} is not a size; write for example memory='8GB'.")
-    return int(float(match[1]) * _UNITS[match[2]])
+    return found
 
 
 def free_memory(device: torch.device) -> int:

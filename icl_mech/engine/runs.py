@@ -6,6 +6,7 @@ from typing import Any, Literal
 import torch
 
 from icl_mech._typing import Tensor
+from icl_mech.checking import Count, checked
 from icl_mech.engine.layouts import Layout, Shared, SharedVariants, TargetOnly, Whole
 from icl_mech.engine.memory import plan, plan_behind
 from icl_mech.engine.prefix import can_share, common_prefix
@@ -76,6 +77,7 @@ def run(
     return values
 
 
+@checked(RunError)
 def run_variants(
     model: Any,
     prompts: PromptBatch | Prepared,
@@ -83,7 +85,7 @@ def run_variants(
     variants: Sequence[Sequence[Intervention]],
     *,
     layout: Layout | None = None,
-    batch_size: int | None = None,
+    batch_size: Count | None = None,
     memory: str | int | None = None,
     path: Path = "auto",
     progress: bool | None = None,

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
 from icl_mech._typing import Tensor
+from icl_mech.checking import Called, conformed, shown
 from icl_mech.engine.beginning import Beginning, Block, RecomputedBeginning, Sink, asking
 from icl_mech.engine.losses import Loss, target_loss
 from icl_mech.engine.memory import is_out_of_memory
@@ -27,6 +28,9 @@ from icl_mech.models import (
 from icl_mech.segments import Segment
 
 AnyReading = Reading[Any] | GradientReading[Any]
+Hooks = Annotated[
+    Sequence[tuple[Site, HookFunction]], Called("a list of pairs (Site(...), function)")
+]
 Values = list[dict[Site, Tensor]]
 """By reading: the reduction at each of its sites."""
 
@@ -278,7 +282,8 @@ class Work:
         """Hooks of interventions, then of readings, and the check that all of them fired."""
         owned: list[tuple[str, Hook]] = []
         for number, intervention in enumerate(self.interventions):
-            own = intervention.hooks(segment)
+            kind = type(intervention).__name__
+            own = conformed(f"hooks() of {kind}", intervention.hooks(segment), Hooks)
             self.acted[number] |= bool(own)
             owned += [(repr(intervention), hook) for hook in own if layer in (None, hook[0].layer)]
         owned += taps
@@ -293,8 +298,8 @@ class Work:
                     )
 
         counted = [
-            (site, _counted(function, fired, index))
-            for index, (_, (site, function)) in enumerate(owned)
+            (site, _counted(owner, function, fired, index))
+            for index, (owner, (site, function)) in enumerate(owned)
         ]
         return counted, check
 
@@ -333,9 +338,15 @@ def _tap(reading: GradientReading[Any], site: Site, segment: Segment, sink: Tens
     return hook
 
 
-def _counted(function: HookFunction, fired: list[int], index: int) -> HookFunction:
+def _counted(owner: str, function: HookFunction, fired: list[int], index: int) -> HookFunction:
     def hook(activation: Tensor) -> Tensor | None:
         fired[index] += 1
-        return function(activation)
+        found = function(activation)
+        if found is not None and getattr(found, "shape", None) != activation.shape:
+            raise RunError(
+                f"A hook of {owner} returned {shown(found)}; expected a tensor of shape "
+                f"{list(activation.shape)}, or None to leave the activation as it is."
+            )
+        return found
 
     return hook

@@ -155,6 +155,8 @@ class Analysis:
             if key in self.results:
                 return self.results[key]
             raise self._missing(key)
+        if not isinstance(key, type):
+            raise self._missing(repr(key))
         for result in self.results.values():
             if isinstance(result, key):
                 return result

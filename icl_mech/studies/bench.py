@@ -5,8 +5,9 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+from icl_mech.checking import Called, conformed
 from icl_mech.errors import IclMechError, ResultError, RunError
 from icl_mech.measurements.base import AnyMeasurement, Options
 from icl_mech.measurements.provenance import provenance
@@ -23,6 +24,8 @@ from icl_mech.results import (
 from icl_mech.studies.analysis import Analysis
 
 R = TypeVar("R", bound=Result)
+
+Folder = Annotated[str | Path, Called("a folder, such as 'runs/reviews'")]
 
 IDENTITY = (
     "measurement", "variants", "model", "prompts", "false_prompts", "interventions", "versions",
@@ -160,12 +163,13 @@ def prepared_folder(out: str | Path | None) -> Path | None:
     """
     if out is None:
         return None
-    folder = Path(out).expanduser()
+    # An empty name would be the folder one is in.
+    folder = Path(conformed("out", out or None, Folder, ResultError)).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass  # it can be written
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise ResultError(
             f"Cannot write to {str(folder)!r}: {error}. Choose a folder you may write to."
         ) from error

@@ -9,7 +9,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -247,9 +247,9 @@ def test_fields_are_checked_against_their_types(given, message):
 @pytest.mark.usefixtures("unchecked")
 def test_wrong_kinds_of_arguments(model, prompts):
     for data, given, message in (
-        (None, Flow(), "Flow got a NoneType; expected prompts"),
-        (["text"], Flow(), "Flow got a list; expected prompts"),
-        ((prompts, prompts, prompts), OfPairs(), "got a tuple of 3"),
+        (None, Flow(), "prompts=None is no PromptBatch, but a NoneType"),
+        (["text"], Flow(), "but a list of 1. Prompts know which of their tokens"),
+        ((prompts, prompts, prompts), OfPairs(), "but a tuple of 3. Give one batch, or"),
     ):
         with pytest.raises(PromptError, match=message):
             icl.measure(model, data, given)
@@ -391,7 +391,7 @@ def test_killed_and_started_again(tmp_path):
 class Along(ResidualNorms):
     """Has a tensor for a field."""
 
-    direction: Tensor | None = None
+    direction: Any = None
 
 
 def test_any_change_of_the_weights_is_another_model(prompts, tmp_path):

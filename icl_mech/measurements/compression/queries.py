@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from icl_mech.checking import conformed, shown
+from icl_mech.errors import ModelError, PromptError
 from icl_mech.prompts import Span
 from icl_mech.prompts.assemble import RolePiece, template_pieces, tidy_pieces
 from icl_mech.prompts.tokenise import PieceTokenizer
@@ -27,7 +29,12 @@ def behind_demonstrations(
 
     Raises:
         TaskError: an empty text, or one text where the template shows two.
+        PromptError: what is no list of texts.
+        ModelError: what is no tokenizer.
     """
+    texts = conformed("texts", texts, Sequence[str | tuple[str, str]], PromptError)
+    if not callable(tokenizer):
+        raise ModelError(f"Expected a model or its tokenizer, got {shown(tokenizer)}.")
     template = Template(task["template"], task["separator"])
     pieces = PieceTokenizer(tokenizer)
     for text in texts:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from icl_mech._typing import Float, Tensor
+from icl_mech.checking import checked
 from icl_mech.engine import GradientReading, Kept, Loss, Path
 from icl_mech.errors import PromptError, ResultError
 from icl_mech.interventions import Intervention
@@ -93,6 +94,7 @@ class FlowScores(Result):
         """Names along the score axis."""
         return SCORES
 
+    @checked(ResultError)
     def share(self, score: str, third: str) -> Interval:
         """Mean share of one kind over the `first` or `last` third of the layers.
 
@@ -108,6 +110,7 @@ class FlowScores(Result):
         low, high = bootstrap_interval(self.per_prompt, statistic)
         return Interval(float(self.values[index, layers].mean()), float(low), float(high))
 
+    @checked(ResultError)
     def difference(self, third: str) -> Interval:
         """`S_wp - S_pq` share over the `first` or `last` third, paired over prompts.
 
