@@ -63,7 +63,7 @@ class FolderLock:
         while not self._free():
             if time.monotonic() >= until:
                 raise BlockingIOError("another process is writing there")
-            time.sleep(0.01)
+            time.sleep(0.002)
 
     def _free(self) -> bool:
         assert fcntl is not None

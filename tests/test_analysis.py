@@ -99,8 +99,11 @@ def test_round_trip(analysis, folder):
     assert found.summary() == analysis.summary()
 
 
-def test_saving_again_replaces(model, analysis, folder):
-    icl.analyze(model, ragged(), maps=0).save(folder)
+def test_saving_again_replaces_if_told_so(model, analysis, folder):
+    less = icl.analyze(model, ragged(), maps=0)
+    with pytest.raises(ResultError, match=r"results that were saved before.*overwrite=True"):
+        less.save(folder)
+    less.save(folder, overwrite=True)
     assert not (folder / "saliency").exists()
     assert list(icl.load_analysis(folder).results) == ["predictions", "flow"]
 

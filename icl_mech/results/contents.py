@@ -25,6 +25,7 @@ class Contents:
         """Nothing is read yet."""
         self.path = path
         self.known: dict[str, str] = {}
+        self._read: dict[tuple[str, int, int, int], str] = {}
 
     def indexes(self) -> dict[str, dict[str, Any]]:
         """What earlier saves say they wrote; damaged indexes say nothing."""
@@ -94,4 +95,8 @@ class Contents:
         file = self.path / path
         if file.is_symlink() or not file.is_file():
             return None
-        return digest(file.read_bytes())
+        status = file.stat()
+        key = (path, status.st_ino, status.st_size, status.st_mtime_ns)
+        if key not in self._read:
+            self._read[key] = digest(file.read_bytes())
+        return self._read[key]

@@ -123,13 +123,14 @@ class Folder:
             for entry in self.path.glob(_HIDDEN + "*"):
                 entry.unlink()
         probe = self.path / f"{_HIDDEN}probe"
-        write_synced(probe, b"")
+        self._stage(probe, b"")
         probe.unlink()
         if not (self._overwrite or self._beside or is_vacant(self.path)):
             found = "results that were saved before" if documents else "other files"
-            raise FileExistsError(
-                f"it holds {found}; overwrite=True (on the command line --overwrite) replaces what "
-                "was saved before, and only that"
+            raise ResultError(
+                f"Cannot write to {str(self.path)!r}: it holds {found}. Nothing was written; choose a new "
+                "or empty folder, or give overwrite=True (--overwrite on the command line), which "
+                "replaces only what was saved before and leaves all other files alone."
             )
         self._contents.refuse_foreign(self._wanted)
 
@@ -141,9 +142,9 @@ class Folder:
         Raises:
             ResultError: something else lies there, or it cannot be written.
         """
-        self._contents.refuse_foreign([path])
         checksum = digest(content)
         with self._writing():
+            self._contents.refuse_foreign([path])
             if self._contents.checksum(path) != checksum:
                 self._stage(hidden(self.path, path, checksum), content)
         self.files[path] = checksum
@@ -164,8 +165,8 @@ class Folder:
         Raises:
             ResultError: it cannot be written; the old content stays.
         """
-        self._contents.refuse_foreign([index])
         with self._writing():
+            self._contents.refuse_foreign([index])
             old = {
                 p: c
                 for p in (*self._contents.known, *self.files)
@@ -228,7 +229,10 @@ class Folder:
             ):
                 final.parent.mkdir(exist_ok=True)
                 staged.replace(final)
-        for path, checksum in replaced.items():
+        # An index goes before what it lists.
+        for path, checksum in sorted(
+            replaced.items(), key=lambda item: (item[0] not in INDEXES, item)
+        ):
             if path not in files and self._contents.checksum(path) == checksum:
                 (self.path / path).unlink()
                 if "/" in path:
@@ -256,8 +260,8 @@ class Folder:
             if isinstance(error, ResultError):
                 raise
             raise ResultError(
-                f"Cannot write to {str(self.path)!r}: {error}. Nothing was written; choose a new or "
-                "empty folder, on a disk with space, that you may write to."
+                f"Cannot write to {str(self.path)!r}: {error}. Nothing was written; choose a folder on "
+                "a disk with space that you may write to."
             ) from error
 
 
@@ -278,7 +282,7 @@ def claimed(
         for number in count(1):
             path = default if number == 1 else f"{default}-{number}"
             try:
-                place = stack.enter_context(Folder(path, wait=0))
+                place = stack.enter_context(Folder(path, wait=0.0))
             except ResultError:
                 if not os.path.lexists(path):
                     raise

@@ -94,8 +94,11 @@ class Bench:
         left = [item for name, item in items.items() if found[name] is None]
         for item, result in completed(self.model, left, self.options):
             name = names[id(item)]
-            # Another process may have been faster.
-            self.keep(name, self._finished(name, item, weights) or result)
+            faster = self._finished(name, item, weights)  # another process may have been
+            if faster is None:
+                self.keep(name, result)
+            else:
+                self.results[name] = faster
 
     def keep(self, name: str, result: Result) -> None:
         """Remember a finished result, on disk at once if there is a folder."""

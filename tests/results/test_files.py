@@ -14,8 +14,9 @@ from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.measurements.saliency.maps import SaliencyMaps
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import FORMAT, Result, atomic_folder, jsonable, load_result
+from icl_mech.results import FORMAT, Folder, Result, folders, jsonable, load_result
 from tests.engine.cases import Edge, ragged
+from tests.saved import contents, reseal, with_tensors
 from tests.tiny import tiny_model
 
 KINDS = ("flow", "saliency", "predictions", "unlabelled")
@@ -54,14 +55,6 @@ def assert_same(found: Result, expected: Result):
             assert one == other
 
 
-def contents(folder: Path):
-    return {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
-    }
-
-
 # --- round trips ---
 
 
@@ -84,10 +77,15 @@ def test_more_maps_than_ten_come_back_in_order(tmp_path):
     assert [float(v[0, 0, 0]) for v in found.values] == list(range(12))
 
 
-def test_saving_again_replaces(results, tmp_path):
+def test_saving_again_replaces_if_told_so(results, tmp_path):
     folder = tmp_path / "result"
     results["flow"].save(folder)
-    results["predictions"].save(folder)
+    before = contents(folder)
+    with pytest.raises(ResultError, match=r"results that were saved before.*overwrite=True"):
+        results["predictions"].save(folder)
+    assert contents(folder) == before
+    results["predictions"].save(folder, overwrite=True)
+    assert sorted(contents(folder)) == ["result.json", "tensors.safetensors"]
     assert_same(load_result(folder), results["predictions"])
     assert [path.name for path in tmp_path.iterdir()] == ["result"]
 
@@ -161,15 +159,15 @@ def test_no_path_of_the_machine_is_stored(tmp_path):
 
 @pytest.fixture
 def failing(monkeypatch):
-    def fail(tensors, path):
-        Path(path).write_bytes(b"half")
+    def fail(file, content):
+        file.write_bytes(content[: len(content) // 2])
         raise OSError("disk full")
 
-    monkeypatch.setattr(safetensors.torch, "save_file", fail)
+    monkeypatch.setattr(folders, "write_synced", fail)
 
 
 def test_a_new_folder_does_not_appear_when_writing_fails(results, tmp_path, failing):
-    with pytest.raises(ResultError, match=r"Cannot write the .*disk full.*Nothing was saved"):
+    with pytest.raises(ResultError, match=r"Cannot write to .*disk full.*Nothing was written"):
         results["flow"].save(tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
 
@@ -178,30 +176,36 @@ def test_old_content_stays_when_writing_fails(results, tmp_path, monkeypatch):
     folder = results["flow"].save(tmp_path / "old")
     before = contents(folder)
 
-    def fail(tensors, path):
+    monkeypatch.setattr(safetensors.torch, "save", lambda tensors: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        results["predictions"].save(folder, overwrite=True)
+    assert contents(folder) == before
+
+    def fail(file, content):
         raise OSError("disk full")
 
-    monkeypatch.setattr(safetensors.torch, "save_file", fail)
-    with pytest.raises(ResultError, match=r"Cannot write the .*disk full.*Nothing was saved"):
-        results["predictions"].save(folder)
+    monkeypatch.undo()
+    monkeypatch.setattr(folders, "write_synced", fail)
+    with pytest.raises(ResultError, match=r"Cannot write to .*disk full.*Nothing was written"):
+        results["predictions"].save(folder, overwrite=True)
     assert contents(folder) == before
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 
 def test_an_analysis_is_written_all_or_nothing(model, tmp_path, monkeypatch):
     analysis = icl.analyze(model, ragged())
-    save_file, calls = safetensors.torch.save_file, []
+    write, calls = folders.write_synced, []
 
-    def fail_at_the_last(tensors, path):
-        calls.append(path)
-        if len(calls) == 3:
+    def fail_at_the_last(file, content):
+        calls.append(file)
+        if len(calls) == 8:  # a try, three results of two files, the list
             raise OSError("disk full")
-        save_file(tensors, path)
+        write(file, content)
 
-    monkeypatch.setattr(safetensors.torch, "save_file", fail_at_the_last)
-    with pytest.raises(ResultError, match=r"Cannot write the .*disk full.*Nothing was saved"):
+    monkeypatch.setattr(folders, "write_synced", fail_at_the_last)
+    with pytest.raises(ResultError, match=r"Cannot write to .*disk full.*Nothing was written"):
         analysis.save(tmp_path / "analysis")
-    assert len(calls) == 3
+    assert len(calls) == 8
     assert list(tmp_path.iterdir()) == []
 
 
@@ -223,8 +227,8 @@ def test_a_folder_with_other_files_is_not_replaced(results, tmp_path):
 
 def test_an_interrupted_block_leaves_nothing(tmp_path):
     def interrupted():
-        with atomic_folder(tmp_path / "x") as staging:
-            (staging / "file").write_text("half")
+        with Folder(tmp_path / "x" / "y") as place:
+            place.put("index.html", b"half")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -241,8 +245,7 @@ def saved(results, tmp_path):
 
 
 def edit(folder, **changes):
-    file = folder / "result.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    reseal(folder / "result.json", **changes)
 
 
 def test_nothing_saved_there(tmp_path):
@@ -276,9 +279,7 @@ def test_damaged_json(saved, content):
 
 def test_missing_values(saved):
     """A field without default is gone."""
-    tensors = safetensors.torch.load_file(saved / "tensors.safetensors")
-    del tensors["per_prompt"]
-    safetensors.torch.save_file(tensors, saved / "tensors.safetensors")
+    with_tensors(saved, lambda tensors: tensors.pop("per_prompt"))
     with pytest.raises(ResultError, match=r"is damaged: it lacks per_prompt"):
         load_result(saved)
 
@@ -301,33 +302,9 @@ def test_another_kind_than_expected(saved):
 
 
 def test_fields_of_a_later_version_are_ignored(saved, results):
-    document = json.loads((saved / "result.json").read_text())
-    document["values"]["added_later"] = 1
-    (saved / "result.json").write_text(json.dumps(document))
+    values = json.loads((saved / "result.json").read_text())["values"]
+    edit(saved, values={**values, "added_later": 1})
     assert_same(FlowScores.load(saved), results["flow"])
-
-
-def test_only_its_own_left_over_staging_is_removed(tmp_path):
-    """That of a target whose name only begins alike belongs to a process that may be saving."""
-    from icl_mech.results.files import remove_left_over
-
-    dead = 2**22 + 1  # no process has that number
-    own, other = tmp_path / f".run-{dead}-abcd_123", tmp_path / f".run-{dead}-77-abcd_123"
-    own.mkdir()
-    other.mkdir()
-    remove_left_over(tmp_path / "run")
-    assert not own.exists()
-    assert other.exists()
-
-
-def test_killed_between_the_renames_of_a_replacement(tmp_path):
-    from icl_mech.results.files import remove_left_over
-
-    old = tmp_path / f".run-{2**22 + 1}-abcd_123-old"
-    old.mkdir()
-    (old / "result.json").write_text("{}")
-    remove_left_over(tmp_path / "run")
-    assert (tmp_path / "run" / "result.json").read_text() == "{}"
 
 
 def test_tensors_inside_of_other_values_are_refused(tmp_path):
