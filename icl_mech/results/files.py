@@ -137,9 +137,13 @@ def _check_manifest(files: Any, path: Path) -> None:
         raise ResultError(f"{path} is damaged: its list of files is a {type(files).__name__}.")
     for name, checksum in files.items():
         *part, file = name.split("/")
-        check_names(part)
+        wrong = f"{path} is damaged: it lists {name!r} with checksum {checksum!r}."
         if len(part) > 1 or file not in _FILES or not _DIGEST.fullmatch(str(checksum)):
-            raise ResultError(f"{path} is damaged: it lists {name!r} with checksum {checksum!r}.")
+            raise ResultError(wrong)
+        try:
+            check_names(part)
+        except ResultError as error:
+            raise ResultError(f"{wrong} {error}") from error
 
 
 def jsonable(value: Any) -> Any:

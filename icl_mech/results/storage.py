@@ -101,7 +101,10 @@ def load_part(folder: Path, name: str, index: Mapping[str, Any]) -> Result:
     if path not in index["files"]:
         raise ResultError(f"{folder / 'analysis.json'} is damaged: it has no checksum of {path}.")
     content = _content(folder, path, index["files"][path])
-    return _loaded(parsed(content, folder / path), folder / name)
+    document = parsed(content, folder / path)
+    if document["format"] == 1 and (listed := index["files"].get(f"{name}/{TENSORS}")):
+        document["files"] = {TENSORS: listed}
+    return _loaded(document, folder / name)
 
 
 def steadily(read: Callable[[], T], index: Path) -> T:

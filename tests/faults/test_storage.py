@@ -24,6 +24,12 @@ from tests.saved import as_earlier, contents, litter
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 
+@pytest.fixture(autouse=True)
+def _hasty(monkeypatch):
+    """A killed process loses nothing that the system has; only a power cut could."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Marks(Result):
     """A small result."""
@@ -161,15 +167,17 @@ class Trial:
         assert not [p for p in litter(self.folder) if not p.endswith("/.hidden")]
 
 
-@pytest.mark.parametrize("name", SCENES)
-def test_killed_at_every_step(name, tmp_path, record_property):
+CHOSEN = [pytest.param(name, marks=pytest.mark.slow) if "over" in name else name for name in SCENES]
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_killed_at_every_step(name, tmp_path):
     trial, seen, code = Trial(name, tmp_path), [], KILLED
     while code == KILLED:
         code = trial.failing(len(seen) + 1, lambda: os._exit(KILLED))
         assert code in (KILLED, 0)
         seen.append(trial.check())
         trial.settle()
-    record_property("kills", len(seen) - 1)
     assert seen[-1] == "new"
     assert len(seen) > 10
     if name != "page":
@@ -177,8 +185,8 @@ def test_killed_at_every_step(name, tmp_path, record_property):
         assert seen == sorted(seen, reverse=True), "there is one moment of change"
 
 
-@pytest.mark.parametrize("name", SCENES)
-def test_a_disk_that_is_full_at_every_step(name, tmp_path, record_property):
+@pytest.mark.parametrize("name", CHOSEN)
+def test_a_disk_that_is_full_at_every_step(name, tmp_path):
     def full():
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -190,7 +198,6 @@ def test_a_disk_that_is_full_at_every_step(name, tmp_path, record_property):
         if codes[-1] == REFUSED:
             assert contents(trial.folder) == trial.old
         trial.settle()
-    record_property("failures", codes.count(REFUSED))
     assert codes.count(REFUSED) > 5
 
 
@@ -208,7 +215,7 @@ def test_killed_at_random(tmp_path):
                 analysis.save(trial.folder, overwrite=True)
 
     while kills < 200:
-        kills += killed_after(forked(work), moments.uniform(0.0005, 0.02)) == -9
+        kills += killed_after(forked(work), moments.uniform(0.0005, 0.012)) == -9
         assert state(icl.load_analysis(trial.folder)) in allowed
         found = contents(trial.folder)
         assert {name: found.get(name) for name in MINE} == MINE
@@ -247,7 +254,7 @@ def test_two_processes_save_while_a_third_loads(tmp_path):
 
 def test_two_first_savers_at_once(tmp_path):
     """One of them saves, the other is told; whole folders come and go."""
-    for number in range(20):
+    for number in range(10):
         folder = tmp_path / str(number) / "run"
         savers = [functools.partial(one.save, folder) for one in (OLD, NEW)]
         work = [forked(saver, ResultError) for saver in savers]
@@ -299,25 +306,25 @@ def test_every_damage_is_noticed_or_harmless(tmp_path):
     folder = OLD.save(tmp_path / "run")
     found = [
         (str(file.relative_to(folder)), outcome(lambda: icl.load_analysis(folder), state(OLD)))
-        for file in spoiled(folder, 600)
+        for file in spoiled(folder, 200)
     ]
     noticed = [error for name, error in found if error and name in str(error)]
-    assert len(noticed) == len([error for _, error in found if error]) > 500
-    assert len(found) > 550
+    assert len(noticed) == len([error for _, error in found if error]) > 160
+    assert len(found) > 180
 
 
 def test_damage_of_a_single_result(tmp_path):
     folder = marks(1).save(tmp_path / "run")
     found = [
         (file.name, outcome(lambda: load_result(folder), state(marks(1))))
-        for file in spoiled(folder, 300)
+        for file in spoiled(folder, 200)
     ]
     noticed = [error for name, error in found if error and name in str(error)]
-    assert len(noticed) == len([error for _, error in found if error]) > 250
+    assert len(noticed) == len([error for _, error in found if error]) > 160
 
 
 def test_damage_of_the_layout_without_checksums_is_no_raw_error(tmp_path):
     folder = as_earlier(OLD.save(tmp_path / "run"))
     assert state(icl.load_analysis(folder)) == state(OLD)
-    found = [outcome(lambda: icl.load_analysis(folder), None) for _ in spoiled(folder, 600)]
-    assert sum(error is not None for error in found) > 100
+    found = [outcome(lambda: icl.load_analysis(folder), None) for _ in spoiled(folder, 300)]
+    assert sum(error is not None for error in found) > 50

@@ -16,7 +16,7 @@ from icl_mech.measurements.saliency.maps import SaliencyMaps
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import FORMAT, Folder, Result, folders, jsonable, load_result
 from tests.engine.cases import Edge, ragged
-from tests.saved import contents, reseal, with_tensors
+from tests.saved import as_earlier, contents, reseal, with_tensors
 from tests.tiny import tiny_model
 
 KINDS = ("flow", "saliency", "predictions", "unlabelled")
@@ -88,6 +88,69 @@ def test_saving_again_replaces_if_told_so(results, tmp_path):
     assert sorted(contents(folder)) == ["result.json", "tensors.safetensors"]
     assert_same(load_result(folder), results["predictions"])
     assert [path.name for path in tmp_path.iterdir()] == ["result"]
+
+
+def test_files_of_the_user_stay_beside_and_inside(results, tmp_path):
+    folder = results["flow"].save(tmp_path / "result")
+    for name in ("notes.txt", "figures/one.txt", ".hidden"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("mine")
+    results["predictions"].save(folder, overwrite=True)
+    assert_same(load_result(folder), results["predictions"])
+    assert [name for name, content in contents(folder).items() if content == b"mine"] == [
+        *(".hidden", "figures/one.txt", "notes.txt")
+    ]
+
+
+def test_any_result_json_makes_no_folder_ours(results, tmp_path):
+    for name in ("result.json", "thesis.txt", "data/result.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("three years")
+    before = contents(tmp_path)
+    for overwrite in (False, True):
+        with pytest.raises(ResultError, match="other files|was not written by icl_mech"):
+            results["flow"].save(tmp_path, overwrite=overwrite)
+    assert contents(tmp_path) == before
+
+
+def test_a_link_is_followed_and_stays(results, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to("elsewhere")
+    (tmp_path / "ahead").symlink_to("not-yet")
+    for link in ("link", "ahead"):
+        for overwrite in (False, True):
+            results["flow"].save(tmp_path / link, overwrite=overwrite)
+            assert (tmp_path / link).is_symlink()
+            assert_same(load_result(tmp_path / link), results["flow"])
+    names = {entry.name for entry in tmp_path.iterdir()}
+    assert names == {"elsewhere", "link", "ahead", "not-yet"}
+
+
+def test_the_folder_one_works_in(results, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for overwrite in (False, True):
+        results["flow"].save(".", overwrite=overwrite)
+        assert_same(load_result("."), results["flow"])
+        assert sorted(contents(tmp_path)) == ["result.json", "tensors.safetensors"]
+    (tmp_path / "thesis.txt").write_text("three years")
+    results["predictions"].save(".", overwrite=True)
+    assert (tmp_path / "thesis.txt").read_text() == "three years"
+
+
+def test_the_layout_without_checksums_is_read_and_replaced(results, tmp_path):
+    folder = as_earlier(results["flow"].save(tmp_path / "r"))
+    assert "sha256" not in (folder / "result.json").read_text()
+    assert_same(load_result(folder), results["flow"])
+    with pytest.raises(ResultError, match="results that were saved before"):
+        results["predictions"].save(folder)
+    results["predictions"].save(folder, overwrite=True)
+    assert_same(load_result(folder), results["predictions"])
+
+
+def test_fields_that_share_memory_are_saved(tmp_path):
+    values = torch.rand(2, 3, 3)
+    maps = SaliencyMaps(values=(values[:1], values[:1]), tokens=((), ()), roles=((), ()))
+    assert_same(load_result(maps.save(tmp_path / "maps")), maps)
 
 
 def test_an_empty_folder_and_a_home_are_understood(results, tmp_path, monkeypatch):

@@ -25,7 +25,7 @@ from icl_mech.models import ModelInfo, Site, adapt
 from icl_mech.results import Result, load_result
 from icl_mech.studies import bench
 from tests.engine.test_paths import TASK
-from tests.saved import contents
+from tests.saved import as_earlier, contents
 from tests.tiny import tiny_model
 
 SAME = {"rtol": 1e-4, "atol": 3e-6}
@@ -379,6 +379,19 @@ def test_what_was_saved_in_the_folder_before_stays(model, prompts, tmp_path):
             ),
         ]
     )
+
+
+def test_parts_of_the_layout_without_checksums_are_gone_on_with(model, prompts, tmp_path):
+    icl.measure(model, prompts, Predict(), out=tmp_path / "run")
+    as_earlier(tmp_path / "run")
+    stamp = (tmp_path / "run/predictions/result.json").stat().st_mtime_ns
+    report = icl.measure(model, prompts, Predict(), ResidualNorms(), out=tmp_path / "run")
+    assert (tmp_path / "run/predictions/result.json").stat().st_mtime_ns == stamp
+    assert icl.load_analysis(tmp_path / "run").summary() == report.summary()
+    tensors = tmp_path / "run/predictions/tensors.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-1] + b"x")  # what was listed then is checked now
+    with pytest.raises(ResultError, match=r"tensors\.safetensors is damaged"):
+        icl.load_analysis(tmp_path / "run")
 
 
 @dataclass(frozen=True)
