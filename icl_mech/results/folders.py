@@ -33,7 +33,9 @@ def is_vacant(folder: Path) -> bool:
     """True if nothing is there, but for what a killed process left."""
     if not os.path.lexists(folder):
         return True
-    return folder.is_dir() and all(entry.name.startswith(_HIDDEN) for entry in folder.iterdir())
+    with suppress(OSError):
+        return all(entry.name.startswith(_HIDDEN) for entry in folder.iterdir())
+    return False
 
 
 class Folder:

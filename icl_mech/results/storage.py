@@ -144,6 +144,8 @@ def _content(folder: Path, path: str, checksum: str | None) -> bytes:
             f"{folder / path} is damaged: it does not have the checksum it was saved with. Take it from "
             "a copy, or measure again."
         )
+    if (folder / path).exists():
+        raise ResultError(f"{folder / path} cannot be read; expected a file you may read.")
     raise ResultError(f"{folder / path} is missing; the saved result is incomplete.")
 
 

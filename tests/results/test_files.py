@@ -1,6 +1,9 @@
 """Saving and loading: equal values come back, and nothing is ever half-written."""
 
+import errno
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import safetensors.torch
 import torch
 
 import icl_mech as icl
+from icl_mech import _files
 from icl_mech.errors import ResultError
 from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.saliency.flow import FlowScores
@@ -108,7 +112,7 @@ def test_any_result_json_makes_no_folder_ours(results, tmp_path):
         (tmp_path / name).write_text("three years")
     before = contents(tmp_path)
     for overwrite in (False, True):
-        with pytest.raises(ResultError, match="other files|was not written by icl_mech"):
+        with pytest.raises(ResultError, match=r"other files|was not written by icl_mech"):
             results["flow"].save(tmp_path, overwrite=overwrite)
     assert contents(tmp_path) == before
 
@@ -297,6 +301,41 @@ def test_an_interrupted_block_leaves_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("system", ["without fcntl", "without locks"])
+def test_systems_that_lock_no_folders(results, tmp_path, monkeypatch, system):
+    def unlocked(handle, how):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    if system == "without fcntl":
+        monkeypatch.setattr(_files, "fcntl", None)
+    else:
+        monkeypatch.setattr(_files.fcntl, "flock", unlocked)
+    folder = results["flow"].save(tmp_path / "x")
+    results["predictions"].save(folder, overwrite=True)
+    assert_same(load_result(folder), results["predictions"])
+
+
+def test_a_second_writer_waits_for_the_first(results, tmp_path):
+    with ThreadPoolExecutor(1) as pool:
+        with Folder(tmp_path / "x") as place:
+            saving = pool.submit(results["flow"].save, tmp_path / "x")
+            time.sleep(0.2)
+            assert not saving.done()
+            assert list(place.path.iterdir()) == []
+        saving.result()
+    assert_same(load_result(tmp_path / "x"), results["flow"])
+
+
+def test_a_folder_that_goes_while_one_waits_is_made_again(results, tmp_path):
+    """The first writer made it, fails, and removes it."""
+    with ThreadPoolExecutor(1) as pool:
+        with Folder(tmp_path / "a" / "x"):
+            saving = pool.submit(results["flow"].save, tmp_path / "a" / "x")
+            time.sleep(0.1)
+        saving.result()
+    assert_same(load_result(tmp_path / "a" / "x"), results["flow"])
 
 
 # --- what cannot be loaded ---
