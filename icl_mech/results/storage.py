@@ -56,11 +56,16 @@ def _tensor_bytes(result: Result, tensors: Mapping[str, torch.Tensor]) -> bytes:
     from safetensors import SafetensorError
     from safetensors.torch import save
 
+    plain: dict[str, torch.Tensor] = {}
+    storages: set[int] = set()
     try:
-        # Copies: fields may share memory, which the format refuses.
-        return save(
-            {name: one.detach().cpu().clone().contiguous() for name, one in tensors.items()}
-        )
+        for name, tensor in tensors.items():
+            one = tensor.detach().cpu().contiguous()
+            storage = one.untyped_storage().data_ptr()
+            # The format refuses tensors that share memory.
+            plain[name] = one.clone() if storage in storages else one
+            storages.add(storage)
+        return save(plain)
     except (
         AttributeError,
         RuntimeError,
@@ -110,12 +115,21 @@ def load_part(folder: Path, name: str, index: Mapping[str, Any]) -> Result:
 def steadily(read: Callable[[], T], index: Path) -> T:
     """What `read` gives; again if another process replaced the index meanwhile."""
     while True:
-        before = _bytes(index)
+        before = _version(index)
         try:
             return read()
         except ResultError:
-            if _bytes(index) == before:
+            if _version(index) == before:
                 raise
+
+
+def _version(file: Path) -> tuple[int, int, bytes | None] | None:
+    """Differs if a file was replaced, also by one of equal content."""
+    try:
+        status = file.stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_ino, status.st_mtime_ns, _bytes(file)
 
 
 def _bytes(file: Path) -> bytes | None:
@@ -134,7 +148,8 @@ def _content(folder: Path, path: str, checksum: str | None) -> bytes:
     places = [folder / path]
     if checksum is not None:
         above = hidden(folder.parent, f"{folder.name}/{path}", checksum)
-        places = [hidden(folder, path, checksum), folder / path, above]
+        # Last its final name: it is moved there while others look.
+        places = [hidden(folder, path, checksum), above, folder / path]
     contents = [found for place in places if (found := _bytes(place)) is not None]
     for content in contents:
         if checksum in (None, digest(content)):
