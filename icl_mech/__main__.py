@@ -23,18 +23,37 @@ app = typer.Typer(
 )
 console = Console()
 
+Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite",
+        help="Replace what was saved in the folder before; files of your own stay.",
+    ),
+]
+
 DEMO_TASKS = ("reviews", "headlines", "questions")
 
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the page.")] = Path("runs/demo"),
+    out: Annotated[
+        Path | None, typer.Option(help="New folder for the page (default: runs/demo, -2, -3, ...).")
+    ] = None,
     n: Annotated[int, typer.Option(help="Prompts per task.")] = 36,
     seed: Annotated[int, typer.Option(help="Seed of texts and demonstrations.")] = 0,
+    overwrite: Overwrite = False,
 ) -> None:
     """Show the information flow of three offline tasks in the offline model."""
+    from icl_mech.results import PAGE, claimed
+
+    with claimed(out, "runs/demo", overwrite=overwrite, files=[PAGE]) as place:
+        place.replace(PAGE, _demo_page(n, seed))
+        print(f"Page: {place.path / PAGE}")
+
+
+def _demo_page(n: int, seed: int) -> bytes:
     from icl_mech import analyze, build_prompts, load_model
-    from icl_mech.reports import Section, write_page
+    from icl_mech.reports import Section, page_bytes
 
     with console.status("Loading SmolLM2-135M-Instruct (the first time takes half a minute) ..."):
         model = load_model()
@@ -60,14 +79,11 @@ def demo(
         "words (S_wp leads), in deep layers from the label words to the target (S_pq leads). "
         "Shares of a layer's saliency per edge, 95 % intervals over prompts."
     )
-    page = write_page(
-        out / "index.html", f"Information flow in SmolLM2-135M-Instruct ({n} prompts per task)",
-        sections, lead=lead,
-    )  # fmt: skip
     console.print(f"Information flow in SmolLM2-135M-Instruct, {n} prompts per task", style="bold")
     for line in lines:
         print(line)
-    print(f"Page: {page.resolve()}")
+    title = f"Information flow in SmolLM2-135M-Instruct ({n} prompts per task)"
+    return page_bytes(title, sections, lead=lead)
 
 
 @app.command()
@@ -78,7 +94,11 @@ def analyze(
     task: Annotated[
         str, typer.Option(help="Known task, or a CSV/JSONL file or folder.")
     ] = "reviews",
-    out: Annotated[Path, typer.Option(help="Folder for results and page.")] = Path("runs/analysis"),
+    out: Annotated[
+        Path | None,
+        typer.Option(help="New folder for results and page (default: runs/analysis, -2, -3, ...)."),
+    ] = None,
+    overwrite: Overwrite = False,
     study: Annotated[
         str | None,
         typer.Option(help="label_words or overthinking; without it predictions and flow."),
@@ -111,10 +131,12 @@ def analyze(
 ) -> None:
     """Analyse one model on one task; writes results and a page into a folder."""
     import icl_mech as icl
-    from icl_mech.results import atomic_folder
+    from icl_mech.results import PAGE, claimed, paths_of
+    from icl_mech.studies.analysis import PARTS
 
-    with atomic_folder(out) as staging:
-        # Entering it proves, before minutes of work, that `out` can be written.
+    files = paths_of(PARTS, page=True)
+    with claimed(out, "runs/analysis", overwrite=overwrite, files=files) as place:
+        # Entering it proves, before minutes of work, that it can be written.
         chosen = _task(task, template, label_words, text_column, label_column)
         with console.status(f"Loading {model} ..."):
             loaded = icl.load_model(model, device=device, dtype=dtype)
@@ -134,11 +156,10 @@ def analyze(
             loaded, prompts, study=study, loss=loss, reduction=reduction,  # type: ignore[arg-type]
             seed=seed, progress=True,
         )  # fmt: skip
-        report.save(staging)
-        report.to_html(staging / "index.html")
+        report.save_into(place, page=True)
     print(report.summary())
-    print(f"Results: {out.resolve()}")
-    print(f"Page: {(out / 'index.html').resolve()}")
+    print(f"Results: {place.path}")
+    print(f"Page: {place.path / PAGE}")
 
 
 def _task(

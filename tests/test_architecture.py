@@ -32,7 +32,7 @@ ORDER = (
     {"demo", "models", "results"},
     {"plots", "metrics"},
     {"shapes", "checking"},
-    {"_typing", "errors"},
+    {"_files", "_typing", "errors"},
 )
 LEVEL = {name: len(ORDER) - depth for depth, names in enumerate(ORDER) for name in names}
 

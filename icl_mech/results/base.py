@@ -258,17 +258,23 @@ class Result:
 
     # --- files ---
 
-    def save(self, folder: str | Path) -> Path:
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write `result.json` and `tensors.safetensors` into a folder, all or nothing.
 
-        Raises:
-            ResultError: the folder cannot be written, or a tensor is not finite-storable.
-        """
-        from icl_mech.results.files import atomic_folder
-        from icl_mech.results.storage import write_result
+        Args:
+            folder: A new or empty folder.
+            overwrite: It may hold files: those saved before are replaced as long as nobody changed
+                them, all others stay.
 
-        with atomic_folder(folder) as staging:
-            write_result(self, staging)
+        Raises:
+            ResultError: the folder cannot be written, or holds files that would be lost; values
+                that do not fit the types of their fields.
+        """
+        from icl_mech.results.folders import Folder
+        from icl_mech.results.storage import FILES, write_result
+
+        with Folder(folder, overwrite=overwrite, files=FILES) as place:
+            write_result(self, place)
         return Path(folder).expanduser()
 
     @classmethod
@@ -276,7 +282,7 @@ class Result:
         """Read what `save` wrote.
 
         Raises:
-            ResultError: missing files, another kind of result, or a newer layout.
+            ResultError: missing or damaged files, another kind of result, or a newer layout.
         """
         from icl_mech.results.storage import load_result
 
