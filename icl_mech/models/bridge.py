@@ -13,6 +13,7 @@ from icl_mech._typing import Bool, Int, Tensor
 from icl_mech.errors import ModelError
 from icl_mech.models.common import TransformerLensModel
 from icl_mech.models.interface import ForwardOutput, Hook, KeyValues, Resume, Site
+from icl_mech.models.precision import undiminished
 
 
 @dataclass
@@ -51,7 +52,11 @@ class BridgeModel(TransformerLensModel):
             options["logits_to_keep"] = 1
         if "position_ids" in self._accepted:
             options["position_ids"] = positions
-        with self._entered(start), self.installed([*hooks, (last, final.append)]):
+        with (
+            self._entered(start),
+            self.installed([*hooks, (last, final.append)]),
+            undiminished(self.info.dtype),
+        ):
             self.wrapped(tokens, return_type=None, attention_mask=mask.long(), **options)
         if not keep_cache:
             return ForwardOutput(final[-1])
@@ -68,15 +73,16 @@ class BridgeModel(TransformerLensModel):
         """Whether the wrapped model's loop expects tuples from its blocks."""
         seen: list[bool] = []
         block = self.wrapped.blocks[0].original_component
-        handle = block.register_forward_hook(
-            lambda module, args, output: seen.append(isinstance(output, tuple))
-        )
-        try:
-            with torch.no_grad():
-                token = torch.zeros(1, 1, dtype=torch.long, device=self.device)
-                self.forward(token, token == 0, token)
-        finally:
-            handle.remove()
+        forward = block.forward
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            output = forward(*args, **kwargs)
+            seen.append(isinstance(output, tuple))
+            return output
+
+        with self.undo.kept(), self.replaced([(block, watched)]), torch.no_grad():
+            token = torch.zeros(1, 1, dtype=torch.long, device=self.device)
+            self.forward(token, token == 0, token)
         return seen[0]
 
     @contextmanager
@@ -85,22 +91,13 @@ class BridgeModel(TransformerLensModel):
         if start is None or start.layer == 0:
             yield
             return
-        as_tuple = self._blocks_return_tuples
-        skipped = list(self.wrapped.blocks)[: start.layer]
+        residual = (start.residual,) if self._blocks_return_tuples else start.residual
 
         def passed_on(*args: Any, **kwargs: Any) -> Any:
-            return (start.residual,) if as_tuple else start.residual
+            return residual
 
-        own = [block.__dict__.get("forward") for block in skipped]
-        for block in skipped:
-            block.__dict__["forward"] = passed_on
-        try:
+        with self.replaced([(b, passed_on) for b in list(self.wrapped.blocks)[: start.layer]]):
             yield
-        finally:
-            for block, forward in zip(skipped, own, strict=True):
-                del block.__dict__["forward"]
-                if forward is not None:
-                    block.__dict__["forward"] = forward
 
     def _scaled(self, logits: Tensor) -> Tensor:
         config = self.wrapped.original_model.config

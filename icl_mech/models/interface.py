@@ -19,6 +19,7 @@ from torch.nn.functional import pad
 
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.models.norms import FrozenNorm
+from icl_mech.models.undo import Undo
 
 SiteName = Literal[
     "pattern",  # attention after softmax,       batch head dest src
@@ -243,6 +244,11 @@ class LanguageModel(ABC):
     @abstractmethod
     def has_site(self, name: SiteName) -> bool:
         """True if the site exists in every block and can be read there."""
+
+    @cached_property
+    def undo(self) -> Undo:
+        """What is changed in the model for a while, and how it is taken back."""
+        return Undo()
 
     @cached_property
     def takes_positions(self) -> bool:
