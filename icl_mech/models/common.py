@@ -20,7 +20,7 @@ from icl_mech.models.interface import (
     SiteName,
 )
 from icl_mech.models.norms import FrozenNorm
-from icl_mech.models.precision import undiminished
+from icl_mech.models.precision import aside, undiminished
 
 _HOOK_NAMES: dict[SiteName, str] = {
     "pattern": "attn.hook_pattern",
@@ -78,7 +78,8 @@ class TransformerLensModel(LanguageModel):
                     f"{self.info.name!r} has no {site.name!r} in block {site.layer}; its architecture "
                     f"({self.info.architecture}) does not expose it."
                 )
-        added = [(self._points[site], _called(function)) for site, function in hooks]
+        wide = self.info.dtype == "float64"
+        added = [(self._points[s], _called(aside(f) if wide else f)) for s, f in hooks]
 
         def remove() -> None:
             for point, function in added:

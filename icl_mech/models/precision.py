@@ -5,7 +5,7 @@ that is wider, in float64 narrower. Besides the lost digits, the mask of a padde
 float64) becomes -inf there, and its softmax NaN. What such a model is called on directly, without
 this context, is right for prompts without padding, to the digits of float32.
 
-Hooks run inside the context too: what they ask for in float32 stays float64.
+Hooks run outside of the context: readings and interventions compute as with any model.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,7 +13,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch.overrides import (
+    TorchFunctionMode,
+    _get_current_function_mode,
+    _pop_mode,
+    _pop_mode_temporarily,
+)
 
 
 class _Float64(TorchFunctionMode):
@@ -38,3 +43,21 @@ def _wide(value: Any) -> Any:
 def undiminished(dtype: str) -> AbstractContextManager[Any]:
     """Context in which a model of this dtype computes in nothing narrower."""
     return _Float64() if dtype == "float64" else nullcontext()
+
+
+def aside(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The function, run outside of the context wherever it is called."""
+
+    def run(value: Any) -> Any:
+        if not isinstance(_get_current_function_mode(), _Float64):
+            return function(value)
+        with _pop_mode_temporarily():
+            return function(value)
+
+    return run
+
+
+def leave() -> None:
+    """Leave contexts that an interrupt has left entered."""
+    while isinstance(_get_current_function_mode(), _Float64):
+        _pop_mode()

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 import torch
 
+from icl_mech.models.precision import leave
+
 
 class Undo:
     """What has been changed for a while, by how it is taken back."""
@@ -34,12 +36,13 @@ class Undo:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Context that leaves nothing behind that was changed inside, nor torch's gradient mode."""
+        """Context that leaves nothing behind that was changed inside, nor in torch's modes."""
         before, enabled = set(self._pending), torch.is_grad_enabled()
         try:
             yield
         except BaseException:
             self._take_back([key for key in self._pending if key not in before])
+            leave()
             torch.set_grad_enabled(enabled)
             raise
 
@@ -50,7 +53,7 @@ class Undo:
                 try:
                     self._pending[key]()
                     self._pending.pop(key, None)
-                except KeyboardInterrupt as error:
+                except KeyboardInterrupt as error:  # noqa: PERF203 - it must not end the loop
                     interrupt = error
         if interrupt is not None:
             raise interrupt
