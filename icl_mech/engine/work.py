@@ -8,6 +8,7 @@ import torch
 
 from icl_mech._typing import Tensor
 from icl_mech.engine.beginning import Beginning, Sink, asking
+from icl_mech.engine.finite import check_losses, check_reductions, check_rows, told
 from icl_mech.engine.losses import Loss, target_loss
 from icl_mech.engine.memory import is_out_of_memory
 from icl_mech.engine.readings import GradientReading, Reading
@@ -62,6 +63,7 @@ class Work:
                 found.append(intervention)
         return found
 
+    @told
     def begin(self, segment: Segment) -> KeyValues:
         """Keys and values of the common beginning; its gradient readings wait for each batch."""
         taps, sinks = self._taps(segment)
@@ -76,6 +78,7 @@ class Work:
             raise _no_room(segment) from error
         return self.beginning.cache
 
+    @told
     def keys_and_values(self, segment: Segment) -> KeyValues:
         """Keys and values of a segment under the interventions."""
         with torch.no_grad():
@@ -83,18 +86,19 @@ class Work:
 
     def _cache(self, segment: Segment, taps: Sequence[tuple[str, Hook]] = ()) -> KeyValues:
         hooks, check = self._hooks(segment, taps)
-        cache = segment.model.forward(
+        output = segment.model.forward(
             segment.tokens,
             segment.mask,
             segment.positions,
             hooks=hooks,
             keep_cache=True,
             start=segment.start,
-        ).cache
+        )
         check()
-        if cache is None:
+        check_rows(segment, output.residual)
+        if output.cache is None:
             raise RunError(f"{segment.model.info.architecture} returned no keys and values.")
-        return cache
+        return output.cache
 
     def done(self, segment: Segment) -> Iterator[tuple[Segment, Values]]:
         """The reductions of a segment; in halves if it does not fit into memory."""
@@ -111,6 +115,7 @@ class Work:
         for half in segment.halves():
             yield from self.done(half)
 
+    @told
     def values(self, segment: Segment) -> Values:
         """The reductions of every reading for one segment, in one pass."""
         values: Values = [{} for _ in self.readings]
@@ -129,6 +134,7 @@ class Work:
                 segment.tokens, segment.mask, segment.positions, cache=cache, start=segment.start
             )
             check()
+            check_rows(segment, output.residual)
             if not sinks:
                 return self._in_order(values, segment)
             loss = next(r.loss for r in self.readings if isinstance(r, GradientReading))
@@ -159,11 +165,17 @@ class Work:
     def _in_order(self, values: Values, segment: Segment) -> Values:
         """Reductions in the order their reading names its sites, not in that of the forward pass."""
         info = segment.model.info
-        return [
+        ordered = [
             {site: own[site] for site in reading.sites(info)}
             for reading, own in zip(self.readings, values, strict=True)
         ]
+        for reading, own in zip(self.readings, ordered, strict=True):
+            if reading.finite:
+                loss = reading.loss if isinstance(reading, GradientReading) else None
+                check_reductions(type(reading).__name__, own, loss)
+        return ordered
 
+    @told
     def losses(self, segment: Segment, loss: Loss) -> Tensor:
         """Each prompt's loss under the interventions, in the graph of what they hold.
 
@@ -174,7 +186,9 @@ class Work:
             segment.tokens, segment.mask, segment.positions, cache=segment.cache, hooks=hooks
         )
         check()
-        return target_loss(segment.at_target(output.residual), segment, loss)
+        losses = target_loss(segment.at_target(output.residual), segment, loss)
+        check_losses(losses)
+        return losses
 
     def _taps(
         self, segment: Segment, values: Values | None = None

@@ -36,11 +36,15 @@ def check_eval_mode(model: torch.nn.Module) -> None:
         if not isinstance(root, torch.nn.Module) or not any(m.training for m in root.modules()):
             continue
         name = next(name for name, module in root.named_modules() if module.training)
-        name = name.replace("._original_component", "")  # what a bridge puts around parts
-        where = f"{name!r} of the model" if name else "The model"
+        where = f"{plain_name(name)!r} of the model" if name else "The model"
         raise ModelError(
             f"{where} is in training mode (dropout is active); call model.eval() first."
         )
+
+
+def plain_name(name: str) -> str:
+    """The name of a part or a parameter without what a bridge puts around parts."""
+    return name.replace("._original_component", "")
 
 
 def check_weights(model: torch.nn.Module) -> None:
@@ -82,6 +86,11 @@ class _Probe:
         ids = torch.randint(0, model.info.d_vocab, (2, _LONG), generator=generator)
         self.tokens = ids.to(model.device)
         self.plain = self._logits(self.tokens[:1])
+        if not bool(self.plain.isfinite().all()):
+            raise ModelError(
+                f"{model.info.architecture} gives NaN or infinite logits for a few random tokens in "
+                f"{model.info.dtype}. Load it in a dtype of wider range: 'bfloat16' or 'float32'."
+            )
         size = max(1.0, float(self.plain.abs().max()))
         self.tolerance = TOLERANCE.get(model.info.dtype, 2e-1) * size
 
