@@ -144,7 +144,7 @@ class Odd(EdgeReading):
 def test_what_a_reading_makes_of_finite_activations():
     model = tiny_model("gpt2")
     with pytest.raises(
-        RunError, match="What Odd reads of 'pattern' of block 1 of prompt .*makes of"
+        RunError, match=r"What Odd reads of 'pattern' of block 1 of prompt .*makes of"
     ):
         run(model, ragged(), [Odd(1, 2, 1)])
     (values,) = run(model, ragged(), [Odd(1, 2, 1, finite=False)])
