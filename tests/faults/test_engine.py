@@ -4,27 +4,42 @@ import gc
 import os
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 import icl_mech as icl
-from icl_mech.engine import prepare, run, run_variants
+from icl_mech.engine import Work, prepare, run, run_variants
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate, ZeroHeads
 from icl_mech.measurements.lens.residuals import LayerLensReading
+from icl_mech.measurements.predictions import PredictionReading
 from icl_mech.measurements.saliency.flow import FlowReading
-from icl_mech.models import adapt
+from icl_mech.models import Resume, adapt
+from icl_mech.segments import Segment
+from tests.engine.cases import ragged
 from tests.engine.test_paths import TASK
-from tests.faults.traces import FaultError, Firings, Steps, Untouched, interrupted, moments
+from tests.faults.traces import (
+    CHANGES,
+    CONTEXTS,
+    FaultError,
+    Firings,
+    Steps,
+    Untouched,
+    interrupted,
+    moments,
+)
 from tests.tiny import tiny_model
 
 LENS = LayerLensReading()
 ISOLATED = [Isolate([1])]
 RUNS = {
     "whole": lambda m, p: run(m, p, [FlowReading(), LENS], ISOLATED, path="whole"),
-    "recomputed": lambda m, p: run(m, p[:1], [FlowReading(), LENS], ISOLATED, path="whole", memory=1),
+    "recomputed": lambda m, p: run(
+        m, p[:1], [FlowReading(), LENS], ISOLATED, path="whole", memory=1
+    ),
     "shared": lambda m, p: run(m, p, [FlowReading(), LENS], ISOLATED),
     "variants": lambda m, p: run_variants(m, p, [LENS], [[Isolate([1])], [Isolate([2])]]),
     "target": lambda m, p: run(m, prepare(m, p), [LENS], [ZeroHeads([(1, 0)])]),
@@ -58,29 +73,53 @@ def test_an_error_at_every_hook_call(setting, monkeypatch, name):
         before.check()
 
 
-@pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("name", ["recomputed", "variants"])
-def test_an_interrupt_at_every_step(name):
-    """At every line and call of our contexts, and of what enters and leaves them."""
-    model = tiny_model("gpt2")
-    prompts = icl.build_prompts(TASK, model, shots=2, n=2)
+def entered(segment):
+    """The same rows, entered at a later block."""
+    residual = torch.zeros(*segment.tokens.shape, segment.model.info.d_model)
+    return replace(segment, start=Resume(1, residual))
 
-    def call():
-        RUNS[name](model, prompts)
 
+PASSES = {
+    "recomputed": lambda s: Work([FlowReading()], ISOLATED, checkpoint=True).values(s),
+    "beginning": lambda s: Work([FlowReading()], ISOLATED, checkpoint=False).begin(s),
+    "entered": lambda s: Work([PredictionReading()], [Isolate([2])], checkpoint=False).values(
+        entered(s)
+    ),
+}
+
+
+def interrupt_at_every_step(model, call, files, *, last=False):
+    """At the first or last time of every line and call of our contexts, and of what enters them."""
     call()
-    before = Untouched(adapt(model))
-    steps = Steps()
+    before = Untouched(model)
+    steps = Steps(files)
     steps.run(call)
     before.check()
-    assert len(steps.seen) > 100
-    for step in steps.seen:
-        broken = Steps(step)
+    assert len(steps.seen) > 40
+    for step, count in steps.seen.items():
+        broken = Steps(files, step, count if last else 1)
         try:
             broken.run(call)
         except KeyboardInterrupt:
             before.check()
         assert broken.done, step
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", PASSES)
+def test_an_interrupt_at_every_step_of_a_pass(name):
+    model = adapt(tiny_model("gpt2"))
+    segment = Segment.whole(model, ragged()[[1]])
+    interrupt_at_every_step(model, lambda: PASSES[name](segment), CHANGES)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.usefixtures("unchecked")
+def test_an_interrupt_at_every_step_of_a_training():
+    model = adapt(tiny_model("gpt2"))
+    prompts = icl.build_prompts(TASK, model.wrapped, shots=1, n=2)
+    interrupt_at_every_step(model, lambda: RUNS["trained"](model, prompts), CONTEXTS, last=True)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -112,7 +151,7 @@ def things():
     """Open files, threads, and tensors that are alive."""
     gc.collect()
     tensors = sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects())
-    return len(os.listdir("/proc/self/fd")), threading.active_count(), tensors
+    return len(list(Path("/proc/self/fd").iterdir())), threading.active_count(), tensors
 
 
 @pytest.mark.slow

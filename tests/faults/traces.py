@@ -15,7 +15,8 @@ from icl_mech.models import LanguageModel
 from icl_mech.models import common as common_module
 
 TOKENS = torch.tensor([[5, 6, 7, 8, 9]])
-WATCHED = ("models/undo.py", "models/common.py", "models/bridge.py", "engine/work.py", "/contextlib.py")
+CONTEXTS = ("models/undo.py", "/contextlib.py")
+CHANGES = (*CONTEXTS, "models/common.py", "models/bridge.py", "engine/work.py")
 """Files in whose steps runs are interrupted."""
 
 
@@ -113,19 +114,19 @@ Step = tuple[CodeType, int, str]
 class Steps:
     """The steps of a run in some files, at one of which it is interrupted."""
 
-    def __init__(self, fatal: Step | None = None) -> None:
-        """Interrupt at the first time of a step."""
-        self.seen: dict[Step, None] = {}
-        self.fatal = fatal
+    def __init__(self, files: tuple[str, ...], fatal: Step | None = None, time: int = 1) -> None:
+        """Interrupt at the n-th time of a step."""
+        self.files, self.fatal, self.time = files, fatal, time
+        self.seen: dict[Step, int] = {}
         self.done = False
 
     def trace(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if self.done or not frame.f_code.co_filename.endswith(WATCHED):
+        if self.done or not frame.f_code.co_filename.endswith(self.files):
             return None
         if event in ("call", "line"):
             step = (frame.f_code, frame.f_lineno, event)
-            self.seen[step] = None
-            if step == self.fatal:
+            self.seen[step] = self.seen.get(step, 0) + 1
+            if step == self.fatal and self.seen[step] == self.time:
                 self.done = True
                 sys.settrace(None)
                 raise KeyboardInterrupt

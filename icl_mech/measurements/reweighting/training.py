@@ -68,7 +68,7 @@ def train(
     losses: list[float] = []
     course = [] if held_out is None else [held_out_loss(held_out, work)]
     best, kept, epoch = beta.detach().clone(), 0, 0
-    with prepared.model.gradients():
+    with prepared.model.undo.kept(), prepared.model.gradients():
         for epoch in range(1, epochs + 1):
             order = torch.randperm(len(rows), generator=generator) if shuffle else range(len(rows))
             indices = [int(index) for index in order]
