@@ -57,7 +57,11 @@ def setting(request):
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    ("setting", "name"),
+    [*(("gpt2", name) for name in RUNS), *(("opt", name) for name in ("whole", "recomputed"))],
+    indirect=["setting"],
+)
 def test_an_error_at_every_hook_call(setting, monkeypatch, name):
     model, prompts = setting
     before = Untouched(adapt(model))
