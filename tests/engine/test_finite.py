@@ -38,6 +38,7 @@ PATHS = {
     "a beginning": lambda m, p, _: Work([], [], checkpoint=False).begin(Segment.whole(adapt(m), p)),
     "compression": lambda m, p, _: icl.compress_demonstrations(m, p),
     "re-weighting": lambda m, p, _: icl.fit_reweighting(m, p, epochs=1),
+    "losses": lambda _, __, prepared: Work([], [], False).losses(prepared.segments[0], "label"),
     "isolation": lambda m, p, _: icl.isolation(m, p),
     "lens": lambda m, p, _: icl.logit_lens(m, p),
     "confusion": lambda m, p, _: icl.diagnose_confusion(m, p, layer=1),

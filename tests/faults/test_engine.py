@@ -51,9 +51,11 @@ RUNS = {
 def setting(request):
     model = tiny_model(request.param)
     prompts = icl.build_prompts(TASK, model, shots=2, n=2)
+    before = Untouched(adapt(model))
     for call in RUNS.values():
-        call(model, prompts)  # what is made at a first use stays
-    return model, prompts
+        call(model, prompts)
+    before.check()
+    return model, prompts, before
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -63,8 +65,7 @@ def setting(request):
     indirect=["setting"],
 )
 def test_an_error_at_every_hook_call(setting, monkeypatch, name):
-    model, prompts = setting
-    before = Untouched(adapt(model))
+    model, prompts, before = setting
     firings = Firings(monkeypatch, FlowReading)
     RUNS[name](model, prompts)
     count = firings.restart()
@@ -94,8 +95,8 @@ PASSES = {
 
 def interrupt_at_every_step(model, call, files, *, last=False):
     """At the first or last time of every line and call of our contexts, and of what enters them."""
-    call()
     before = Untouched(model)
+    call()
     steps = Steps(files)
     steps.run(call)
     before.check()
@@ -129,8 +130,7 @@ def test_an_interrupt_at_every_step_of_a_training():
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("unchecked")
 def test_interrupts_at_random_moments(setting):
-    model, prompts = setting
-    before = Untouched(adapt(model))
+    model, prompts, before = setting
     hits = 0
     for seed, name in enumerate(RUNS):
 
@@ -171,8 +171,9 @@ def test_three_hundred_rounds():
             icl.predict(model, prompts, interventions=[Isolate([1])])
             if number % 3 == 0:
                 icl.flow_scores(model, prompts, memory=number % 2 or None)
-            with pytest.raises(RunError, match="changed nothing"):
-                icl.predict(model, prompts, interventions=nothing)
+            if number % 3 == 1:
+                with pytest.raises(RunError, match="changed nothing"):
+                    icl.predict(model, prompts, interventions=nothing)
 
     rounds(30)
     before, memory = things(), resident()
