@@ -75,7 +75,16 @@ def train(
             for start in range(0, len(indices), batch_size):
                 chosen = indices[start : start + batch_size]
                 optimizer.zero_grad()
-                loss = work.losses(merged([rows[index] for index in chosen]), "label").mean()
+                batch = merged([rows[index] for index in chosen])
+                try:
+                    loss = work.losses(batch, "label").mean()
+                except RunError as error:
+                    if not losses or "and only then" not in str(error):
+                        raise  # not the factors' doing
+                    raise RunError(
+                        f"Training left the finite numbers at step {len(losses) + 1} (lr={lr}); use a "
+                        f"smaller lr, or a model in float32. {error}"
+                    ) from error
                 loss.backward()
                 losses.append(float(loss.detach()))
                 optimizer.step()
