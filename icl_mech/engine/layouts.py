@@ -225,7 +225,7 @@ def _plain(
     wanted = [layer for layer in starts if layer]
     cache = segment.cache
     if wanted or keep_cache:
-        with torch.no_grad():
+        with segment.model.undo.kept(), torch.no_grad():
             output = segment.model.forward(
                 segment.tokens,
                 segment.mask,

@@ -75,6 +75,9 @@ class Reading(ABC, Generic[Value]):
     ragged: ClassVar[bool] = False
     """True if the shape of what `reduce` returns differs between batches."""
 
+    finite: ClassVar[bool] = True
+    """False if what `reduce` returns may be NaN or infinite; a run refuses it otherwise."""
+
     @abstractmethod
     def sites(self, info: ModelInfo) -> Sequence[Site]:
         """Sites this reading needs, in the order of its results."""
@@ -103,6 +106,9 @@ class GradientReading(ABC, Generic[Value]):
 
     ragged: ClassVar[bool] = False
     """True if the shape of what `reduce` returns differs between batches."""
+
+    finite: ClassVar[bool] = True
+    """False if what `reduce` returns may be NaN or infinite; a run refuses it otherwise."""
 
     loss: Loss
 

@@ -7,13 +7,14 @@ import torch
 
 from icl_mech._typing import Tensor
 from icl_mech.checking import Count, checked
+from icl_mech.engine.hooks import AnyReading
 from icl_mech.engine.layouts import Layout, Shared, SharedVariants, TargetOnly, Whole
 from icl_mech.engine.memory import plan, plan_behind
 from icl_mech.engine.prefix import can_share, common_prefix
 from icl_mech.engine.prepared import Prepared, prepare
 from icl_mech.engine.progress import Progress
 from icl_mech.engine.readings import GradientReading, Kept, Reading
-from icl_mech.engine.work import AnyReading, Work
+from icl_mech.engine.work import Work
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
 from icl_mech.models import LanguageModel, ModelInfo, Site, adapt

@@ -5,13 +5,13 @@ from icl_mech.models.interface import (
     ForwardOutput,
     Hook,
     HookFunction,
-    KeyValues,
     LanguageModel,
     ModelInfo,
     Resume,
     Site,
     SiteName,
 )
+from icl_mech.models.key_values import KeyValues
 from icl_mech.models.known import KnownModel, known_models
 from icl_mech.models.server import SaliencySums, ServerModel, remote_model
 

@@ -13,7 +13,9 @@ from icl_mech._typing import Bool, Int, Tensor
 from icl_mech.errors import ModelError
 from icl_mech.models.common import TransformerLensModel
 from icl_mech.models.huggingface import dynamic_cache, key_values, scaled_logits
-from icl_mech.models.interface import ForwardOutput, Hook, KeyValues, Resume, Site
+from icl_mech.models.interface import ForwardOutput, Hook, Resume, Site
+from icl_mech.models.key_values import KeyValues
+from icl_mech.models.precision import undiminished
 
 
 @dataclass
@@ -54,7 +56,11 @@ class BridgeModel(TransformerLensModel):
             options["logits_to_keep"] = 1
         if "position_ids" in self._accepted:
             options["position_ids"] = positions
-        with self._only(start, stop), self.installed([*hooks, (last, final.append)]):
+        with (
+            self._only(start, stop),
+            self.installed([*hooks, (last, final.append)]),
+            undiminished(self.info.dtype),
+        ):
             self.wrapped(tokens, return_type=None, attention_mask=mask.long(), **options)
         if not keep_cache:
             return ForwardOutput(final[-1])
@@ -65,15 +71,16 @@ class BridgeModel(TransformerLensModel):
         """Whether the wrapped model's loop expects tuples from its blocks."""
         seen: list[bool] = []
         block = self.wrapped.blocks[0].original_component
-        handle = block.register_forward_hook(
-            lambda module, args, output: seen.append(isinstance(output, tuple))
-        )
-        try:
-            with torch.no_grad():
-                token = torch.zeros(1, 1, dtype=torch.long, device=self.device)
-                self.forward(token, token == 0, token)
-        finally:
-            handle.remove()
+        forward = block.forward
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            output = forward(*args, **kwargs)
+            seen.append(isinstance(output, tuple))
+            return output
+
+        with self.undo.kept(), self.replaced([(block, watched)]), torch.no_grad():
+            token = torch.zeros(1, 1, dtype=torch.long, device=self.device)
+            self.forward(token, token == 0, token)
         return seen[0]
 
     @contextmanager
@@ -92,16 +99,8 @@ class BridgeModel(TransformerLensModel):
             residual = start.residual if start and start.layer else given
             return (residual,) if as_tuple else residual
 
-        own = [block.__dict__.get("forward") for block in skipped]
-        for block in skipped:
-            block.__dict__["forward"] = passed_on
-        try:
+        with self.replaced([(block, passed_on) for block in skipped]):
             yield
-        finally:
-            for block, forward in zip(skipped, own, strict=True):
-                del block.__dict__["forward"]
-                if forward is not None:
-                    block.__dict__["forward"] = forward
 
     def _scaled(self, logits: Tensor) -> Tensor:
         return scaled_logits(self.wrapped.original_model.config, logits)

@@ -1,7 +1,7 @@
 """What both TransformerLens classes share: hook points by site, gradients, and the readout."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,6 +21,7 @@ from icl_mech.models.interface import (
     SiteName,
 )
 from icl_mech.models.norms import FrozenNorm
+from icl_mech.models.precision import aside, undiminished
 
 _HOOK_NAMES: dict[SiteName, str] = {
     "pattern": "attn.hook_pattern",
@@ -72,49 +73,79 @@ class TransformerLensModel(LanguageModel):
     @contextmanager
     def installed(self, hooks: Sequence[Hook]) -> Iterator[None]:
         """Hooks in the order given; the caller's own hooks stay."""
-        with ExitStack() as stack:
-            for site, function in hooks:
-                if site not in self._points:
-                    raise ModelError(
-                        f"{self.info.name!r} has no {site.name!r} in block {site.layer}; its architecture "
-                        f"({self.info.architecture}) does not expose it."
-                    )
-                stack.enter_context(_hooked(self._points[site], function))
+        for site, _ in hooks:
+            if site not in self._points:
+                raise ModelError(
+                    f"{self.info.name!r} has no {site.name!r} in block {site.layer}; its architecture "
+                    f"({self.info.architecture}) does not expose it."
+                )
+        wide = self.info.dtype == "float64"
+        added = [(self._points[s], _called(aside(f) if wide else f)) for s, f in hooks]
+
+        def remove() -> None:
+            for point, function in added:
+                _remove(point, function)
+
+        with self.undo.by(remove):
+            for point, function in added:
+                point.add_hook(function)
             yield
 
     def gradients(self) -> AbstractContextManager[None]:
         """Parameters frozen, gradients enabled; both restored afterwards."""
-        return frozen(self.wrapped.parameters())
+        return frozen(self.wrapped.parameters(), self.undo)
 
     @contextmanager
     def checkpointed(self) -> Iterator[None]:
         """Blocks recomputed in the backward pass; memory is then flat in depth."""
-        wrapped: list[tuple[Any, Any]] = []
-        for block in self.wrapped.blocks:
-            wrapped.append((block, block.__dict__.get("forward")))
-            # Set in the instance's own dictionary: a bridge's setattr would reach through to
-            # the Hugging Face module inside.
-            block.__dict__["forward"] = _recomputed(block.forward)
-        try:
+        with self.replaced([(b, self._recomputed(b.forward)) for b in self.wrapped.blocks]):
             yield
-        finally:
-            for block, own in wrapped:
-                del block.__dict__["forward"]
-                if own is not None:
-                    block.__dict__["forward"] = own
+
+    def _recomputed(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def computed(*args: Any, **kwargs: Any) -> Any:
+            with undiminished(self.info.dtype):
+                return forward(*args, **kwargs)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return checkpoint(computed, *args, use_reentrant=False, **kwargs)
+
+        return run
+
+    @contextmanager
+    def replaced(self, forwards: Sequence[tuple[Any, Callable[..., Any]]]) -> Iterator[None]:
+        """Blocks with other `forward`s.
+
+        Set in the instances' own dictionaries: a bridge's setattr would reach through to the
+        Hugging Face module inside.
+        """
+        own = [(vars(block), vars(block).get("forward")) for block, _ in forwards]
+
+        def restore() -> None:
+            for attributes, forward in own:
+                if forward is None:
+                    attributes.pop("forward", None)
+                else:
+                    attributes["forward"] = forward
+
+        with self.undo.by(restore):
+            for block, forward in forwards:
+                vars(block)["forward"] = forward
+            yield
 
     def final_norm(
         self, residual: Float[Tensor, "*rows d_model"]
     ) -> Float[Tensor, "*rows d_model"]:
         """The norm before the unembedding."""
-        normed: Tensor = self.wrapped.ln_final(residual.reshape(1, -1, residual.shape[-1]))
+        with undiminished(self.info.dtype):
+            normed: Tensor = self.wrapped.ln_final(residual.reshape(1, -1, residual.shape[-1]))
         return normed.reshape(residual.shape)
 
     def unembed(
         self, normed: Float[Tensor, "*rows d_model"], *, bias: bool = True
     ) -> Float[Tensor, "*rows d_vocab"]:
         """Unembedding, scaling, soft-cap."""
-        logits: Tensor = self.wrapped.unembed(normed.reshape(1, -1, normed.shape[-1]))
+        with undiminished(self.info.dtype):
+            logits: Tensor = self.wrapped.unembed(normed.reshape(1, -1, normed.shape[-1]))
         own = None if bias else getattr(self.wrapped, "b_U", None)
         logits = logits if own is None else logits - own
         return self._scaled(logits).reshape(*normed.shape[:-1], -1)
@@ -162,25 +193,17 @@ class TransformerLensModel(LanguageModel):
         raise NotImplementedError
 
 
-def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
-
-    return run
-
-
-@contextmanager
-def _hooked(point: Any, function: HookFunction) -> Iterator[None]:
-    known = list(point.fwd_hooks)
-
+def _called(function: HookFunction) -> Callable[..., Tensor | None]:
     def hook_function(activation: Tensor, hook: Any) -> Tensor | None:
         return function(activation)
 
-    point.add_hook(hook_function)
-    added = [handle for handle in point.fwd_hooks if handle not in known]
-    try:
-        yield
-    finally:
-        for handle in added:
-            handle.hook.remove()
-            point.fwd_hooks.remove(handle)
+    return hook_function
+
+
+def _remove(point: Any, function: Callable[..., Any]) -> None:
+    """Take a function off a hook point, on which it may be in part or not at all."""
+    # TransformerLens wraps it, and names the wrapper so.
+    name, hooks = repr(function), point._forward_hooks
+    for number in [key for key, hook in hooks.items() if getattr(hook, "__name__", "") == name]:
+        del hooks[number]
+    point.fwd_hooks[:] = [handle for handle in point.fwd_hooks if handle.hook.id in hooks]

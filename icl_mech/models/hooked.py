@@ -8,7 +8,8 @@ import torch
 
 from icl_mech._typing import Bool, Int, Tensor
 from icl_mech.models.common import TransformerLensModel
-from icl_mech.models.interface import ForwardOutput, Hook, KeyValues, Resume, Site
+from icl_mech.models.interface import ForwardOutput, Hook, Resume, Site
+from icl_mech.models.key_values import KeyValues
 
 
 @dataclass

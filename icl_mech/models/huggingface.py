@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from icl_mech._typing import Tensor
-from icl_mech.models.interface import KeyValues
+from icl_mech.models.key_values import KeyValues
+from icl_mech.models.undo import Undo
 
 
 def dynamic_cache(cache: KeyValues | None) -> Any:
@@ -43,14 +44,15 @@ def scaled_logits(config: Any, logits: Tensor) -> Tensor:
 
 
 @contextmanager
-def frozen(parameters: Iterable[torch.nn.Parameter]) -> Iterator[None]:
+def frozen(parameters: Iterable[torch.nn.Parameter], undo: Undo) -> Iterator[None]:
     """Parameters without gradients, gradients enabled; both restored afterwards."""
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
-    for parameter in trainable:
-        parameter.requires_grad_(False)
-    try:
-        with torch.enable_grad():
-            yield
-    finally:
+
+    def thaw() -> None:
         for parameter in trainable:
             parameter.requires_grad_(True)
+
+    with undo.by(thaw), torch.enable_grad():
+        for parameter in trainable:
+            parameter.requires_grad_(False)
+        yield

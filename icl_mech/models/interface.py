@@ -15,10 +15,11 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import torch
-from torch.nn.functional import pad
 
 from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.models.key_values import KeyValues
 from icl_mech.models.norms import FrozenNorm
+from icl_mech.models.undo import Undo
 
 SiteName = Literal[
     "pattern",  # attention after softmax,       batch head dest src
@@ -71,55 +72,6 @@ class ModelInfo:
     """True if norms or biases were folded or weights centred (TransformerLens processing)."""
     revision: str | None = None
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class KeyValues:
-    """Keys and values of a prefix, one pair per layer, as the model caches them."""
-
-    keys: tuple[Float[Tensor, "batch kv_head _ d_head"], ...]
-    values: tuple[Float[Tensor, "batch kv_head _ d_head"], ...]
-
-    @property
-    def length(self) -> int:
-        """Number of cached positions."""
-        return int(self.keys[-1].shape[2])
-
-    def expand(self, batch: int) -> "KeyValues":
-        """The cache of one prompt seen by `batch` prompts (views, no copy)."""
-        return KeyValues(
-            tuple(key.expand(batch, -1, -1, -1) for key in self.keys),
-            tuple(value.expand(batch, -1, -1, -1) for value in self.values),
-        )
-
-    def rows(self, part: slice) -> "KeyValues":
-        """The cache of some of the prompts."""
-        return KeyValues(
-            tuple(key[part] for key in self.keys), tuple(value[part] for value in self.values)
-        )
-
-    def padded(self, width: int) -> "KeyValues":
-        """Filled up with zeros on the left to `width` positions."""
-        missing = (0, 0, width - self.length, 0)
-        return KeyValues(
-            tuple(pad(key, missing) for key in self.keys),
-            tuple(pad(value, missing) for value in self.values),
-        )
-
-    @classmethod
-    def stacked(cls, parts: "Sequence[KeyValues]") -> "KeyValues":
-        """The caches of several batches of prompts as one, of equal lengths."""
-        return cls(
-            tuple(torch.cat(keys) for keys in zip(*(part.keys for part in parts), strict=True)),
-            tuple(torch.cat(values) for values in zip(*(p.values for p in parts), strict=True)),
-        )
-
-    def select(self, index: Int[Tensor, " kept"]) -> "KeyValues":
-        """The cache cut down to the positions `index`, in that order."""
-        return KeyValues(
-            tuple(key[:, :, index] for key in self.keys),
-            tuple(value[:, :, index] for value in self.values),
-        )
 
 
 class Resume(NamedTuple):
@@ -262,6 +214,11 @@ class LanguageModel(ABC):
     @abstractmethod
     def has_site(self, name: SiteName) -> bool:
         """True if the site exists in every block and can be read there."""
+
+    @cached_property
+    def undo(self) -> Undo:
+        """What is changed in the model for a while, and how it is taken back."""
+        return Undo()
 
     @cached_property
     def takes_positions(self) -> bool:

@@ -21,7 +21,6 @@ from icl_mech.models.huggingface import dynamic_cache, frozen, key_values, scale
 from icl_mech.models.interface import (
     ForwardOutput,
     Hook,
-    KeyValues,
     LanguageModel,
     ModelInfo,
     NormFunction,
@@ -29,6 +28,7 @@ from icl_mech.models.interface import (
     Site,
     SiteName,
 )
+from icl_mech.models.key_values import KeyValues
 from icl_mech.models.norms import FrozenNorm
 from icl_mech.models.tracing import FAMILIES, Family, Hooks, Pass, traced
 
@@ -206,7 +206,7 @@ class NnsightModel(LanguageModel):
 
     def gradients(self) -> AbstractContextManager[None]:
         """Parameters frozen, gradients enabled; both restored afterwards."""
-        return frozen(self.module.parameters())
+        return frozen(self.module.parameters(), self.undo)
 
     def checkpointed(self) -> AbstractContextManager[None]:
         """Refused: a trace is over when the backward pass would run blocks again."""

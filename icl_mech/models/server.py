@@ -18,7 +18,8 @@ import torch
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.errors import ModelError
 from icl_mech.models.checks import TOLERANCE, check_eval_mode
-from icl_mech.models.interface import ForwardOutput, Hook, KeyValues, Resume, Site, SiteName
+from icl_mech.models.interface import ForwardOutput, Hook, Resume, Site, SiteName
+from icl_mech.models.key_values import KeyValues
 from icl_mech.models.nnsight import NnsightModel, info_of, is_nnsight
 
 SITES: frozenset[SiteName] = frozenset(

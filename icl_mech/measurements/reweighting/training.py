@@ -97,7 +97,7 @@ def train(
     losses: list[float] = []
     course = [] if held_out is None else [held_out_loss(held_out, work)]
     best, kept, epoch = beta.detach().clone(), 0, 0
-    with prepared.model.gradients():
+    with prepared.model.undo.kept(), prepared.model.gradients():
         for epoch in range(1, how.epochs + 1):
             order = (
                 torch.randperm(len(rows), generator=generator) if how.shuffle else range(len(rows))
@@ -106,7 +106,16 @@ def train(
             for start in range(0, len(indices), how.batch_size):
                 chosen = indices[start : start + how.batch_size]
                 optimizer.zero_grad()
-                loss = work.losses(merged([rows[index] for index in chosen]), "label").mean()
+                batch = merged([rows[index] for index in chosen])
+                try:
+                    loss = work.losses(batch, "label").mean()
+                except RunError as error:
+                    if not losses or "and only then" not in str(error):
+                        raise  # not the factors' doing
+                    raise RunError(
+                        f"Training left the finite numbers at step {len(losses) + 1} (lr={how.lr}); use a "
+                        f"smaller lr, or a model in float32. {error}"
+                    ) from error
                 loss.backward()
                 losses.append(float(loss.detach()))
                 optimizer.step()
