@@ -32,7 +32,8 @@ def write(path, text):
 
 
 def load(path, **options):
-    return load_task(path, **{"template": PATTERN, "labels": LABELS, **options})
+    keep = {"overlap": "keep"} if "test_path" in options else {}
+    return load_task(path, **{"template": PATTERN, "labels": LABELS, **keep, **options})
 
 
 def refused(path, **options):
@@ -135,12 +136,12 @@ def test_shares_that_are_none(one_file, fraction):
 @pytest.mark.parametrize(("fraction", "part"), [(0.01, "test"), (0.99, "training")])
 def test_a_split_that_would_be_empty(one_file, tmp_path, fraction, part):
     message = refused(one_file, test_fraction=fraction)
-    assert f"test_fraction={fraction} leaves no {part} examples of the 30 in 'a.csv'" in message
+    assert f"test_fraction={fraction} leaves no {part} examples of the 30 in file a.csv" in message
     assert "test_path=" in message
     pair = write(tmp_path / "b.csv", "text,text2,label\na,b,0\na,c,1\n")
     message = refused(pair, template="{text}/{text2}:{label}")
     assert "leaves no" in message
-    assert "of the 2 in 'b.csv'" in message
+    assert "of the 2 in file b.csv" in message
 
 
 def test_pairs_with_the_same_first_text_stay_together(tmp_path):
@@ -174,7 +175,7 @@ def test_options_that_a_folder_or_a_second_file_leave_without_effect(tmp_path, o
 
 def test_template_of_a_built_in_task(tmp_path):
     file = write(tmp_path / "a.csv", "text,label\ngood,Positive\n")
-    task = load_task(file, template="sst2", test_path=file)
+    task = load_task(file, template="sst2", test_path=file, overlap="keep")
     known = load_task("reviews")
     assert (task.template, task.labels) == (known.template, known.labels)
     assert task.train == (Example("good", 1),)
@@ -183,7 +184,12 @@ def test_template_of_a_built_in_task(tmp_path):
 def test_own_labels_and_layout_over_a_built_in_template(tmp_path):
     file = write(tmp_path / "a.csv", "text,label\ngood,nice\n")
     task = load_task(
-        file, template="unnatural", labels=(" awful", " nice"), narrative="", test_path=file
+        file,
+        template="unnatural",
+        labels=(" awful", " nice"),
+        narrative="",
+        test_path=file,
+        overlap="keep",
     )
     assert task.labels == ("awful", "nice")
     assert task.train == (Example("good", 1),)
