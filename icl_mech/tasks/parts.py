@@ -57,19 +57,19 @@ def divide(
         train, test = _split_classes(examples, n_classes, test_fraction, generator)
     else:
         train, test = _split_groups(groups, n_classes, test_fraction, generator)
-        if repeats and not pairs:  # pairs often share a text, by design
-            warnings.warn(
-                f"{repeats} of the {len(examples)} examples in {origin} repeat the text of another "
-                f"one, such as {_repeated(groups)!r}; equal texts were kept in one part, so that no "
-                "query's text is shown among the demonstrations.",
-                stacklevel=3,
-            )
     if not train or not test:
         together = " Examples that share a text stay in one part." if repeats else ""
         raise TaskError(
             f"test_fraction={test_fraction} leaves no {'test' if train else 'training'} examples "
             f"of the {len(examples)} in {origin}.{together} Give more rows, another test_fraction= "
             "or, for files, a second one with test_path=."
+        )
+    if repeats and not pairs and overlap == "avoid":  # pairs often share a text, by design
+        warnings.warn(
+            f"{repeats} of the {len(examples)} examples in {origin} repeat the text of another "
+            f"one, such as {_repeated(groups)!r}; equal texts were kept in one part, so that no "
+            "query's text is shown among the demonstrations.",
+            stacklevel=3,
         )
     return Parts(tuple(train), tuple(test))
 
