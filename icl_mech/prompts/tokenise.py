@@ -128,8 +128,13 @@ class PieceTokenizer:
         added = getattr(tokenizer, "added_tokens_decoder", {}).items()
         control = {number for number, token in added if token.special}
         control |= set(getattr(tokenizer, "all_special_ids", ()))
-        unknown = {getattr(tokenizer, "unk_token_id", None)}
-        return frozenset(control - unknown if unknown & set(self._plain(_RARE)) else control)
+        return frozenset(control - {self._unknown})
+
+    @cached_property
+    def _unknown(self) -> int | None:
+        """Id of unknown characters, which may run together; None if there are none."""
+        unknown = getattr(self.tokenizer, "unk_token_id", None)
+        return unknown if unknown in self._plain(_RARE) else None
 
     def _encode(self, text: str, template: bool = False) -> list[int]:
         ids = self._plain(text)
@@ -159,9 +164,11 @@ class PieceTokenizer:
     def _inside(self, text: str, template: bool = False) -> list[int]:
         vanishes = False
         for anchor in _ANCHORS:
+            if anchor.isalnum() and text[:1].isalnum():
+                continue  # they would be one word
             before = self._plain(anchor)
             both = self._encode(anchor + text, template)
-            if before and both[: len(before)] == before:
+            if before and self._unknown not in before and both[: len(before)] == before:
                 if len(both) > len(before):
                     return both[len(before) :]
                 vanishes = True

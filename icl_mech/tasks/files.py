@@ -140,15 +140,10 @@ def _read_json_lines(path: Path) -> list[dict[str, Any]]:
         if not line.strip():
             continue
         where = f"{path}, line {number}"
-
-        def columns(pairs: list[tuple[str, Any]], where: str = where) -> dict[str, Any]:
-            refuse_repeated((name for name, _ in pairs), where)
-            return dict(pairs)
-
         try:
-            row = json.loads(line, object_pairs_hook=columns, parse_constant=_no_constant)
-        except (TaskError, MemoryError):
-            raise
+            row = json.loads(line, object_pairs_hook=_row, parse_constant=_no_constant)
+        except TaskError as error:
+            raise TaskError(f"{where}: {error}") from None
         except (ValueError, RecursionError) as error:
             raise TaskError(
                 f"{where} is not JSON: {error}. Expected one object a line, such as "
@@ -158,6 +153,11 @@ def _read_json_lines(path: Path) -> list[dict[str, Any]]:
             raise TaskError(f"{where} is a {type(row).__name__}, expected an object.")
         rows.append(row)
     return rows
+
+
+def _row(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    refuse_repeated((name for name, _ in pairs), "it")
+    return dict(pairs)
 
 
 def _no_constant(name: str) -> NoReturn:

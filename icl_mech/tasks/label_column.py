@@ -45,7 +45,8 @@ def classes(
         )
     names = {word: number for number, word in enumerate(words)}
     indices = {str(number): number for number in range(len(words))}
-    distinct = [set(map(as_written, column.values)) for column in columns]
+    written = [[as_written(value) for value in column.values] for column in columns]
+    distinct = [set(values) for values in written]
     read: Sequence[Mapping[str, int]]
     if label_map is not None:
         read = [{value: names[word] for value, word in label_map.items()}] * len(columns)
@@ -59,8 +60,8 @@ def classes(
         if unknown := values - set(known):
             _refuse(column, unknown, known, words)
     return [
-        [known[as_written(value) or ""] for value in column.values]
-        for column, known in zip(columns, read, strict=True)
+        [known[value or ""] for value in values]
+        for values, known in zip(written, read, strict=True)
     ]
 
 

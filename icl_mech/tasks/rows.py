@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from icl_mech.errors import TaskError
 from icl_mech.tasks.label_column import LabelColumn, LabelsAs, classes
-from icl_mech.tasks.types import Example, text_fault
+from icl_mech.tasks.types import Example, first_unfit
 
 
 class Columns(NamedTuple):
@@ -43,7 +43,15 @@ def to_examples(
     """
     for origin, rows in parts:
         for number, row in enumerate(rows, start=1):
-            _check_row(row, columns, f"{origin}, row {number}")
+            if not row.keys() >= {*columns.texts, columns.label}:
+                refuse_missing(columns, list(row), f"{origin}, row {number}")
+        for column in columns.texts:
+            texts = [row[column] for row in rows]
+            if unfit := first_unfit(texts):
+                number, fault = unfit
+                raise TaskError(
+                    f"{origin}, row {number + 1}: the text in column {column!r} {fault}."
+                )
     found = classes(
         [LabelColumn(origin, [row[columns.label] for row in rows]) for origin, rows in parts],
         words,
@@ -71,10 +79,3 @@ def refuse_missing(columns: Columns, there: Sequence[str], where: str) -> None:
                 f"{where} has no column {column!r}; it has {', '.join(map(repr, there))}. Name the "
                 "right one with text_column=, label_column= or text2_column=."
             )
-
-
-def _check_row(row: Mapping[str, Any], columns: Columns, where: str) -> None:
-    refuse_missing(columns, list(row), where)
-    for column in columns.texts:
-        if fault := text_fault(row[column]):
-            raise TaskError(f"{where}: the text in column {column!r} {fault}.")

@@ -3,6 +3,7 @@
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral
 from string import Formatter
@@ -57,6 +58,16 @@ def text_fault(text: Any, *, blank: bool = False) -> str:
             "which no tokenizer reads; decode the text again from its source"
         )
     return ""
+
+
+def first_unfit(texts: Sequence[Any]) -> tuple[int, str] | None:
+    """Number and `text_fault` of the first that is no text; None if all are fit."""
+    if all(isinstance(text, str) and text.strip() for text in texts):
+        with suppress(UnicodeEncodeError):
+            "".join(texts).encode()
+            return None
+    faults = ((number, text_fault(text)) for number, text in enumerate(texts))
+    return next((found for found in faults if found[1]), None)
 
 
 @dataclass(frozen=True)
@@ -191,21 +202,26 @@ class Task:
             self._check(split, getattr(self, split))
 
     def _check(self, split: str, examples: Sequence[Example]) -> None:
+        where = f"Task {self.name!r}, {split} example"
+        known = set(range(len(self.labels)))
         for number, example in enumerate(examples):
-            where = f"Task {self.name!r}, {split} example {number}"
             if not isinstance(example, Example):
                 raise TaskError(
-                    f"{where} is a {type(example).__name__}; give Example('the text', 0)."
+                    f"{where} {number} is a {type(example).__name__}; give Example('the text', 0)."
                 )
-            if not (is_index(example.label) and 0 <= example.label < len(self.labels)):
+            label: Any = example.label
+            if isinstance(label, bool) or not isinstance(label, Integral) or label not in known:
                 raise TaskError(
-                    f"{where} has the label {example.label!r}; "
+                    f"{where} {number} has the label {label!r}; "
                     f"labels are 0 to {len(self.labels) - 1}: {', '.join(self.labels)}."
                 )
-            for name in ("text", "text2"):
-                text = getattr(example, name)
-                if (name == "text" or text is not None) and (fault := text_fault(text)):
-                    raise TaskError(f"{where}: its {name} {fault}; drop it or mend it.")
+        pairs = [n for n, example in enumerate(examples) if example.text2 is not None]
+        for name, numbers in (("text", range(len(examples))), ("text2", pairs)):
+            if unfit := first_unfit([getattr(examples[n], name) for n in numbers]):
+                number, fault = unfit
+                raise TaskError(
+                    f"{where} {numbers[number]}: its {name} {fault}; drop it or mend it."
+                )
 
     @property
     def label_words(self) -> tuple[str, ...]:

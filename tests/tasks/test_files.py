@@ -348,7 +348,7 @@ def test_columns_of_one_name(tmp_path):
     message = refused(write(tmp_path / "a.csv", "text,label,text\na,0,b\n"))
     assert "has 2 columns 'text'" in message
     message = refused(write(tmp_path / "a.jsonl", '{"text": "a", "label": 0, "text": "b"}\n'))
-    assert "line 1 has 2 columns 'text'" in message
+    assert "line 1: it has 2 columns 'text'" in message
 
 
 @pytest.mark.parametrize(
