@@ -1,5 +1,6 @@
 """`build_prompts`: a task, a tokenizer and a seed give a `PromptBatch`."""
 
+import inspect
 import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -7,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from icl_mech.corruption import LabelSetting, displayed_classes, draw_shift, false_answer
-from icl_mech.errors import PromptError
+from icl_mech.errors import PromptError, near_matches
 from icl_mech.prompts.assemble import assemble, template_pieces
 from icl_mech.prompts.batch import PromptBatch
 from icl_mech.prompts.checks import check_choice, check_count, check_flag
@@ -128,6 +129,11 @@ def build_prompt_pairs(
     """
     if "labels" in options:
         raise PromptError("build_prompt_pairs sets labels itself; choose false_labels=.")
+    check_choice("false_labels", false_labels, LabelSetting)
+    known = [*inspect.signature(build_prompts).parameters][2:]
+    for name in options:
+        if name not in known:
+            raise PromptError(f"build_prompts has no option {name!r}. {near_matches(name, known)}")
     task = as_task(task)
     true = build_prompts(task, model_or_tokenizer, labels="correct", **options)
     return true, build_prompts(task, model_or_tokenizer, labels=false_labels, **options)

@@ -36,8 +36,9 @@ class Kind:
 
     @property
     def unknown(self) -> int | None:
-        """Id of unknown characters."""
-        return self.tokenizer.unk_token_id
+        """Id of unknown characters, if there are any."""
+        unknown = self.tokenizer.unk_token_id
+        return unknown if unknown in self.tokenizer("\U0010ffff 𒐫")["input_ids"] else None
 
 
 @lru_cache
