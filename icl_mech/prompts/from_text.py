@@ -54,11 +54,13 @@ def prompts_from_text(
     texts = _texts(texts)
     tokenizer, limit = tokenizer_and_limit(model)
     labels = list(_labels(label_words))
+    answers = getattr(answers, "tolist", lambda: answers)()
     if answers is not None and (isinstance(answers, str) or not isinstance(answers, Sequence)):
         raise PromptError(f"answers={answers!r}; expected a list, one answer per text.")
     if answers is not None and len(answers) != len(texts):
         raise PromptError(f"{len(texts)} texts but {len(answers)} answers; give one per text.")
-    if before is not None and (fault := text_fault(before)):
+    breaks = isinstance(before, str) and bool(before.strip(" "))
+    if before is not None and (fault := text_fault(before, blank=breaks)):
         raise PromptError(f"before= {fault}; give the text in front of label words, or None.")
     check_choice("special_tokens", special_tokens, SpecialTokens)
     check_flag("bos", bos, None)

@@ -58,7 +58,7 @@ def classes(
         read = _decided(columns, distinct, names, indices)
     for column, values, known in zip(columns, distinct, read, strict=True):
         if unknown := values - set(known):
-            _refuse(column, unknown, known, words)
+            _refuse(column, unknown, known, words, mapped=label_map is not None)
     return [
         [known[value or ""] for value in values]
         for values, known in zip(written, read, strict=True)
@@ -133,7 +133,12 @@ def as_written(value: Any) -> str | None:
 
 
 def _refuse(
-    column: LabelColumn, unknown: set[str | None], known: Mapping[str, int], words: Sequence[str]
+    column: LabelColumn,
+    unknown: set[str | None],
+    known: Mapping[str, int],
+    words: Sequence[str],
+    *,
+    mapped: bool,
 ) -> NoReturn:
     """Refuse the first value of a column that is no label."""
     written = [as_written(value) for value in column.values]
@@ -141,6 +146,11 @@ def _refuse(
     where = f"{column.origin}, row {written.index(value) + 1}"
     if value is None:
         raise TaskError(f"{where}: the label is missing; drop the row or fill it in.")
+    if mapped:
+        raise TaskError(
+            f"{where}: label_map= has no {value!r}. {near_matches(value, known)} "
+            "It must give a label word for every value of the column."
+        )
     if re.fullmatch(r"-?[0-9]+", value) and "0" in known:
         raise TaskError(
             f"{where}: label {value} is out of range; classes are 0 to {len(words) - 1}. "

@@ -89,5 +89,5 @@ def test_label_map(tmp_path):
         "d": 1,
     }
     assert load_task(file, template="sst2", label_map=label_map).labels == task.labels
-    with pytest.raises(TaskError, match=r"row 1: label_map= has no|row 1: unknown label 'pos'"):
+    with pytest.raises(TaskError, match="row 1: label_map= has no 'pos'"):
         load_task(file, template=PATTERN, labels=task.labels, label_map={"neg": "Negative"})
