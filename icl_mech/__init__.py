@@ -43,6 +43,7 @@ from icl_mech.prompts import (
     Span,
     build_prompt_pairs,
     build_prompts,
+    chat_template,
     prompts_from_text,
 )
 from icl_mech.studies import Analysis, analyze, load_analysis, measure
@@ -67,6 +68,7 @@ __all__ = [
     "averaged_extraction",
     "build_prompt_pairs",
     "build_prompts",
+    "chat_template",
     "compare_compression",
     "compress_context",
     "compress_demonstrations",

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from icl_mech.errors import IclMechError
-from icl_mech.tasks import Task, known_task, known_tasks, load_task
+from icl_mech.errors import IclMechError, TaskError
+from icl_mech.tasks import known_task, known_tasks, load_task
 
 app = typer.Typer(
     help="How does a language model use its in-context demonstrations?",
@@ -92,7 +92,7 @@ def analyze(
         "smollm2-135m"
     ),
     task: Annotated[
-        str, typer.Option(help="Known task, or a CSV/JSONL file or folder.")
+        str, typer.Option(help="Known task, CSV/JSONL file or folder, or owner/name on the hub.")
     ] = "reviews",
     out: Annotated[
         Path | None,
@@ -122,8 +122,21 @@ def analyze(
     label_words: Annotated[
         str | None, typer.Option(help="For files: label words in class order, comma-separated.")
     ] = None,
-    text_column: Annotated[str, typer.Option(help="For files.")] = "text",
-    label_column: Annotated[str, typer.Option(help="For files.")] = "label",
+    text_column: Annotated[str, typer.Option(help="For your own data.")] = "text",
+    label_column: Annotated[str, typer.Option(help="For your own data.")] = "label",
+    label_map: Annotated[
+        str | None,
+        typer.Option(help="Label words of the column's values: pos=Positive,neg=Negative"),
+    ] = None,
+    labels_as: Annotated[
+        str | None, typer.Option(help="names or indices, if label words are numbers.")
+    ] = None,
+    train_split: Annotated[str | None, typer.Option(help="For data of the hub.")] = None,
+    test_split: Annotated[str | None, typer.Option(help="For data of the hub.")] = None,
+    config: Annotated[str | None, typer.Option(help="For data of the hub.")] = None,
+    overlap: Annotated[
+        str, typer.Option(help="Texts in training and test: avoid, keep or refuse.")
+    ] = "avoid",
     loss: Annotated[str | None, typer.Option(help="label, prediction or vocab.")] = None,
     reduction: Annotated[str, typer.Option(help="sum_then_abs or abs_then_sum.")] = "sum_then_abs",
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...")] = None,
@@ -137,7 +150,19 @@ def analyze(
     files = paths_of(PARTS, page=True)
     with claimed(out, "runs/analysis", overwrite=overwrite, files=files) as place:
         # Entering it proves, before minutes of work, that it can be written.
-        chosen = _task(task, template, label_words, text_column, label_column)
+        chosen = load_task(
+            task,
+            template=template.replace("\\n", "\n") if template else None,
+            labels=_words(label_words) if label_words else None,
+            text_column=text_column,
+            label_column=label_column,
+            label_map=_pairs(label_map) if label_map else None,
+            labels_as=labels_as,  # type: ignore[arg-type]
+            train_split=train_split,
+            test_split=test_split,
+            config=config,
+            overlap=overlap,  # type: ignore[arg-type]
+        )
         with console.status(f"Loading {model} ..."):
             loaded = icl.load_model(model, device=device, dtype=dtype)
         options: dict[str, Any] = {"shots": shots, "n": n, "seed": seed}
@@ -162,17 +187,15 @@ def analyze(
     print(f"Page: {place.path / PAGE}")
 
 
-def _task(
-    task: str, template: str | None, label_words: str | None, text_column: str, label_column: str
-) -> Task:
-    labels = [word.strip() for word in label_words.split(",")] if label_words else None
-    return load_task(
-        task,
-        template=template.replace("\\n", "\n") if template else None,
-        labels=labels,
-        text_column=text_column,
-        label_column=label_column,
-    )
+def _words(words: str) -> list[str]:
+    return [word.strip() for word in words.split(",")]
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(equals for _, equals, _ in pairs):
+        raise TaskError(f"--label-map {text!r}; write value=Label word, separated by commas.")
+    return {value.strip(): word.strip() for value, _, word in pairs}
 
 
 @app.command()

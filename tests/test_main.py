@@ -230,6 +230,11 @@ def test_an_output_folder_with_other_files(command, table, tmp_path):
         ("--loss", "labels", "loss='labels'. Did you mean 'label'"),
         ("--device", "gpu", "Unknown device 'gpu'"),
         ("--dtype", "float8", "Unknown or unusable dtype 'float8'"),
+        ("--label-map", "Positive", "--label-map 'Positive'; write value=Label word"),
+        ("--label-map", "a=Positive,b=Negative", "label_map= has no 'Positive'"),
+        ("--labels-as", "name", "labels_as='name'. Did you mean 'names'"),
+        ("--overlap", "drop", "overlap='drop'. Known: avoid, keep, refuse"),
+        ("--test-split", "dev", "is a file, so test_split= would have no effect"),
     ],
 )
 @pytest.mark.usefixtures("unchecked")
@@ -239,6 +244,21 @@ def test_mistakes_are_one_message(command, table, tmp_path, option, value, messa
     assert err.startswith("Error: ")
     assert message in err
     assert not (tmp_path / "out").exists()
+
+
+def test_options_for_ones_own_data(command, tmp_path, monkeypatch):
+    given = {}
+    monkeypatch.setattr(__main__, "load_task", lambda task, **options: given.update(options))
+    command(
+        *("analyze", "--task", "films/small", "--model", "none", "--out", tmp_path / "out"),
+        *("--label-map", "pos=Positive, neg = Negative", "--labels-as", "names"),
+        *("--train-split", "fit", "--test-split", "held", "--config", "c", "--overlap", "keep"),
+    )
+    assert given == {
+        "template": None, "labels": None, "text_column": "text", "label_column": "label",
+        "label_map": {"pos": "Positive", "neg": "Negative"}, "labels_as": "names",
+        "train_split": "fit", "test_split": "held", "config": "c", "overlap": "keep",
+    }  # fmt: skip
 
 
 @pytest.mark.slow

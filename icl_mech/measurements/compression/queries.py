@@ -6,7 +6,7 @@ from typing import Any
 from icl_mech.checking import conformed, shown
 from icl_mech.errors import ModelError, PromptError
 from icl_mech.prompts import Span
-from icl_mech.prompts.assemble import RolePiece, template_pieces, tidy_pieces
+from icl_mech.prompts.assemble import RolePiece, lay_out, template_pieces, tidy_pieces
 from icl_mech.prompts.tokenise import PieceTokenizer
 from icl_mech.tasks import Example, Template
 
@@ -43,13 +43,4 @@ def behind_demonstrations(
         # The separator may end in a blank that belongs to the query's first piece.
         tidy = tidy_pieces([RolePiece("format", 0, template.separator), *query])
         own = [piece for piece in tidy if piece.demo is None]
-        ids, laid = list(tokens), list(spans)
-        for number, (role, _, content) in enumerate(own):
-            following = own[number + 1].text if number + 1 < len(own) else ""
-            new = pieces.piece(content, first=False, following=following)
-            laid.append(Span(role, None, len(ids), len(ids) + len(new)))
-            ids += new
-        last = laid.pop()
-        if last.stop - last.start > 1:
-            laid.append(Span(last.role, None, last.start, last.stop - 1))
-        yield tuple(ids), (*laid, Span("target", None, last.stop - 1, last.stop))
+        yield lay_out(pieces, own, tokens, spans)
