@@ -65,7 +65,7 @@ test-tl3: $(STAMP_TL3) ## run the tests marked tl3 or hooked with TransformerLen
 	$(VENV_TL3)/bin/python -m pytest -n $(WORKERS) -m "tl3 or hooked"
 
 test-oldest: $(STAMP_OLDEST) ## run the tests of TransformerLens 3.9 with the oldest version of every dependency
-	$(VENV_OLDEST)/bin/python -m pytest -n $(WORKERS) -m "(tl3 or hooked) and not slow"
+	$(VENV_OLDEST)/bin/python -m pytest -n $(WORKERS) -W ignore::DeprecationWarning -W ignore::FutureWarning -m "(tl3 or hooked) and not slow"
 
 audit: ## look the pinned packages up in the public database of vulnerabilities
 	$(PYTHON) -m venv .venv-audit
