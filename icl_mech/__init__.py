@@ -36,13 +36,14 @@ from icl_mech.measurements.reweighting.evaluation import evaluate_reweighting
 from icl_mech.measurements.reweighting.fit import fit_reweighting
 from icl_mech.measurements.saliency.flow import flow_scores
 from icl_mech.measurements.saliency.maps import saliency_maps
-from icl_mech.models import load_model
+from icl_mech.models import load_model, remote_model
 from icl_mech.prompts import (
     Prompt,
     PromptBatch,
     Span,
     build_prompt_pairs,
     build_prompts,
+    chat_template,
     prompts_from_text,
 )
 from icl_mech.studies import Analysis, analyze, load_analysis, measure
@@ -67,6 +68,7 @@ __all__ = [
     "averaged_extraction",
     "build_prompt_pairs",
     "build_prompts",
+    "chat_template",
     "compare_compression",
     "compress_context",
     "compress_demonstrations",
@@ -91,6 +93,7 @@ __all__ = [
     "measure",
     "predict",
     "prompts_from_text",
+    "remote_model",
     "saliency_maps",
 ]
 

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from icl_mech.errors import IclMechError
-from icl_mech.tasks import Task, known_task, known_tasks, load_task
+from icl_mech.errors import IclMechError, TaskError
+from icl_mech.tasks import known_task, known_tasks, load_task
 
 app = typer.Typer(
     help="How does a language model use its in-context demonstrations?",
@@ -23,18 +23,37 @@ app = typer.Typer(
 )
 console = Console()
 
+Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite",
+        help="Replace what was saved in the folder before; files of your own stay.",
+    ),
+]
+
 DEMO_TASKS = ("reviews", "headlines", "questions")
 
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the page.")] = Path("runs/demo"),
+    out: Annotated[
+        Path | None, typer.Option(help="New folder for the page (default: runs/demo, -2, -3, ...).")
+    ] = None,
     n: Annotated[int, typer.Option(help="Prompts per task.")] = 36,
     seed: Annotated[int, typer.Option(help="Seed of texts and demonstrations.")] = 0,
+    overwrite: Overwrite = False,
 ) -> None:
     """Show the information flow of three offline tasks in the offline model."""
+    from icl_mech.results import PAGE, claimed
+
+    with claimed(out, "runs/demo", overwrite=overwrite, files=[PAGE]) as place:
+        place.replace(PAGE, _demo_page(n, seed))
+        print(f"Page: {place.path / PAGE}")
+
+
+def _demo_page(n: int, seed: int) -> bytes:
     from icl_mech import analyze, build_prompts, load_model
-    from icl_mech.reports import Section, write_page
+    from icl_mech.reports import Section, page_bytes
 
     with console.status("Loading SmolLM2-135M-Instruct (the first time takes half a minute) ..."):
         model = load_model()
@@ -60,14 +79,11 @@ def demo(
         "words (S_wp leads), in deep layers from the label words to the target (S_pq leads). "
         "Shares of a layer's saliency per edge, 95 % intervals over prompts."
     )
-    page = write_page(
-        out / "index.html", f"Information flow in SmolLM2-135M-Instruct ({n} prompts per task)",
-        sections, lead=lead,
-    )  # fmt: skip
     console.print(f"Information flow in SmolLM2-135M-Instruct, {n} prompts per task", style="bold")
     for line in lines:
         print(line)
-    print(f"Page: {page.resolve()}")
+    title = f"Information flow in SmolLM2-135M-Instruct ({n} prompts per task)"
+    return page_bytes(title, sections, lead=lead)
 
 
 @app.command()
@@ -76,9 +92,13 @@ def analyze(
         "smollm2-135m"
     ),
     task: Annotated[
-        str, typer.Option(help="Known task, or a CSV/JSONL file or folder.")
+        str, typer.Option(help="Known task, CSV/JSONL file or folder, or owner/name on the hub.")
     ] = "reviews",
-    out: Annotated[Path, typer.Option(help="Folder for results and page.")] = Path("runs/analysis"),
+    out: Annotated[
+        Path | None,
+        typer.Option(help="New folder for results and page (default: runs/analysis, -2, -3, ...)."),
+    ] = None,
+    overwrite: Overwrite = False,
     study: Annotated[
         str | None,
         typer.Option(help="label_words or overthinking; without it predictions and flow."),
@@ -102,8 +122,21 @@ def analyze(
     label_words: Annotated[
         str | None, typer.Option(help="For files: label words in class order, comma-separated.")
     ] = None,
-    text_column: Annotated[str, typer.Option(help="For files.")] = "text",
-    label_column: Annotated[str, typer.Option(help="For files.")] = "label",
+    text_column: Annotated[str, typer.Option(help="For your own data.")] = "text",
+    label_column: Annotated[str, typer.Option(help="For your own data.")] = "label",
+    label_map: Annotated[
+        str | None,
+        typer.Option(help="Label words of the column's values: pos=Positive,neg=Negative"),
+    ] = None,
+    labels_as: Annotated[
+        str | None, typer.Option(help="names or indices, if label words are numbers.")
+    ] = None,
+    train_split: Annotated[str | None, typer.Option(help="For data of the hub.")] = None,
+    test_split: Annotated[str | None, typer.Option(help="For data of the hub.")] = None,
+    config: Annotated[str | None, typer.Option(help="For data of the hub.")] = None,
+    overlap: Annotated[
+        str, typer.Option(help="Texts in training and test: avoid, keep or refuse.")
+    ] = "avoid",
     loss: Annotated[str | None, typer.Option(help="label, prediction or vocab.")] = None,
     reduction: Annotated[str, typer.Option(help="sum_then_abs or abs_then_sum.")] = "sum_then_abs",
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...")] = None,
@@ -111,11 +144,25 @@ def analyze(
 ) -> None:
     """Analyse one model on one task; writes results and a page into a folder."""
     import icl_mech as icl
-    from icl_mech.results import atomic_folder
+    from icl_mech.results import PAGE, claimed, paths_of
+    from icl_mech.studies.analysis import PARTS
 
-    with atomic_folder(out) as staging:
-        # Entering it proves, before minutes of work, that `out` can be written.
-        chosen = _task(task, template, label_words, text_column, label_column)
+    files = paths_of(PARTS, page=True)
+    with claimed(out, "runs/analysis", overwrite=overwrite, files=files) as place:
+        # Entering it proves, before minutes of work, that it can be written.
+        chosen = load_task(
+            task,
+            template=template.replace("\\n", "\n") if template else None,
+            labels=_words(label_words) if label_words else None,
+            text_column=text_column,
+            label_column=label_column,
+            label_map=_pairs(label_map) if label_map else None,
+            labels_as=labels_as,  # type: ignore[arg-type]
+            train_split=train_split,
+            test_split=test_split,
+            config=config,
+            overlap=overlap,  # type: ignore[arg-type]
+        )
         with console.status(f"Loading {model} ..."):
             loaded = icl.load_model(model, device=device, dtype=dtype)
         options: dict[str, Any] = {"shots": shots, "n": n, "seed": seed}
@@ -134,24 +181,21 @@ def analyze(
             loaded, prompts, study=study, loss=loss, reduction=reduction,  # type: ignore[arg-type]
             seed=seed, progress=True,
         )  # fmt: skip
-        report.save(staging)
-        report.to_html(staging / "index.html")
+        report.save_into(place, page=True)
     print(report.summary())
-    print(f"Results: {out.resolve()}")
-    print(f"Page: {(out / 'index.html').resolve()}")
+    print(f"Results: {place.path}")
+    print(f"Page: {place.path / PAGE}")
 
 
-def _task(
-    task: str, template: str | None, label_words: str | None, text_column: str, label_column: str
-) -> Task:
-    labels = [word.strip() for word in label_words.split(",")] if label_words else None
-    return load_task(
-        task,
-        template=template.replace("\\n", "\n") if template else None,
-        labels=labels,
-        text_column=text_column,
-        label_column=label_column,
-    )
+def _words(words: str) -> list[str]:
+    return [word.strip() for word in words.split(",")]
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(equals for _, equals, _ in pairs):
+        raise TaskError(f"--label-map {text!r}; write value=Label word, separated by commas.")
+    return {value.strip(): word.strip() for value, _, word in pairs}
 
 
 @app.command()

@@ -39,10 +39,10 @@ class MissingResult(ResultError, AttributeError, KeyError):  # noqa: N818 - what
         return str(self.args[0])
 
 
-def near_matches(name: str, known: Iterable[str]) -> str:
+def near_matches(name: object, known: Iterable[object]) -> str:
     """A sentence for messages: the known names nearest to `name`, or all of them."""
-    names = sorted(known)
-    close = get_close_matches(name, names, n=3, cutoff=0.5)
+    names = sorted(map(str, known))
+    close = get_close_matches(str(name), names, n=3, cutoff=0.5)
     if close:
         return f"Did you mean {' or '.join(repr(match) for match in close)}?"
     return f"Known: {', '.join(names)}."

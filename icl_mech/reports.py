@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icl_mech.checking import conformed
 from icl_mech.errors import ResultError
-from icl_mech.results import jsonable, write_text
+from icl_mech.results import Folder, given_path, jsonable, sealed_page
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -59,22 +60,36 @@ def write_page(
     *,
     lead: str = "",
     offline: bool = True,
+    overwrite: bool = False,
 ) -> Path:
     """Write the page, all or nothing.
 
+    Its last line is a checksum, so that a page nobody edited is recognised and replaced.
+
+    Args:
+        path: Of the page.
+        title: Its heading.
+        sections: Figures with their sentences.
+        lead: What stands above them.
+        offline: Put the plotly script into the page.
+        overwrite: Replace whatever file is there.
+
     Raises:
-        ResultError: the page cannot be written.
+        ResultError: the page cannot be written, or there is a file that is no unchanged page.
     """
-    path = Path(path).expanduser()
-    page = render_page(title, sections, lead=lead, offline=offline)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, page)
-    except OSError as error:
-        raise ResultError(
-            f"Cannot write the page {str(path)!r}: {error}. Choose a folder you may write to."
-        ) from error
-    return path
+    conformed("offline", offline, bool, ResultError)
+    file = given_path(path, "page")
+    content = page_bytes(title, sections, lead=lead, offline=offline)
+    with Folder(file.parent, beside=True, files=() if overwrite else [file.name]) as place:
+        place.replace(file.name, content)
+    return Path(path).expanduser()
+
+
+def page_bytes(
+    title: str, sections: Sequence[Section], *, lead: str = "", offline: bool = True
+) -> bytes:
+    """What is written: `render_page` and the line by which it is recognised."""
+    return sealed_page(render_page(title, sections, lead=lead, offline=offline))
 
 
 def render_page(

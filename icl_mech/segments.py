@@ -16,6 +16,7 @@ from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.errors import PromptError
 from icl_mech.models import KeyValues, LanguageModel, Resume
 from icl_mech.prompts import PromptBatch
+from icl_mech.prompts.fingerprint import tokenizer_identity
 
 PADDING = -1
 
@@ -203,8 +204,18 @@ def check_fits(model: LanguageModel, prompts: PromptBatch) -> None:
     """Refuse prompts this model cannot run.
 
     Raises:
-        PromptError: token ids outside the vocabulary, or a prompt longer than the context.
+        PromptError: another tokenizer's prompts, token ids outside the vocabulary, or a prompt
+            longer than the context.
     """
+    made_by = prompts.source.get("tokenizer")
+    own = tokenizer_identity(model.tokenizer) if made_by else None
+    if made_by and own and own["fingerprint"] != made_by["fingerprint"]:
+        raise PromptError(
+            f"The prompts were built with the tokenizer {made_by['name']!r} (fingerprint "
+            f"{made_by['fingerprint']}), but {model.info.name!r} has {own['name']!r} "
+            f"({own['fingerprint']}), to which their ids mean other texts. Build them with this "
+            "model: build_prompts(task, model)."
+        )
     longest = int(prompts.lengths.max())
     if longest > model.info.n_ctx:
         raise PromptError(

@@ -12,6 +12,7 @@ from icl_mech.results import FORMAT
 from tests.engine.cases import Edge, ragged
 from tests.margins import apart, assert_top
 from tests.results.test_files import assert_same
+from tests.saved import as_earlier, contents
 from tests.tiny import tiny_model
 
 SAME = {"rtol": 1e-4, "atol": 3e-6}
@@ -99,10 +100,39 @@ def test_round_trip(analysis, folder):
     assert found.summary() == analysis.summary()
 
 
-def test_saving_again_replaces(model, analysis, folder):
-    icl.analyze(model, ragged(), maps=0).save(folder)
+def test_saving_again_replaces_if_told_so(model, analysis, folder):
+    less = icl.analyze(model, ragged(), maps=0)
+    with pytest.raises(ResultError, match=r"results that were saved before.*overwrite=True"):
+        less.save(folder)
+    less.save(folder, overwrite=True)
     assert not (folder / "saliency").exists()
     assert list(icl.load_analysis(folder).results) == ["predictions", "flow"]
+
+
+def test_notes_of_the_user_stay_beside_and_inside(model, folder):
+    mine = {"notes.txt": b"mine", "saliency/notes.txt": b"mine", "flow/notes.txt": b"mine"}
+    for name, content in mine.items():
+        (folder / name).write_bytes(content)
+    icl.analyze(model, ragged(), maps=0).save(folder, overwrite=True)
+    found = contents(folder)
+    assert {name: found[name] for name in mine} == mine
+    assert [name for name in found if "saliency" in name] == ["saliency/notes.txt"]
+
+
+def test_saved_with_its_page(analysis, tmp_path):
+    folder = analysis.save(tmp_path / "run", page=True)
+    assert "Plotly.newPlot(" in (folder / "index.html").read_text(encoding="utf-8")
+    analysis.save(folder, page=True, overwrite=True)
+    assert list(icl.load_analysis(folder)) == list(analysis)
+
+
+def test_the_layout_without_checksums_is_read_and_replaced(model, analysis, folder):
+    as_earlier(folder)
+    assert icl.load_analysis(folder).summary() == analysis.summary()
+    less = icl.analyze(model, ragged(), maps=0)
+    less.save(folder, overwrite=True)
+    assert not (folder / "saliency").exists()
+    assert icl.load_analysis(folder).summary() == less.summary()
 
 
 def test_an_analysis_of_a_newer_version(folder):

@@ -31,8 +31,8 @@ ORDER = (
     {"tasks"},
     {"demo", "models", "results"},
     {"plots", "metrics"},
-    {"shapes"},
-    {"_typing", "errors"},
+    {"shapes", "checking"},
+    {"_files", "_typing", "errors"},
 )
 LEVEL = {name: len(ORDER) - depth for depth, names in enumerate(ORDER) for name in names}
 
@@ -44,8 +44,8 @@ CIRCLES = {("results.base", "results.samples"), ("results.base", "results.storag
 
 # All that these may import, apart from the standard library.
 ONLY = {
-    "metrics": {"_typing", "errors", "numpy", "scipy", "sklearn", "torch", "einops"},
-    "plots": {"_typing", "errors", "shapes", "plotly", "numpy"},
+    "metrics": {"_typing", "checking", "errors", "numpy", "scipy", "sklearn", "torch", "einops"},
+    "plots": {"_typing", "checking", "errors", "shapes", "plotly", "numpy"},
     "shapes": {"_typing"},
 }
 
@@ -53,7 +53,8 @@ LONGEST = 300
 """Lines of a file."""
 
 NOT_AT_IMPORT = (
-    "plotly", "transformer_lens", "dask", "datasets", "pandas", "transformers", "xarray", "scipy",
+    "plotly", "transformer_lens", "dask", "datasets", "nnsight", "pandas", "transformers", "xarray",
+    "scipy",
 )  # fmt: skip
 
 
@@ -221,10 +222,10 @@ def some_modules_import_only_what_is_listed(modules: list[Module]) -> Iterator[s
                 yield f"{module.at(found.line)} imports {found.target}, not only {listed}"
 
 
-def only_models_import_transformer_lens(modules: list[Module]) -> Iterator[str]:
+def only_models_import_runtimes(modules: list[Module]) -> Iterator[str]:
     for module in modules:
         for found in module.imports:
-            if found.unit == "transformer_lens" and module.unit != "models":
+            if found.unit in {"transformer_lens", "nnsight"} and module.unit != "models":
                 yield f"{module.at(found.line)} imports {found.target}; only models/ may"
 
 
@@ -249,7 +250,7 @@ RULES: tuple[Rule, ...] = (
     no_file_is_long,
     text_and_model_halves_are_separate,
     some_modules_import_only_what_is_listed,
-    only_models_import_transformer_lens,
+    only_models_import_runtimes,
     only_the_command_line_prints,
     every_module_has_a_docstring,
 )
@@ -318,11 +319,12 @@ BROKEN = [
     (some_modules_import_only_what_is_listed, {"plots.py": "import torch"}, "torch"),
     (some_modules_import_only_what_is_listed, {"plots.py": "import icl_mech.metrics"}, "metrics"),
     (
-        only_models_import_transformer_lens,
+        only_models_import_runtimes,
         {"engine.py": "def f():\n    from transformer_lens.utils import g"},
         "engine.py:2",
     ),
-    (only_models_import_transformer_lens, {"__init__.py": "import transformer_lens"}, "only mod"),
+    (only_models_import_runtimes, {"__init__.py": "import transformer_lens"}, "only mod"),
+    (only_models_import_runtimes, {"engine.py": "import nnsight"}, "imports nnsight"),
     (only_the_command_line_prints, {"engine.py": "if 1:\n    print(1)"}, "engine.py:2"),
     (every_module_has_a_docstring, {"models/__init__.py": "x = 1"}, "models/__init__.py"),
 ]

@@ -10,7 +10,9 @@ from rich.console import Console
 import icl_mech as icl
 from icl_mech import __main__
 from icl_mech.models import known_models
+from icl_mech.results import Folder
 from icl_mech.tasks import known_tasks
+from tests.saved import contents
 
 MODEL = Path(__file__).parent / "golden" / "label_words" / "tiny_gpt2"
 
@@ -134,22 +136,64 @@ def test_analyze_writes_results_and_page(command, table, tmp_path):
     assert again.flow.provenance["prompts"] == found.flow.provenance["prompts"]
 
 
-def test_analyze_replaces_an_older_analysis(command, table, tmp_path):
+def test_analyze_replaces_an_older_analysis_if_told_so(command, table, tmp_path):
     out = tmp_path / "films"
     assert command(*options(table, out))[0] == 0
     first = icl.load_analysis(out)
-    assert command(*options(table, out), "--loss", "vocab", "--seed", 1)[0] == 0
+    (out / "notes.txt").write_text("mine")
+    (out / "flow" / "notes.txt").write_text("mine")
+    before = contents(out)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(icl, "load_model", lambda *_, **__: pytest.fail("the model was loaded"))
+        code, printed, err = command(*options(table, out))
+        assert (code, printed) == (1, "")
+        assert "--overwrite" in err
+        assert contents(out) == before
+        page = (out / "index.html").read_bytes()
+        (out / "index.html").write_bytes(page + b"my remarks")
+        code, printed, err = command(*options(table, out), "--overwrite")
+        assert (code, printed) == (1, "")
+        assert "index.html was not written by icl_mech, or was changed" in err
+        (out / "index.html").write_bytes(page)
+    again = ("--overwrite", "--loss", "vocab", "--seed", 1)
+    assert command(*options(table, out), *again)[0] == 0
+    after = contents(out)
+    assert after.keys() == before.keys()
+    assert after["notes.txt"] == after["flow/notes.txt"] == b"mine"
+    assert after["index.html"] != before["index.html"]
     second = icl.load_analysis(out)
     assert second.flow.provenance["variants"]["loss"] == "vocab"
     assert first.flow.provenance["prompts"]["seed"] == 0
     assert second.flow.provenance["prompts"]["seed"] == 1
 
 
+def test_without_a_folder_runs_are_numbered(command, table, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = options(table, "nowhere")
+    del given[given.index("--out") : given.index("--n")]
+    (tmp_path / "runs" / "analysis-2").mkdir(parents=True)
+    (tmp_path / "runs" / "analysis-2" / "mine.txt").write_text("mine")
+    for number, name in ((0, "analysis"), (1, "analysis-3")):
+        code, printed, _ = command(*given, "--seed", number)
+        assert code == 0
+        assert f"Results: {tmp_path / 'runs' / name}\n" in printed
+        found = icl.load_analysis(tmp_path / "runs" / name)
+        assert found.flow.provenance["prompts"]["seed"] == number
+    with Folder(tmp_path / "runs" / "analysis-4"):  # another run that has not finished
+        assert command(*given)[0] == 0
+    assert icl.load_analysis(tmp_path / "runs" / "analysis-5")
+    assert command(*given, "--shots", 99)[0] == 1
+    assert len(list((tmp_path / "runs").iterdir())) == 4
+    assert command(*given, "--seed", 7, "--overwrite")[0] == 0
+    found = icl.load_analysis(tmp_path / "runs" / "analysis")
+    assert found.flow.provenance["prompts"]["seed"] == 7
+
+
 def test_a_failed_analysis_leaves_the_older_one(command, table, tmp_path):
     out = tmp_path / "films"
     assert command(*options(table, out))[0] == 0
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    code, _, err = command(*options(table, out), "--shots", 99)
+    code, _, err = command(*options(table, out), "--shots", 99, "--overwrite")
     assert code == 1
     assert "shots=99" in err
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
@@ -186,6 +230,11 @@ def test_an_output_folder_with_other_files(command, table, tmp_path):
         ("--loss", "labels", "loss='labels'. Did you mean 'label'"),
         ("--device", "gpu", "Unknown device 'gpu'"),
         ("--dtype", "float8", "Unknown or unusable dtype 'float8'"),
+        ("--label-map", "Positive", "--label-map 'Positive'; write value=Label word"),
+        ("--label-map", "a=Positive,b=Negative", "label_map= has no 'Positive'"),
+        ("--labels-as", "name", "labels_as='name'. Did you mean 'names'"),
+        ("--overlap", "drop", "overlap='drop'. Known: avoid, keep, refuse"),
+        ("--test-split", "dev", "is a file, so test_split= would have no effect"),
     ],
 )
 @pytest.mark.usefixtures("unchecked")
@@ -195,6 +244,21 @@ def test_mistakes_are_one_message(command, table, tmp_path, option, value, messa
     assert err.startswith("Error: ")
     assert message in err
     assert not (tmp_path / "out").exists()
+
+
+def test_options_for_ones_own_data(command, tmp_path, monkeypatch):
+    given = {}
+    monkeypatch.setattr(__main__, "load_task", lambda task, **options: given.update(options))
+    command(
+        *("analyze", "--task", "films/small", "--model", "none", "--out", tmp_path / "out"),
+        *("--label-map", "pos=Positive, neg = Negative", "--labels-as", "names"),
+        *("--train-split", "fit", "--test-split", "held", "--config", "c", "--overlap", "keep"),
+    )
+    assert given == {
+        "template": None, "labels": None, "text_column": "text", "label_column": "label",
+        "label_map": {"pos": "Positive", "neg": "Negative"}, "labels_as": "names",
+        "train_split": "fit", "test_split": "held", "config": "c", "overlap": "keep",
+    }  # fmt: skip
 
 
 @pytest.mark.slow

@@ -104,15 +104,37 @@ def test_an_old_page_stays_when_writing_fails(sections, tmp_path, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(ResultError, match=r"Cannot write the page .*page\.html.*disk full"):
+    with pytest.raises(ResultError, match=r"Cannot write to .*disk full"):
         write_page(path, "second", sections, offline=False)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
 
 
+def test_a_page_somebody_wrote_or_edited_is_not_replaced(sections, tmp_path):
+    path = write_page(tmp_path / "page.html", "first", sections, offline=False)
+    for content in (path.read_text() + "remarks", path.read_text().replace("first", "my"), ""):
+        path.write_text(content)
+        with pytest.raises(ResultError, match=r"page\.html was not written by icl_mech, or was ch"):
+            write_page(path, "second", sections, offline=False)
+        assert path.read_text() == content
+    write_page(path, "second", sections, offline=False, overwrite=True)
+    assert "<h1>second</h1>" in path.read_text(encoding="utf-8")
+
+
+def test_a_link_to_a_page_stays(sections, tmp_path):
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "page.html").symlink_to("pages/one.html")
+    for title in ("first", "second"):
+        path = write_page(tmp_path / "page.html", title, sections, offline=False)
+        assert f"<h1>{title}</h1>" in (tmp_path / "pages" / "one.html").read_text()
+        assert path.is_symlink()
+
+
 def test_a_page_below_a_file(sections, tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ResultError, match="Choose a folder you may write to"):
+    with pytest.raises(
+        ResultError, match="choose a folder on a disk with space that you may write to"
+    ):
         write_page(tmp_path / "file" / "page.html", "t", sections, offline=False)
     assert (tmp_path / "file").read_text() == "mine"
 

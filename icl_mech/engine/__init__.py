@@ -1,13 +1,15 @@
 """The engine: readings x interventions, one pass for all readings."""
 
+from icl_mech.engine.hooks import AnyReading
 from icl_mech.engine.layouts import Layout, behind_cache
 from icl_mech.engine.losses import Loss, target_loss
+from icl_mech.engine.memory import parse_memory
 from icl_mech.engine.prefix import can_share, common_prefix
 from icl_mech.engine.prepared import Prepared, prepare, single_rows
 from icl_mech.engine.progress import Progress
 from icl_mech.engine.readings import GradientReading, Kept, Reading
 from icl_mech.engine.runs import Path, fill_means, run, run_variants
-from icl_mech.engine.work import AnyReading, Work
+from icl_mech.engine.work import Work
 
 __all__ = [
     "AnyReading",
@@ -24,6 +26,7 @@ __all__ = [
     "can_share",
     "common_prefix",
     "fill_means",
+    "parse_memory",
     "prepare",
     "run",
     "run_variants",

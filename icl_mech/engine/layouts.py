@@ -137,11 +137,13 @@ class Shared(Whole):
     """Rows after the common beginning, which each work runs once.
 
     Attributes:
-        gradient: The backward pass goes through the beginning once per prompt, so that its
-            tokens count too.
+        whole: The beginning's tokens count too: a backward pass goes through it once per prompt.
+        together: Prompts that go back at a time through a beginning whose graph is not kept, but
+            made again block by block; None: it is kept.
     """
 
-    gradient: bool = False
+    whole: bool = False
+    together: int | None = None
 
     @property
     def length(self) -> int:
@@ -162,7 +164,7 @@ class Shared(Whole):
             spans=[(length, len(prompt)) for prompt in self.prompts],
             cache=cache,
             cached=torch.arange(length),
-            costs=(self.prompts.lengths - (0 if self.gradient else length)).tolist(),
+            costs=(self.prompts.lengths - (0 if self.whole else length)).tolist(),
             tokens=self.tokens,
             size=self.size,
         )
@@ -170,7 +172,7 @@ class Shared(Whole):
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
         """The beginning under each work's interventions, then the rows behind it."""
         for number, work in enumerate(works):
-            for segment in self.behind(work.begin(self.head())):
+            for segment in self.behind(work.begin(self.head(), together=self.together)):
                 yield number, segment
 
 
@@ -223,7 +225,7 @@ def _plain(
     wanted = [layer for layer in starts if layer]
     cache = segment.cache
     if wanted or keep_cache:
-        with torch.no_grad():
+        with segment.model.undo.kept(), torch.no_grad():
             output = segment.model.forward(
                 segment.tokens,
                 segment.mask,

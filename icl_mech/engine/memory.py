@@ -32,20 +32,19 @@ ROWS_TOGETHER = 32
 four; a GPU takes 32 times this."""
 
 
-def parse_memory(memory: str | int | None, device: torch.device) -> int:
+def parse_memory(memory: str | int | None, device: torch.device | None = None) -> int:
     """Bytes of a budget such as `"8GB"`; None: half of what is free on the device.
 
     Raises:
-        RunError: not a size.
+        RunError: not a size, or none at all.
     """
     if memory is None:
-        return free_memory(device) // 2
-    if isinstance(memory, int):
-        return memory
-    match = re.fullmatch(r"\s*([\d.]+)\s*([kmgt]?)i?b?\s*", memory.lower())
-    if match is None:
+        return 0 if device is None else free_memory(device) // 2
+    size = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]?)i?b?\s*", str(memory).lower())
+    found = int(float(size[1]) * _UNITS[size[2]]) if size else 0
+    if found < 1 or isinstance(memory, float):
         raise RunError(f"memory={memory!r} is not a size; write for example memory='8GB'.")
-    return int(float(match[1]) * _UNITS[match[2]])
+    return found
 
 
 def free_memory(device: torch.device) -> int:
@@ -88,19 +87,26 @@ def plan(
 
 def plan_behind(
     model: LanguageModel, lengths: list[int], common: int, *, memory: str | int | None
-) -> int:
-    """Tokens per batch of gradient passes behind a common beginning, whose graph stays.
+) -> tuple[int, int | None]:
+    """Tokens per batch of gradient passes behind a common beginning, and how they go through it.
 
-    Each prompt keeps its own rows, and goes through one block of the beginning at a time.
+    Each prompt keeps its own rows, and goes through one block of the beginning at a time. If the
+    beginning's graph fits with one prompt it stays, and a batch's tokens are those of whole
+    prompts. Else its blocks run again for every batch: the tokens are those behind it, and the
+    second number says how many prompts go back through a block together.
     """
-    longest = max(lengths)
-    graph = prompt_bytes(model, common, gradient=True, checkpoint=False)
-    info = model.info
+    longest, info = max(lengths), model.info
+    block = _block_bytes(model, common, common)
     rows = info.n_layers * _block_bytes(model, longest - common, longest)
     # Keys and values as seen by each prompt, and their gradients.
     rows += 4 * info.n_layers * _size(model) * longest * info.n_kv_heads * info.d_head
-    room = parse_memory(memory, model.device) - graph
-    return _tokens(model, "behind", longest, room // (rows + _block_bytes(model, common, common)))
+    budget = parse_memory(memory, model.device)
+    room = budget - prompt_bytes(model, common, gradient=True, checkpoint=False)
+    if room >= rows + block:
+        return _tokens(model, "behind", longest, room // (rows + block)), None
+    room = budget - prompt_bytes(model, common, gradient=True, checkpoint=True)
+    count = min(max(1, room // (rows + block)), ROWS_TOGETHER * _scale(model))
+    return (longest - common) * count, max(1, (room - count * rows) // block)
 
 
 def _tokens(model: LanguageModel, kind: str, longest: int, prompts: int) -> int:

@@ -36,7 +36,7 @@ def can_share(
         interventions: What is changed.
         apart: The common beginning can be computed apart, as far as the readings go.
     """
-    if not apart or len(prompts) == 1 or model.has_own_hooks:
+    if not apart or len(prompts) == 1 or not model.splits:
         return False
     length = common_prefix(prompts)
     return length >= WORTH_SHARING and all(i.shares(prompts, length) for i in interventions)

@@ -75,6 +75,9 @@ class Reading(ABC, Generic[Value]):
     ragged: ClassVar[bool] = False
     """True if the shape of what `reduce` returns differs between batches."""
 
+    finite: ClassVar[bool] = True
+    """False if what `reduce` returns may be NaN or infinite; a run refuses it otherwise."""
+
     @abstractmethod
     def sites(self, info: ModelInfo) -> Sequence[Site]:
         """Sites this reading needs, in the order of its results."""
@@ -104,6 +107,9 @@ class GradientReading(ABC, Generic[Value]):
     ragged: ClassVar[bool] = False
     """True if the shape of what `reduce` returns differs between batches."""
 
+    finite: ClassVar[bool] = True
+    """False if what `reduce` returns may be NaN or infinite; a run refuses it otherwise."""
+
     loss: Loss
 
     @abstractmethod
@@ -117,6 +123,13 @@ class GradientReading(ABC, Generic[Value]):
     @abstractmethod
     def reduce(self, site: Site, activation: Tensor, gradient: Tensor, segment: Segment) -> Tensor:
         """What is kept of one activation and its gradient, batch axis first."""
+
+    def edges(self, segment: Segment) -> tuple[str, Float[Tensor, "batch kind dest src"]] | None:
+        """Where `reduce` sums saliency of patterns over edges: how heads are reduced, and the edges.
+
+        Such sums can be taken on a server; None, the default, is always right.
+        """
+        return None
 
     @abstractmethod
     def collect(self, kept: Kept) -> Value:

@@ -6,13 +6,15 @@ from typing import Any, Literal
 import torch
 
 from icl_mech._typing import Tensor
+from icl_mech.checking import Count, checked
+from icl_mech.engine.hooks import AnyReading
 from icl_mech.engine.layouts import Layout, Shared, SharedVariants, TargetOnly, Whole
 from icl_mech.engine.memory import plan, plan_behind
 from icl_mech.engine.prefix import can_share, common_prefix
 from icl_mech.engine.prepared import Prepared, prepare
 from icl_mech.engine.progress import Progress
 from icl_mech.engine.readings import GradientReading, Kept, Reading
-from icl_mech.engine.work import AnyReading, Work
+from icl_mech.engine.work import Work
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
 from icl_mech.models import LanguageModel, ModelInfo, Site, adapt
@@ -76,6 +78,7 @@ def run(
     return values
 
 
+@checked(RunError)
 def run_variants(
     model: Any,
     prompts: PromptBatch | Prepared,
@@ -83,7 +86,7 @@ def run_variants(
     variants: Sequence[Sequence[Intervention]],
     *,
     layout: Layout | None = None,
-    batch_size: int | None = None,
+    batch_size: Count | None = None,
     memory: str | int | None = None,
     path: Path = "auto",
     progress: bool | None = None,
@@ -125,7 +128,7 @@ def run_variants(
     ready = fill_means(adapted, prompts, variants)
     works = [Work(readings, [*made, *own], checkpoint) for own in ready]
     if layout is not None:
-        share = path == "auto" and not adapted.has_own_hooks
+        share = path == "auto" and adapted.splits
         given = layout.within(tokens, batch_size, share=share)
         laid: Laid = [(given, list(range(len(works))))]
     else:
@@ -173,7 +176,7 @@ class _Choice:
         every = [intervention for work in works for intervention in work.interventions]
         own = [intervention for work in works for intervention in self.own(work)]
         shared = can_share(self.model, self.prompts, every, at_target)
-        apart = at_target and not self.model.has_own_hooks
+        apart = at_target and self.model.splits
         if apart and own and all(i.target_only for i in own):
             if self.given is not None:
                 return [(TargetOnly(self.given), numbers)]
@@ -195,16 +198,15 @@ class _Choice:
             reading.target_only if isinstance(reading, Reading) else reading.additive
             for reading in work.readings
         )
-        # The backward pass through a beginning needs its whole graph, which checkpointing drops.
-        if not can_share(
-            self.model, self.prompts, work.interventions, apart and not work.checkpoint
-        ):
+        if not can_share(self.model, self.prompts, work.interventions, apart):
             return Whole(*self.batches)
         if not any(isinstance(reading, GradientReading) for reading in work.readings):
             return Shared(*self.batches)
         lengths = self.prompts.lengths.tolist()
-        tokens = plan_behind(self.model, lengths, common_prefix(self.prompts), memory=self.memory)
-        return Shared(self.model, self.prompts, tokens, self.size, gradient=True)
+        common = common_prefix(self.prompts)
+        tokens, together = plan_behind(self.model, lengths, common, memory=self.memory)
+        kept = together is None
+        return Shared(self.model, self.prompts, tokens, self.size, whole=kept, together=together)
 
     def own(self, work: Work) -> Sequence[Intervention]:
         """What it changes besides what kept keys and values already hold."""

@@ -1,25 +1,22 @@
-"""`Work`: the passes of one run over its segments, hooks and backward passes included."""
+"""`Work`: the passes of one run over its segments, backward passes included."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 import torch
 
 from icl_mech._typing import Tensor
-from icl_mech.engine.beginning import Beginning, Sink, asking
+from icl_mech.engine.beginning import Beginning, Block, RecomputedBeginning, Sink, asking
+from icl_mech.engine.finite import check_losses, check_reductions, check_rows, told
+from icl_mech.engine.hooks import AnyReading, Owned, Values, counted, hooks_of, taps_of
 from icl_mech.engine.losses import Loss, target_loss
 from icl_mech.engine.memory import is_out_of_memory
-from icl_mech.engine.readings import GradientReading, Reading
-from icl_mech.engine.tap import Tap
+from icl_mech.engine.readings import GradientReading
+from icl_mech.engine.server import on_server
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
-from icl_mech.models import Hook, HookFunction, KeyValues, Site
+from icl_mech.models import ForwardOutput, Hook, KeyValues, Resume, ServerModel, Site
 from icl_mech.segments import Segment
-
-AnyReading = Reading[Any] | GradientReading[Any]
-Values = list[dict[Site, Tensor]]
-"""By reading: the reduction at each of its sites."""
 
 
 class Work:
@@ -62,12 +59,22 @@ class Work:
                 found.append(intervention)
         return found
 
-    def begin(self, segment: Segment) -> KeyValues:
-        """Keys and values of the common beginning; its gradient readings wait for each batch."""
-        taps, sinks = self._taps(segment)
+    @told
+    def begin(self, segment: Segment, *, together: int | None = None) -> KeyValues:
+        """Keys and values of the common beginning; its gradient readings wait for each batch.
+
+        Args:
+            segment: The beginning.
+            together: Keep no graph of it, and take so many prompts at a time back through each
+                of its blocks; None: keep the graph.
+        """
+        taps, sinks = taps_of(self.readings, segment)
         try:
             if not sinks:
                 return self.keys_and_values(segment)
+            if together is not None:
+                self.beginning = self._recomputed(segment, sinks, together)
+                return self.beginning.cache
             with segment.model.gradients():
                 self.beginning = Beginning(self._cache(segment, taps), sinks)
         except RuntimeError as error:
@@ -76,25 +83,70 @@ class Work:
             raise _no_room(segment) from error
         return self.beginning.cache
 
+    def _recomputed(
+        self, segment: Segment, sinks: Sequence[Sink], together: int
+    ) -> RecomputedBeginning:
+        """The beginning as residuals entering its blocks, under the interventions below them."""
+        model = segment.model
+        entering: list[Tensor] = []
+        # First in line: a block that runs again makes the interventions at its own entrance again.
+        keep: list[Hook] = [
+            (Site("resid_pre", layer), lambda residual: entering.append(residual.detach().clone()))
+            for layer in range(model.info.n_layers)
+        ]
+        with torch.no_grad():
+            cache = self._cache(segment, first=keep)
+        lowest = min(site.layer for _, site, _ in sinks)
+        for layer in range(lowest, model.info.n_layers):
+            cache.keys[layer].requires_grad_()
+            cache.values[layer].requires_grad_()
+
+        def block(layer: int) -> Block:
+            taps, own = taps_of(self.readings, segment, layer=layer)
+            hooks, check = self._hooks(segment, taps, layer=layer)
+            residual = entering[layer].requires_grad_()
+            with model.gradients():
+                output = model.forward(
+                    segment.tokens,
+                    segment.mask,
+                    segment.positions,
+                    hooks=hooks,
+                    keep_cache=True,
+                    start=Resume(layer, residual),
+                    stop=layer + 1,
+                )
+            check()
+            kept = _cached(output, segment)
+            pair = kept.keys[layer], kept.values[layer]
+            return Block(residual, output.residual, pair, [sink for *_, sink in own])
+
+        return RecomputedBeginning(cache, sinks, block, together)
+
+    @told
     def keys_and_values(self, segment: Segment) -> KeyValues:
         """Keys and values of a segment under the interventions."""
         with torch.no_grad():
             return self._cache(segment)
 
-    def _cache(self, segment: Segment, taps: Sequence[tuple[str, Hook]] = ()) -> KeyValues:
+    def _cache(
+        self,
+        segment: Segment,
+        taps: Sequence[Owned] = (),
+        *,
+        first: Sequence[Hook] = (),
+    ) -> KeyValues:
         hooks, check = self._hooks(segment, taps)
-        cache = segment.model.forward(
+        output = segment.model.forward(
             segment.tokens,
             segment.mask,
             segment.positions,
-            hooks=hooks,
+            hooks=[*first, *hooks],
             keep_cache=True,
             start=segment.start,
-        ).cache
+        )
         check()
-        if cache is None:
-            raise RunError(f"{segment.model.info.architecture} returned no keys and values.")
-        return cache
+        check_rows(segment, output.residual)
+        return _cached(output, segment)
 
     def done(self, segment: Segment) -> Iterator[tuple[Segment, Values]]:
         """The reductions of a segment; in halves if it does not fit into memory."""
@@ -111,16 +163,22 @@ class Work:
         for half in segment.halves():
             yield from self.done(half)
 
+    @told
     def values(self, segment: Segment) -> Values:
         """The reductions of every reading for one segment, in one pass."""
+        if isinstance(segment.model, ServerModel):
+            hooks, check = self._hooks(segment)
+            found = on_server(segment, self.readings, hooks)
+            check()
+            return found
         values: Values = [{} for _ in self.readings]
-        taps, sinks = self._taps(segment, values)
+        taps, sinks = taps_of(self.readings, segment, values)
         cache = segment.cache
         if self.beginning is not None and cache is not None:
             cache = self.beginning.leaves(cache)
         with ExitStack() as stack:
             stack.enter_context(segment.model.gradients() if sinks else torch.no_grad())
-            if sinks and self.checkpoint:
+            if sinks and self.checkpoint and self.beginning is None:
                 stack.enter_context(segment.model.checkpointed())
             hooks, check = self._hooks(segment, taps)
             # Held until after the backward pass, where checkpointed blocks run again.
@@ -129,6 +187,7 @@ class Work:
                 segment.tokens, segment.mask, segment.positions, cache=cache, start=segment.start
             )
             check()
+            check_rows(segment, output.residual)
             if not sinks:
                 return self._in_order(values, segment)
             loss = next(r.loss for r in self.readings if isinstance(r, GradientReading))
@@ -159,11 +218,17 @@ class Work:
     def _in_order(self, values: Values, segment: Segment) -> Values:
         """Reductions in the order their reading names its sites, not in that of the forward pass."""
         info = segment.model.info
-        return [
+        ordered = [
             {site: own[site] for site in reading.sites(info)}
             for reading, own in zip(self.readings, values, strict=True)
         ]
+        for reading, own in zip(self.readings, ordered, strict=True):
+            if reading.finite:
+                loss = reading.loss if isinstance(reading, GradientReading) else None
+                check_reductions(type(reading).__name__, own, loss)
+        return ordered
 
+    @told
     def losses(self, segment: Segment, loss: Loss) -> Tensor:
         """Each prompt's loss under the interventions, in the graph of what they hold.
 
@@ -174,57 +239,26 @@ class Work:
             segment.tokens, segment.mask, segment.positions, cache=segment.cache, hooks=hooks
         )
         check()
-        return target_loss(segment.at_target(output.residual), segment, loss)
-
-    def _taps(
-        self, segment: Segment, values: Values | None = None
-    ) -> tuple[list[tuple[str, Hook]], list[Sink]]:
-        """Hooks of the readings and the sinks of those with gradients.
-
-        Without `values` to write to only readings with gradients are taken.
-        """
-        sinks: list[Sink] = []
-        taps: list[tuple[str, Hook]] = []
-        for number, reading in enumerate(self.readings):
-            for site in reading.sites(segment.model.info):
-                if isinstance(reading, GradientReading):
-                    sink = torch.zeros(
-                        reading.shape(segment), device=segment.tokens.device, requires_grad=True
-                    )
-                    sinks.append((number, site, sink))
-                    hook = _tap(reading, site, segment, sink)
-                elif values is not None:
-                    hook = _read(reading, site, segment, values[number])
-                else:
-                    continue
-                taps.append((type(reading).__name__, (site, hook)))
-        return taps, sinks
+        losses = target_loss(segment.at_target(output.residual), segment, loss)
+        check_losses(losses)
+        return losses
 
     def _hooks(
-        self, segment: Segment, taps: Sequence[tuple[str, Hook]] = ()
+        self, segment: Segment, taps: Sequence[Owned] = (), *, layer: int | None = None
     ) -> tuple[list[Hook], Callable[[], None]]:
         """Hooks of interventions, then of readings, and the check that all of them fired."""
-        owned: list[tuple[str, Hook]] = []
+        owned: list[Owned] = []
         for number, intervention in enumerate(self.interventions):
-            own = intervention.hooks(segment)
+            own = hooks_of(intervention, segment)
             self.acted[number] |= bool(own)
-            owned += [(repr(intervention), hook) for hook in own]
-        owned += taps
-        fired = [0] * len(owned)
+            owned += [(repr(intervention), hook) for hook in own if layer in (None, hook[0].layer)]
+        return counted([*owned, *taps], segment)
 
-        def check() -> None:
-            for (owner, (site, _)), count in zip(owned, fired, strict=True):
-                if not count:
-                    raise RunError(
-                        f"{owner} did not fire at {site.name!r} of block {site.layer} in "
-                        f"{segment.model.info.architecture}; its effect or reading would be missing."
-                    )
 
-        counted = [
-            (site, _counted(function, fired, index))
-            for index, (_, (site, function)) in enumerate(owned)
-        ]
-        return counted, check
+def _cached(output: ForwardOutput, segment: Segment) -> KeyValues:
+    if output.cache is None:
+        raise RunError(f"{segment.model.info.architecture} returned no keys and values.")
+    return output.cache
 
 
 def _no_room(segment: Segment) -> RunError:
@@ -232,32 +266,3 @@ def _no_room(segment: Segment) -> RunError:
         f"One prompt of {len(segment.prompts[0])} tokens does not fit into memory; use a shorter "
         "prompt, a narrower dtype or memory= (smaller, for recomputation)."
     )
-
-
-def _read(
-    reading: Reading[Any], site: Site, segment: Segment, values: dict[Site, Tensor]
-) -> HookFunction:
-    def hook(activation: Tensor) -> None:
-        with torch.no_grad():
-            values[site] = reading.reduce(site, activation.detach(), segment)
-
-    return hook
-
-
-def _tap(reading: GradientReading[Any], site: Site, segment: Segment, sink: Tensor) -> HookFunction:
-    def reduce(activation: Tensor, gradient: Tensor) -> Tensor:
-        return reading.reduce(site, activation, gradient, segment).to(sink.dtype)
-
-    def hook(activation: Tensor) -> Tensor:
-        tapped: Tensor = Tap.apply(activation, sink, reduce)  # type: ignore[no-untyped-call]
-        return tapped
-
-    return hook
-
-
-def _counted(function: HookFunction, fired: list[int], index: int) -> HookFunction:
-    def hook(activation: Tensor) -> Tensor | None:
-        fired[index] += 1
-        return function(activation)
-
-    return hook

@@ -1,6 +1,6 @@
 """What can be changed in a forward pass: frozen, serialisable values that yield hooks."""
 
-from icl_mech.interventions.base import At, Intervention, load_intervention
+from icl_mech.interventions.base import At, Intervention, Interventions, load_intervention
 from icl_mech.interventions.isolate import Isolate
 from icl_mech.interventions.reweight import FittedReweight, Reweight
 from icl_mech.interventions.zero_heads import ZeroHeads
@@ -10,6 +10,7 @@ __all__ = [
     "At",
     "FittedReweight",
     "Intervention",
+    "Interventions",
     "Isolate",
     "Reweight",
     "ZeroHeads",

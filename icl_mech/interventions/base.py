@@ -3,11 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
 
 import torch
 
 from icl_mech._typing import Int, Tensor
+from icl_mech.checking import Called, check_fields, shown
 from icl_mech.errors import RunError, near_matches
 from icl_mech.models import Hook, ModelInfo, Site
 from icl_mech.prompts import PromptBatch
@@ -33,6 +34,14 @@ class Intervention(ABC):
         """Make the kind known to `load_intervention`."""
         _KINDS[cls.__name__] = cls
 
+    def __post_init__(self) -> None:
+        """Check the fields against their types.
+
+        Raises:
+            RunError: names the field and what it may be.
+        """
+        check_fields(self)
+
     @abstractmethod
     def hooks(self, segment: Segment) -> Sequence[Hook]:
         """The hooks that make this change in one segment; none where it changes nothing."""
@@ -49,6 +58,14 @@ class Intervention(ABC):
                 f"{info.name!r} are processed (norms folded or weights centred). Load it with "
                 "icl_mech.load_model, or with HookedTransformer.from_pretrained_no_processing."
             )
+
+    def check_prompts(self, prompts: PromptBatch) -> None:
+        """Refuse prompts it cannot change; those it was given for, not a part of them.
+
+        Raises:
+            IclMechError: says what was found and what was expected.
+        """
+        return
 
     @property
     def target_only(self) -> bool:
@@ -121,26 +138,26 @@ def load_intervention(document: dict[str, Any]) -> Intervention:
     Raises:
         RunError: unknown kind.
     """
+    if not isinstance(document, Mapping):
+        raise RunError(f"{shown(document)} is no intervention; expected what to_dict() returns.")
     values = dict(document)
     name = values.pop("intervention", "")
-    if name not in _KINDS:
+    if not isinstance(name, str) or name not in _KINDS:
         raise RunError(f"Unknown intervention {name!r}. {near_matches(name, _KINDS)}")
     kind = _KINDS[name]
-    for item, hint in get_type_hints(kind).items():
-        if holds_tensor(hint) and values.get(item) is not None:
-            values[item] = torch.tensor(values[item])
-    return kind(**values)
+    try:
+        for item, hint in get_type_hints(kind).items():
+            if holds_tensor(hint) and values.get(item) is not None:
+                values[item] = torch.tensor(values[item])
+        return kind(**values)
+    except (TypeError, ValueError) as error:
+        raise RunError(f"A saved {name} is damaged: {error}.") from error
 
 
 def holds_tensor(hint: Any) -> bool:
     """True if a field's type is a tensor, or a tensor or None."""
     kinds = (hint, *get_args(hint))
     return any(kind is Tensor or getattr(kind, "array_type", None) is Tensor for kind in kinds)
-
-
-def as_layers(layers: Any) -> tuple[int, ...]:
-    """Layer numbers, ascending, each once."""
-    return tuple(sorted({int(layer) for layer in layers}))
 
 
 def check_layers(layers: Sequence[int], info: ModelInfo, what: str) -> None:
@@ -154,16 +171,6 @@ def check_layers(layers: Sequence[int], info: ModelInfo, what: str) -> None:
         raise RunError(
             f"{what} names layer {wrong[0]}; {info.name!r} has layers 0 to {info.n_layers - 1}."
         )
-
-
-def check_choice(value: str, choices: Sequence[str], what: str) -> None:
-    """Refuse a value that is not one of the choices.
-
-    Raises:
-        RunError: lists near matches.
-    """
-    if value not in choices:
-        raise RunError(f"{what}={value!r}. {near_matches(value, choices)}")
 
 
 def editable(activation: Tensor) -> Tensor:
@@ -180,6 +187,13 @@ def rows_at(segment: Segment, at: At) -> tuple[Tensor, Int[Tensor, " n"]]:
         batch, dest = (segment.dest >= 0).nonzero(as_tuple=True)
         return batch, dest
     return segment.targets_inside
+
+
+Interventions = Annotated[
+    Sequence[Intervention],
+    Called("a list of interventions such as [ZeroHeads([(5, 1)])], also of a single one"),
+]
+"""What is changed, in this order."""
 
 
 def _short(value: Any) -> str:

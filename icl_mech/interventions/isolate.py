@@ -11,17 +11,16 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §2.2.
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import torch
 
 from icl_mech._typing import Tensor
+from icl_mech.checking import Natural
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions.base import (
     Intervention,
-    as_layers,
-    check_choice,
     check_layers,
     editable,
 )
@@ -53,8 +52,8 @@ class Isolate(Intervention):
     tokens: Tokens = "label"
     mode: Mode = "mask"
     redraw: Redraw = "set"
-    positions: Sequence[Sequence[int]] | None = None
-    seed: int = 0
+    positions: Sequence[Sequence[Natural]] | None = None
+    seed: Natural = 0
 
     def __post_init__(self) -> None:
         """Check the choices.
@@ -62,19 +61,28 @@ class Isolate(Intervention):
         Raises:
             RunError: unknown choice, or no layers.
         """
-        object.__setattr__(self, "layers", as_layers(self.layers))
-        if self.positions is not None:
-            rows = tuple(tuple(int(p) for p in row) for row in self.positions)
-            object.__setattr__(self, "positions", rows)
-        check_choice(self.tokens, get_args(Tokens), "tokens")
-        check_choice(self.mode, get_args(Mode), "mode")
-        check_choice(self.redraw, get_args(Redraw), "redraw")
+        super().__post_init__()
+        object.__setattr__(self, "layers", tuple(sorted(set(self.layers))))
         if not self.layers:
             raise RunError("Isolate needs at least one layer; without isolation leave it out.")
 
     def check(self, info: ModelInfo) -> None:
         """Refuse layers the model does not have."""
         check_layers(self.layers, info, "Isolate")
+
+    def check_prompts(self, prompts: PromptBatch) -> None:
+        """Refuse positions of other prompts.
+
+        Raises:
+            RunError: another number of prompts, or a position one of them does not have.
+        """
+        if self.positions is not None and len(self.positions) != len(prompts):
+            raise RunError(
+                f"Isolate holds positions of {len(self.positions)} prompts; the run has {len(prompts)}. "
+                "Give one tuple per prompt, in the order of the prompts."
+            )
+        for index, prompt in enumerate(prompts):
+            self.isolated(prompt, index, self.layers[0])
 
     @property
     def first_layer(self) -> int:
@@ -116,6 +124,12 @@ class Isolate(Intervention):
                 raise RunError(
                     f"Isolate holds positions of {len(self.positions)} prompts; the run has more. Give "
                     "one tuple per prompt, in the order of the prompts."
+                )
+            outside = [place for place in self.positions[index] if place >= len(prompt)]
+            if outside:
+                raise RunError(
+                    f"Isolate names position {outside[0]} of prompt {index}, which has {len(prompt)} "
+                    "tokens; positions count from 0."
                 )
             return tuple(self.positions[index])
         if self.tokens == "label":

@@ -11,16 +11,16 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import torch
 
 from icl_mech._typing import Float, Tensor
+from icl_mech.checking import Heads, conformed
 from icl_mech.errors import RunError
 from icl_mech.interventions.base import (
     At,
     Intervention,
-    check_choice,
     check_layers,
     editable,
     rows_at,
@@ -57,10 +57,9 @@ class ZeroHeads(Intervention):
         Raises:
             RunError: unknown choice, no heads, or means of another number.
         """
-        pairs = tuple((int(layer), int(head)) for layer, head in self.heads)
+        pairs = conformed("heads", self.heads, Heads)
         object.__setattr__(self, "heads", pairs)
-        check_choice(self.kind, get_args(Kind), "kind")
-        check_choice(self.at, get_args(At), "at")
+        super().__post_init__()
         if not pairs or len(set(pairs)) < len(pairs):
             raise RunError(f"ZeroHeads needs (layer, head) pairs, each once; got {self.heads}.")
         if self.means is not None and len(self.means) != len(pairs):
@@ -76,6 +75,11 @@ class ZeroHeads(Intervention):
         """
         super().check(info)
         check_layers([layer for layer, _ in self.heads], info, "ZeroHeads")
+        if self.means is not None and self.means.shape[1] != info.d_head:
+            raise RunError(
+                f"The means have {self.means.shape[1]} numbers per head, the heads of {info.name!r} "
+                f"have {info.d_head}."
+            )
         wrong = [head for _, head in self.heads if not 0 <= head < info.n_heads]
         if wrong:
             raise RunError(f"ZeroHeads names head {wrong[0]}; heads are 0 to {info.n_heads - 1}.")

@@ -10,14 +10,13 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §4.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 from icl_mech._typing import Tensor
 from icl_mech.errors import RunError
 from icl_mech.interventions.base import (
     At,
     Intervention,
-    check_choice,
     check_layers,
     editable,
     rows_at,
@@ -55,9 +54,7 @@ class ZeroLayers(Intervention):
         Raises:
             RunError: unknown choice, or `reference` for whole blocks.
         """
-        check_choice(self.part, get_args(Part), "part")
-        check_choice(self.kind, get_args(Kind), "kind")
-        check_choice(self.at, get_args(At), "at")
+        super().__post_init__()
         if self.part == "block" and self.kind == "reference":
             raise RunError(
                 "There is no reference kind for whole blocks: the reference reads the logit lens at "

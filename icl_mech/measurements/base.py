@@ -11,14 +11,15 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 
 from icl_mech._typing import Tensor
-from icl_mech.engine import AnyReading, Layout, Path
-from icl_mech.errors import RunError, near_matches
-from icl_mech.interventions import Intervention
+from icl_mech.checking import Called, Count, check_fields
+from icl_mech.engine import AnyReading, Layout, Path, parse_memory
+from icl_mech.errors import RunError
+from icl_mech.interventions import Intervention, Interventions
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result
@@ -45,6 +46,14 @@ class Pass:
     readings: Sequence[AnyReading]
     interventions: Sequence[Intervention] = ()
     title: str = "prompts"
+
+    def __post_init__(self) -> None:
+        """Check the fields against their types.
+
+        Raises:
+            RunError: names the field and what it may be.
+        """
+        check_fields(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,11 +85,20 @@ class Options:
         progress: Show a progress bar; None: if someone may be watching.
     """
 
-    interventions: Sequence[Intervention] = ()
-    batch_size: int | None = None
-    memory: str | int | None = None
+    interventions: Interventions = ()
+    batch_size: Count | None = None
+    memory: Annotated[str | int | None, Called("a size such as '8GB'")] = None
     path: Path = "auto"
     progress: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Check the fields against their types, and that the budget is a size.
+
+        Raises:
+            RunError: names the field and what it may be.
+        """
+        check_fields(self)
+        parse_memory(self.memory)
 
 
 Steps = Generator[Sequence[Pass], list[Any], R]
@@ -157,67 +175,6 @@ class Measurement(AnyMeasurement[PromptBatch, R]):
 @dataclass(frozen=True)
 class PairMeasurement(AnyMeasurement[Pair, R]):
     """Something measured on the same queries behind true and behind false demonstrations."""
-
-
-def check_fields(value: Any) -> None:
-    """Refuse fields that are not of their types: unknown words, numbers of other kinds.
-
-    Raises:
-        RunError: names the field and what it may be.
-    """
-    hints = get_type_hints(type(value))
-    for item in fields(value):
-        given, kind = getattr(value, item.name), hints[item.name]
-        problem = mismatch(given, kind)
-        if problem:
-            raise RunError(f"{item.name}={given!r}{problem}")
-
-
-def mismatch(given: Any, kind: Any) -> str:
-    """What is wrong with a value of this type, or nothing; unknown types are not checked."""
-    options = [kind] if get_args(kind) == () or _is_literal(kind) else list(get_args(kind))
-    if not _is_union(kind):
-        options = [kind]
-    # Of a list that may be one name too, what is wrong with its entries is told.
-    several = isinstance(given, Sequence) and not isinstance(given, str)
-    options.sort(key=lambda option: several and _is_literal(option))
-    problems = [_mismatch(given, option) for option in options]
-    return "" if "" in problems else next((p for p in problems if p), "")
-
-
-def _mismatch(given: Any, kind: Any) -> str:
-    if _is_literal(kind):
-        choices = get_args(kind)
-        known = isinstance(given, str | int) and given in choices
-        return "" if known else f". {near_matches(str(given), map(str, choices))}"
-    if kind is type(None):
-        return "" if given is None else "; expected None."
-    if kind is int:
-        right = isinstance(given, int) and not isinstance(given, bool)
-        return "" if right else "; expected a whole number."
-    if kind is float:
-        right = isinstance(given, int | float) and not isinstance(given, bool)
-        return "" if right else "; expected a number."
-    if kind is bool:
-        return "" if isinstance(given, bool) else "; expected True or False."
-    if get_origin(kind) in (Sequence, tuple) and _is_literal(get_args(kind)[0]):
-        if isinstance(given, str) or not isinstance(given, Sequence):
-            return "; expected a list of names."
-        if not given:
-            return f": none chosen. {near_matches('', map(str, get_args(get_args(kind)[0])))}"
-        return next((p for p in (_mismatch(v, get_args(kind)[0]) for v in given) if p), "")
-    return ""
-
-
-def _is_literal(kind: Any) -> bool:
-    return get_origin(kind) is Literal
-
-
-def _is_union(kind: Any) -> bool:
-    from types import UnionType
-    from typing import Union
-
-    return get_origin(kind) in (Union, UnionType)
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,7 @@ from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import AnyMeasurement, Measurement, Options, Pass, Steps, Variants
 from icl_mech.measurements.provenance import provenance
 from icl_mech.models import LanguageModel, adapt
-from icl_mech.prompts import PromptBatch
+from icl_mech.prompts import PromptBatch, check_batch
 from icl_mech.results import Result
 
 R = TypeVar("R", bound=Result)
@@ -42,9 +42,11 @@ class Item:
         Raises:
             IclMechError: what the measurement refuses, of its prompts or of the interventions.
         """
+        own = chosen_data(measurement, data)
         for intervention in options.interventions:
             intervention.check(model.info)
-        own = chosen_data(measurement, data)
+            for prompts in own if isinstance(own, tuple) else (own,):
+                intervention.check_prompts(prompts)
         filled = measurement.filled(model, own)
         filled.check(model, own)
         filled.check_options(model, own, options)
@@ -63,28 +65,33 @@ def chosen_data(measurement: AnyMeasurement[Any, Any], data: Prompts) -> Any:
         PromptError: one set where a pair is needed, or the reverse.
     """
     name = type(measurement).__name__
-    if isinstance(data, tuple):
-        sides: tuple[Any, ...] = data
-        if len(sides) != 2 or not all(isinstance(side, PromptBatch) for side in sides):
-            raise PromptError(
-                f"{name} got a tuple of {len(data)}; expected prompts, or the pair (true, false) that "
-                "build_prompt_pairs returns."
-            )
+    if isinstance(check_data(data), tuple):
         if not isinstance(measurement, Measurement):
             return data
         if measurement.side is None:
             raise PromptError(f"{name} takes one set of prompts; give one of the pair.")
         return data[("true", "false").index(measurement.side)]
-    if not isinstance(data, PromptBatch):
-        raise PromptError(
-            f"{name} got a {type(data).__name__}; expected prompts such as build_prompts returns."
-        )
     if not isinstance(measurement, Measurement):
         raise PromptError(
             f"{name} compares true and false demonstrations; give the pair that build_prompt_pairs "
             "returns."
         )
     return data
+
+
+def check_data(data: Any) -> Prompts:
+    """The prompts, if they are a batch or a pair of batches.
+
+    Raises:
+        PromptError: says what was found and how prompts are made of it.
+    """
+    if isinstance(data, tuple) and len(data) == 2 and {PromptBatch} & set(map(type, data)):
+        true, false = (
+            check_batch(own, f"{name} prompts")
+            for own, name in zip(data, ("true", "false"), strict=True)
+        )
+        return true, false
+    return check_batch(data)
 
 
 def measured(measurement: AnyMeasurement[Any, R], model: Any, data: Prompts, **options: Any) -> R:
@@ -125,7 +132,7 @@ class _Task:
                 self.asked, self.values = self.steps.send(read), {}
             else:
                 self.asked = next(self.steps)
-            while not self.asked:
+            while self.asked in ([], ()):
                 self.asked = self.steps.send([])
         except StopIteration as end:
             self.asked, self.outcome = (), end.value
@@ -134,8 +141,8 @@ class _Task:
                 raise RunError(
                     f"{kind} gave a {type(self.outcome).__name__}; its result() must return a Result."
                 ) from None
-        asked = self.asked
-        if isinstance(asked, Pass) or not all(isinstance(job, Pass) for job in asked):
+        asked: Any = self.asked
+        if not isinstance(asked, Sequence) or not all(isinstance(job, Pass) for job in asked):
             raise RunError(
                 f"{type(self.item.measurement).__name__} asked for {asked!r}; passes() must return a "
                 "list of Pass or Variants."

@@ -1,8 +1,11 @@
 """How far two runs over the same prompts agree. Source: Wang et al. 2023, §2.2."""
 
 from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.checking import checked
+from icl_mech.errors import ResultError
 
 
+@checked(ResultError)
 def same_label(
     predicted: Int[Tensor, " batch"], reference: Int[Tensor, " batch"]
 ) -> Bool[Tensor, " batch"]:
@@ -10,6 +13,7 @@ def same_label(
     return predicted == reference
 
 
+@checked(ResultError)
 def word_overlap(
     top_tokens: Int[Tensor, "batch k"], reference: Int[Tensor, "batch k"]
 ) -> Float[Tensor, " batch"]:

@@ -20,12 +20,15 @@ import numpy as np
 import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.checking import Count, Natural, checked
+from icl_mech.errors import ResultError
 from icl_mech.metrics.intervals import RESAMPLES
 
 FEWEST = 0.01
 """Smallest share of resamples that must hold all classes, else there are none."""
 
 
+@checked(ResultError)
 def class_scores(
     attention: Float[Tensor, "batch layer label"],
     classes: tuple[int, ...],
@@ -49,11 +52,13 @@ def class_scores(
     return torch.where(total > 0, kept / total.clamp(min=tiny), 1 / len(classes))
 
 
+@checked(ResultError)
 def empty_layers(attention: Float[Tensor, "batch layer label"]) -> Bool[Tensor, " layer"]:
     """Layers in which no prompt pays these classes any attention."""
     return (attention.sum(-1) <= 0).all(0)
 
 
+@checked(ResultError)
 def macro_auc(
     scores: Float[Tensor, "batch layer kept"], truth: Int[Tensor, " batch"]
 ) -> Float[Tensor, " layer"]:
@@ -70,6 +75,7 @@ def macro_auc(
     return torch.stack(pairs).mean(0)
 
 
+@checked(ResultError)
 def resampled_auc(
     scores: Float[Tensor, "batch layer kept"],
     truth: Int[Tensor, " batch"],
@@ -94,8 +100,9 @@ def resampled_auc(
     return total / count
 
 
+@checked(ResultError)
 def class_resamples(
-    truth: Int[Tensor, " batch"], *, resamples: int = RESAMPLES, seed: int = 0
+    truth: Int[Tensor, " batch"], *, resamples: Count = RESAMPLES, seed: Natural = 0
 ) -> tuple[Float[Tensor, "r batch"] | None, int]:
     """How often each prompt is drawn in each bootstrap resample, all classes present.
 
@@ -124,6 +131,7 @@ def class_resamples(
     return torch.from_numpy(np.concatenate(accepted)), redrawn
 
 
+@checked(ResultError)
 def cumulative_share(auc: Float[Tensor, "*r layer"]) -> Float[Tensor, "*r layer"]:
     """`R_l = sum_{i<=l} (AUC_i - 0.5) / sum_i (AUC_i - 0.5)`; 1 in the last layer.
 

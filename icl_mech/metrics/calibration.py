@@ -11,6 +11,8 @@ import numpy as np
 import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.checking import Count, Natural, checked
+from icl_mech.errors import ResultError
 from icl_mech.metrics.intervals import bootstrap_interval
 
 FLOOR = 1e-14
@@ -28,6 +30,7 @@ NEAR = 3 * TIE
 IntervalKind = Literal["bootstrap", "reference"]
 
 
+@checked(ResultError)
 def normalised_probs(
     probs: Float[Tensor, "batch *entry label"],
 ) -> Float[Tensor, "batch *entry label"]:
@@ -37,6 +40,7 @@ def normalised_probs(
     return (probs + FLOOR) / (probs.sum(-1, keepdim=True) + n_labels * FLOOR)
 
 
+@checked(ResultError)
 def label_thresholds(
     norm_probs: Float[Tensor, "batch *entry label"],
 ) -> Float[Tensor, "*entry label"]:
@@ -46,6 +50,7 @@ def label_thresholds(
     return torch.from_numpy(np.asarray(ends))
 
 
+@checked(ResultError)
 def calibrated_scores(
     norm_probs: Float[Tensor, "batch *entry label"],
     classes: Int[Tensor, " batch *entry"],
@@ -66,6 +71,7 @@ def calibrated_scores(
     return torch.where(tie, 1 / norm_probs.shape[-1], (own > limit).double())
 
 
+@checked(ResultError)
 def near_ties(
     norm_probs: Float[Tensor, "batch *entry label"],
     classes: Int[Tensor, " batch *entry"],
@@ -126,7 +132,8 @@ def _within(
     return equal | ((own.log() - limit.log()).abs() <= tolerance) if tolerance else equal
 
 
-def reachable_accuracy(classes: Int[Tensor, " batch"], n_labels: int) -> float:
+@checked(ResultError)
+def reachable_accuracy(classes: Int[Tensor, " batch"], n_labels: Count) -> float:
     """Calibrated accuracy of a perfect classifier: below 1 where the classes are unbalanced.
 
     `ceil((n - 1) / C)` prompts lie above each label's threshold. Where `C` divides `n - 1` one
@@ -138,6 +145,7 @@ def reachable_accuracy(classes: Int[Tensor, " batch"], n_labels: int) -> float:
     return float(counts.clamp(max=most).sum() / len(classes))
 
 
+@checked(ResultError)
 def plain_scores(
     label_logits: Float[Tensor, "batch *entry label"], classes: Int[Tensor, " batch *entry"]
 ) -> Float[Tensor, " batch *entry"]:
@@ -146,6 +154,7 @@ def plain_scores(
     return (own >= label_logits.max(-1).values).double()
 
 
+@checked(ResultError)
 def top_one_scores(
     top_tokens: Int[Tensor, "batch *entry k"],
     label_tokens: Int[Tensor, " label"],
@@ -155,6 +164,7 @@ def top_one_scores(
     return (top_tokens[..., 0] == label_tokens[classes]).double()
 
 
+@checked(ResultError)
 def top_labels_match(
     top_tokens: Int[Tensor, "batch *entry label"], label_tokens: Int[Tensor, " label"]
 ) -> Float[Tensor, " batch *entry"]:
@@ -163,8 +173,9 @@ def top_labels_match(
     return found.all(-1).double()
 
 
+@checked(ResultError)
 def score_interval(
-    per_prompt: Float[Tensor, " batch *rest"], kind: IntervalKind = "bootstrap", seed: int = 0
+    per_prompt: Float[Tensor, " batch *rest"], kind: IntervalKind = "bootstrap", seed: Natural = 0
 ) -> tuple[Tensor, Tensor]:
     """Ends of the 95 % interval of the mean over prompts.
 

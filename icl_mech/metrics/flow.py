@@ -4,8 +4,11 @@ import torch
 from einops import einsum
 
 from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.checking import checked
+from icl_mech.errors import ResultError
 
 
+@checked(ResultError)
 def flow_sums(
     saliency: Float[Tensor, "batch dest src"],
     label_dest: Bool[Tensor, "batch dest"],
@@ -26,6 +29,7 @@ def flow_sums(
     return torch.stack([to_labels, to_target, rest], dim=1)
 
 
+@checked(ResultError)
 def flow_counts(
     label_positions: Int[Tensor, "batch demo"], targets: Int[Tensor, " batch"]
 ) -> Float[Tensor, "batch 3"]:
@@ -41,6 +45,7 @@ def flow_counts(
     return torch.stack([to_labels, to_target, pairs - to_labels - to_target], dim=1).double()
 
 
+@checked(ResultError)
 def normalised_flow(
     mean_scores: Float[Tensor, "*r score layer"],
 ) -> Float[Tensor, "*r score layer"]:

@@ -8,8 +8,11 @@ import torch
 from einops import einsum
 
 from icl_mech._typing import Float, Int, Tensor
+from icl_mech.checking import Count, Natural, checked
+from icl_mech.errors import ResultError
 
 
+@checked(ResultError)
 def same_share(
     demo_classes: Int[Tensor, "batch demo"],
     row_classes: Int[Tensor, " batch"],
@@ -20,6 +23,7 @@ def same_share(
     return same / sizes.sum(1).clamp(min=1)
 
 
+@checked(ResultError)
 def attention_to_same(
     attention: Float[Tensor, "batch *head demo"],
     demo_classes: Int[Tensor, "batch demo"],
@@ -30,21 +34,23 @@ def attention_to_same(
     return einsum(attention, same, "b ... d, b d -> b ...")
 
 
+@checked(ResultError)
 def prefix_matching(
-    same: Float[Tensor, " batch *head"], total: Float[Tensor, " batch *head"], n_labels: int
+    same: Float[Tensor, " batch *head"], total: Float[Tensor, " batch *head"], n_labels: Count
 ) -> Float[Tensor, " batch *head"]:
     """`same - (all - same) / (C - 1)`, in [-1/(C-1), 1]."""
     return same - (total - same) / (n_labels - 1)
 
 
+@checked(ResultError)
 def shuffled_prefix_matching(
     attention: Float[Tensor, "batch *head demo"],
     demo_classes: Int[Tensor, "batch demo"],
     row_classes: Int[Tensor, " batch"],
-    n_labels: int,
+    n_labels: Count,
     *,
-    permutations: int = 20,
-    seed: int = 0,
+    permutations: Count = 20,
+    seed: Natural = 0,
 ) -> Float[Tensor, " batch *head"]:
     """Mean prefix matching with the demonstrations' labels permuted in the score only.
 

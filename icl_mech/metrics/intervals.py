@@ -11,6 +11,8 @@ import numpy as np
 import torch
 
 from icl_mech._typing import Bool, Float, Tensor
+from icl_mech.checking import Count, Natural, checked
+from icl_mech.errors import ResultError
 
 RESAMPLES = 10_000
 """Bootstrap resamples behind every interval."""
@@ -31,7 +33,10 @@ class Interval(NamedTuple):
         return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
 
 
-def resample_weights(n: int, *, resamples: int = RESAMPLES, seed: int = 0) -> Float[Tensor, "r n"]:
+@checked(ResultError)
+def resample_weights(
+    n: Count, *, resamples: Count = RESAMPLES, seed: Natural = 0
+) -> Float[Tensor, "r n"]:
     """How often each of `n` prompts is drawn in each bootstrap resample, divided by `n`.
 
     A mean over a resample is then a weighted mean: `weights @ per_prompt`.
@@ -40,12 +45,13 @@ def resample_weights(n: int, *, resamples: int = RESAMPLES, seed: int = 0) -> Fl
     return torch.from_numpy(counts).double() / n
 
 
+@checked(ResultError)
 def bootstrap_interval(
     per_prompt: Float[Tensor, " batch *rest"],
     statistic: Callable[[Tensor], Tensor] | None = None,
     *,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    resamples: Count = RESAMPLES,
+    seed: Natural = 0,
 ) -> tuple[Tensor, Tensor]:
     """Low and high ends of the percentile bootstrap interval of a function of the mean.
 
@@ -63,6 +69,7 @@ def bootstrap_interval(
     return quantile_ends(means if statistic is None else statistic(means))
 
 
+@checked(ResultError)
 def quantile_ends(drawn: Float[Tensor, " r *cell"]) -> tuple[Tensor, Tensor]:
     """Ends that hold the middle 95 % of the resamples.
 
@@ -82,12 +89,14 @@ def quantile_ends(drawn: Float[Tensor, " r *cell"]) -> tuple[Tensor, Tensor]:
     return low, high
 
 
-def mean_interval(per_prompt: Float[Tensor, " batch"], *, seed: int = 0) -> Interval:
+@checked(ResultError)
+def mean_interval(per_prompt: Float[Tensor, " batch"], *, seed: Natural = 0) -> Interval:
     """Mean over prompts with its bootstrap interval."""
     low, high = bootstrap_interval(per_prompt, seed=seed)
     return Interval(float(per_prompt.double().mean()), float(low), float(high))
 
 
+@checked(ResultError)
 def wilson_interval(outcomes: Bool[Tensor, " batch"]) -> Interval:
     """Share of True with its Wilson score interval (no continuity correction)."""
     from scipy.stats import binomtest
@@ -97,6 +106,7 @@ def wilson_interval(outcomes: Bool[Tensor, " batch"]) -> Interval:
     return Interval(k / n, float(ends.low), float(ends.high))
 
 
+@checked(ResultError)
 def wilson_ends(
     outcomes: Float[Tensor, " batch *rest"],
 ) -> tuple[Float[Tensor, " *rest"], Float[Tensor, " *rest"]]:

@@ -10,12 +10,15 @@ import numpy as np
 import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.checking import Natural, checked
+from icl_mech.errors import ResultError
 from icl_mech.metrics.intervals import Interval, resample_weights
 
 Crossing = Literal["sound", "reference"]
 GapStatistic = Literal["ratio_of_means", "mean_of_ratios"]
 
 
+@checked(ResultError)
 def critical_layer(
     gap: Float[Tensor, "*r entry"], crossing: Crossing = "sound"
 ) -> Int[Tensor, "*r"]:
@@ -29,6 +32,7 @@ def critical_layer(
     return above.int().argmax(-1)
 
 
+@checked(ResultError)
 def early_exit_layer(
     false_accuracy: Float[Tensor, "task entry"],
 ) -> int:
@@ -38,8 +42,9 @@ def early_exit_layer(
     return int((advantage >= advantage.max() - 1e-9).int().argmax())
 
 
+@checked(ResultError)
 def stratified_halves(
-    classes: Int[Tensor, " batch"], seed: int = 0
+    classes: Int[Tensor, " batch"], seed: Natural = 0
 ) -> tuple[Int[Tensor, " half"], Int[Tensor, " rest"]]:
     """Two halves of the prompts with equal shares of every class, drawn by seed."""
     generator = np.random.default_rng(seed)
@@ -54,6 +59,7 @@ def stratified_halves(
     return first, second
 
 
+@checked(ResultError)
 def gap_reduction(
     true: Float[Tensor, "*r task"],
     false: Float[Tensor, "*r task"],
@@ -74,6 +80,7 @@ def gap_reduction(
     return (1 - left / gap).mean(-1)
 
 
+@checked(ResultError)
 def reduction_interval(
     true: Sequence[Float[Tensor, " _"]],
     false: Sequence[Float[Tensor, " _"]],

@@ -5,14 +5,15 @@ from icl_mech.models.interface import (
     ForwardOutput,
     Hook,
     HookFunction,
-    KeyValues,
     LanguageModel,
     ModelInfo,
     Resume,
     Site,
     SiteName,
 )
+from icl_mech.models.key_values import KeyValues
 from icl_mech.models.known import KnownModel, known_models
+from icl_mech.models.server import SaliencySums, ServerModel, remote_model
 
 __all__ = [
     "ForwardOutput",
@@ -23,9 +24,12 @@ __all__ = [
     "LanguageModel",
     "ModelInfo",
     "Resume",
+    "SaliencySums",
+    "ServerModel",
     "Site",
     "SiteName",
     "adapt",
     "known_models",
     "load_model",
+    "remote_model",
 ]

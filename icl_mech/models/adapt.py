@@ -8,6 +8,7 @@ import torch
 from icl_mech.errors import ModelError
 from icl_mech.models.checks import check_eval_mode, check_model, foreign_errors
 from icl_mech.models.interface import LanguageModel
+from icl_mech.models.nnsight import is_nnsight
 
 _ADAPTED = "_icl_mech_adapted"
 """Where a model keeps its adapter: both are freed together (a table of models, weak keys or
@@ -69,28 +70,40 @@ def adapt(model: Any, *, revision: str | None = None) -> LanguageModel:
     A model that was moved, cast or processed since is checked again.
 
     Args:
-        model: A `TransformerBridge`, a `HookedTransformer`, or what this function returned.
+        model: A `TransformerBridge`, a `HookedTransformer`, nnsight's `LanguageModel` or `NNsight`
+            around a Hugging Face model, or what this function returned.
         revision: Recorded in provenance.
 
     Raises:
         ModelError: another kind of object, a model in training mode, or one that fails a check.
     """
     if isinstance(model, LanguageModel):
-        check_eval_mode(model.wrapped)
+        check_eval_mode(model.module)
         return model
-    from icl_mech.models.transformer_lens import is_current, wrap
-
-    if not isinstance(model, torch.nn.Module):
+    module = model._module if is_nnsight(model) else model
+    if not isinstance(module, torch.nn.Module):
         raise ModelError(
-            f"Expected a TransformerBridge or HookedTransformer, got a {type(model).__name__}. "
-            "Load one with icl_mech.load_model(name)."
+            "Expected a TransformerBridge, a HookedTransformer or an nnsight model, got a "
+            f"{type(model).__name__}. Load one with icl_mech.load_model(name)."
         )
-    check_eval_mode(model)
-    adapted: LanguageModel | None = vars(model).get(_ADAPTED)
-    if adapted is None or adapted.wrapped is not model or not is_current(adapted):
+    runtime = _runtime(model)
+    check_eval_mode(module)
+    adapted: LanguageModel | None = vars(module).get(_ADAPTED)
+    if adapted is None or adapted.wrapped is not model or not runtime.is_current(adapted):
         revision = revision or (adapted.info.revision if adapted else None)
-        with foreign_errors(model):
-            adapted = wrap(model, revision=revision)
+        with foreign_errors(module):
+            adapted = runtime.wrap(model, revision=revision)
             check_model(adapted)
-        vars(model)[_ADAPTED] = adapted
+        vars(module)[_ADAPTED] = adapted
     return adapted
+
+
+def _runtime(model: Any) -> Any:
+    """The module whose `wrap` takes such a model."""
+    if is_nnsight(model):
+        from icl_mech.models import nnsight
+
+        return nnsight
+    from icl_mech.models import transformer_lens
+
+    return transformer_lens

@@ -12,7 +12,10 @@ import torch
 from icl_mech._typing import Bool, Int, Tensor
 from icl_mech.errors import ModelError
 from icl_mech.models.common import TransformerLensModel
-from icl_mech.models.interface import ForwardOutput, Hook, KeyValues, Resume, Site
+from icl_mech.models.huggingface import dynamic_cache, key_values, scaled_logits
+from icl_mech.models.interface import ForwardOutput, Hook, Resume, Site
+from icl_mech.models.key_values import KeyValues
+from icl_mech.models.precision import undiminished
 
 
 @dataclass
@@ -43,86 +46,66 @@ class BridgeModel(TransformerLensModel):
         cache: KeyValues | None = None,
         keep_cache: bool = False,
         start: Resume | None = None,
+        stop: int | None = None,
     ) -> ForwardOutput:
         """See `LanguageModel.forward`."""
         final: list[Tensor] = []
-        last = Site("resid_post", self.info.n_layers - 1)
+        stop = self.info.n_layers if stop is None else stop
+        last = Site("resid_post", stop - 1)
         options: dict[str, Any] = {"use_cache": False}
         if cache is not None or keep_cache:
             if not self.takes_cache:
                 raise ModelError(f"{self.info.architecture} takes no key/value cache.")
-            options = {"past_key_values": _dynamic_cache(cache), "use_cache": True}
+            options = {"past_key_values": dynamic_cache(cache), "use_cache": True}
         if "logits_to_keep" in self._accepted:
             options["logits_to_keep"] = 1
         if "position_ids" in self._accepted:
             options["position_ids"] = positions
-        with self._entered(start), self.installed([*hooks, (last, final.append)]):
+        with (
+            self._only(start, stop),
+            self.installed([*hooks, (last, final.append)]),
+            undiminished(self.info.dtype),
+        ):
             self.wrapped(tokens, return_type=None, attention_mask=mask.long(), **options)
         if not keep_cache:
             return ForwardOutput(final[-1])
-        layers = options["past_key_values"].layers
-        nothing = layers[-1].keys[:, :, :0]  # of blocks that were not run
-        keys, values = (
-            tuple(nothing if getattr(la, name) is None else getattr(la, name) for la in layers)
-            for name in ("keys", "values")
-        )
-        return ForwardOutput(final[-1], KeyValues(keys, values))
+        return ForwardOutput(final[-1], key_values(options["past_key_values"]))
 
     @cached_property
     def _blocks_return_tuples(self) -> bool:
         """Whether the wrapped model's loop expects tuples from its blocks."""
         seen: list[bool] = []
         block = self.wrapped.blocks[0].original_component
-        handle = block.register_forward_hook(
-            lambda module, args, output: seen.append(isinstance(output, tuple))
-        )
-        try:
-            with torch.no_grad():
-                token = torch.zeros(1, 1, dtype=torch.long, device=self.device)
-                self.forward(token, token == 0, token)
-        finally:
-            handle.remove()
+        forward = block.forward
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            output = forward(*args, **kwargs)
+            seen.append(isinstance(output, tuple))
+            return output
+
+        with self.undo.kept(), self.replaced([(block, watched)]), torch.no_grad():
+            token = torch.zeros(1, 1, dtype=torch.long, device=self.device)
+            self.forward(token, token == 0, token)
         return seen[0]
 
     @contextmanager
-    def _entered(self, start: Resume | None) -> Iterator[None]:
-        """Blocks below the start pass their input on; the start gets the given residual."""
-        if start is None or start.layer == 0:
+    def _only(self, start: Resume | None, stop: int) -> Iterator[None]:
+        """Blocks outside of `start.layer <= block < stop` hand the given residual on."""
+        blocks = list(self.wrapped.blocks)
+        skipped = [*blocks[: start.layer if start else 0], *blocks[stop:]]
+        if not skipped:
             yield
             return
         as_tuple = self._blocks_return_tuples
-        skipped = list(self.wrapped.blocks)[: start.layer]
 
         def passed_on(*args: Any, **kwargs: Any) -> Any:
-            return (start.residual,) if as_tuple else start.residual
+            # Above the last block that runs it does not matter what is handed on.
+            given = args[0] if args else kwargs["hidden_states"]
+            residual = start.residual if start and start.layer else given
+            return (residual,) if as_tuple else residual
 
-        own = [block.__dict__.get("forward") for block in skipped]
-        for block in skipped:
-            block.__dict__["forward"] = passed_on
-        try:
+        with self.replaced([(block, passed_on) for block in skipped]):
             yield
-        finally:
-            for block, forward in zip(skipped, own, strict=True):
-                del block.__dict__["forward"]
-                if forward is not None:
-                    block.__dict__["forward"] = forward
 
     def _scaled(self, logits: Tensor) -> Tensor:
-        config = self.wrapped.original_model.config.get_text_config()
-        scale = getattr(config, "logit_scale", None)
-        divisor = getattr(config, "logits_scaling", None)
-        cap = getattr(config, "final_logit_softcapping", None)
-        logits = logits * scale if scale else logits
-        logits = logits / divisor if divisor else logits
-        return torch.tanh(logits / cap) * cap if cap else logits
-
-
-def _dynamic_cache(cache: KeyValues | None) -> Any:
-    """A bare cache: a model's own sliding-window cache would drop keys."""
-    from transformers import DynamicCache
-
-    dynamic = DynamicCache()
-    if cache is not None:
-        for layer, (key, value) in enumerate(zip(cache.keys, cache.values, strict=True)):
-            dynamic.update(key, value, layer)
-    return dynamic
+        return scaled_logits(self.wrapped.original_model.config.get_text_config(), logits)

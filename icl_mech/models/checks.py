@@ -14,6 +14,7 @@ import torch
 from icl_mech._typing import Tensor
 from icl_mech.errors import ModelError
 from icl_mech.models.interface import Hook, LanguageModel, Site
+from icl_mech.models.precision import undiminished
 
 TOLERANCE = {"float32": 2e-4, "float64": 1e-8, "float16": 5e-2, "bfloat16": 2e-1}
 """Allowed difference of logits between two paths, times max(1, largest logit).
@@ -36,15 +37,25 @@ def tolerance(dtype: str, logits: Tensor) -> float:
 
 
 def check_eval_mode(model: torch.nn.Module) -> None:
-    """Refuse a model in training mode.
+    """Refuse a model of which any part is in training mode.
 
     Raises:
-        ModelError: dropout would make every number random.
+        ModelError: dropout would make every number random; names the first such part.
     """
-    if model.training:
+    # A bridge keeps the wrapped model, and the parts it has no component for, apart.
+    for root in (getattr(model, "original_model", None), model):
+        if not isinstance(root, torch.nn.Module) or not any(m.training for m in root.modules()):
+            continue
+        name = next(name for name, module in root.named_modules() if module.training)
+        where = f"{plain_name(name)!r} of the model" if name else "The model"
         raise ModelError(
-            "The model is in training mode (dropout is active); call model.eval() first."
+            f"{where} is in training mode (dropout is active); call model.eval() first."
         )
+
+
+def plain_name(name: str) -> str:
+    """The name of a part or a parameter without what a bridge puts around parts."""
+    return name.replace("._original_component", "")
 
 
 def check_weights(model: torch.nn.Module) -> None:
@@ -67,8 +78,8 @@ def check_model(model: LanguageModel) -> None:
     Raises:
         ModelError: says what was found and what was expected.
     """
-    check_eval_mode(model.wrapped)
-    check_weights(model.wrapped)
+    check_eval_mode(model.module)
+    check_weights(model.module)
     with torch.no_grad():
         probe = _Probe(model)
         probe.readout()
@@ -106,16 +117,22 @@ class _Probe:
         ids = torch.randint(0, model.info.d_vocab, (2, _LONG), generator=generator)
         self.tokens = ids.to(model.device)
         self.plain = self._logits(self.tokens[:1])
+        if not bool(self.plain.isfinite().all()):
+            raise ModelError(
+                f"{model.info.architecture} gives NaN or infinite logits for a few random tokens in "
+                f"{model.info.dtype}. Load it in a dtype of wider range: 'bfloat16' or 'float32'."
+            )
         self.tolerance = tolerance(model.info.dtype, self.plain)
 
     def _logits(self, tokens: Tensor, hooks: Sequence[Hook] = ()) -> Tensor:
         positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
         mask = torch.ones_like(tokens, dtype=torch.bool)
         output = self.model.forward(tokens, mask, positions, hooks=hooks)
-        return self.model.logits(output.residual).float()
+        return self.model.logits(output.residual).cpu().double()
 
     def readout(self) -> None:
-        own = self.model.wrapped(self.tokens[:1]).float()
+        with undiminished(self.model.info.dtype):
+            own = self.model.own_logits(self.tokens[:1]).cpu().double()
         gap = float((own - self.plain).abs().max())
         if not gap <= self.tolerance:
             raise ModelError(
@@ -127,8 +144,8 @@ class _Probe:
         residual_row = self.plain[:, -1]
         positions = torch.arange(_LONG, device=self.tokens.device)[None]
         output = self.model.forward(self.tokens[:1], positions >= 0, positions)
-        columns = self.model.label_logits(output.residual[:, -1], labels).float()
-        gap = float((columns - residual_row.gather(1, labels)).abs().max())
+        columns = self.model.label_logits(output.residual[:, -1], labels).cpu().double()
+        gap = float((columns - residual_row.gather(1, labels.cpu())).abs().max())
         if not gap <= self.tolerance:
             raise ModelError(f"Label columns differ from the full logits by {gap:.2g}.")
 
@@ -190,7 +207,7 @@ class _Probe:
         mask[1, :pad] = False
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         output = self.model.forward(tokens, mask, positions)
-        padded = self.model.logits(output.residual[:, -1]).float()
+        padded = self.model.logits(output.residual[:, -1]).cpu().double()
         single = self._logits(self.tokens[1:, pad:])[:, -1]
         gap = float((padded[1:] - single).abs().max())
         gap = max(gap, float((padded[:1] - self.plain[:, -1]).abs().max()))

@@ -1,7 +1,7 @@
 """What both TransformerLens classes share: hook points by site, gradients, and the readout."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.errors import ModelError
+from icl_mech.models.huggingface import frozen
 from icl_mech.models.interface import (
     Hook,
     HookFunction,
@@ -20,6 +21,7 @@ from icl_mech.models.interface import (
     SiteName,
 )
 from icl_mech.models.norms import FrozenNorm
+from icl_mech.models.precision import aside, undiminished
 
 _HOOK_NAMES: dict[SiteName, str] = {
     "pattern": "attn.hook_pattern",
@@ -75,47 +77,70 @@ class TransformerLensModel(LanguageModel):
     @contextmanager
     def installed(self, hooks: Sequence[Hook]) -> Iterator[None]:
         """Hooks in the order given; the caller's own hooks stay."""
-        with ExitStack() as stack:
-            for site, function in hooks:
-                if site not in self._points:
-                    raise ModelError(
-                        f"{self.info.name!r} has no {site.name!r} in block {site.layer}; its architecture "
-                        f"({self.info.architecture}) does not expose it."
-                    )
-                if site.name == "z":
-                    function = partial(_by_head, self.info.n_heads, function)
-                stack.enter_context(_hooked(self._points[site], function, self.device))
+        for site, _ in hooks:
+            if site not in self._points:
+                raise ModelError(
+                    f"{self.info.name!r} has no {site.name!r} in block {site.layer}; its architecture "
+                    f"({self.info.architecture}) does not expose it."
+                )
+        wide = self.info.dtype == "float64"
+        added = [
+            (self._points[s], _called(self._by_head(s, aside(f) if wide else f), self.device))
+            for s, f in hooks
+        ]
+
+        def remove() -> None:
+            for point, function in added:
+                _remove(point, function)
+
+        with self.undo.by(remove):
+            for point, function in added:
+                point.add_hook(function)
             yield
 
-    @contextmanager
-    def gradients(self) -> Iterator[None]:
+    def _by_head(self, site: Site, function: HookFunction) -> HookFunction:
+        return partial(_by_head, self.info.n_heads, function) if site.name == "z" else function
+
+    def gradients(self) -> AbstractContextManager[None]:
         """Parameters frozen, gradients enabled; both restored afterwards."""
-        trainable = [p for p in self.wrapped.parameters() if p.requires_grad]
-        for parameter in trainable:
-            parameter.requires_grad_(False)
-        try:
-            with torch.enable_grad():
-                yield
-        finally:
-            for parameter in trainable:
-                parameter.requires_grad_(True)
+        return frozen(self.wrapped.parameters(), self.undo)
 
     @contextmanager
     def checkpointed(self) -> Iterator[None]:
         """Blocks recomputed in the backward pass; memory is then flat in depth."""
-        wrapped: list[tuple[Any, Any]] = []
-        for block in self.wrapped.blocks:
-            wrapped.append((block, block.__dict__.get("forward")))
-            # Set in the instance's own dictionary: a bridge's setattr would reach through to
-            # the Hugging Face module inside.
-            block.__dict__["forward"] = _recomputed(block.forward)
-        try:
+        with self.replaced([(b, self._recomputed(b.forward)) for b in self.wrapped.blocks]):
             yield
-        finally:
-            for block, own in wrapped:
-                del block.__dict__["forward"]
-                if own is not None:
-                    block.__dict__["forward"] = own
+
+    def _recomputed(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def computed(*args: Any, **kwargs: Any) -> Any:
+            with undiminished(self.info.dtype):
+                return forward(*args, **kwargs)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return checkpoint(computed, *args, use_reentrant=False, **kwargs)
+
+        return run
+
+    @contextmanager
+    def replaced(self, forwards: Sequence[tuple[Any, Callable[..., Any]]]) -> Iterator[None]:
+        """Blocks with other `forward`s.
+
+        Set in the instances' own dictionaries: a bridge's setattr would reach through to the
+        Hugging Face module inside.
+        """
+        own = [(vars(block), vars(block).get("forward")) for block, _ in forwards]
+
+        def restore() -> None:
+            for attributes, forward in own:
+                if forward is None:
+                    attributes.pop("forward", None)
+                else:
+                    attributes["forward"] = forward
+
+        with self.undo.by(restore):
+            for block, forward in forwards:
+                vars(block)["forward"] = forward
+            yield
 
     def final_norm(
         self, residual: Float[Tensor, "*rows d_model"]
@@ -123,7 +148,8 @@ class TransformerLensModel(LanguageModel):
         """The norm before the unembedding."""
         if not hasattr(self.wrapped, "ln_final"):  # GPT of 2018, OPT-350m
             return residual
-        normed: Tensor = self.wrapped.ln_final(residual.reshape(1, -1, residual.shape[-1]))
+        with undiminished(self.info.dtype):
+            normed: Tensor = self.wrapped.ln_final(residual.reshape(1, -1, residual.shape[-1]))
         return normed.reshape(residual.shape).to(self.device)
 
     def unembed(
@@ -132,7 +158,8 @@ class TransformerLensModel(LanguageModel):
         """Unembedding, scaling, soft-cap."""
         projection = getattr(self.wrapped, "project_out", None)  # OPT-350m
         projected = normed if projection is None else projection(normed)
-        logits: Tensor = self.wrapped.unembed(projected.reshape(1, -1, projected.shape[-1]))
+        with undiminished(self.info.dtype):
+            logits: Tensor = self.wrapped.unembed(projected.reshape(1, -1, projected.shape[-1]))
         own = None if bias else getattr(self.wrapped, "b_U", None)
         logits = logits if own is None else logits - own
         return self._scaled(logits).reshape(*normed.shape[:-1], -1).to(self.device)
@@ -197,13 +224,6 @@ class TransformerLensModel(LanguageModel):
         raise NotImplementedError
 
 
-def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
-
-    return run
-
-
 def _by_head(n_heads: int, function: HookFunction, z: Tensor) -> Tensor | None:
     """A hook of `z` where the library splits it by the width of keys, not of values."""
     if z.shape[2] == n_heads and z.ndim == 4:
@@ -212,19 +232,18 @@ def _by_head(n_heads: int, function: HookFunction, z: Tensor) -> Tensor | None:
     return None if replaced is None else replaced.reshape(z.shape)
 
 
-@contextmanager
-def _hooked(point: Any, function: HookFunction, device: torch.device) -> Iterator[None]:
-    known = list(point.fwd_hooks)
-
+def _called(function: HookFunction, device: torch.device) -> Callable[..., Tensor | None]:
     def hook_function(activation: Tensor, hook: Any) -> Tensor | None:
         replaced = function(activation.to(device))  # moves where a model is spread over devices
         return None if replaced is None else replaced.to(activation.device)
 
-    point.add_hook(hook_function)
-    added = [handle for handle in point.fwd_hooks if handle not in known]
-    try:
-        yield
-    finally:
-        for handle in added:
-            handle.hook.remove()
-            point.fwd_hooks.remove(handle)
+    return hook_function
+
+
+def _remove(point: Any, function: Callable[..., Any]) -> None:
+    """Take a function off a hook point, on which it may be in part or not at all."""
+    # TransformerLens wraps it, and names the wrapper so.
+    name, hooks = repr(function), point._forward_hooks
+    for number in [key for key, hook in hooks.items() if getattr(hook, "__name__", "") == name]:
+        del hooks[number]
+    point.fwd_hooks[:] = [handle for handle in point.fwd_hooks if handle.hook.id in hooks]

@@ -5,6 +5,7 @@ another cache folder.
 """
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -19,10 +20,13 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
+from icl_mech._files import sync, write_synced
 from icl_mech.errors import ModelError
 
 _CONVERSION = 1  # raised when `_convert` changes, so that older cached folders are not used
 _ABANDONED_AFTER = 24 * 3600.0  # seconds
+_MARKER = "icl_mech_files.json"
+_LONGEST_HEADER = 100_000_000  # bytes, as safetensors has it
 FOLDER_PARTS = {
     "config.json": ("config.json",),
     "weights": ("*.safetensors", "pytorch_model*.bin"),
@@ -95,7 +99,8 @@ def converted(gguf: Path) -> Path:
     """The cached folder of a GGUF file, made now if there is none for its content.
 
     A folder gets its name only when complete, so a killed process leaves none that is taken for
-    valid, and of several processes that convert at once the first one's is used by all.
+    valid, and of several processes that convert at once the first one's is used by all. A folder
+    that is not as it was made is made again: see `is_complete`.
 
     Raises:
         ModelError: the file cannot be read, or the folder cannot be written.
@@ -114,13 +119,14 @@ def converted(gguf: Path) -> Path:
 
 def _from_cache(gguf: Path) -> Path:
     target = cache_folder() / f"{gguf.stem}-{_fingerprint(gguf)}"
-    if target.is_dir() and not missing_parts(target):
+    if is_complete(target):
         return target
     partial = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
     partial.mkdir(parents=True)
     try:
         _remove_abandoned(target)
         _convert(gguf, partial)
+        _mark(partial)
         _publish(partial, target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -172,13 +178,56 @@ def _convert(gguf: Path, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
+def is_complete(folder: Path) -> bool:
+    """True for a converted folder as it was made.
+
+    Weights must have their size and header, all other files their content. A bit that flips
+    inside the weights is not seen: reading gigabytes would take as long as loading them.
+    """
+    try:
+        files = json.loads((folder / _MARKER).read_text(encoding="utf-8"))
+        return bool(files) and all(_described(folder / name) == of for name, of in files.items())
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _mark(folder: Path) -> None:
+    """Write down what a finished folder holds, once the disk has it."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    for file in files:
+        sync(file)
+    about = {file.relative_to(folder).as_posix(): _described(file) for file in files}
+    write_synced(folder / _MARKER, json.dumps(about, indent=1).encode())
+    sync(folder)
+
+
+def _described(file: Path) -> list[Any]:
+    """Size and checksum, of weights that of the header."""
+    with file.open("rb") as stream:
+        start = stream.read(8) if file.suffix == ".safetensors" else b""
+        # The header's length is not trusted: it may be damaged.
+        length = min(int.from_bytes(start, "little"), _LONGEST_HEADER) if start else -1
+        content = start + stream.read(length)
+    return [file.stat().st_size, hashlib.sha256(content).hexdigest()]
+
+
 def _publish(partial: Path, target: Path) -> None:
     """Give a finished folder its name; another process may have been first."""
     try:
         partial.rename(target)
     except OSError:
-        if not target.is_dir():
+        if not os.path.lexists(target):
             raise
-        if missing_parts(target):  # files were deleted from it
-            shutil.rmtree(target)
+        if not is_complete(target):
+            # Renamed before it is removed, so that nobody takes half of it for the whole.
+            broken = partial.with_name(f"{partial.name}-broken")
+            target.rename(broken)
             partial.rename(target)
+            _remove(broken)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

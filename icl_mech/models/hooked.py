@@ -8,7 +8,8 @@ import torch
 
 from icl_mech._typing import Bool, Int, Tensor
 from icl_mech.models.common import TransformerLensModel
-from icl_mech.models.interface import ForwardOutput, Hook, KeyValues, Resume, Site
+from icl_mech.models.interface import ForwardOutput, Hook, Resume, Site
+from icl_mech.models.key_values import KeyValues
 
 
 @dataclass
@@ -25,6 +26,7 @@ class HookedModel(TransformerLensModel):
         cache: KeyValues | None = None,
         keep_cache: bool = False,
         start: Resume | None = None,
+        stop: int | None = None,
     ) -> ForwardOutput:
         """See `LanguageModel.forward`; positions follow from the mask."""
         cached = 0 if cache is None else cache.length
@@ -32,13 +34,14 @@ class HookedModel(TransformerLensModel):
         # Entered at the embedding, the class appends this mask to the cache's own.
         seen = mask if start is not None else mask[:, cached:]
         final: list[Tensor] = []
-        last = Site("resid_post", self.info.n_layers - 1)
+        stop = self.info.n_layers if stop is None else stop
+        last = Site("resid_post", stop - 1)
         with self.installed([*hooks, (last, final.append)]):
             self.wrapped(
                 tokens if start is None else start.residual,
                 return_type=None,
                 start_at_layer=None if start is None else start.layer,
-                stop_at_layer=self.info.n_layers,
+                stop_at_layer=stop,
                 attention_mask=seen.long(),
                 past_kv_cache=past,
             )

@@ -15,10 +15,11 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import torch
-from torch.nn.functional import pad
 
 from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.models.key_values import KeyValues
 from icl_mech.models.norms import FrozenNorm
+from icl_mech.models.undo import Undo
 
 SiteName = Literal[
     "pattern",  # attention after softmax,       batch head dest src
@@ -73,58 +74,6 @@ class ModelInfo:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class KeyValues:
-    """Keys and values of a prefix, one pair per layer, as the model caches them.
-
-    `batch kv_head pos d_head`; heads may differ between layers, and between keys and values.
-    """
-
-    keys: tuple[Float[Tensor, "batch _ _ _"], ...]
-    values: tuple[Float[Tensor, "batch _ _ _"], ...]
-
-    @property
-    def length(self) -> int:
-        """Number of cached positions."""
-        return int(self.keys[-1].shape[2])
-
-    def expand(self, batch: int) -> "KeyValues":
-        """The cache of one prompt seen by `batch` prompts (views, no copy)."""
-        return KeyValues(
-            tuple(key.expand(batch, -1, -1, -1) for key in self.keys),
-            tuple(value.expand(batch, -1, -1, -1) for value in self.values),
-        )
-
-    def rows(self, part: slice) -> "KeyValues":
-        """The cache of some of the prompts."""
-        return KeyValues(
-            tuple(key[part] for key in self.keys), tuple(value[part] for value in self.values)
-        )
-
-    def padded(self, width: int) -> "KeyValues":
-        """Filled up with zeros on the left to `width` positions."""
-        missing = (0, 0, width - self.length, 0)
-        return KeyValues(
-            tuple(pad(key, missing) for key in self.keys),
-            tuple(pad(value, missing) for value in self.values),
-        )
-
-    @classmethod
-    def stacked(cls, parts: "Sequence[KeyValues]") -> "KeyValues":
-        """The caches of several batches of prompts as one, of equal lengths."""
-        return cls(
-            tuple(torch.cat(keys) for keys in zip(*(part.keys for part in parts), strict=True)),
-            tuple(torch.cat(values) for values in zip(*(p.values for p in parts), strict=True)),
-        )
-
-    def select(self, index: Int[Tensor, " kept"]) -> "KeyValues":
-        """The cache cut down to the positions `index`, in that order."""
-        return KeyValues(
-            tuple(key[:, :, index.to(key.device)] for key in self.keys),
-            tuple(value[:, :, index.to(value.device)] for value in self.values),
-        )
-
-
 class Resume(NamedTuple):
     """The residual stream entering a block, to go on from there."""
 
@@ -134,7 +83,7 @@ class Resume(NamedTuple):
 
 @dataclass(frozen=True)
 class ForwardOutput:
-    """The residual stream entering the final norm, and the cache if it was asked for."""
+    """The residual stream leaving the last block that ran, and the cache if it was asked for."""
 
     residual: Float[Tensor, "batch pos d_model"]
     cache: KeyValues | None = None
@@ -148,6 +97,17 @@ class LanguageModel(ABC):
     info: ModelInfo
     tokenizer: Any = field(repr=False)
 
+    @property
+    def module(self) -> torch.nn.Module:
+        """What holds the weights."""
+        module: torch.nn.Module = self.wrapped
+        return module
+
+    def own_logits(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
+        """What the model itself says, for checks."""
+        logits: Tensor = self.module(tokens)
+        return logits
+
     @abstractmethod
     def forward(
         self,
@@ -159,6 +119,7 @@ class LanguageModel(ABC):
         cache: KeyValues | None = None,
         keep_cache: bool = False,
         start: "Resume | None" = None,
+        stop: int | None = None,
     ) -> ForwardOutput:
         """Run all blocks.
 
@@ -171,6 +132,8 @@ class LanguageModel(ABC):
             keep_cache: Also return the keys and values of everything seen.
             start: Enter at a later block with the residual given there; earlier blocks are
                 not run, and their part of a kept cache is what `cache` held.
+            stop: Leave before this block: the residual is that entering it, and later blocks are
+                not run.
         """
 
     @abstractmethod
@@ -243,6 +206,11 @@ class LanguageModel(ABC):
     def has_own_hooks(self) -> bool:
         """True while the caller's own hooks are in place; they may look at positions."""
 
+    @property
+    def splits(self) -> bool:
+        """True if the beginning of a prompt may be run apart, without changing what is seen."""
+        return not self.has_own_hooks
+
     @abstractmethod
     def has_site(self, name: SiteName) -> bool:
         """True if the site exists in every block and can be read there."""
@@ -251,6 +219,11 @@ class LanguageModel(ABC):
     def takes_cache(self) -> bool:
         """False if it cannot go on from keys and values; then prompts share nothing."""
         return True
+
+    @cached_property
+    def undo(self) -> Undo:
+        """What is changed in the model for a while, and how it is taken back."""
+        return Undo()
 
     @cached_property
     def takes_positions(self) -> bool:
@@ -268,7 +241,7 @@ class LanguageModel(ABC):
 
         A checksum for each keeps this at about the time of reading them once.
         """
-        named = (*self.wrapped.named_parameters(), *self.wrapped.named_buffers())
+        named = (*self.module.named_parameters(), *self.module.named_buffers())
 
         def checked(item: tuple[str, Tensor]) -> tuple[Any, ...]:
             name, tensor = item

@@ -9,7 +9,8 @@ dropped and no gradient passes. `reroute_attention` makes both fire inside the c
     z       = pattern v
 
 The arithmetic is that of the wrapped modules, so logits do not change (the softmax is always
-taken in float32, which XGLM itself does in float16 only). Cost: none beyond eager attention.
+taken in float32, which XGLM itself does in float16 only; of a float64 model see
+`icl_mech.models.precision`). Cost: none beyond eager attention.
 """
 
 from collections.abc import Callable

@@ -69,9 +69,8 @@ def _own_tokens(tokenizer: Any) -> Iterator[None]:
     one that does, whether or not the model has seen texts begin that way.
     """
     declared = dict(tokenizer.init_kwargs)
-    tokenizer.init_kwargs["add_bos_token"] = True
     try:
+        tokenizer.init_kwargs["add_bos_token"] = True
         yield
     finally:
-        tokenizer.init_kwargs.clear()
-        tokenizer.init_kwargs.update(declared)
+        tokenizer.init_kwargs = declared

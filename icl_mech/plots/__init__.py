@@ -4,6 +4,8 @@ from functools import singledispatch
 
 import plotly.graph_objects as go
 
+from icl_mech.checking import checked
+from icl_mech.errors import ResultError
 from icl_mech.plots.curves import bars, layer_curves, scatter
 from icl_mech.plots.matrices import grid, label_matrices, label_matrix
 from icl_mech.plots.style import PALETTE
@@ -27,8 +29,15 @@ __all__ = ["PALETTE", "figure", "to_notebook"]
 
 @singledispatch
 def figure(shape: Shape) -> go.Figure:
-    """The figure of any shape."""
-    raise TypeError(f"No figure for a {type(shape).__name__}.")
+    """The figure of any shape.
+
+    Raises:
+        ResultError: it is no shape.
+    """
+    raise ResultError(
+        f"No figure for a {type(shape).__name__}; give a shape of icl_mech.shapes, or draw a result "
+        "with its plot()."
+    )
 
 
 figure.register(LayerCurves, layer_curves)
@@ -42,6 +51,7 @@ figure.register(Bars, bars)
 figure.register(Table, table)
 
 
+@checked(ResultError)
 def to_notebook(fig: go.Figure) -> str:
     """HTML of a figure for a notebook cell; the plotly script is loaded from its CDN."""
     html: str = fig.to_html(full_html=False, include_plotlyjs="cdn")

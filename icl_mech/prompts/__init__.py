@@ -2,7 +2,9 @@
 
 from icl_mech.prompts.batch import PromptBatch
 from icl_mech.prompts.build import build_prompt_pairs, build_prompts
+from icl_mech.prompts.chat import chat_template
 from icl_mech.prompts.from_text import prompts_from_text
+from icl_mech.prompts.given import check_batch
 from icl_mech.prompts.spans import Prompt, Role, Span
 
 __all__ = [
@@ -12,5 +14,7 @@ __all__ = [
     "Span",
     "build_prompt_pairs",
     "build_prompts",
+    "chat_template",
+    "check_batch",
     "prompts_from_text",
 ]

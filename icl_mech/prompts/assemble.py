@@ -1,13 +1,16 @@
 """From pieces of text to a `Prompt`: tokens, spans and the check against whole-text tokens."""
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from dataclasses import replace
 from typing import NamedTuple
 
 from icl_mech.errors import PromptError
 from icl_mech.prompts.spans import Prompt, Role, Span
 from icl_mech.prompts.tokenise import PieceTokenizer
 from icl_mech.tasks import Example, Template
+
+OWN: tuple[Role, ...] = ("format", "narrative")
+"""Roles of what the template writes itself."""
 
 
 class RolePiece(NamedTuple):
@@ -71,40 +74,70 @@ def assemble(
     """Tokenise the pieces and lay the spans; the last token becomes the target.
 
     Raises:
-        PromptError: no pieces, or a displayed label word whose ids differ from its class's.
+        PromptError: no pieces, one that has no tokens, or a displayed label word whose ids differ
+            from its class's.
     """
-    start = tokenizer.start_tokens(bos)
-    spans = [Span("bos", None, 0, len(start))] if start else []
-    ids: list[int] = list(start)
     tidy = tidy_pieces(pieces)
-    shown = iter(label_classes)
-    for number, (role, demo, text) in enumerate(tidy):
-        following = tidy[number + 1].text if number + 1 < len(tidy) else ""
-        new = tokenizer.piece(text, first=number == 0, following=following)
-        if role == "label_word":
-            expected = label_words[next(shown)]
-            if new != expected:
-                raise PromptError(
-                    f"The label word {text!r} is tokenised as {list(new)} in the prompt but "
-                    f"{list(expected)} was expected for its class."
-                )
-        spans.append(Span(role, demo, len(ids), len(ids) + len(new)))
-        ids += new
     if not tidy:
         raise PromptError("The prompt is empty; it needs at least a query.")
-    last = spans.pop()
-    if last.stop - last.start > 1:
-        spans.append(Span(last.role, last.demo, last.start, last.stop - 1))
-    spans.append(Span("target", None, last.stop - 1, last.stop))
-    whole = tokenizer.whole("".join(piece.text for piece in tidy))
+    begun = tokenizer.begun(tidy[0].text, bos, template=tidy[0].role in OWN)
+    start = () if begun else tokenizer.start_tokens(bos)
+    before = [Span("bos", None, 0, len(start))] if start else []
+    ids, spans = lay_out(tokenizer, tidy, start, before, first=True)
+    if begun:
+        rest = replace(spans[0], start=begun)
+        spans = (Span("bos", None, 0, begun), *(rest,) * (rest.stop > begun), *spans[1:])
+    for span, label in zip(
+        (span for span in spans if span.role == "label_word"), label_classes, strict=True
+    ):
+        if ids[span.start : span.stop] != label_words[label]:
+            raise PromptError(
+                f"The label word {labels[label]!r} is tokenised as {list(ids[span.start : span.stop])} "
+                f"in the prompt but {list(label_words[label])} was expected for its class."
+            )
+    read = [(piece.text, piece.role in OWN) for piece in tidy]
     return Prompt(
-        tuple(ids),
-        tuple(spans),
+        ids,
+        spans,
         tuple(label_classes),
         tuple(label_words),
         answer=answer,
         false_answer=false_answer,
         labels=tuple(labels),
-        pieces=tokenizer.words(tuple(ids)),
-        exact=tuple(chain(start, whole)) == tuple(ids),
+        pieces=tokenizer.words(ids),
+        exact=tokenizer.gives(ids[len(start) :], read),
     )
+
+
+def lay_out(
+    tokenizer: PieceTokenizer,
+    pieces: Sequence[RolePiece],
+    ids: Sequence[int] = (),
+    spans: Sequence[Span] = (),
+    *,
+    first: bool = False,
+) -> tuple[tuple[int, ...], tuple[Span, ...]]:
+    """Tokens and spans with tidy pieces added behind; the last token becomes the target.
+
+    What a tokenizer drops of the template (line breaks, say) has no span.
+
+    Raises:
+        PromptError: a text or label word without any token.
+    """
+    tokens, laid = list(ids), list(spans)
+    for number, (role, demo, text) in enumerate(pieces):
+        following = pieces[number + 1].text if number + 1 < len(pieces) else ""
+        own = role in OWN
+        new = tokenizer.piece(text, first=first and number == 0, following=following, template=own)
+        if new:
+            laid.append(Span(role, demo, len(tokens), len(tokens) + len(new)))
+            tokens += new
+        elif not own:
+            raise PromptError(
+                f"The {role.replace('_', ' ')} {text.strip(' ')!a} has no token: all its characters are "
+                "dropped by the tokenizer. Leave the example out, or write it in other characters."
+            )
+    last = laid.pop()
+    if last.stop - last.start > 1:
+        laid.append(Span(last.role, last.demo, last.start, last.stop - 1))
+    return tuple(tokens), (*laid, Span("target", None, last.stop - 1, last.stop))

@@ -39,6 +39,12 @@ class PromptBatch(Sequence[Prompt]):
         object.__setattr__(self, "prompts", tuple(self.prompts))
         if not self.prompts:
             raise PromptError("A PromptBatch needs at least one prompt; none were given.")
+        for number, prompt in enumerate(self.prompts):
+            if not isinstance(prompt, Prompt):
+                raise PromptError(
+                    f"Prompt {number} of the batch is a {type(prompt).__name__}; make Prompts with "
+                    "build_prompts, prompts_from_text or Prompt.from_positions."
+                )
         first = self.prompts[0]
         for number, prompt in enumerate(self.prompts):
             if prompt.label_words != first.label_words:

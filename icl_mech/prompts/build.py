@@ -1,8 +1,9 @@
 """`build_prompts`: a task, a tokenizer and a seed give a `PromptBatch`."""
 
+import inspect
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
@@ -10,6 +11,8 @@ from icl_mech.corruption import LabelSetting, displayed_classes, draw_shift, fal
 from icl_mech.errors import PromptError, near_matches
 from icl_mech.prompts.assemble import assemble, template_pieces
 from icl_mech.prompts.batch import PromptBatch
+from icl_mech.prompts.checks import check_choice, check_count, check_flag
+from icl_mech.prompts.fingerprint import tokenizer_identity
 from icl_mech.prompts.spans import Prompt, check_first_tokens
 from icl_mech.prompts.tokenise import PieceTokenizer
 from icl_mech.tasks import Example, Task, as_task
@@ -30,6 +33,7 @@ def build_prompts(
     balanced: bool = True,
     bos: bool | None = None,
     split: Split = "test",
+    special_tokens: Literal["text", "refuse"] = "text",
 ) -> PromptBatch:
     """`n` prompts: `shots` demonstrations per class in random order, then a query.
 
@@ -48,24 +52,25 @@ def build_prompts(
             put none; a bridge not loaded by `load_model` may have been set to put one).
         split: Where queries come from. `train`: training examples that no demonstration of the
             prompt shows, to fit something on (`fit_reweighting`) and keep `test` for the end.
+        special_tokens: What `</s>` and the like in texts and label words are: their letters
+            (`text`), or an error (`refuse`). Those the template itself writes stay special.
 
     Raises:
-        PromptError: too few examples, label words sharing a first token, or a prompt longer
-            than the model's context.
+        PromptError: too few examples, label words sharing a first token, a text without tokens,
+            or a prompt longer than the model's context.
         TaskError: unknown task name.
     """
     task = as_task(task)
-    tokenizer, limit = _tokenizer_and_limit(model_or_tokenizer)
-    if demonstrations not in get_args(Demonstrations):
-        raise PromptError(
-            f"demonstrations={demonstrations!r}. "
-            f"{near_matches(demonstrations, get_args(Demonstrations))}"
-        )
-    if split not in get_args(Split):
-        raise PromptError(f"split={split!r}. {near_matches(split, get_args(Split))}")
-    if n < 1 or shots < 0:
-        raise PromptError(f"n={n} and shots={shots}; n must be at least 1, shots at least 0.")
-    pieces = PieceTokenizer(tokenizer)
+    tokenizer, limit = tokenizer_and_limit(model_or_tokenizer)
+    for name, value, least in (("n", n, 1), ("shots", shots, 0), ("seed", seed, 0)):
+        check_count(name, value, least)
+    check_choice("labels", labels, LabelSetting)
+    check_choice("demonstrations", demonstrations, Demonstrations)
+    check_choice("split", split, Split)
+    check_choice("special_tokens", special_tokens, Literal["text", "refuse"])
+    check_flag("balanced", balanced)
+    check_flag("bos", bos, None)
+    pieces = PieceTokenizer(tokenizer, special_tokens)
     words = label_word_tokens(pieces, task.label_words, task.labels)
     # Separate streams: shared demonstrations are the same for any n and split.
     draws, shown, demos = (np.random.default_rng([seed, stream]) for stream in range(3))
@@ -103,6 +108,7 @@ def build_prompts(
         "demonstrations": demonstrations, "balanced": balanced, "split": split,
         "bos": prompts[0].spans[0].role == "bos",
         "exact_tokens": all(prompt.exact for prompt in prompts),
+        "tokenizer": tokenizer_identity(tokenizer),
     }  # fmt: skip
     return PromptBatch(tuple(prompts), source)
 
@@ -123,6 +129,11 @@ def build_prompt_pairs(
     """
     if "labels" in options:
         raise PromptError("build_prompt_pairs sets labels itself; choose false_labels=.")
+    check_choice("false_labels", false_labels, LabelSetting)
+    known = [*inspect.signature(build_prompts).parameters][2:]
+    for name in options:
+        if name not in known:
+            raise PromptError(f"build_prompts has no option {name!r}. {near_matches(name, known)}")
     task = as_task(task)
     true = build_prompts(task, model_or_tokenizer, labels="correct", **options)
     return true, build_prompts(task, model_or_tokenizer, labels=false_labels, **options)
@@ -134,9 +145,14 @@ def label_word_tokens(
     """Ids of each label word as it stands inside a prompt.
 
     Raises:
-        PromptError: if two share their first token.
+        PromptError: if two share their first token, or one has none.
     """
     ids = tuple(tokenizer.piece(word, first=False) for word in words)
+    if () in ids:
+        raise PromptError(
+            f"The label word {labels[ids.index(())]!r} has no token: the tokenizer drops all its "
+            "characters. Choose another word."
+        )
     check_first_tokens(ids, labels)
     return ids
 
@@ -156,7 +172,12 @@ def check_lengths(prompts: Sequence[Prompt], limit: int | None) -> None:
         )
 
 
-def _tokenizer_and_limit(model_or_tokenizer: Any) -> tuple[Any, int | None]:
+def tokenizer_and_limit(model_or_tokenizer: Any) -> tuple[Any, int | None]:
+    """The tokenizer of a model, or the tokenizer itself, and how many tokens a prompt may have.
+
+    Raises:
+        PromptError: there is none.
+    """
     tokenizer = getattr(model_or_tokenizer, "tokenizer", None)
     if tokenizer is None:
         if not callable(model_or_tokenizer) or not hasattr(model_or_tokenizer, "decode"):
@@ -180,11 +201,11 @@ def _draw_queries(
 ) -> list[Example]:
     """Queries of a split; those from `train` are none of the shared demonstrations `chosen`."""
     left = chosen if split == "train" else ()
-    groups = [[e for e in group if e not in left] for group in task.by_class(split)]
+    groups = [_without(group, left) for group in task.by_class(split)]
     kind = "test" if split == "test" else "training"
     besides = " besides the demonstrations" if left else ""
     if not balanced:
-        examples = [e for e in getattr(task, split) if e not in left]
+        examples = _without(getattr(task, split), left)
         if n > len(examples):
             raise PromptError(
                 f"Task {task.name!r} has {len(examples)} {kind} examples{besides}, "
@@ -206,12 +227,18 @@ def _draw_queries(
     return [queries[i] for i in generator.permutation(len(queries))]
 
 
+def _without(examples: Sequence[Example], others: Sequence[Example]) -> list[Example]:
+    """The examples that share no text with the others."""
+    taken = {key for example in others for key in example.keys}
+    return [e for e in examples if not (taken and taken.intersection(e.keys))]
+
+
 def _draw_demonstrations(
     task: Task, shots: int, generator: np.random.Generator, without: Sequence[Example] = ()
 ) -> list[Example]:
     chosen: list[Example] = []
     for label, group in enumerate(task.by_class("train")):
-        left = [example for example in group if example not in without]
+        left = _without(group, without)
         if shots > len(left):
             besides = " besides the query" if len(left) < len(group) else ""
             raise PromptError(

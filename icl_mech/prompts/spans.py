@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from icl_mech.errors import PromptError
+from icl_mech.prompts.checks import whole_numbers
+from icl_mech.tasks.types import is_index
 
 Role = Literal[
     "bos", "narrative", "format", "demo_text", "label_word", "query_text", "target", "unknown"
@@ -69,6 +71,10 @@ class Prompt:
             raise PromptError(f"Spans end at {end}, the prompt has {len(self.tokens)} tokens.")
         if sum(span.stop - span.start for span in self.spans if span.role == "target") != 1:
             raise PromptError("A prompt needs exactly one target token, where its answer is read.")
+        if min(self.tokens) < 0:
+            raise PromptError(
+                f"The prompt holds the token id {min(self.tokens)}; ids count from 0."
+            )
         n_labels = len(self.label_words)
         if len(self.label_classes) != sum(span.role == "label_word" for span in self.spans):
             raise PromptError(
@@ -143,11 +149,21 @@ class Prompt:
         Such a prompt has no text roles; analyses that need them refuse it.
 
         Raises:
-            PromptError: positions out of order or range, or one of them at the target.
+            PromptError: positions out of order or range, one of them at the target, or what is
+                no whole number.
         """
+        tokens = whole_numbers("tokens", tokens)
+        label_tokens = whole_numbers("label_tokens", label_tokens)
+        label_positions = whole_numbers("label_positions", label_positions)
+        label_classes = whole_numbers("label_classes", label_classes)
+        lengths = [1] * len(label_positions)
+        if label_lengths is not None:
+            lengths = [*whole_numbers("label_lengths", label_lengths)]
         last = len(tokens) - 1
         target = last if target is None else target
-        lengths = list(label_lengths or [1] * len(label_positions))
+        for name, value in (("target", target), ("answer", answer), ("false_answer", false_answer)):
+            if value is not None and not is_index(value):
+                raise PromptError(f"{name}={value!r}; expected a whole number.")
         if not len(label_positions) == len(label_classes) == len(lengths):
             raise PromptError(
                 f"{len(label_positions)} label positions, {len(label_classes)} classes and "
@@ -176,10 +192,10 @@ class Prompt:
         if end < len(tokens):
             spans.append(Span("unknown", None, end, len(tokens)))
         return cls(
-            tuple(int(token) for token in tokens),
+            tokens,
             tuple(spans),
-            tuple(int(label) for label in label_classes),
-            tuple((int(token),) for token in label_tokens),
+            label_classes,
+            tuple((token,) for token in label_tokens),
             answer=answer,
             false_answer=false_answer,
         )

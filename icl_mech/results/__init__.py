@@ -1,24 +1,34 @@
 """Results: labelled samples with provenance, and their files."""
 
 from icl_mech.results.base import Figure, Result
-from icl_mech.results.files import FORMAT, atomic_folder, jsonable, read_json, write_text
+from icl_mech.results.files import FORMAT, PAGE, check_names, given_path, jsonable, sealed_page
+from icl_mech.results.folders import Folder, claimed, is_vacant
 from icl_mech.results.prompts import basis
 from icl_mech.results.quantities import Quantity, function_of_means
 from icl_mech.results.samples import Samples
-from icl_mech.results.storage import load_result, write_result
+from icl_mech.results.sets import INDEX, list_results, paths_of, read_results, write_results
+from icl_mech.results.storage import load_result
 
 __all__ = [
     "FORMAT",
+    "INDEX",
+    "PAGE",
     "Figure",
+    "Folder",
     "Quantity",
     "Result",
     "Samples",
-    "atomic_folder",
     "basis",
+    "check_names",
+    "claimed",
     "function_of_means",
+    "given_path",
+    "is_vacant",
     "jsonable",
+    "list_results",
     "load_result",
-    "read_json",
-    "write_result",
-    "write_text",
+    "paths_of",
+    "read_results",
+    "sealed_page",
+    "write_results",
 ]

@@ -12,6 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
+from icl_mech.checking import checked
 from icl_mech.errors import ResultError, near_matches
 from icl_mech.metrics import Interval
 from icl_mech.results.quantities import PROMPT, Quantity, labels_of, typed_quantities
@@ -159,8 +160,6 @@ class Result:
         """
         from icl_mech.results.samples import difference
 
-        if not isinstance(other, Result):
-            return NotImplemented
         return difference(self, other)
 
     def _all_quantities(self) -> dict[str, Quantity]:
@@ -173,8 +172,8 @@ class Result:
 
     def _main(self, quantity: str | None) -> str:
         known = self._all_quantities()
-        name = next(iter(known)) if quantity is None else quantity
-        if name not in known:
+        name: Any = next(iter(known)) if quantity is None else quantity
+        if not isinstance(name, str) or name not in known:
             raise ResultError(
                 f"{type(self).__name__} has no quantity {name!r}. {near_matches(name, known)}"
             )
@@ -233,10 +232,10 @@ class Result:
         """
         from icl_mech.plots import figure
 
-        if show:
+        if show is not None and show != "":
             self.check_show(show)
             options["show"] = show
-        return figure(self.drawing(**options))
+        return figure(checked(ResultError)(self.drawing)(**options))
 
     def check_show(self, show: str) -> None:
         """Refuse what this result cannot show.
@@ -259,17 +258,23 @@ class Result:
 
     # --- files ---
 
-    def save(self, folder: str | Path) -> Path:
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write `result.json` and `tensors.safetensors` into a folder, all or nothing.
 
-        Raises:
-            ResultError: the folder cannot be written, or a tensor is not finite-storable.
-        """
-        from icl_mech.results.files import atomic_folder
-        from icl_mech.results.storage import write_result
+        Args:
+            folder: A new or empty folder.
+            overwrite: It may hold files: those saved before are replaced as long as nobody changed
+                them, all others stay.
 
-        with atomic_folder(folder) as staging:
-            write_result(self, staging)
+        Raises:
+            ResultError: the folder cannot be written, or holds files that would be lost; values
+                that do not fit the types of their fields.
+        """
+        from icl_mech.results.folders import Folder
+        from icl_mech.results.storage import FILES, write_result
+
+        with Folder(folder, overwrite=overwrite, files=FILES) as place:
+            write_result(self, place)
         return Path(folder).expanduser()
 
     @classmethod
@@ -277,7 +282,7 @@ class Result:
         """Read what `save` wrote.
 
         Raises:
-            ResultError: missing files, another kind of result, or a newer layout.
+            ResultError: missing or damaged files, another kind of result, or a newer layout.
         """
         from icl_mech.results.storage import load_result
 

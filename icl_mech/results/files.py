@@ -1,139 +1,161 @@
-"""Files of results: folders and files written all or nothing, JSON without surprises."""
+"""What stands in saved files: paths and names, sealed JSON, JSON without surprises."""
 
+import hashlib
 import json
 import math
 import os
 import re
-import shutil
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from icl_mech.errors import ResultError
 
-FORMAT = 1
-"""Version of the saved layout."""
+FORMAT = 2
+"""Version of the saved layout; 1 had no checksums."""
 
-OURS = frozenset({"result.json", "analysis.json"})
-"""A folder that holds one of these was written by this package and may be replaced."""
+INDEXES = {
+    "analysis.json": frozenset({"title", "results"}),
+    "result.json": frozenset({"kind", "values"}),
+}
+"""Files that say what else was saved, and what they hold."""
+
+TENSORS, PAGE = "tensors.safetensors", "index.html"
+
+_FILES = frozenset({*INDEXES, TENSORS, PAGE})
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_UNFIT = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]|^[.\s]|[.\s]$|^$')
+_DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+_LONGEST = 100
 
 
-class atomic_folder:  # noqa: N801 - used like the contextlib functions
-    """A staging folder that replaces `folder` only when the block ends without an error."""
+def digest(content: bytes) -> str:
+    """The checksum of a file's content."""
+    return hashlib.sha256(content).hexdigest()
 
-    def __init__(self, folder: str | Path) -> None:
-        """Remember the target; nothing is written yet."""
-        self.target = Path(folder).expanduser()
 
-    def __enter__(self) -> Path:
-        """Create the staging folder beside the target.
+def given_path(path: object, what: str = "folder") -> Path:
+    """A path as the user gave it, `~` replaced, links followed.
 
-        Raises:
-            ResultError: if that is not possible.
-        """
-        try:
-            if self.target.exists() and not self.target.is_dir():
-                raise NotADirectoryError(f"{self.target} is a file")
-            if self.target.is_dir() and not _is_ours(self.target):
-                raise FileExistsError("it holds other files, which saving would replace")
-            self.target.parent.mkdir(parents=True, exist_ok=True)
-            remove_left_over(self.target)
-            prefix = f".{self.target.name}-{os.getpid()}-"
-            self.staging = Path(tempfile.mkdtemp(prefix=prefix, dir=self.target.parent))
-        except OSError as error:
+    Raises:
+        ResultError: it is no path.
+    """
+    if not isinstance(path, str | os.PathLike) or not str(path).strip():
+        raise ResultError(f"{what}={path!r}; give the path of a {what}, such as 'runs/reviews'.")
+    try:
+        return Path(path).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ResultError(f"{what}={str(path)!r} is no usable path: {error}.") from error
+
+
+def check_names(names: Iterable[object]) -> None:
+    """Refuse names of results that cannot be names of folders everywhere.
+
+    Raises:
+        ResultError: names the first.
+    """
+    seen: dict[str, str] = {}
+    for name in names:
+        if (
+            not isinstance(name, str)
+            or _UNFIT.search(name)
+            or _DEVICES.fullmatch(name)
+            or len(name.encode("utf-8", "replace")) > _LONGEST
+            or name.lower() in _FILES
+        ):
             raise ResultError(
-                f"Cannot write to {str(self.target)!r}: {error}. Nothing was written; choose a new or "
-                "empty folder you may write to."
-            ) from error
-        return self.staging
-
-    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: Any) -> None:
-        """Move the staging folder into place, or drop it."""
-        if kind is not None:
-            shutil.rmtree(self.staging, ignore_errors=True)
-            return
-        if self.target.exists():
-            old = self.staging.with_name(self.staging.name + "-old")
-            self.target.replace(old)
-            self.staging.replace(self.target)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            self.staging.replace(self.target)
-        self.target.chmod(0o755)
+                f"{name!r} cannot be the name of a result, which becomes the name of a folder; give "
+                "one such as 'flow' or 'my_scores', without slashes and dots at its ends."
+            )
+        other = seen.setdefault(name.casefold(), name)
+        if other != name:
+            raise ResultError(
+                f"Results {other!r} and {name!r} would share a folder where case does not count; give "
+                "one another name."
+            )
 
 
-def write_text(file: Path, text: str) -> None:
-    """Write a file that is there whole or not at all."""
-    remove_left_over(file)
-    handle, staging = tempfile.mkstemp(prefix=f".{file.name}-{os.getpid()}-", dir=file.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        Path(staging).chmod(0o644)
-        Path(staging).replace(file)
-    except BaseException:
-        Path(staging).unlink(missing_ok=True)
-        raise
+# --- JSON with its own checksum ---
 
 
-def remove_left_over(target: Path) -> None:
-    """Remove staging of this target whose process was killed; its name holds the process number."""
-    pattern = re.compile(re.escape(f".{target.name}-") + r"(\d+)-[a-z0-9_]{8}(-old)?")
-    for entry in list(target.parent.iterdir()):
-        found = pattern.fullmatch(entry.name)
-        if found and not _is_running(int(found[1])):
-            if found[2] and not target.exists():
-                entry.replace(target)  # killed between the two renames of a replacement
-            elif entry.is_dir():
-                shutil.rmtree(entry, ignore_errors=True)
-            else:
-                entry.unlink(missing_ok=True)
+def sealed(document: Mapping[str, Any]) -> bytes:
+    """A JSON document with the checksum of its values."""
+    plain = jsonable(document)
+    return json.dumps({**plain, "sha256": _seal(plain)}, indent=1, allow_nan=False).encode()
 
 
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True  # another user's
-    return True
-
-
-def _is_ours(folder: Path) -> bool:
-    entries = {entry.name for entry in folder.iterdir()}
-    return not entries or bool(entries & OURS)
+def _seal(plain: Mapping[str, Any]) -> str:
+    values = {key: value for key, value in plain.items() if key != "sha256"}
+    return digest(json.dumps(values, sort_keys=True, separators=(",", ":")).encode())
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON document this package wrote.
+    """A JSON document this package wrote; `files` in it holds the checksum of each saved file.
 
     Raises:
         ResultError: missing, damaged, or of a newer layout.
     """
     try:
-        document: Any = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
+        content = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise ResultError(
             f"No saved result at {str(path.parent)!r} ({path.name} is missing)."
         ) from error
-    except ValueError as error:  # not JSON, or not even text
+    except (OSError, ValueError) as error:
+        raise ResultError(f"{path} cannot be read: {error}.") from error
+    return parsed(content, path)
+
+
+def parsed(content: bytes, path: Path) -> dict[str, Any]:
+    """The document in the content of a file, as `read_json`."""
+    try:
+        document: Any = json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:  # not JSON, or not even text
         raise ResultError(f"{path} is damaged: {error}.") from error
-    if not isinstance(document, dict) or not isinstance(document.get("format"), int):
+    if not isinstance(document, dict) or type(document.get("format")) is not int:
         raise ResultError(f"{path} is damaged: it holds no layout number; expected a saved result.")
     if document["format"] > FORMAT:
         raise ResultError(
             f"{path} was written by a newer icl_mech (layout {document['format']}, this one reads "
             f"up to {FORMAT}); update icl_mech."
         )
+    if document["format"] == 1:
+        return {**document, "files": {}}
+    if document.get("sha256") != _seal(document):
+        raise ResultError(
+            f"{path} is damaged: its values do not have the checksum they were saved with. Take it "
+            "from a copy, or measure again."
+        )
+    for entry in ("files", "replaced"):
+        _check_manifest(document.setdefault(entry, {}), path)
     return document
+
+
+def _check_manifest(files: Any, path: Path) -> None:
+    """Refuse a list of files that names anything but files of ours inside the folder."""
+    if not isinstance(files, dict):
+        raise ResultError(f"{path} is damaged: its list of files is a {type(files).__name__}.")
+    for name, checksum in files.items():
+        *part, file = name.split("/")
+        wrong = f"{path} is damaged: it lists {name!r} with checksum {checksum!r}."
+        if len(part) > 1 or file not in _FILES or not _DIGEST.fullmatch(str(checksum)):
+            raise ResultError(wrong)
+        try:
+            check_names(part)
+        except ResultError as error:
+            raise ResultError(f"{wrong} {error}") from error
 
 
 def jsonable(value: Any) -> Any:
     """Plain JSON values; not-a-number and infinities become None and their names."""
     if isinstance(value, Mapping):
-        return {str(key): jsonable(item) for key, item in value.items()}
+        plain = {str(key): jsonable(item) for key, item in value.items()}
+        if len(plain) < len(value):
+            raise ResultError(
+                f"Keys {list(value)} are not different as text, so values would be lost in a file; "
+                "use keys of one kind."
+            )
+        return plain
     if isinstance(value, list | tuple):
         return [jsonable(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
@@ -146,3 +168,20 @@ def jsonable(value: Any) -> Any:
             "it would be saved as text. Make it a field of its own, or a tuple of tensors."
         )
     return str(value)
+
+
+# --- pages ---
+
+_MARK = re.compile(rb"<!-- written by icl_mech, sha256 ([0-9a-f]{64}) -->\n?$")
+
+
+def sealed_page(page: str) -> bytes:
+    """A page with a last line by which it is recognised as long as nobody edits it."""
+    content = page.encode("utf-8")
+    return content + f"<!-- written by icl_mech, sha256 {digest(content)} -->\n".encode()
+
+
+def is_own_page(content: bytes) -> bool:
+    """True for what `sealed_page` made and nobody changed."""
+    mark = _MARK.search(content[-200:])
+    return mark is not None and digest(content[: -len(mark[0])]) == mark[1].decode()

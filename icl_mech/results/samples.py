@@ -176,7 +176,9 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
         chosen = estimates.sel(labels)
         samples = None if quantity is None else result.to_xarray().get(name)
         samples = None if samples is None else samples.sel(labels)
-    except KeyError as error:
+        if not chosen.size:
+            raise KeyError(labels)
+    except (KeyError, TypeError, ValueError) as error:
         asked = ", ".join(f"{dim}={label!r}" for dim, label in labels.items())
         known = "; ".join(f"{dim}: {_listed(estimates[dim].values)}" for dim in labels)
         raise ResultError(f"{name} has nothing at {asked}; it has {known}.") from error
@@ -201,7 +203,7 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
     )
 
 
-def difference(one: Result, other: Result) -> Samples:
+def difference(one: Result, other: Any) -> Samples:
     """Paired differences of the main quantities of two results over the same prompts.
 
     Raises:

@@ -1,49 +1,82 @@
 """Results as files: `result.json` and `tensors.safetensors` in a folder, never pickle."""
 
-import json
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from icl_mech.errors import ResultError, near_matches
 from icl_mech.results.base import Result, known_kinds
-from icl_mech.results.files import FORMAT, jsonable, read_json
+from icl_mech.results.files import (
+    FORMAT,
+    INDEXES,
+    TENSORS,
+    digest,
+    given_path,
+    parsed,
+    read_json,
+    sealed,
+)
+from icl_mech.results.folders import Folder, hidden
+from icl_mech.results.values import check_values
+
+T = TypeVar("T")
+
+FILES = ("result.json", TENSORS)
 
 
-def write_result(result: Result, folder: Path) -> None:
-    """Write one result's two files into an existing folder.
+def write_result(result: Result, place: Folder, part: str = "") -> None:
+    """Write one result: alone into its folder, or as a named part of what the folder holds.
 
     Raises:
-        ResultError: the disk is full or failing.
+        ResultError: values that could not be loaded again, or a disk that is full or failing.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
+    values = {item.name: getattr(result, item.name) for item in fields(result)}
+    check_values(type(result), values)
     tensors: dict[str, torch.Tensor] = {}
-    values: dict[str, Any] = {}
-    for item in fields(result):
-        value = getattr(result, item.name)
+    for name, value in list(values.items()):
         if isinstance(value, torch.Tensor):
-            tensors[item.name] = value.contiguous().cpu()
-        elif (
-            isinstance(value, tuple | list)
-            and value
-            and all(isinstance(v, torch.Tensor) for v in value)
-        ):
-            tensors |= {f"{item.name}/{i}": v.contiguous().cpu() for i, v in enumerate(value)}
-        else:
-            values[item.name] = value
-    document = {"format": FORMAT, "kind": type(result).__name__, "values": values}
-    text = json.dumps(jsonable(document), indent=1, allow_nan=False)
+            tensors[name] = values.pop(name)
+        elif isinstance(value, tuple | list) and any(isinstance(v, torch.Tensor) for v in value):
+            tensors |= {f"{name}/{i}": v for i, v in enumerate(values.pop(name))}
+    content = _tensor_bytes(result, tensors)
+    document = {"kind": type(result).__name__, "values": values}
+    if not part:
+        place.put(TENSORS, content)
+        place.commit("result.json", document)
+    else:
+        files = {TENSORS: digest(content)}
+        place.put(f"{part}/{TENSORS}", content)
+        place.put(f"{part}/result.json", sealed({"format": FORMAT, **document, "files": files}))
+
+
+def _tensor_bytes(result: Result, tensors: Mapping[str, torch.Tensor]) -> bytes:
+    from safetensors import SafetensorError
+    from safetensors.torch import save
+
+    plain: dict[str, torch.Tensor] = {}
+    storages: set[int] = set()
     try:
-        (folder / "result.json").write_text(text, encoding="utf-8")
-        save_file(tensors, folder / "tensors.safetensors")
-    except (OSError, SafetensorError) as error:
+        for name, tensor in tensors.items():
+            one = tensor.detach().cpu().contiguous()
+            storage = one.untyped_storage().data_ptr()
+            # The format refuses tensors that share memory.
+            plain[name] = one.clone() if storage in storages else one
+            storages.add(storage)
+        return save(plain)
+    except (
+        AttributeError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+        KeyError,
+        SafetensorError,
+    ) as error:
         raise ResultError(
-            f"Cannot write the {type(result).__name__}: {error}. Nothing was saved; choose a folder "
-            "on a disk with space."
+            f"The tensors of the {type(result).__name__} cannot be written: {error}. Nothing was "
+            "saved; keep dense tensors, or tuples of tensors only."
         ) from error
 
 
@@ -53,35 +86,126 @@ def load_result(folder: str | Path) -> Result:
     Raises:
         ResultError: missing or damaged files, an unknown kind or a newer layout.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    place = given_path(folder)
 
-    folder = Path(folder).expanduser()
-    document = read_json(folder / "result.json")
-    if not {"kind", "values"} <= document.keys():
-        raise ResultError(f"{folder / 'result.json'} is damaged: it has no kind or no values.")
-    tensors_file = folder / "tensors.safetensors"
-    if not tensors_file.is_file():
-        raise ResultError(f"{tensors_file} is missing; the saved result is incomplete.")
+    def read() -> Result:
+        return _loaded(read_json(place / "result.json"), place)
+
+    return steadily(read, place / "result.json")
+
+
+def load_part(folder: Path, name: str, index: Mapping[str, Any]) -> Result:
+    """One of the results that an analysis lists.
+
+    Raises:
+        ResultError: as `load_result`, or another result than the one that was saved.
+    """
+    if index["format"] == 1:
+        return load_result(folder / name)
+    path = f"{name}/result.json"
+    if path not in index["files"]:
+        raise ResultError(f"{folder / 'analysis.json'} is damaged: it has no checksum of {path}.")
+    content = _content(folder, path, index["files"][path])
+    document = parsed(content, folder / path)
+    if document["format"] == 1 and (listed := index["files"].get(f"{name}/{TENSORS}")):
+        document["files"] = {TENSORS: listed}
+    return _loaded(document, folder / name)
+
+
+def steadily(read: Callable[[], T], index: Path) -> T:
+    """What `read` gives; again if another process replaced the index meanwhile."""
+    while True:
+        before = _version(index)
+        try:
+            return read()
+        except ResultError:
+            if _version(index) == before:
+                raise
+
+
+def _version(file: Path) -> tuple[int, int, bytes | None] | None:
+    """Differs if a file was replaced, also by one of equal content."""
     try:
-        tensors = load_file(tensors_file)
-    except SafetensorError as error:
-        raise ResultError(f"{tensors_file} is damaged: {error}.") from error
-    kinds = known_kinds()
-    if document["kind"] not in kinds:
+        status = file.stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_ino, status.st_mtime_ns, _bytes(file)
+
+
+def _bytes(file: Path) -> bytes | None:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return None
+
+
+def _content(folder: Path, path: str, checksum: str | None) -> bytes:
+    """A file of a saved folder, wherever it lies while it is being replaced.
+
+    Raises:
+        ResultError: it is missing, or has not the checksum it was saved with.
+    """
+    places = [folder / path]
+    if checksum is not None:
+        above = hidden(folder.parent, f"{folder.name}/{path}", checksum)
+        # Last its final name: it is moved there while others look.
+        places = [hidden(folder, path, checksum), above, folder / path]
+    contents = [found for place in places if (found := _bytes(place)) is not None]
+    for content in contents:
+        if checksum in (None, digest(content)):
+            return content
+    if contents:
         raise ResultError(
-            f"Unknown result {document['kind']!r}; if it is your own, import its class first. "
-            f"{near_matches(document['kind'], kinds)}"
+            f"{folder / path} is damaged: it does not have the checksum it was saved with. Take it from "
+            "a copy, or measure again."
         )
-    kind = kinds[document["kind"]]
-    values: dict[str, Any] = dict(document["values"])
-    for name, tensor in sorted(tensors.items(), key=lambda item: _order(item[0])):
-        if "/" in name:
-            values[name.split("/")[0]] = (*values.get(name.split("/")[0], ()), tensor)
-        else:
-            values[name] = tensor
+    if (folder / path).exists():
+        raise ResultError(f"{folder / path} cannot be read; expected a file you may read.")
+    raise ResultError(f"{folder / path} is missing; the saved result is incomplete.")
+
+
+def _loaded(document: Mapping[str, Any], folder: Path) -> Result:
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    index = folder / "result.json"
+    if not INDEXES["result.json"] <= document.keys():
+        raise ResultError(f"{index} is damaged: it has no kind or no values.")
+    name, values = document["kind"], document["values"]
+    if not isinstance(name, str) or not isinstance(values, dict):
+        raise ResultError(f"{index} is damaged: expected a name as kind and values by name.")
+    checksum = document["files"].get(TENSORS)
+    if document["format"] > 1 and checksum is None:
+        raise ResultError(f"{index} is damaged: it has no checksum of {TENSORS}.")
+    content = _content(folder, TENSORS, checksum)
+    try:
+        tensors = load(content)
+    except (SafetensorError, ValueError, RuntimeError, KeyError, AssertionError) as error:
+        raise ResultError(f"{folder / TENSORS} is damaged: {error}.") from error
+    kinds = known_kinds()
+    if name not in kinds:
+        raise ResultError(
+            f"Unknown result {name!r}; if it is your own, import its class first. "
+            f"{near_matches(name, kinds)}"
+        )
+    return _made(kinds[name], values, tensors, folder)
+
+
+def _made(
+    kind: type[Result],
+    plain: Mapping[str, Any],
+    tensors: Mapping[str, torch.Tensor],
+    folder: Path,
+) -> Result:
+    """The result from its values, if they are what its fields declare."""
+    values = {key: value if key == "provenance" else _tuples(value) for key, value in plain.items()}
+    for name in {name.split("/")[0] for name in tensors}:
+        own = {key: tensor for key, tensor in tensors.items() if key.split("/")[0] == name}
+        many = tuple(own[key] for i in range(len(own)) if (key := f"{name}/{i}") in own)
+        if name in values or (set(own) != {name} and len(many) < len(own)):
+            raise ResultError(f"The result at {folder} is damaged: {name} is there in odd parts.")
+        values[name] = own.get(name, many)
     values = {kind.renamed.get(name, name): value for name, value in values.items()}
-    known = {item.name for item in fields(kind)}
     missing = [
         item.name
         for item in fields(kind)
@@ -89,15 +213,12 @@ def load_result(folder: str | Path) -> Result:
     ]
     if missing:
         raise ResultError(f"The result at {folder} is damaged: it lacks {', '.join(missing)}.")
-    values = {
-        key: _tuples(value) if key != "provenance" else value for key, value in values.items()
-    }
-    return kind(**{key: value for key, value in values.items() if key in known})
-
-
-def _order(name: str) -> tuple[str, int]:
-    head, _, tail = name.partition("/")
-    return head, int(tail) if tail else -1
+    known = {item.name: values[item.name] for item in fields(kind) if item.name in values}
+    try:
+        check_values(kind, known)
+        return kind(**known)
+    except Exception as error:
+        raise ResultError(f"The result at {folder} is damaged: {error}") from error
 
 
 def _tuples(value: Any) -> Any:

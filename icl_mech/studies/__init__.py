@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path as FilePath
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
+from icl_mech.checking import Natural, conformed
 from icl_mech.engine import Loss, Path
-from icl_mech.errors import PromptError, RunError, near_matches
+from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import AnyMeasurement, Options
-from icl_mech.measurements.running import Item
+from icl_mech.measurements.running import Item, check_data
 from icl_mech.measurements.saliency.reduction import Reduction
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch
@@ -18,7 +19,7 @@ from icl_mech.studies.default import FlowStudy
 from icl_mech.studies.label_words import LabelWords
 from icl_mech.studies.measuring import check_values, measure, title
 from icl_mech.studies.overthinking import Overthinking
-from icl_mech.tasks import Task
+from icl_mech.tasks import Task, as_task
 
 __all__ = ["Analysis", "Study", "analyze", "load_analysis", "measure"]
 
@@ -73,9 +74,8 @@ def analyze(
         RunError: unknown study.
         IclMechError: model, prompts or variants that would give wrong numbers.
     """
-    if study is not None and study not in get_args(Study):
-        raise RunError(f"study={study!r}. {near_matches(study, get_args(Study))}")
-    pair = isinstance(prompts, tuple)
+    conformed("study", study, Study | None)
+    pair = isinstance(check_data(prompts), tuple)
     if study == "overthinking" and not pair:
         raise PromptError(
             "The overthinking study compares true and false demonstrations; give the pair that "
@@ -84,10 +84,17 @@ def analyze(
     if study != "overthinking" and pair:
         raise PromptError("A pair of prompt sets is for study='overthinking'; give one set here.")
     check_values(measurements)
-    adapted = adapt(model)
-    options = Options(tuple(interventions), batch_size, memory, path, progress)
-    bench = Bench(adapted, options, prepared_folder(out))
+    options = Options(interventions, batch_size, memory, path, progress)
     flow = FlowStudy(maps, reduction, loss)
+    seed = conformed("seed", seed, Natural)
+    if heads_from is not None and study != "overthinking":
+        raise RunError(
+            "heads_from= says on what the overthinking study chooses heads; leave it out."
+        )
+    if heads_from is not None and not isinstance(heads_from, PromptBatch):
+        heads_from = as_task(heads_from)
+    adapted = adapt(model)
+    bench = Bench(adapted, options, prepared_folder(out))
     for given in measurements:
         Item.checked(given, adapted, prompts, options)
     if isinstance(prompts, tuple):

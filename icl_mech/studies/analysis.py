@@ -1,11 +1,10 @@
 """`Analysis`: the results of one study, saved, drawn and reported together."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Generic, Literal, TypeVar, overload
 
 from icl_mech.errors import MissingResult, ResultError, near_matches
 from icl_mech.measurements.accuracy.context import ContextAccuracy
@@ -25,16 +24,8 @@ from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.reweighting.result import ReweightingResult
 from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.measurements.saliency.maps import SaliencyMaps
-from icl_mech.reports import Section, write_page
-from icl_mech.results import (
-    FORMAT,
-    Result,
-    atomic_folder,
-    jsonable,
-    load_result,
-    read_json,
-    write_result,
-)
+from icl_mech.reports import Section, page_bytes, write_page
+from icl_mech.results import Folder, Result, check_names, paths_of, read_results, write_results
 from icl_mech.studies.published import PublishedNumbers
 
 R = TypeVar("R", bound=Result)
@@ -80,11 +71,23 @@ class Analysis:
         results: Results in reading order.
         title: Model and task.
         notes: What was left out and why, and what limits the numbers.
+
+    Raises:
+        ResultError: a name that cannot be the name of a folder.
     """
 
     results: dict[str, Result]
     title: str
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what could not be saved."""
+        if not isinstance(self.results, dict):
+            raise ResultError(f"results={self.results!r}; give results by name, {{'flow': ...}}.")
+        check_names(self.results)
+        for name, result in self.results.items():
+            if not isinstance(result, Result):
+                raise ResultError(f"{name!r} is a {type(result).__name__}, expected a Result.")
 
     predictions = Part(Predictions)
     flow = Part(FlowScores)
@@ -155,6 +158,8 @@ class Analysis:
             if key in self.results:
                 return self.results[key]
             raise self._missing(key)
+        if not isinstance(key, type):
+            raise self._missing(repr(key))
         for result in self.results.values():
             if isinstance(result, key):
                 return result
@@ -208,28 +213,28 @@ class Analysis:
         shown = "".join(result._repr_html_() for result in self.results.values())
         return f"<h3>{escape(self.title)}</h3>{shown}"
 
-    def save(self, folder: str | Path) -> Path:
+    def save(self, folder: str | Path, *, page: bool = False, overwrite: bool = False) -> Path:
         """Write all results into a folder, all or nothing.
 
+        Args:
+            folder: A new or empty folder.
+            page: Write `index.html` too, see `to_html`.
+            overwrite: The folder may hold files: those saved before are replaced as long as nobody
+                changed them, all others stay.
+
         Raises:
-            ResultError: the folder cannot be written, or holds other files.
+            ResultError: the folder cannot be written, or holds files that would be lost.
         """
-        with atomic_folder(folder) as staging:
-            for name, result in self.results.items():
-                (staging / name).mkdir()
-                write_result(result, staging / name)
-            (staging / "analysis.json").write_text(self.contents(), encoding="utf-8")
+        with Folder(folder, overwrite=overwrite, files=paths_of(self.results, page=page)) as place:
+            self.save_into(place, page=page)
         return Path(folder).expanduser()
 
-    def contents(self) -> str:
-        """What `analysis.json` holds: which results there are, title and notes."""
-        document: dict[str, Any] = {
-            "format": FORMAT,
-            "title": self.title,
-            "results": list(self.results),
-            "notes": self.notes,
-        }
-        return json.dumps(jsonable(document), indent=1)
+    def save_into(self, place: Folder, *, page: bool = False) -> None:
+        """As `save`, into a folder that is open already."""
+        content = None
+        if page:
+            content = page_bytes(self.title, self.sections(), lead=" ".join(self.notes))
+        write_results(place, self.results, self.title, self.notes, content)
 
     def sections(self) -> list[Section]:
         """Figures with the sentence each one shows, for a page."""
@@ -244,19 +249,22 @@ class Analysis:
             for figure in result.figures()
         ]
 
-    def to_html(self, path: str | Path, *, offline: bool = True) -> Path:
+    def to_html(self, path: str | Path, *, offline: bool = True, overwrite: bool = False) -> Path:
         """Write one self-contained page with all figures.
 
         Args:
             path: Of the page.
             offline: Put the plotly script into the page (about 5 MB); else load it from its CDN.
+            overwrite: Replace whatever file is there; without it, only a page that this package
+                wrote and nobody edited.
 
         Raises:
-            ResultError: the page cannot be written.
+            ResultError: the page cannot be written, or another file is there.
         """
         return write_page(
-            path, self.title, self.sections(), lead=" ".join(self.notes), offline=offline
-        )
+            path, self.title, self.sections(), lead=" ".join(self.notes), offline=offline,
+            overwrite=overwrite,
+        )  # fmt: skip
 
 
 def load_analysis(folder: str | Path) -> Analysis:
@@ -265,9 +273,8 @@ def load_analysis(folder: str | Path) -> Analysis:
     Raises:
         ResultError: missing or damaged files, or a newer layout.
     """
-    folder = Path(folder).expanduser()
-    document = read_json(folder / "analysis.json")
-    if not {"title", "results"} <= document.keys():
-        raise ResultError(f"{folder / 'analysis.json'} is damaged: it has no title or no results.")
-    results = {name: load_result(folder / name) for name in document["results"]}
-    return Analysis(results, document["title"], tuple(document.get("notes", ())))
+    return Analysis(*read_results(folder))
+
+
+PARTS = tuple(name for name, value in vars(Analysis).items() if isinstance(value, Part))
+"""Names of the results that the studies give."""

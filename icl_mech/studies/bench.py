@@ -1,7 +1,6 @@
 """`Bench`: measures one model, keeps what is finished, and goes on where it was stopped."""
 
 import json
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +12,14 @@ from icl_mech.measurements.provenance import provenance
 from icl_mech.measurements.running import Item, Prompts, completed
 from icl_mech.models import LanguageModel
 from icl_mech.results import (
+    INDEX,
+    Folder,
     Result,
-    atomic_folder,
+    check_names,
+    is_vacant,
     jsonable,
+    list_results,
     load_result,
-    write_result,
-    write_text,
 )
 from icl_mech.studies.analysis import Analysis
 
@@ -73,6 +74,7 @@ class Bench:
                 if number < len(measurements):
                     raise
                 self.notes.append(f"{name.replace('_', ' ').capitalize()} left out: {error}")
+        check_names([*self.results, *items])
         self.run(items)
 
     def run(self, items: dict[str, Item]) -> None:
@@ -92,14 +94,17 @@ class Bench:
         left = [item for name, item in items.items() if found[name] is None]
         for item, result in completed(self.model, left, self.options):
             name = names[id(item)]
-            self.keep(name, result)
+            faster = self._finished(name, item, weights)  # another process may have been
+            if faster is None:
+                self.keep(name, result)
+            else:
+                self.results[name] = faster
 
     def keep(self, name: str, result: Result) -> None:
         """Remember a finished result, on disk at once if there is a folder."""
         self.results[name] = result
         if self.out is not None:
-            with atomic_folder(self.out / name) as staging:
-                write_result(result, staging)
+            result.save(self.out / name, overwrite=True)
 
     def order(self, names: Sequence[str]) -> None:
         """Put these results first, in this order."""
@@ -110,7 +115,8 @@ class Bench:
         """Everything measured, as one value; with a folder also as files."""
         analysis = Analysis(self.results, title, tuple(self.notes))
         if self.out is not None:
-            write_text(self.out / "analysis.json", analysis.contents())
+            with Folder(self.out, beside=True, files=[INDEX]) as place:
+                list_results(place, self.results, title, self.notes)
         return analysis
 
     def _free_name(self, name: str, items: dict[str, Item]) -> str:
@@ -125,8 +131,10 @@ class Bench:
         Raises:
             RunError: the folder holds something else under this name.
         """
-        if self.out is None or not (self.out / name).exists():
+        if self.out is None or is_vacant(self.out / name):
             return None
+        with Folder(self.out / name, beside=True):
+            pass  # what a killed process left is tidied
         try:
             result = load_result(self.out / name)
         except ResultError as error:
@@ -156,17 +164,10 @@ def prepared_folder(out: str | Path | None) -> Path | None:
     """The folder for finished results, made if it is not there.
 
     Raises:
-        ResultError: it cannot be written.
+        ResultError: it cannot be written, or another file is where its index belongs.
     """
     if out is None:
         return None
-    folder = Path(out).expanduser()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass  # it can be written
-    except OSError as error:
-        raise ResultError(
-            f"Cannot write to {str(folder)!r}: {error}. Choose a folder you may write to."
-        ) from error
-    return folder
+    with Folder(out, beside=True, files=[INDEX]) as place:
+        place.claim()
+    return place.path

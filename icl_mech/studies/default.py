@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from icl_mech.checking import Natural, check_fields
 from icl_mech.engine import Loss
 from icl_mech.measurements.base import AnyMeasurement
 from icl_mech.measurements.predictions import Predict
@@ -22,9 +23,17 @@ class FlowStudy:
         loss: See `flow_scores`.
     """
 
-    maps: int = 1
+    maps: Natural = 1
     reduction: Reduction = "sum_then_abs"
     loss: Loss | None = None
+
+    def __post_init__(self) -> None:
+        """Check the fields against their types.
+
+        Raises:
+            RunError: names the field and what it may be.
+        """
+        check_fields(self)
 
     def measurements(self) -> Sequence[AnyMeasurement[Any, Any]]:
         """In reading order."""

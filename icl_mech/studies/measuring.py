@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
+from icl_mech.checking import shown
 from icl_mech.engine import Path
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import AnyMeasurement, Options
-from icl_mech.measurements.running import Prompts
+from icl_mech.measurements.running import Prompts, check_data
 from icl_mech.models import LanguageModel, adapt
 from icl_mech.studies.analysis import Analysis
 from icl_mech.studies.bench import Bench, prepared_folder
@@ -51,8 +52,9 @@ def measure(
             "Nothing to measure; give measurements such as icl_mech.measurements.Flow()."
         )
     check_values(measurements)
+    check_data(data)
+    options = Options(interventions, batch_size, memory, path, progress)
     adapted = adapt(model)
-    options = Options(tuple(interventions), batch_size, memory, path, progress)
     bench = Bench(adapted, options, prepared_folder(out))
     bench.measure(data, *measurements)
     return bench.analysis(title(adapted, data))
@@ -64,12 +66,16 @@ def check_values(measurements: Sequence[AnyMeasurement[Any, Any]]) -> None:
     Raises:
         RunError: names the first that is none.
     """
-    if not isinstance(measurements, Sequence):
-        raise RunError(f"measurements={measurements!r}; give a list of them, for one [Flow()].")
+    if not isinstance(measurements, list | tuple):
+        raise RunError(
+            f"measurements={shown(measurements)}; give a list of them, for one [Flow()]."
+        )
     for given in measurements:
         if not isinstance(given, AnyMeasurement):
+            name = f"{given.__name__}()" if isinstance(given, type) else "Flow()"
             raise RunError(
-                f"{given!r} is not a measurement; give values such as Flow(), not classes or names."
+                f"{shown(given)} is not a measurement; give values such as {name}, not classes or "
+                "names."
             )
 
 

@@ -1,47 +1,39 @@
-"""Examples from local CSV, TSV and JSON-lines files."""
+"""Rows of local CSV, TSV and JSON-lines files, read right or refused."""
 
+import codecs
+import csv
+import io
 import json
+import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-import numpy as np
-
-from icl_mech.errors import TaskError, near_matches
-from icl_mech.tasks.types import Example
+from icl_mech.errors import TaskError
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json")
+_MARKS = {  # the mark of UTF-16 begins that of UTF-32
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a data file as dictionaries.
 
     Raises:
-        TaskError: if the file is missing, empty, of an unknown kind or malformed.
+        TaskError: if the file is missing, empty, of an unknown kind, encoding or form.
     """
     if not path.is_file():
         raise TaskError(f"No data file {str(path)!r}; give the path of a CSV, TSV or JSONL file.")
     if path.suffix in (".jsonl", ".json"):
         rows = _read_json_lines(path)
     elif path.suffix in (".csv", ".tsv"):
-        import pandas as pd
-
-        try:
-            frame = pd.read_csv(
-                path,
-                sep="\t" if path.suffix == ".tsv" else ",",
-                dtype=str,  # "007" stays a text
-                keep_default_na=False,
-            )
-        except (ValueError, UnicodeDecodeError, pd.errors.ParserError) as error:
-            raise TaskError(f"{str(path)!r} cannot be read as {path.suffix}: {error}") from error
-        if not isinstance(frame.index, pd.RangeIndex):  # pandas took the surplus as an index
-            raise TaskError(
-                f"The rows of {str(path)!r} have more fields than its {len(frame.columns)} columns; "
-                "put texts with separators in quotes."
-            )
-        rows = [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
+        rows = _read_table(path)
     else:
         raise TaskError(
             f"{str(path)!r} ends in {path.suffix!r}; expected one of {', '.join(SUFFIXES)}."
@@ -51,128 +43,122 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def split_file(folder: Path, split: str) -> Path:
+    """The file of one split in a task folder.
+
+    Raises:
+        TaskError: no such file, or several.
+    """
+    files = [folder / f"{split}{suffix}" for suffix in (".jsonl", ".csv", ".tsv", ".json")]
+    found = [file for file in files if file.is_file()]
+    if not found:
+        raise TaskError(
+            f"Folder {str(folder)!r} has no {split}.jsonl, {split}.csv or {split}.tsv; "
+            "a task folder holds train.* and test.*."
+        )
+    if len(found) > 1:
+        raise TaskError(
+            f"Folder {str(folder)!r} has {' and '.join(file.name for file in found)}; "
+            "leave one, or give a file and test_path=."
+        )
+    return found[0]
+
+
+def refuse_repeated(names: Iterable[str], where: str) -> None:
+    """Refuse columns of one name, of which only one could be read.
+
+    Raises:
+        TaskError: names the column.
+    """
+    for name, count in Counter(names).items():
+        if count > 1 and name:
+            raise TaskError(f"{where} has {count} columns {name!r}; rename or drop all but one.")
+
+
+def _text_of(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TaskError(f"{str(path)!r} cannot be opened: {error}.") from error
+    encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "utf-8-sig")
+    remedy = (
+        "Save it as UTF-8, or read it yourself and give the frame: "
+        "load_task(pandas.read_csv(path, encoding=...), ...)."
+    )
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{str(path)!r} is not UTF-8 text: {error}. {remedy}") from error
+    if "\0" in text:
+        raise TaskError(
+            f"{str(path)!r} holds NUL characters, as in UTF-16 without a byte order mark. {remedy}"
+        )
+    return text
+
+
+def _read_table(path: Path) -> list[dict[str, Any]]:
+    def refuse(why: str) -> NoReturn:
+        raise TaskError(f"{str(path)!r} cannot be read as {path.suffix}: {why}")
+
+    source = io.StringIO(_text_of(path), newline="")  # line ends inside texts stay as they are
+    reader = csv.reader(source, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
+    rows = []
+    with _fields_of_any_length():
+        try:
+            header = next(reader, [])
+            if not header:
+                refuse("it is empty, or its first line is; that must name the columns.")
+            refuse_repeated(header, repr(str(path)))
+            for row in filter(None, reader):
+                if len(row) != len(header):
+                    refuse(
+                        f"the row that ends in line {reader.line_num} has {len(row)} fields, "
+                        f"{'more' if len(row) > len(header) else 'fewer'} fields than its "
+                        f"{len(header)} columns; put texts with separators in quotes."
+                    )
+                rows.append(dict(zip(header, row, strict=True)))
+        except csv.Error as error:
+            refuse(
+                f"{error} (line {reader.line_num}). A quote that opens a field must be closed, "
+                "and quotes inside it doubled."
+            )
+    return rows
+
+
+@contextmanager
+def _fields_of_any_length() -> Iterator[None]:
+    before = csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
 def _read_json_lines(path: Path) -> list[dict[str, Any]]:
     rows = []
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")  # splitlines() also cuts texts
-    except UnicodeDecodeError as error:
-        raise TaskError(f"{str(path)!r} is not UTF-8 text: {error}.") from error
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(_text_of(path).split("\n"), start=1):  # splitlines() cuts texts
         if not line.strip():
             continue
+        where = f"{path}, line {number}"
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise TaskError(f"{path}, line {number} is not JSON: {error}.") from error
+            row = json.loads(line, object_pairs_hook=_row, parse_constant=_no_constant)
+        except TaskError as error:
+            raise TaskError(f"{where}: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise TaskError(
+                f"{where} is not JSON: {error}. Expected one object a line, such as "
+                '{"text": "a dull film", "label": "Negative"}.'
+            ) from error
         if not isinstance(row, dict):
-            raise TaskError(f"{path}, line {number} is a {type(row).__name__}, expected an object.")
+            raise TaskError(f"{where} is a {type(row).__name__}, expected an object.")
         rows.append(row)
     return rows
 
 
-def to_examples(
-    rows: Iterable[Mapping[str, Any]],
-    labels: Sequence[str],
-    *,
-    origin: str,
-    text_column: str = "text",
-    label_column: str = "label",
-    text2_column: str | None = None,
-) -> tuple[Example, ...]:
-    """Rows as examples; a label is a class index or a label name.
-
-    Raises:
-        TaskError: if a column is missing, a label unknown or a text empty; names the row.
-    """
-    wanted = [text_column, label_column] + ([text2_column] if text2_column else [])
-    examples = []
-    for number, row in enumerate(rows, start=1):
-        for column in wanted:
-            if column not in row:
-                raise TaskError(
-                    f"{origin}, row {number} has no column {column!r}; it has "
-                    f"{', '.join(map(repr, row))}. Name the right one with text_column=, "
-                    "label_column= or text2_column=."
-                )
-        label = _class_index(row[label_column], labels, f"{origin}, row {number}")
-        for column in wanted:
-            if column != label_column and (row[column] is None or not str(row[column]).strip()):
-                raise TaskError(f"{origin}, row {number}: the text in column {column!r} is empty.")
-        text2 = str(row[text2_column]) if text2_column else None
-        examples.append(Example(str(row[text_column]), label, text2))
-    return tuple(examples)
+def _row(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    refuse_repeated((name for name, _ in pairs), "it")
+    return dict(pairs)
 
 
-def _class_index(value: Any, labels: Sequence[str], where: str) -> int:
-    name = str(value).strip()
-    if name in labels:
-        return list(labels).index(name)
-    if name.lstrip("-").isdigit():
-        if 0 <= int(name) < len(labels):
-            return int(name)
-        raise TaskError(
-            f"{where}: label {name} is out of range; classes are 0 to {len(labels) - 1}."
-        )
-    raise TaskError(f"{where}: unknown label {name!r}. {near_matches(name, labels)}")
-
-
-def split_examples(
-    examples: Sequence[Example], n_classes: int, *, origin: str, test_fraction: float, seed: int
-) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
-    """A random split into (train, test), the same share of every class in both.
-
-    Pairs that share their first text stay together, so that no query's text is shown.
-
-    Raises:
-        TaskError: if the fraction is not between 0 and 1, or one of the two would be empty.
-    """
-    if not 0 < test_fraction < 1:
-        raise TaskError(
-            f"test_fraction={test_fraction}; it is the share of the rows kept for testing, "
-            "so it must lie between 0 and 1."
-        )
-    generator = np.random.default_rng(seed)
-    split = _split_pairs if any(example.text2 for example in examples) else _split_texts
-    train, test = split(examples, n_classes, test_fraction, generator)
-    if not train or not test:
-        raise TaskError(
-            f"test_fraction={test_fraction} leaves no {'test' if train else 'training'} examples "
-            f"of the {len(examples)} in {origin}. Give more rows, another test_fraction= or, for "
-            "files, a second one with test_path=."
-        )
-    return tuple(train), tuple(test)
-
-
-def _split_texts(
-    examples: Sequence[Example], n_classes: int, fraction: float, generator: np.random.Generator
-) -> tuple[list[Example], list[Example]]:
-    train: list[Example] = []
-    test: list[Example] = []
-    for label in range(n_classes):
-        members = [example for example in examples if example.label == label]
-        order = generator.permutation(len(members))
-        n_test = round(fraction * len(members))
-        test += [members[i] for i in order[:n_test]]
-        train += [members[i] for i in order[n_test:]]
-    return train, test
-
-
-def _split_pairs(
-    examples: Sequence[Example], n_classes: int, fraction: float, generator: np.random.Generator
-) -> tuple[list[Example], list[Example]]:
-    groups: dict[str, list[Example]] = {}
-    for example in examples:
-        groups.setdefault(example.text, []).append(example)
-    counts = Counter(example.label for example in examples)
-    room = [round(fraction * counts[label]) for label in range(n_classes)]
-    train: list[Example] = []
-    test: list[Example] = []
-    members = list(groups.values())
-    for group in (members[i] for i in generator.permutation(len(members))):
-        needed = Counter(example.label for example in group)
-        if all(needed[label] <= room[label] for label in needed):
-            test += group
-            room = [room[label] - needed[label] for label in range(n_classes)]
-        else:
-            train += group
-    return train, test
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no value of JSON")

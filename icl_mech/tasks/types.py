@@ -1,8 +1,11 @@
 """What a task is: examples, a template that turns them into text, and label words."""
 
+import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from numbers import Integral
 from string import Formatter
 from typing import Any, Literal, NamedTuple
 
@@ -26,6 +29,46 @@ class Example:
     label: int
     text2: str | None = None
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Its texts as they are compared: composed (NFC), white space run together."""
+        texts = (self.text,) if self.text2 is None else (self.text, self.text2)
+        return tuple(" ".join(unicodedata.normalize("NFC", text).split()) for text in texts)
+
+
+def is_index(value: Any) -> bool:
+    """True for whole numbers, NumPy's too, but not for True and False."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def text_fault(text: Any, *, blank: bool = False) -> str:
+    """What keeps a value from being a text, to be said behind its name; empty if nothing does.
+
+    `blank` allows white space and nothing.
+    """
+    if text is None or (not blank and isinstance(text, str) and not text.strip()):
+        return "is empty"
+    if not isinstance(text, str):
+        return f"is a {type(text).__name__} ({str(text)[:40]}), expected a string"
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return (
+            f"holds half of a surrogate pair ({text[error.start]!a}, character {error.start}), "
+            "which no tokenizer reads; decode the text again from its source"
+        )
+    return ""
+
+
+def first_unfit(texts: Sequence[Any]) -> tuple[int, str] | None:
+    """Number and `text_fault` of the first that is no text; None if all are fit."""
+    if all(isinstance(text, str) and text.strip() for text in texts):
+        with suppress(UnicodeEncodeError):
+            "".join(texts).encode()
+            return None
+    faults = ((number, text_fault(text)) for number, text in enumerate(texts))
+    return next((found for found in faults if found[1]), None)
+
 
 @dataclass(frozen=True)
 class Template:
@@ -46,6 +89,9 @@ class Template:
 
     def __post_init__(self) -> None:
         """Refuse patterns that cannot be filled in."""
+        for name in ("pattern", "separator", "narrative"):
+            if fault := text_fault(getattr(self, name), blank=True):
+                raise TaskError(f"The {name} of a template {fault}.")
         parsed = self._parsed()
         fields = [name for _, name, _, _ in parsed if name is not None]
         unknown = sorted(set(fields) - {"text", "text2", "label"})
@@ -140,31 +186,41 @@ class Task:
 
     def __post_init__(self) -> None:
         """Check labels and examples once, so that prompts need not."""
-        object.__setattr__(self, "labels", tuple(label.strip() for label in self.labels))
-        object.__setattr__(self, "train", tuple(self.train))
-        object.__setattr__(self, "test", tuple(self.test))
-        if len(self.labels) < 2:
+        if not isinstance(self.template, Template):
             raise TaskError(
-                f"Task {self.name!r} has the labels {self.labels}; it needs at least two."
+                f"The template of task {self.name!r} is a {type(self.template).__name__}; "
+                "give Template('Review: {text}\\nSentiment:{label}')."
             )
-        repeated = [
-            label for label, count in Counter(self.labels).items() if count > 1 or not label
-        ]
-        if repeated:
-            raise TaskError(f"Task {self.name!r} has the label {repeated[0]!r} twice or empty.")
-        for split, examples in (("train", self.train), ("test", self.test)):
-            self._check(split, examples)
+        object.__setattr__(self, "labels", label_names(self.labels, f"Task {self.name!r}"))
+        for split in ("train", "test"):
+            examples = getattr(self, split)
+            if isinstance(examples, str | bytes) or not isinstance(examples, Iterable):
+                raise TaskError(
+                    f"Task {self.name!r}: {split} is a {type(examples).__name__}, expected Examples."
+                )
+            object.__setattr__(self, split, tuple(examples))
+            self._check(split, getattr(self, split))
 
     def _check(self, split: str, examples: Sequence[Example]) -> None:
+        where = f"Task {self.name!r}, {split} example"
+        known = set(range(len(self.labels)))
         for number, example in enumerate(examples):
-            if not 0 <= example.label < len(self.labels):
+            if not isinstance(example, Example):
                 raise TaskError(
-                    f"Task {self.name!r}, {split} example {number} has the label {example.label}; "
+                    f"{where} {number} is a {type(example).__name__}; give Example('the text', 0)."
+                )
+            label: Any = example.label
+            if isinstance(label, bool) or not isinstance(label, Integral) or label not in known:
+                raise TaskError(
+                    f"{where} {number} has the label {label!r}; "
                     f"labels are 0 to {len(self.labels) - 1}: {', '.join(self.labels)}."
                 )
-            if not example.text.strip():
+        pairs = [n for n, example in enumerate(examples) if example.text2 is not None]
+        for name, numbers in (("text", range(len(examples))), ("text2", pairs)):
+            if unfit := first_unfit([getattr(examples[n], name) for n in numbers]):
+                number, fault = unfit
                 raise TaskError(
-                    f"Task {self.name!r}, {split} example {number} has an empty text; drop it or fill it in."
+                    f"{where} {numbers[number]}: its {name} {fault}; drop it or mend it."
                 )
 
     @property
@@ -190,3 +246,28 @@ class Task:
             "narrative": self.template.narrative,
             "labels": list(self.labels),
         }
+
+
+def label_names(labels: Any, where: str) -> tuple[str, ...]:
+    """Label words without the blanks around them.
+
+    Raises:
+        TaskError: fewer than two, one twice, or one that is no text.
+    """
+    if isinstance(labels, str | bytes | Mapping) or not isinstance(labels, Iterable):
+        raise TaskError(
+            f"{where} has the labels {labels!r}, a {type(labels).__name__}; "
+            "give label words in class order, such as ('Negative', 'Positive')."
+        )
+    names = tuple(label.strip() if isinstance(label, str) else label for label in labels)
+    for name in names:
+        if fault := text_fault(name):
+            raise TaskError(
+                f"{where} has the label {name!r}, which {fault}; label words are texts."
+            )
+    if len(names) < 2:
+        raise TaskError(f"{where} has the labels {names}; it needs at least two.")
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise TaskError(f"{where} has the label {name!r} twice; every class needs its own.")
+    return names

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from icl_mech import Prompt, PromptBatch, Task, Template, analyze, build_prompts, predict
 from icl_mech.engine import prepare, run, run_variants
-from icl_mech.engine.beginning import Beginning
+from icl_mech.engine.beginning import Beginning, RecomputedBeginning
 from icl_mech.engine.memory import TOKENS_PER_BATCH, plan_behind, prompt_bytes
 from icl_mech.engine.prefix import WORTH_SHARING, common_prefix
 from icl_mech.engine.work import Work
@@ -44,6 +44,7 @@ def batches(monkeypatch):
         return reductions(self, gradients)
 
     monkeypatch.setattr(Beginning, "reductions", counted)
+    monkeypatch.setattr(RecomputedBeginning, "reductions", lambda *_: pytest.fail("recomputed"))
     return seen
 
 
@@ -116,13 +117,6 @@ def test_maps_are_not_sums(setting, batches):
     assert_close(found[0], sums(model, prompts, path="whole"), **SAME)
 
 
-def test_little_memory_recomputes_whole_prompts(setting, batches):
-    model, prompts = setting
-    found = sums(model, prompts, memory=1)
-    assert not batches
-    assert_close(found, sums(model, prompts), **SAME)
-
-
 def test_a_batch_that_does_not_fit_is_halved(setting, monkeypatch, batches):
     model, prompts = setting
     expected = sums(model, prompts)
@@ -142,12 +136,13 @@ def test_a_batch_that_does_not_fit_is_halved(setting, monkeypatch, batches):
 def test_a_beginning_that_does_not_fit(setting, monkeypatch):
     model, prompts = setting
 
-    def no_memory(self, segment, taps=()):
+    def no_memory(self, segment, taps=(), **_):
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(Work, "_cache", no_memory)
-    with pytest.raises(RunError, match="does not fit into memory"):
-        sums(model, prompts)
+    for memory in (None, 1):
+        with pytest.raises(RunError, match="does not fit into memory"):
+            sums(model, prompts, memory=memory)
 
 
 class Cutting(ZeroHeads):
@@ -332,6 +327,12 @@ def test_tokens_of_the_beginning_count(monkeypatch, batches):
 def test_batches_fit_the_budget():
     model = adapt(tiny_model("gpt2"))
     graph = prompt_bytes(model, 95, gradient=True, checkpoint=False)
-    assert plan_behind(model, [100] * 50, 95, memory=graph) == 100
-    few = plan_behind(model, [100] * 50, 95, memory=2 * graph)
-    assert 100 < few < plan_behind(model, [100] * 50, 95, memory=100 * graph) <= 1024
+    few, kept = plan_behind(model, [100] * 50, 95, memory=2 * graph)
+    many, still = plan_behind(model, [100] * 50, 95, memory=100 * graph)
+    assert 100 < few < many <= 1024
+    assert kept is still is None
+    # Blocks run again: the tokens are those behind the beginning.
+    assert plan_behind(model, [100] * 50, 95, memory=1) == (5, 1)
+    count, together = plan_behind(model, [100] * 50, 95, memory=graph)
+    assert count > 5
+    assert together > 1

@@ -9,15 +9,16 @@ from tests.families.__main__ import PAGE
 from tests.families.compare import COMPARISONS, Both, outcome
 from tests.families.configs import BOTH_LINES, BY_NAME, FAMILIES, HALF
 
-ALLOWED = {"float32": 2e-5, "float64": 1e-6, "float16": 1e-2, "bfloat16": 3e-2}
-"""Largest relative difference; saliency sums many products: five times that."""
+ALLOWED = {"float32": 2e-5, "float64": 1e-5, "float16": 1e-2, "bfloat16": 3e-2}
+"""Largest relative difference; saliency sums many products: five times that.
+
+In float64 it is Hugging Face that computes norms and softmax in float32.
+"""
 
 
 def check(name, dtype=torch.float32):
     family = BY_NAME[name]
     found = outcome(Both(family, dtype))
-    if "by nan (allowed" in found.refused and dtype == torch.float64:
-        pytest.xfail("softmax over a row without any key is NaN in float64")
     assert bool(found.refused) == bool(family.refused), found.refused
     assert family.refused in found.refused
     if family.refused:

@@ -56,6 +56,25 @@ def test_training_mode():
         icl.predict(bridge, ragged())
 
 
+@pytest.mark.parametrize(
+    ("part", "named"),
+    [
+        ("", "The model is in training mode"),
+        ("transformer.drop", "'transformer.drop' of the model is in training mode"),
+        ("transformer.h.1.attn.attn_dropout", "'transformer.h.1.attn.attn_dropout' of the model"),
+    ],
+)
+def test_training_mode_of_a_part(part, named):
+    bridge = tiny_model("gpt2")
+    model = adapt(bridge)
+    bridge.original_model.get_submodule(part).train()
+    assert not bridge.training
+    for seen in (bridge, model):
+        with pytest.raises(ModelError, match=named + r".*model\.eval\(\)"):
+            icl.predict(seen, ragged())
+    icl.predict(bridge.eval(), ragged())
+
+
 @pytest.mark.parametrize("value", VALUES)
 def test_weights_that_are_not_finite_are_named(value):
     bridge = tiny_model("gpt2")

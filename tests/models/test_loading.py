@@ -39,6 +39,7 @@ from icl_mech.models.decoders import refuse_encoders
 from icl_mech.models.known import KnownModel, known_models
 from icl_mech.models.loading import boot
 from icl_mech.models.sources import source_of
+from tests.saved import contents
 from tests.tiny import tiny_tokenizer
 
 IDS = torch.tensor([[5, 9, 40, 7, 11, 3, 60]])
@@ -572,6 +573,69 @@ def test_a_cached_folder_that_lost_files_is_made_again(gguf_file, cache, convers
     boot(str(gguf_file))
     assert len(conversions) == 2
     assert len(list(cache.iterdir())) == 1
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, cut, flip, lambda file: file.write_bytes(b"")])
+def test_a_damaged_cached_folder_heals_itself(gguf_file, cache, conversions, damage):
+    made = conversion.converted(gguf_file)
+    whole = contents(made)
+    for number, name in enumerate(("config.json", "model.safetensors", "tokenizer.json"), 2):
+        if (damage, name) == (flip, "model.safetensors"):
+            continue
+        damage(made / name)
+        assert not conversion.is_complete(made)
+        assert conversion.converted(gguf_file) == made
+        assert contents(made) == whole
+        assert list(cache.iterdir()) == [made]
+        assert len(conversions) <= number
+
+
+def test_a_flipped_bit_in_the_header_of_the_weights(gguf_file, cache):
+    made = conversion.converted(gguf_file)
+    weights = (made / "model.safetensors").read_bytes()
+    header = 8 + int.from_bytes(weights[:8], "little")
+    for place in range(0, header, header // 40):
+        content = bytearray(weights)
+        content[place] ^= 1
+        (made / "model.safetensors").write_bytes(content)
+        assert not conversion.is_complete(made), place
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "3", '{"config.json": 3}', "\x00"])
+def test_a_damaged_marker(gguf_file, cache, conversions, content):
+    made = conversion.converted(gguf_file)
+    (made / "icl_mech_files.json").write_text(content)
+    conversion.converted(gguf_file)
+    assert len(conversions) == 2
+    assert conversion.is_complete(made)
+
+
+def test_a_folder_of_an_earlier_version_is_made_again_in_its_place(gguf_file, cache, conversions):
+    made = conversion.converted(gguf_file)
+    (made / "icl_mech_files.json").unlink()
+    cut(made / "model.safetensors")
+    conversion.converted(gguf_file)
+    assert len(conversions) == 2
+    assert list(cache.iterdir()) == [made]
+
+
+def test_a_file_where_the_cached_folder_belongs(gguf_file, cache):
+    made = conversion.converted(gguf_file)
+    shutil.rmtree(made)
+    made.write_text("odd")
+    conversion.converted(gguf_file)
+    assert list(cache.iterdir()) == [made]
+    assert conversion.is_complete(made)
 
 
 def test_files_that_are_no_models_are_refused(gguf_file, tmp_path, cache):

@@ -10,6 +10,7 @@ import pytest
 from icl_mech.corruption import SETTINGS
 from icl_mech.errors import PromptError, TaskError
 from icl_mech.prompts import build_prompt_pairs, build_prompts
+from icl_mech.prompts.fingerprint import tokenizer_identity
 from icl_mech.tasks import Example, Task, Template, as_task, load_task
 from tests.prompts.cases import KINGDOMS, OBJECT, REVIEW, TOPICS, texts_of, toy_task
 from tests.tiny import tiny_tokenizer
@@ -121,6 +122,7 @@ def test_source_records_the_draw():
         "split": "test",
         "exact_tokens": True,
         "bos": False,
+        "tokenizer": tokenizer_identity(BPE),
     }
     forced = build_prompts(TASK, tiny_tokenizer("sentencepiece"), n=4)
     assert forced.source["bos"] is True

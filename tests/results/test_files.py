@@ -1,6 +1,9 @@
 """Saving and loading: equal values come back, and nothing is ever half-written."""
 
+import errno
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -9,13 +12,15 @@ import safetensors.torch
 import torch
 
 import icl_mech as icl
+from icl_mech import _files
 from icl_mech.errors import ResultError
 from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.measurements.saliency.maps import SaliencyMaps
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import FORMAT, Result, atomic_folder, jsonable, load_result
+from icl_mech.results import FORMAT, Folder, Result, folders, jsonable, load_result
 from tests.engine.cases import Edge, ragged
+from tests.saved import as_earlier, contents, reseal, with_tensors
 from tests.tiny import tiny_model
 
 KINDS = ("flow", "saliency", "predictions", "unlabelled")
@@ -54,14 +59,6 @@ def assert_same(found: Result, expected: Result):
             assert one == other
 
 
-def contents(folder: Path):
-    return {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
-    }
-
-
 # --- round trips ---
 
 
@@ -84,12 +81,80 @@ def test_more_maps_than_ten_come_back_in_order(tmp_path):
     assert [float(v[0, 0, 0]) for v in found.values] == list(range(12))
 
 
-def test_saving_again_replaces(results, tmp_path):
+def test_saving_again_replaces_if_told_so(results, tmp_path):
     folder = tmp_path / "result"
     results["flow"].save(folder)
-    results["predictions"].save(folder)
+    before = contents(folder)
+    with pytest.raises(ResultError, match=r"results that were saved before.*overwrite=True"):
+        results["predictions"].save(folder)
+    assert contents(folder) == before
+    results["predictions"].save(folder, overwrite=True)
+    assert sorted(contents(folder)) == ["result.json", "tensors.safetensors"]
     assert_same(load_result(folder), results["predictions"])
     assert [path.name for path in tmp_path.iterdir()] == ["result"]
+
+
+def test_files_of_the_user_stay_beside_and_inside(results, tmp_path):
+    folder = results["flow"].save(tmp_path / "result")
+    for name in ("notes.txt", "figures/one.txt", ".hidden"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("mine")
+    results["predictions"].save(folder, overwrite=True)
+    assert_same(load_result(folder), results["predictions"])
+    assert [name for name, content in contents(folder).items() if content == b"mine"] == [
+        *(".hidden", "figures/one.txt", "notes.txt")
+    ]
+
+
+def test_any_result_json_makes_no_folder_ours(results, tmp_path):
+    for name in ("result.json", "thesis.txt", "data/result.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("three years")
+    before = contents(tmp_path)
+    for overwrite in (False, True):
+        with pytest.raises(ResultError, match=r"other files|was not written by icl_mech"):
+            results["flow"].save(tmp_path, overwrite=overwrite)
+    assert contents(tmp_path) == before
+
+
+def test_a_link_is_followed_and_stays(results, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to("elsewhere")
+    (tmp_path / "ahead").symlink_to("not-yet")
+    for link in ("link", "ahead"):
+        for overwrite in (False, True):
+            results["flow"].save(tmp_path / link, overwrite=overwrite)
+            assert (tmp_path / link).is_symlink()
+            assert_same(load_result(tmp_path / link), results["flow"])
+    names = {entry.name for entry in tmp_path.iterdir()}
+    assert names == {"elsewhere", "link", "ahead", "not-yet"}
+
+
+def test_the_folder_one_works_in(results, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for overwrite in (False, True):
+        results["flow"].save(".", overwrite=overwrite)
+        assert_same(load_result("."), results["flow"])
+        assert sorted(contents(tmp_path)) == ["result.json", "tensors.safetensors"]
+    (tmp_path / "thesis.txt").write_text("three years")
+    results["predictions"].save(".", overwrite=True)
+    assert (tmp_path / "thesis.txt").read_text() == "three years"
+
+
+def test_the_layout_without_checksums_is_read_and_replaced(results, tmp_path):
+    folder = as_earlier(results["flow"].save(tmp_path / "r"))
+    assert "sha256" not in (folder / "result.json").read_text()
+    assert_same(load_result(folder), results["flow"])
+    with pytest.raises(ResultError, match="results that were saved before"):
+        results["predictions"].save(folder)
+    results["predictions"].save(folder, overwrite=True)
+    assert_same(load_result(folder), results["predictions"])
+
+
+def test_fields_that_share_memory_are_saved(tmp_path):
+    values = torch.rand(2, 3, 3)
+    maps = SaliencyMaps(values=(values[:1], values[:1]), tokens=((), ()), roles=((), ()))
+    assert_same(load_result(maps.save(tmp_path / "maps")), maps)
 
 
 def test_an_empty_folder_and_a_home_are_understood(results, tmp_path, monkeypatch):
@@ -161,15 +226,15 @@ def test_no_path_of_the_machine_is_stored(tmp_path):
 
 @pytest.fixture
 def failing(monkeypatch):
-    def fail(tensors, path):
-        Path(path).write_bytes(b"half")
+    def fail(file, content):
+        file.write_bytes(content[: len(content) // 2])
         raise OSError("disk full")
 
-    monkeypatch.setattr(safetensors.torch, "save_file", fail)
+    monkeypatch.setattr(folders, "write_synced", fail)
 
 
 def test_a_new_folder_does_not_appear_when_writing_fails(results, tmp_path, failing):
-    with pytest.raises(ResultError, match=r"Cannot write the .*disk full.*Nothing was saved"):
+    with pytest.raises(ResultError, match=r"Cannot write to .*disk full.*Nothing was written"):
         results["flow"].save(tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
 
@@ -178,30 +243,36 @@ def test_old_content_stays_when_writing_fails(results, tmp_path, monkeypatch):
     folder = results["flow"].save(tmp_path / "old")
     before = contents(folder)
 
-    def fail(tensors, path):
+    monkeypatch.setattr(safetensors.torch, "save", lambda tensors: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        results["predictions"].save(folder, overwrite=True)
+    assert contents(folder) == before
+
+    def fail(file, content):
         raise OSError("disk full")
 
-    monkeypatch.setattr(safetensors.torch, "save_file", fail)
-    with pytest.raises(ResultError, match=r"Cannot write the .*disk full.*Nothing was saved"):
-        results["predictions"].save(folder)
+    monkeypatch.undo()
+    monkeypatch.setattr(folders, "write_synced", fail)
+    with pytest.raises(ResultError, match=r"Cannot write to .*disk full.*Nothing was written"):
+        results["predictions"].save(folder, overwrite=True)
     assert contents(folder) == before
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 
 def test_an_analysis_is_written_all_or_nothing(model, tmp_path, monkeypatch):
     analysis = icl.analyze(model, ragged())
-    save_file, calls = safetensors.torch.save_file, []
+    write, calls = folders.write_synced, []
 
-    def fail_at_the_last(tensors, path):
-        calls.append(path)
-        if len(calls) == 3:
+    def fail_at_the_last(file, content):
+        calls.append(file)
+        if len(calls) == 8:  # a try, three results of two files, the list
             raise OSError("disk full")
-        save_file(tensors, path)
+        write(file, content)
 
-    monkeypatch.setattr(safetensors.torch, "save_file", fail_at_the_last)
-    with pytest.raises(ResultError, match=r"Cannot write the .*disk full.*Nothing was saved"):
+    monkeypatch.setattr(folders, "write_synced", fail_at_the_last)
+    with pytest.raises(ResultError, match=r"Cannot write to .*disk full.*Nothing was written"):
         analysis.save(tmp_path / "analysis")
-    assert len(calls) == 3
+    assert len(calls) == 8
     assert list(tmp_path.iterdir()) == []
 
 
@@ -223,13 +294,48 @@ def test_a_folder_with_other_files_is_not_replaced(results, tmp_path):
 
 def test_an_interrupted_block_leaves_nothing(tmp_path):
     def interrupted():
-        with atomic_folder(tmp_path / "x") as staging:
-            (staging / "file").write_text("half")
+        with Folder(tmp_path / "x" / "y") as place:
+            place.put("index.html", b"half")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("system", ["without fcntl", "without locks"])
+def test_systems_that_lock_no_folders(results, tmp_path, monkeypatch, system):
+    def unlocked(handle, how):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    if system == "without fcntl":
+        monkeypatch.setattr(_files, "fcntl", None)
+    else:
+        monkeypatch.setattr(_files.fcntl, "flock", unlocked)
+    folder = results["flow"].save(tmp_path / "x")
+    results["predictions"].save(folder, overwrite=True)
+    assert_same(load_result(folder), results["predictions"])
+
+
+def test_a_second_writer_waits_for_the_first(results, tmp_path):
+    with ThreadPoolExecutor(1) as pool:
+        with Folder(tmp_path / "x") as place:
+            saving = pool.submit(results["flow"].save, tmp_path / "x")
+            time.sleep(0.2)
+            assert not saving.done()
+            assert list(place.path.iterdir()) == []
+        saving.result()
+    assert_same(load_result(tmp_path / "x"), results["flow"])
+
+
+def test_a_folder_that_goes_while_one_waits_is_made_again(results, tmp_path):
+    """The first writer made it, fails, and removes it."""
+    with ThreadPoolExecutor(1) as pool:
+        with Folder(tmp_path / "a" / "x"):
+            saving = pool.submit(results["flow"].save, tmp_path / "a" / "x")
+            time.sleep(0.1)
+        saving.result()
+    assert_same(load_result(tmp_path / "a" / "x"), results["flow"])
 
 
 # --- what cannot be loaded ---
@@ -241,8 +347,7 @@ def saved(results, tmp_path):
 
 
 def edit(folder, **changes):
-    file = folder / "result.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    reseal(folder / "result.json", **changes)
 
 
 def test_nothing_saved_there(tmp_path):
@@ -276,9 +381,7 @@ def test_damaged_json(saved, content):
 
 def test_missing_values(saved):
     """A field without default is gone."""
-    tensors = safetensors.torch.load_file(saved / "tensors.safetensors")
-    del tensors["per_prompt"]
-    safetensors.torch.save_file(tensors, saved / "tensors.safetensors")
+    with_tensors(saved, lambda tensors: tensors.pop("per_prompt"))
     with pytest.raises(ResultError, match=r"is damaged: it lacks per_prompt"):
         load_result(saved)
 
@@ -301,33 +404,9 @@ def test_another_kind_than_expected(saved):
 
 
 def test_fields_of_a_later_version_are_ignored(saved, results):
-    document = json.loads((saved / "result.json").read_text())
-    document["values"]["added_later"] = 1
-    (saved / "result.json").write_text(json.dumps(document))
+    values = json.loads((saved / "result.json").read_text())["values"]
+    edit(saved, values={**values, "added_later": 1})
     assert_same(FlowScores.load(saved), results["flow"])
-
-
-def test_only_its_own_left_over_staging_is_removed(tmp_path):
-    """That of a target whose name only begins alike belongs to a process that may be saving."""
-    from icl_mech.results.files import remove_left_over
-
-    dead = 2**22 + 1  # no process has that number
-    own, other = tmp_path / f".run-{dead}-abcd_123", tmp_path / f".run-{dead}-77-abcd_123"
-    own.mkdir()
-    other.mkdir()
-    remove_left_over(tmp_path / "run")
-    assert not own.exists()
-    assert other.exists()
-
-
-def test_killed_between_the_renames_of_a_replacement(tmp_path):
-    from icl_mech.results.files import remove_left_over
-
-    old = tmp_path / f".run-{2**22 + 1}-abcd_123-old"
-    old.mkdir()
-    (old / "result.json").write_text("{}")
-    remove_left_over(tmp_path / "run")
-    assert (tmp_path / "run" / "result.json").read_text() == "{}"
 
 
 def test_tensors_inside_of_other_values_are_refused(tmp_path):

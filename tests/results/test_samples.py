@@ -252,7 +252,7 @@ def test_what_cannot_be_paired():
     other = {**DIGEST, "false_prompts": {"digest": "y"}}
     with pytest.raises(ResultError, match="different prompts"):
         _ = colours(origin=false) - colours(origin=other)
-    with pytest.raises(TypeError, match="unsupported operand"):
+    with pytest.raises(ResultError, match="A Colours and a int measure different things"):
         _ = colours() - 1
 
 

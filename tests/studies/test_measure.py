@@ -9,7 +9,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -22,8 +22,10 @@ from icl_mech.errors import MissingResult, PromptError, ResultError, RunError
 from icl_mech.interventions import Isolate, ZeroLayers
 from icl_mech.measurements import Flow, Measurement, PairMeasurement, Pass, Predict, Saliency
 from icl_mech.models import ModelInfo, Site, adapt
-from icl_mech.results import Result
+from icl_mech.results import Result, load_result
+from icl_mech.studies import bench
 from tests.engine.test_paths import TASK
+from tests.saved import as_earlier, contents
 from tests.tiny import tiny_model
 
 SAME = {"rtol": 1e-4, "atol": 3e-6}
@@ -247,9 +249,9 @@ def test_fields_are_checked_against_their_types(given, message):
 @pytest.mark.usefixtures("unchecked")
 def test_wrong_kinds_of_arguments(model, prompts):
     for data, given, message in (
-        (None, Flow(), "Flow got a NoneType; expected prompts"),
-        (["text"], Flow(), "Flow got a list; expected prompts"),
-        ((prompts, prompts, prompts), OfPairs(), "got a tuple of 3"),
+        (None, Flow(), "prompts=None is no PromptBatch, but a NoneType"),
+        (["text"], Flow(), "but a list of 1. Prompts know which of their tokens"),
+        ((prompts, prompts, prompts), OfPairs(), "but a tuple of 3. Give one batch, or"),
     ):
         with pytest.raises(PromptError, match=message):
             icl.measure(model, data, given)
@@ -330,6 +332,82 @@ def test_a_folder_with_other_files_keeps_them(model, prompts, tmp_path):
     assert (tmp_path / "flow" / "mine.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("content", ["my own list", '{"format": 1}', '{"title": 1, "results": 2}'])
+def test_an_index_of_somebody_else_is_found_before_anything_runs(
+    model, prompts, tmp_path, monkeypatch, content
+):
+    calls = forward_calls(model, monkeypatch)
+    (tmp_path / "analysis.json").write_text(content)
+    with pytest.raises(ResultError, match=r"analysis\.json was not written by icl_mech"):
+        icl.measure(model, prompts, Predict(), out=tmp_path)
+    assert calls == []
+    assert (tmp_path / "analysis.json").read_text() == content
+
+
+def test_what_another_process_finished_meanwhile_is_taken(model, prompts, tmp_path, monkeypatch):
+    other = {}
+
+    def faster(*args):
+        for item, result in completed(*args):
+            if not other:
+                other["now"] = True
+                report = icl.measure(model, prompts, ResidualNorms(), out=tmp_path)
+                other["stamp"] = (tmp_path / "residual_norms/result.json").stat().st_mtime_ns
+                assert_close(report["residual_norms"].norm, result.norm)
+            yield item, result
+
+    completed = bench.completed
+    monkeypatch.setattr(bench, "completed", faster)
+    icl.measure(model, prompts, ResidualNorms(), out=tmp_path)
+    assert (tmp_path / "residual_norms/result.json").stat().st_mtime_ns == other["stamp"]
+
+
+def test_what_was_saved_in_the_folder_before_stays(model, prompts, tmp_path):
+    icl.measure(model, prompts, Predict()).save(tmp_path / "run", page=True)
+    icl.measure(model, prompts, ResidualNorms(), out=tmp_path / "run")
+    assert list(icl.load_analysis(tmp_path / "run")) == ["residual_norms"]
+    assert load_result(tmp_path / "run" / "predictions")
+    report = icl.measure(model, prompts, Predict(), ResidualNorms(), out=tmp_path / "run")
+    report.save(tmp_path / "run", page=True, overwrite=True)
+    assert sorted(contents(tmp_path / "run")) == sorted(
+        [
+            *("analysis.json", "index.html"),
+            *(
+                f"{name}/{file}"
+                for name in report
+                for file in ("result.json", "tensors.safetensors")
+            ),
+        ]
+    )
+
+
+def test_parts_of_the_layout_without_checksums_are_gone_on_with(model, prompts, tmp_path):
+    icl.measure(model, prompts, Predict(), out=tmp_path / "run")
+    as_earlier(tmp_path / "run")
+    stamp = (tmp_path / "run/predictions/result.json").stat().st_mtime_ns
+    report = icl.measure(model, prompts, Predict(), ResidualNorms(), out=tmp_path / "run")
+    assert (tmp_path / "run/predictions/result.json").stat().st_mtime_ns == stamp
+    assert icl.load_analysis(tmp_path / "run").summary() == report.summary()
+    tensors = tmp_path / "run/predictions/tensors.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-1] + b"x")  # what was listed then is checked now
+    with pytest.raises(ResultError, match=r"tensors\.safetensors is damaged"):
+        icl.load_analysis(tmp_path / "run")
+
+
+@dataclass(frozen=True)
+class BadlyNamed(ResidualNorms):
+    """Would write beside the folder."""
+
+    name: ClassVar[str] = "../norms"
+
+
+def test_a_name_that_leads_out_of_the_folder(model, prompts, tmp_path, monkeypatch):
+    calls = forward_calls(model, monkeypatch)
+    with pytest.raises(ResultError, match=r"'\.\./norms' cannot be the name of a result"):
+        icl.measure(model, prompts, BadlyNamed(), out=tmp_path / "run")
+    assert calls == []
+
+
 def test_a_folder_that_cannot_be_written(model, prompts, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ResultError, match="Cannot write to"):
@@ -391,7 +469,7 @@ def test_killed_and_started_again(tmp_path):
 class Along(ResidualNorms):
     """Has a tensor for a field."""
 
-    direction: Tensor | None = None
+    direction: Any = None
 
 
 def test_any_change_of_the_weights_is_another_model(prompts, tmp_path):

@@ -32,7 +32,8 @@ def write(path, text):
 
 
 def load(path, **options):
-    return load_task(path, **{"template": PATTERN, "labels": LABELS, **options})
+    keep = {"overlap": "keep"} if "test_path" in options else {}
+    return load_task(path, **{"template": PATTERN, "labels": LABELS, **keep, **options})
 
 
 def refused(path, **options):
@@ -135,12 +136,12 @@ def test_shares_that_are_none(one_file, fraction):
 @pytest.mark.parametrize(("fraction", "part"), [(0.01, "test"), (0.99, "training")])
 def test_a_split_that_would_be_empty(one_file, tmp_path, fraction, part):
     message = refused(one_file, test_fraction=fraction)
-    assert f"test_fraction={fraction} leaves no {part} examples of the 30 in 'a.csv'" in message
+    assert f"test_fraction={fraction} leaves no {part} examples of the 30 in file a.csv" in message
     assert "test_path=" in message
     pair = write(tmp_path / "b.csv", "text,text2,label\na,b,0\na,c,1\n")
     message = refused(pair, template="{text}/{text2}:{label}")
     assert "leaves no" in message
-    assert "of the 2 in 'b.csv'" in message
+    assert "of the 2 in file b.csv" in message
 
 
 def test_pairs_with_the_same_first_text_stay_together(tmp_path):
@@ -174,7 +175,7 @@ def test_options_that_a_folder_or_a_second_file_leave_without_effect(tmp_path, o
 
 def test_template_of_a_built_in_task(tmp_path):
     file = write(tmp_path / "a.csv", "text,label\ngood,Positive\n")
-    task = load_task(file, template="sst2", test_path=file)
+    task = load_task(file, template="sst2", test_path=file, overlap="keep")
     known = load_task("reviews")
     assert (task.template, task.labels) == (known.template, known.labels)
     assert task.train == (Example("good", 1),)
@@ -183,7 +184,12 @@ def test_template_of_a_built_in_task(tmp_path):
 def test_own_labels_and_layout_over_a_built_in_template(tmp_path):
     file = write(tmp_path / "a.csv", "text,label\ngood,nice\n")
     task = load_task(
-        file, template="unnatural", labels=(" awful", " nice"), narrative="", test_path=file
+        file,
+        template="unnatural",
+        labels=(" awful", " nice"),
+        narrative="",
+        test_path=file,
+        overlap="keep",
     )
     assert task.labels == ("awful", "nice")
     assert task.train == (Example("good", 1),)
@@ -282,3 +288,88 @@ def test_files_need_a_template_and_labels(tmp_path, given):
         load_task(file, **given)
     assert "needs template=" in str(caught.value)
     assert "labels=" in str(caught.value)
+
+
+# Read right or refused
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("name", FILES)
+def test_encodings_that_say_what_they_are(tmp_path, name, encoding):
+    file = tmp_path / name
+    file.write_bytes(FILES[name].replace("dull,", "döll 🎬,").encode(encoding))
+    texts = [example.text for example in load(file, test_path=file).train]
+    assert texts == ["döll 🎬, very dull", *TEXTS[1:]]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "fragment"),
+    [("latin-1", "not UTF-8"), ("cp1252", "not UTF-8"), ("utf-16-le", "NUL"), ("utf-16-be", "NUL")],
+)
+def test_encodings_that_do_not(tmp_path, encoding, fragment):
+    file = tmp_path / "a.csv"
+    text = "café" if fragment == "not UTF-8" else "cafe"
+    file.write_bytes(f"text,label\n{text},1\n".encode(encoding))
+    message = refused(file)
+    assert fragment in message
+    assert "load_task(pandas.read_csv(path, encoding=...), ...)" in message
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_line_ends(tmp_path, end):
+    file = tmp_path / "a.csv"
+    file.write_bytes(f'text,label{end}a,0{end}{end}"b{end}c",1{end}'.encode())
+    assert load(file, test_path=file).train == (Example("a", 0), Example(f"b{end}c", 1))
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_very_long_texts(tmp_path, name):
+    text = "long " * 100_000 + "end"
+    rows = {"a.csv": f"text,label\n{text},1\n", "a.jsonl": json.dumps({"text": text, "label": 1})}
+    file = write(tmp_path / name, rows[name])
+    assert load(file, test_path=file).train == (Example(text, 1),)
+
+
+@pytest.mark.parametrize(
+    ("rows", "fragments"),
+    [
+        ('a,0\n"b,1\nc,0\n', ["cannot be read as .csv", "A quote that opens a field"]),
+        ('a,0\n"b" c,1\n', ["line 3", "A quote that opens a field"]),
+        ("a,0\nb\n", ["line 3 has 1 fields, fewer fields than its 2 columns"]),
+    ],
+)
+def test_torn_rows(tmp_path, rows, fragments):
+    message = refused(write(tmp_path / "a.csv", f"text,label\n{rows}"))
+    for fragment in fragments:
+        assert fragment in message
+
+
+def test_columns_of_one_name(tmp_path):
+    message = refused(write(tmp_path / "a.csv", "text,label,text\na,0,b\n"))
+    assert "has 2 columns 'text'" in message
+    message = refused(write(tmp_path / "a.jsonl", '{"text": "a", "label": 0, "text": "b"}\n'))
+    assert "line 1: it has 2 columns 'text'" in message
+
+
+@pytest.mark.parametrize(
+    ("value", "fragment"),
+    [
+        ("NaN", "line 1 is not JSON: NaN is no value of JSON"),
+        ("Infinity", "Infinity is no value"),
+        ("[" * 100_000, "is not JSON"),
+        ("9" * 5000, "is not JSON"),
+        ('["a", "b"]', "text in column 'text' is a list (['a', 'b'])"),
+        ('{"a": 1}', "is a dict"),
+        ("1.5", "is a float (1.5), expected a string"),
+        ("true", "is a bool"),
+        (r'"a \ud83d b"', r"half of a surrogate pair ('\ud83d', character 2)"),
+    ],
+)
+def test_what_is_no_text(tmp_path, value, fragment):
+    assert fragment in refused(write(tmp_path / "a.jsonl", f'{{"text": {value}, "label": 0}}\n'))
+
+
+def test_two_files_of_one_split(tmp_path):
+    for name in ("train.csv", "train.jsonl", "test.csv"):
+        write(tmp_path / name, FILES[f"a.{name.split('.')[1]}"])
+    assert "has train.jsonl and train.csv" in refused(tmp_path)

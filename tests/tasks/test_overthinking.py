@@ -327,7 +327,7 @@ def test_hub_configurations_splits_and_columns(hub, name):
             {
                 label: number % 2,
                 text: f"{split} {number}",
-                **dict.fromkeys(text2, f"pair {number}"),
+                **dict.fromkeys(text2, f"{split} pair {number}"),
             }
             for number in range(4)
         ]
@@ -340,7 +340,7 @@ def test_hub_configurations_splits_and_columns(hub, name):
     assert task.source == f"hub {path}"
     assert task.template.is_pair == bool(text2)
     everything = {
-        Example(f"{split} {number}", number % 2, f"pair {number}" if text2 else None)
+        Example(f"{split} {number}", number % 2, f"{split} pair {number}" if text2 else None)
         for split in splits.split()
         for number in range(4)
     }
@@ -352,7 +352,7 @@ def test_hub_configurations_splits_and_columns(hub, name):
 
 def test_a_format_of_a_public_data_set(hub):
     hub(lambda split: [{"sentence": "a", "label": 1}])
-    task = load_task("ot-sst2", prompt_format=11)
+    task = load_task("ot-sst2", prompt_format=11, overlap="keep")
     assert task.labels == ("0", "5")
     assert task.template.pattern.endswith("I said{label}.")
     assert task.train == (Example("a", 1),)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.errors import ResultError
+from icl_mech.checking import Natural, checked, conformed
+from icl_mech.errors import ResultError, near_matches
 from icl_mech.measurements.accuracy.layers import AccuracyByLayer, LayerAccuracy
 from icl_mech.measurements.accuracy.pairs import SIDES
 from icl_mech.measurements.base import Pair, PairMeasurement, Pass
@@ -85,8 +86,17 @@ class EarlyExit(Result):
         """Ties among the held-out scores at this entry and at the last one, all tasks."""
         return Ties.of(self.tie_counts)
 
+    @checked(ResultError)
     def overthinking(self, task: int = 0, side: str = "false") -> Interval:
-        """Gain from leaving early, with false demonstrations or with true ones."""
+        """Gain from leaving early, with false demonstrations or with true ones.
+
+        Raises:
+            ResultError: no such task or side.
+        """
+        if side not in SIDES:
+            raise ResultError(f"side={side!r}. {near_matches(side, SIDES)}")
+        if not 0 <= task < len(self.tasks):
+            raise ResultError(f"task={task}; there are {len(self.tasks)} tasks, counted from 0.")
         ends = (self.change, self.low, self.high)
         return Interval(*(float(end[task, SIDES.index(side)]) for end in ends))
 
@@ -143,7 +153,7 @@ class LeavingEarly(PairMeasurement[EarlyExit]):
     name: ClassVar[str] = "early_exit"
 
     variant: LensVariant = "sound"
-    seed: int = 0
+    seed: Natural = 0
 
     @property
     def accuracy(self) -> AccuracyByLayer:
@@ -231,6 +241,8 @@ def early_exit(
             prompts.
         RunError: unknown variant.
     """
+    kind = LayerAccuracy | Sequence[LayerAccuracy]
+    results = conformed("results", results, kind, ResultError)
     several = list(results) if isinstance(results, Sequence) else [results]
     entries = {result.true_probs.shape[1] for result in several}
     if len(entries) != 1:

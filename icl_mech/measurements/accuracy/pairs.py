@@ -103,8 +103,12 @@ class PairScores(Result):
         return METRICS
 
     def defined(self, metric: str) -> bool:
-        """False for the permuted score of labels that follow no one permutation."""
-        return not bool(self.scores[METRICS.index(metric)].isnan().any())
+        """False for the permuted score of labels that follow no one permutation.
+
+        Raises:
+            ResultError: unknown metric.
+        """
+        return not bool(self.scores[_place(metric, METRICS)].isnan().any())
 
     def accuracy(self, side: str, metric: str = "calibrated") -> Float[Tensor, " *rest"]:
         """Mean over prompts of one side; `sel(metric, side=side)` has its intervals too.
@@ -112,10 +116,9 @@ class PairScores(Result):
         Raises:
             ResultError: unknown side or metric, or a metric that is not defined here.
         """
-        for name, known in ((side, SIDES), (metric, METRICS)):
-            if name not in known:
-                raise ResultError(f"Unknown {name!r}. {near_matches(name, known)}")
-        return self.scores[METRICS.index(self._main(metric)), SIDES.index(side)].mean(0)
+        place = _place(metric, METRICS)
+        self._main(metric)
+        return self.scores[place, _place(side, SIDES)].mean(0)
 
     def _main(self, quantity: str | None) -> str:
         if quantity in METRICS and not self.defined(quantity):
@@ -124,6 +127,12 @@ class PairScores(Result):
                 "permutation. Build them with false_labels='permuted' or 'half_permuted'."
             )
         return super()._main(quantity)
+
+
+def _place(name: str, known: tuple[str, ...]) -> int:
+    if name not in known:
+        raise ResultError(f"Unknown {name!r}. {near_matches(name, known)}")
+    return known.index(name)
 
 
 @dataclass(frozen=True)

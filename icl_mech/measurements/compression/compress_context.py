@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from icl_mech.checking import Count, Natural
 from icl_mech.engine import Path, Work, fill_means
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention
@@ -41,8 +42,8 @@ class CompressContext(Measurement[CompressedContext]):
     method: Method = "hidden_anchor"
     position: Position = "true"
     keep: Any = None
-    seed: int = 0
-    draws: int = 20
+    seed: Natural = 0
+    draws: Count = 20
 
     @property
     def comparison(self) -> Comparison:
@@ -179,7 +180,7 @@ def compress_context(
 
     Source: Wang et al. 2023, §3.2.
     """
-    batch = prompts if isinstance(prompts, PromptBatch) else PromptBatch((prompts,))
+    batch = PromptBatch((prompts,)) if isinstance(prompts, Prompt) else prompts
     return measured(
         CompressContext(method, position, keep, seed, draws), model, batch,
         interventions=interventions, batch_size=batch_size, memory=memory, path=path,

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from icl_mech._typing import Float, Tensor
+from icl_mech.checking import checked
 from icl_mech.engine import Path
-from icl_mech.errors import PromptError, RunError
+from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.interventions import Intervention, load_intervention
 from icl_mech.measurements.base import Measurement, Options, Pass, Variants
 from icl_mech.measurements.compression.behind import BehindContext, treated_alike
@@ -109,7 +110,8 @@ class CompressedContext(Result):
 
         Raises:
             PromptError: the context was not made from prompts of `build_prompts`, whose template
-                it would need.
+                it would need; or `texts` are none.
+            ModelError: neither a model nor a tokenizer.
         """
         if isinstance(texts, str):
             raise PromptError("texts is one string; give a list of texts, for one query [text].")
@@ -176,6 +178,7 @@ class CompressedContext(Result):
         predicted = self.predict(model, self.queries(model, texts)).predicted
         return [self.labels[label] for label in predicted.tolist()]
 
+    @checked(ResultError)
     def check_prompts(self, prompts: PromptBatch) -> None:
         """Refuse prompts that do not begin with these demonstrations.
 
@@ -195,12 +198,14 @@ class CompressedContext(Result):
                     "or write its query with queries()."
                 )
 
+    @checked(ResultError)
     def stand_in(self, model: LanguageModel, prompts: PromptBatch) -> StandIn:
         """It as what the queries of these prompts see."""
         queries, kept = [self.query] * len(prompts), [self.kept] * len(prompts)
         position: Position = "overlap" if self.first == 0 else "true"
         return StandIn.made(model, prompts, queries, kept, self.method, position)
 
+    @checked(ResultError)
     def cache(self, model: LanguageModel) -> KeyValues:
         """Its keys and values where the model is."""
         to = model.device

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.checking import Count, Natural
 from icl_mech.engine import Path
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.compression.kept import Method, plain_positions
@@ -170,8 +171,8 @@ class Compress(Compression[CompressionResult]):
     method: Method = "hidden_anchor"
     position: Position = "true"
     keep: Any = None
-    seed: int = 0
-    draws: int = 20
+    seed: Natural = 0
+    draws: Count = 20
     top_k: int = 5
     measure_speed: bool = True
 

@@ -3,19 +3,21 @@
 Source: Wang et al. 2023, *Label Words are Anchors*, §3.2.
 """
 
-import operator
 from collections.abc import Sequence
 from math import prod
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
+from icl_mech.checking import Called, conformed
 from icl_mech.errors import PromptError
 from icl_mech.prompts import Prompt, PromptBatch
 
 Method = Literal["hidden_anchor", "text_anchor", "hidden_random", "hidden_random_top"]
 Positions = tuple[int, ...]
 """Positions of one prompt, ascending."""
+
+POSITIONS = Annotated[Sequence[int], Called("whole numbers, its positions")]
 
 
 class Parts(NamedTuple):
@@ -156,10 +158,7 @@ def plain_positions(keep: Any, prompts: PromptBatch) -> tuple[Any, ...] | None:
 
 def _checked(row: Any, prompt: Prompt, number: int) -> Positions:
     where = f"keep of prompt {number}"
-    try:
-        kept = tuple(operator.index(position) for position in row)
-    except TypeError as error:
-        raise PromptError(f"{where} is {row!r}; expected whole numbers, its positions.") from error
+    kept: Positions = conformed(where, row, POSITIONS, PromptError)
     if not kept:
         raise PromptError(f"{where} is empty; for prompts without demonstrations use shots=0.")
     if list(kept) != sorted(set(kept)):

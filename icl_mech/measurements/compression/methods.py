@@ -87,8 +87,6 @@ class Comparison:
             RunError: says which, or a model that would misplace queries.
             PromptError: prompts this model or a method cannot take.
         """
-        if self.draws < 1:
-            raise RunError(f"draws={self.draws}; at least one is needed.")
         if self.keep is not None and "hidden_random_top" in self.methods:
             raise RunError(
                 "hidden_random_top draws positions itself, so keep= has no meaning; give the positions "

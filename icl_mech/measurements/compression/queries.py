@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from icl_mech.checking import conformed, shown
+from icl_mech.errors import ModelError, PromptError
 from icl_mech.prompts import Span
-from icl_mech.prompts.assemble import RolePiece, template_pieces, tidy_pieces
+from icl_mech.prompts.assemble import RolePiece, lay_out, template_pieces, tidy_pieces
 from icl_mech.prompts.tokenise import PieceTokenizer
 from icl_mech.tasks import Example, Template
 
@@ -27,7 +29,12 @@ def behind_demonstrations(
 
     Raises:
         TaskError: an empty text, or one text where the template shows two.
+        PromptError: what is no list of texts.
+        ModelError: what is no tokenizer.
     """
+    texts = conformed("texts", texts, Sequence[str | tuple[str, str]], PromptError)
+    if not callable(tokenizer):
+        raise ModelError(f"Expected a model or its tokenizer, got {shown(tokenizer)}.")
     template = Template(task["template"], task["separator"])
     pieces = PieceTokenizer(tokenizer)
     for text in texts:
@@ -36,13 +43,4 @@ def behind_demonstrations(
         # The separator may end in a blank that belongs to the query's first piece.
         tidy = tidy_pieces([RolePiece("format", 0, template.separator), *query])
         own = [piece for piece in tidy if piece.demo is None]
-        ids, laid = list(tokens), list(spans)
-        for number, (role, _, content) in enumerate(own):
-            following = own[number + 1].text if number + 1 < len(own) else ""
-            new = pieces.piece(content, first=False, following=following)
-            laid.append(Span(role, None, len(ids), len(ids) + len(new)))
-            ids += new
-        last = laid.pop()
-        if last.stop - last.start > 1:
-            laid.append(Span(last.role, None, last.start, last.stop - 1))
-        yield tuple(ids), (*laid, Span("target", None, last.stop - 1, last.stop))
+        yield lay_out(pieces, own, tokens, spans)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 
 from icl_mech._typing import Bool, Float, Tensor
+from icl_mech.checking import Count, Natural, checked
 from icl_mech.engine import Path
-from icl_mech.errors import RunError
+from icl_mech.errors import ResultError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.compression.kept import Method
 from icl_mech.measurements.compression.methods import METHODS, Comparison, Compression
@@ -87,6 +88,7 @@ class CompressionTable(StandInQuality):
         check_known(self.correct)
         return self.interval("accuracy", method=method)
 
+    @checked(ResultError)
     def difference(self, first: str, second: str, quantity: Loyalty = "label_loyalty") -> Interval:
         """`first` minus `second`, paired over prompts, with bootstrap interval.
 
@@ -222,8 +224,8 @@ class CompareCompression(Compression[CompressionTable]):
 
     methods: Sequence[Method] = METHODS
     position: Position = "true"
-    seed: int = 0
-    draws: int = 20
+    seed: Natural = 0
+    draws: Count = 20
     top_k: int = 5
     measure_speed: bool = True
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from icl_mech._typing import Float, Tensor
+from icl_mech.checking import Count
 from icl_mech.engine import Path
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.interventions import Intervention
@@ -50,7 +51,7 @@ class Confusion(Measurement[ConfusionDiagnosis]):
     """
 
     layer: int | None = None
-    components: int = 10
+    components: Count = 10
     contexts: PromptBatch | None = None
     context: int | None = None
     query_prompts: PromptBatch | None = None
@@ -74,8 +75,6 @@ class Confusion(Measurement[ConfusionDiagnosis]):
             raise RunError(
                 f"layer={self.layer}; {info.name!r} has layers 0 to {info.n_layers - 1}."
             )
-        if self.components < 1:
-            raise RunError(f"components={self.components}; at least one direction is needed.")
         if not data.has_answers:
             raise PromptError(
                 "Measured confusion needs the true classes; give answers= when building the prompts."

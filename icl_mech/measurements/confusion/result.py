@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
+from icl_mech.checking import checked
 from icl_mech.errors import ResultError
 from icl_mech.measurements.confusion.agreement import agreement, limits
 from icl_mech.measurements.confusion.distances import (
@@ -124,6 +125,7 @@ class ConfusionDiagnosis(Result):
         names = tuple(f"{self.labels[a]} / {self.labels[b]}" for a, b in self.pairs)
         return {"layer": self.layers, "pair": names}
 
+    @checked(ResultError)
     def rank_correlation(self, layer: int | None = None) -> Interval:
         """Spearman correlation of predicted and measured confusion in one layer.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from icl_mech._typing import Float, Tensor
+from icl_mech.checking import checked
 from icl_mech.errors import ResultError
 from icl_mech.measurements.extraction.curves import AucCurves, curve_fields, resampled, share_note
 from icl_mech.measurements.extraction.label_words import ExtractionResult
@@ -31,6 +32,7 @@ class AveragedExtraction(AucCurves):
         return f"mean of {', '.join(self.tasks)}; 95 % intervals over the prompts of each"
 
 
+@checked(ResultError)
 def averaged_extraction(results: Sequence[ExtractionResult]) -> AveragedExtraction:
     """AUC averaged over tasks, and R of the averaged AUC.
 

@@ -8,11 +8,12 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §4 and §5.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 import torch
 
+from icl_mech.checking import Called, Head, Heads, Natural
 from icl_mech.engine import Path
 from icl_mech.errors import RunError, near_matches
 from icl_mech.interventions import Intervention, ZeroHeads, ZeroLayers
@@ -21,7 +22,7 @@ from icl_mech.interventions.zero_layers import Part
 from icl_mech.measurements.accuracy.pairs import METRICS, check_pairs, entry_scores
 from icl_mech.measurements.base import Pair, PairMeasurement, Variants
 from icl_mech.measurements.heads.ablation import CHOSEN, NONE, RANDOM, Ablation
-from icl_mech.measurements.heads.random_heads import Heads, random_heads
+from icl_mech.measurements.heads.random_heads import random_heads
 from icl_mech.measurements.lens.residuals import LastEntryReading, LensVariant
 from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel, ModelInfo
@@ -32,6 +33,15 @@ PARTS: dict[str, Part] = {
     "late attention": "attention",
     "late MLPs": "mlp",
 }
+
+What = Annotated[
+    Mapping[str, Sequence[Intervention]] | Sequence[str | Head] | None,
+    Called(
+        "names of late parts, pairs (layer, head), or a mapping from names to lists of "
+        "interventions"
+    ),
+]
+"""What to ablate."""
 
 Condition = tuple[str, Sequence[Intervention]]
 """Its name and what it changes."""
@@ -55,17 +65,13 @@ class Ablate(PairMeasurement[Ablation]):
 
     name: ClassVar[str] = "ablation"
 
-    what: Mapping[str, Sequence[Intervention]] | Sequence[str] | Heads | None = None
+    what: What = None
     start: int | None = None
     heads: Heads = ()
     kind: HeadKind = "zero_output"
-    draws: int = 20
+    draws: Natural = 20
     variant: LensVariant = "sound"
-    seed: int = 0
-
-    def filled(self, model: LanguageModel, data: Pair) -> "Ablate":
-        """With plain numbers, whatever the heads were given as."""
-        return replace(self, heads=_pairs(self.heads))
+    seed: Natural = 0
 
     def check(self, model: LanguageModel, data: Pair) -> None:
         """Refuse what cannot be ablated or compared.
@@ -76,8 +82,6 @@ class Ablate(PairMeasurement[Ablation]):
                 heads and layers the model does not have.
         """
         check_pairs(*data)
-        if self.draws < 0:
-            raise RunError(f"draws={self.draws}; expected 0 or more.")
         conditions = self.conditions(model.info)
         if len(conditions) == 1:
             raise RunError("Nothing to ablate: give start=, heads=, or interventions of your own.")
@@ -100,10 +104,10 @@ class Ablate(PairMeasurement[Ablation]):
             found += what.items()
             what = None
         names = list(PARTS) if what is None and self.start is not None else []
-        heads = _pairs(self.heads)
+        heads = tuple(self.heads)
         if what is not None:
             names = [item for item in what if isinstance(item, str)]
-            heads = (*_pairs([item for item in what if not isinstance(item, str)]), *heads)
+            heads = (*(item for item in what if not isinstance(item, str)), *heads)
         found += [(name, [self._late(name)]) for name in names]
         if heads:
             found.append((CHOSEN, [ZeroHeads(heads, kind=self.kind)]))
@@ -151,10 +155,6 @@ class Ablate(PairMeasurement[Ablation]):
             tie_counts=torch.stack(counts, dim=2),
             provenance={"conditions": [[c.to_dict() for c in own] for _, own in conditions]},
         )
-
-
-def _pairs(heads: Sequence[Any]) -> tuple[tuple[int, int], ...]:
-    return tuple((int(layer), int(head)) for layer, head in heads)
 
 
 def ablation(

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
+from icl_mech.checking import checked
 from icl_mech.errors import ResultError, near_matches
 from icl_mech.measurements.accuracy.pairs import SIDES
 from icl_mech.metrics import Interval, Ties, mean_interval
@@ -89,6 +90,7 @@ class Ablation(Result):
         """Unablated accuracy with true minus with false demonstrations, paired."""
         return mean_interval(self.scores[0, 0] - self.scores[0, 1])
 
+    @checked(ResultError)
     def reduction(self, condition: str) -> Interval | None:
         """Share of the gap that the ablation closes; None where the gap's interval holds 0.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from icl_mech._typing import Float, Tensor
+from icl_mech.checking import checked
 from icl_mech.errors import ResultError
 from icl_mech.measurements.accuracy.layers import AccuracyByLayer, LayerAccuracy
 from icl_mech.measurements.accuracy.pairs import METRICS
@@ -161,6 +162,7 @@ class LayerMatching(PairMeasurement[MatchingByLayer]):
         return matching_by_layer(heads, self.accuracy.result(model, data, read[1:]))
 
 
+@checked(ResultError)
 def matching_by_layer(heads: HeadScores, accuracy: LayerAccuracy) -> MatchingByLayer:
     """Prefix matching summed over heads, and the share of the final gap, by layer.
 

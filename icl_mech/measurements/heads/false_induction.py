@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 
 from icl_mech._typing import Float, Tensor
+from icl_mech.checking import Count, Natural
 from icl_mech.engine import Path
-from icl_mech.errors import PromptError, ResultError, RunError
+from icl_mech.errors import PromptError, ResultError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.heads.ablating import ablation
@@ -144,7 +145,7 @@ class FalseInductionHeads(Result):
             for i, (layer, head) in enumerate(self.heads)
         )
 
-    def drawing(self, rows: int = 10) -> Table:
+    def drawing(self, rows: Count = 10) -> Table:
         """The first ranks as a table."""
         return Table(
             title=f"Heads by prefix matching on {self.task}",
@@ -185,8 +186,8 @@ class FindHeads(Measurement[FalseInductionHeads]):
     name: ClassVar[str] = "false_induction"
     side: ClassVar[Literal["true", "false"] | None] = "false"
 
-    top: int = 5
-    seed: int = 0
+    top: Count = 5
+    seed: Natural = 0
 
     @property
     def scoring(self) -> HeadScoring:
@@ -200,8 +201,6 @@ class FindHeads(Measurement[FalseInductionHeads]):
             PromptError: true prompts, and what head scores refuse.
             RunError: no heads chosen, or processed weights.
         """
-        if self.top < 1:
-            raise RunError(f"top={self.top}; at least one head is chosen.")
         self.scoring.check(model, data)
         if not data.has_answers or any(prompt.false_answer is None for prompt in data):
             raise PromptError("Label promoting needs false demonstrations; use labels='permuted'.")

@@ -2,16 +2,20 @@
 
 from typing import Any
 
+from icl_mech.checking import Count, Natural, checked
+from icl_mech.errors import RunError
 from icl_mech.measurements.base import Pair
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch, build_prompt_pairs
 from icl_mech.tasks import Task, as_task
 
 
+@checked(RunError)
 def false_prompts(
-    model: Any, task: str | Task | PromptBatch, *, shots: int = 4, n: int, seed: int
+    model: Any, task: Any, *, shots: Count = 4, n: Count, seed: Natural
 ) -> PromptBatch:
-    """Prompts of a task with permuted labels, demonstrations of their own each; or those given.
+    """Prompts of a task (or its name) with permuted labels, demonstrations of their own each; or
+    those given.
 
     Raises:
         IclMechError: as `build_prompt_pairs`.

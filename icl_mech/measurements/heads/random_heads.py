@@ -1,16 +1,13 @@
 """The control of every head ablation: random heads, matched by layer."""
 
 from collections import Counter
-from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from icl_mech._typing import Bool, Tensor
+from icl_mech.checking import Heads
 from icl_mech.errors import RunError
-
-Heads = Sequence[tuple[int, int]]
-"""(layer, head) pairs."""
 
 
 def random_heads(

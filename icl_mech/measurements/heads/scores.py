@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from icl_mech._typing import Float, Tensor
+from icl_mech.checking import Count, checked
 from icl_mech.errors import ResultError, near_matches
 from icl_mech.results import Figure, Quantity, Result, basis, function_of_means
 from icl_mech.shapes import Grid, Scatter
@@ -140,7 +141,8 @@ class HeadScores(Result):
             )
         return self.quantities()[score]
 
-    def top(self, k: int = 5, score: str = "prefix_matching") -> tuple[tuple[int, int], ...]:
+    @checked(ResultError)
+    def top(self, k: Count = 5, score: str = "prefix_matching") -> tuple[tuple[int, int], ...]:
         """The k heads with the largest score, as (layer, head), best first.
 
         Raises:
@@ -150,7 +152,7 @@ class HeadScores(Result):
         order = mean.flatten().argsort(descending=True, stable=True)[:k].tolist()
         return tuple(divmod(int(i), mean.shape[1]) for i in order)
 
-    def drawing(self, show: str = "prefix_matching", top: int = 5) -> Grid | Scatter:
+    def drawing(self, show: str = "prefix_matching", top: Count = 5) -> Grid | Scatter:
         """Heatmap of one score by layer and head, or `both`: matching against promoting.
 
         Args:

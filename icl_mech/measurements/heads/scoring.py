@@ -12,8 +12,9 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from icl_mech._typing import Int, Tensor
+from icl_mech.checking import Count, Natural
 from icl_mech.engine import AnyReading, Path
-from icl_mech.errors import PromptError, RunError
+from icl_mech.errors import PromptError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.heads.label_attention import (
@@ -52,8 +53,8 @@ class HeadScoring(Measurement[HeadScores]):
 
     norm: Norm = "frozen"
     over: Attended = "labels"
-    permutations: int = 20
-    seed: int = 0
+    permutations: Count = 20
+    seed: Natural = 0
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
         """Refuse prompts without a class to match, and weights that are not the checkpoint's.
@@ -63,8 +64,6 @@ class HeadScoring(Measurement[HeadScores]):
             RunError: processed weights, or no permutations.
         """
         _classes(data)
-        if self.permutations < 1:
-            raise RunError(f"permutations={self.permutations}; the control needs at least 1.")
         check_own_weights(model)
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:

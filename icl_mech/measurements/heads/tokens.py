@@ -5,19 +5,19 @@ prompt).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
 
 from icl_mech._typing import Float, Tensor
+from icl_mech.checking import Count, Heads
 from icl_mech.engine import Kept, Path, Reading
 from icl_mech.errors import ResultError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.interventions.base import check_layers
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.heads.label_attention import matched_classes
-from icl_mech.measurements.heads.random_heads import Heads
 from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel, ModelInfo, Site
 from icl_mech.prompts import PromptBatch
@@ -150,20 +150,14 @@ class AttentionOfHeads(Measurement[HeadAttention]):
     side: ClassVar[Literal["true", "false"] | None] = "false"
 
     heads: Heads
-    first: int | None = None
-
-    def filled(self, model: LanguageModel, data: PromptBatch) -> "AttentionOfHeads":
-        """With plain numbers, whatever the heads were given as."""
-        return replace(self, heads=tuple((int(layer), int(head)) for layer, head in self.heads))
+    first: Count | None = None
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
         """Refuse heads the model does not have.
 
         Raises:
-            RunError: no heads, a head twice, or one that is not there; no prompts.
+            RunError: no heads, a head twice, or one that is not there.
         """
-        if self.first is not None and self.first < 1:
-            raise RunError(f"first={self.first}; at least one prompt is shown.")
         _check_heads(self.heads, model.info)
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, get_args
 import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.checking import Count, Natural
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate
 from icl_mech.interventions.isolate import Mode, Redraw, Tokens, random_positions
@@ -73,9 +74,9 @@ class OfIsolation(Measurement[R]):
 
     mode: Mode = "mask"
     redraw: Redraw = "set"
-    draws: int = 5
+    draws: Count = 5
     top_k: int = 5
-    seed: int = 0
+    seed: Natural = 0
 
     @abstractmethod
     def windows(self, n_layers: int) -> list[Window]:
@@ -94,11 +95,9 @@ class OfIsolation(Measurement[R]):
         """Refuse what cannot be isolated or compared.
 
         Raises:
-            RunError: no draws, or `top_k` outside the vocabulary.
+            RunError: `top_k` outside the vocabulary.
             PromptError: prompts without demonstrations, or with too few other tokens.
         """
-        if self.draws < 1:
-            raise RunError(f"draws={self.draws}; random tokens need at least one draw.")
         check_top_k(self.top_k, model.info)
         check_demonstrations(data, "isolation")
         if any(tokens == "random" for _, tokens in self.windows(model.info.n_layers)):

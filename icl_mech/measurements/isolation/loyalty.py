@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
+from icl_mech.checking import checked
 from icl_mech.errors import ResultError
 from icl_mech.measurements.isolation.agreement import (
     LOYALTIES,
@@ -88,6 +89,7 @@ class IsolationResult(Result):
         names = (f"{side} {depth}, {SHOWN[kind]}" for side, depth, kind in self.windows)
         return {"window": tuple(names)}
 
+    @checked(ResultError)
     def difference(self, first: Key, second: Key, quantity: Loyalty = "label_loyalty") -> Interval:
         """Loyalty of the first window minus that of the second, paired over prompts.
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
+from icl_mech.checking import Count
 from icl_mech.engine import Path
-from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
 from icl_mech.interventions.isolate import Mode, Redraw, Tokens
 from icl_mech.measurements.isolation.agreement import (
@@ -161,7 +161,7 @@ class IsolationWindows(OfIsolation[IsolationMap]):
     name: ClassVar[str] = "isolation_map"
 
     widths: Sequence[int] | None = None
-    step: int = 1
+    step: Count = 1
     tokens: Tokens = "label"
 
     def filled(self, model: LanguageModel, data: PromptBatch) -> "IsolationWindows":
@@ -172,11 +172,9 @@ class IsolationWindows(OfIsolation[IsolationMap]):
         """Refuse windows the model does not have, and what cannot be isolated.
 
         Raises:
-            RunError: such a width, a step below 1, no draws, or `top_k` outside the vocabulary.
+            RunError: such a width, or `top_k` outside the vocabulary.
             PromptError: prompts without demonstrations, or with too few other tokens.
         """
-        if self.step < 1:
-            raise RunError(f"step={self.step}; windows must move on by at least one layer.")
         check_depths(self.widths or (), model.info, "widths")
         super().check(model, data)
 

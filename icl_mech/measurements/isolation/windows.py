@@ -58,7 +58,7 @@ class Isolation(OfIsolation[IsolationResult]):
         """Refuse depths the model does not have, and what cannot be isolated.
 
         Raises:
-            RunError: such a depth, no draws, or `top_k` outside the vocabulary.
+            RunError: such a depth, or `top_k` outside the vocabulary.
             PromptError: prompts without demonstrations, or with too few other tokens.
         """
         check_depths(self.depths or (), model.info, "depths")

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
+from icl_mech.checking import checked
+from icl_mech.errors import ResultError
 from icl_mech.results import Quantity, Result, basis
 from icl_mech.shapes import Grid, LayerCurves, Shape
 
@@ -48,6 +50,7 @@ class ComponentLens(Result):
         """Names of the classes."""
         return {"label": self.labels}
 
+    @checked(ResultError)
     def contrast(
         self, towards: Int[Tensor, " batch"], against: Int[Tensor, " batch"]
     ) -> Float[Tensor, "batch layer *head"]:

@@ -14,8 +14,8 @@ costs one token per prompt.
 Source: Wang et al. 2023, *Label Words are Anchors*, §3.1.
 """
 
-import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -23,16 +23,17 @@ import torch
 from icl_mech.engine import Progress, fill_means, prepare
 from icl_mech.errors import RunError
 from icl_mech.interventions import FittedReweight, Intervention
+from icl_mech.measurements.base import Options
 from icl_mech.measurements.reweighting.learnable import (
     check_held_out,
     check_learnable,
     digest,
     warn_unseen_classes,
 )
-from icl_mech.measurements.reweighting.training import train
+from icl_mech.measurements.reweighting.training import Training, train
 from icl_mech.measurements.running import check_numbers
 from icl_mech.models import adapt
-from icl_mech.prompts import PromptBatch
+from icl_mech.prompts import PromptBatch, check_batch
 
 
 def fit_reweighting(
@@ -81,33 +82,35 @@ def fit_reweighting(
 
     Source: Wang et al. 2023, §3.1.
     """
-    check_options(lr, epochs, batch_size, validation, patience)
-    check_learnable(prompts, "training")
+    how = Training(lr, epochs, batch_size, shuffle, seed, patience)
+    options = Options(interventions, memory=memory, progress=progress)
+    if patience is not None and validation is None:
+        raise RunError(
+            f"patience={patience} stops by the loss on held-out prompts; give them as validation=."
+        )
+    check_learnable(check_batch(prompts), "training")
     warn_unseen_classes(prompts)
     if validation is not None:
-        check_learnable(validation, "validation")
+        check_learnable(check_batch(validation, "validation"), "validation")
         check_held_out(validation, prompts)
-        check_numbers(validation, prompts, interventions)
+        check_numbers(validation, prompts, options.interventions)
+    for intervention in options.interventions:
+        intervention.check_prompts(prompts)
     adapted = adapt(model)
     info = adapted.info
-    (changes,) = fill_means(adapted, prompts, [interventions])
+    (changes,) = fill_means(adapted, prompts, [options.interventions])
     kept, *held_out = (
         prepare(adapted, batch, interventions=changes, memory=memory)
         for batch in (prompts, validation)
         if batch is not None
     )
     start = torch.zeros(info.n_layers, info.n_heads, prompts.n_labels, device=adapted.device)
-    with Progress("training", epochs * len(prompts), progress) as bar:
+    with Progress("training", how.epochs * len(prompts), progress) as bar:
         course = train(
             kept,
             start,
-            lr=lr,
-            epochs=epochs,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            seed=seed,
+            how,
             held_out=held_out[0] if held_out else None,
-            patience=patience,
             bar=bar,
         )
     return FittedReweight(
@@ -116,12 +119,7 @@ def fit_reweighting(
         held_out_losses=torch.tensor(course.held_out) if course.held_out else None,
         training={
             "model": info.name,
-            "lr": lr,
-            "epochs": epochs,
-            "batch_size": batch_size,
-            "shuffle": shuffle,
-            "seed": seed,
-            "patience": patience,
+            **asdict(how),
             "epochs_run": course.epochs,
             "epoch_kept": course.kept,
             "interventions": [intervention.to_dict() for intervention in changes],
@@ -130,26 +128,3 @@ def fit_reweighting(
             "seen": [digest(prompt) for batch in (prompts, validation or ()) for prompt in batch],
         },
     )
-
-
-def check_options(
-    lr: float,
-    epochs: int,
-    batch_size: int,
-    validation: PromptBatch | None = None,
-    patience: int | None = None,
-) -> None:
-    """Refuse options out of range.
-
-    Raises:
-        RunError: names the option.
-    """
-    if not (math.isfinite(lr) and lr > 0):
-        raise RunError(f"lr={lr}; the learning rate must be above 0 (the paper uses 0.01).")
-    for name, value in (("epochs", epochs), ("batch_size", batch_size), ("patience", patience)):
-        if value is not None and value < 1:
-            raise RunError(f"{name}={value}; it must be at least 1.")
-    if patience is not None and validation is None:
-        raise RunError(
-            f"patience={patience} stops by the loss on held-out prompts; give them as validation=."
-        )

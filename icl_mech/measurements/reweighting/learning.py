@@ -6,16 +6,17 @@ with and without them is that of all other prompts, so it is held out.
 Source: Wang et al. 2023, *Label Words are Anchors*, §3.1.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from icl_mech.errors import RunError
+from icl_mech.checking import Count, Natural
 from icl_mech.measurements.base import Measurement, Options, Pass, Steps
 from icl_mech.measurements.provenance import prompt_source
 from icl_mech.measurements.reweighting.evaluation import EvaluateReweighting
-from icl_mech.measurements.reweighting.fit import check_options, fit_reweighting
+from icl_mech.measurements.reweighting.fit import fit_reweighting
 from icl_mech.measurements.reweighting.learnable import check_learnable, split
 from icl_mech.measurements.reweighting.result import ReweightingResult
+from icl_mech.measurements.reweighting.training import Training
 from icl_mech.measurements.running import check_numbers
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
@@ -33,11 +34,16 @@ class Reweighting(Measurement[ReweightingResult]):
         seed: Of the order in which they are learned from.
     """
 
-    per_class: int = 4
+    per_class: Count = 4
     lr: float = 0.01
-    epochs: int = 10
-    batch_size: int = 1
-    seed: int = 0
+    epochs: Count = 10
+    batch_size: Count = 1
+    seed: Natural = 0
+
+    @property
+    def training(self) -> Training:
+        """How they are learned."""
+        return Training(self.lr, self.epochs, self.batch_size, seed=self.seed)
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
         """Refuse options out of range and prompts that are too few to learn from and be judged by.
@@ -46,9 +52,7 @@ class Reweighting(Measurement[ReweightingResult]):
             RunError: names the option.
             PromptError: prompts without answers or demonstrations, or too few of a class.
         """
-        if self.per_class < 1:
-            raise RunError(f"per_class={self.per_class}; it must be at least 1.")
-        check_options(self.lr, self.epochs, self.batch_size)
+        _ = self.training
         check_learnable(data, "given")
         split(data, self.per_class)
 
@@ -73,10 +77,7 @@ class Reweighting(Measurement[ReweightingResult]):
         fitted = fit_reweighting(
             model,
             training,
-            lr=self.lr,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            seed=self.seed,
+            **asdict(self.training),
             interventions=options.interventions,
             memory=options.memory,
             progress=options.progress,

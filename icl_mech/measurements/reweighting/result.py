@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.checking import checked
 from icl_mech.errors import ResultError
 from icl_mech.measurements.reweighting.drawings import accuracy_bars, factor_grid, training_curve
 from icl_mech.metrics import Interval, mean_interval
@@ -68,6 +69,7 @@ class ReweightingResult(Result):
         """Names of the conditions."""
         return {"condition": self.conditions}
 
+    @checked(ResultError)
     def accuracy(self, condition: Condition) -> Interval:
         """Accuracy under one condition, with Wilson interval.
 
@@ -76,6 +78,7 @@ class ReweightingResult(Result):
         """
         return self.interval("accuracy", condition=condition)
 
+    @checked(ResultError)
     def difference(
         self, condition: Condition = "reweighted", reference: Condition = "plain"
     ) -> Interval:

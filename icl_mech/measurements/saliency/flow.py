@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from icl_mech._typing import Float, Tensor
+from icl_mech.checking import checked
 from icl_mech.engine import GradientReading, Kept, Loss, Path
 from icl_mech.errors import PromptError, ResultError
 from icl_mech.interventions import Intervention
@@ -93,6 +94,7 @@ class FlowScores(Result):
         """Names along the score axis."""
         return SCORES
 
+    @checked(ResultError)
     def share(self, score: str, third: str) -> Interval:
         """Mean share of one kind over the `first` or `last` third of the layers.
 
@@ -108,6 +110,7 @@ class FlowScores(Result):
         low, high = bootstrap_interval(self.per_prompt, statistic)
         return Interval(float(self.values[index, layers].mean()), float(low), float(high))
 
+    @checked(ResultError)
     def difference(self, third: str) -> Interval:
         """`S_wp - S_pq` share over the `first` or `last` third, paired over prompts.
 
@@ -185,6 +188,19 @@ class FlowReading(GradientReading[Tensor]):
         return flow_sums(
             saliency, segment.dest_classes >= 0, segment.src_classes >= 0, segment.is_target
         )
+
+    def edges(self, segment: Segment) -> tuple[str, Float[Tensor, "batch kind dest src"]]:
+        """What `flow_sums` sums over."""
+        dest, src = segment.dest.shape[1], segment.src.shape[1]
+        before = (
+            torch.ones(dest, src, dtype=torch.bool).tril(src - dest - 1).to(segment.dest.device)
+        )
+        to_labels = before & (segment.dest_classes >= 0)[:, :, None]
+        to_target = before & (segment.src_classes >= 0)[:, None] & segment.is_target[:, :, None]
+        # A target that is itself a label word has edges of both kinds.
+        kinds = torch.stack([to_labels, to_target], dim=1).float()
+        rest = before.float() - kinds.sum(1)
+        return self.reduction, torch.cat([kinds, rest[:, None]], dim=1)
 
     def collect(self, kept: Kept) -> Tensor:
         """`[prompt, layer, kind]`."""

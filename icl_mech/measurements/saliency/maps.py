@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 
 from icl_mech._typing import Float, Tensor
+from icl_mech.checking import Count
 from icl_mech.engine import GradientReading, Kept, Loss, Path
 from icl_mech.errors import ResultError
 from icl_mech.interventions import Intervention
@@ -113,7 +114,7 @@ class Saliency(OfSaliency[SaliencyMaps]):
         first: Number of prompts mapped; None: all.
     """
 
-    first: int | None = None
+    first: Count | None = None
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """One backward pass over the prompts that are mapped."""

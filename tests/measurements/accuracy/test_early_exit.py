@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 from icl_mech import ZeroHeads
@@ -23,6 +22,7 @@ from icl_mech.metrics import (
 from icl_mech.studies.measuring import measure
 from tests.measurements.overthinking_cases import FAMILIES, planted_case, tiny_case
 from tests.planted import INDUCTION_HEADS
+from tests.saved import as_earlier, with_tensors
 
 
 @pytest.fixture(scope="module")
@@ -257,9 +257,7 @@ def test_exits_of_other_tasks_are_not_subtracted():
 def test_results_saved_without_changes_can_be_loaded(planted, tmp_path):
     found = early_exit(planted)
     folder = found.save(tmp_path / "result")
-    tensors = load_file(folder / "tensors.safetensors")
-    del tensors["changes"]
-    save_file(tensors, folder / "tensors.safetensors")
+    with_tensors(as_earlier(folder), lambda tensors: tensors.pop("changes"))
     loaded = EarlyExit.load(folder)
     assert loaded.changes is None
     assert loaded.summary() == found.summary()

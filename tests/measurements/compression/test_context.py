@@ -14,6 +14,7 @@ from icl_mech.measurements.compression.demonstrations import compress_demonstrat
 from icl_mech.measurements.compression.kept import parts
 from icl_mech.models import adapt
 from tests.measurements.compression.cases import FAMILIES, task
+from tests.saved import reseal
 from tests.tiny import tiny_model
 
 pytestmark = pytest.mark.tl3
@@ -62,7 +63,7 @@ def test_saved_and_loaded(setting, tmp_path):
     assert loaded.kept == context.kept
     assert loaded.spans == context.spans
     assert loaded.answer(model, ["a nice film"]) == context.answer(model, ["a nice film"])
-    context.save(folder)  # replaces what it wrote
+    context.save(folder, overwrite=True)  # replaces what it wrote
 
 
 def test_the_cache_is_small(gpt2, prompts):
@@ -217,9 +218,9 @@ def test_damaged_files(gpt2, prompts, tmp_path):
     folder = compress_context(gpt2, prompts).save(tmp_path / "context")
     with pytest.raises(ResultError, match="No saved result"):
         CompressedContext.load(tmp_path / "nothing")
-    document = json.loads((folder / "result.json").read_text())
-    del document["values"]["kept"]
-    (folder / "result.json").write_text(json.dumps(document))
+    values = json.loads((folder / "result.json").read_text())["values"]
+    del values["kept"]
+    reseal(folder / "result.json", values=values)
     with pytest.raises(ResultError, match="lacks kept"):
         CompressedContext.load(folder)
     (folder / "tensors.safetensors").unlink()

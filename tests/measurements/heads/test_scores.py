@@ -354,7 +354,7 @@ def test_processed_weights_are_refused():
     [
         ({"norm": "cold"}, "norm='cold'"),
         ({"over": "texts"}, "over='texts'"),
-        ({"permutations": 0}, "permutations=0; the control needs at least 1"),
+        ({"permutations": 0}, "permutations=0; it must be at least 1"),
     ],
 )
 @pytest.mark.usefixtures("unchecked")

@@ -306,7 +306,7 @@ def test_the_measurement_is_the_function(gpt2):
     variants = {"heads": [list(head) for head in HEADS], "first": 3}
     assert found.provenance["variants"] == variants
     for number in (0, -1):
-        with pytest.raises(RunError, match=f"first={number}; at least one"):
+        with pytest.raises(RunError, match=f"first={number}; it must be at least 1"):
             measured(AttentionOfHeads(HEADS, first=number), model, false)
 
 

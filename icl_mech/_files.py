@@ -1,0 +1,87 @@
+"""Files that are on the disk when a call returns, and folders one process writes at a time."""
+
+import os
+import time
+from pathlib import Path
+from types import ModuleType
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # Windows: nothing keeps two processes apart
+    fcntl = None
+
+
+def write_synced(file: Path, content: bytes) -> None:
+    """Write a file and wait until the disk has it."""
+    with file.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def sync(path: Path) -> None:
+    """Wait until the disk has a file, or the names in a folder."""
+    if fcntl is None and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class FolderLock:
+    """The right to write into a folder; the system takes it back when the process ends.
+
+    It is held on the folder itself, so no lock file stays behind. File systems without locks let
+    everybody in.
+    """
+
+    def __init__(self, folder: Path, wait: float) -> None:
+        """Take it, within `wait` seconds.
+
+        Raises:
+            BlockingIOError: another process has it.
+            OSError: there is no such folder any more.
+        """
+        self._handle: int | None = None
+        if fcntl is None:
+            return
+        self._handle = os.open(folder, os.O_RDONLY)
+        try:
+            self._take(wait)
+            here = folder.stat()
+            if (here.st_dev, here.st_ino) != _identity(self._handle):
+                raise FileNotFoundError(f"{folder} was replaced meanwhile")
+        except BaseException:
+            self.release()
+            raise
+
+    def _take(self, wait: float) -> None:
+        until = time.monotonic() + wait
+        while not self._free():
+            if time.monotonic() >= until:
+                raise BlockingIOError("another process is writing there")
+            time.sleep(0.002)
+
+    def _free(self) -> bool:
+        assert fcntl is not None
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without locks
+            return True
+        return True
+
+    def release(self) -> None:
+        """Give it back."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+def _identity(handle: int) -> tuple[int, int]:
+    status = os.fstat(handle)
+    return status.st_dev, status.st_ino

@@ -1,0 +1,249 @@
+"""Checks of what users give against its type: fields of values, arguments of functions.
+
+Numbers of NumPy and torch are taken for the plain ones they are, arrays and lists for tuples.
+A type that is none of those below is not checked.
+"""
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, fields
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import numpy as np
+from jaxtyping import jaxtyped
+
+from icl_mech._typing import Tensor
+from icl_mech.errors import IclMechError, RunError, near_matches
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """Beside a type of numbers: none below this one."""
+
+    least: int
+
+
+@dataclass(frozen=True)
+class Called:
+    """Beside a type: what it is called in messages."""
+
+    name: str
+
+
+Count = Annotated[int, AtLeast(1)]
+"""A number of things, one at least."""
+
+Natural = Annotated[int, AtLeast(0)]
+"""A whole number that is not negative: a seed, a position."""
+
+Head = Annotated[tuple[int, int], Called("a pair (layer, head) of whole numbers")]
+Heads = Sequence[Head]
+"""(layer, head) pairs."""
+
+LONGEST = 100
+"""Characters of a value in a message."""
+
+
+class Misfit(Exception):  # noqa: N818 - becomes an error of the package
+    """A value is not of its type; the deepest one found tells most."""
+
+    def __init__(self, problem: str, depth: int = 0) -> None:
+        super().__init__(problem)
+        self.depth = depth
+
+
+def check_fields(value: Any) -> None:
+    """Refuse fields that are not of their types, and put plain values in place of others.
+
+    Raises:
+        RunError: names the field and what it may be.
+    """
+    hints = get_type_hints(type(value), include_extras=True)
+    for item in fields(value):
+        given = getattr(value, item.name)
+        found = conformed(item.name, given, hints[item.name])
+        if isinstance(found, Tensor) and not bool(found.isfinite().all()):
+            raise RunError(f"{item.name} holds NaN or infinite values; expected finite numbers.")
+        object.__setattr__(value, item.name, found)
+
+
+def checked(error: type[IclMechError]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorator: arguments are checked against their types, axes of tensors against each other."""
+
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+        kinds = {
+            name: parameter.annotation
+            for name, parameter in signature.parameters.items()
+            if parameter.annotation is not parameter.empty
+            and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        }
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                bound = signature.bind(*args, **kwargs)
+            except TypeError as problem:
+                takes = ", ".join(signature.parameters) or "nothing"
+                raise error(f"{function.__name__}: {problem}; it takes {takes}.") from None
+            with jaxtyped("context"):
+                for name, given in bound.arguments.items():
+                    kind = kinds.get(name, Any)
+                    bound.arguments[name] = conformed(name, given, kind, error)
+            return function(*bound.args, **bound.kwargs)
+
+        return call
+
+    return decorated
+
+
+def conformed(name: str, given: Any, kind: Any, error: type[IclMechError] = RunError) -> Any:
+    """The value as its type has it.
+
+    Raises:
+        IclMechError: names the argument, what was found and what was expected.
+    """
+    try:
+        return _fitted(given, kind)
+    except Misfit as misfit:
+        raise error(f"{name}={shown(given)}{misfit}") from None
+
+
+def shown(given: Any) -> str:
+    """A value in a message, shortened."""
+    if isinstance(given, Tensor | np.ndarray) and given.ndim:
+        return f"{type(given).__name__}{list(given.shape)} of {given.dtype}"
+    text = " ".join(repr(given).split())
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+
+def _fitted(given: Any, kind: Any) -> Any:
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _annotated(given, *args)
+    if origin is Literal:
+        if isinstance(given, str | int) and given in args:
+            return given
+        raise Misfit(f". {near_matches(str(given), map(str, args))}")
+    if origin in (Union, UnionType):
+        return _any_of(given, args)
+    if origin in (Sequence, list, tuple) and args:
+        return _entries(given, origin, args)
+    if kind in _PLAIN:
+        return _plain(given, kind)
+    if hasattr(kind, "array_type"):
+        return _tensor(given, kind)
+    known = origin or kind
+    # Protocols cannot be asked.
+    if known is Any or not isinstance(known, type) or getattr(known, "_is_protocol", False):
+        return given
+    if not isinstance(given, known):
+        raise Misfit(_expected(given, known))
+    if isinstance(given, Mapping) and known is Mapping and args:
+        return {
+            _inside(k, args[0], "a key"): _inside(v, args[1], repr(k)) for k, v in given.items()
+        }
+    return given
+
+
+def _annotated(given: Any, kind: Any, *notes: Any) -> Any:
+    names = [note.name for note in notes if isinstance(note, Called)]
+    try:
+        found = _fitted(given, kind)
+    except Misfit as misfit:
+        raise Misfit(f"; expected {names[0]}.") if names else misfit from None
+    for note in notes:
+        if isinstance(note, AtLeast) and found < note.least:
+            raise Misfit(f"; it must be at least {note.least}.")
+    return found
+
+
+def _any_of(given: Any, kinds: Sequence[Any]) -> Any:
+    misfits = []
+    for kind in kinds:
+        try:
+            return _fitted(given, kind)
+        except Misfit as misfit:  # noqa: PERF203 - of few kinds
+            misfits.append(misfit)
+    raise max(misfits, key=lambda misfit: misfit.depth)
+
+
+def _entries(given: Any, origin: Any, kinds: tuple[Any, ...]) -> Any:
+    several = isinstance(given, Sequence | Set | Tensor | np.ndarray)
+    if not several or isinstance(given, str | bytes) or getattr(given, "ndim", 1) == 0:
+        names = "a list of names" if _is_literal(kinds[0]) else "a list"
+        raise Misfit(f"; expected {names}.")
+    own = given.tolist() if isinstance(given, Tensor | np.ndarray) else list(given)
+    if origin is tuple and kinds[-1] is not Ellipsis:
+        if len(own) != len(kinds):
+            raise Misfit(f"; expected {len(kinds)} entries.")
+    elif not own and _is_literal(kinds[0]):
+        choices = near_matches("", map(str, get_args(kinds[0])))
+        raise Misfit(f": none chosen. {choices}", 1)
+    else:
+        kinds = (kinds[0],) * len(own)
+    found = [_inside(v, k, f"entry {i}") for i, (v, k) in enumerate(zip(own, kinds, strict=True))]
+    return found if origin is list else tuple(found)
+
+
+def _inside(given: Any, kind: Any, place: str) -> Any:
+    try:
+        return _fitted(given, kind)
+    except Misfit as misfit:
+        raise Misfit(f": {place} is {shown(given)}{misfit}", misfit.depth + 1) from None
+
+
+_PLAIN = {
+    int: "a whole number",
+    float: "a number",
+    bool: "True or False",
+    str: "text",
+    type(None): "None",
+}
+
+
+def _plain(given: Any, kind: Any) -> Any:
+    scalar = isinstance(given, np.generic | np.ndarray | Tensor) and given.ndim == 0
+    found = given.item() if scalar else given
+    kinds = int | float if kind is float else kind
+    if not isinstance(found, kinds) or (isinstance(found, bool) and kind is not bool):
+        raise Misfit(f"; expected {_PLAIN[kind]}.")
+    if kind is float and not math.isfinite(found):
+        raise Misfit("; expected a finite number.")
+    return found
+
+
+def _tensor(given: Any, kind: Any) -> Any:
+    if not isinstance(given, kind):
+        what = f"a tensor of {kind.dtype.__name__.lower()} numbers"
+        raise Misfit(f"; expected {what} with the axes ({', '.join(kind.dim_str.split())}).")
+    if kind.dim_str.split()[:1] == ["batch"] and not len(given):
+        raise Misfit("; expected one prompt at least.")
+    return given
+
+
+def _expected(given: Any, kind: type) -> str:
+    if isinstance(given, type) and issubclass(given, kind):
+        return f"; give a value, {given.__name__}(...), not the class."
+    article = "an" if kind.__name__[0] in "AEIOU" else "a"
+    return f"; expected {article} {kind.__name__}."
+
+
+def _is_literal(kind: Any) -> bool:
+    return get_origin(kind) is Literal

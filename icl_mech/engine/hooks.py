@@ -1,0 +1,120 @@
+"""The hooks of one pass: those of interventions and readings, each made to count."""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import torch
+
+from icl_mech._typing import Tensor
+from icl_mech.checking import Called, conformed, shown
+from icl_mech.engine.beginning import Sink
+from icl_mech.engine.readings import GradientReading, Reading
+from icl_mech.engine.tap import Tap
+from icl_mech.errors import RunError
+from icl_mech.interventions import Intervention
+from icl_mech.models import Hook, HookFunction, Site
+from icl_mech.segments import Segment
+
+AnyReading = Reading[Any] | GradientReading[Any]
+Hooks = Annotated[
+    Sequence[tuple[Site, HookFunction]], Called("a list of pairs (Site(...), function)")
+]
+Owned = tuple[str, Hook]
+"""A hook and whose it is, for messages."""
+Values = list[dict[Site, Tensor]]
+"""By reading: the reduction at each of its sites."""
+
+
+def hooks_of(intervention: Intervention, segment: Segment) -> Sequence[Hook]:
+    """The hooks of an intervention, its own or a user's.
+
+    Raises:
+        RunError: `hooks` returned something else.
+    """
+    name = f"hooks() of {type(intervention).__name__}"
+    found: Sequence[Hook] = conformed(name, intervention.hooks(segment), Hooks)
+    return found
+
+
+def taps_of(
+    readings: Sequence[AnyReading],
+    segment: Segment,
+    values: Values | None = None,
+    *,
+    layer: int | None = None,
+) -> tuple[list[Owned], list[Sink]]:
+    """Hooks of the readings and the sinks of those with gradients, of all layers or one.
+
+    Without `values` to write to only readings with gradients are taken.
+    """
+    sinks: list[Sink] = []
+    taps: list[Owned] = []
+    for number, reading in enumerate(readings):
+        for site in reading.sites(segment.model.info):
+            if layer not in (None, site.layer):
+                continue
+            if isinstance(reading, GradientReading):
+                shape, device = reading.shape(segment), segment.tokens.device
+                sink = torch.zeros(shape, device=device, requires_grad=True)
+                sinks.append((number, site, sink))
+                hook = _tap(reading, site, segment, sink)
+            elif values is not None:
+                hook = _read(reading, site, segment, values[number])
+            else:
+                continue
+            taps.append((type(reading).__name__, (site, hook)))
+    return taps, sinks
+
+
+def counted(owned: Sequence[Owned], segment: Segment) -> tuple[list[Hook], Callable[[], None]]:
+    """The hooks, and the check that all of them fired."""
+    fired = [0] * len(owned)
+
+    def check() -> None:
+        for (owner, (site, _)), count in zip(owned, fired, strict=True):
+            if not count:
+                raise RunError(
+                    f"{owner} did not fire at {site.name!r} of block {site.layer} in "
+                    f"{segment.model.info.architecture}; its effect or reading would be missing."
+                )
+
+    hooks = [
+        (site, _counted(owner, function, fired, index))
+        for index, (owner, (site, function)) in enumerate(owned)
+    ]
+    return hooks, check
+
+
+def _read(
+    reading: Reading[Any], site: Site, segment: Segment, values: dict[Site, Tensor]
+) -> HookFunction:
+    def hook(activation: Tensor) -> None:
+        with torch.no_grad():
+            values[site] = reading.reduce(site, activation.detach(), segment)
+
+    return hook
+
+
+def _tap(reading: GradientReading[Any], site: Site, segment: Segment, sink: Tensor) -> HookFunction:
+    def reduce(activation: Tensor, gradient: Tensor) -> Tensor:
+        return reading.reduce(site, activation, gradient, segment).to(sink.dtype)
+
+    def hook(activation: Tensor) -> Tensor:
+        tapped: Tensor = Tap.apply(activation, sink, reduce)  # type: ignore[no-untyped-call]
+        return tapped
+
+    return hook
+
+
+def _counted(owner: str, function: HookFunction, fired: list[int], index: int) -> HookFunction:
+    def hook(activation: Tensor) -> Tensor | None:
+        fired[index] += 1
+        found = function(activation)
+        if found is not None and getattr(found, "shape", None) != activation.shape:
+            raise RunError(
+                f"A hook of {owner} returned {shown(found)}; expected a tensor of shape "
+                f"{list(activation.shape)}, or None to leave the activation as it is."
+            )
+        return found
+
+    return hook

@@ -1,0 +1,58 @@
+"""What the adapters around Hugging Face models share: key/value caches, logits, frozen weights."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from icl_mech._typing import Tensor
+from icl_mech.models.key_values import KeyValues
+from icl_mech.models.undo import Undo
+
+
+def dynamic_cache(cache: KeyValues | None) -> Any:
+    """A bare cache: a model's own sliding-window cache would drop keys."""
+    from transformers import DynamicCache
+
+    dynamic = DynamicCache()
+    if cache is not None:
+        for layer, (key, value) in enumerate(zip(cache.keys, cache.values, strict=True)):
+            dynamic.update(key, value, layer)
+    return dynamic
+
+
+def key_values(dynamic: Any) -> KeyValues:
+    """What a bare cache holds; blocks that were not run have no columns."""
+    layers = dynamic.layers
+    nothing = layers[-1].keys[:, :, :0]
+    keys, values = (
+        tuple(nothing if getattr(la, name) is None else getattr(la, name) for la in layers)
+        for name in ("keys", "values")
+    )
+    return KeyValues(keys, values)
+
+
+def scaled_logits(config: Any, logits: Tensor) -> Tensor:
+    """Scaling and soft-cap of a model's config."""
+    scale = getattr(config, "logit_scale", None)
+    divisor = getattr(config, "logits_scaling", None)
+    cap = getattr(config, "final_logit_softcapping", None)
+    logits = logits * scale if scale else logits
+    logits = logits / divisor if divisor else logits
+    return torch.tanh(logits / cap) * cap if cap else logits
+
+
+@contextmanager
+def frozen(parameters: Iterable[torch.nn.Parameter], undo: Undo) -> Iterator[None]:
+    """Parameters without gradients, gradients enabled; both restored afterwards."""
+    trainable = [parameter for parameter in parameters if parameter.requires_grad]
+
+    def thaw() -> None:
+        for parameter in trainable:
+            parameter.requires_grad_(True)
+
+    with undo.by(thaw), torch.enable_grad():
+        for parameter in trainable:
+            parameter.requires_grad_(False)
+        yield

@@ -1,0 +1,277 @@
+"""A model wrapped by nnsight as a `LanguageModel`: every pass is one nnsight trace.
+
+The trace (`models/tracing.py`) stops behind the last block: of the unembedding only what is read is
+computed. nnsight itself is not imported here; its objects are recognised by `adapt`.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib.metadata import version
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch.nn.functional import linear
+
+from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.errors import ModelError, RunError
+from icl_mech.models.huggingface import dynamic_cache, frozen, key_values, scaled_logits
+from icl_mech.models.interface import (
+    ForwardOutput,
+    Hook,
+    LanguageModel,
+    ModelInfo,
+    NormFunction,
+    Resume,
+    Site,
+    SiteName,
+)
+from icl_mech.models.key_values import KeyValues
+from icl_mech.models.norms import FrozenNorm
+from icl_mech.models.tracing import FAMILIES, Family, Hooks, Pass, traced
+
+
+def is_nnsight(model: Any) -> bool:
+    """True for nnsight's wrappers; the library itself is not imported."""
+    return any(
+        kind.__name__ == "Envoy" and kind.__module__.split(".")[0] == "nnsight"
+        for kind in type(model).__mro__
+    )
+
+
+def wrap(model: Any, *, revision: str | None = None) -> "NnsightModel":
+    """The adapter for nnsight's `LanguageModel` or `NNsight` around a Hugging Face model.
+
+    Raises:
+        ModelError: an architecture or a kind of attention that is not known here, or weights that
+            are not loaded.
+    """
+    info, module = info_of(model, revision=revision), model._module
+    if any(parameter.is_meta for parameter in module.parameters()):
+        raise ModelError(
+            f"nnsight has not loaded the weights of {info.name!r}. Load them with "
+            "nnsight.LanguageModel(name, dispatch=True), or leave them on a server with "
+            "icl_mech.remote_model(model)."
+        )
+    attention = module.config._attn_implementation
+    if attention not in ("eager", "sdpa"):
+        raise ModelError(
+            f"The attention of {info.name!r} is {attention!r}, whose masks cannot be used for "
+            "reading it; load the model with attn_implementation='eager' or 'sdpa'."
+        )
+    return NnsightModel(model, info, getattr(model, "tokenizer", None))
+
+
+def info_of(model: Any, *, revision: str | None = None) -> ModelInfo:
+    """Facts about a model inside nnsight's wrapper.
+
+    Raises:
+        ModelError: an architecture without an entry in `FAMILIES`.
+    """
+    module = model._module
+    config, architecture = getattr(module, "config", None), type(module).__name__
+    # GPT-2's own upcast attention does not ask for the attention function.
+    if (
+        architecture not in FAMILIES
+        or config is None
+        or getattr(config, "reorder_and_upcast_attn", False)
+    ):
+        raise ModelError(
+            f"{architecture} cannot be analysed through nnsight; known there are "
+            f"{', '.join(FAMILIES)}. Use a TransformerBridge, or add its parts to FAMILIES in "
+            "icl_mech/models/tracing.py."
+        )
+    heads, width = config.num_attention_heads, config.hidden_size
+    return ModelInfo(
+        name=str(getattr(model, "repo_id", None) or config.name_or_path or architecture),
+        architecture=architecture,
+        library=f"nnsight {version('nnsight')} {type(model).__name__}",
+        n_layers=config.num_hidden_layers,
+        n_heads=heads,
+        n_kv_heads=getattr(config, "num_key_value_heads", None) or heads,
+        d_model=width,
+        d_head=getattr(config, "head_dim", None) or width // heads,
+        d_vocab=module.get_output_embeddings().weight.shape[0],
+        n_ctx=config.max_position_embeddings,
+        revision=revision or getattr(model, "revision", None),
+        **_weights(module),
+    )
+
+
+def is_current(adapted: LanguageModel) -> bool:
+    """False if the model was moved or cast since it was wrapped."""
+    info = adapted.info
+    return replace(info, **_weights(adapted.module)) == info
+
+
+def _weights(module: torch.nn.Module) -> dict[str, Any]:
+    first = next(module.parameters())
+    return {"dtype": str(first.dtype).removeprefix("torch."), "device": str(first.device)}
+
+
+@dataclass
+class NnsightModel(LanguageModel):
+    """A Hugging Face model inside nnsight's `LanguageModel` or `NNsight`."""
+
+    _held: list[Hook] = field(default_factory=list, init=False, repr=False)
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The Hugging Face model."""
+        module: torch.nn.Module = self.wrapped._module
+        return module
+
+    @property
+    def family(self) -> Family:
+        """Where its parts stand."""
+        return FAMILIES[self.info.architecture]
+
+    def own_logits(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
+        """What the model itself says."""
+        logits: Tensor = self.module(tokens, use_cache=False).logits
+        return logits
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch pos"],
+        mask: Bool[Tensor, "batch src"],
+        positions: Int[Tensor, "batch pos"],
+        *,
+        hooks: Sequence[Hook] = (),
+        cache: KeyValues | None = None,
+        keep_cache: bool = False,
+        start: Resume | None = None,
+        stop: int | None = None,
+    ) -> ForwardOutput:
+        """See `LanguageModel.forward`."""
+        past = dynamic_cache(cache) if cache is not None or keep_cache else None
+        inputs = {
+            "input_ids": tokens,
+            "attention_mask": mask.long(),
+            "position_ids": positions,
+            "past_key_values": past,
+            "use_cache": past is not None,
+        }
+        wanted: Hooks = {}
+        for site, function in [*self._held, *hooks]:
+            self._check_site(site)
+            wanted.setdefault(site, []).append(function)
+        body = Pass(self.wrapped, self.family, self.info, wanted, start, stop)
+        try:
+            traced(self.wrapped, inputs, body)
+        except Exception:
+            if body.error is not None:  # as it was raised, without nnsight's additions
+                raise body.error from None
+            raise
+        if body.residual is None:
+            raise RunError(f"The trace of {self.info.architecture} ended before its last block.")
+        return ForwardOutput(body.residual, key_values(past) if keep_cache else None)
+
+    def installed(self, hooks: Sequence[Hook]) -> AbstractContextManager[None]:
+        """Hooks of every pass in this context."""
+        return self._holding(hooks)
+
+    @contextmanager
+    def _holding(self, hooks: Sequence[Hook]) -> Iterator[None]:
+        for site, _ in hooks:
+            self._check_site(site)
+        held = self._held
+        self._held = [*held, *hooks]
+        try:
+            yield
+        finally:
+            self._held = held
+
+    def _check_site(self, site: Site) -> None:
+        if not self.has_site(site.name) or not 0 <= site.layer < self.info.n_layers:
+            raise ModelError(
+                f"{self.info.name!r} has no {site.name!r} in block {site.layer} of "
+                f"{self.info.n_layers}."
+            )
+
+    def has_site(self, name: SiteName) -> bool:
+        """True: every site of `SiteName` is reached."""
+        return True
+
+    @property
+    def has_own_hooks(self) -> bool:
+        """True if the model was edited with `model.edit`, or has hooks that nnsight did not add."""
+        added = {handle.id for handle in self.wrapped._interleaver.hook_handles}
+        return bool(self.wrapped._default_mediators) or any(
+            {*module._forward_hooks, *module._forward_pre_hooks, *module._backward_hooks} - added
+            for module in self.module.modules()
+        )
+
+    def gradients(self) -> AbstractContextManager[None]:
+        """Parameters frozen, gradients enabled; both restored afterwards."""
+        return frozen(self.module.parameters(), self.undo)
+
+    def checkpointed(self) -> AbstractContextManager[None]:
+        """Refused: a trace is over when the backward pass would run blocks again."""
+        raise ModelError(
+            "Blocks cannot be recomputed through nnsight, and this gradient pass does not fit into "
+            "the memory without. Give a larger memory=, shorter prompts or a narrower dtype, or "
+            "use a TransformerBridge."
+        )
+
+    @cached_property
+    def _norm(self) -> Any:
+        return attrgetter(self.family.norm)(self.module)
+
+    @cached_property
+    def _head(self) -> Any:
+        module: Any = self.module
+        return module.get_output_embeddings()
+
+    def final_norm(
+        self, residual: Float[Tensor, "*rows d_model"]
+    ) -> Float[Tensor, "*rows d_model"]:
+        """The norm before the unembedding."""
+        # Not by a call: inside a trace that would count as a call of the model's own.
+        normed: Tensor = self._norm.forward(residual)
+        return normed
+
+    def unembed(
+        self, normed: Float[Tensor, "*rows d_model"], *, bias: bool = True
+    ) -> Float[Tensor, "*rows d_vocab"]:
+        """Unembedding, scaling, soft-cap."""
+        logits = linear(normed, self._head.weight, self._head.bias if bias else None)
+        return scaled_logits(self.module.config, logits)
+
+    def unembed_labels(
+        self,
+        normed: Float[Tensor, "batch *rows d_model"],
+        labels: Int[Tensor, "batch label"],
+        *,
+        bias: bool = True,
+    ) -> Float[Tensor, "batch *rows label"]:
+        """Columns of `unembed`, from the rows of the unembedding that are needed."""
+        weight, own = self.readout(labels)
+        logits = torch.einsum("bld,b...d->b...l", weight, normed)
+        if bias and own is not None:
+            logits = logits + own.reshape(len(own), *[1] * (normed.ndim - 2), -1)
+        return scaled_logits(self.module.config, logits)
+
+    def readout(self, labels: Int[Tensor, "batch label"]) -> tuple[Tensor, Tensor | None]:
+        """Rows of the unembedding and its biases."""
+        head = self._head
+        return head.weight[labels], None if head.bias is None else head.bias[labels]
+
+    @cached_property
+    def final_norm_parts(self) -> FrozenNorm:
+        """Gain and offset of the final norm."""
+        return FrozenNorm.of(self._norm.forward, self._head.weight[0].detach())
+
+    def attention_norm(self, layer: int) -> tuple[FrozenNorm, NormFunction] | None:
+        """None: no block of these families has one."""
+        return None
+
+    def head_weights(self, layer: int) -> tuple[Tensor, Tensor | None]:
+        """`W_O` by head, and the bias of the attention output."""
+        block = attrgetter(self.family.blocks)(self.module)[layer]
+        out = attrgetter(f"{self.family.attention}.{self.family.out}")(block)
+        # GPT-2's projections map rows of their weight, a Linear its columns.
+        weight = out.weight.T if isinstance(out, torch.nn.Linear) else out.weight
+        return weight.detach().unflatten(0, (self.info.n_heads, -1)), out.bias

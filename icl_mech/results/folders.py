@@ -1,0 +1,293 @@
+"""Folders of results: written all or nothing, and never over anything of somebody else's.
+
+Every new file is first written under a hidden name that holds its checksum. Then one rename
+replaces the index, which lists all files with their checksums: the one moment at which the old
+content becomes the new. Whoever is killed before it leaves the old content, after it the new,
+because readers look for the hidden name first; what is left is tidied by the next save. Swapping
+whole folders would take along what a user has put inside, and could not be done in one step.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from icl_mech._files import FolderLock, sync, write_synced
+from icl_mech.errors import ResultError
+from icl_mech.results.contents import Contents
+from icl_mech.results.files import FORMAT, INDEXES, digest, given_path, sealed
+
+_HIDDEN = ".icl_mech-"
+WAIT = 10.0
+"""Seconds to wait for another process that saves into the same folder."""
+
+
+def hidden(folder: Path, path: str, checksum: str) -> Path:
+    """Where a file of a folder lies until the index that lists it is in place."""
+    return folder / f"{_HIDDEN}{digest(f'{path} {checksum}'.encode())[:32]}"
+
+
+def is_vacant(folder: Path) -> bool:
+    """True if nothing is there, but for what a killed process left."""
+    if not os.path.lexists(folder):
+        return True
+    with suppress(OSError):
+        return all(entry.name.startswith(_HIDDEN) for entry in folder.iterdir())
+    return False
+
+
+class Folder:
+    """A folder for results, for one writer at a time: `with Folder(path) as place`.
+
+    Attributes:
+        path: Where it is, links followed.
+    """
+
+    def __init__(
+        self,
+        folder: object,
+        *,
+        overwrite: bool = False,
+        beside: bool = False,
+        files: Iterable[str] = (),
+        wait: float = WAIT,
+    ) -> None:
+        """Nothing is touched yet.
+
+        Args:
+            folder: A new or empty folder.
+            overwrite: It may hold files: those of earlier saves are replaced.
+            beside: It may hold files: those of earlier saves stay beside the new ones.
+            files: What may be written, refused at once if something else lies there.
+            wait: Seconds to wait for another process.
+
+        Raises:
+            ResultError: no usable path.
+        """
+        self.path = given_path(folder)
+        self._overwrite, self._beside = overwrite, beside
+        self._wanted, self._wait = tuple(files), wait
+        self._made: list[Path] = []
+        self._staged: list[Path] = []
+        self._contents = Contents(self.path)
+        self.files: dict[str, str] = {}
+
+    def __enter__(self) -> "Folder":
+        """Make the folder, or look through what it holds.
+
+        Raises:
+            ResultError: it cannot be written, or holds what must not be replaced.
+        """
+        try:
+            with self._writing():
+                self._lock = self._locked()
+            try:
+                with self._writing():
+                    self._prepare()
+            except BaseException:
+                self._lock.release()
+                raise
+        except BaseException:
+            self._undo()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: Any) -> None:
+        """Leave it; what was not committed is removed."""
+        self._undo()
+        self._lock.release()
+
+    # --- entering ---
+
+    def _locked(self) -> FolderLock:
+        while True:
+            missing = [p for p in (self.path, *self.path.parents) if not os.path.lexists(p)]
+            for folder in reversed(missing):
+                with suppress(FileExistsError):
+                    folder.mkdir()
+                    self._made.append(folder)
+            if not self.path.is_dir():
+                raise NotADirectoryError(f"{self.path} is a file")
+            try:
+                return FolderLock(self.path, self._wait)
+            except FileNotFoundError:
+                continue  # whoever made it failed, and has removed it
+
+    def _prepare(self) -> None:
+        for index, document in self._contents.indexes().items():
+            self._finish(document["files"], document["replaced"])
+            if document.pop("replaced"):
+                self._replace(index, sealed(document))
+        documents = self._contents.indexes()
+        if all(index in documents or not (self.path / index).exists() for index in INDEXES):
+            for entry in self.path.glob(_HIDDEN + "*"):
+                entry.unlink()
+        probe = self.path / f"{_HIDDEN}probe"
+        self._stage(probe, b"")
+        probe.unlink()
+        if not (self._overwrite or self._beside or is_vacant(self.path)):
+            found = "results that were saved before" if documents else "other files"
+            raise ResultError(
+                f"Cannot write to {str(self.path)!r}: it holds {found}. Nothing was written; choose a new "
+                "or empty folder, or give overwrite=True (--overwrite on the command line), which "
+                "replaces only what was saved before and leaves all other files alone."
+            )
+        self._contents.refuse_foreign(self._wanted)
+
+    # --- writing ---
+
+    def put(self, path: str, content: bytes) -> None:
+        """Write a file, hidden until `commit`.
+
+        Raises:
+            ResultError: something else lies there, or it cannot be written.
+        """
+        checksum = digest(content)
+        with self._writing():
+            self._contents.refuse_foreign([path])
+            if self._contents.checksum(path) != checksum:
+                self._stage(hidden(self.path, path, checksum), content)
+        self.files[path] = checksum
+
+    def keep(self, path: str) -> None:
+        """List a file that lies there already, unless it is put anew."""
+        with self._writing():
+            if path not in self.files and (found := self._contents.checksum(path)):
+                self.files[path] = found
+
+    def commit(self, index: str, document: Mapping[str, Any]) -> None:
+        """Put the index in place, and with it everything that was put.
+
+        Args:
+            index: Its name.
+            document: What it holds beside the list of files.
+
+        Raises:
+            ResultError: it cannot be written; the old content stays.
+        """
+        with self._writing():
+            self._contents.refuse_foreign([index])
+            old = {
+                p: c
+                for p in (*self._contents.known, *self.files)
+                if p != index and (c := self._contents.checksum(p))
+            }
+            gone = {
+                p: c for p, c in old.items() if p not in self.files and self._contents.known[p] == c
+            }
+            files = {**gone, **self.files} if self._beside else self.files
+            replaced = {p: c for p, c in old.items() if p in self.files and self.files[p] != c}
+            replaced |= {} if self._beside else gone
+            sync(self.path)
+            whole = {"format": FORMAT, **document, "files": files}
+            self._replace(index, sealed({**whole, "replaced": replaced} if replaced else whole))
+        with suppress(OSError):  # it is saved; the next save tidies
+            self._finish(files, replaced)
+            if replaced:
+                self._replace(index, sealed(whole))
+
+    def claim(self) -> None:
+        """Let the folder stay, also if nothing is written into it now."""
+        self._made.clear()
+
+    def replace(self, path: str, content: bytes) -> None:
+        """Write one file that no index lists, at once.
+
+        Raises:
+            ResultError: something else lies there, or it cannot be written.
+        """
+        with self._writing():
+            self._replace(path, content)
+
+    def _replace(self, path: str, content: bytes) -> None:
+        staged = hidden(self.path, path, "")
+        self._stage(staged, content)
+        # From here on nothing may be undone, even if an interrupt comes right after the rename.
+        before, self._staged = self._staged, []
+        try:
+            staged.replace(self.path / path)
+        except OSError:
+            self._staged = before
+            raise
+        for folder in (self.path, *(made.parent for made in self._made)):
+            with suppress(OSError):
+                sync(folder)
+        self._made.clear()
+
+    def _stage(self, staged: Path, content: bytes) -> None:
+        self._staged.append(staged)
+        write_synced(staged, content)
+
+    def _finish(self, files: Mapping[str, str], replaced: Mapping[str, str]) -> None:
+        """Give committed files their names and remove those they replace; can be repeated."""
+        for path, checksum in sorted(files.items(), key=lambda item: item[0].split("/")):
+            staged, final = hidden(self.path, path, checksum), self.path / path
+            if staged.exists() and self._contents.checksum(path) in (
+                None,
+                replaced.get(path),
+                checksum,
+            ):
+                final.parent.mkdir(exist_ok=True)
+                staged.replace(final)
+        # An index goes before what it lists.
+        for path, checksum in sorted(
+            replaced.items(), key=lambda item: (item[0] not in INDEXES, item)
+        ):
+            if path not in files and self._contents.checksum(path) == checksum:
+                (self.path / path).unlink()
+                if "/" in path:
+                    with suppress(OSError):  # a user's file is in it
+                        (self.path / path).parent.rmdir()
+
+    def _undo(self) -> None:
+        for staged in self._staged:
+            with suppress(OSError):
+                staged.unlink(missing_ok=True)
+        for folder in reversed(self._made):
+            with suppress(OSError):
+                folder.rmdir()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except BlockingIOError as error:
+            raise ResultError(
+                f"Cannot write to {str(self.path)!r}: another process is saving there. Nothing was "
+                "written; wait for it, or choose another folder."
+            ) from error
+        except (OSError, ValueError) as error:
+            if isinstance(error, ResultError):
+                raise
+            raise ResultError(
+                f"Cannot write to {str(self.path)!r}: {error}. Nothing was written; choose a folder on "
+                "a disk with space that you may write to."
+            ) from error
+
+
+@contextmanager
+def claimed(
+    folder: Path | None, default: str, *, overwrite: bool, files: Iterable[str]
+) -> Iterator[Folder]:
+    """The folder for a run that takes long; without one the first free of `default`, `default-2`, ...
+
+    Raises:
+        ResultError: it cannot be written, or holds what must not be replaced.
+    """
+    with ExitStack() as stack:
+        if folder is not None or overwrite:
+            place = Folder(folder or default, overwrite=overwrite, files=files)
+            yield stack.enter_context(place)
+            return
+        for number in count(1):
+            path = default if number == 1 else f"{default}-{number}"
+            try:
+                place = stack.enter_context(Folder(path, wait=0.0))
+            except ResultError:
+                if not os.path.lexists(path):
+                    raise
+            else:
+                yield place
+                return

@@ -1,0 +1,84 @@
+"""Values against the types of a result's fields, before they are saved and after they are loaded."""
+
+from collections.abc import Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from jaxtyping import jaxtyped
+from torch import Tensor
+
+from icl_mech.errors import ResultError
+
+
+def check_values(kind: type, values: Mapping[str, Any]) -> None:
+    """Refuse values that are not what the fields of a kind declare.
+
+    Axes of one name have one length in all tensors that are fields of their own.
+
+    Raises:
+        ResultError: names the field.
+    """
+    try:
+        hints = get_type_hints(kind)
+    except NameError:  # types that exist while checking only
+        return
+    with jaxtyped("context"):
+        for name, value in values.items():
+            if not fits(value, hints[name]):
+                raise ResultError(
+                    f"{name} of {kind.__name__} is {_words(value)}; its type is {_name(hints[name])}."
+                )
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """True if a value could be what a type says, as far as a file can hold it.
+
+    A file holds sequences as lists, keys as text, and numbers that are not finite as nothing or
+    their names. Types that are not known here fit all values but tensors.
+    """
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(fits(value, arg) for arg in args)
+    if origin is Literal:
+        return value in args
+    if hint is Tensor or hasattr(hint, "dim_str"):
+        return isinstance(value, hint)
+    if origin is tuple and Ellipsis not in args:
+        inside = () if args == ((),) else args
+        return _is_sequence(value) and len(value) == len(inside) and all(map(_fits, value, inside))
+    if args and isinstance(origin, type) and issubclass(origin, Sequence):
+        return _is_sequence(value) and all(_fits(one, args[0]) for one in value)
+    if args and isinstance(origin, type) and issubclass(origin, Mapping):
+        return isinstance(value, Mapping) and all(_fits(one, args[1]) for one in value.values())
+    if hint is float:
+        return value in (None, "inf", "-inf") or _is_number(value, int | float)
+    if hint is int:
+        return _is_number(value, int)
+    if hint in (str, bool, NoneType):
+        return isinstance(value, hint)
+    return hint is Any or not isinstance(value, Tensor)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """As `fits`; axes inside of a container have lengths of their own."""
+    with jaxtyped("context"):
+        return fits(value, hint)
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _is_number(value: Any, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a {str(value.dtype).removeprefix('torch.')} tensor of shape {list(value.shape)}"
+    shown = repr(value)
+    return f"{shown[:80]}..." if len(shown) > 80 else shown
+
+
+def _name(hint: Any) -> str:
+    return str(hint) if get_origin(hint) else getattr(hint, "__name__", str(hint))

@@ -1,0 +1,173 @@
+"""`load_task`: a task by name, or from files, frames and data sets of the hub."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from icl_mech import demo
+from icl_mech.errors import TaskError, near_matches
+from icl_mech.tasks.files import read_rows
+from icl_mech.tasks.frames import by_name
+from icl_mech.tasks.hub import hub_part
+from icl_mech.tasks.known import KnownTask
+from icl_mech.tasks.label_column import LabelsAs, checked_label_map, words_of
+from icl_mech.tasks.parts import Overlap, apart, divide
+from icl_mech.tasks.registry import find_known, known_tasks, task_format
+from icl_mech.tasks.rows import Columns, Part, to_examples
+from icl_mech.tasks.sources import find
+from icl_mech.tasks.types import Task, Template
+
+
+def load_task(
+    name_or_path: Any,
+    *,
+    template: Template | str | None = None,
+    prompt_format: int | None = None,
+    labels: Sequence[str] | None = None,
+    separator: str | None = None,
+    narrative: str | None = None,
+    text_column: str = "text",
+    label_column: str = "label",
+    text2_column: str | None = None,
+    label_map: Mapping[Any, str] | None = None,
+    labels_as: LabelsAs | None = None,
+    test_path: str | Path | None = None,
+    train_split: str | None = None,
+    test_split: str | None = None,
+    config: str | None = None,
+    revision: str | None = None,
+    test_fraction: float = 0.5,
+    overlap: Overlap = "avoid",
+    seed: int = 0,
+    name: str | None = None,
+) -> Task:
+    r"""A task by name, or from your own data.
+
+    No text stands in both training and test examples, white space aside, unless you say so.
+
+    Args:
+        name_or_path: A built-in name (see `known_tasks`); a CSV, TSV or JSONL file; a folder that
+            holds `train.*` and `test.*`; a `pandas.DataFrame` or `datasets.Dataset`; several of
+            these by split, such as a `datasets.DatasetDict`; or `owner/name` of any data set of
+            the Hugging Face hub.
+        template: A `Template`, a pattern such as `"Review: {text}\nSentiment:{label}"`, or the
+            name of a built-in task whose template and labels are used. For a built-in task: what
+            to use instead of its own.
+        prompt_format: Number of the format, for built-in tasks that have several (`ot-sst2`).
+        labels: Label words in class order. Not needed if `template` names a task, with
+            `label_map`, or where a `datasets.Dataset` names its classes.
+        separator: Between demonstrations, if `template` is a pattern (default newline).
+        narrative: Opens the prompt, if `template` is a pattern.
+        text_column: Column of the text. This and the next nine are for your own data.
+        label_column: Column of the label: class index or label word.
+        text2_column: Column of the second text (templates with `{text2}`; default `text2`).
+        label_map: Label word of each value of the label column, `{"pos": "Positive", ...}`.
+        labels_as: `names` or `indices`: what the label column holds, where label words are
+            numbers, so that it could be either.
+        test_path: A second file that holds the test examples.
+        train_split: Of data by split: where demonstrations come from (default `train`).
+        test_split: Where queries come from (default `test`); if both are one, it is divided.
+        config: Configuration of a data set of the hub.
+        revision: Revision of a data set of the hub.
+        test_fraction: Share of each class kept for testing where the data has one part only:
+            a single file or frame, or a public data set without a test split.
+        overlap: Of equal texts. `avoid`: data that is divided keeps them in one part; of given
+            parts, training examples that the test part holds are left out; a warning says how
+            many. `keep`: parts are used as they are. `refuse`: an error.
+        seed: Of the division.
+        name: Name of the task (default: that of the file, folder or data set).
+
+    Raises:
+        TaskError: unknown name (near matches are listed), missing column, unknown label, labels
+            that could be names or indices, empty text, a file that cannot be read, an option
+            that would have no effect, an empty part, hub unreachable.
+    """
+    if overlap not in get_args(Overlap):
+        raise TaskError(f"overlap={overlap!r}. {near_matches(str(overlap), get_args(Overlap))}")
+    given = {
+        "text_column": text_column != "text",
+        "label_column": label_column != "label",
+        "text2_column": text2_column is not None,
+        "label_map": label_map is not None,
+        "labels_as": labels_as is not None,
+        "test_path": test_path is not None,
+        "train_split": train_split is not None,
+        "test_split": test_split is not None,
+        "config": config is not None,
+        "revision": revision is not None,
+        "test_fraction": test_fraction != 0.5,
+    }
+    known = find_known(name_or_path)
+    if known is not None:
+        chosen, words = task_format(known, template, prompt_format, labels, separator, narrative)
+        remedy = f"Leave it out, or load a file: load_task('my.csv', template={known.name!r}, ...)."
+        unused = tuple(given)[: -1 if known.undivided else None]
+        _refuse_unused(given, unused, f"Task {known.name!r} is built in", remedy)
+        parts, columns = _built_in(known)
+        called, origin = known.name, "icl_mech offline data"
+        if known.hub is not None:
+            origin, labels_as = f"hub {known.hub.path}", "indices"
+        examples = to_examples(parts, known.labels, columns, labels_as=labels_as)
+    else:
+        source = find(name_or_path, test_path, train_split, test_split, config, revision)
+        _refuse_unused(given, *source.unused)
+        names = source.class_names(label_column) if labels_as != "indices" else None
+        if labels is None and find_known(template) is None:
+            labels = names if label_map is None else words_of(label_map)
+        chosen, words = task_format(None, template, prompt_format, labels, separator, narrative)
+        second = text2_column or ("text2" if chosen.is_pair else None)
+        columns = Columns(text_column, label_column, second)
+        parts = source.read(columns)
+        called, origin = source.name, source.origin
+        mapped: Mapping[str, str] | None = None
+        if label_map is not None:
+            mapped = checked_label_map(label_map, words)
+        if names is not None:
+            parts, mapped, labels_as = by_name(parts, names, words, label_column, mapped)
+        examples = to_examples(parts, words, columns, labels_as=labels_as, label_map=mapped)
+    if len(examples) == 2:
+        found = apart(*examples, origin=origin, overlap=overlap)
+    else:
+        found = divide(
+            examples[0], len(words), origin=origin, test_fraction=test_fraction,
+            seed=seed, overlap=overlap,
+        )  # fmt: skip
+    origin += f"; {found.note}" if found.note else ""
+    return Task(name or called, chosen, words, found.train, found.test, origin)
+
+
+def as_task(task: Any) -> Task:
+    """The task itself, or what `load_task` gives for its name or path.
+
+    Raises:
+        TaskError: neither a task nor a name.
+    """
+    if isinstance(task, Task):
+        return task
+    if isinstance(task, str | Path):
+        return load_task(task)
+    raise TaskError(
+        f"Expected a task or its name, got a {type(task).__name__}. Make one with "
+        "load_task('reviews'), load_task('my.csv', ...), load_task(frame, ...) or Task(...)."
+    )
+
+
+def _refuse_unused(given: Mapping[str, bool], unused: Sequence[str], why: str, remedy: str) -> None:
+    idle = [f"{name}=" for name, is_given in given.items() if is_given and name in unused]
+    if idle:
+        raise TaskError(f"{why}, so {' and '.join(idle)} would have no effect. {remedy}")
+
+
+def _built_in(known: KnownTask) -> tuple[list[Part], Columns]:
+    """The rows of a built-in task: one part, to be divided, or training and test."""
+    hub = known.hub
+    if hub is None:
+        files = ((split, demo.folder(known.name) / f"{split}.jsonl") for split in ("train", "test"))
+        return [Part(f"{known.name} {split}", read_rows(file)) for split, file in files], Columns()
+    offline = [task.name for task in known_tasks() if task.offline]
+    parts = [
+        hub_part(hub, split, task=known.name, offline=offline)
+        for split in (hub.train, hub.test)
+        if split is not None
+    ]
+    return parts, Columns(hub.text, hub.label, hub.text2)

@@ -1,0 +1,160 @@
+"""Training and test examples that share no text."""
+
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from icl_mech.errors import TaskError
+from icl_mech.tasks.types import Example
+
+Overlap = Literal["avoid", "keep", "refuse"]
+"""What is done about a text on both sides of training and test."""
+
+
+class Parts(NamedTuple):
+    """Examples of the two parts, and what was left out, for provenance."""
+
+    train: tuple[Example, ...]
+    test: tuple[Example, ...]
+    note: str = ""
+
+
+def divide(
+    examples: Sequence[Example],
+    n_classes: int,
+    *,
+    origin: str,
+    test_fraction: float,
+    seed: int,
+    overlap: Overlap = "avoid",
+) -> Parts:
+    """A random split, the same share of every class in both parts.
+
+    Examples that share a text (up to white space; of pairs either text) stay in one part.
+
+    Raises:
+        TaskError: if the fraction is not between 0 and 1, one of the parts would be empty, or
+            texts repeat and `overlap="refuse"`.
+    """
+    if not 0 < test_fraction < 1:
+        raise TaskError(
+            f"test_fraction={test_fraction}; it is the share of the rows kept for testing, "
+            "so it must lie between 0 and 1."
+        )
+    generator = np.random.default_rng(seed)
+    groups = _sharing_texts(examples)
+    repeats = len(examples) - len(groups)
+    if overlap == "refuse" and repeats:
+        raise TaskError(
+            f"{repeats} of the {len(examples)} examples in {origin} repeat a text of another one, "
+            f"such as {_repeated(groups)!r}; drop them, or use overlap='avoid' to keep equal texts in one part."
+        )
+    pairs = any(example.text2 for example in examples)
+    if overlap == "keep" or not (repeats or pairs):
+        train, test = _split_classes(examples, n_classes, test_fraction, generator)
+    else:
+        train, test = _split_groups(groups, n_classes, test_fraction, generator)
+    if not train or not test:
+        together = " Examples that share a text stay in one part." if repeats else ""
+        raise TaskError(
+            f"test_fraction={test_fraction} leaves no {'test' if train else 'training'} examples "
+            f"of the {len(examples)} in {origin}.{together} Give more rows, another test_fraction= "
+            "or, for files, a second one with test_path=."
+        )
+    if repeats and not pairs and overlap == "avoid":  # pairs often share a text, by design
+        warnings.warn(
+            f"{repeats} of the {len(examples)} examples in {origin} repeat the text of another "
+            f"one, such as {_repeated(groups)!r}; equal texts were kept in one part, so that no "
+            "query's text is shown among the demonstrations.",
+            stacklevel=3,
+        )
+    return Parts(tuple(train), tuple(test))
+
+
+def apart(
+    train: Sequence[Example], test: Sequence[Example], *, origin: str, overlap: Overlap = "avoid"
+) -> Parts:
+    """Given parts, without the training examples of which the test part holds a text.
+
+    Raises:
+        TaskError: if none would be left, or there are some and `overlap="refuse"`.
+    """
+    tested = {key for example in test for key in example.keys}
+    shared = [example for example in train if tested & set(example.keys)]
+    if overlap == "keep" or not shared:
+        return Parts(tuple(train), tuple(test))
+    what = (
+        f"{len(shared)} of the {len(train)} training examples of {origin} have a text that is a "
+        f"test text too, such as {shared[0].text[:60]!r}"
+    )
+    if overlap == "refuse" or len(shared) == len(train):
+        raise TaskError(
+            f"{what}; give parts without common texts, or overlap='keep' to use them as they are."
+        )
+    warnings.warn(
+        f"{what}; they are left out, so that no query's text is shown among the demonstrations "
+        "(overlap='keep' keeps them).",
+        stacklevel=3,
+    )
+    left = tuple(example for example in train if not tested & set(example.keys))
+    return Parts(left, tuple(test), f"{len(shared)} training examples with test texts left out")
+
+
+def _split_classes(
+    examples: Sequence[Example], n_classes: int, fraction: float, generator: np.random.Generator
+) -> tuple[list[Example], list[Example]]:
+    train: list[Example] = []
+    test: list[Example] = []
+    for label in range(n_classes):
+        members = [example for example in examples if example.label == label]
+        order = generator.permutation(len(members))
+        n_test = round(fraction * len(members))
+        test += [members[i] for i in order[:n_test]]
+        train += [members[i] for i in order[n_test:]]
+    return train, test
+
+
+def _split_groups(
+    groups: Sequence[Sequence[Example]],
+    n_classes: int,
+    fraction: float,
+    generator: np.random.Generator,
+) -> tuple[list[Example], list[Example]]:
+    counts = Counter(example.label for group in groups for example in group)
+    room = [round(fraction * counts[label]) for label in range(n_classes)]
+    train: list[Example] = []
+    test: list[Example] = []
+    for group in (groups[i] for i in generator.permutation(len(groups))):
+        needed = Counter(example.label for example in group)
+        if all(needed[label] <= room[label] for label in needed):
+            test += group
+            room = [room[label] - needed[label] for label in range(n_classes)]
+        else:
+            train += group
+    return train, test
+
+
+def _sharing_texts(examples: Sequence[Example]) -> list[list[Example]]:
+    """Examples tied by a common text, directly or through others, in order of appearance."""
+    tied: dict[str, str] = {}
+
+    def root(key: str) -> str:
+        while tied.setdefault(key, key) != key:
+            tied[key] = key = tied[tied[key]]
+        return key
+
+    for example in examples:
+        first, *others = map(root, example.keys)
+        for other in others:
+            tied[root(other)] = root(first)
+    groups: dict[str, list[Example]] = {}
+    for example in examples:
+        groups.setdefault(root(example.keys[0]), []).append(example)
+    return list(groups.values())
+
+
+def _repeated(groups: Sequence[Sequence[Example]]) -> str:
+    return max(groups, key=len)[0].text[:60]

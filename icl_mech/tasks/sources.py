@@ -1,0 +1,127 @@
+"""Where a user's data is: files, frames by split, or the hub."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from icl_mech.errors import TaskError
+from icl_mech.tasks.files import read_rows, split_file
+from icl_mech.tasks.frames import class_names, part_of, split_names
+from icl_mech.tasks.hub import hub_splits
+from icl_mech.tasks.registry import known_task
+from icl_mech.tasks.rows import Columns, Part, refuse_missing
+
+
+class Source(NamedTuple):
+    """Data that is found, but not yet read.
+
+    Attributes:
+        name: Of the task.
+        origin: For provenance.
+        read: The rows of one part (to be divided) or of training and test.
+        unused: Options without effect on it, and why, for messages.
+        class_names: What the data itself calls the classes of a label column, if it does.
+    """
+
+    name: str
+    origin: str
+    read: Callable[[Columns], list[Part]]
+    unused: tuple[tuple[str, ...], str, str]
+    class_names: Callable[[str], tuple[str, ...] | None] = lambda column: None
+
+
+_FRAME_ONLY = ("train_split", "test_split", "config", "revision")
+
+
+def find(
+    data: Any,
+    test_path: str | Path | None,
+    train_split: str | None,
+    test_split: str | None,
+    config: str | None,
+    revision: str | None,
+) -> Source:
+    """The source of what `load_task` was given.
+
+    Raises:
+        TaskError: it is nowhere, or nothing data can be read from.
+    """
+    if not isinstance(data, str | Path):
+        unused = ("test_path", "config", "revision")
+        return _from_frames(data, train_split, test_split, "frame", "the frame", "", unused)
+    path = Path(data)
+    if path.exists():
+        return _from_files(path, test_path)
+    if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(data)) or path.suffix in (
+        ".csv",
+        ".tsv",
+        ".jsonl",
+        ".json",
+    ):
+        if path.suffix or len(path.parts) > 1:
+            raise TaskError(f"No file or folder {str(data)!r}; check the path.")
+        known_task(str(data))
+    splits = hub_splits(str(data), config, revision)
+    at = "".join(f" {given}" for given in (config, revision) if given)
+    return _from_frames(
+        splits, train_split, test_split, path.name, str(data), f"hub {data}{at}", ("test_path",)
+    )
+
+
+def _from_files(path: Path, test_path: str | Path | None) -> Source:
+    unused: tuple[str, ...] = ()
+    if path.is_dir():
+        files = [split_file(path, split) for split in ("train", "test")]
+        unused = ("test_path", "test_fraction")
+        why = f"The folder {str(path)!r} holds both splits"
+        remedy = "Leave it out, or give one of its files instead of the folder."
+    elif test_path is not None:
+        files, unused = [path, Path(test_path)], ("test_fraction",)
+        why, remedy = "test_path= holds the test examples", "Leave one out."
+    else:
+        files = [path]
+        why, remedy = f"{str(path)!r} is a file", "Leave it out."
+
+    def read(columns: Columns) -> list[Part]:
+        parts = [Part(str(file), read_rows(file)) for file in files]
+        for origin, rows in parts:
+            refuse_missing(columns, list(rows[0]), f"{origin}, row 1")
+        return parts
+
+    return Source(path.stem, f"file {path.name}", read, ((*unused, *_FRAME_ONLY), why, remedy))
+
+
+def _from_frames(
+    data: Any,
+    train_split: str | None,
+    test_split: str | None,
+    name: str,
+    called: str,
+    origin: str,
+    unused: tuple[str, ...],
+) -> Source:
+    frames, origins = [data], [called]
+    origin = origin or f"{type(data).__name__} given in code"
+    why, remedy = f"The data is a {type(data).__name__}", "Leave it out."
+    if isinstance(data, Mapping):
+        train, test = split_names([str(key) for key in data], train_split, test_split, called)
+        parts = (train,) if train == test else (train, test)
+        frames = [data[split] for split in parts]
+        origins = [f"{called} {split!r}" for split in parts]
+        if len(parts) == 2:
+            unused = (*unused, "test_fraction")
+            why, remedy = f"{called} has a test split", "Leave it out, or make both splits one."
+    else:
+        unused = (*unused, "train_split", "test_split")
+
+    def names(column: str) -> tuple[str, ...] | None:
+        found = {class_names(frame, column) for frame in frames}
+        if len(found) > 1:
+            raise TaskError(f"The splits of {called} name their classes differently: {found}.")
+        return found.pop()
+
+    def read(columns: Columns) -> list[Part]:
+        return [part_of(frame, columns, at) for frame, at in zip(frames, origins, strict=True)]
+
+    return Source(name, origin, read, (unused, why, remedy), names)

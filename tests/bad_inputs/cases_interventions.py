@@ -1,0 +1,131 @@
+"""Bad interventions."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+import icl_mech as icl
+from icl_mech.errors import RunError
+from icl_mech.interventions import Intervention, load_intervention
+from icl_mech.measurements import Flow
+from icl_mech.models import Site
+from tests.bad_inputs.case import Bench, Case
+
+BETA = torch.zeros(3, 4, 2)
+OUT = Site("z", 0)
+
+
+class Own(Intervention):
+    """A user's own, with hooks as given."""
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    def hooks(self, segment: Any) -> Any:
+        """As given."""
+        return self.given
+
+    def to_dict(self) -> dict[str, Any]:
+        """Nothing to tell."""
+        return {"intervention": "Own"}
+
+
+def made(what: str, make: Callable[[], object], *says: str) -> Case:
+    """A value that cannot be made."""
+    return Case(what, lambda b: make(), RunError, says)
+
+
+def used(what: str, make: Callable[[], Any], *says: str) -> Case:
+    """What cannot be given as interventions."""
+    return Case(
+        what, lambda b: icl.predict(b.model, b.prompts, interventions=make()), RunError, says
+    )
+
+
+def placed(positions: Sequence[Sequence[int]]) -> Callable[[], list[Intervention]]:
+    """Isolated positions."""
+    return lambda: [icl.Isolate([0], positions=positions)]
+
+
+def own(hooks: Any) -> Callable[[], list[Intervention]]:
+    """A user's own."""
+    return lambda: [Own(hooks)]
+
+
+def factors(value: float) -> torch.Tensor:
+    """All the same."""
+    return torch.full((3, 4, 2), value)
+
+
+def called(bench: Bench, **given: Any) -> object:
+    """Means of heads under which predictions are made."""
+    return icl.predict(
+        bench.model, bench.prompts, interventions=[icl.ZeroHeads([(0, 1)], kind="mean", **given)]
+    )
+
+
+CASES = [
+    made("layers that are no whole numbers", lambda: icl.Isolate([1.5]), "entry 0 is 1.5", "whole"),
+    made("layers as text", lambda: icl.Isolate("01"), "layers='01'", "expected a list"),
+    made("one layer without a list", lambda: icl.Isolate(3), "layers=3", "expected a list"),
+    made("truth for a layer", lambda: icl.Isolate([True]), "True", "whole number"),
+    made("no layers", lambda: icl.Isolate([]), "at least one layer"),
+    made("layers of floats in a tensor", lambda: icl.Isolate(torch.tensor([0.5])), "0.5", "whole"),
+    made("unknown tokens", lambda: icl.Isolate([0], tokens="labels"), "Did you mean 'label'"),
+    made("unknown mode", lambda: icl.Isolate([0], mode=None), "mode=None", "mask, zero"),
+    made("negative seed of a draw", lambda: icl.Isolate([0], seed=-1), "seed=-1", "at least 0"),
+    made("seed that is no number", lambda: icl.Isolate([0], seed="1"), "seed='1'", "whole number"),
+    made("positions that are no rows", placed([3]), "entry 0 is 3", "expected a list"),
+    made("positions of floats", placed([[1.5]]), "entry 0 is [1.5]", "entry 0 is 1.5", "whole"),
+    made("negative positions", placed([[-1]]), "-1", "at least 0"),
+    used("a position behind a prompt", placed([[1], [1], [1], [999]]), "999", "prompt 3", "tokens"),
+    used("positions of fewer prompts", placed([[1]] * 3), "3 prompts", "the run has 4"),
+    used("positions of more prompts", placed([[1]] * 9), "9 prompts", "the run has 4"),
+    used("layer out of range", lambda: [icl.Isolate([99])], "layer 99", "layers 0 to 2"),
+    made("heads without layers", lambda: icl.ZeroHeads([3, 4]), "entry 0 is 3", "(layer, head)"),
+    made("heads of three numbers", lambda: icl.ZeroHeads([(0, 1, 2)]), "(0, 1, 2)", "a pair"),
+    made("heads of floats", lambda: icl.ZeroHeads(np.array([[0.5, 1]])), "0.5", "a pair"),
+    made("a pair without a list", lambda: icl.ZeroHeads((0, 1)), "entry 0 is 0", "(layer, head)"),
+    made("a head twice", lambda: icl.ZeroHeads([(0, 1), (0, 1)]), "each once"),
+    made("no heads", lambda: icl.ZeroHeads([]), "each once"),
+    made("unknown kind", lambda: icl.ZeroHeads([(0, 1)], kind="zero"), "Did you mean 'zero_output"),
+    made("unknown place", lambda: icl.ZeroHeads([(0, 1)], at="targets"), "Did you mean 'target'"),
+    used("head out of range", lambda: [icl.ZeroHeads([(0, 77)])], "head 77", "heads are 0 to 3"),
+    Case("means of lists", lambda b: called(b, means=[[1.0]]), RunError, ("a tensor of float",)),
+    Case(
+        "means of another size", lambda b: called(b, means=torch.zeros(1, 3)), RunError, ("3", "8")
+    ),
+    Case(
+        "infinite means", lambda b: called(b, means=factors(torch.inf)[0, :1]), RunError, ("NaN",)
+    ),
+    made("a start that is no number", lambda: icl.ZeroLayers("1"), "start='1'", "whole number"),
+    made("a start that is true", lambda: icl.ZeroLayers(True), "start=True", "whole number"),
+    made("an unknown part", lambda: icl.ZeroLayers(1, part="blocks"), "Did you mean 'block'"),
+    used("a start out of range", lambda: [icl.ZeroLayers(55)], "layer 55", "layers 0 to 2"),
+    made("factors that are NaN", lambda: icl.Reweight(factors(torch.nan)), "beta", "NaN", "finite"),
+    made("infinite factors", lambda: icl.Reweight(factors(torch.inf)), "beta", "infinite"),
+    made("whole factors", lambda: icl.Reweight(BETA.long()), "int64", "float"),
+    made("factors of two axes", lambda: icl.Reweight(BETA[0]), "[4, 2]", "layer, head, label"),
+    made("factors of NumPy", lambda: icl.Reweight(BETA.numpy()), "ndarray", "a tensor"),
+    used("factors of another model", lambda: [icl.Reweight(BETA[:1])], "1 layers", "has 3"),
+    used("factors of more classes", lambda: [icl.Reweight(BETA[..., :1])], "1 classes", "have 2"),
+    used("one intervention without a list", lambda: icl.Isolate([0]), "list", "of a single one"),
+    used("None for interventions", lambda: None, "interventions=None", "a list of interventions"),
+    used("an intervention's name", lambda: ["Isolate"], "'Isolate'", "a list of interventions"),
+    used("an intervention's class", lambda: [icl.Isolate], "Isolate", "a list of interventions"),
+    used("a measurement to intervene", lambda: [Flow()], "Flow(", "a list of interventions"),
+    used("a list in a list", lambda: [[icl.Isolate([0])]], "Isolate(", "a list of interventions"),
+    used("hooks that are none", own(None), "hooks() of Own=None", "pairs (Site"),
+    used("one hook without a list", own((OUT, torch.zeros_like)), "hooks() of Own", "pairs"),
+    used("a site as text", own([("z", torch.zeros_like)]), "hooks() of Own", "pairs (Site"),
+    used("a hook that is no function", own([(OUT, 3)]), "hooks() of Own", "function"),
+    used("a hook that returns text", own([(OUT, lambda a: "x")]), "returned 'x'", "shape"),
+    used("a hook that cuts", own([(OUT, lambda a: a[:, :1])]), "returned Tensor", "shape"),
+    made("a saved list", lambda: load_intervention([]), "no intervention", "to_dict()"),
+    made("a saved name", lambda: load_intervention({"intervention": "Isolat"}), "'Isolate'"),
+    made(
+        "half of one", lambda: load_intervention({"intervention": "Isolate"}), "damaged", "layers"
+    ),
+]

@@ -1,0 +1,26 @@
+"""Models that no server runs."""
+
+import icl_mech as icl
+from icl_mech.errors import ModelError
+from tests.bad_inputs.case import Case
+
+CASES = [
+    Case(
+        "a TransformerBridge to be run on a server",
+        lambda b: icl.remote_model(b.model),
+        ModelError,
+        ("nnsight.LanguageModel(name)", "TransformerBridge"),
+    ),
+    Case(
+        "a name to be run on a server",
+        lambda b: icl.remote_model("gpt2"),
+        ModelError,
+        ("nnsight.LanguageModel(name)", "str"),
+    ),
+    Case(
+        "an object that is no model",
+        lambda b: icl.predict({"model": "gpt2"}, b.prompts),
+        ModelError,
+        ("nnsight model", "dict"),
+    ),
+]

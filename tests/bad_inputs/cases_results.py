@@ -1,0 +1,150 @@
+"""Bad arguments of results, figures and statistics."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import icl_mech as icl
+from icl_mech.errors import MissingResult, ModelError, PromptError, ResultError
+from icl_mech.measurements import Flow, Predict
+from icl_mech.metrics import bootstrap_interval, mean_interval, same_label, wilson_interval
+from icl_mech.plots import figure, to_notebook
+from icl_mech.results import Result
+from tests.bad_inputs.case import Bench, Case
+
+RESULTS: dict[str, Callable[[Bench], Any]] = {
+    "flow": lambda b: icl.flow_scores(b.model, b.prompts),
+    "maps": lambda b: icl.saliency_maps(b.model, b.prompts),
+    "right": lambda b: icl.predict(b.model, b.prompts),
+    "layers": lambda b: icl.layer_accuracy(b.model, *b.pair),
+    "heads": lambda b: icl.head_scores(b.model, b.pair[1]),
+    "isolated": lambda b: icl.isolation(b.model, b.prompts, draws=1),
+    "exit": lambda b: icl.early_exit(result("layers")),
+    "context": lambda b: icl.compress_context(b.model, b.prompts),
+    "analysis": lambda b: icl.measure(b.model, b.prompts, Flow(), Predict()),
+}
+
+
+@functools.lru_cache
+def result(name: str) -> Any:
+    """A result, measured once."""
+    return RESULTS[name](bench())
+
+
+def bench() -> Bench:
+    """What no files are written with."""
+    return Bench(Path())
+
+
+def of(
+    name: str, what: str, call: Callable[[Any], object], *says: str, error: Any = ResultError
+) -> Case:
+    """A bad call of a result."""
+    return Case(what, lambda b: call(result(name)), error, says)
+
+
+def any_(what: str, call: Callable[[], object], *says: str) -> Case:
+    """A bad call of a function."""
+    return Case(what, lambda b: call(), ResultError, says)
+
+
+def minus(name: str) -> Callable[[Any], object]:
+    """Take another result away."""
+    return lambda r: r - result(name)
+
+
+CASES = [
+    of("flow", "a quantity that is not there", lambda r: r.sel("shares"), "Did you mean 'share'"),
+    of("flow", "a quantity that is a number", lambda r: r.sel(3), "no quantity 3", "share"),
+    of("flow", "a quantity that is a list", lambda r: r.sel(["share"]), "no quantity ['share']"),
+    of("flow", "an axis that is not there", lambda r: r.sel(head=1), "no axis 'head'", "layer"),
+    of("flow", "a label that is not there", lambda r: r.sel(layer=99), "layer=99", "0, 1, 2"),
+    of("flow", "labels of another kind", lambda r: r.sel(layer="0"), "layer='0'", "0, 1, 2"),
+    of("flow", "a dictionary of labels", lambda r: r.sel(layer={"a": 1}), "it has layer: 0, 1, 2"),
+    of("flow", "no labels", lambda r: r.sel(layer=[]), "nothing at layer=[]", "0, 1, 2"),
+    of("flow", "an empty slice", lambda r: r.sel(layer=slice(5, 2)), "nothing at", "0, 1, 2"),
+    of(
+        "flow", "one number of many", lambda r: r.interval(), "score (3), layer (3)", "name the one"
+    ),
+    of("flow", "a number to subtract", lambda r: r - 3, "a int measure different", "one kind"),
+    of("flow", "a result of another kind", minus("right"), "measure different things"),
+    of("right", "a difference to nothing", lambda r: r - None, "NoneType", "one kind"),
+    Case(
+        "a result of other prompts",
+        lambda b: result("right") - icl.predict(b.model, b.prompts[:2]),
+        ResultError,
+        ("prompts",),
+    ),
+    of("flow", "an unknown thing to show", lambda r: r.plot("shares"), "show='shares'"),
+    of("heads", "a number to show", lambda r: r.plot(show=3), "show=3", "prefix_matching"),
+    of("flow", "an unknown option of a figure", lambda r: r.plot(layer=0), "'layer'", "it takes"),
+    of("maps", "a prompt that is not there", lambda r: r.plot(prompt=99), "prompt=99", "4 prompts"),
+    of("maps", "a prompt by text", lambda r: r.plot(prompt="first"), "prompt='first'", "whole"),
+    of("maps", "half a layer", lambda r: r.plot(layer=1.5), "layer=1.5", "whole number"),
+    of("maps", "a truth for a layer", lambda r: r.plot(layer=True), "layer=True", "whole number"),
+    of("maps", "a table of what has no numbers", lambda r: r.to_pandas(), "no per-prompt numbers"),
+    of("heads", "no top heads", lambda r: r.top(0), "k=0", "at least 1"),
+    of("heads", "top heads by a list", lambda r: r.top(score=["same"]), "score=['same']", "text"),
+    of("heads", "top heads by another score", lambda r: r.top(score="sane"), "Did you mean 'same'"),
+    of(
+        "layers", "an unknown metric", lambda r: r.defined("calibrate"), "Did you mean 'calibrated'"
+    ),
+    of("layers", "an unknown side", lambda r: r.accuracy("left"), "Unknown 'left'", "true"),
+    of("exit", "a task that is not there", lambda r: r.overthinking(9), "task=9", "1 tasks"),
+    of("exit", "a side by number", lambda r: r.overthinking(side=1), "side=1", "text"),
+    of(
+        "context",
+        "one text for queries",
+        lambda r: r.queries(bench().model, 3),
+        "texts=3",
+        error=PromptError,
+    ),
+    of(
+        "context",
+        "queries of no model",
+        lambda r: r.queries(None, ["x"]),
+        "got None",
+        error=ModelError,
+    ),
+    of("flow", "an unknown third", lambda r: r.share("wp", "middle"), "third='middle'"),
+    of("flow", "a score by number", lambda r: r.share(0, "first"), "score=0", "text"),
+    of("flow", "an argument left out", lambda r: r.share("wp"), "'third'", "it takes"),
+    of(
+        "isolated", "a window by number", lambda r: r.difference(0, 1), "first=0", "expected a list"
+    ),
+    of("analysis", "a result not measured", lambda r: r["lens"], "no 'lens'", error=MissingResult),
+    of("analysis", "a result by number", lambda r: r[3], "holds flow", error=MissingResult),
+    of("analysis", "a page without a path", lambda r: r.to_html(None), "path=None", "text"),
+    any_("a plain result's numbers", lambda: Result().sel(), "no per-prompt numbers"),
+    any_("no accuracy to leave early by", lambda: icl.early_exit(None), "a LayerAccuracy"),
+    any_("an early exit of text", lambda: icl.early_exit("x"), "results='x'", "LayerAccuracy"),
+    any_("an average over one result", lambda: icl.averaged_extraction(3), "3", "expected a list"),
+    any_("an average over text", lambda: icl.averaged_extraction(["x"]), "an ExtractionResult"),
+    any_("matching of pairs", lambda: icl.matching_by_layer([(0, 1)], None), "a HeadScores"),
+    any_("a figure of a number", lambda: figure(3), "No figure for a int", "plot()"),
+    any_("a page of a number", lambda: to_notebook(3), "fig=3", "a Figure"),
+    any_("a mean of a list", lambda: mean_interval([0.5]), "per_prompt=[0.5]", "a tensor of float"),
+    any_("a mean of no prompts", lambda: mean_interval(torch.zeros(0)), "one prompt at least"),
+    any_("a share of numbers", lambda: wilson_interval(torch.zeros(3)), "float32", "bool numbers"),
+    any_(
+        "classes of other prompts",
+        lambda: same_label(torch.zeros(3).long(), torch.zeros(4).long()),
+        "reference=Tensor[4]",
+        "(batch)",
+    ),
+    any_(
+        "a negative seed of resamples",
+        lambda: bootstrap_interval(torch.zeros(3), seed=-1),
+        "seed=-1",
+        "at least 0",
+    ),
+    any_(
+        "no resamples",
+        lambda: bootstrap_interval(torch.zeros(3), resamples=0),
+        "resamples=0",
+        "at least 1",
+    ),
+]

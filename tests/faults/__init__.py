@@ -1,0 +1,1 @@
+"""Processes killed, disks full, files damaged."""

@@ -1,0 +1,170 @@
+"""Tasks from frames and from any data set of the hub."""
+
+import datasets
+import pandas as pd
+import pytest
+
+from icl_mech.errors import TaskError
+from icl_mech.tasks import Example, load_task
+
+PATTERN = "Review: {text}\nSentiment:{label}"
+LABELS = ("Negative", "Positive")
+FRAME = pd.DataFrame({"text": ["a", "b", "c", "d"], "label": ["Positive", "Negative"] * 2})
+WORDS = {"a": 1, "b": 0, "c": 1, "d": 0}
+
+
+def load(data, **options):
+    return load_task(data, **{"template": PATTERN, "labels": LABELS, **options})
+
+
+def labels_of(task):
+    return {example.text: example.label for example in (*task.train, *task.test)}
+
+
+def named(names=("neg", "pos"), values=(1, 0, 1, 0), texts="abcd"):
+    features = datasets.Features(
+        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=list(names))}
+    )
+    return datasets.Dataset.from_dict(
+        {"text": list(texts), "label": list(values)}, features=features
+    )
+
+
+def refused(data, **options):
+    with pytest.raises(TaskError) as caught:
+        load(data, **options)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        FRAME,
+        FRAME.assign(label=FRAME.label.astype("category")),
+        FRAME.assign(label=[1, 0, 1, 0]),
+        FRAME.assign(label=pd.array([1, 0, 1, 0], dtype="Int64")),
+        FRAME.set_index(pd.Index([7, 7, 8, 9])),
+        datasets.Dataset.from_pandas(FRAME),
+        datasets.Dataset.from_pandas(FRAME).with_format("torch"),
+        named(),
+    ],
+)
+def test_every_kind_of_frame_gives_the_same_examples(frame):
+    task = load(frame)
+    assert labels_of(task) == WORDS
+    assert len(task.train) == len(task.test) == 2
+    assert task.name == "frame"
+    assert task.source == f"{type(frame).__name__} given in code"
+
+
+def test_columns_and_label_map():
+    frame = pd.DataFrame({"id": range(4), "said": list("abcd"), "mood": ["pos", "neg"] * 2})
+    task = load_task(
+        frame, template=PATTERN, text_column="said", label_column="mood",
+        label_map={"neg": "Negative", "pos": "Positive"}, name="moods",
+    )  # fmt: skip
+    assert (task.name, task.labels, labels_of(task)) == ("moods", LABELS, WORDS)
+
+
+def test_frames_by_split():
+    train, test = FRAME.iloc[:2], FRAME.iloc[2:]
+    for data in (
+        {"train": train, "test": test},
+        datasets.DatasetDict(
+            train=datasets.Dataset.from_pandas(train), test=datasets.Dataset.from_pandas(test)
+        ),
+    ):
+        task = load(data)
+        assert task.train == (Example("a", 1), Example("b", 0))
+        assert task.test == (Example("c", 1), Example("d", 0))
+    assert load({"all": FRAME}).train == load(FRAME).train
+    both = {"train": FRAME, "validation": FRAME.assign(text=list("efgh"))}
+    assert "no split 'test'; it has 'train', 'validation'" in refused(both)
+    assert labels_of(load(both, test_split="validation")) == {
+        **WORDS,
+        "e": 1,
+        "f": 0,
+        "g": 1,
+        "h": 0,
+    }
+    assert labels_of(load(both, train_split="validation", test_split="validation")).keys() == set(
+        "efgh"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "labels", "classes"),
+    [
+        ({"labels": None}, ("neg", "pos"), WORDS),
+        ({}, LABELS, WORDS),  # other names, in class order
+        ({"labels": ("Pos", "Neg")}, ("Pos", "Neg"), {"a": 0, "b": 1, "c": 0, "d": 1}),
+        ({"labels": None, "label_map": {"pos": "Positive", "neg": "Negative"}}, LABELS[::-1],
+         {"a": 0, "b": 1, "c": 0, "d": 1}),
+        ({"label_map": {0: "Positive", 1: "Negative"}}, LABELS, {"a": 0, "b": 1, "c": 0, "d": 1}),
+        ({"labels": ("Pos", "Neg"), "labels_as": "indices"}, ("Pos", "Neg"), WORDS),
+    ],
+)  # fmt: skip
+def test_names_of_classes(options, labels, classes):
+    task = load(named(), **options)
+    assert (task.labels, labels_of(task)) == (labels, classes)
+
+
+def test_names_of_classes_that_fit_only_in_part():
+    message = refused(named(("negative", "mixed")))
+    assert "the classes negative, mixed, the label words are Negative, Positive" in message
+    assert "label_map={'negative': 'Negative', ...}" in message
+    assert "the classes a, b, c" in refused(named(("a", "b", "c")))
+    assert "label -1 is none of the 2 classes (neg, pos)" in refused(
+        named(values=(-1, -1, -1, -1)), labels=None
+    )
+
+
+def test_a_missing_column_names_those_there_are():
+    for frame in (FRAME, datasets.Dataset.from_pandas(FRAME)):
+        message = refused(frame, text_column="said")
+        assert "no column 'said'; it has 'text', 'label'" in message
+        assert "text_column=" in message
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """Data sets of the hub are folders of CSV files here."""
+    real = datasets.load_dataset
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    asked = []
+
+    def load_dataset(path, **options):
+        asked.append((path, options))
+        folder = tmp_path / path.replace("/", "_")
+        if not folder.is_dir():
+            raise datasets.exceptions.DatasetNotFoundError(f"Dataset '{path}' doesn't exist")
+        return real("csv", data_files={f.stem: str(f) for f in sorted(folder.iterdir())})
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    return tmp_path, asked
+
+
+def test_any_data_set_of_the_hub(hub):
+    folder, asked = hub
+    (folder / "films_small").mkdir()
+    FRAME.rename(columns={"text": "said"}).to_csv(folder / "films_small" / "train.csv")
+    FRAME.assign(text=list("efgh")).rename(columns={"text": "said"}).to_csv(
+        folder / "films_small" / "test.csv"
+    )
+    options = {"text_column": "said", "config": "plain", "revision": "v1"}
+    task = load("films/small", **options)
+    assert asked == [("films/small", {"name": "plain", "revision": "v1"})]
+    assert (task.name, task.source) == ("small", "hub films/small plain v1")
+    assert (task.train[0], task.test[0]) == (Example("a", 1), Example("e", 1))
+    assert "films/small 'train' has no column 'text'; it has" in refused("films/small")
+    assert "films/small has a test split, so test_fraction=" in refused(
+        "films/small", text_column="said", test_fraction=0.2
+    )
+
+
+def test_a_data_set_that_is_nowhere(hub):
+    message = refused("films/none")
+    for fragment in ("'films/none' is no file or folder", "DatasetNotFoundError", "owner/name"):
+        assert fragment in message
+    assert "No file or folder 'films/none.csv'" in refused("films/none.csv")
+    assert "'owner/name'" in refused("fims")
