@@ -1,8 +1,9 @@
 """Load-time checks: a model that fails one would give silently wrong numbers.
 
 On two short probe prompts: attention rows sum to 1, editing attention changes the output,
-nothing but attention carries information from one position to another, `unembed(ln_final(last residual))` is the model's own logits, a padded batch equals its
-prompts run singly, and nothing attends to the future.
+nothing but attention carries information from one position to another,
+`unembed(ln_final(last residual))` is the model's own logits, a padded batch equals its prompts run
+singly, and nothing attends to the future.
 """
 
 from collections.abc import Iterator, Sequence
