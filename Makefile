@@ -59,7 +59,7 @@ test: $(STAMP) ## run the tests that are not slow
 	$(PYTEST) -m "not slow"
 
 test-portable: $(STAMP) ## run the numeric tests as on another processor (no vector instructions)
-	ATEN_CPU_CAPABILITY=default $(PYTEST) -m "not slow" $(NUMERIC_TESTS)
+	ATEN_CPU_CAPABILITY=default TEST_FAMILIES="gpt2 llama" $(PYTEST) -m "not slow" $(NUMERIC_TESTS)
 
 test-tl3: $(STAMP_TL3) ## run the tests marked tl3 or hooked with TransformerLens 3.9, in .venv-tl3
 	$(VENV_TL3)/bin/python -m pytest -n $(WORKERS) -m "tl3 or hooked"

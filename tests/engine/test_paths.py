@@ -16,11 +16,10 @@ from icl_mech.interventions import Isolate, Reweight, ZeroHeads, ZeroLayers
 from icl_mech.measurements.predictions import PredictionReading
 from icl_mech.models import adapt
 from icl_mech.segments import Segment
-from tests.tiny import tiny_model
+from tests.tiny import FAMILIES, tiny_model
 
 pytestmark = pytest.mark.tl3
 
-FAMILIES = ("gpt2", "gptj", "neox", "llama", "gemma3", "opt")
 CLOSE = {"atol": 2e-5, "rtol": 1e-5}
 TEXTS = ("good film", "a Business story", "World Sports", "bad", "a nice Answer to it", "boring")
 

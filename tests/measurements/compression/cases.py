@@ -10,8 +10,8 @@ from icl_mech.engine import run
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.predictions import PredictionReading
 from icl_mech.models import Site, adapt
+from tests.tiny import FAMILIES
 
-FAMILIES = ("gpt2", "gptj", "neox", "llama", "gemma3", "opt")
 WITHOUT_WINDOW = tuple(family for family in FAMILIES if family != "gemma3")
 
 TEXTS = ("good film", "a Business story", "World Sports", "bad", "a nice Answer to it", "boring")
