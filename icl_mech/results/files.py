@@ -41,7 +41,8 @@ def given_path(path: object, what: str = "folder") -> Path:
         ResultError: it is no path.
     """
     if not isinstance(path, str | os.PathLike) or not str(path).strip():
-        raise ResultError(f"{what}={path!r}; give the path of a {what}, such as 'runs/reviews'.")
+        example = "reviews.html" if what == "page" else "runs/reviews"
+        raise ResultError(f"{what}={path!r}; give the path of a {what}, such as {example!r}.")
     try:
         return Path(path).expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as error:

@@ -117,7 +117,7 @@ CASES = [
     ),
     of("analysis", "a result not measured", lambda r: r["lens"], "no 'lens'", error=MissingResult),
     of("analysis", "a result by number", lambda r: r[3], "holds flow", error=MissingResult),
-    of("analysis", "a page without a path", lambda r: r.to_html(None), "path=None", "text"),
+    of("analysis", "a page without a path", lambda r: r.to_html(None), "page=None", "reviews.html"),
     any_("a plain result's numbers", lambda: Result().sel(), "no per-prompt numbers"),
     any_("no accuracy to leave early by", lambda: icl.early_exit(None), "a LayerAccuracy"),
     any_("an early exit of text", lambda: icl.early_exit("x"), "results='x'", "LayerAccuracy"),
