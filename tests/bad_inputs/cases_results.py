@@ -78,7 +78,7 @@ CASES = [
         ResultError,
         ("prompts",),
     ),
-    of("flow", "an unknown thing to show", lambda r: r.plot("shares"), "show='shares'"),
+    of("flow", "an unknown thing to show", lambda r: r.plot("shares"), "show='shares'", "one"),
     of("heads", "a number to show", lambda r: r.plot(show=3), "show=3", "prefix_matching"),
     of("flow", "an unknown option of a figure", lambda r: r.plot(layer=0), "'layer'", "it takes"),
     of("maps", "a prompt that is not there", lambda r: r.plot(prompt=99), "prompt=99", "4 prompts"),
