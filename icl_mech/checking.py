@@ -7,7 +7,7 @@ A type that is none of those below is not checked.
 import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import UnionType
 from typing import (
@@ -83,8 +83,13 @@ def check_fields(value: Any) -> None:
         object.__setattr__(value, item.name, found)
 
 
-def checked(error: type[IclMechError]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorator: arguments are checked against their types, axes of tensors against each other."""
+def checked(
+    error: type[IclMechError], *, but: Collection[str] = ()
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorator: arguments are checked against their types, axes of tensors against each other.
+
+    Those in `but` are left to the function itself.
+    """
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)
@@ -92,6 +97,7 @@ def checked(error: type[IclMechError]) -> Callable[[Callable[P, R]], Callable[P,
             name: parameter.annotation
             for name, parameter in signature.parameters.items()
             if parameter.annotation is not parameter.empty
+            and name not in but
             and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         }
 
@@ -185,11 +191,11 @@ def _any_of(given: Any, kinds: Sequence[Any]) -> Any:
 
 
 def _entries(given: Any, origin: Any, kinds: tuple[Any, ...]) -> Any:
-    several = isinstance(given, Sequence | Set | Tensor | np.ndarray)
+    several = isinstance(given, Sequence) or hasattr(given, "tolist")
     if not several or isinstance(given, str | bytes) or getattr(given, "ndim", 1) == 0:
         names = "a list of names" if _is_literal(kinds[0]) else "a list"
         raise Misfit(f"; expected {names}.")
-    own = given.tolist() if isinstance(given, Tensor | np.ndarray) else list(given)
+    own = given.tolist() if hasattr(given, "tolist") else list(given)
     if origin is tuple and kinds[-1] is not Ellipsis:
         if len(own) != len(kinds):
             raise Misfit(f"; expected {len(kinds)} entries.")

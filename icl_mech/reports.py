@@ -79,6 +79,8 @@ def write_page(
     """
     conformed("offline", offline, bool, ResultError)
     file = given_path(path, "page")
+    if file.is_dir():
+        raise ResultError(f"{str(path)!r} is a folder; give the path of a page in it.")
     content = page_bytes(title, sections, lead=lead, offline=offline)
     with Folder(file.parent, beside=True, files=() if overwrite else [file.name]) as place:
         place.replace(file.name, content)

@@ -44,7 +44,7 @@ CIRCLES = {("results.base", "results.samples"), ("results.base", "results.storag
 
 # All that these may import, apart from the standard library.
 ONLY = {
-    "metrics": {"_typing", "checking", "errors", "numpy", "scipy", "sklearn", "torch", "einops"},
+    "metrics": {"_typing", "checking", "errors", "numpy", "scipy", "torch", "einops"},
     "plots": {"_typing", "checking", "errors", "shapes", "plotly", "numpy"},
     "shapes": {"_typing"},
 }

@@ -8,7 +8,7 @@ import pytest
 import icl_mech as icl
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = sorted((DOCS / "add").glob("*.md"))
+PAGES = [*sorted((DOCS / "add").glob("*.md")), DOCS / "saving.md"]
 LONGEST = 30
 
 

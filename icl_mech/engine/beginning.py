@@ -96,7 +96,8 @@ class RecomputedBeginning(Beginning):
             numbers = [n for n, (_, site, _) in enumerate(self.sinks) if site.layer == layer]
             if not asked:  # nothing after the beginning sees what is read here
                 count = len(keys[layer])
-                found |= {n: torch.zeros(count, *self.sinks[n][2].shape[1:]) for n in numbers}
+                sinks = {n: self.sinks[n][2] for n in numbers}
+                found |= {n: sink.new_zeros(count, *sink.shape[1:]) for n, sink in sinks.items()}
                 continue
             entering, *own = _back(
                 [output for output, _ in asked],

@@ -45,17 +45,15 @@ def check_eval_mode(model: torch.nn.Module) -> None:
     """
     # A bridge keeps the wrapped model, and the parts it has no component for, apart.
     for root in (getattr(model, "original_model", None), model):
-        if not isinstance(root, torch.nn.Module):
-            continue
-        # What nnsight hangs beside the model's own parts computes nothing.
-        name = next((name for name, part in root.named_modules() if part.training
-                     and not type(part).__module__.startswith("nnsight.")), None)  # fmt: skip
-        if name is None:
-            continue
-        where = f"{plain_name(name)!r} of the model" if name else "The model"
-        raise ModelError(
-            f"{where} is in training mode (dropout is active); call model.eval() first."
-        )
+        parts = root.named_modules() if isinstance(root, torch.nn.Module) else ()
+        for name, part in parts:
+            # nnsight hangs parts of its own into a model, which compute nothing.
+            if not part.training or type(part).__module__.startswith("nnsight."):
+                continue
+            where = f"{plain_name(name)!r} of the model" if name else "The model"
+            raise ModelError(
+                f"{where} is in training mode (dropout is active); call model.eval() first."
+            )
 
 
 def plain_name(name: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, overload
 
+import numpy as np
 import torch
 
 from icl_mech._typing import Bool, Int, Tensor
@@ -63,7 +64,7 @@ class PromptBatch(Sequence[Prompt]):
     def __getitem__(self, index: slice | list[int]) -> "PromptBatch": ...
     def __getitem__(self, index: int | slice | list[int]) -> "Prompt | PromptBatch":
         """One prompt, or a smaller batch."""
-        if isinstance(index, int):
+        if isinstance(index, int | np.integer):
             return self.prompts[index]
         if isinstance(index, slice):
             return PromptBatch(self.prompts[index], self.source)

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from icl_mech.checking import Count, Natural, checked, conformed
 from icl_mech.corruption import LabelSetting, displayed_classes, draw_shift, false_answer
 from icl_mech.errors import PromptError, near_matches
 from icl_mech.prompts.assemble import assemble, template_pieces
 from icl_mech.prompts.batch import PromptBatch
-from icl_mech.prompts.checks import check_choice, check_count, check_flag
 from icl_mech.prompts.fingerprint import tokenizer_identity
 from icl_mech.prompts.spans import Prompt, check_first_tokens
 from icl_mech.prompts.tokenise import PieceTokenizer
@@ -21,13 +21,14 @@ Demonstrations = Literal["shared", "per_prompt"]
 Split = Literal["test", "train"]
 
 
+@checked(PromptError, but=["task"])
 def build_prompts(
     task: str | Task,
     model_or_tokenizer: Any,
     *,
-    shots: int = 1,
-    n: int = 50,
-    seed: int = 0,
+    shots: Natural = 1,
+    n: Count = 50,
+    seed: Natural = 0,
     labels: LabelSetting = "correct",
     demonstrations: Demonstrations = "shared",
     balanced: bool = True,
@@ -62,14 +63,6 @@ def build_prompts(
     """
     task = as_task(task)
     tokenizer, limit = tokenizer_and_limit(model_or_tokenizer)
-    for name, value, least in (("n", n, 1), ("shots", shots, 0), ("seed", seed, 0)):
-        check_count(name, value, least)
-    check_choice("labels", labels, LabelSetting)
-    check_choice("demonstrations", demonstrations, Demonstrations)
-    check_choice("split", split, Split)
-    check_choice("special_tokens", special_tokens, Literal["text", "refuse"])
-    check_flag("balanced", balanced)
-    check_flag("bos", bos, None)
     pieces = PieceTokenizer(tokenizer, special_tokens)
     words = label_word_tokens(pieces, task.label_words, task.labels)
     # Separate streams: shared demonstrations are the same for any n and split.
@@ -129,7 +122,7 @@ def build_prompt_pairs(
     """
     if "labels" in options:
         raise PromptError("build_prompt_pairs sets labels itself; choose false_labels=.")
-    check_choice("false_labels", false_labels, LabelSetting)
+    conformed("false_labels", false_labels, LabelSetting, PromptError)
     known = [*inspect.signature(build_prompts).parameters][2:]
     for name in options:
         if name not in known:

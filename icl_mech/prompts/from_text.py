@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from icl_mech.checking import conformed
 from icl_mech.errors import PromptError, TaskError
 from icl_mech.prompts.assemble import RolePiece, assemble
 from icl_mech.prompts.batch import PromptBatch
@@ -13,7 +14,6 @@ from icl_mech.prompts.build import (
     report_inexact,
     tokenizer_and_limit,
 )
-from icl_mech.prompts.checks import check_choice, check_flag
 from icl_mech.prompts.fingerprint import tokenizer_identity
 from icl_mech.prompts.tokenise import PieceTokenizer, SpecialTokens
 from icl_mech.tasks.types import is_index, label_names, text_fault
@@ -62,8 +62,8 @@ def prompts_from_text(
     breaks = isinstance(before, str) and bool(before.strip(" "))
     if before is not None and (fault := text_fault(before, blank=breaks)):
         raise PromptError(f"before= {fault}; give the text in front of label words, or None.")
-    check_choice("special_tokens", special_tokens, SpecialTokens)
-    check_flag("bos", bos, None)
+    conformed("special_tokens", special_tokens, SpecialTokens, PromptError)
+    conformed("bos", bos, bool | None, PromptError)
     pieces = PieceTokenizer(tokenizer, special_tokens)
     words = label_word_tokens(pieces, [f" {label}" for label in labels], labels)
     longest_first = sorted(labels, key=len, reverse=True)

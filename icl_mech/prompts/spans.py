@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from icl_mech.checking import checked
 from icl_mech.errors import PromptError
-from icl_mech.prompts.checks import whole_numbers
-from icl_mech.tasks.types import is_index
 
 Role = Literal[
     "bos", "narrative", "format", "demo_text", "label_word", "query_text", "target", "unknown"
@@ -122,6 +121,7 @@ class Prompt:
         return all(span.role != "unknown" for span in self.spans)
 
     @classmethod
+    @checked(PromptError)
     def from_positions(
         cls,
         tokens: Sequence[int],
@@ -152,18 +152,9 @@ class Prompt:
             PromptError: positions out of order or range, one of them at the target, or what is
                 no whole number.
         """
-        tokens = whole_numbers("tokens", tokens)
-        label_tokens = whole_numbers("label_tokens", label_tokens)
-        label_positions = whole_numbers("label_positions", label_positions)
-        label_classes = whole_numbers("label_classes", label_classes)
-        lengths = [1] * len(label_positions)
-        if label_lengths is not None:
-            lengths = [*whole_numbers("label_lengths", label_lengths)]
+        lengths = [1] * len(label_positions) if label_lengths is None else label_lengths
         last = len(tokens) - 1
         target = last if target is None else target
-        for name, value in (("target", target), ("answer", answer), ("false_answer", false_answer)):
-            if value is not None and not is_index(value):
-                raise PromptError(f"{name}={value!r}; expected a whole number.")
         if not len(label_positions) == len(label_classes) == len(lengths):
             raise PromptError(
                 f"{len(label_positions)} label positions, {len(label_classes)} classes and "
@@ -192,9 +183,9 @@ class Prompt:
         if end < len(tokens):
             spans.append(Span("unknown", None, end, len(tokens)))
         return cls(
-            tokens,
+            tuple(tokens),
             tuple(spans),
-            label_classes,
+            tuple(label_classes),
             tuple((token,) for token in label_tokens),
             answer=answer,
             false_answer=false_answer,

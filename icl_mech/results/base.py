@@ -245,7 +245,10 @@ class Result:
         """
         if show not in self.shows:
             known = [name for name in self.shows if name]
-            raise ResultError(f"show={show!r}. {near_matches(show, known) if known else ''}")
+            hint = (
+                near_matches(show, known) if known else "There is one drawing only; leave it out."
+            )
+            raise ResultError(f"show={show!r}. {hint}")
 
     def _repr_html_(self) -> str:
         from icl_mech.plots import to_notebook

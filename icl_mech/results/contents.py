@@ -68,9 +68,10 @@ class Contents:
                 raise self._foreign(file)
 
     def _foreign(self, file: Path) -> ResultError:
+        page = " (to_html replaces a page with overwrite=True)" if file.suffix == ".html" else ""
         return ResultError(
             f"Cannot write to {str(self.path)!r}: {file} was not written by icl_mech, or was changed or "
-            "damaged since. Nothing was written; move it away, or choose another folder."
+            f"damaged since. Nothing was written; move it away, or choose another folder{page}."
         )
 
     def is_own(self, path: str) -> bool:

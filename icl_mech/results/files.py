@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from icl_mech.errors import ResultError
 
 FORMAT = 2
@@ -41,7 +43,8 @@ def given_path(path: object, what: str = "folder") -> Path:
         ResultError: it is no path.
     """
     if not isinstance(path, str | os.PathLike) or not str(path).strip():
-        raise ResultError(f"{what}={path!r}; give the path of a {what}, such as 'runs/reviews'.")
+        example = "reviews.html" if what == "page" else "runs/reviews"
+        raise ResultError(f"{what}={path!r}; give the path of a {what}, such as {example!r}.")
     try:
         return Path(path).expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as error:
@@ -148,6 +151,7 @@ def _check_manifest(files: Any, path: Path) -> None:
 
 def jsonable(value: Any) -> Any:
     """Plain JSON values; not-a-number and infinities become None and their names."""
+    value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, Mapping):
         plain = {str(key): jsonable(item) for key, item in value.items()}
         if len(plain) < len(value):

@@ -127,8 +127,9 @@ class Folder:
         probe = self.path / f"{_HIDDEN}probe"
         self._stage(probe, b"")
         probe.unlink()
-        if not (self._overwrite or self._beside or is_vacant(self.path)):
-            found = "results that were saved before" if documents else "other files"
+        there = sorted(e.name for e in self.path.iterdir() if not e.name.startswith(_HIDDEN))
+        if there and not (self._overwrite or self._beside):
+            found = "results that were saved before" if documents else f"other files ({there[0]})"
             raise ResultError(
                 f"Cannot write to {str(self.path)!r}: it holds {found}. Nothing was written; choose a new "
                 "or empty folder, or give overwrite=True (--overwrite on the command line), which "

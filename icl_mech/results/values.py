@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
 from jaxtyping import jaxtyped
 from torch import Tensor
 
@@ -26,7 +27,8 @@ def check_values(kind: type, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
             if not fits(value, hints[name]):
                 raise ResultError(
-                    f"{name} of {kind.__name__} is {_words(value)}; its type is {_name(hints[name])}."
+                    f"{name} of {kind.__name__} is {_words(value)}; its type is {_name(hints[name])}, "
+                    "and files hold tensors, numbers, text, lists and mappings."
                 )
 
 
@@ -34,8 +36,9 @@ def fits(value: Any, hint: Any) -> bool:
     """True if a value could be what a type says, as far as a file can hold it.
 
     A file holds sequences as lists, keys as text, and numbers that are not finite as nothing or
-    their names. Types that are not known here fit all values but tensors.
+    their names. Types that are not known here fit all that a file holds but tensors.
     """
+    value = value.item() if isinstance(value, np.generic) else value
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return any(fits(value, arg) for arg in args)
@@ -56,13 +59,22 @@ def fits(value: Any, hint: Any) -> bool:
         return _is_number(value, int)
     if hint in (str, bool, NoneType):
         return isinstance(value, hint)
-    return hint is Any or not isinstance(value, Tensor)
+    return (hint is Any and isinstance(value, Tensor)) or _is_plain(value)
 
 
 def _fits(value: Any, hint: Any) -> bool:
     """As `fits`; axes inside of a container have lengths of their own."""
     with jaxtyped("context"):
         return fits(value, hint)
+
+
+def _is_plain(value: Any) -> bool:
+    """True for what JSON holds; anything else would come back as text."""
+    if isinstance(value, Mapping):
+        return all(map(_is_plain, value.values()))
+    if _is_sequence(value):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | int | float | np.generic)
 
 
 def _is_sequence(value: Any) -> bool:

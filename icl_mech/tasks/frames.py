@@ -95,7 +95,7 @@ def by_name(
         found = {name: folded.get(name.strip().casefold()) for name in names}
         if not any(found.values()) and len(names) == len(words):
             return list(parts), None, "indices"
-        if not all(found.values()):
+        if len({*found.values()} - {None}) < len(names):
             raise TaskError(
                 f"{parts[0].origin} has the classes {', '.join(names)}, the label words are "
                 f"{', '.join(words)}; say which belong together with label_map="

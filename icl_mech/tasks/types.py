@@ -29,6 +29,11 @@ class Example:
     label: int
     text2: str | None = None
 
+    def __post_init__(self) -> None:
+        """Take numbers of NumPy for the plain ones they are."""
+        if is_index(self.label):
+            object.__setattr__(self, "label", int(self.label))
+
     @property
     def keys(self) -> tuple[str, ...]:
         """Its texts as they are compared: composed (NFC), white space run together."""
@@ -210,7 +215,7 @@ class Task:
                     f"{where} {number} is a {type(example).__name__}; give Example('the text', 0)."
                 )
             label: Any = example.label
-            if isinstance(label, bool) or not isinstance(label, Integral) or label not in known:
+            if not is_index(label) or label not in known:
                 raise TaskError(
                     f"{where} {number} has the label {label!r}; "
                     f"labels are 0 to {len(self.labels) - 1}: {', '.join(self.labels)}."

@@ -249,7 +249,7 @@ CASES = [
     ),
     analyzed("a pair for a study of one", "study='overthinking'", pair=True, error=PromptError),
     analyzed("one set for pairs", "the pair", study="overthinking", error=PromptError),
-    analyzed("a folder by number", "folder=3", "a folder", out=3, error=ResultError),
+    analyzed("a folder by number", "=3", "a folder", out=3, error=ResultError),
     analyzed("a folder without a name", "a folder", out="", error=ResultError),
     ablated("a part nearly named", "Did you mean 'late layers'", start=1, what=["late layer"]),
     ablated("parts as text", "names of late parts", start=1, what="late layers"),

@@ -181,7 +181,7 @@ CASES = [
         ),
         "page.html was not written by icl_mech, or was changed",
     ),
-    case("a page that is a folder", lambda b: analysis().to_html(b.folder), "Cannot write to"),
+    case("a page that is a folder", lambda b: analysis().to_html(b.folder), "is a folder"),
     case("a page without a path", lambda b: analysis().to_html(""), "page=''"),
     case(
         "measuring into a folder with somebody's analysis.json",

@@ -1,11 +1,14 @@
 """`build_prompts`: what is drawn, what stays the same, and what is refused."""
 
-import inspect
+import json
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 
 from icl_mech.corruption import SETTINGS
 from icl_mech.errors import PromptError, TaskError
@@ -261,11 +264,27 @@ def test_too_much_asked_for(options, fragments):
 
 
 def test_unknown_ways_of_drawing():
-    # Literal types are checked at run time in tests, hence the bare function.
-    plain = inspect.unwrap(build_prompts)
     with pytest.raises(PromptError) as caught:
-        plain(TASK, BPE, demonstrations="per_promt")
+        build_prompts(TASK, BPE, demonstrations="per_promt")
     assert "demonstrations='per_promt'. Did you mean 'per_prompt'?" in str(caught.value)
+    with pytest.raises(PromptError, match="unexpected keyword argument 'shot'; it takes task, "):
+        build_prompts(TASK, BPE, shot=1)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_numbers_of_arrays_are_plain_ones():
+    examples = [
+        [Example(example.text, np.int64(example.label)) for example in part]
+        for part in (TASK.train, TASK.test)
+    ]
+    task = replace(TASK, train=examples[0], test=examples[1])
+    plain = build_prompts(TASK, BPE, shots=1, n=4, seed=3, balanced=True)
+    other = build_prompts(
+        task, BPE, shots=np.int64(1), n=torch.tensor(4), seed=np.uint8(3), balanced=np.True_
+    )
+    assert other.digest == plain.digest
+    assert json.dumps(other.source) == json.dumps(plain.source)
+    assert other[np.int64(1)] is other[1]
 
 
 def test_label_words_that_share_their_first_token():

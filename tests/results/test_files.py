@@ -4,9 +4,11 @@ import errno
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
+from datetime import date
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -209,7 +211,7 @@ def test_no_path_of_the_machine_is_stored(tmp_path):
     for file in golden.iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
     table = tmp_path / "rows.csv"
-    lines = [f"text {i},{label}" for i in range(6) for label in ("Negative", "Positive")]
+    lines = [f"{label[0]} {i},{label}" for i in range(6) for label in ("Negative", "Positive")]
     table.write_text("\n".join(["text,label", *lines]))
     model = icl.load_model(str(folder))
     task = icl.load_task(table, template="reviews")
@@ -414,3 +416,31 @@ def test_tensors_inside_of_other_values_are_refused(tmp_path):
 
     with pytest.raises(ResultError, match=r"A Tensor of shape \[2\] stands inside of other values"):
         jsonable({"maps": {"first": torch.zeros(2)}})
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Loose(Result):
+    """Fields of many types."""
+
+    number: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+    anything: object = None
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_numbers_of_numpy_are_saved_as_plain_ones(tmp_path):
+    made = Loose(
+        number=np.float32(0.5), counts={"a": np.int64(2)}, anything=[np.bool_(True)],
+        provenance={"seed": np.int64(3)},
+    )  # fmt: skip
+    made.save(tmp_path)
+    loaded = Loose.load(tmp_path)
+    assert (loaded.number, loaded.counts, loaded.anything) == (0.5, {"a": 2}, (True,))
+    assert loaded.provenance == {"seed": 3}
+
+
+@pytest.mark.parametrize("value", [{1, 2}, {"a": [date(2000, 1, 1)]}])
+def test_what_would_come_back_as_text_is_refused(value, tmp_path):
+    with pytest.raises(ResultError, match=r"anything of Loose is .*files hold tensors, numbers"):
+        Loose(anything=value).save(tmp_path / "new")
+    assert not list(tmp_path.iterdir())

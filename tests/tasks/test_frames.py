@@ -109,6 +109,10 @@ def test_names_of_classes(options, labels, classes):
     assert (task.labels, labels_of(task)) == (labels, classes)
 
 
+def test_classes_that_differ_in_case_only_are_not_run_together():
+    assert "say which belong together" in refused(named(("US", "us")), labels=("US", "us"))
+
+
 def test_names_of_classes_that_fit_only_in_part():
     message = refused(named(("negative", "mixed")))
     assert "the classes negative, mixed, the label words are Negative, Positive" in message
