@@ -67,6 +67,18 @@ class Contents:
             if os.path.lexists(file) and not self.is_own(path):
                 raise self._foreign(file)
 
+    def refuse_other_kinds(self, index: str) -> None:
+        """Refuse a result in place of a whole analysis, and the other way round.
+
+        Raises:
+            ResultError: says what lies there.
+        """
+        if other := self.indexes().keys() - {index}:
+            raise ResultError(
+                f"Cannot write {index} to {str(self.path)!r}: it holds a saved {min(other)[:-5]}, which "
+                "would be removed as a whole. Nothing was written; choose another folder, or remove it."
+            )
+
     def _foreign(self, file: Path) -> ResultError:
         page = " (to_html replaces a page with overwrite=True)" if file.suffix == ".html" else ""
         return ResultError(

@@ -170,6 +170,8 @@ class Folder:
         """
         with self._writing():
             self._contents.refuse_foreign([index])
+            if not self._beside:
+                self._contents.refuse_other_kinds(index)
             old = {
                 p: c
                 for p in (*self._contents.known, *self.files)

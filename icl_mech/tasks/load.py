@@ -82,6 +82,10 @@ def load_task(
             that could be names or indices, empty text, a file that cannot be read, an option
             that would have no effect, an empty part, hub unreachable.
     """
+    if name_or_path is None or isinstance(name_or_path, int | float):
+        raise TaskError(
+            f"Expected the name of a task, a path, a frame or a data set; got {name_or_path!r}."
+        )
     if overlap not in get_args(Overlap):
         raise TaskError(f"overlap={overlap!r}. {near_matches(str(overlap), get_args(Overlap))}")
     given = {

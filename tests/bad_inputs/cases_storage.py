@@ -48,6 +48,11 @@ def saved(bench: Bench) -> Path:
     return result().save(bench.folder / "saved")
 
 
+def part_over_whole(bench: Bench) -> Path:
+    analysis().save(bench.folder / "run")
+    return result().save(bench.folder / "run", overwrite=True)
+
+
 def earlier(bench: Bench) -> Path:
     return as_earlier(saved(bench))
 
@@ -119,6 +124,12 @@ BAD_NAMES = ("../x", "a/b", "", ".", "..", "con", "NUL.txt", "a\\b", "a\0b", "tr
 BAD_NAMES += ("result.json", "x" * 300)
 
 CASES = [
+    Case(
+        "a result over a whole analysis",
+        part_over_whole,
+        ResultError,
+        ("a saved analysis", "removed as a whole"),
+    ),
     # Where
     case("saving into nothing", lambda b: result().save(""), "folder=''", "runs/reviews"),
     case("saving into a number", lambda b: result().save(3), "folder=3", "path"),

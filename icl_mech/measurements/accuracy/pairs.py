@@ -193,6 +193,11 @@ def check_pairs(true: PromptBatch, false: PromptBatch) -> None:
         raise PromptError(
             f"The first set must show true labels, but was built with labels={shown!r}."
         )
+    if len(true) and all(t.tokens == f.tokens for t, f in zip(true, false, strict=True)):
+        raise PromptError(
+            "Both sets hold the same prompts, so that every difference would be 0. Build a true and a "
+            "false set with build_prompt_pairs."
+        )
     counts = torch.bincount(true.answers, minlength=true.n_labels)
     if int(counts.max() - counts.min()) > 1:
         best = reachable_accuracy(true.answers, true.n_labels)
