@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
@@ -104,6 +105,16 @@ def test_files_of_the_user_stay_beside_and_inside(results, tmp_path):
     assert [name for name, content in contents(folder).items() if content == b"mine"] == [
         *(".hidden", "figures/one.txt", "notes.txt")
     ]
+
+
+def test_a_file_of_ours_that_somebody_edited_is_not_removed(results, tmp_path):
+    parts = {name: results[name] for name in ("flow", "predictions")}
+    folder = icl.Analysis(parts, "both").save(tmp_path / "run")
+    edited = folder / "flow" / "result.json"
+    edited.write_text("mine now")
+    icl.Analysis({"predictions": parts["predictions"]}, "one").save(folder, overwrite=True)
+    assert edited.read_text() == "mine now"
+    assert not (folder / "flow" / "tensors.safetensors").exists()
 
 
 def test_any_result_json_makes_no_folder_ours(results, tmp_path):
@@ -209,7 +220,7 @@ def test_no_path_of_the_machine_is_stored(tmp_path):
     for file in golden.iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
     table = tmp_path / "rows.csv"
-    lines = [f"text {i},{label}" for i in range(6) for label in ("Negative", "Positive")]
+    lines = [f"{label} {i},{label}" for i in range(6) for label in ("Negative", "Positive")]
     table.write_text("\n".join(["text,label", *lines]))
     model = icl.load_model(str(folder))
     task = icl.load_task(table, template="reviews")
@@ -290,6 +301,24 @@ def test_a_folder_with_other_files_is_not_replaced(results, tmp_path):
     with pytest.raises(ResultError, match="it holds other files"):
         results["flow"].save(tmp_path)
     assert contents(tmp_path) == {"thesis.txt": b"three years"}
+
+
+def test_the_disk_has_everything_before_the_index_is_replaced(results, tmp_path, monkeypatch):
+    synced, late = set(), []
+    replace_file = Path.replace
+
+    def replaced(staged, target):
+        if target.name == "analysis.json":
+            waiting = {path.stat().st_ino for path in [target.parent, *target.parent.glob(".icl*")]}
+            late.append(waiting - synced)
+        synced.discard(target.parent.stat().st_ino)
+        return replace_file(staged, target)
+
+    monkeypatch.setattr(Path, "replace", replaced)
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.add(os.fstat(handle).st_ino))
+    icl.Analysis(results, "all").save(tmp_path / "run")
+    assert late == [set()]
+    assert (tmp_path / "run").stat().st_ino in synced
 
 
 def test_an_interrupted_block_leaves_nothing(tmp_path):
