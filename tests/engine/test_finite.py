@@ -137,22 +137,38 @@ def test_an_intervention_that_overflows(study):
         study(model, ragged(), interventions=[change])
 
 
+@dataclass(frozen=True, eq=False)
+class SpoilGradients(Intervention):
+    """Changes nothing where block 2 begins, with a slope that is not a number."""
+
+    def hooks(self, segment):
+        return [(Site("resid_pre", 2), lambda x: x + (0 * x).sqrt())]
+
+
+def test_the_block_nearest_to_the_loss_is_named():
+    message = r"in the gradient at what leaves block 1 \(from the loss down\) .* and only then"
+    with pytest.raises(RunError, match=message):
+        icl.flow_scores(tiny_model("gpt2"), ragged(), interventions=[SpoilGradients()])
+
+
 @dataclass
 class Odd(EdgeReading):
     """Divides by zero."""
 
     finite: bool = True
+    sign: int = 1
 
     def reduce(self, site, activation, segment):
-        return super().reduce(site, activation, segment) / 0
+        return super().reduce(site, activation, segment) * self.sign / 0
 
 
-def test_what_a_reading_makes_of_finite_activations():
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_a_reading_makes_of_finite_activations(sign):
     model = tiny_model("gpt2")
     with pytest.raises(
         RunError, match=r"What Odd reads of 'pattern' of block 1 of prompt .*makes of"
     ):
-        run(model, ragged(), [Odd(1, 2, 1)])
+        run(model, ragged(), [Odd(1, 2, 1, sign=sign)])
     (values,) = run(model, ragged(), [Odd(1, 2, 1, finite=False)])
     assert not bool(values.isfinite().any())
 
