@@ -94,9 +94,12 @@ class RecomputedBeginning(Beginning):
                 if output.requires_grad
             ]
             numbers = [n for n, (_, site, _) in enumerate(self.sinks) if site.layer == layer]
-            if not asked:  # nothing after the beginning sees what is read here
-                count = len(keys[layer])
-                found |= {n: torch.zeros(count, *self.sinks[n][2].shape[1:]) for n in numbers}
+            if not asked:  # a hook has cut the graph: no gradient goes further down
+                above, count = [], len(keys[layer])
+                found |= {
+                    n: self.sinks[n][2].new_zeros(count, *self.sinks[n][2].shape[1:])
+                    for n in numbers
+                }
                 continue
             entering, *own = _back(
                 [output for output, _ in asked],
