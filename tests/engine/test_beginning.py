@@ -343,6 +343,7 @@ def test_batches_fit_the_budget():
         assert plan_behind(model, lengths, common, memory=budget) == (tokens, None)
     # Blocks run again: the tokens are those behind the beginning.
     assert plan_behind(model, lengths, common, memory=1) == (5, 1)
+    assert plan_behind(model, lengths, common, memory=graph + rows + block - 1)[1] is not None
     for budget in range(again + rows + block, graph, block):
         tokens, together = plan_behind(model, lengths, common, memory=budget)
         count, room = tokens // 5, budget - again

@@ -224,6 +224,7 @@ def test_pairs_and_braces_in_a_chat():
         (None, "has no chat template"),
         (CHATML.replace("m['content']", "(m['content'] | upper)"), "changes what is said"),
         (CHATML.replace("'\n' +", "loop.index ~ '\n' +"), "does not write every turn alike"),
+        (CHATML.replace("m['content']", "m['content'] ~ '.' * (messages | length > 4)"), "alike"),
         ("{{ messages[0].content }}", "does not write every turn alike"),
         ("{{ messages.none() }}", "refuses these turns"),
     ],
