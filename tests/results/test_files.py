@@ -384,6 +384,12 @@ def test_nothing_saved_there(tmp_path):
         load_result(tmp_path / "nowhere")
 
 
+def test_an_index_without_its_checksums(saved):
+    reseal(saved / "result.json", files={})
+    with pytest.raises(ResultError, match=r"it has no checksum of tensors\.safetensors"):
+        load_result(saved)
+
+
 def test_missing_tensors(saved):
     (saved / "tensors.safetensors").unlink()
     with pytest.raises(ResultError, match=r"tensors\.safetensors is missing"):
