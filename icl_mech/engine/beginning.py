@@ -94,8 +94,8 @@ class RecomputedBeginning(Beginning):
                 if output.requires_grad
             ]
             numbers = [n for n, (_, site, _) in enumerate(self.sinks) if site.layer == layer]
-            if not asked:  # nothing after the beginning sees what is read here
-                count = len(keys[layer])
+            if not asked:  # nothing later sees this block, or a hook has cut the graph
+                above, count = [], len(keys[layer])
                 sinks = {n: self.sinks[n][2] for n in numbers}
                 found |= {n: sink.new_zeros(count, *sink.shape[1:]) for n, sink in sinks.items()}
                 continue

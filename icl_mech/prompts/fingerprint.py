@@ -12,9 +12,9 @@ _KNOWN: WeakKeyDictionary[Any, tuple[int, dict[str, str]]] = WeakKeyDictionary()
 def tokenizer_identity(tokenizer: Any) -> dict[str, str] | None:
     """Name and fingerprint of a tokenizer, as prompts record them; None if it cannot be known.
 
-    The fingerprint covers vocabulary, merges, added tokens, normaliser and pre-tokeniser: equal
-    ones give equal tokens. What it leaves out changes no text's tokens: BOS, padding, truncation,
-    decoding.
+    The fingerprint covers vocabulary, merges and their options, added tokens, normaliser and
+    pre-tokeniser: equal ones give equal tokens. What it leaves out changes no text's tokens: BOS,
+    padding, truncation, decoding.
     """
     try:
         size = len(tokenizer)
@@ -41,7 +41,7 @@ def _content(tokenizer: Any) -> Any:
     if backend is not None and hasattr(backend, "to_str"):
         written = json.loads(backend.to_str())
         added = [token for token in written["added_tokens"] if token["content"] not in padding]
-        model = {key: written["model"].get(key) for key in ("type", "vocab", "merges")}
+        model = {key: value for key, value in written["model"].items() if value}
         return [model, added, written["normalizer"], written["pre_tokenizer"]]
     if hasattr(tokenizer, "get_vocab"):
         vocabulary = {k: v for k, v in tokenizer.get_vocab().items() if k not in padding}

@@ -36,19 +36,26 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def given_path(path: object, what: str = "folder") -> Path:
+def given_path(path: object, what: str = "folder", *, option: str = "") -> Path:
     """A path as the user gave it, `~` replaced, links followed.
+
+    Args:
+        path: The path.
+        what: It leads to.
+        option: It was given as, if not as `what`.
 
     Raises:
         ResultError: it is no path.
     """
     if not isinstance(path, str | os.PathLike) or not str(path).strip():
         example = "reviews.html" if what == "page" else "runs/reviews"
-        raise ResultError(f"{what}={path!r}; give the path of a {what}, such as {example!r}.")
+        raise ResultError(
+            f"{option or what}={path!r}; give the path of a {what}, such as {example!r}."
+        )
     try:
         return Path(path).expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as error:
-        raise ResultError(f"{what}={str(path)!r} is no usable path: {error}.") from error
+        raise ResultError(f"{option or what}={str(path)!r} is no usable path: {error}.") from error
 
 
 def check_names(names: Iterable[object]) -> None:

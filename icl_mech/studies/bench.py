@@ -16,6 +16,7 @@ from icl_mech.results import (
     Folder,
     Result,
     check_names,
+    given_path,
     is_vacant,
     jsonable,
     list_results,
@@ -168,6 +169,6 @@ def prepared_folder(out: str | Path | None) -> Path | None:
     """
     if out is None:
         return None
-    with Folder(out, beside=True, files=[INDEX]) as place:
+    with Folder(given_path(out, option="out"), beside=True, files=[INDEX]) as place:
         place.claim()
     return place.path

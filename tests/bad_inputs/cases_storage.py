@@ -208,7 +208,7 @@ CASES = [
         ("predictions", "cannot be read", "choose another"),
     ),
     case("out= that is a file", lambda b: icl.measure(b.model, b.prompts, Predict(), out=mine(b)), "is a file"),
-    case("out= that is nothing", lambda b: icl.measure(b.model, b.prompts, Predict(), out=""), "folder=''"),
+    case("out= that is nothing", lambda b: icl.measure(b.model, b.prompts, Predict(), out=""), "out=''"),
     case(
         "--out that holds files",
         lambda b: command("analyze", "--out", mine(b).parent, "--model", "none"),

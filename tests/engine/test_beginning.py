@@ -1,5 +1,8 @@
 """Gradients behind a common beginning are those of whole prompts."""
 
+import copy
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -325,14 +328,26 @@ def test_tokens_of_the_beginning_count(monkeypatch, batches):
 
 
 def test_batches_fit_the_budget():
-    model = adapt(tiny_model("gpt2"))
-    graph = prompt_bytes(model, 95, gradient=True, checkpoint=False)
-    few, kept = plan_behind(model, [100] * 50, 95, memory=2 * graph)
-    many, still = plan_behind(model, [100] * 50, 95, memory=100 * graph)
-    assert 100 < few < many <= 1024
-    assert kept is still is None
+    model = copy.copy(adapt(tiny_model("gpt2")))
+    model.info = replace(model.info, n_layers=12)
+    lengths, common = [100] * 50, 95
+    graph, again = (
+        prompt_bytes(model, common, gradient=True, checkpoint=checkpoint)
+        for checkpoint in (False, True)
+    )
+    # float32: four patterns of four heads and thirty residuals of width 32; keys and values twice.
+    block = 4 * 95 * (4 * 4 * 95 + 30 * 32)
+    rows = 12 * (4 * 5 * (4 * 4 * 100 + 30 * 32) + 4 * 4 * 100 * 4 * 8)
+    for room, tokens in ((1, 100), (2, 200), (5, 500), (100, 1024)):
+        budget = graph + room * (rows + block)
+        assert plan_behind(model, lengths, common, memory=budget) == (tokens, None)
     # Blocks run again: the tokens are those behind the beginning.
-    assert plan_behind(model, [100] * 50, 95, memory=1) == (5, 1)
-    count, together = plan_behind(model, [100] * 50, 95, memory=graph)
-    assert count > 5
+    assert plan_behind(model, lengths, common, memory=1) == (5, 1)
+    assert plan_behind(model, lengths, common, memory=graph + rows + block - 1)[1] is not None
+    for budget in range(again + rows + block, graph, block):
+        tokens, together = plan_behind(model, lengths, common, memory=budget)
+        count, room = tokens // 5, budget - again
+        assert count * rows + together * block <= room < (count + 1) * (rows + block)
+        assert room < count * rows + (together + 1) * block
+    assert count > 1
     assert together > 1

@@ -68,18 +68,23 @@ def test_a_weight_that_became_nan(spoilt, path):
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-@pytest.mark.parametrize("options", [{}, {"batch_size": 1}, {"path": "whole"}])
-def test_the_prompt_is_named_by_its_number(value, options):
+@pytest.mark.parametrize(
+    ("number", "options"), [(2, {}), (2, {"batch_size": 1}), (3, {"path": "whole"})]
+)
+def test_the_prompt_is_named_by_its_number(value, number, options):
+    """Prompt 2 is the longest, and so the first of a batch; prompt 3 is not."""
     model, prompts = tiny_model("gpt2"), ragged()
     adapt(model)
-    others = {token for row in (0, 1, 3, 4) for token in prompts[row].tokens}
-    own = next(token for token in prompts[2].tokens if token not in others)
+    healthy = [row for row in range(len(prompts)) if row != number]
+    others = {token for row in healthy for token in prompts[row].tokens}
+    own = next(token for token in prompts[number].tokens if token not in others)
     with torch.no_grad():
         model.original_model.transformer.wte.weight[own, 5] = value
     for study in (icl.flow_scores, icl.predict):
-        with pytest.raises(RunError, match=r"prompt 2 \(counted.* in what enters block 0 of"):
+        message = rf"prompt {number} \(counted.* in what enters block 0 of"
+        with pytest.raises(RunError, match=message):
             study(model, prompts, **options)
-    rest = prompts[[0, 1, 3, 4]]
+    rest = prompts[healthy]
     assert bool(icl.flow_scores(model, rest).per_prompt.isfinite().all())
 
 
@@ -132,22 +137,38 @@ def test_an_intervention_that_overflows(study):
         study(model, ragged(), interventions=[change])
 
 
+@dataclass(frozen=True, eq=False)
+class SpoilGradients(Intervention):
+    """Changes nothing where block 2 begins, with a slope that is not a number."""
+
+    def hooks(self, segment):
+        return [(Site("resid_pre", 2), lambda x: x + (0 * x).sqrt())]
+
+
+def test_the_block_nearest_to_the_loss_is_named():
+    message = r"in the gradient at what leaves block 1 \(from the loss down\) .* and only then"
+    with pytest.raises(RunError, match=message):
+        icl.flow_scores(tiny_model("gpt2"), ragged(), interventions=[SpoilGradients()])
+
+
 @dataclass
 class Odd(EdgeReading):
     """Divides by zero."""
 
     finite: bool = True
+    sign: int = 1
 
     def reduce(self, site, activation, segment):
-        return super().reduce(site, activation, segment) / 0
+        return super().reduce(site, activation, segment) * self.sign / 0
 
 
-def test_what_a_reading_makes_of_finite_activations():
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_a_reading_makes_of_finite_activations(sign):
     model = tiny_model("gpt2")
     with pytest.raises(
         RunError, match=r"What Odd reads of 'pattern' of block 1 of prompt .*makes of"
     ):
-        run(model, ragged(), [Odd(1, 2, 1)])
+        run(model, ragged(), [Odd(1, 2, 1, sign=sign)])
     (values,) = run(model, ragged(), [Odd(1, 2, 1, finite=False)])
     assert not bool(values.isfinite().any())
 

@@ -1,5 +1,7 @@
 """Beginnings whose blocks run again give what whole prompts give."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -161,6 +163,36 @@ def test_a_cut_graph_is_refused():
     prompts = build_prompts(TASK, model, shots=2, n=2)
     with pytest.raises(RunError, match=r"does not depend on 'pattern' of block 1"):
         run(model, prompts, [FlowReading()], [Cutting([(1, 0)], at="all")], memory=1)
+
+
+@dataclass(frozen=True, eq=False)
+class StopGradients(Intervention):
+    """Cuts the graph of the first tokens where a block begins."""
+
+    length: int
+    layer: int
+
+    def shares(self, prompts, length):
+        return True
+
+    def hooks(self, segment):
+        first = (segment.dest < self.length)[..., None]
+
+        def cut(stream):
+            return stream.detach() if bool(first.all()) else stream.where(~first, stream.detach())
+
+        return [(Site("resid_pre", self.layer), cut)]
+
+
+@pytest.mark.parametrize(("cut", "sites"), [(1, [0]), (1, [0, 1]), (2, [2])])
+def test_a_graph_that_is_cut_in_the_beginning(cut, sites, batches):
+    model = tiny_model("gpt2")
+    prompts = build_prompts(TASK, model, shots=2, n=2)
+    reading = Gradients(*(Site("pattern", layer) for layer in sites))
+    change = StopGradients(common_prefix(prompts), cut)
+    (found,), (whole,) = found_by_both(model, prompts, [reading], [change])
+    assert batches
+    assert_close(found, whole, rtol=1e-3, atol=2e-6)
 
 
 def test_an_intervention_without_effect_is_told():

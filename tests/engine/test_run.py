@@ -4,13 +4,14 @@ import pytest
 import torch
 
 import icl_mech as icl
-from icl_mech.engine import run
+from icl_mech.engine import Work, run
 from icl_mech.errors import ModelError, PromptError, RunError
 from icl_mech.measurements.predictions import PredictionReading
 from icl_mech.measurements.saliency.flow import FlowReading
 from icl_mech.measurements.saliency.maps import SaliencyReading
 from icl_mech.models import adapt
 from icl_mech.prompts import Prompt, PromptBatch
+from icl_mech.segments import Segment
 from tests.engine.cases import (
     LABEL_TOKENS,
     Broken,
@@ -204,6 +205,8 @@ def test_a_hook_that_does_not_fire_is_an_error(gpt2, monkeypatch):
         icl.predict(gpt2, three_tokens(), interventions=[Edge(1, 2, 1, factor=0.0)])
     with pytest.raises(RunError, match="EdgeReading did not fire at 'pattern' of block 1"):
         run(gpt2, three_tokens(), [EdgeReading(1, 2, 1)])
+    with pytest.raises(RunError, match=r"Edge\(layer=1.* did not fire"):
+        Work([], [Edge(1, 2, 1)], False).begin(Segment.whole(adapt(gpt2), three_tokens()))
     with pytest.raises(RunError, match="FlowReading did not fire"):
         icl.flow_scores(gpt2, three_tokens())
 

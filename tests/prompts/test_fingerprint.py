@@ -1,9 +1,10 @@
 """Prompts of another tokenizer are refused, whatever their ids."""
 
 import copy
+import json
 
 import pytest
-from tokenizers import normalizers, pre_tokenizers
+from tokenizers import models, normalizers, pre_tokenizers
 
 import icl_mech as icl
 from icl_mech.errors import PromptError
@@ -39,6 +40,41 @@ def test_a_fingerprint_tells_tokenizers_apart():
         more,
     ]
     assert len({fingerprint(tokenizer) for tokenizer in others}) == len(others)
+
+
+def test_models_of_one_kind_are_told_apart():
+    written = json.loads(tiny_tokenizer("bpe").backend_tokenizer.to_str())["model"]
+    vocabulary, merges = written["vocab"], [tuple(merge) for merge in written["merges"]]
+    one, other = list(vocabulary)[-2:]
+    swapped = {**vocabulary, one: vocabulary[other], other: vocabulary[one]}
+    backends = [
+        models.BPE(vocabulary, merges),
+        models.BPE(swapped, merges),
+        models.BPE(vocabulary, merges[::-1]),
+        models.BPE(vocabulary, merges, ignore_merges=True),
+        models.BPE(vocabulary, merges, byte_fallback=True),
+    ]
+    found = {fingerprint(changed(model=backend)) for backend in backends}
+    assert len(found) == len(backends)
+    assert fingerprint(tiny_tokenizer("bpe")) in found
+
+
+class Slow:
+    """A tokenizer without a backend."""
+
+    def __init__(self, *tokens):
+        self.vocabulary = {token: number for number, token in enumerate(tokens)}
+
+    def __len__(self):
+        return len(self.vocabulary)
+
+    def get_vocab(self):
+        return self.vocabulary
+
+
+def test_tokenizers_without_a_backend_are_told_apart():
+    assert fingerprint(Slow("a", "b")) == fingerprint(Slow("a", "b"))
+    assert fingerprint(Slow("a", "b")) != fingerprint(Slow("b", "a"))
 
 
 def test_what_changes_no_text_changes_no_fingerprint():
@@ -188,6 +224,7 @@ def test_pairs_and_braces_in_a_chat():
         (None, "has no chat template"),
         (CHATML.replace("m['content']", "(m['content'] | upper)"), "changes what is said"),
         (CHATML.replace("'\n' +", "loop.index ~ '\n' +"), "does not write every turn alike"),
+        (CHATML.replace("m['content']", "m['content'] ~ '.' * (messages | length > 4)"), "alike"),
         ("{{ messages[0].content }}", "does not write every turn alike"),
         ("{{ messages.none() }}", "refuses these turns"),
     ],

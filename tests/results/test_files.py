@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
@@ -106,6 +107,16 @@ def test_files_of_the_user_stay_beside_and_inside(results, tmp_path):
     assert [name for name, content in contents(folder).items() if content == b"mine"] == [
         *(".hidden", "figures/one.txt", "notes.txt")
     ]
+
+
+def test_a_file_of_ours_that_somebody_edited_is_not_removed(results, tmp_path):
+    parts = {name: results[name] for name in ("flow", "predictions")}
+    folder = icl.Analysis(parts, "both").save(tmp_path / "run")
+    edited = folder / "flow" / "result.json"
+    edited.write_text("mine now")
+    icl.Analysis({"predictions": parts["predictions"]}, "one").save(folder, overwrite=True)
+    assert edited.read_text() == "mine now"
+    assert not (folder / "flow" / "tensors.safetensors").exists()
 
 
 def test_any_result_json_makes_no_folder_ours(results, tmp_path):
@@ -294,6 +305,24 @@ def test_a_folder_with_other_files_is_not_replaced(results, tmp_path):
     assert contents(tmp_path) == {"thesis.txt": b"three years"}
 
 
+def test_the_disk_has_everything_before_the_index_is_replaced(results, tmp_path, monkeypatch):
+    synced, late = set(), []
+    replace_file = Path.replace
+
+    def replaced(staged, target):
+        if target.name == "analysis.json":
+            waiting = {path.stat().st_ino for path in [target.parent, *target.parent.glob(".icl*")]}
+            late.append(waiting - synced)
+        synced.discard(target.parent.stat().st_ino)
+        return replace_file(staged, target)
+
+    monkeypatch.setattr(Path, "replace", replaced)
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.add(os.fstat(handle).st_ino))
+    icl.Analysis(results, "all").save(tmp_path / "run")
+    assert late == [set()]
+    assert (tmp_path / "run").stat().st_ino in synced
+
+
 def test_an_interrupted_block_leaves_nothing(tmp_path):
     def interrupted():
         with Folder(tmp_path / "x" / "y") as place:
@@ -355,6 +384,12 @@ def edit(folder, **changes):
 def test_nothing_saved_there(tmp_path):
     with pytest.raises(ResultError, match=r"No saved result at .*nowhere.*result.json is missing"):
         load_result(tmp_path / "nowhere")
+
+
+def test_an_index_without_its_checksums(saved):
+    reseal(saved / "result.json", files={})
+    with pytest.raises(ResultError, match=r"it has no checksum of tensors\.safetensors"):
+        load_result(saved)
 
 
 def test_missing_tensors(saved):

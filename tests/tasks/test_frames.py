@@ -123,6 +123,11 @@ def test_names_of_classes_that_fit_only_in_part():
     )
 
 
+def test_splits_that_name_their_classes_differently():
+    splits = {"train": named(), "test": named(("pos", "neg"), texts="efgh")}
+    assert "name their classes differently" in refused(splits, labels=None)
+
+
 def test_a_missing_column_names_those_there_are():
     for frame in (FRAME, datasets.Dataset.from_pandas(FRAME)):
         message = refused(frame, text_column="said")

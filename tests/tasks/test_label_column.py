@@ -91,3 +91,12 @@ def test_label_map(tmp_path):
     assert load_task(file, template="sst2", label_map=label_map).labels == task.labels
     with pytest.raises(TaskError, match="row 1: label_map= has no 'pos'"):
         load_task(file, template=PATTERN, labels=task.labels, label_map={"neg": "Negative"})
+
+
+@pytest.mark.parametrize("twice", [{"1": "Negative", 1: "Positive"}, {None: "Negative"}])
+def test_a_label_map_that_says_two_things(tmp_path, twice):
+    file = tmp_path / "a.csv"
+    file.write_text("text,label\na,1\nb,2\n")
+    label_map = {**twice, 2: "Positive", 3: "Negative"}
+    with pytest.raises(TaskError, match="twice or missing"):
+        load_task(file, template=PATTERN, label_map=label_map)

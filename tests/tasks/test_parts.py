@@ -66,6 +66,20 @@ def test_pairs_tied_by_either_text_stay_together():
     assert len(parts.train) + len(parts.test) == 24
 
 
+def test_pairs_without_a_common_text_are_divided_evenly():
+    rows = [Example(f"t{n}", n % 2, f"s{n}") for n in range(16)]
+    parts = divide(rows, 2, origin="here", test_fraction=0.5, seed=0)
+    assert [[e.label for e in part].count(1) for part in (parts.train, parts.test)] == [4, 4]
+    assert len(parts.train) == len(parts.test) == 8
+
+
+def test_a_second_text_of_the_test_part_counts_too():
+    train = [Example("a", 0, "s"), Example("b", 1, "t"), Example("u", 0, "c")]
+    with pytest.warns(UserWarning, match="2 of the 3 training examples"):
+        parts = apart(train, [Example("d", 1, "s"), Example("e", 1, "u")], origin="here")
+    assert parts.train == (train[1],)
+
+
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "train.csv").write_text("text,label\na film,0\nb,1\nc,0\n")
@@ -90,6 +104,9 @@ def test_parts_with_common_texts_can_be_kept_or_refused(folder):
     assert len(load(folder, overlap="keep").train) == 3
     with pytest.raises(TaskError, match="1 of the 3 training examples of file"):
         load(folder, overlap="refuse")
+    (folder / "all.csv").write_text("text,label\na,0\na,1\nb,0\nc,1\n")
+    with pytest.raises(TaskError, match=r"1 of the 4 examples in file all\.csv repeat a text"):
+        load(folder / "all.csv", overlap="refuse")
 
 
 def test_one_file_for_both_parts_is_refused(folder):
