@@ -84,7 +84,8 @@ def load_task(
     """
     if name_or_path is None or isinstance(name_or_path, int | float):
         raise TaskError(
-            f"Expected the name of a task, a path, a frame or a data set; got {name_or_path!r}."
+            "Expected the name of a task, a path, a frame or a data set; got "
+            f"{name_or_path!r}, a {type(name_or_path).__name__}."
         )
     if overlap not in get_args(Overlap):
         raise TaskError(f"overlap={overlap!r}. {near_matches(str(overlap), get_args(Overlap))}")
