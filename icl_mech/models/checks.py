@@ -33,9 +33,17 @@ def check_eval_mode(model: torch.nn.Module) -> None:
     """
     # A bridge keeps the wrapped model, and the parts it has no component for, apart.
     for root in (getattr(model, "original_model", None), model):
-        if not isinstance(root, torch.nn.Module) or not any(m.training for m in root.modules()):
+        if not isinstance(root, torch.nn.Module):
             continue
-        name = next(name for name, module in root.named_modules() if module.training)
+        # nnsight adds parts of its own, which compute nothing.
+        training = [
+            name
+            for name, module in root.named_modules()
+            if module.training and type(module).__module__.split(".")[0] != "nnsight"
+        ]
+        if not training:
+            continue
+        name = training[0]
         where = f"{plain_name(name)!r} of the model" if name else "The model"
         raise ModelError(
             f"{where} is in training mode (dropout is active); call model.eval() first."
