@@ -211,3 +211,24 @@ def test_padding_may_be_anything():
         icl.predict(model, ragged(), interventions=i).label_logits for i in ([], [SpoilPadding()])
     )
     assert torch.equal(plain, spoilt)
+
+
+@dataclass(frozen=True, eq=False)
+class SpoilOneNumber(Intervention):
+    """One component of one row of prompt 3, where nothing can spread it any more."""
+
+    def hooks(self, segment):
+        def spoil(stream):
+            spoilt = stream.clone()
+            for row, index in enumerate(segment.indices):
+                column = segment.column(row, 2)
+                if index == 3 and column is not None:
+                    spoilt[row, column, 7] = torch.nan
+            return spoilt
+
+        return [(Site("resid_post", 2), spoil)]
+
+
+def test_one_number_of_one_row_is_noticed():
+    with pytest.raises(RunError, match=r"The residual stream of prompt 3 \(counted from 0\)"):
+        icl.predict(tiny_model("gpt2"), ragged(), interventions=[SpoilOneNumber()])

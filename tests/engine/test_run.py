@@ -278,8 +278,8 @@ def test_a_token_outside_the_vocabulary(gpt2, study):
 
 @pytest.mark.parametrize("study", [icl.flow_scores, icl.saliency_maps, icl.predict, icl.analyze])
 def test_a_prompt_longer_than_the_context(gpt2, study):
-    long = PromptBatch((*ragged(), prompt(N_CTX + 3, (4,), (0,), answer=0)))
-    message = rf"{N_CTX + 3} tokens, 3 more than the context of 'tiny-gpt2' \({N_CTX}\)"
+    long = PromptBatch((*ragged(), prompt(N_CTX + 1, (4,), (0,), answer=0)))
+    message = rf"{N_CTX + 1} tokens, 1 more than the context of 'tiny-gpt2' \({N_CTX}\)"
     with pytest.raises(PromptError, match=message):
         study(gpt2, long)
     fits = PromptBatch((prompt(N_CTX, (4,), (0,), answer=0),))

@@ -130,6 +130,18 @@ def test_any_result_json_makes_no_folder_ours(results, tmp_path):
     assert contents(tmp_path) == before
 
 
+def test_a_link_in_place_of_a_file_is_not_ours(results, tmp_path):
+    """What it leads to may be somebody's only copy."""
+    folder = results["flow"].save(tmp_path / "run")
+    file = folder / "tensors.safetensors"
+    elsewhere = file.rename(tmp_path / "kept")
+    file.symlink_to(elsewhere)
+    with pytest.raises(ResultError, match="was not written by icl_mech"):
+        results["predictions"].save(folder, overwrite=True)
+    assert elsewhere.is_file()
+    assert file.is_symlink()
+
+
 def test_a_link_is_followed_and_stays(results, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to("elsewhere")
