@@ -41,6 +41,7 @@ RUNS = {
         m, p[:1], [FlowReading(), LENS], ISOLATED, path="whole", memory=1
     ),
     "shared": lambda m, p: run(m, p, [FlowReading(), LENS], ISOLATED),
+    "shared, recomputed": lambda m, p: run(m, p, [FlowReading(), LENS], ISOLATED, memory=1),
     "variants": lambda m, p: run_variants(m, p, [LENS], [[Isolate([1])], [Isolate([2])]]),
     "target": lambda m, p: run(m, prepare(m, p), [LENS], [ZeroHeads([(1, 0)])]),
     "trained": lambda m, p: icl.fit_reweighting(m, p, epochs=1, batch_size=2),

@@ -16,7 +16,13 @@ from icl_mech.models import common as common_module
 
 TOKENS = torch.tensor([[5, 6, 7, 8, 9]])
 CONTEXTS = ("models/undo.py", "/contextlib.py")
-CHANGES = (*CONTEXTS, "models/common.py", "models/bridge.py", "engine/work.py")
+CHANGES = (
+    *CONTEXTS,
+    "models/common.py",
+    "models/bridge.py",
+    "models/huggingface.py",
+    "engine/work.py",
+)
 """Files in whose steps runs are interrupted."""
 
 
@@ -89,7 +95,7 @@ class Firings:
     def __init__(self, monkeypatch: Any, *readings: type) -> None:
         self.count, self.fatal = 0, -1
         called = common_module._called
-        monkeypatch.setattr(common_module, "_called", lambda f: called(self._counted(f)))
+        monkeypatch.setattr(common_module, "_called", lambda f, *to: called(self._counted(f), *to))
         for reading in readings:
             monkeypatch.setattr(reading, "reduce", self._counted(reading.reduce))
 
