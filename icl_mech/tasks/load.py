@@ -84,7 +84,7 @@ def load_task(
     """
     if name_or_path is None or isinstance(name_or_path, int | float):
         raise TaskError(
-            "Expected the name of a task, a path, a frame or a data set; got "
+            "Expected the name of a task, a path, a pandas.DataFrame or a datasets.Dataset; got "
             f"{name_or_path!r}, a {type(name_or_path).__name__}."
         )
     if overlap not in get_args(Overlap):
