@@ -88,6 +88,12 @@ def ablated(name: str, *says: str, **options: Any) -> Case:
 
 
 CASES = [
+    Case(
+        "one set as both sides of a pair",
+        lambda b: icl.layer_accuracy(b.model, b.prompts, b.prompts),
+        PromptError,
+        ("the same prompts", "build_prompt_pairs"),
+    ),
     given("memory that is no size", "'plenty'", "8GB", of=icl.flow_scores, memory="plenty"),
     given("no memory", "memory=0", "8GB", memory=0),
     given("less than no memory", "memory=-1", "8GB", memory=-1),

@@ -193,7 +193,9 @@ def check_pairs(true: PromptBatch, false: PromptBatch) -> None:
         raise PromptError(
             f"The first set must show true labels, but was built with labels={shown!r}."
         )
-    if len(true) and all(t.tokens == f.tokens for t, f in zip(true, false, strict=True)):
+    # Without demonstrations they are: the zero-shot end of a curve over their number.
+    alike = all(t.tokens == f.tokens for t, f in zip(true, false, strict=True))
+    if alike and any(prompt.label_positions for prompt in true):
         raise PromptError(
             "Both sets hold the same prompts, so that every difference would be 0. Build a true and a "
             "false set with build_prompt_pairs."

@@ -444,7 +444,7 @@ def test_saved_and_loaded(gpt2, tmp_path):
     [
         ({"layer": 3}, RunError, "layer=3; 'tiny-gpt2' has layers 0 to 2"),
         ({"layer": -1}, RunError, "layer=-1"),
-        ({"components": 0}, RunError, "components=0; at least one direction"),
+        ({"components": 0}, RunError, "components=0; it must be at least 1"),
         ({"context": 6}, RunError, "context=6; there are 6 contexts"),
         ({"contexts": ragged()}, PromptError, "Context 0 has no demonstration of 'class 2'"),
         (

@@ -140,7 +140,7 @@ def test_the_measurement_is_the_function(model):
     assert found.provenance == door.provenance
     assert found.provenance["variants"] == {"top": 2, "seed": 1}
     assert found.task == "planted"
-    with pytest.raises(RunError, match="top=0; at least one head"):
+    with pytest.raises(RunError, match="top=0; it must be at least 1"):
         measured(FindHeads(top=0), model, pair)
 
 

@@ -194,7 +194,7 @@ def test_what_is_not_there(unchecked):
         known().interval(side="first", depth=3, tokens="label")
     with pytest.raises(ResultError, match=r"show='words'. Known: label_loyalty, word_loyalty"):
         known().drawing(show="words")
-    with pytest.raises(ResultError, match=r"no quantity 'word'. Did you mean 'word_loyalty'"):
+    with pytest.raises(ResultError, match=r"quantity='word'\. Did you mean 'word_loyalty'"):
         known().difference(("first", 5, "label"), ("last", 5, "label"), "word")
 
 
