@@ -97,8 +97,6 @@ SCENES = {
     "first": Scene(lambda f: None, lambda f: save(NEW, f, False), lambda f: save(NEW, f)),
     "analysis": Scene(lambda f: save(OLD, f), lambda f: save(NEW, f)),
     "result": Scene(lambda f: marks(1).save(f), lambda f: marks(2).save(f, overwrite=True)),
-    "result over analysis": Scene(OLD.save, lambda f: marks(2).save(f, overwrite=True)),
-    "analysis over result": Scene(marks(2).save, lambda f: NEW.save(f, overwrite=True)),
     "page": Scene(lambda f: write_marks_page(f, "old"), lambda f: write_marks_page(f, "new")),
 }
 MINE = {
@@ -167,10 +165,7 @@ class Trial:
         assert not [p for p in litter(self.folder) if not p.endswith("/.hidden")]
 
 
-CHOSEN = [pytest.param(name, marks=pytest.mark.slow) if "over" in name else name for name in SCENES]
-
-
-@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize("name", SCENES)
 def test_killed_at_every_step(name, tmp_path):
     trial, seen, code = Trial(name, tmp_path), [], KILLED
     while code == KILLED:
@@ -185,7 +180,7 @@ def test_killed_at_every_step(name, tmp_path):
         assert seen == sorted(seen, reverse=True), "there is one moment of change"
 
 
-@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize("name", SCENES)
 def test_a_disk_that_is_full_at_every_step(name, tmp_path):
     def full():
         raise OSError(errno.ENOSPC, "No space left on device")
