@@ -95,11 +95,8 @@ def plan_behind(
     prompts. Else its blocks run again for every batch: the tokens are those behind it, and the
     second number says how many prompts go back through a block together.
     """
-    longest, info = max(lengths), model.info
-    block = _block_bytes(model, common, common)
-    rows = info.n_layers * _block_bytes(model, longest - common, longest)
-    # Keys and values as seen by each prompt, and their gradients.
-    rows += 4 * info.n_layers * _size(model) * longest * info.n_kv_heads * info.d_head
+    longest = max(lengths)
+    block, rows = _block_bytes(model, common, common), _rows_bytes(model, longest, common)
     budget = parse_memory(memory, model.device)
     room = budget - prompt_bytes(model, common, gradient=True, checkpoint=False)
     if room >= rows + block:
@@ -107,6 +104,24 @@ def plan_behind(
     room = budget - prompt_bytes(model, common, gradient=True, checkpoint=True)
     count = min(max(1, room // (rows + block)), ROWS_TOGETHER * _scale(model))
     return (longest - common) * count, max(1, (room - count * rows) // block)
+
+
+def worth_recomputing(model: LanguageModel, lengths: list[int], common: int) -> bool:
+    """True if a beginning that runs again leaves less to keep than whole prompts that do.
+
+    The graph of what stands behind it stays: not so if prompts have only an instruction in common.
+    """
+    longest = max(lengths)
+    whole = prompt_bytes(model, longest, gradient=True, checkpoint=True)
+    return _rows_bytes(model, longest, common) <= whole
+
+
+def _rows_bytes(model: LanguageModel, longest: int, common: int) -> int:
+    """What a prompt keeps for its backward pass behind a common beginning."""
+    info = model.info
+    # Keys and values as seen by each prompt, and their gradients.
+    seen = 4 * _size(model) * longest * info.n_kv_heads * info.d_head
+    return info.n_layers * (_block_bytes(model, longest - common, longest) + seen)
 
 
 def _tokens(model: LanguageModel, kind: str, longest: int, prompts: int) -> int:
@@ -122,7 +137,7 @@ def _block_bytes(model: LanguageModel, rows: int, columns: int) -> int:
 
 
 def _size(model: LanguageModel) -> int:
-    return 2 if model.info.dtype in ("float16", "bfloat16") else 4
+    return int(getattr(torch, model.info.dtype).itemsize)
 
 
 def rows_together(model: LanguageModel) -> int:

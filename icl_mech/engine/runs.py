@@ -9,7 +9,7 @@ from icl_mech._typing import Tensor
 from icl_mech.checking import Count, checked
 from icl_mech.engine.hooks import AnyReading
 from icl_mech.engine.layouts import Layout, Shared, SharedVariants, TargetOnly, Whole
-from icl_mech.engine.memory import plan, plan_behind
+from icl_mech.engine.memory import plan, plan_behind, worth_recomputing
 from icl_mech.engine.prefix import can_share, common_prefix
 from icl_mech.engine.prepared import Prepared, prepare
 from icl_mech.engine.progress import Progress
@@ -204,6 +204,8 @@ class _Choice:
             return Shared(*self.batches)
         lengths = self.prompts.lengths.tolist()
         common = common_prefix(self.prompts)
+        if work.checkpoint and not worth_recomputing(self.model, lengths, common):
+            return Whole(*self.batches)
         tokens, together = plan_behind(self.model, lengths, common, memory=self.memory)
         kept = together is None
         return Shared(self.model, self.prompts, tokens, self.size, whole=kept, together=together)

@@ -164,20 +164,6 @@ class TransformerLensModel(LanguageModel):
         logits = logits if own is None else logits - own
         return self._scaled(logits).reshape(*normed.shape[:-1], -1).to(self.device)
 
-    def unembed_labels(
-        self,
-        normed: Float[Tensor, "batch *rows d_model"],
-        labels: Int[Tensor, "batch label"],
-        *,
-        bias: bool = True,
-    ) -> Float[Tensor, "batch *rows label"]:
-        """Columns of `unembed`, from the rows of the unembedding that are needed."""
-        weight, own = self.readout(labels)
-        logits = torch.einsum("bld,b...d->b...l", weight, normed)
-        if bias and own is not None:
-            logits = logits + own.reshape(len(own), *[1] * (normed.ndim - 2), -1)
-        return self._scaled(logits)
-
     def readout(self, labels: Int[Tensor, "batch label"]) -> tuple[Tensor, Tensor | None]:
         """Rows of the unembedding and its biases."""
         bias = getattr(self.wrapped, "b_U", None)
@@ -219,9 +205,6 @@ class TransformerLensModel(LanguageModel):
         bias = attention.b_O
         scaled = None if bias is None else (bias * scale).to(self.device)
         return (weight * scale).to(self.device), scaled
-
-    def _scaled(self, logits: Tensor) -> Tensor:
-        raise NotImplementedError
 
 
 def _by_head(n_heads: int, function: HookFunction, z: Tensor) -> Tensor | None:

@@ -162,7 +162,6 @@ class LanguageModel(ABC):
     ) -> Float[Tensor, "*rows d_vocab"]:
         """Unembedding (with its bias or without), scaling, soft-cap."""
 
-    @abstractmethod
     def unembed_labels(
         self,
         normed: Float[Tensor, "batch *rows d_model"],
@@ -170,7 +169,16 @@ class LanguageModel(ABC):
         *,
         bias: bool = True,
     ) -> Float[Tensor, "batch *rows label"]:
-        """The columns `labels` of `unembed`, without computing the others."""
+        """The columns `labels` of `unembed`, from the rows of the unembedding that are needed."""
+        weight, own = self.readout(labels)
+        logits = torch.einsum("bld,b...d->b...l", weight, normed)
+        if bias and own is not None:
+            logits = logits + own.reshape(len(own), *[1] * (normed.ndim - 2), -1)
+        return self._scaled(logits)
+
+    @abstractmethod
+    def _scaled(self, logits: Tensor) -> Tensor:
+        """Scaling and soft-cap of logits."""
 
     @abstractmethod
     def readout(

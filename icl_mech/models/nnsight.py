@@ -238,20 +238,9 @@ class NnsightModel(LanguageModel):
     ) -> Float[Tensor, "*rows d_vocab"]:
         """Unembedding, scaling, soft-cap."""
         logits = linear(normed, self._head.weight, self._head.bias if bias else None)
-        return scaled_logits(self.module.config, logits)
+        return self._scaled(logits)
 
-    def unembed_labels(
-        self,
-        normed: Float[Tensor, "batch *rows d_model"],
-        labels: Int[Tensor, "batch label"],
-        *,
-        bias: bool = True,
-    ) -> Float[Tensor, "batch *rows label"]:
-        """Columns of `unembed`, from the rows of the unembedding that are needed."""
-        weight, own = self.readout(labels)
-        logits = torch.einsum("bld,b...d->b...l", weight, normed)
-        if bias and own is not None:
-            logits = logits + own.reshape(len(own), *[1] * (normed.ndim - 2), -1)
+    def _scaled(self, logits: Tensor) -> Tensor:
         return scaled_logits(self.module.config, logits)
 
     def readout(self, labels: Int[Tensor, "batch label"]) -> tuple[Tensor, Tensor | None]:

@@ -9,14 +9,14 @@ from torch.testing import assert_close
 from icl_mech import build_prompts
 from icl_mech.engine import GradientReading, Kept, run
 from icl_mech.engine.beginning import RecomputedBeginning
-from icl_mech.engine.prefix import common_prefix
+from icl_mech.engine.prefix import WORTH_SHARING, common_prefix
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate, ZeroHeads
 from icl_mech.interventions.base import Intervention
 from icl_mech.measurements.predictions import PredictionReading
 from icl_mech.measurements.saliency.flow import FlowReading
 from icl_mech.models import Site, adapt
-from tests.engine.test_beginning import SAME, Cutting
+from tests.engine.test_beginning import INSTRUCTED, SAME, Cutting
 from tests.engine.test_paths import FAMILIES, PREFIX, TARGET, TASK
 from tests.tiny import tiny_model
 
@@ -201,3 +201,13 @@ def test_an_intervention_without_effect_is_told():
     with pytest.raises(RunError, match="changed nothing"):
         run(model, prompts, [FlowReading()], [Isolate([0], positions=[[]] * 2)], memory=1)
     run(model, prompts, [FlowReading()], [ZeroHeads([(0, 0)])], memory=1)
+
+
+def test_a_short_beginning_is_not_worth_it(batches):
+    """What stands behind it would keep its graph in every block; whole prompts run again instead."""
+    model = tiny_model("gpt2")
+    short = build_prompts(INSTRUCTED, model, shots=2, n=3, demonstrations="per_prompt")
+    assert WORTH_SHARING <= common_prefix(short) < min(map(len, short)) // 2
+    (found,), (whole,) = found_by_both(model, short, [FlowReading()])
+    assert not batches
+    assert_close(found, whole, **SAME)
