@@ -165,6 +165,8 @@ def interrupted(call: Callable[[], object], seconds: float, check: Callable[[], 
             check()
             return True
     finally:
+        # Also after any other error: a late alarm would end the process.
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     check()
     return False
