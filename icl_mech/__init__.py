@@ -12,6 +12,7 @@ Measurements and interventions of *Label Words are Anchors* (Wang et al. 2023) a
 from typing import Any
 
 from icl_mech.errors import IclMechError
+from icl_mech.frontend import without_widgets
 from icl_mech.interventions import Isolate, Reweight, ZeroHeads, ZeroLayers
 from icl_mech.measurements.accuracy.context import context_accuracy
 from icl_mech.measurements.accuracy.early_exit import early_exit
@@ -47,6 +48,7 @@ from icl_mech.prompts import (
     prompts_from_text,
 )
 from icl_mech.studies import Analysis, analyze, load_analysis, measure
+from icl_mech.sweeps import Sweep, compare, load_sweep, sweep
 from icl_mech.tasks import Example, Task, Template, load_task
 
 __all__ = [
@@ -59,6 +61,7 @@ __all__ = [
     "PromptBatch",
     "Reweight",
     "Span",
+    "Sweep",
     "Task",
     "Template",
     "ZeroHeads",
@@ -69,6 +72,7 @@ __all__ = [
     "build_prompt_pairs",
     "build_prompts",
     "chat_template",
+    "compare",
     "compare_compression",
     "compress_context",
     "compress_demonstrations",
@@ -87,6 +91,7 @@ __all__ = [
     "layer_accuracy",
     "load_analysis",
     "load_model",
+    "load_sweep",
     "load_task",
     "logit_lens",
     "matching_by_layer",
@@ -95,7 +100,10 @@ __all__ = [
     "prompts_from_text",
     "remote_model",
     "saliency_maps",
+    "sweep",
 ]
+
+without_widgets()
 
 
 def __getattr__(name: str) -> Any:

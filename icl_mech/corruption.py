@@ -24,6 +24,7 @@ def displayed_classes(
     setting: LabelSetting,
     shift: int,
     generator: np.random.Generator,
+    share: float | None = None,
 ) -> list[int]:
     """The class each demonstration displays, for true classes `classes`.
 
@@ -33,9 +34,15 @@ def displayed_classes(
     * `random`: uniform over all classes, the true one included;
     * `random_incorrect`: uniform over the wrong classes.
 
+    With a `share`, each demonstration displays what the setting says with this probability, else
+    its true class: `half_permuted` is `permuted` with a share of 1/2. What a small share replaces,
+    a larger one with the same seed replaces too.
+
     Raises:
-        TaskError: unknown setting.
+        TaskError: unknown setting, or a share it cannot have.
     """
+    if share is not None:
+        check_share(share, setting)
     n = len(classes)
     true = np.asarray(classes, dtype=int)
     # Every setting draws the same numbers, so a seed gives the same stream in all of them.
@@ -53,7 +60,24 @@ def displayed_classes(
         shown = (true + 1 + np.floor(uniform * (n_classes - 1)).astype(int)) % n_classes
     else:
         raise TaskError(f"Unknown label setting {setting!r}. {near_matches(setting, SETTINGS)}")
+    if share is not None:
+        shown = np.where(coin >= 1 - share, shown, true)
     return [int(label) for label in shown]
+
+
+def check_share(share: float, setting: LabelSetting) -> None:
+    """Refuse a share of false labels that is none, or where the setting has no share.
+
+    Raises:
+        TaskError: says what it may be.
+    """
+    if setting in ("correct", "half_permuted"):
+        raise TaskError(
+            f"false_share={share} with the label setting {setting!r}, which has none of its own; "
+            "choose 'permuted', 'random' or 'random_incorrect', or leave false_share out."
+        )
+    if not 0 <= share <= 1:
+        raise TaskError(f"false_share={share}; it is a probability, from 0 to 1.")
 
 
 def false_answer(answer: int, n_classes: int, setting: LabelSetting, shift: int) -> int | None:

@@ -31,6 +31,10 @@ class ResultError(IclMechError, ValueError):
     """A result cannot be saved, loaded or computed."""
 
 
+class SweepError(IclMechError, RuntimeError):
+    """A sweep cannot be planned, run, gone on with or averaged as asked."""
+
+
 class MissingResult(ResultError, AttributeError, KeyError):  # noqa: N818 - what is missing
     """An analysis has no result of that name; `hasattr`, `getattr` and `in` understand it."""
 

@@ -165,6 +165,16 @@ class Segment:
         """Displayed class where a column is a first label token, else -1."""
         return self.along(self.prompts.position_classes, self.src)
 
+    @cached_property
+    def dest_roles(self) -> Int[Tensor, "batch dest"]:
+        """Place of each computed row's role in `ROLES`, -1 at padding."""
+        return self.along(self.prompts.position_roles, self.dest)
+
+    @cached_property
+    def src_roles(self) -> Int[Tensor, "batch src"]:
+        """Place of each column's role in `ROLES`, -1 at padding."""
+        return self.along(self.prompts.position_roles, self.src)
+
     def along(self, values: Int[Tensor, "batch pos"], axis: Int[Tensor, "batch n"]) -> Tensor:
         """Per-position values of the prompts, laid along `dest` or `src`; -1 at padding."""
         values = values.to(axis.device)

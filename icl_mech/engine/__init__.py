@@ -6,7 +6,7 @@ from icl_mech.engine.losses import Loss, target_loss
 from icl_mech.engine.memory import parse_memory
 from icl_mech.engine.prefix import can_share, common_prefix
 from icl_mech.engine.prepared import Prepared, prepare, single_rows
-from icl_mech.engine.progress import Progress
+from icl_mech.engine.progress import Overall, Progress, cost, expect
 from icl_mech.engine.readings import GradientReading, Kept, Reading
 from icl_mech.engine.runs import Path, fill_means, run, run_variants
 from icl_mech.engine.work import Work
@@ -17,6 +17,7 @@ __all__ = [
     "Kept",
     "Layout",
     "Loss",
+    "Overall",
     "Path",
     "Prepared",
     "Progress",
@@ -25,6 +26,8 @@ __all__ = [
     "behind_cache",
     "can_share",
     "common_prefix",
+    "cost",
+    "expect",
     "fill_means",
     "parse_memory",
     "prepare",

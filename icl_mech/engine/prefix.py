@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import torch
+
 from icl_mech.interventions import Intervention
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
@@ -13,15 +15,15 @@ WORTH_SHARING = 8
 def common_prefix(prompts: PromptBatch) -> int:
     """Length of the longest beginning all prompts share, their targets excluded.
 
-    Shared are its tokens, and which of them are label words of which class.
+    Shared are its tokens, their roles, and which of them are label words of which class.
     """
     first, *others = (prompt.tokens for prompt in prompts)
     length = min(prompt.target for prompt in prompts)
     for tokens in others:
         while first[:length] != tokens[:length]:
             length = next(i for i in range(length) if first[i] != tokens[i])
-    classes = prompts.position_classes[:, :length]
-    unlike = (classes != classes[0]).any(0).nonzero()
+    known = torch.stack([prompts.position_classes, prompts.position_roles])[..., :length]
+    unlike = (known != known[:, :1]).any(0).any(0).nonzero()
     return int(unlike[0]) if len(unlike) else length
 
 

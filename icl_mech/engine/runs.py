@@ -12,7 +12,7 @@ from icl_mech.engine.layouts import Layout, Shared, SharedVariants, TargetOnly, 
 from icl_mech.engine.memory import plan, plan_behind, worth_recomputing
 from icl_mech.engine.prefix import can_share, common_prefix
 from icl_mech.engine.prepared import Prepared, prepare
-from icl_mech.engine.progress import Progress
+from icl_mech.engine.progress import Progress, cost
 from icl_mech.engine.readings import GradientReading, Kept, Reading
 from icl_mech.engine.work import Work
 from icl_mech.errors import RunError
@@ -135,7 +135,8 @@ def run_variants(
         choice = _Choice(adapted, prepared, batch, tokens, batch_size, memory, path)
         laid = choice.layouts(works)
     kept = [[Kept(len(batch), ragged=reading.ragged) for reading in readings] for _ in works]
-    with Progress(title, len(batch) * len(works), progress) as bar:
+    each = cost(gradient=bool(losses), variants=len(works))
+    with Progress(title, len(batch) * len(works), progress, cost=each) as bar:
         for chosen, numbers in laid:
             for number, segment in chosen.segments([works[number] for number in numbers]):
                 for part, values in works[numbers[number]].done(segment):

@@ -16,13 +16,14 @@ from icl_mech.engine import Kept, Path, Reading
 from icl_mech.errors import ResultError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Pass
+from icl_mech.measurements.right_answers import DEFINITIONS, answered, by_class, confusion
 from icl_mech.measurements.running import measured
 from icl_mech.metrics import Interval, wilson_interval
 from icl_mech.models import LanguageModel, ModelInfo, Site
 from icl_mech.prompts import Prompt, PromptBatch, Span
-from icl_mech.results import Quantity, Result
+from icl_mech.results import Definition, Figure, Quantity, Result
 from icl_mech.segments import Segment
-from icl_mech.shapes import LabelMatrix
+from icl_mech.shapes import Bars, LabelMatrix
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,6 +82,8 @@ class Predictions(Result):
     labels: tuple[str, ...] = ()
 
     title: ClassVar[str] = "Predictions"
+    shows: ClassVar[tuple[str, ...]] = ("confusion", "accuracy")
+    definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
 
     def quantities(self) -> dict[str, Quantity]:
         """Whether each prediction is right, where that is known, and the label words' scores."""
@@ -95,19 +98,21 @@ class Predictions(Result):
         """Names of the classes."""
         return {"label": self.labels}
 
-    def drawing(self) -> LabelMatrix:
-        """How often each true class was predicted as which (or mean probabilities)."""
-        n = len(self.labels)
-        if self.answers is None:
-            return LabelMatrix(
-                "Mean label probabilities", self.label_probs.mean(0, keepdim=True), ("all prompts",),
-                self.labels, "", "label word", "probability",
-            )  # fmt: skip
-        counts = torch.bincount(self.answers * n + self.predicted, minlength=n * n)
-        return LabelMatrix(
-            "True and predicted classes", counts.reshape(n, n).double(), self.labels, self.labels,
-            "true class", "predicted class", "prompts",
-        )  # fmt: skip
+    def drawing(self, show: str = "confusion") -> LabelMatrix | Bars:
+        """How often each true class was predicted as which (or mean probabilities).
+
+        Args:
+            show: `confusion`, or `accuracy`: right answers by class beside constant answers.
+
+        Raises:
+            ResultError: another, or accuracy without answers.
+        """
+        self.check_show(show)
+        return by_class(self) if show == "accuracy" else confusion(self)
+
+    def figures(self) -> list[Figure]:
+        """Right answers beside constant ones, and which classes are taken for which."""
+        return answered(self)
 
     @property
     def accuracy(self) -> Interval:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 
@@ -23,7 +24,8 @@ def provenance(
 ) -> dict[str, Any]:
     """Provenance of one result; for a pair `prompts` are the true ones.
 
-    `weights` is the model's fingerprint, taken once for results that are measured together.
+    `weights` is the model's fingerprint, taken once for results that are measured together; `date`
+    is the present.
     """
     true, *false = data if isinstance(data, tuple) else (data,)
     origin = {
@@ -34,6 +36,7 @@ def provenance(
         "conditional_on_demonstrations": true.source.get("demonstrations") == "shared",
         "interventions": [intervention.to_dict() for intervention in interventions],
         "versions": {name: version(name) for name in LIBRARIES},
+        "date": now(),
     }
     for other in false:
         origin["false_prompts"] = prompt_source(other)
@@ -43,3 +46,8 @@ def provenance(
 def prompt_source(prompts: PromptBatch) -> dict[str, Any]:
     """Where prompts come from, how many there are and the digest that recognises them."""
     return {**prompts.source, "count": len(prompts), "digest": prompts.digest}
+
+
+def now() -> str:
+    """Date and time in ISO 8601 with the zone, to the second."""
+    return datetime.now().astimezone().isoformat(timespec="seconds")

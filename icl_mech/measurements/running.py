@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from icl_mech.engine import AnyReading, GradientReading, run, run_variants
+from icl_mech.engine import AnyReading, GradientReading, cost, expect, run, run_variants
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import AnyMeasurement, Measurement, Options, Pass, Steps, Variants
@@ -147,6 +147,7 @@ class _Task:
                 f"{type(self.item.measurement).__name__} asked for {asked!r}; passes() must return a "
                 "list of Pass or Variants."
             )
+        expect(sum(map(_work, asked), 0.0))
 
     @property
     def waiting(self) -> list[int]:
@@ -206,6 +207,13 @@ def _mergeable(
     return found
 
 
+def _work(job: Pass) -> float:
+    """About what a pass costs, in forward passes over one prompt."""
+    count = len(job.variants) if isinstance(job, Variants) else 1
+    each = cost(gradient=bool(_losses(job.readings)), variants=count)
+    return len(job.prompts) * count * each
+
+
 def _losses(readings: Sequence[AnyReading]) -> set[str]:
     return {reading.loss for reading in readings if isinstance(reading, GradientReading)}
 
@@ -231,6 +239,9 @@ def _made(
     if isinstance(job, Variants):
         variants = [(*before, *job.interventions, *own) for own in job.variants]
         return [run_variants(model, job.prompts, job.readings, variants, layout=job.layout, **how)]
+    # Made as one, they cost what the dearest of them does.
+    works = [_work(own) for own in passes]
+    expect(max(works) - sum(works))
     readings: list[AnyReading] = []
     places = [[_placed(reading, readings) for reading in part.readings] for part in passes]
     values = run(model, job.prompts, readings, (*before, *job.interventions), **how)

@@ -3,6 +3,7 @@
 from icl_mech.metrics.agreement import same_label, word_overlap
 from icl_mech.metrics.auc import (
     FEWEST,
+    auc_ends,
     class_resamples,
     class_scores,
     cumulative_share,
@@ -23,6 +24,8 @@ from icl_mech.metrics.calibration import (
     top_labels_match,
     top_one_scores,
 )
+from icl_mech.metrics.ends import Kind, mean_ends, mean_interval
+from icl_mech.metrics.family import ONE_SIDED, above_together, ends_together
 from icl_mech.metrics.flow import flow_counts, flow_sums, normalised_flow
 from icl_mech.metrics.heads import (
     attention_to_same,
@@ -35,7 +38,6 @@ from icl_mech.metrics.intervals import (
     RESAMPLES,
     Interval,
     bootstrap_interval,
-    mean_interval,
     quantile_ends,
     resample_weights,
     wilson_ends,
@@ -50,17 +52,33 @@ from icl_mech.metrics.layers import (
     reduction_interval,
     stratified_halves,
 )
+from icl_mech.metrics.means import one_more, student_ends
+from icl_mech.metrics.nested import (
+    FEW_GROUPS,
+    Estimate,
+    NestedInterval,
+    nested_interval,
+    over_units,
+)
+from icl_mech.metrics.outcomes import paired_ends, share_ends
 
 __all__ = [
     "FEWEST",
+    "FEW_GROUPS",
     "LEVEL",
+    "ONE_SIDED",
     "RESAMPLES",
     "Crossing",
+    "Estimate",
     "GapStatistic",
     "Interval",
     "IntervalKind",
+    "Kind",
+    "NestedInterval",
     "Ties",
+    "above_together",
     "attention_to_same",
+    "auc_ends",
     "bootstrap_interval",
     "calibrated_scores",
     "class_resamples",
@@ -69,15 +87,21 @@ __all__ = [
     "cumulative_share",
     "early_exit_layer",
     "empty_layers",
+    "ends_together",
     "flow_counts",
     "flow_sums",
     "gap_reduction",
     "label_thresholds",
     "macro_auc",
+    "mean_ends",
     "mean_interval",
     "near_ties",
+    "nested_interval",
     "normalised_flow",
     "normalised_probs",
+    "one_more",
+    "over_units",
+    "paired_ends",
     "plain_scores",
     "prefix_matching",
     "quantile_ends",
@@ -88,8 +112,10 @@ __all__ = [
     "same_label",
     "same_share",
     "score_interval",
+    "share_ends",
     "shuffled_prefix_matching",
     "stratified_halves",
+    "student_ends",
     "top_labels_match",
     "top_one_scores",
     "wilson_ends",

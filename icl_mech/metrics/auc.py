@@ -23,6 +23,7 @@ from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.checking import Count, Natural, checked
 from icl_mech.errors import ResultError
 from icl_mech.metrics.intervals import RESAMPLES
+from icl_mech.metrics.outcomes import wilson
 
 FEWEST = 0.01
 """Smallest share of resamples that must hold all classes, else there are none."""
@@ -129,6 +130,33 @@ def class_resamples(
         if redrawn > 20 * resamples and held < FEWEST * redrawn:
             return None, redrawn
     return torch.from_numpy(np.concatenate(accepted)), redrawn
+
+
+@checked(ResultError)
+def auc_ends(
+    auc: Float[Tensor, " *cell"], drawn: Float[Tensor, " r *cell"], prompts: Count
+) -> tuple[Float[Tensor, " *cell"], Float[Tensor, " *cell"]]:
+    """Ends of the 95 % interval of an AUC, or of a mean of several, from its resamples.
+
+    Wilson's interval of as many prompts as give the variance of the resamples. Half a prompt more
+    at either end keeps it from 0 where classes are told apart perfectly in every resample.
+
+    Args:
+        auc: The estimates.
+        drawn: Their resamples; those without one of the classes are not-a-number.
+        prompts: On how many prompts they rest.
+    """
+    known = ~drawn.isnan()
+    count = known.sum(0)
+    numbers = drawn.double().nan_to_num()
+    mean = numbers.sum(0) / count
+    variance = ((numbers - mean).square() * known).sum(0) / count
+    # As if single prompts had values of their own, see `share_ends`.
+    of_one = (prompts**2 * variance + ((auc**2) + (1 - auc) ** 2) / 2) / (prompts + 1)
+    middle = (prompts * auc + 0.5) / (prompts + 1)
+    n = prompts * middle * (1 - middle) / of_one
+    low, high = wilson(auc.double(), n)
+    return torch.where(count > 0, low, torch.nan), torch.where(count > 0, high, torch.nan)
 
 
 @checked(ResultError)

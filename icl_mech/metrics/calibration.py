@@ -13,6 +13,7 @@ import torch
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.checking import Count, Natural, checked
 from icl_mech.errors import ResultError
+from icl_mech.metrics.ends import mean_ends
 from icl_mech.metrics.intervals import bootstrap_interval
 
 FLOOR = 1e-14
@@ -27,7 +28,7 @@ another processor (1e-5): whether equal prompts are a tie must not depend on eit
 NEAR = 3 * TIE
 """Scores that stand closer than this to their threshold are counted, see `near_ties`."""
 
-IntervalKind = Literal["bootstrap", "reference"]
+IntervalKind = Literal["score", "bootstrap", "reference"]
 
 
 @checked(ResultError)
@@ -175,13 +176,17 @@ def top_labels_match(
 
 @checked(ResultError)
 def score_interval(
-    per_prompt: Float[Tensor, " batch *rest"], kind: IntervalKind = "bootstrap", seed: Natural = 0
+    per_prompt: Float[Tensor, " batch *rest"], kind: IntervalKind = "score", seed: Natural = 0
 ) -> tuple[Tensor, Tensor]:
-    """Ends of the 95 % interval of the mean over prompts.
+    """Ends of the 95 % interval of the mean of scores over prompts.
 
-    `bootstrap`: percentile over prompts, thresholds fixed. `reference`: mean
-    +- 1.96 sd / sqrt(N), not clipped to [0, 1].
+    `score`: Wilson's with an effective n, see `mean_ends`; simulated with thresholds from the
+    same prompts it holds, since where the thresholds lie moves the scores of both classes beside
+    them, and in opposite directions. `bootstrap`: percentile over prompts, thresholds fixed, too
+    narrow near 0 and 1. `reference`: mean +- 1.96 sd / sqrt(N), not clipped to [0, 1].
     """
+    if kind == "score":
+        return mean_ends(per_prompt, "outcome")
     if kind == "bootstrap":
         return bootstrap_interval(per_prompt, seed=seed)
     scores = per_prompt.double()

@@ -12,7 +12,8 @@ import torch
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.checking import Natural, checked
 from icl_mech.errors import ResultError
-from icl_mech.metrics.intervals import Interval, resample_weights
+from icl_mech.metrics.ends import mean_interval
+from icl_mech.metrics.intervals import Interval, quantile_ends, resample_weights
 
 Crossing = Literal["sound", "reference"]
 GapStatistic = Literal["ratio_of_means", "mean_of_ratios"]
@@ -104,5 +105,15 @@ def reduction_interval(
     drawn, point = torch.stack(means, dim=1), torch.stack(whole)
     resampled = gap_reduction(drawn[..., 0], drawn[..., 1], drawn[..., 2], how)
     value = gap_reduction(point[..., 0], point[..., 1], point[..., 2], how)
-    low, high = np.nanquantile(resampled.numpy(), [0.025, 0.975])
-    return Interval(float(value), float(low), float(high))
+    low, high = map(float, quantile_ends(resampled, min(len(scores) for scores in true)))
+    # An ablation that changes no score has the same ratio in every resample; its change has not.
+    gaps = point[:, 0] - point[:, 1]
+    gaps = gaps if how == "mean_of_ratios" else gaps.mean().expand_as(gaps)
+    below, above = torch.zeros(2, dtype=torch.float64)
+    for ablated, plain, gap in zip(ablated_false, false, gaps, strict=True):
+        change = mean_interval(ablated.double() - plain.double(), "change")
+        below += ((change.value - change.low) / gap) ** 2
+        above += ((change.high - change.value) / gap) ** 2
+    least = float(value - below.sqrt() / len(gaps))
+    most = float(value + above.sqrt() / len(gaps))
+    return Interval(float(value), min(low, least), max(high, most))

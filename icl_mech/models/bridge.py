@@ -18,7 +18,7 @@ from icl_mech.models.key_values import KeyValues
 from icl_mech.models.precision import undiminished
 
 
-@dataclass
+@dataclass(repr=False)
 class BridgeModel(TransformerLensModel):
     """`TransformerBridge` (TransformerLens 3.x and 4.x): a wrapped Hugging Face model."""
 

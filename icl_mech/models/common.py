@@ -38,7 +38,7 @@ _HOOK_NAMES: dict[SiteName, str] = {
 }
 
 
-@dataclass
+@dataclass(repr=False)
 class TransformerLensModel(LanguageModel):
     """What both classes share: hook points by site, and the readout."""
 

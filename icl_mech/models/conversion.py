@@ -22,8 +22,9 @@ from safetensors import SafetensorError
 
 from icl_mech._files import sync, write_synced
 from icl_mech.errors import ModelError
+from icl_mech.models.stored import IN_CONFIG, of_gguf
 
-_CONVERSION = 1  # raised when `_convert` changes, so that older cached folders are not used
+_CONVERSION = 2  # raised when `_convert` changes, so that older cached folders are not used
 _ABANDONED_AFTER = 24 * 3600.0  # seconds
 _MARKER = "icl_mech_files.json"
 _LONGEST_HEADER = 100_000_000  # bytes, as safetensors has it
@@ -174,6 +175,7 @@ def _convert(gguf: Path, folder: Path) -> None:
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.hf_quantizer = None
+    setattr(model.config, IN_CONFIG, of_gguf(gguf))
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

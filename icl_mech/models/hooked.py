@@ -12,7 +12,7 @@ from icl_mech.models.interface import ForwardOutput, Hook, Resume, Site
 from icl_mech.models.key_values import KeyValues
 
 
-@dataclass
+@dataclass(repr=False)
 class HookedModel(TransformerLensModel):
     """`HookedTransformer` (TransformerLens 3.x)."""
 

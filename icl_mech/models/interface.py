@@ -72,6 +72,16 @@ class ModelInfo:
     """True if norms or biases were folded or weights centred (TransformerLens processing)."""
     revision: str | None = None
     notes: tuple[str, ...] = ()
+    weights_format: str = ""
+    """Number format the weights were stored in (`Q4_1`, `BF16`, `F32`, ...); "" if unknown."""
+
+    def summary(self) -> str:
+        """One line: name, layers and heads, how weights were stored and what is computed in."""
+        stored = f"weights stored as {self.weights_format}, " if self.weights_format else ""
+        return (
+            f"{self.name}: {self.n_layers} layers, {self.n_heads} heads, {stored}computed in "
+            f"{self.dtype} on {self.device}"
+        )
 
 
 class Resume(NamedTuple):
@@ -89,13 +99,17 @@ class ForwardOutput:
     cache: KeyValues | None = None
 
 
-@dataclass
+@dataclass(repr=False)
 class LanguageModel(ABC):
     """A decoder model as the engine sees it; the adapters in this folder implement it."""
 
     wrapped: Any
     info: ModelInfo
     tokenizer: Any = field(repr=False)
+
+    def __repr__(self) -> str:
+        """Name, size and number formats."""
+        return f"<{type(self).__name__} {self.info.summary()}>"
 
     @property
     def module(self) -> torch.nn.Module:

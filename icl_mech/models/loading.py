@@ -5,6 +5,7 @@ Whatever the source, a Hugging Face model with eager attention is wrapped in a
 the model was published so.
 """
 
+import copy
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,9 +25,13 @@ from icl_mech.models.decoders import refuse_encoders
 from icl_mech.models.known import DEFAULT_MODEL
 from icl_mech.models.placement import device_of, dtype_of, refuse_offloaded, spread
 from icl_mech.models.sources import Source, resolve
+from icl_mech.models.stored import keep, of_files
 from icl_mech.models.wrapping import wrap_loaded
 
 _FOR_ALL_LOADERS = ("cache_dir", "force_download", "local_files_only", "token", "trust_remote_code")
+
+_NO_LIMIT = 10**30
+"""What transformers writes where a tokenizer knows no longest text."""
 
 
 def boot(
@@ -64,14 +69,61 @@ def boot(
     elif revision is not None:
         kwargs = {"revision": revision, **kwargs}
     with _quiet():
-        location = source.location
-        if source.kind == "gguf":
-            location = str(converted(Path(location)))
-        hf_model, tokenizer = _load(location, source, precision, {**kwargs, **spreading})
+        hf_model, tokenizer = _load(_place_of(source), source, precision, {**kwargs, **spreading})
         if not spreading:
             hf_model.to(place)
         refuse_offloaded(hf_model, device_map)
         return wrap_loaded(hf_model.eval(), tokenizer, source.name, precision, place)
+
+
+def load_tokenizer(name: str = DEFAULT_MODEL) -> Any:
+    """The tokenizer of a model, without the model: its weights are not read.
+
+    Its `model_max_length` is the context length of the model, as far as the configuration says it,
+    so that `build_prompts(task, tokenizer)` refuses what the model would.
+
+    Raises:
+        ModelError: the model cannot be found, lacks files, or is not a causal decoder.
+    """
+    source = resolve(name)
+    options = {"trust_remote_code": False}
+    if source.kind != "hub":
+        options["local_files_only"] = True
+    with _quiet():
+        config, tokenizer = _described(_place_of(source), source, options)
+    lengths = (getattr(config, name, None) for name in ("n_positions", "max_position_embeddings"))
+    known = [length for length in lengths if isinstance(length, int) and length > 0]
+    tokenizer.model_max_length = known[0] if known else _NO_LIMIT
+    return tokenizer
+
+
+def _place_of(source: Source) -> str:
+    """A hub id, or a folder in Hugging Face format."""
+    return str(converted(Path(source.location))) if source.kind == "gguf" else source.location
+
+
+def _described(location: str, source: Source, options: dict[str, Any]) -> tuple[Any, Any]:
+    """Configuration and tokenizer.
+
+    Raises:
+        ModelError: files that are missing or damaged, or a model that is no causal decoder.
+    """
+    from transformers import AutoConfig, AutoTokenizer
+
+    if source.kind != "hub" and (missing := missing_parts(Path(location))):
+        raise ModelError(
+            f"The folder {source.name!r} lacks {' and '.join(missing)}. A model folder holds "
+            f"{', '.join(FOLDER_PARTS)}, as written by model.save_pretrained(folder) and "
+            "tokenizer.save_pretrained(folder); for a GGUF file give the path of the file itself."
+        )
+    try:
+        config = AutoConfig.from_pretrained(location, **options)
+        refuse_encoders(source.name, config)
+        return config, AutoTokenizer.from_pretrained(location, **options)
+    except ModelError:
+        raise
+    except LOAD_ERRORS as error:
+        raise _load_error(source, error) from error
 
 
 def _check_options(source: Source, revision: str | None, kwargs: dict[str, Any]) -> None:
@@ -92,22 +144,15 @@ def _check_options(source: Source, revision: str | None, kwargs: dict[str, Any])
 def _load(
     location: str, source: Source, dtype: torch.dtype, options: dict[str, Any]
 ) -> tuple[Any, Any]:
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
-    if source.kind != "hub" and (missing := missing_parts(Path(location))):
-        raise ModelError(
-            f"The folder {source.name!r} lacks {' and '.join(missing)}. A model folder holds "
-            f"{', '.join(FOLDER_PARTS)}, as written by model.save_pretrained(folder) and "
-            "tokenizer.save_pretrained(folder); for a GGUF file give the path of the file itself."
-        )
     # Otherwise transformers asks at the terminal whether to run a repository's own code, and
     # names weights of another shape only in its log.
     options = {"trust_remote_code": False, "ignore_mismatched_sizes": True, **options}
     shared = {key: options[key] for key in (*_FOR_ALL_LOADERS, "revision") if key in options}
+    config, tokenizer = _described(location, source, shared)
+    declared = copy.copy(config)  # loading writes the precision asked for into it
     try:
-        config = AutoConfig.from_pretrained(location, **shared)
-        refuse_encoders(source.name, config)
-        tokenizer = AutoTokenizer.from_pretrained(location, **shared)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             location,
             config=config,
@@ -117,6 +162,7 @@ def _load(
             **options,
         )
         model, info = loaded
+        keep(model, of_files(source.kind, location, declared, options))
         refuse_other_weights(source.name, info)
     except ModelError:
         raise

@@ -30,6 +30,7 @@ from icl_mech.models.interface import (
 )
 from icl_mech.models.key_values import KeyValues
 from icl_mech.models.norms import FrozenNorm
+from icl_mech.models.stored import of_model
 from icl_mech.models.tracing import FAMILIES, Family, Hooks, Pass, traced
 
 
@@ -96,6 +97,7 @@ def info_of(model: Any, *, revision: str | None = None) -> ModelInfo:
         d_vocab=module.get_output_embeddings().weight.shape[0],
         n_ctx=config.max_position_embeddings,
         revision=revision or getattr(model, "revision", None),
+        weights_format=of_model(module),
         **_weights(module),
     )
 
@@ -111,7 +113,7 @@ def _weights(module: torch.nn.Module) -> dict[str, Any]:
     return {"dtype": str(first.dtype).removeprefix("torch."), "device": str(first.device)}
 
 
-@dataclass
+@dataclass(repr=False)
 class NnsightModel(LanguageModel):
     """A Hugging Face model inside nnsight's `LanguageModel` or `NNsight`."""
 

@@ -48,7 +48,7 @@ class SaliencySums:
     edges: Float[Tensor, "batch kind dest src"]
 
 
-@dataclass
+@dataclass(repr=False)
 class ServerModel(NnsightModel):
     """What `remote_model` returns."""
 

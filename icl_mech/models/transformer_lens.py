@@ -13,6 +13,7 @@ from icl_mech.models.hooked import HookedModel
 from icl_mech.models.interface import LanguageModel, ModelInfo
 from icl_mech.models.repairs import mend_blocks, mended_adapters
 from icl_mech.models.rerouting import reroute_attention
+from icl_mech.models.stored import of_model
 
 
 def boot_bridge(
@@ -62,6 +63,7 @@ def wrap(model: torch.nn.Module, *, revision: str | None = None) -> LanguageMode
         d_vocab=int(config.d_vocab),
         n_ctx=int(config.n_ctx),
         revision=revision,
+        weights_format=of_model(getattr(model, "original_model", None)),
         **_weights(model),
     )
     if kind == "TransformerBridge":

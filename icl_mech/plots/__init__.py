@@ -4,27 +4,35 @@ from functools import singledispatch
 
 import plotly.graph_objects as go
 
-from icl_mech.checking import checked
 from icl_mech.errors import ResultError
-from icl_mech.plots.curves import bars, layer_curves, scatter
-from icl_mech.plots.matrices import grid, label_matrices, label_matrix
-from icl_mech.plots.style import PALETTE
+from icl_mech.plots.bars import bars
+from icl_mech.plots.curves import layer_curves
+from icl_mech.plots.grids import grid, grids
+from icl_mech.plots.lens import lens_table
+from icl_mech.plots.matrices import label_matrices, label_matrix
+from icl_mech.plots.notebook import show
+from icl_mech.plots.points import scatter
+from icl_mech.plots.strips import token_strips
 from icl_mech.plots.tables import table
-from icl_mech.plots.tokens import token_matrix, token_strips
+from icl_mech.plots.tokens import token_matrix
+from icl_mech.plots.windows import windows
 from icl_mech.shapes import (
     Bars,
     Grid,
+    Grids,
     LabelMatrices,
     LabelMatrix,
     LayerCurves,
+    LensTable,
     Scatter,
     Shape,
     Table,
     TokenMatrix,
     TokenStrips,
+    Windows,
 )
 
-__all__ = ["PALETTE", "figure", "to_notebook"]
+__all__ = ["figure", "show"]
 
 
 @singledispatch
@@ -43,16 +51,12 @@ def figure(shape: Shape) -> go.Figure:
 figure.register(LayerCurves, layer_curves)
 figure.register(TokenMatrix, token_matrix)
 figure.register(TokenStrips, token_strips)
+figure.register(Windows, windows)
 figure.register(LabelMatrix, label_matrix)
 figure.register(LabelMatrices, label_matrices)
 figure.register(Grid, grid)
+figure.register(Grids, grids)
+figure.register(LensTable, lens_table)
 figure.register(Scatter, scatter)
 figure.register(Bars, bars)
 figure.register(Table, table)
-
-
-@checked(ResultError)
-def to_notebook(fig: go.Figure) -> str:
-    """HTML of a figure for a notebook cell; the plotly script is loaded from its CDN."""
-    html: str = fig.to_html(full_html=False, include_plotlyjs="cdn")
-    return html

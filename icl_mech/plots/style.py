@@ -1,46 +1,195 @@
-"""What all figures share."""
+"""What all figures share: one meaning per colour, told apart without colour too.
+
+The page shows the same figures in the dark by swapping each light colour for its partner, so a
+colour stands for one meaning only; black and white frames are written by name and stay.
+"""
 
 from html import escape
 from textwrap import wrap
+from typing import NamedTuple
 
-PALETTE = ("#1f77b4", "#d62728", "#7f7f7f", "#2ca02c", "#9467bd", "#8c564b")
-"""Curve colours, by place."""
+from icl_mech.shapes import Meaning
 
-MARKS = ("#d62728", "#ff7f0e", "#2ca02c")
-"""Colours of frames on heatmaps, by place."""
 
-SCALE = "Blues"
-"""Colour scale of heatmaps of values that start at 0."""
+class Look(NamedTuple):
+    """How a meaning is drawn: colour in the light and in the dark, line and marker."""
 
-SIGNED_SCALE = "RdBu"
-"""Colour scale of heatmaps of values around 0."""
+    light: str
+    dark: str
+    dash: str
+    marker: str
 
-BLANK = "#e8e8e8"
-"""Behind the cells of a heatmap that have no value."""
 
-TEMPLATE = "plotly_white"
+LOOKS: dict[Meaning, Look] = {
+    "text": Look("#0072b2", "#5cb3f0", "solid", "circle"),
+    "label": Look("#bd4c00", "#ff9552", "dash", "square"),
+    "other": Look("#68707b", "#99a2ae", "dot", "diamond"),
+    "query": Look("#00805f", "#3fcf9f", "dashdot", "triangle-up"),
+    "target": Look("#1a1c20", "#f4f6f8", "longdash", "star"),
+    "true": Look("#3b3a9e", "#a9a8ff", "solid", "circle"),
+    "false": Look("#b5307c", "#ff8ac4", "dash", "square"),
+    "reference": Look("#8a919c", "#7a8490", "dash", "triangle-up-open"),
+}
+"""By what a series is about."""
+
+ROLES: dict[str, Meaning] = {
+    "demo_text": "text", "label_word": "label", "query_text": "query", "target": "target",
+}  # fmt: skip
+"""What tokens of a role are about."""
+
+SERIES: tuple[Look, ...] = tuple(
+    Look(light, dark, dash, marker)
+    for dash, marker in (("solid", "circle"), ("dash", "square"), ("dot", "diamond"))
+    for light, dark in (
+        ("#7b3fa0", "#c79cf0"),
+        ("#7d6608", "#d6bf4a"),
+        ("#0b6e80", "#5fc9dc"),
+        ("#a4343a", "#ff9a9a"),
+    )
+)
+"""Of series that have no such meaning, such as classes: twelve that differ in colour or line."""
+
+PAGE = Look("#fdfdfc", "#14171b", "", "")
+PANEL = Look("#f5f6f7", "#1d2228", "", "")
+INK = Look("#1b1d21", "#eceff3", "", "")
+QUIET = Look("#59616d", "#a9b2bd", "", "")
+GRID = Look("#e5e8ec", "#2d333b", "", "")
+RULE = Look("#b4bac3", "#56606b", "", "")
+LINK = Look("#0b57a4", "#7fbcff", "", "")
+
+SCALE = ("#f4f4f1", "#d3dcea", "#9ab3d5", "#557db9", "#244c8f", "#0b1f47")
+"""Of values that start at 0: zero is near the page."""
+
+SCALE_DARK = ("#1f252c", "#233c57", "#2b6397", "#4b9ad6", "#98d0f5", "#f0f9ff")
+
+SIGNED_SCALE = ("#134a78", "#5b93bd", "#b9d3e6", "#f6f6f4", "#f1d5b4", "#c9762b", "#7f3b08")
+"""Of values around 0."""
+
+SIGNED_SCALE_DARK = ("#a8dcff", "#4a8fc0", "#24435a", "#20262d", "#5a3f24", "#c9803a", "#ffc98f")
+
+FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', sans-serif"
+
+BAND = 0.14
+"""Opacity of interval bands."""
+
+LINE = 17
+"""Pixels of a line below a title."""
 
 WIDTH = 120
 """Characters of a line below a title: what 700 pixels hold."""
 
 
+def look(meaning: Meaning | str, place: int = 0) -> Look:
+    """How a meaning is drawn; what has none takes a look of its own by its place."""
+    for known, own in LOOKS.items():
+        if known == meaning:
+            return own
+    return SERIES[place % len(SERIES)]
+
+
+def of_role(role: str) -> Look:
+    """How tokens of a role are drawn; template and what has no role look alike."""
+    return LOOKS[ROLES.get(role, "other")]
+
+
+def dark_colours() -> dict[str, str]:
+    """Every light colour with its partner in the dark, for pages."""
+    pairs = {
+        own.light: own.dark
+        for own in (*LOOKS.values(), *SERIES, PAGE, PANEL, INK, QUIET, GRID, RULE)
+    }
+    pairs[LINK.light] = LINK.dark
+    for light, dark in ((SCALE, SCALE_DARK), (SIGNED_SCALE, SIGNED_SCALE_DARK)):
+        pairs |= dict(zip(light, dark, strict=True))
+    return pairs
+
+
+def steps(colours: tuple[str, ...]) -> list[tuple[float, str]]:
+    """A plotly colour scale with these colours at equal steps."""
+    return [(number / (len(colours) - 1), colour) for number, colour in enumerate(colours)]
+
+
+def layout(text: str = "", note: str = "", **more: object) -> dict[str, object]:
+    """Layout that all figures share; pages leave the title out."""
+    return {
+        "template": "none",
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": FONT, "size": 13, "color": INK.light},
+        "showlegend": False,
+        "hovermode": "closest",
+        "dragmode": False,
+        "title": title(text, note),
+        "margin": top_margin(note),
+        **more,
+    }
+
+
+def axis(text: str = "", **more: object) -> dict[str, object]:
+    """An axis with ticks outside in quiet ink and a thin grid."""
+    return {
+        "title": axis_title(text),
+        "ticks": "outside",
+        "tickcolor": RULE.light,
+        "tickfont": {"color": QUIET.light},
+        "linecolor": RULE.light,
+        "showline": True,
+        "gridcolor": GRID.light,
+        "zeroline": False,
+        "fixedrange": True,
+        **more,
+    }
+
+
+def axis_title(text: str) -> dict[str, object]:
+    """The name of an axis, no larger than its numbers."""
+    return {"text": text, "standoff": 8, "font": {"size": 13}}
+
+
+def layer_ticks(count: int) -> list[int]:
+    """0, 5, 10, ... and the last layer; all of a few."""
+    if count <= 12:
+        return list(range(count))
+    step = 5 if count <= 60 else 10
+    last = count - 1
+    return [layer for layer in range(0, last, step) if last - layer >= step / 2] + [last]
+
+
+def number(value: float, digits: int = 2) -> str:
+    """A number as texts show it: true minus sign, three decimals below 0.1."""
+    if value != value:
+        return "undefined"
+    places = digits + 1 if 0 < abs(value) < 0.1 else digits
+    return f"{value:.{places}f}".replace("-", "\N{MINUS SIGN}")
+
+
 def title(text: str, note: str = "") -> dict[str, object]:
     """Layout of a title with what is to be said below it."""
-    return {"text": text, "subtitle": {"text": "<br>".join(_lines(note))}}
+    return {
+        "text": text,
+        "x": 0,
+        "xanchor": "left",
+        "xref": "container",
+        "y": 1,
+        "yanchor": "top",
+        "yref": "container",
+        "pad": {"l": 12, "t": 16},
+        "subtitle": {"text": "<br>".join(_lines(note)), "font": {"color": QUIET.light}},
+    }
+
+
+def heading(note: str) -> int:
+    """Pixels that the title and the lines below it take, counted from the top."""
+    return 70 + LINE * max(0, len(_lines(note)) - 1)
 
 
 def top_margin(note: str) -> dict[str, int]:
-    """Room for the title and the lines below it."""
-    return {"t": 100 + 16 * max(0, len(_lines(note)) - 1)}
+    """Room for the title, the lines below it and what stands over the axes."""
+    return {"t": heading(note) + 30}
 
 
 def _lines(note: str) -> list[str]:
     return wrap(note, WIDTH)
-
-
-def colour(place: int) -> str:
-    """Colour of the curve at this place."""
-    return PALETTE[place % len(PALETTE)]
 
 
 def shown(token: str) -> str:

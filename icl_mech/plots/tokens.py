@@ -1,182 +1,231 @@
-"""Heatmaps over the tokens of a prompt."""
+"""Numbers between the tokens of a prompt: by segment for all layers, or all tokens of one."""
+
+import math
+from dataclasses import dataclass
 
 import numpy as np
 import plotly.graph_objects as go
 
-from icl_mech.plots.style import MARKS, SCALE, TEMPLATE, shown, title
-from icl_mech.shapes import TokenMatrix, TokenStrips
+from icl_mech._typing import Float, Tensor
+from icl_mech.plots.style import LOOKS, PAGE, QUIET, SCALE, layout, of_role, shown, steps
+from icl_mech.shapes import TokenMatrix
 
-TOKENS_PER_LINE = 16
-"""At most."""
+SIDE = 640
+"""Pixels of the matrix."""
 
-NARROWEST = 8
-"""Tokens that always fit side by side, so that short lines do not have huge cells."""
+NAMES = 140
+"""Pixels of the names of rows and columns."""
+
+DECADES = 4
+"""Powers of ten in the range of colours."""
+
+MARKED = ("label_word", "target")
+"""Roles whose names are bold."""
+
+READABLE = 50
+"""Of more tokens than these only the marked ones are named."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """What stands along both axes.
+
+    Attributes:
+        names: Written at the axes.
+        told: Shown on hovering; no two are equal.
+        roles: One each.
+    """
+
+    names: list[str]
+    told: list[str]
+    roles: list[str]
 
 
 def token_matrix(shape: TokenMatrix) -> go.Figure:
-    """Heatmap over the tokens of a prompt with a slider over layers.
+    """Rows receive, columns send; one logarithmic range of colours for all layers.
 
-    The diagonal and everything above it are left blank. Every layer has its own colour
-    range, up to its 99.8th percentile; hovering tells token, position, role and value.
+    By segment a slider chooses the layer, and buttons those worth looking at. Without means by
+    segment one layer of all tokens is shown. Colours span four powers of ten, up to the one above
+    the largest value of any token in any layer; what is smaller has the lowest colour, as the
+    colour bar says, and hovering tells its value.
     """
-    n = len(shape.tokens)
-    names = [
-        f"{i}: {shown(repr(token))} ({role.replace('_', ' ')})"
-        for i, (token, role) in enumerate(zip(shape.tokens, shape.roles, strict=True))
-    ]
-    below = np.tri(n, k=-1, dtype=bool)
-    fig = go.Figure()
-    for layer, values in enumerate(shape.values.float().numpy()):
-        fig.add_heatmap(
-            z=np.where(below, values, np.nan),
-            x=names,
-            y=names,
-            colorscale=SCALE,
-            zmin=0,
-            zmax=float(np.quantile(values[below], 0.998)) if n > 1 else 1.0,
-            visible=layer == shape.layer,
-            hoverongaps=False,
-            colorbar={"title": {"text": shape.quantity}},
-            hovertemplate=f"to %{{y}}<br>from %{{x}}<br>{shape.quantity} %{{z:.3g}}"
-            f"<extra>layer {layer}</extra>",
-        )
-    ticks = {
-        "tickmode": "array",
-        "tickvals": names,
-        "ticktext": [shown(token.replace("\n", "↵")) for token in shape.tokens],
-        "tickfont": {"size": max(6, min(10, 900 // n))},
-        "showgrid": False,
-    }
+    layers, n = range(len(shape.values)), len(shape.tokens)
+    if shape.means is None:
+        cells, layers = _tokens(shape), range(shape.layer, shape.layer + 1)
+        drawn = shape.values.double().masked_fill(~_below(shape.values), math.nan)
+    else:
+        cells, drawn = _segments(shape), shape.means.double()
+    top, n = highest(shape.values), len(cells.names)
+    fig = go.Figure([_heatmap(shape, drawn[layer], cells, layer, top) for layer in layers])
+    heading = shape.title if len(layers) > 1 else f"{shape.title}, layer {layers[0]}"
+    above = 44 if shape.telling and len(layers) > 1 else 12
+    margin = {"l": NAMES + 14, "r": 24, "t": 70 + above, "b": NAMES + 84 * (len(layers) > 1)}
+    fig.update_layout(**layout(heading, shape.note))
+    side = {
+        "type": "category", "tickvals": list(range(n)), "ticktext": _tick_texts(cells),
+        "ticks": "", "showgrid": False, "zeroline": False, "fixedrange": True,
+        "constrain": "domain", "ticklabelstandoff": 10,
+        "tickfont": {"size": 12 if n <= 30 else 10},
+    }  # fmt: skip
     fig.update_layout(
-        template=TEMPLATE,
-        title={"text": shape.title},
-        xaxis={"title": "source token", "tickangle": -90, **ticks},
-        yaxis={"title": "destination token", "autorange": "reversed", **ticks},
-        sliders=[
-            {
-                **_slider([str(layer) for layer in range(len(shape.values))], shape.layer),
-                "currentvalue": {"prefix": "layer "},
-                "pad": {"t": 110},
-            }
-        ],
-        height=max(560, min(1400, 12 * n + 320)),
+        margin=margin,
+        width=SIDE + margin["l"] + margin["r"],
+        height=SIDE + margin["t"] + margin["b"],
+        meta={"above": above},
+        xaxis={**side, "tickangle": -90, "range": [-0.5, n - 0.5]},
+        yaxis={**side, "range": [n - 0.5, -0.5], "scaleanchor": "x"},
     )
+    if len(layers) > 1:
+        fig.update_layout(sliders=[_slider(shape)], updatemenus=_buttons(shape))
+    _bands(fig, cells)
+    # In the empty triangle.
+    fig.add_annotation(
+        x=0.98, y=0.78, xref="x domain", yref="y domain", showarrow=False, xanchor="right",
+        yanchor="top", align="right", font={"size": 12, "color": QUIET.light},
+        text="Each row reads from the columns to its left.<br>"
+        "Bars along the axes: role of the tokens.",
+    )  # fmt: skip
     return fig
 
 
-def token_strips(shape: TokenStrips) -> go.Figure:
-    """The prompt as lines of tokens, coloured by value, marked tokens framed.
-
-    A slider picks the row; all rows share one colour range. Line breaks end a line.
-    """
-    places = _lines(shape.tokens)
-    n_lines = places[-1][0] + 1
-    width = max(NARROWEST, *(place + 1 for _, place in places))
-    fig = go.Figure()
-    largest = float(shape.values.max())
-    texts = [[""] * width for _ in range(n_lines)]
-    hover = [[""] * width for _ in range(n_lines)]
-    for number, (line, place) in enumerate(places):
-        token, mark = shape.tokens[number], shape.marks[number]
-        texts[line][place] = shown(_short(token))
-        hover[line][place] = f"{number}: {shown(repr(token))}" + (f"<br>{mark}" if mark else "")
-    rows = zip(shape.names, shape.values.double().numpy(), strict=True)
-    for row, (name, values) in enumerate(rows):
-        cells = np.full((n_lines, width), np.nan)
-        for value, (line, place) in zip(values, places, strict=True):
-            cells[line, place] = value
-        fig.add_heatmap(
-            z=cells,
-            text=texts,
-            texttemplate="%{text}",
-            textfont={"size": 10},
-            customdata=hover,
-            colorscale=SCALE,
-            zmin=0,
-            zmax=largest or 1.0,
-            xgap=2,
-            ygap=2,
-            hoverongaps=False,
-            visible=row == shape.first,
-            colorbar={"title": {"text": shape.quantity, "side": "right"}},
-            hovertemplate=f"%{{customdata}}<br>{shape.quantity} %{{z:.3g}}<extra>{name}</extra>",
-        )
-    kinds = sorted({mark for mark in shape.marks if mark})
-    for number, kind in enumerate(kinds):
-        colour = MARKS[number % len(MARKS)]
-        _frame(fig, [p for p, m in zip(places, shape.marks, strict=True) if m == kind], colour)
-        fig.add_scatter(
-            x=[None],
-            y=[None],
-            mode="markers",
-            name=kind,
-            showlegend=True,
-            marker={"symbol": "square-open", "size": 13, "color": colour, "line": {"width": 2}},
-        )
-    hidden = {"visible": False, "showgrid": False}
-    # A slider with one step is not drawn.
-    heading = shape.title if len(shape.names) > 1 else f"{shape.title}: {shape.names[0]}"
-    fig.update_layout(
-        template=TEMPLATE,
-        title=title(heading, shape.note),
-        xaxis=hidden,
-        yaxis={**hidden, "autorange": "reversed"},
-        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom"},
-        margin={"t": 130, "l": 50},
-        sliders=[
-            {
-                **_slider(list(shape.names), shape.first, always=len(kinds)),
-                "pad": {"t": 20},
-            }
-        ],
-        height=260 + 26 * n_lines,
-    )
-    return fig
+def _below(values: Float[Tensor, "layer dest src"]) -> Tensor:
+    """True below the diagonal."""
+    return values.new_ones(values.shape[1:]).bool().tril(-1)
 
 
-def _slider(names: list[str], active: int, always: int = 0) -> dict[str, object]:
-    """A slider that shows one of the first traces; `always` more stay as they are."""
-    return {
-        "active": active,
-        "steps": [
-            {
-                "method": "update",
-                "label": name,
-                "args": [
-                    {"visible": [other == place for other in range(len(names))] + [True] * always}
-                ],
-            }
-            for place, name in enumerate(names)
-        ],
-    }
+def highest(values: Float[Tensor, "layer dest src"]) -> int:
+    """The power of ten at or above the largest value of all layers, the diagonal left out."""
+    below = values.double().tril(-1)
+    largest = float(below[below.isfinite()].max()) if below.numel() else 0.0
+    return math.ceil(math.log10(largest) - 1e-9) if largest > 0 else 0
 
 
-def _lines(tokens: tuple[str, ...]) -> list[tuple[int, int]]:
-    """(line, place in it) of each token."""
-    places, line, place = [], 0, 0
-    ended = False
-    for token in tokens:
-        # Several line breaks in a row stay together.
-        if place == TOKENS_PER_LINE or (ended and token.strip("\n")):
-            line, place = line + 1, 0
-        places.append((line, place))
-        place, ended = place + 1, "\n" in token
-    return places
+def _heatmap(
+    shape: TokenMatrix, values: Float[Tensor, "dest src"], cells: Cells, layer: int, top: int
+) -> go.Heatmap:
+    lowest = top - DECADES
+    rows = values.numpy()
+    z = np.log10(np.maximum(rows, 10.0**lowest))
+    ticks = [f"{10.0**power:g}" for power in range(lowest, top + 1)]
+    gap = 1 if len(rows) <= READABLE else 0
+    return go.Heatmap(
+        z=[[None if v != v else round(float(v), 2) for v in row] for row in z],
+        customdata=[[None if v != v else float(f"{v:.2g}") for v in row] for row in rows],
+        x=cells.told,
+        y=cells.told,
+        colorscale=steps(SCALE),
+        zmin=lowest,
+        zmax=top,
+        xgap=gap,
+        ygap=gap,
+        visible=layer == shape.layer,
+        hoverongaps=False,
+        colorbar={
+            "orientation": "h", "x": 0.98, "xanchor": "right", "y": 0.92, "yanchor": "middle",
+            "len": 0.42, "thickness": 12, "outlinewidth": 0, "ticks": "",
+            "tickvals": list(range(lowest, top + 1)), "ticktext": [f"≤ {ticks[0]}", *ticks[1:]],
+            "tickfont": {"size": 11, "color": QUIET.light},
+            "title": {
+                "text": f"{shape.quantity} per edge (log scale, same for all layers)",
+                "side": "bottom", "font": {"size": 12, "color": QUIET.light},
+            },
+        },
+        hovertemplate="%{x} → %{y}<br>"
+        f"layer {layer}: {shape.quantity} %{{customdata:.2~g}}<extra></extra>",
+    )  # fmt: skip
 
 
-def _short(token: str) -> str:
-    """A token as it fits into a cell."""
-    text = token.replace("\n", "↵").strip(" ") or "␣"
-    return text if len(text) <= 9 else text[:8] + "…"
+def _segments(shape: TokenMatrix) -> Cells:
+    told = [
+        f"“{shown(own.name)}” ({own.start}–{own.stop - 1})" if own.stop - own.start > 1
+        else f"“{shown(own.name)}” ({own.start})"
+        for own in shape.segments
+    ]  # fmt: skip
+    return Cells([own.name for own in shape.segments], told, [own.role for own in shape.segments])
 
 
-def _frame(fig: go.Figure, places: list[tuple[int, int]], colour: str) -> None:
-    for line, place in places:
+def _tokens(shape: TokenMatrix) -> Cells:
+    written = [token.replace("\n", "↵").strip(" ") or "␣" for token in shape.tokens]
+    told = [f"“{shown(text)}” ({i})" for i, text in enumerate(written)]
+    if len(written) > READABLE:
+        written = [
+            text if role in MARKED else "" for text, role in zip(written, shape.roles, strict=True)
+        ]
+    return Cells([text[:18] for text in written], told, list(shape.roles))
+
+
+def _tick_texts(cells: Cells) -> list[str]:
+    """Names in the colours of their roles, label words and target bold."""
+    found = []
+    for name, role in zip(cells.names, cells.roles, strict=True):
+        text = f'<span style="color:{of_role(role).light}">{shown(name)}</span>'
+        found.append(f"<b>{text}</b>" if role in MARKED else text)
+    return found
+
+
+def _bands(fig: go.Figure, cells: Cells) -> None:
+    """Bars along both axes in the colours of the roles, neighbours of one role in one."""
+    start = 0
+    for stop in range(1, len(cells.roles) + 1):
+        if stop < len(cells.roles) and cells.roles[stop] == cells.roles[start]:
+            continue
+        ends = start - 0.5, stop - 0.5
+        style = {
+            "type": "rect", "fillcolor": of_role(cells.roles[start]).light, "line": {"width": 0},
+        }  # fmt: skip
         fig.add_shape(
-            type="rect",
-            x0=place - 0.48,
-            x1=place + 0.48,
-            y0=line - 0.46,
-            y1=line + 0.46,
-            line={"color": colour, "width": 2},
+            x0=ends[0], x1=ends[1], y0=-0.013, y1=-0.003, xref="x", yref="y domain", **style
         )
+        fig.add_shape(
+            x0=-0.013, x1=-0.003, y0=ends[0], y1=ends[1], xref="x domain", yref="y", **style
+        )
+        start = stop
+
+
+def _shows(shape: TokenMatrix, layer: int) -> dict[str, object]:
+    return {"visible": [other == layer for other in range(len(shape.values))]}
+
+
+def _slider(shape: TokenMatrix) -> dict[str, object]:
+    return {
+        "active": shape.layer,
+        "currentvalue": {"prefix": "layer "},
+        "pad": {"t": NAMES - 20},
+        "minorticklen": 0,
+        "font": {"color": QUIET.light, "size": 11},
+        "steps": [
+            {"method": "restyle", "label": str(layer), "args": [_shows(shape, layer)]}
+            for layer in range(len(shape.values))
+        ],
+    }
+
+
+def _buttons(shape: TokenMatrix) -> list[dict[str, object]]:
+    """To the layers worth looking at; the slider goes with them."""
+    if not shape.telling:
+        return []
+    active = [layer for layer, _ in shape.telling]
+    return [
+        {
+            "type": "buttons",
+            "direction": "right",
+            "x": 0,
+            "y": 1,
+            "xanchor": "left",
+            "yanchor": "bottom",
+            "pad": {"b": 8},
+            "showactive": False,
+            "active": active.index(shape.layer) if shape.layer in active else -1,
+            "bgcolor": PAGE.light,
+            "bordercolor": LOOKS["reference"].light,
+            "font": {"size": 12},
+            "buttons": [
+                {
+                    "method": "update",
+                    "label": f"{layer}: {shown(words)}",
+                    "args": [_shows(shape, layer), {"sliders[0].active": layer}],
+                }
+                for layer, words in shape.telling
+            ],
+        }
+    ]

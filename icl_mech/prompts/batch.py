@@ -1,7 +1,7 @@
 """`PromptBatch`: prompts of one study, with positions as tensors."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, overload
@@ -11,7 +11,9 @@ import torch
 
 from icl_mech._typing import Bool, Int, Tensor
 from icl_mech.errors import PromptError, near_matches
+from icl_mech.prompts.saving import from_values, to_values
 from icl_mech.prompts.spans import ROLES, Prompt, Role
+from icl_mech.results import jsonable
 
 NOTHING = -1
 """Fills positions and classes where a prompt has none."""
@@ -83,21 +85,57 @@ class PromptBatch(Sequence[Prompt]):
             f"{min(lengths)}-{max(lengths)} tokens, labels: {', '.join(self.labels)})"
         )
 
+    def _repr_html_(self) -> str:
+        from icl_mech.plots.prompt_sets import batch_html
+
+        return batch_html(self, repr(self))
+
     @cached_property
     def digest(self) -> str:
         """Recognises the prompts by content: tokens, roles, label words and answers, in order."""
         content = [
             (
-                prompt.tokens,
-                [(span.role, span.demo, span.start, span.stop) for span in prompt.spans],
-                prompt.label_classes,
-                prompt.label_words,
-                prompt.answer,
-                prompt.false_answer,
+                _plain(prompt.tokens),
+                [(s.role, *_plain((s.demo, s.start, s.stop))) for s in prompt.spans],
+                _plain(prompt.label_classes),
+                tuple(map(_plain, prompt.label_words)),
+                *_plain((prompt.answer, prompt.false_answer)),
             )
             for prompt in self.prompts
         ]
         return hashlib.sha256(repr(content).encode()).hexdigest()[:32]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything the batch holds, as plain values for a JSON file; see `from_dict`.
+
+        Raises:
+            ResultError: a source that is not plain values.
+        """
+        return {
+            "source": jsonable(self.source), "digest": self.digest, **to_values(self.prompts),
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "PromptBatch":
+        """The batch that `to_dict` wrote, with the same `digest`.
+
+        Raises:
+            PromptError: parts are missing, or the prompts are not those that were written.
+        """
+        given: Any = values
+        source = given.get("source", {}) if isinstance(given, Mapping) else None
+        if not isinstance(source, Mapping):
+            raise PromptError(
+                f"Prompts cannot be read from a {type(values).__name__}; give what "
+                "PromptBatch.to_dict returned."
+            )
+        batch = cls(from_values(values), dict(source))
+        if batch.digest != values.get("digest"):
+            raise PromptError(
+                "The prompts are not those that were saved (their digest differs); take the file "
+                "from a copy, or build the prompts again."
+            )
+        return batch
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -149,6 +187,15 @@ class PromptBatch(Sequence[Prompt]):
             )
         return classes
 
+    @cached_property
+    def position_roles(self) -> Int[Tensor, "batch pos"]:
+        """Place in `ROLES` of each token's role, -1 behind a prompt's end."""
+        places = torch.full((len(self), int(self.lengths.max())), NOTHING)
+        for row, prompt in enumerate(self.prompts):
+            for span in prompt.spans:
+                places[row, span.start : span.stop] = ROLES.index(span.role)
+        return places
+
     @property
     def has_answers(self) -> bool:
         """True if the true class of every query is known."""
@@ -195,3 +242,8 @@ class PromptBatch(Sequence[Prompt]):
         for number, row in enumerate(rows):
             table[number, : len(row)] = torch.tensor(row, dtype=torch.long)
         return table
+
+
+def _plain(numbers: Sequence[int | None]) -> tuple[int | None, ...]:
+    """Numbers of NumPy and torch as the plain ones they are."""
+    return tuple(None if number is None else int(number) for number in numbers)

@@ -8,7 +8,13 @@ from typing import Any, Literal
 import numpy as np
 
 from icl_mech.checking import Count, Natural, checked, conformed
-from icl_mech.corruption import LabelSetting, displayed_classes, draw_shift, false_answer
+from icl_mech.corruption import (
+    LabelSetting,
+    check_share,
+    displayed_classes,
+    draw_shift,
+    false_answer,
+)
 from icl_mech.errors import PromptError, near_matches
 from icl_mech.prompts.assemble import assemble, template_pieces
 from icl_mech.prompts.batch import PromptBatch
@@ -30,6 +36,7 @@ def build_prompts(
     n: Count = 50,
     seed: Natural = 0,
     labels: LabelSetting = "correct",
+    false_share: float | None = None,
     demonstrations: Demonstrations = "shared",
     balanced: bool = True,
     bos: bool | None = None,
@@ -46,6 +53,8 @@ def build_prompts(
         seed: Same seed, same texts and order, whatever `labels` says; shared demonstrations
             depend on seed and `shots` only.
         labels: Which class the demonstrations display.
+        false_share: Probability with which each demonstration displays it, instead of its true
+            class: the dose of false labels; None: always.
         demonstrations: One set for all prompts (`shared`), or drawn anew (`per_prompt`),
             in both cases without replacement inside a prompt.
         balanced: Queries with equally many true answers per class.
@@ -59,8 +68,10 @@ def build_prompts(
     Raises:
         PromptError: too few examples, label words sharing a first token, a text without tokens,
             or a prompt longer than the model's context.
-        TaskError: unknown task name.
+        TaskError: unknown task name, or a share that the label setting cannot have.
     """
+    if false_share is not None:
+        check_share(false_share, labels)
     task = as_task(task)
     tokenizer, limit = tokenizer_and_limit(model_or_tokenizer)
     pieces = PieceTokenizer(tokenizer, special_tokens)
@@ -79,8 +90,9 @@ def build_prompts(
         if not prompts or demonstrations == "per_prompt":
             shift = draw_shift(len(task.labels), shown)
             classes = displayed_classes(
-                [example.label for example in chosen], len(task.labels), labels, shift, shown
-            )
+                [example.label for example in chosen], len(task.labels), labels, shift, shown,
+                false_share,
+            )  # fmt: skip
         texts = [(e, task.label_words[c]) for e, c in zip(chosen, classes, strict=True)]
         prompts.append(
             assemble(
@@ -103,6 +115,8 @@ def build_prompts(
         "exact_tokens": all(prompt.exact for prompt in prompts),
         "tokenizer": tokenizer_identity(tokenizer),
     }  # fmt: skip
+    if false_share is not None:
+        source["false_share"] = false_share
     return PromptBatch(tuple(prompts), source)
 
 
@@ -111,11 +125,17 @@ def build_prompt_pairs(
     model_or_tokenizer: Any,
     *,
     false_labels: LabelSetting = "permuted",
+    false_share: float | None = None,
     **options: Any,
 ) -> tuple[PromptBatch, PromptBatch]:
     """(true, false) prompts over the same texts in the same order.
 
-    `options` are those of `build_prompts`.
+    Args:
+        task: The task, or its name.
+        model_or_tokenizer: Model or tokenizer.
+        false_labels: Which class the false demonstrations display.
+        false_share: Probability with which each of them displays it, instead of its true class.
+        **options: Those of `build_prompts`.
 
     Raises:
         PromptError: as `build_prompts`; also if `labels` is given.
@@ -129,7 +149,8 @@ def build_prompt_pairs(
             raise PromptError(f"build_prompts has no option {name!r}. {near_matches(name, known)}")
     task = as_task(task)
     true = build_prompts(task, model_or_tokenizer, labels="correct", **options)
-    return true, build_prompts(task, model_or_tokenizer, labels=false_labels, **options)
+    options |= {"labels": false_labels, "false_share": false_share}
+    return true, build_prompts(task, model_or_tokenizer, **options)
 
 
 def label_word_tokens(

@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from icl_mech.checking import checked
 from icl_mech.errors import PromptError
+
+if TYPE_CHECKING:
+    from icl_mech.plots.prompt_view import View
 
 Role = Literal[
     "bos", "narrative", "format", "demo_text", "label_word", "query_text", "target", "unknown"
@@ -119,6 +122,50 @@ class Prompt:
     def has_text_roles(self) -> bool:
         """False for prompts made from bare positions."""
         return all(span.role != "unknown" for span in self.spans)
+
+    def view(
+        self,
+        values: Sequence[float] | None = None,
+        *,
+        name: str = "",
+        low: float | None = None,
+        high: float | None = None,
+        limit: int | None = 1000,
+    ) -> "View":
+        """The text in a notebook, coloured by role or by a number of each token.
+
+        Args:
+            values: One number for each token, NaN where there is none: saliency, attention, ...
+            name: What the numbers are.
+            low: Value of the lowest colour; default 0, or as far below 0 as values reach above.
+            high: Value of the highest colour; default the largest value.
+            limit: Number of tokens shown, from the beginning and the end; None: all.
+
+        Raises:
+            ResultError: another number of values than of tokens, or no scale.
+        """
+        from icl_mech.plots.prompt_view import prompt_view
+
+        return prompt_view(self, values, name=name, low=low, high=high, limit=limit)
+
+    def arcs(self, matrix: Any, *, name: str = "weight", top: int = 30) -> "View":
+        """The strongest edges between tokens as arcs, in a notebook.
+
+        Args:
+            matrix: Weight of each edge, `[dest, src]`, not negative; the diagonal is left out.
+            name: What the weights are, such as `saliency in layer 8`.
+            top: Number of edges drawn at most; which share of the sum they hold is said.
+
+        Raises:
+            ResultError: a matrix of another shape, with negative weights or with edges from
+                later tokens.
+        """
+        from icl_mech.plots.arcs import arcs_view
+
+        return arcs_view(self, matrix, name=name, top=top)
+
+    def _repr_html_(self) -> str:
+        return self.view().html
 
     @classmethod
     @checked(PromptError)

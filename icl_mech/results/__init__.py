@@ -1,18 +1,37 @@
 """Results: labelled samples with provenance, and their files."""
 
-from icl_mech.results.base import Figure, Result
-from icl_mech.results.files import FORMAT, PAGE, check_names, given_path, jsonable, sealed_page
+from icl_mech.results.base import Result
+from icl_mech.results.figures import Definition, Figure
+from icl_mech.results.files import (
+    FORMAT,
+    PAGE,
+    PROMPTS,
+    check_names,
+    given_path,
+    jsonable,
+    sealed_page,
+)
 from icl_mech.results.folders import Folder, claimed, is_vacant
 from icl_mech.results.prompts import basis
 from icl_mech.results.quantities import Quantity, function_of_means
 from icl_mech.results.samples import Samples
-from icl_mech.results.sets import INDEX, list_results, paths_of, read_results, write_results
+from icl_mech.results.sets import (
+    INDEX,
+    About,
+    list_results,
+    paths_of,
+    read_results,
+    write_results,
+)
 from icl_mech.results.storage import load_result
 
 __all__ = [
     "FORMAT",
     "INDEX",
     "PAGE",
+    "PROMPTS",
+    "About",
+    "Definition",
     "Figure",
     "Folder",
     "Quantity",

@@ -8,13 +8,14 @@ selection, tables, differences and a drawing without code of its own.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from icl_mech.checking import checked
 from icl_mech.errors import ResultError, near_matches
+from icl_mech.frontend import in_notebook
 from icl_mech.metrics import Interval
+from icl_mech.results.figures import Definition, Figure
 from icl_mech.results.quantities import PROMPT, Quantity, labels_of, typed_quantities
 from icl_mech.shapes import Shape
 
@@ -32,20 +33,6 @@ ENDS = ("value", "low", "high")
 """Along the axis `end` of estimates."""
 
 
-class Figure(NamedTuple):
-    """One drawing of a result, for pages.
-
-    Attributes:
-        show: The option of `drawing` that gives it.
-        title: What it shows beside the first figure; empty for that one.
-        sentence: What can be seen in it.
-    """
-
-    show: str
-    title: str
-    sentence: str
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Result:
     """Base of all results.
@@ -59,6 +46,9 @@ class Result:
 
     shows: ClassVar[tuple[str, ...]] = ("",)
     """What `drawing(show=...)` can show, the usual one first."""
+
+    definitions: ClassVar[tuple[Definition, ...]] = ()
+    """Formulas of its quantities, for pages and the reference."""
 
     renamed: ClassVar[Mapping[str, str]] = {}
     """Fields by the names they have in files of earlier versions."""
@@ -218,7 +208,7 @@ class Result:
 
     def figures(self) -> list[Figure]:
         """What a page shows of this result, each figure with its sentence."""
-        return [Figure(self.shows[0], "", self.summary())]
+        return [Figure(self.shows[0], answer=self.summary())]
 
     def plot(self, show: str | None = None, **options: Any) -> "go.Figure":
         """The interactive plotly figure.
@@ -250,14 +240,19 @@ class Result:
             )
             raise ResultError(f"show={show!r}. {hint}")
 
-    def _repr_html_(self) -> str:
-        from icl_mech.plots import to_notebook
-
-        shown = f"<p>{escape(self.summary())}</p>"
+    def shown(self) -> "list[str | go.Figure]":
+        """What a notebook shows: the summary and the figure, if it has one."""
         try:
-            return shown + to_notebook(self.plot())
+            return [self.summary(), self.plot()]
         except ResultError:
-            return shown
+            return [self.summary()]
+
+    def _ipython_display_(self) -> None:
+        from icl_mech.plots import show
+
+        if not in_notebook():
+            raise NotImplementedError  # IPython then prints the repr
+        show(*self.shown())
 
     # --- files ---
 

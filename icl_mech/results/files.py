@@ -13,8 +13,8 @@ import numpy as np
 
 from icl_mech.errors import ResultError
 
-FORMAT = 2
-"""Version of the saved layout; 1 had no checksums."""
+FORMAT = 3
+"""Version of the saved layout; 1 had no checksums, 2 no prompts."""
 
 INDEXES = {
     "analysis.json": frozenset({"title", "results"}),
@@ -22,9 +22,9 @@ INDEXES = {
 }
 """Files that say what else was saved, and what they hold."""
 
-TENSORS, PAGE = "tensors.safetensors", "index.html"
+TENSORS, PAGE, PROMPTS = "tensors.safetensors", "index.html", "prompts.json"
 
-_FILES = frozenset({*INDEXES, TENSORS, PAGE})
+_FILES = frozenset({*INDEXES, TENSORS, PAGE, PROMPTS})
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _UNFIT = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]|^[.\s]|[.\s]$|^$')
 _DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
@@ -88,10 +88,11 @@ def check_names(names: Iterable[object]) -> None:
 # --- JSON with its own checksum ---
 
 
-def sealed(document: Mapping[str, Any]) -> bytes:
-    """A JSON document with the checksum of its values."""
+def sealed(document: Mapping[str, Any], *, compact: bool = False) -> bytes:
+    """A JSON document with the checksum of its values, one to a line unless `compact`."""
     plain = jsonable(document)
-    return json.dumps({**plain, "sha256": _seal(plain)}, indent=1, allow_nan=False).encode()
+    how: dict[str, Any] = {"separators": (",", ":")} if compact else {"indent": 1}
+    return json.dumps({**plain, "sha256": _seal(plain)}, allow_nan=False, **how).encode()
 
 
 def _seal(plain: Mapping[str, Any]) -> str:

@@ -38,10 +38,14 @@ def basis(result: Result, prompts: str = "") -> str:
     """
     origin = result.provenance
     if not prompts:
-        given = origin.get("prompts", {}).get("count", 0)
+        whole = origin.get("prompts", {}).get("count", 0)
         # A measurement may leave out some of the prompts it is given.
-        count = next((quantity.count for quantity in result.quantities().values()), given)
+        count = next((quantity.count for quantity in result.quantities().values()), whole)
         prompts = f"{count} prompts"
-    shared = bool(origin.get("conditional_on_demonstrations"))
-    behind = ", given their shared demonstrations" * shared
-    return f"{prompts}, 95 % intervals over prompts{behind}"
+    return f"{prompts}, 95 % intervals over prompts{given(result)}"
+
+
+def given(result: Result) -> str:
+    """What intervals of a result take as given, in words; empty if nothing."""
+    shared = bool(result.provenance.get("conditional_on_demonstrations"))
+    return ", given their shared demonstrations" * shared

@@ -13,7 +13,7 @@ import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.errors import ResultError
-from icl_mech.metrics import bootstrap_interval, quantile_ends, resample_weights, wilson_ends
+from icl_mech.metrics import Kind, mean_ends, quantile_ends, resample_weights
 
 Statistic = Callable[[Float[Tensor, "r batch"]], Float[Tensor, " r *cell"]]
 """Values of resamples, from how often each prompt is drawn (rows add up to 1)."""
@@ -35,6 +35,7 @@ class Quantity:
         statistic: What is estimated; None: the mean over prompts.
         unit: Quantity and unit, for figures.
         known: Ends of the intervals, where they are of another kind than these.
+        kind: Of the values of means, which decides about their interval: see `mean_ends`.
     """
 
     dims: tuple[str, ...]
@@ -42,6 +43,7 @@ class Quantity:
     statistic: Statistic | None = None
     unit: str = ""
     known: tuple[Tensor, Tensor] | None = None
+    kind: Kind = "value"
 
     def __post_init__(self) -> None:
         """Check that every axis has a name.
@@ -62,8 +64,9 @@ class Quantity:
 
     @property
     def outcomes(self) -> bool:
-        """True for means of yes or no, whose interval is Wilson's."""
-        return self.per_prompt.dtype == torch.bool and self.statistic is None
+        """True for means of yes or no, or of scores that stand for it."""
+        own = self.per_prompt.dtype == torch.bool or self.kind == "outcome"
+        return own and self.statistic is None
 
     def of(self, weights: Float[Tensor, "r batch"]) -> Float[Tensor, " r *cell"]:
         """Values of resamples."""
@@ -80,24 +83,29 @@ class Quantity:
         return self.statistic(everything)[0]
 
     def ends(self) -> tuple[Float[Tensor, " *cell"], Float[Tensor, " *cell"]]:
-        """Ends of the 95 % interval: Wilson for yes or no, else percentile bootstrap."""
+        """Ends of the 95 % interval: of means `mean_ends`, of other functions percentiles."""
         if self.known is not None:
             return self.known
-        if self.outcomes:
-            return wilson_ends(self.per_prompt.double())
         if self.statistic is None:
-            return bootstrap_interval(self.per_prompt)
-        return quantile_ends(self.statistic(resample_weights(self.count)))
+            return mean_ends(self.per_prompt, self.kind)
+        return quantile_ends(self.statistic(resample_weights(self.count)), self.count)
 
     def minus(self, other: "Quantity") -> tuple[Tensor, Tensor, Tensor]:
         """Value, low and high of the paired difference over the same prompts."""
         if self.statistic is None and other.statistic is None:
             # Differences first: prompts that do not change then leave exactly 0.
-            low, high = bootstrap_interval(self.per_prompt.double() - other.per_prompt.double())
+            changes = self.per_prompt.double() - other.per_prompt.double()
+            low, high = mean_ends(changes, self.kind_minus(other))
         else:
             weights = resample_weights(self.count)
-            low, high = quantile_ends(self.of(weights) - other.of(weights))
+            low, high = quantile_ends(self.of(weights) - other.of(weights), self.count)
         return self.value() - other.value(), low, high
+
+    def kind_minus(self, other: "Quantity") -> Kind:
+        """Of the values of a paired difference."""
+        if self.outcomes and other.outcomes:
+            return "change"
+        return "contrast" if self.kind == other.kind == "change" else "value"
 
 
 def function_of_means(

@@ -8,7 +8,7 @@ import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.errors import ResultError
-from icl_mech.metrics import Interval
+from icl_mech.metrics import Interval, Kind
 from icl_mech.results.base import ENDS, Result
 from icl_mech.results.prompts import basis, check_same_prompts
 from icl_mech.results.quantities import Quantity, labels_of
@@ -37,6 +37,7 @@ class Samples(Result):
         unit: Quantity and unit.
         heading: Of the figure.
         note: What the numbers rest on.
+        kind: Of the per-prompt values, see `mean_ends`.
     """
 
     name: str
@@ -49,12 +50,13 @@ class Samples(Result):
     unit: str = ""
     heading: str = ""
     note: str = ""
+    kind: Kind = "value"
 
     def quantities(self) -> dict[str, Quantity]:
         """The one quantity, if its per-prompt values are known."""
         if self.per_prompt is None:
             return {}
-        return {self.name: Quantity(self.dims, self.per_prompt, unit=self.unit)}
+        return {self.name: Quantity(self.dims, self.per_prompt, unit=self.unit, kind=self.kind)}
 
     def coordinates(self) -> Mapping[str, tuple[Any, ...]]:
         """The labels along every axis."""
@@ -199,6 +201,7 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
             [name.replace("_", " "), *(f"{dim} {label}" for dim, label in labels.items())]
         ),
         note=basis(result),
+        kind="value" if quantity is None else quantity.kind,
         provenance={**result.provenance, "selected": {"quantity": name, **labels}},
     )
 
@@ -254,6 +257,7 @@ def difference(one: Result, other: Any) -> Samples:
         unit=f"difference of {first.unit or name.replace('_', ' ')}",
         heading=f"difference of {name.replace('_', ' ')}",
         note=f"{basis(one)}; paired",
+        kind=first.kind_minus(second),
         provenance={
             **one.provenance,
             "difference": {"minuend": one.provenance, "subtrahend": other.provenance},

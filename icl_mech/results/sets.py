@@ -1,29 +1,54 @@
-"""Several results in one folder: one below another, listed with title and notes in `analysis.json`."""
+"""Several results in one folder: one below another, listed with what belongs to all of them.
+
+`analysis.json` is the list; `prompts.json` holds the prompts they are of.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from icl_mech.errors import ResultError
 from icl_mech.results.base import Result
-from icl_mech.results.files import PAGE, check_names, given_path, read_json
+from icl_mech.results.files import (
+    FORMAT,
+    PAGE,
+    PROMPTS,
+    check_names,
+    given_path,
+    parsed,
+    read_json,
+    sealed,
+)
 from icl_mech.results.folders import Folder
-from icl_mech.results.storage import FILES, load_part, steadily, write_result
+from icl_mech.results.storage import FILES, content_of, load_part, steadily, write_result
 
 INDEX = "analysis.json"
 
 
-def paths_of(names: Iterable[str], *, page: bool = False) -> list[str]:
-    """What is written when results of these names are saved."""
+class About(NamedTuple):
+    """What is saved once for several results.
+
+    Attributes:
+        title: Model and task.
+        notes: What was left out and why.
+        made: When and how they were made, plain values.
+        prompts: What the prompts of the study are, plain values of each batch.
+    """
+
+    title: str
+    notes: Sequence[str] = ()
+    made: Mapping[str, Any] = {}
+    prompts: Sequence[Mapping[str, Any]] = ()
+
+
+def paths_of(names: Iterable[str], *, page: bool = False, prompts: bool = True) -> list[str]:
+    """What is written when results of these names are saved; the index comes last but for a page."""
     parts = [f"{name}/{file}" for name in names for file in FILES]
-    return [*parts, INDEX, *([PAGE] if page else [])]
+    return [*parts, *([PROMPTS] if prompts else []), INDEX, *([PAGE] if page else [])]
 
 
 def write_results(
-    place: Folder,
-    results: Mapping[str, Result],
-    title: str,
-    notes: Sequence[str],
-    page: bytes | None = None,
+    place: Folder, results: Mapping[str, Result], about: About, page: bytes | None = None
 ) -> None:
     """Write results into a folder, with a page of them if there is one.
 
@@ -34,23 +59,27 @@ def write_results(
         write_result(result, place, name)
     if page is not None:
         place.put(PAGE, page)
-    list_results(place, results, title, notes)
+    list_results(place, results, about)
 
 
-def list_results(place: Folder, names: Collection[str], title: str, notes: Sequence[str]) -> None:
-    """Write the list of results that lie in a folder, or were put there.
+def list_results(place: Folder, names: Collection[str], about: About) -> None:
+    """Write the list of results that lie in a folder, or were put there, and their prompts.
 
     Raises:
         ResultError: it cannot be written.
     """
-    *paths, index = paths_of(names)
+    *paths, index = paths_of(names, prompts=False)
     for path in paths:
         place.keep(path)
-    place.commit(index, {"title": title, "results": list(names), "notes": notes})
+    if about.prompts:
+        place.put(PROMPTS, sealed({"format": FORMAT, "batches": about.prompts}, compact=True))
+    # Beside other files an earlier study's prompts may lie; the number says whose they are.
+    document = {"title": about.title, "results": list(names), "notes": about.notes}
+    place.commit(index, {**document, "made": about.made, "prompts": len(about.prompts)})
 
 
-def read_results(folder: str | Path) -> tuple[dict[str, Result], str, tuple[str, ...]]:
-    """Results by name, title and notes.
+def read_results(folder: str | Path) -> tuple[dict[str, Result], About]:
+    """Results by name, and what belongs to all of them.
 
     Raises:
         ResultError: missing or damaged files, or a newer layout.
@@ -59,13 +88,34 @@ def read_results(folder: str | Path) -> tuple[dict[str, Result], str, tuple[str,
     return steadily(lambda: _read(place), place / INDEX)
 
 
-def _read(folder: Path) -> tuple[dict[str, Result], str, tuple[str, ...]]:
+def _read(folder: Path) -> tuple[dict[str, Result], About]:
     index = read_json(folder / INDEX)
     names, title, notes = index.get("results"), index.get("title"), index.get("notes", [])
+    made = index.get("made", {})
     if not isinstance(title, str) or not isinstance(names, list) or not isinstance(notes, list):
         raise ResultError(f"{folder / INDEX} is damaged: it has no title or no list of results.")
+    if not isinstance(made, dict):
+        raise ResultError(
+            f"{folder / INDEX} is damaged: how it was made is a {type(made).__name__}."
+        )
     try:
         check_names(names)
     except ResultError as error:
         raise ResultError(f"{folder / INDEX} is damaged: {error}") from error
-    return {name: load_part(folder, name, index) for name in names}, title, tuple(map(str, notes))
+    prompts = _prompts(folder, index)
+    results = {name: load_part(folder, name, index) for name in names}
+    return results, About(title, tuple(map(str, notes)), made, prompts)
+
+
+def _prompts(folder: Path, index: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The prompts an index speaks of: none in earlier layouts."""
+    count = index.get("prompts", 0)
+    if count == 0:
+        return []
+    if PROMPTS not in index["files"]:
+        raise ResultError(f"{folder / INDEX} is damaged: it has no checksum of {PROMPTS}.")
+    content = content_of(folder, PROMPTS, index["files"][PROMPTS])
+    batches = parsed(content, folder / PROMPTS).get("batches")
+    if not isinstance(batches, list) or len(batches) != count:
+        raise ResultError(f"{folder / PROMPTS} is damaged: expected {count} batches of prompts.")
+    return batches

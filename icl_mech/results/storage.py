@@ -105,7 +105,7 @@ def load_part(folder: Path, name: str, index: Mapping[str, Any]) -> Result:
     path = f"{name}/result.json"
     if path not in index["files"]:
         raise ResultError(f"{folder / 'analysis.json'} is damaged: it has no checksum of {path}.")
-    content = _content(folder, path, index["files"][path])
+    content = content_of(folder, path, index["files"][path])
     document = parsed(content, folder / path)
     if document["format"] == 1 and (listed := index["files"].get(f"{name}/{TENSORS}")):
         document["files"] = {TENSORS: listed}
@@ -139,8 +139,8 @@ def _bytes(file: Path) -> bytes | None:
         return None
 
 
-def _content(folder: Path, path: str, checksum: str | None) -> bytes:
-    """A file of a saved folder, wherever it lies while it is being replaced.
+def content_of(folder: Path, path: str, checksum: str | None) -> bytes:
+    """The content of a file of a saved folder, wherever it lies while it is being replaced.
 
     Raises:
         ResultError: it is missing, or has not the checksum it was saved with.
@@ -177,7 +177,7 @@ def _loaded(document: Mapping[str, Any], folder: Path) -> Result:
     checksum = document["files"].get(TENSORS)
     if document["format"] > 1 and checksum is None:
         raise ResultError(f"{index} is damaged: it has no checksum of {TENSORS}.")
-    content = _content(folder, TENSORS, checksum)
+    content = content_of(folder, TENSORS, checksum)
     try:
         tensors = load(content)
     except (SafetensorError, ValueError, RuntimeError, KeyError, AssertionError) as error:

@@ -5,7 +5,7 @@ from pathlib import Path as FilePath
 from typing import Any, Literal
 
 from icl_mech.checking import Natural, conformed
-from icl_mech.engine import Loss, Path
+from icl_mech.engine import Loss, Overall, Path
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import AnyMeasurement, Options
@@ -17,11 +17,12 @@ from icl_mech.studies.analysis import Analysis, load_analysis
 from icl_mech.studies.bench import Bench, prepared_folder
 from icl_mech.studies.default import FlowStudy
 from icl_mech.studies.label_words import LabelWords
+from icl_mech.studies.made import Making, by_command, call_line
 from icl_mech.studies.measuring import check_values, measure, title
 from icl_mech.studies.overthinking import Overthinking
 from icl_mech.tasks import Task, as_task
 
-__all__ = ["Analysis", "Study", "analyze", "load_analysis", "measure"]
+__all__ = ["Analysis", "Study", "analyze", "by_command", "load_analysis", "measure"]
 
 Study = Literal["label_words", "overthinking"]
 
@@ -74,6 +75,7 @@ def analyze(
         RunError: unknown study.
         IclMechError: model, prompts or variants that would give wrong numbers.
     """
+    making = Making(call_line(analyze, locals()))
     conformed("study", study, Study | None)
     pair = isinstance(check_data(prompts), tuple)
     if study == "overthinking" and not pair:
@@ -97,12 +99,13 @@ def analyze(
     bench = Bench(adapted, options, prepared_folder(out))
     for given in measurements:
         Item.checked(given, adapted, prompts, options)
-    if isinstance(prompts, tuple):
-        Overthinking(heads_from, seed).run(bench, prompts)
-    elif study == "label_words":
-        LabelWords(flow, seed).run(bench, prompts)
-    else:
-        bench.measure(prompts, *flow.measurements(), *measurements)
-    if study is not None and measurements:
-        bench.measure(prompts, *measurements)
-    return bench.analysis(title(adapted, prompts))
+    with Overall(f"{(study or 'flow').replace('_', ' ')} study", progress):
+        if isinstance(prompts, tuple):
+            Overthinking(heads_from, seed).run(bench, prompts)
+        elif study == "label_words":
+            LabelWords(flow, seed).run(bench, prompts)
+        else:
+            bench.measure(prompts, *flow.measurements(), *measurements)
+        if study is not None and measurements:
+            bench.measure(prompts, *measurements)
+    return bench.analysis(title(adapted, prompts), prompts, making)

@@ -1,66 +1,46 @@
 """`Analysis`: the results of one study, saved, drawn and reported together."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from html import escape
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 from icl_mech.errors import MissingResult, ResultError, near_matches
+from icl_mech.frontend import in_notebook
 from icl_mech.measurements.accuracy.context import ContextAccuracy
 from icl_mech.measurements.accuracy.early_exit import EarlyExit
 from icl_mech.measurements.accuracy.layers import LayerAccuracy
-from icl_mech.measurements.compression.table import CompressionTable
+from icl_mech.measurements.compression.table_result import CompressionTable
 from icl_mech.measurements.confusion.result import ConfusionDiagnosis
-from icl_mech.measurements.extraction.label_words import ExtractionResult
+from icl_mech.measurements.extraction.result import ExtractionResult
 from icl_mech.measurements.heads.ablation import Ablation
 from icl_mech.measurements.heads.by_layer import MatchingByLayer
 from icl_mech.measurements.heads.false_induction import FalseInductionHeads
 from icl_mech.measurements.heads.scores import HeadScores
 from icl_mech.measurements.heads.tokens import HeadAttention
 from icl_mech.measurements.isolation.loyalty import IsolationResult
-from icl_mech.measurements.isolation.map import IsolationMap
+from icl_mech.measurements.isolation.map_result import IsolationMap
 from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.reweighting.result import ReweightingResult
 from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.measurements.saliency.maps import SaliencyMaps
-from icl_mech.reports import Section, page_bytes, write_page
-from icl_mech.results import Folder, Result, check_names, paths_of, read_results, write_results
+from icl_mech.prompts import PromptBatch
+from icl_mech.reports import Page, Section, page_bytes, write_page
+from icl_mech.results import (
+    About,
+    Folder,
+    Result,
+    check_names,
+    paths_of,
+    read_results,
+    write_results,
+)
+from icl_mech.studies.kept import batches_of, check_prompts
+from icl_mech.studies.pages import page_of, sections_of
+from icl_mech.studies.part import Part
 from icl_mech.studies.published import PublishedNumbers
 
 R = TypeVar("R", bound=Result)
-
-
-class Part(Generic[R]):
-    """An attribute of an analysis: the result of that name, of a known kind."""
-
-    def __init__(self, kind: type[R]) -> None:
-        self.kind = kind
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        """Remember the name."""
-        self.name = name
-
-    @overload
-    def __get__(self, analysis: None, owner: type) -> "Part[R]": ...
-    @overload
-    def __get__(self, analysis: "Analysis", owner: type) -> R: ...
-    def __get__(self, analysis: "Analysis | None", owner: type) -> "Part[R] | R":
-        """The result.
-
-        Raises:
-            MissingResult: there is none of that name.
-            ResultError: it is of another kind.
-        """
-        if analysis is None:
-            return self
-        result = analysis[self.name]
-        if not isinstance(result, self.kind):
-            raise ResultError(
-                f"{self.name!r} of this analysis is a {type(result).__name__}, not a "
-                f"{self.kind.__name__}; take it as analysis[{self.name!r}]."
-            )
-        return result
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,14 +51,21 @@ class Analysis:
         results: Results in reading order.
         title: Model and task.
         notes: What was left out and why, and what limits the numbers.
+        prompts: The prompts: one batch, or true and false ones; none in runs saved by earlier
+            versions. Heads may have been chosen on others, which are not kept.
+        made: How it was made: `date` (ISO 8601 with the zone), `call` (the Python line), `setup`
+            (lines that make model and prompts, where known), `command` (the command line, "" if it
+            was none), `device`, `seconds`, and `resumed` (how many results an earlier call left).
 
     Raises:
-        ResultError: a name that cannot be the name of a folder.
+        ResultError: a name that cannot be the name of a folder, or prompts of another study.
     """
 
     results: dict[str, Result]
     title: str
     notes: tuple[str, ...] = ()
+    prompts: tuple[PromptBatch, ...] = ()
+    made: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what could not be saved."""
@@ -88,6 +75,7 @@ class Analysis:
         for name, result in self.results.items():
             if not isinstance(result, Result):
                 raise ResultError(f"{name!r} is a {type(result).__name__}, expected a Result.")
+        object.__setattr__(self, "prompts", check_prompts(self.prompts, self.results))
 
     predictions = Part(Predictions)
     flow = Part(FlowScores)
@@ -142,6 +130,8 @@ class Analysis:
     def __getitem__(self, key: Literal["false_induction"]) -> FalseInductionHeads: ...
     @overload
     def __getitem__(self, key: Literal["ablation"]) -> Ablation: ...
+    @overload
+    def __getitem__(self, key: Literal["late_ablation"]) -> Ablation: ...
     @overload
     def __getitem__(self, key: Literal["published"]) -> PublishedNumbers: ...
     @overload
@@ -209,9 +199,12 @@ class Analysis:
         """The summary."""
         return self.summary()
 
-    def _repr_html_(self) -> str:
-        shown = "".join(result._repr_html_() for result in self.results.values())
-        return f"<h3>{escape(self.title)}</h3>{shown}"
+    def _ipython_display_(self) -> None:
+        from icl_mech.plots import show
+
+        if not in_notebook():
+            raise NotImplementedError  # IPython then prints the repr
+        show(self.title, *(part for result in self.results.values() for part in result.shown()))
 
     def save(self, folder: str | Path, *, page: bool = False, overwrite: bool = False) -> Path:
         """Write all results into a folder, all or nothing.
@@ -225,29 +218,38 @@ class Analysis:
         Raises:
             ResultError: the folder cannot be written, or holds files that would be lost.
         """
-        with Folder(folder, overwrite=overwrite, files=paths_of(self.results, page=page)) as place:
+        files = paths_of(self.results, page=page, prompts=bool(self.prompts))
+        with Folder(folder, overwrite=overwrite, files=files) as place:
             self.save_into(place, page=page)
         return Path(folder).expanduser()
 
     def save_into(self, place: Folder, *, page: bool = False) -> None:
         """As `save`, into a folder that is open already."""
-        content = None
+        content, fault = None, None
         if page:
-            content = page_bytes(self.title, self.sections(), lead=" ".join(self.notes))
-        write_results(place, self.results, self.title, self.notes, content)
+            try:
+                content = page_bytes(self.page())
+            except Exception as error:  # noqa: BLE001 - a figure must not cost minutes of measuring
+                fault = error
+        write_results(place, self.results, self.about(), content)
+        if fault is not None:
+            raise ResultError(
+                f"The results are saved, but their page could not be made "
+                f"({type(fault).__name__}: {fault}); load them with load_analysis."
+            ) from fault
+
+    def about(self) -> About:
+        """What is saved once for all results."""
+        prompts = [batch.to_dict() for batch in self.prompts]
+        return About(self.title, self.notes, self.made, prompts)
 
     def sections(self) -> list[Section]:
-        """Figures with the sentence each one shows, for a page."""
-        return [
-            Section(
-                f"{result.page_title}: {figure.title}" if figure.title else result.page_title,
-                figure.sentence,
-                result.plot(figure.show),
-                result.provenance,
-            )
-            for result in self.results.values()
-            for figure in result.figures()
-        ]
+        """Figures with what each one shows, for a page."""
+        return sections_of(self.results, self.prompts)
+
+    def page(self) -> Page:
+        """The page, which `to_html` writes."""
+        return page_of(self.results, self.title, self.notes, self.prompts, self.made)
 
     def to_html(self, path: str | Path, *, offline: bool = True, overwrite: bool = False) -> Path:
         """Write one self-contained page with all figures.
@@ -261,10 +263,7 @@ class Analysis:
         Raises:
             ResultError: the page cannot be written, or another file is there.
         """
-        return write_page(
-            path, self.title, self.sections(), lead=" ".join(self.notes), offline=offline,
-            overwrite=overwrite,
-        )  # fmt: skip
+        return write_page(path, self.page(), offline=offline, overwrite=overwrite)
 
 
 def load_analysis(folder: str | Path) -> Analysis:
@@ -273,7 +272,9 @@ def load_analysis(folder: str | Path) -> Analysis:
     Raises:
         ResultError: missing or damaged files, or a newer layout.
     """
-    return Analysis(*read_results(folder))
+    results, about = read_results(folder)
+    prompts = batches_of(about.prompts, results, folder)
+    return Analysis(results, about.title, tuple(about.notes), prompts, dict(about.made))
 
 
 PARTS = tuple(name for name, value in vars(Analysis).items() if isinstance(value, Part))

@@ -13,6 +13,7 @@ from icl_mech.measurements.running import Item, Prompts, completed
 from icl_mech.models import LanguageModel
 from icl_mech.results import (
     INDEX,
+    PROMPTS,
     Folder,
     Result,
     check_names,
@@ -23,6 +24,7 @@ from icl_mech.results import (
     load_result,
 )
 from icl_mech.studies.analysis import Analysis
+from icl_mech.studies.made import Making
 
 R = TypeVar("R", bound=Result)
 
@@ -42,6 +44,7 @@ class Bench:
         out: Folder where every finished result is kept at once, or None.
         results: Finished results by name, in the order they were asked for.
         notes: What was left out and why.
+        resumed: Number of results that an earlier, stopped call left.
     """
 
     model: LanguageModel
@@ -49,6 +52,7 @@ class Bench:
     out: Path | None = None
     results: dict[str, Result] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    resumed: int = 0
 
     def measure(
         self,
@@ -92,6 +96,7 @@ class Bench:
         for name, result in found.items():
             if result is not None:
                 self.results[name] = result
+                self.resumed += 1
         left = [item for name, item in items.items() if found[name] is None]
         for item, result in completed(self.model, left, self.options):
             name = names[id(item)]
@@ -112,12 +117,14 @@ class Bench:
         first = {name: self.results[name] for name in names if name in self.results}
         self.results = {**first, **self.results}
 
-    def analysis(self, title: str) -> Analysis:
+    def analysis(self, title: str, data: Prompts, making: Making) -> Analysis:
         """Everything measured, as one value; with a folder also as files."""
-        analysis = Analysis(self.results, title, tuple(self.notes))
+        prompts = data if isinstance(data, tuple) else (data,)
+        made = making.done(self.model, data, resumed=self.resumed)
+        analysis = Analysis(self.results, title, tuple(self.notes), prompts, made)
         if self.out is not None:
-            with Folder(self.out, beside=True, files=[INDEX]) as place:
-                list_results(place, self.results, title, self.notes)
+            with Folder(self.out, beside=True, files=[PROMPTS, INDEX]) as place:
+                list_results(place, self.results, analysis.about())
         return analysis
 
     def _free_name(self, name: str, items: dict[str, Item]) -> str:
@@ -157,8 +164,11 @@ class Bench:
 
 def differences(wanted: dict[str, Any], found: dict[str, Any]) -> list[str]:
     """Parts of the identity of two results that are not equal."""
-    plain = json.loads(json.dumps(jsonable(wanted)))
-    return [key for key in IDENTITY if plain.get(key) != jsonable(found.get(key))]
+    both = [json.loads(json.dumps(jsonable(origin))) for origin in (wanted, found)]
+    for origin in both:
+        # Earlier results do not say it; the fingerprint beside it recognises the weights.
+        (origin.get("model") or {}).pop("weights_format", None)
+    return [key for key in IDENTITY if both[0].get(key) != both[1].get(key)]
 
 
 def prepared_folder(out: str | Path | None) -> Path | None:
@@ -169,6 +179,6 @@ def prepared_folder(out: str | Path | None) -> Path | None:
     """
     if out is None:
         return None
-    with Folder(given_path(out, option="out"), beside=True, files=[INDEX]) as place:
+    with Folder(given_path(out, option="out"), beside=True, files=[PROMPTS, INDEX]) as place:
         place.claim()
     return place.path

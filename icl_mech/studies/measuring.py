@@ -5,7 +5,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from icl_mech.checking import shown
-from icl_mech.engine import Path
+from icl_mech.engine import Overall, Path
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import AnyMeasurement, Options
@@ -13,6 +13,7 @@ from icl_mech.measurements.running import Prompts, check_data
 from icl_mech.models import LanguageModel, adapt
 from icl_mech.studies.analysis import Analysis
 from icl_mech.studies.bench import Bench, prepared_folder
+from icl_mech.studies.made import Making, call_line
 
 
 def measure(
@@ -47,6 +48,7 @@ def measure(
         RunError: no measurements, or a folder that holds results of something else.
         IclMechError: model, prompts or variants that would give wrong numbers.
     """
+    making = Making(call_line(measure, locals()))
     if not measurements:
         raise RunError(
             "Nothing to measure; give measurements such as icl_mech.measurements.Flow()."
@@ -56,8 +58,9 @@ def measure(
     options = Options(interventions, batch_size, memory, path, progress)
     adapted = adapt(model)
     bench = Bench(adapted, options, prepared_folder(out))
-    bench.measure(data, *measurements)
-    return bench.analysis(title(adapted, data))
+    with Overall("measuring", progress):
+        bench.measure(data, *measurements)
+    return bench.analysis(title(adapted, data), data, making)
 
 
 def check_values(measurements: Sequence[AnyMeasurement[Any, Any]]) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from icl_mech.errors import IclMechError
+from icl_mech.interventions import Intervention
 from icl_mech.measurements.accuracy.context import AccuracyByDemonstrations
 from icl_mech.measurements.accuracy.early_exit import EarlyExit, LeavingEarly
 from icl_mech.measurements.accuracy.layers import AccuracyByLayer
@@ -14,6 +15,8 @@ from icl_mech.measurements.heads.false_prompts import false_prompts
 from icl_mech.measurements.heads.scores import HeadScores
 from icl_mech.measurements.heads.scoring import HeadScoring
 from icl_mech.measurements.heads.tokens import AttentionOfHeads
+from icl_mech.measurements.lens.side_by_side import WordsByLayer
+from icl_mech.measurements.running import Item
 from icl_mech.prompts import PromptBatch
 from icl_mech.studies.bench import Bench
 from icl_mech.studies.published import overthinking_numbers
@@ -22,12 +25,15 @@ from icl_mech.tasks import Task
 CHOSEN_ON = ("unnatural", "headlines")
 """Task the heads are chosen on by default; the second if the first is the one studied."""
 
+LATE = "late_ablation"
+"""Name of the result of zeroing late layers; it rests on other prompts than that of heads."""
+
 HEADS = 5
 """Heads that are chosen and ablated (the paper's number)."""
 
 ORDER = (
-    "layer_accuracy", "context_accuracy", "early_exit", "head_scores", "matching_by_layer",
-    "head_attention", "false_induction", "ablation", "published",
+    "layer_accuracy", "context_accuracy", "early_exit", "top_words", "head_scores", "matching_by_layer",
+    "head_attention", "false_induction", "ablation", LATE, "published",
 )  # fmt: skip
 """Of the results on a page: layers, numbers of demonstrations, leaving early, heads."""
 
@@ -52,7 +58,7 @@ class Overthinking:
             pair,
             AccuracyByLayer(),
             LeavingEarly(seed=self.seed),
-            optional=(AccuracyByDemonstrations(), *of_heads),
+            optional=(AccuracyByDemonstrations(), WordsByLayer(), *of_heads),
         )
         if own_weights:
             self._heads(bench, pair)
@@ -86,5 +92,27 @@ class Overthinking:
                 bench.measure(others, optional=[FindHeads(HEADS, self.seed)])
         found, leaving = bench.results.get("false_induction"), bench.results["early_exit"]
         chosen = found.top if isinstance(found, FalseInductionHeads) else ()
+        if chosen:
+            bench.measure(pair, Ablate(heads=chosen, seed=self.seed))
         if isinstance(leaving, EarlyExit):
-            bench.measure(pair, Ablate(start=leaving.layer, heads=chosen, seed=self.seed))
+            self._late(bench, pair, leaving, by_number)
+
+    def _late(
+        self, bench: Bench, pair: Pair, leaving: EarlyExit, by_number: list[Intervention]
+    ) -> None:
+        """Zero the layers behind the exit, on the prompts that did not choose it."""
+        if by_number:
+            bench.notes.append(
+                f"No late layers were ablated: {by_number[0]!r} may go by the number of a prompt, and "
+                "they are tested on one half of the prompts."
+            )
+            return
+        part = leaving.held_out()
+        held_out = (pair[0][part], pair[1][part])
+        late = Ablate(start=leaving.layer, seed=self.seed)
+        try:
+            item = Item.checked(late, bench.model, held_out, bench.options)
+        except IclMechError as error:
+            bench.notes.append(f"No late layers were ablated: {error}")
+        else:
+            bench.run({LATE: item})

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from icl_mech.measurements.accuracy.early_exit import EarlyExit
 from icl_mech.measurements.accuracy.layers import LayerAccuracy
-from icl_mech.measurements.compression.table import CompressionTable
+from icl_mech.measurements.compression.table_result import CompressionTable
+from icl_mech.measurements.compression.texts import name_of
 from icl_mech.measurements.heads.ablation import Ablation
 from icl_mech.measurements.heads.scores import HeadScores
 from icl_mech.measurements.reweighting.result import ReweightingResult
-from icl_mech.results import Result
+from icl_mech.results import Figure, Result
+from icl_mech.results.wording import counted, said, told
 from icl_mech.shapes import Table
 from icl_mech.studies import paper_numbers as published
 
@@ -41,6 +43,32 @@ class PublishedNumbers(Result):
             note=self.source,
         )
 
+    def figures(self) -> list[Figure]:
+        """The table, and what it is good for."""
+        if not self.rows:
+            return [
+                Figure(
+                    question="How do the published numbers compare?",
+                    answer="Cannot be judged: this run holds none of the quantities that the paper "
+                    "publishes.",
+                    short="Published numbers",
+                    drawn=False,
+                )
+            ]
+        return [
+            Figure(
+                question="How do the published numbers compare?",
+                answer=f"{counted(len(self.rows), 'number')} of the paper beside the same quantities "
+                "here: they tell the size of the effects there, not what should come out here.",
+                caption=f"**Published numbers beside those of this run.** Published: {self.source}. Here: in "
+                "brackets 95 % intervals over prompts. Where the paper has only a picture, nothing "
+                "is listed.",
+                limits="a replication or its failure: model, data sets, prompts and numbers of "
+                "demonstrations differ.",
+                short="Published numbers",
+            )
+        ]
+
     def summary(self) -> str:
         """Where the published numbers come from."""
         return f"{len(self.rows)} quantities beside those of {self.source}"
@@ -61,13 +89,13 @@ def label_words_numbers(results: Mapping[str, Result]) -> PublishedNumbers:
         rows += [
             (
                 "accuracy, plain",
-                f"{means['1 per class'] / 100:.3f}",
-                str(learned.accuracy("plain")),
+                told(means["1 per class"] / 100),
+                said(learned.accuracy("plain")),
             ),
             (
                 "accuracy, anchor re-weighting",
-                f"{means['anchor re-weighting'] / 100:.3f}",
-                str(learned.accuracy("reweighted")),
+                told(means["anchor re-weighting"] / 100),
+                said(learned.accuracy("reweighted")),
             ),
         ]
     table = results.get("compression")
@@ -76,14 +104,14 @@ def label_words_numbers(results: Mapping[str, Result]) -> PublishedNumbers:
         for method in table.methods:
             rows += [
                 (
-                    f"label loyalty, {method}",
-                    f"{known[method].label_loyalty / 100:.3f}",
-                    str(table.label_loyalty(method)),
+                    f"label loyalty, {name_of(method)}",
+                    told(known[method].label_loyalty / 100),
+                    said(table.label_loyalty(method)),
                 ),
                 (
-                    f"word loyalty, {method}",
-                    f"{known[method].word_loyalty / 100:.3f}",
-                    str(table.word_loyalty(method)),
+                    f"word loyalty, {name_of(method)}",
+                    told(known[method].word_loyalty / 100),
+                    said(table.word_loyalty(method)),
                 ),
             ]
         if table.speed_up is not None:
@@ -102,23 +130,23 @@ def overthinking_numbers(results: Mapping[str, Result]) -> PublishedNumbers:
     if isinstance(layers, LayerAccuracy):
         final = layers.sel(layer=layers.scores.shape[-1] - 1)
         for side in ("true", "false"):
-            here = "{:.3f} [{:.3f}, {:.3f}]".format(*final.interval(side=side))
+            here = said(final.interval(side=side))
             mean = published.MEAN_ACCURACY[side] / 100
-            rows.append((f"calibrated accuracy, {side} demonstrations", f"{mean:.3f}", here))
+            rows.append((f"calibrated accuracy, {side} demonstrations", told(mean), here))
     leaving = results.get("early_exit")
     if isinstance(leaving, EarlyExit):
         for side in ("false", "true"):
-            here = "{:+.3f} [{:+.3f}, {:+.3f}]".format(*leaving.overthinking(side=side))
-            change = published.EARLY_EXIT_CHANGE[side] / 100
-            rows.append((f"change by leaving early, {side} demonstrations", f"{change:+.3f}", here))
-    ablated = results.get("ablation")
-    if isinstance(ablated, Ablation):
+            here = said(leaving.overthinking(side=side), sign=True)
+            change = told(published.EARLY_EXIT_CHANGE[side] / 100, sign=True)
+            rows.append((f"change by leaving early, {side} demonstrations", change, here))
+    for name in ("late_ablation", "ablation"):
+        ablated = results.get(name)
+        if not isinstance(ablated, Ablation):
+            continue
         for condition, value in published.LATE_COMPONENTS.items():
             if condition in ablated.conditions:
-                here = str(ablated.interval("accuracy", condition=condition, side="false"))
-                rows.append(
-                    (f"false demonstrations, {condition} zeroed", f"{value / 100:.3f}", here)
-                )
+                here = said(ablated.interval("accuracy", condition=condition, side="false"))
+                rows.append((f"false demonstrations, {condition} zeroed", told(value / 100), here))
         if "chosen heads" in ablated.conditions:
             closed = ablated.reduction("chosen heads")
             rows.append(
@@ -126,14 +154,16 @@ def overthinking_numbers(results: Mapping[str, Result]) -> PublishedNumbers:
                     "share of the gap that five heads close",
                     f"{published.GAP_REDUCTION['ratio_of_means'] / 100:.3f} "
                     f"(as published {published.GAP_REDUCTION['mean_of_ratios'] / 100:.3f})",
-                    "no gap" if closed is None else str(closed),
+                    "no clear gap" if closed is None else said(closed),
                 )
             )
     heads = results.get("head_scores")
     if isinstance(heads, HeadScores):
         best = max(published.PREFIX_MATCHING.values())
+        layer, head = heads.top(1)[0]
+        own = heads.interval("prefix_matching", layer=layer, head=head)
         rows.append(
-            ("highest prefix matching", f"{best:.3f}", f"{float(heads.prefix_matching.max()):.3f}")
+            ("highest prefix matching of any head", told(best), f"{said(own)} ({layer}.{head})")
         )
     return PublishedNumbers(
         rows=tuple(rows),

@@ -105,6 +105,12 @@ def _from_frames(
     origin = origin or f"{type(data).__name__} given in code"
     why, remedy = f"The data is a {type(data).__name__}", "Leave it out."
     if isinstance(data, Mapping):
+        columns = [str(key) for key, own in data.items() if isinstance(own, list | tuple)]
+        if columns:
+            raise TaskError(
+                f"The data is a dictionary of columns ({', '.join(columns)}), expected a table or "
+                "a dictionary of splits; give pandas.DataFrame(data)."
+            )
         train, test = split_names([str(key) for key in data], train_split, test_split, called)
         parts = (train,) if train == test else (train, test)
         frames = [data[split] for split in parts]

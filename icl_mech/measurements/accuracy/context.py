@@ -18,13 +18,17 @@ from icl_mech._typing import Float, Int, Tensor
 from icl_mech.engine import Path
 from icl_mech.errors import PromptError
 from icl_mech.interventions import Intervention
+from icl_mech.measurements.accuracy.definitions import CALIBRATED, PERMUTED, REACHABLE
 from icl_mech.measurements.accuracy.pairs import (
     METRIC_NAMES,
+    METRICS,
+    SIDES,
     OfPairs,
     PairScores,
     entry_scores,
     taught_classes,
 )
+from icl_mech.measurements.accuracy.texts import Sides, growing
 from icl_mech.measurements.base import Pair
 from icl_mech.measurements.lens.residuals import (
     LayerLensReading,
@@ -32,14 +36,19 @@ from icl_mech.measurements.lens.residuals import (
     check_demonstrations,
 )
 from icl_mech.measurements.running import measured
-from icl_mech.metrics import IntervalKind, Ties, reachable_accuracy
+from icl_mech.metrics import IntervalKind, Ties, mean_interval, reachable_accuracy
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import basis
-from icl_mech.shapes import LayerCurves
+from icl_mech.results import Definition, Figure, basis
+from icl_mech.results.prompts import given
+from icl_mech.results.wording import counted, told
+from icl_mech.shapes import LayerCurves, Meaning, Panel
 
 if TYPE_CHECKING:
     import pandas as pd
+
+ENDS = (-0.03, 1.05)
+"""Of the axes of accuracies."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -55,6 +64,7 @@ class ContextAccuracy(PairScores):
 
     title: ClassVar[str] = "Accuracy by number of demonstrations"
     axes: ClassVar[tuple[str, ...]] = ("seen", "layer")
+    definitions: ClassVar[tuple[Definition, ...]] = (CALIBRATED, REACHABLE, PERMUTED)
 
     reachable: Float[Tensor, " shown"]
     n_labels: int
@@ -71,24 +81,43 @@ class ContextAccuracy(PairScores):
         return Ties.of(torch.cat([none, both], dim=1))
 
     def drawing(self, entry: int = -1) -> LayerCurves:
-        """True and false accuracy, and the permuted score times C where it is defined.
+        """Both accuracies, and the permuted score on axes of its own where it is defined.
 
         Args:
             entry: Of the lens; counted from the end if negative.
         """
         layer = entry + self.scores.shape[-1] if entry < 0 else entry
+        chance, best = 1 / self.n_labels, self.reachable
+        level = (chance, f"chance {told(chance)}")
         found = self.sel("calibrated", layer=layer)
         curves = [found.values, found.low, found.high]
         names = ["true demonstrations", "false demonstrations"]
+        meanings: list[Meaning] = ["true", "false"]
+        zero = float(found.values[0, 0])
+        levels = [level, (zero, f"without demonstrations {told(zero)}")]
+        places = [0, 1]
+        if float(best.max() - best.min()) < 1e-9:
+            levels.append((float(best[0]), f"highest reachable {told(float(best[0]))}"))
+        else:
+            nothing = torch.full_like(best, torch.nan)[None]
+            more = (best[None], nothing, nothing)
+            curves = [torch.cat(pair) for pair in zip(curves, more, strict=True)]
+            names, meanings = [*names, "highest reachable"], [*meanings, "reference"]
+            places.append(2)
+        own = Panel("Calibrated accuracy", tuple(places), METRIC_NAMES["calibrated"], tuple(levels), y_range=ENDS)  # fmt: skip
+        panels = [own]
         if self.n_labels > 2 and self.defined("permuted"):
-            names.append("permuted score x C, false demonstrations")
-            more = self.sel("permuted", side="false", layer=layer)
-            ends = (more.values, more.low, more.high)
-            curves = [
-                torch.cat([own, self.n_labels * end[None]])
-                for own, end in zip(curves, ends, strict=True)
-            ]
-        pairs = f"{self.scores.shape[2]} pairs of prompts"
+            score = self.sel("permuted", side="false", layer=layer)
+            ends = (score.values[None], score.low[None], score.high[None])
+            curves = [torch.cat(pair) for pair in zip(curves, ends, strict=True)]
+            panels.append(
+                Panel(
+                    "False label answered", (len(names),), METRIC_NAMES["permuted"], (level,),
+                    y_range=ENDS,
+                )
+            )  # fmt: skip
+            names, meanings = [*names, "false label"], [*meanings, "false"]
+        pairs = f"{counted(self.scores.shape[2], 'pair')} of prompts"
         return LayerCurves(
             title="Accuracy by number of demonstrations",
             names=tuple(names),
@@ -97,10 +126,33 @@ class ContextAccuracy(PairScores):
             high=curves[2],
             y_title=METRIC_NAMES["calibrated"],
             x_title="demonstrations seen",
-            note=f"{basis(self, pairs)}; a perfect classifier reaches "
-            f"{float(self.reachable.min()):.2g} or more",
-            levels=((1 / self.n_labels, "chance"),),
+            note=basis(self, pairs),
+            meanings=tuple(meanings),
+            panels=tuple(panels),
+            columns=1,
+            apart=0.06,
         )
+
+    def figures(self) -> list[Figure]:
+        """Accuracy at the last layer against the number of demonstrations."""
+        last = self.scores.shape[-1] - 1
+        count = self.scores.shape[3] - 1
+        true, false = (self.interval(side=side, seen=count, layer=last) for side in SIDES)
+        gaps = self.scores[METRICS.index("calibrated"), ..., -1]
+        gaps = gaps[0] - gaps[1]
+        own = Sides(
+            true,
+            false,
+            mean_interval(gaps[:, -1], "change"),
+            len(gaps),
+            given(self),
+            self.interval_kind,
+        )
+        growth = mean_interval(gaps[:, -1] - gaps[:, 1], "contrast") if count > 1 else None
+        none = self.interval(side="true", seen=0, layer=last)
+        first = mean_interval(gaps[:, min(1, count)], "change")
+        permuted = self.n_labels > 2 and self.defined("permuted")
+        return [growing(none, own, first, growth, count, permuted=permuted)]
 
     def summary(self) -> str:
         """Both accuracies with no and with all demonstrations, at the last entry."""
@@ -206,7 +258,7 @@ def context_accuracy(
     *,
     interventions: Sequence[Intervention] = (),
     variant: LensVariant = "sound",
-    interval: IntervalKind = "bootstrap",
+    interval: IntervalKind = "score",
     batch_size: int | None = None,
     memory: str | int | None = None,
     path: Path = "auto",
@@ -220,7 +272,7 @@ def context_accuracy(
         false: The same prompts with false ones, see `build_prompt_pairs`.
         interventions: Made during both passes.
         variant: Lens and ties, `sound` or `reference`.
-        interval: `bootstrap` or `reference`.
+        interval: `score`, `bootstrap` or `reference`, see `score_interval`.
         batch_size: Prompts per batch at most.
         memory: Budget such as `"8GB"`.
         path: `auto` or `whole`, see `engine.run`.

@@ -12,6 +12,7 @@ from icl_mech.measurements.base import Pair, PairMeasurement, Pass
 from icl_mech.measurements.lens.residuals import LayerLensReading, LensRows, LensVariant
 from icl_mech.metrics import (
     IntervalKind,
+    Kind,
     Ties,
     calibrated_scores,
     near_ties,
@@ -48,6 +49,9 @@ SIDES = ("true", "false")
 ZERO_OR_ONE = ("plain", "top_1", "top_labels")
 """Metrics whose outcomes are 0 or 1; their intervals are Wilson's."""
 
+OUTCOMES = ("calibrated", "permuted", *ZERO_OR_ONE)
+"""Metrics of right or wrong, ties included."""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PairScores(Result):
@@ -58,7 +62,8 @@ class PairScores(Result):
 
     Attributes:
         scores: By metric (see `metrics`), side (`true`, `false` demonstrations), prompt.
-        interval_kind: `bootstrap` (Wilson where outcomes are 0 or 1) or `reference`.
+        interval_kind: `score` (Wilson's, of scores between 0 and 1 with an effective n),
+            `bootstrap` (percentiles; results of before) or `reference`.
         tie_counts: How many calibrated scores are ties, nearly ties, and there at all, by side
             (see `near_ties`); None in results that were saved without them.
     """
@@ -69,7 +74,7 @@ class PairScores(Result):
     """Of a score, after its side."""
 
     scores: Float[Tensor, "metric side batch *rest"]
-    interval_kind: IntervalKind = "bootstrap"
+    interval_kind: IntervalKind = "score"
     tie_counts: Int[Tensor, "count side *rest"] | None = None
 
     def quantities(self) -> dict[str, Quantity]:
@@ -79,10 +84,14 @@ class PairScores(Result):
     def _quantity(self, metric: str) -> Quantity:
         dims, unit = ("side", *self.axes), METRIC_NAMES[metric]
         scores = self.scores[METRICS.index(metric)].transpose(0, 1)
-        if self.interval_kind == "reference":
-            ends = score_interval(scores, "reference")
-            return Quantity(dims, scores, unit=unit, known=ends)
-        return Quantity(dims, scores.bool() if metric in ZERO_OR_ONE else scores, unit=unit)
+        kind: Kind = "outcome" if metric in OUTCOMES else "value"
+        own_ends, plain = self.interval_kind, metric in ZERO_OR_ONE
+        known = None
+        if own_ends == "reference" or (own_ends == "bootstrap" and kind == "outcome" and not plain):
+            known = score_interval(scores, own_ends)
+        if plain and known is None:
+            scores = scores.bool()
+        return Quantity(dims, scores, unit=unit, known=known, kind=kind)
 
     def coordinates(self) -> dict[str, tuple[str, ...]]:
         """Names of the sides."""
@@ -141,11 +150,12 @@ class OfPairs(PairMeasurement[R]):
 
     Attributes:
         variant: `sound`, or `reference`: the paper's lens, exact ties and first crossing.
-        interval: `bootstrap`, or `reference`: mean +- 1.96 sd / sqrt(N).
+        interval: `score` (see `score_interval`), `bootstrap` (percentiles), or `reference`: mean +-
+            1.96 sd / sqrt(N).
     """
 
     variant: LensVariant = "sound"
-    interval: IntervalKind = "bootstrap"
+    interval: IntervalKind = "score"
 
     def check(self, model: LanguageModel, data: Pair) -> None:
         """Refuse sets that are not pairs.
@@ -195,7 +205,9 @@ def check_pairs(true: PromptBatch, false: PromptBatch) -> None:
         )
     # Without demonstrations they are: the zero-shot end of a curve over their number.
     alike = all(t.tokens == f.tokens for t, f in zip(true, false, strict=True))
-    if alike and any(prompt.label_positions for prompt in true):
+    # A small share of false labels may be none.
+    drawn = "false_share" in false.source
+    if alike and not drawn and any(prompt.label_positions for prompt in true):
         raise PromptError(
             "Both sets hold the same prompts, so that every difference would be 0. Build a true and a "
             "false set with build_prompt_pairs."

@@ -94,7 +94,7 @@ class CompressionResult(StandInQuality):
 
     @property
     def word_loyalty(self) -> Interval:
-        """Mean overlap of the likeliest next tokens, with bootstrap interval."""
+        """Mean overlap of the likeliest next tokens, with its interval."""
         return self.interval("word_loyalty")
 
     @property

@@ -8,6 +8,7 @@ from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.errors import ResultError
 from icl_mech.metrics import Interval
 from icl_mech.results import Quantity, Result
+from icl_mech.results.wording import percent
 
 TITLE = "Demonstrations replaced by a stand-in"
 UNIT = "share of prompts; overlap"
@@ -64,7 +65,9 @@ class StandInQuality(Result):
     @property
     def kept_share(self) -> str:
         """How much of the demonstrations is left, in words."""
-        return f"{float(self.demonstration_share.mean()):.0%} of the demonstrations' tokens kept"
+        return (
+            f"{percent(float(self.demonstration_share.mean()))} of the demonstrations' tokens kept"
+        )
 
 
 def check_known(correct: Tensor | None) -> None:
@@ -83,7 +86,9 @@ def qualities(
     """Label loyalty, word loyalty and, where it is known, accuracy; prompt axis first."""
     found = {
         "label_loyalty": Quantity(dims, kept, unit="share of prompts"),
-        "word_loyalty": Quantity(dims, overlap, unit="overlap of the likeliest next tokens"),
+        "word_loyalty": Quantity(
+            dims, overlap, unit="overlap of the likeliest next tokens", kind="outcome"
+        ),
     }
     if correct is not None:
         found["accuracy"] = Quantity(dims, correct, unit="share of prompts")

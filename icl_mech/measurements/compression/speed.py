@@ -33,12 +33,16 @@ class Speed:
         full: Full prompts without a cache.
         cached: Queries behind the full cache of their demonstrations.
         compressed: Queries behind the compressed cache.
+        tokens: Length of each timed prompt.
+        each: Median seconds of each prompt, by way in this order.
     """
 
     prompts: int
     full: tuple[float, ...]
     cached: tuple[float, ...]
     compressed: tuple[float, ...]
+    tokens: tuple[int, ...] = ()
+    each: tuple[tuple[float, ...], ...] = ()
 
     @property
     def up(self) -> float:
@@ -58,6 +62,8 @@ class Speed:
             "full": list(self.full),
             "cached": list(self.cached),
             "compressed": list(self.compressed),
+            "tokens": list(self.tokens),
+            "each": [list(own) for own in self.each],
         }
 
 
@@ -102,17 +108,18 @@ def measure_speed(
     laid = sorted(layout.segments([work, work]), key=lambda one: one[1].indices)
     for number, segment in laid:
         ways[1 + number].append(segment)
-    seconds: list[list[float]] = [[], [], []]
-    for repeat in range(REPEATS + 1):
-        taken = [0.0, 0.0, 0.0]
-        for segments in zip(*ways, strict=True):
+    # By way, prompt and repeat.
+    seconds = torch.zeros(3, count, REPEATS, dtype=torch.float64)
+    for repeat in range(-1, REPEATS):  # the first one warms up
+        for number, segments in enumerate(zip(*ways, strict=True)):
             for way, segment in enumerate(segments):
-                taken[way] += _timed(work, segment)
-        if repeat:
-            for store, value in zip(seconds, taken, strict=True):
-                store.append(value)
-    full, behind, compressed = map(tuple, seconds)
-    return Speed(count, full, behind, compressed)
+                taken = _timed(work, segment)
+                if repeat >= 0:
+                    seconds[way, number, repeat] = taken
+    full, behind, compressed = (tuple(own) for own in seconds.sum(1).tolist())
+    tokens = tuple(len(prompt) for prompt in prompts[:count])
+    each = tuple(tuple(own) for own in seconds.median(-1).values.tolist())
+    return Speed(count, full, behind, compressed, tokens, each)
 
 
 def _whole(model: LanguageModel, prompts: PromptBatch) -> list[Segment]:

@@ -7,7 +7,7 @@ import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.measurements.confusion.distances import label_pairs, pair_aucs, rank_correlation
-from icl_mech.metrics import class_resamples, quantile_ends
+from icl_mech.metrics import auc_ends, class_resamples, quantile_ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +50,12 @@ def agreement(
     if weights is None:
         return Agreement(auc, correlation, tuple(present), None)
     drawn = pair_aucs(label_logits, answers, pairs, weights)
-    ends = torch.stack(quantile_ends(drawn))
+    sizes = answers.bincount(minlength=n_labels)
+    of_pair = [int(sizes[a] + sizes[b]) for a, b in pairs]
+    columns = [auc_ends(found[0, [i]], drawn[:, [i]], n) for i, n in enumerate(of_pair)]
+    ends = torch.stack([torch.cat(side) for side in zip(*columns, strict=True)])
     auc[1:, first, second] = auc[1:, second, first] = ends
-    correlation[1:] = torch.stack(quantile_ends(rank_correlation(predicted, drawn)))
+    correlation[1:] = torch.stack(quantile_ends(rank_correlation(predicted, drawn), len(answers)))
     return Agreement(auc, correlation, tuple(present), redrawn)
 
 

@@ -9,23 +9,30 @@ from icl_mech.shapes import LabelMatrices, LabelMatrix, LayerCurves
 
 
 def confusion_matrices(
-    title: str,
+    layer: int,
     distance: Float[Tensor, "label label"],
-    auc: Float[Tensor, "label label"],
+    auc: Float[Tensor, "end label label"],
     labels: tuple[str, ...],
     note: str,
 ) -> LabelMatrices:
-    """Predicted and measured confusion side by side; a class with itself is left blank."""
+    """Predicted and measured confusion side by side; a class with itself is framed and blank."""
     alone = torch.eye(len(labels), dtype=torch.bool)
-    sides = ((title, distance, "distance"), ("measured: ROC-AUC", auc, "AUC"))
+    value, low, high = (own.masked_fill(alone, math.nan) for own in auc)
     return LabelMatrices(
-        title="Confusion of classes: low values are confused",
-        matrices=tuple(
-            LabelMatrix(name, values.masked_fill(alone, math.nan), labels, labels, "", "", quantity)
-            for name, values, quantity in sides
+        title="Which classes are confused",
+        matrices=(
+            LabelMatrix(
+                f"Predicted: distance of keys, layer {layer}",
+                distance.masked_fill(alone, math.nan), labels, labels, "", "",
+                "distance, share of the largest", diagonal=True, ends=(1.0, 0.0),
+            ),
+            LabelMatrix(
+                "Measured: AUC of the two label words", value, labels, labels, "", "", "AUC",
+                diagonal=True, low=low, high=high, ends=(1.0, min(0.5, _lowest(value))),
+            ),
         ),
-        note=note,
-    )
+        note=f"dark: near, or hard to tell apart; {note}",
+    )  # fmt: skip
 
 
 def correlation_curve(
@@ -46,4 +53,11 @@ def correlation_curve(
         note=note,
         x=tuple(float(layer) for layer in layers),
         levels=((0.0, "no relation"),),
+        meanings=("label",),
+        y_range=(-1.08, 1.08),
     )
+
+
+def _lowest(values: Float[Tensor, "label label"]) -> float:
+    known = values[values.isfinite()]
+    return float(known.min()) if known.numel() else 0.5

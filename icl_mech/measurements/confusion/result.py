@@ -1,25 +1,19 @@
-"""What a diagnosis of confusion gives: both matrices, their agreement, and intervals over prompts."""
+"""What a diagnosis of confusion gives: both matrices, their figures and what they say."""
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from icl_mech._typing import Float, Int, Tensor
-from icl_mech.checking import checked
+from icl_mech._typing import Float, Tensor
 from icl_mech.errors import ResultError
+from icl_mech.measurements.confusion import texts
 from icl_mech.measurements.confusion.agreement import agreement, limits
-from icl_mech.measurements.confusion.distances import (
-    label_pairs,
-    normalised,
-    pair_aucs,
-    rank_correlation,
-)
+from icl_mech.measurements.confusion.distances import label_pairs, normalised
 from icl_mech.measurements.confusion.drawings import confusion_matrices, correlation_curve
-from icl_mech.metrics import Interval
+from icl_mech.measurements.confusion.numbers import ConfusionNumbers
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Figure, Quantity, Result, basis
+from icl_mech.results import Definition, Figure, basis
 from icl_mech.shapes import LabelMatrices, LayerCurves
 
 if TYPE_CHECKING:
@@ -27,14 +21,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ConfusionDiagnosis(Result):
+class ConfusionDiagnosis(ConfusionNumbers):
     """Predicted and measured confusion of every pair of classes.
 
     Attributes:
         distances: Predicted confusion of each layer in `layers`: 0 most, 1 least confusable.
         confusion_auc: Measured confusion: 0.5 chance, 1 told apart; not-a-number for classes
             without prompts.
-        auc_low: Lower end of its 95 % bootstrap interval over prompts.
+        auc_low: Lower end of its 95 % interval over prompts.
         auc_high: Upper end.
         correlation: Spearman correlation of both over pairs, per layer; not-a-number if undefined.
         low: Lower end of its 95 % bootstrap interval over prompts, distances fixed.
@@ -50,95 +44,7 @@ class ConfusionDiagnosis(Result):
 
     title: ClassVar[str] = "Which classes are confused"
     shows: ClassVar[tuple[str, ...]] = ("matrices", "layers")
-
-    distances: Float[Tensor, "layer label label"]
-    confusion_auc: Float[Tensor, "label label"]
-    auc_low: Float[Tensor, "label label"]
-    auc_high: Float[Tensor, "label label"]
-    correlation: Float[Tensor, " layer"]
-    low: Float[Tensor, " layer"]
-    high: Float[Tensor, " layer"]
-    per_prompt: Float[Tensor, "context layer label label"]
-    label_logits: Float[Tensor, "batch label"]
-    answers: Int[Tensor, " batch"]
-    layers: tuple[int, ...]
-    layer: int
-    labels: tuple[str, ...]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def distance(self) -> Float[Tensor, "label label"]:
-        """Predicted confusion in `layer`."""
-        return self.distances[self._index(self.layer)]
-
-    @property
-    def pairs(self) -> list[tuple[int, int]]:
-        """Pairs of classes whose confusion was measured."""
-        return [
-            (a, b)
-            for a, b in label_pairs(len(self.labels))
-            if not bool(self.confusion_auc[a, b].isnan())
-        ]
-
-    def quantities(self) -> dict[str, Quantity]:
-        """Measured confusion of each pair, its `correlation` with distances, and these `distances`.
-
-        Distances are estimated over prompts only if their contexts are the prompts themselves.
-        """
-        pairs = self.pairs
-        if not pairs:
-            return {}
-        first, second = (list(side) for side in zip(*pairs, strict=True))
-        margins = self.label_logits[:, first] - self.label_logits[:, second]
-
-        def aucs(weights: Tensor) -> Tensor:
-            counts = (weights * len(self.answers)).round().float()
-            return pair_aucs(self.label_logits, self.answers, pairs, counts)
-
-        def correlations(weights: Tensor) -> Tensor:
-            return rank_correlation(self.distances[:, first, second], aucs(weights))
-
-        def distances(weights: Tensor) -> Tensor:
-            layers = self.per_prompt.double().unbind(1)
-            # One layer at a time: resamples of all pairs of all layers are large.
-            means = ((weights @ own.flatten(1)).unflatten(1, own.shape[1:]) for own in layers)
-            return torch.stack([normalised(own)[:, first, second] for own in means], dim=1)
-
-        auc_ends = (self.auc_low[first, second], self.auc_high[first, second])
-        found = {
-            "auc": Quantity(("pair",), margins, aucs, "ROC-AUC of P(a)/P(b)", auc_ends),
-            # No prompt has a correlation of its own.
-            "correlation": Quantity(
-                ("layer",), self.answers, correlations, "Spearman correlation over pairs",
-                (self.low, self.high),
-            ),
-        }  # fmt: skip
-        elsewhere = self.provenance.get("variants", {}).get("contexts") is not None
-        if len(self.per_prompt) == len(self.answers) and not elsewhere:
-            apart = self.per_prompt[:, :, first, second]
-            unit = "distance, share of the largest"
-            found["distance"] = Quantity(("layer", "pair"), apart, distances, unit)
-        return found
-
-    def coordinates(self) -> dict[str, tuple[Any, ...]]:
-        """Layers, and the names of both classes of each pair."""
-        names = tuple(f"{self.labels[a]} / {self.labels[b]}" for a, b in self.pairs)
-        return {"layer": self.layers, "pair": names}
-
-    @checked(ResultError)
-    def rank_correlation(self, layer: int | None = None) -> Interval:
-        """Spearman correlation of predicted and measured confusion in one layer.
-
-        Raises:
-            ResultError: a layer that was not read.
-        """
-        place = self._index(self.layer if layer is None else layer)
-        return Interval(*(float(ends[place]) for ends in (self.correlation, self.low, self.high)))
-
-    def _index(self, layer: int) -> int:
-        if layer not in self.layers:
-            raise ResultError(f"Layer {layer} was not read; there are {list(self.layers)}.")
-        return self.layers.index(layer)
+    definitions: ClassVar[tuple[Definition, ...]] = texts.DEFINITIONS
 
     def drawing(
         self, show: str = "matrices", *, layer: int | None = None
@@ -157,11 +63,11 @@ class ConfusionDiagnosis(Result):
             return self._correlation_curve()
         shown = self.layer if layer is None else layer
         return confusion_matrices(
-            f"predicted: key distance, layer {shown}",
-            self.distances[self._index(shown)],
-            self.confusion_auc,
+            shown,
+            self.distances[self.index(shown)],
+            torch.stack([self.confusion_auc, self.auc_low, self.auc_high]),
             self.labels,
-            self._correlation_text(shown),
+            self.correlation_text(shown),
         )
 
     def _correlation_curve(self) -> LayerCurves:
@@ -173,24 +79,16 @@ class ConfusionDiagnosis(Result):
         note = f"{len(self.pairs)} pairs; {basis(self)}; distances and classes fixed"
         return correlation_curve(self.layers, self.correlation, self.low, self.high, note)
 
-    def _correlation_text(self, layer: int) -> str:
-        pairs = len(self.pairs)
-        found = self.rank_correlation(layer)
-        if math.isnan(found.value):
-            return f"no rank correlation over {pairs} pair{'s' * (pairs != 1)} of classes"
-        return f"Spearman correlation over {pairs} pairs of classes: {found}"
-
     def figures(self) -> list[Figure]:
         """Both matrices, and the correlation by layer where there is one."""
-        found = [Figure("matrices", "", self.summary())]
-        if not bool(self.correlation.isnan().all()):
-            sentence = "Rank correlation of both matrices in every layer."
-            found.append(Figure("layers", "by layer", sentence))
+        found = [texts.matrices(self)]
+        if len(self.layers) > 1 and not bool(self.correlation.isnan().all()):
+            found.append(texts.layers(self))
         return found
 
     def summary(self) -> str:
         """The rank correlation in `layer`, and what limits it."""
-        return "; ".join([f"layer {self.layer}: {self._correlation_text(self.layer)}", *self.notes])
+        return "; ".join([f"layer {self.layer}: {self.correlation_text(self.layer)}", *self.notes])
 
     def to_pandas(self) -> "pd.DataFrame":
         """One row per layer and pair of classes."""

@@ -11,8 +11,10 @@ import torch
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import checked
 from icl_mech.errors import ResultError
-from icl_mech.measurements.extraction.curves import AucCurves, curve_fields, resampled, share_note
-from icl_mech.measurements.extraction.label_words import ExtractionResult
+from icl_mech.measurements.extraction.curves import AucCurves
+from icl_mech.measurements.extraction.result import ExtractionResult
+from icl_mech.measurements.extraction.statistics import curve_fields, resampled, share_note
+from icl_mech.results.wording import listed
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -27,9 +29,13 @@ class AveragedExtraction(AucCurves):
     per_task: Float[Tensor, "task layer"]
     tasks: tuple[str, ...]
 
-    def _note(self) -> str:
+    def note(self) -> str:
         """The tasks."""
         return f"mean of {', '.join(self.tasks)}; 95 % intervals over the prompts of each"
+
+    def basis_words(self) -> str:
+        """The tasks."""
+        return f"the prompts of each task; mean of {listed(self.tasks)}"
 
 
 @checked(ResultError)
@@ -63,7 +69,9 @@ def averaged_extraction(results: Sequence[ExtractionResult]) -> AveragedExtracti
     whole = [values for values in drawn if values is not None]
     per_task = torch.stack([result.auc for _, result in used])
     mean = torch.stack(whole).mean(0) if len(whole) == len(used) else None
-    fields = curve_fields(per_task.mean(0), mean)
+    fields = curve_fields(
+        per_task.mean(0), mean, sum(len(result.truth_classes) for _, result in used)
+    )
     left_out = [name for name, result in zip(names, results, strict=True) if not result.defined]
     notes = (f"left out, one class only: {', '.join(left_out)}",) if left_out else ()
     return AveragedExtraction(

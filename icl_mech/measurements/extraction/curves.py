@@ -4,36 +4,28 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §2.3.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from icl_mech._typing import Float, Int, Tensor
-from icl_mech.metrics import (
-    FEWEST,
-    Interval,
-    class_resamples,
-    class_scores,
-    cumulative_share,
-    macro_auc,
-    quantile_ends,
-    resampled_auc,
-)
-from icl_mech.results import Result
-from icl_mech.results.quantities import Statistic
-from icl_mech.shapes import LayerCurves
+from icl_mech._typing import Float, Tensor
+from icl_mech.measurements.extraction.definitions import DEFINITIONS
+from icl_mech.measurements.extraction.statistics import clearly_positive
+from icl_mech.metrics import Interval
+from icl_mech.results import Definition, Figure, Result
+from icl_mech.results.judging import OPENINGS, Status, judged, together
+from icl_mech.results.wording import listed, said
+from icl_mech.shapes import LayerCurves, Meaning, Panel
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TwoClasses = Literal["normalised", "reference"]
-
-AUC, SHARE = "AUCROC of attention to label words", "R: share of its sum up to this layer"
+_ABOUT: tuple[Meaning, ...] = ("label", "label")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AucCurves(Result):
-    """AUC and R by layer; ends are those of 95 % bootstrap intervals over prompts.
+    """AUC and R by layer; ends are those of 95 % intervals over prompts.
 
     Attributes:
         auc: AUC of each layer; not-a-number if fewer than two classes are left.
@@ -48,6 +40,8 @@ class AucCurves(Result):
     """
 
     title: ClassVar[str] = "What the prediction is read from"
+    shows: ClassVar[tuple[str, ...]] = ("auc",)
+    definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
 
     auc: Float[Tensor, " layer"]
     auc_low: Float[Tensor, " layer"]
@@ -66,7 +60,7 @@ class AucCurves(Result):
     @property
     def cumulative_defined(self) -> bool:
         """True if the denominator of R is positive and its interval excludes 0."""
-        return _clearly_positive(self.sums[0])
+        return clearly_positive(self.sums[0])
 
     @property
     def denominator(self) -> Interval:
@@ -88,25 +82,47 @@ class AucCurves(Result):
         """Mean AUC of the last third minus that of the first, paired over prompts."""
         return Interval(*self.sums[3].tolist())
 
-    def drawing(self) -> LayerCurves:
-        """AUC (left axis) and, where it is defined, R (right axis)."""
+    def drawing(self, show: str = "auc") -> LayerCurves:
+        """AUC and, where it is defined, R in a panel of its own.
+
+        Args:
+            show: `auc`.
+
+        Raises:
+            ResultError: unknown `show`.
+        """
+        self.check_show(show)
         values = [(self.auc, self.auc_low, self.auc_high)]
+        panels = [
+            Panel("AUC by layer", (0,), "AUC", levels=((0.5, "chance"),), y_range=(-0.04, 1.06))
+        ]
         if self.cumulative_defined:
             values.append((self.cumulative, self.cumulative_low, self.cumulative_high))
+            title = "Share of its sum up to each layer, R"
+            panels.append(Panel(title, (1,), "R", levels=((0.5, "one half"),)))
         rows = [torch.stack(column) for column in zip(*values, strict=True)]
-        names = (AUC, SHARE)[: len(values)]
+        third = max(1, len(self.auc) // 3)
+        last = len(self.auc) - 1
+        stretches = (
+            (0.0, float(third - 1), "first third"),
+            (last - third + 1.0, float(last), "last third"),
+        )
         return LayerCurves(
             title="Extraction from label words by layer",
-            names=names,
+            names=("AUC", "R")[: len(values)],
             values=rows[0],
             low=rows[1],
             high=rows[2],
-            y_title="AUCROC",
-            note="; ".join([self._note(), *self.notes]),
-            right=names[1:],
-            right_title="R" if names[1:] else "",
-            levels=((0.5, "chance"),),
+            y_title="AUC",
+            note="; ".join([self.note(), *self.notes]),
+            meanings=_ABOUT[: len(values)],
+            panels=tuple(panels),
+            stretches=stretches if len(self.auc) >= 6 and len(values) == 1 else (),
         )
+
+    def figures(self) -> list[Figure]:
+        """AUC and R by layer."""
+        return [curve_figure(self, self.basis_words())]
 
     def summary(self) -> str:
         """Mean AUC early and late, where R passes one half, and what is undefined."""
@@ -114,16 +130,22 @@ class AucCurves(Result):
             return "AUC of attention to label words: " + "; ".join(self.notes)
         rise = self.rise
         verdict = "no clear change"
-        if rise.low > 0 or rise.high < 0:
+        if self.rare:
+            verdict = f"no verdict, only few prompts of {listed(self.rare)}"
+        elif rise.low > 0 or rise.high < 0:
             verdict = "rising with depth" if rise.low > 0 else "falling with depth"
         text = (
-            f"AUC of attention to label words: {self.first_third} in the first third of the layers, "
-            f"{self.last_third} in the last, difference {rise}: {verdict}"
+            f"AUC of attention to label words: {said(self.first_third)} in the first third of the "
+            f"layers, {said(self.last_third)} in the last, difference {said(rise, sign=True)}: {verdict}"
         )
         if self.cumulative_defined:
-            half = int((self.cumulative >= 0.5).int().argmax())
-            text += f"; R passes one half in layer {half} of 0 to {len(self.auc) - 1}"
+            text += f"; R passes one half in layer {self.half_layer} of 0 to {len(self.auc) - 1}"
         return "; ".join([text, *self.notes])
+
+    @property
+    def half_layer(self) -> int:
+        """The first layer after which R is one half or more."""
+        return int((self.cumulative >= 0.5).int().argmax())
 
     def to_pandas(self) -> "pd.DataFrame":
         """One row per layer."""
@@ -142,90 +164,89 @@ class AucCurves(Result):
             }
         )
 
-    def _note(self) -> str:
+    def note(self) -> str:
         """What the intervals rest on."""
-        return "95 % bootstrap intervals over prompts"
+        return f"95 % intervals over {self.basis_words()}"
 
+    def basis_words(self) -> str:
+        """How many prompts there are, and what is taken as given."""
+        return "prompts"
 
-def auc_statistic(
-    attention: Float[Tensor, "batch layer label"],
-    truth: Int[Tensor, " batch"],
-    two_classes: TwoClasses,
-) -> Statistic:
-    """AUC by layer as a function of resampling weights.
+    @property
+    def prompts(self) -> int | None:
+        """Number of prompts, where it is one."""
+        return None
 
-    Resamples that lose a class are not-a-number, and all of them where hardly any holds all
-    classes: the few others would pass for an interval.
-    """
-    classes = tuple(truth.unique().tolist())
-    scores = class_scores(attention, classes, raw_pair=two_classes == "reference")
-
-    def statistic(weights: Float[Tensor, "r batch"]) -> Float[Tensor, "r layer"]:
-        # Multiplied back to counts, which float32 sums exactly.
-        drawn = resampled_auc(scores, truth, (weights * len(truth)).float())
-        whole = drawn.isfinite().all(1).double().mean()
-        return drawn if whole >= FEWEST else torch.full_like(drawn, torch.nan)
-
-    return statistic
-
-
-def resampled(
-    attention: Float[Tensor, "batch layer label"],
-    truth: Int[Tensor, " batch"],
-    two_classes: TwoClasses,
-    *,
-    seed: int = 0,
-) -> tuple[Float[Tensor, " layer"], Float[Tensor, "r layer"] | None, int]:
-    """AUC by layer, the same in every resample, and how many resamples were redrawn.
-
-    Not-a-number with fewer than two classes; no resamples if the classes are too rare.
-    """
-    classes = tuple(truth.unique().tolist())
-    if len(classes) < 2:
-        return torch.full((attention.shape[1],), torch.nan, dtype=torch.float64), None, 0
-    scores = class_scores(attention, classes, raw_pair=two_classes == "reference")
-    weights, redrawn = class_resamples(truth, seed=seed)
-    drawn = None if weights is None else resampled_auc(scores, truth, weights)
-    return macro_auc(scores, truth), drawn, redrawn
-
-
-def curve_fields(
-    auc: Float[Tensor, " layer"], drawn: Float[Tensor, "r layer"] | None
-) -> dict[str, Any]:
-    """All fields of `AucCurves` but its notes; without resamples the ends are not-a-number."""
-    cumulative, sums = cumulative_share(auc), _sums(auc)
-    if drawn is None:
-        ends, share_ends, sum_ends = _nothing(auc), _nothing(auc), _nothing(sums)
-    else:
-        ends, sum_ends = quantile_ends(drawn), quantile_ends(_sums(drawn))
-        share_ends = quantile_ends(cumulative_share(drawn))
-    table = torch.stack([sums, *sum_ends], dim=-1)
-    if not _clearly_positive(table[0]):
-        share_ends = _nothing(auc)
-    return {
-        "auc": auc, "auc_low": ends[0], "auc_high": ends[1], "cumulative": cumulative,
-        "cumulative_low": share_ends[0], "cumulative_high": share_ends[1], "sums": table,
-    }  # fmt: skip
-
-
-def share_note(fields: dict[str, Any]) -> tuple[str, ...]:
-    """Says why R is undefined, if it is."""
-    found = Interval(*fields["sums"][0].tolist())
-    if not fields["auc"].isfinite().all() or _clearly_positive(fields["sums"][0]):
+    @property
+    def rare(self) -> tuple[str, ...]:
+        """Classes of too few prompts to be resampled."""
         return ()
-    return (f"R undefined: its denominator, the sum of AUC - 0.5, is {found}, not clearly above 0",)
+
+    @property
+    def status(self) -> Status:
+        """Of the claim that the prediction is read from label words in late layers.
+
+        AUC in the last third of the layers must lie above chance, and above that in the first; a
+        positive finding does not count if a class has too few prompts to be resampled.
+        """
+        own = together(
+            judged(self.last_third, null=0.5, prompts=self.prompts),
+            judged(self.rise, prompts=self.prompts),
+        )
+        return (
+            "cannot be judged" if self.rare and own in ("supported", "opposite", "mixed") else own
+        )
 
 
-def _nothing(like: Tensor) -> tuple[Tensor, Tensor]:
-    # Tensors of their own: files refuse two that share memory.
-    return torch.full_like(like, torch.nan), torch.full_like(like, torch.nan)
-
-
-def _clearly_positive(interval: Tensor) -> bool:
-    return bool(interval[0] > 0) and bool(interval[1] > 0)
-
-
-def _sums(auc: Float[Tensor, "*r layer"]) -> Float[Tensor, "*r 4"]:
-    third = max(1, auc.shape[-1] // 3)
-    first, last = auc[..., :third].mean(-1), auc[..., -third:].mean(-1)
-    return torch.stack([(auc - 0.5).sum(-1), first, last, last - first], dim=-1)
+def curve_figure(
+    result: AucCurves, basis: str, truth: str = "the class the model predicts"
+) -> Figure:
+    """What a page says about AUC and R."""
+    question = "Is the answer read from the label words late?"
+    short = "Reading the label words"
+    if not result.defined:
+        why = "; ".join(result.notes) or "fewer than two classes are left"
+        return Figure("auc", question, f"Cannot be judged: {why}.", short=short, drawn=False)
+    own = result.status
+    rare = (
+        f": only few prompts of {listed(result.rare)}"
+        if own == "cannot be judged" and result.rare
+        else ""
+    )
+    than = {"supported": "above chance, 0.5,", "opposite": "below chance, 0.5,"}.get(
+        judged(result.last_third, null=0.5), "not clearly different from chance, 0.5,"
+    )
+    rise = judged(result.rise)
+    change = {"supported": "is clear", "opposite": "is clear, and downwards"}.get(
+        rise, "includes or touches 0"
+    )
+    answer = (
+        f"{OPENINGS[own]}{rare}. In the last third of the layers the AUC of attention to label words is "
+        f"{said(result.last_third)}, {than} and the change since the first third, "
+        f"{said(result.rise, sign=True)}, {change}."
+    )
+    both = ""
+    if result.cumulative_defined:
+        both = (
+            " Right: R, the share of the sum of AUC − 0.5 that the layers up to each give; it passes "
+            f"one half in layer {result.half_layer} of 0 to {len(result.auc) - 1}."
+        )
+    limits = (
+        "that attention is what the answer is made from: a head may look without passing it on."
+    )
+    # How intervals and R came about stands with the origin of the numbers.
+    notes = "; ".join(
+        note for note in result.notes if "resample" not in note and not note.startswith("R ")
+    )
+    return Figure(
+        "auc",
+        question,
+        answer,
+        f"**How well the target's attention to the label words of a class tells {truth}** (1: always "
+        f"more attention to that class; 0.5: chance).{both} Bands: 95 % intervals over {basis}.",
+        establishes="late attention to label words goes with the answer."
+        if own == "supported"
+        else "",
+        limits=limits + (f" Also: {notes}." if notes else ""),
+        short=short,
+    )

@@ -30,73 +30,21 @@ from icl_mech.engine import AnyReading, Kept, Path, Reading
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.demonstrations import check_demonstrations
-from icl_mech.measurements.extraction.curves import (
-    AUC,
-    SHARE,
-    AucCurves,
+from icl_mech.measurements.extraction.result import FEW, ExtractionResult
+from icl_mech.measurements.extraction.statistics import (
     TwoClasses,
-    auc_statistic,
     curve_fields,
     resampled,
     share_note,
 )
 from icl_mech.measurements.predictions import PredictionReading
 from icl_mech.measurements.running import measured
-from icl_mech.metrics import RESAMPLES, cumulative_share, empty_layers
+from icl_mech.metrics import RESAMPLES, empty_layers
 from icl_mech.models import LanguageModel, ModelInfo, Site
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Quantity, basis
 from icl_mech.segments import Segment
 
 Truth = Literal["prediction", "gold"]
-
-FEW = 5
-"""Classes of fewer prompts are named: resampling them cannot show how uncertain they are."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ExtractionResult(AucCurves):
-    """Attention to label words by class, its AUC and R by layer.
-
-    Attributes:
-        attention: `A_l(q, c)` of every prompt, in class order.
-        truth_classes: Class each prompt counts as: predicted, or true with `truth="gold"`.
-        classes: Classes that occur among them; the others are left out of the AUC.
-        labels: Names of all classes.
-        two_classes: How two classes are scored.
-        redrawn: Bootstrap resamples drawn again because they lost a class.
-    """
-
-    attention: Float[Tensor, "batch layer label"]
-    truth_classes: Int[Tensor, " batch"]
-    classes: tuple[int, ...]
-    labels: tuple[str, ...]
-    two_classes: TwoClasses = "normalised"
-    redrawn: int = 0
-
-    def quantities(self) -> dict[str, Quantity]:
-        """AUC and R by layer, and the attention they are computed from."""
-        auc = auc_statistic(self.attention, self.truth_classes, self.two_classes)
-        ends = (self.auc_low, self.auc_high), (self.cumulative_low, self.cumulative_high)
-
-        def share(weights: Float[Tensor, "r batch"]) -> Float[Tensor, "r layer"]:
-            return cumulative_share(auc(weights))
-
-        unit = "attention, summed over heads"
-        return {
-            "auc": Quantity(("layer",), self.attention, auc, AUC, ends[0]),
-            "cumulative": Quantity(("layer",), self.attention, share, SHARE, ends[1]),
-            "attention": Quantity(("layer", "label"), self.attention, unit=unit),
-        }
-
-    def coordinates(self) -> dict[str, tuple[str, ...]]:
-        """Names of the classes."""
-        return {"label": self.labels}
-
-    def _note(self) -> str:
-        """How many prompts there are, what is taken as given, and what counts as truth."""
-        gold = self.provenance.get("variants", {}).get("truth") == "gold"
-        return f"{basis(self)}; truth: {'true classes' if gold else 'own predictions'}"
 
 
 @dataclass
@@ -132,7 +80,7 @@ def extraction_result(
     """Curves from what `AttentionReading` read and the class each prompt counts as."""
     auc, drawn, redrawn = resampled(attention, truth_classes, two_classes)
     classes = tuple(int(c) for c in truth_classes.unique())
-    fields = curve_fields(auc, drawn)
+    fields = curve_fields(auc, drawn, len(truth_classes))
     notes = _notes(attention, truth_classes, classes, labels, redrawn, drawn is None)
     return ExtractionResult(
         **fields,

@@ -25,6 +25,7 @@ from icl_mech.measurements.heads.ablation import CHOSEN, NONE, RANDOM, Ablation
 from icl_mech.measurements.heads.random_heads import random_heads
 from icl_mech.measurements.lens.residuals import LastEntryReading, LensVariant
 from icl_mech.measurements.running import measured
+from icl_mech.metrics import reachable_accuracy
 from icl_mech.models import LanguageModel, ModelInfo
 from icl_mech.prompts import PromptBatch
 
@@ -153,6 +154,8 @@ class Ablate(PairMeasurement[Ablation]):
             scores=torch.stack(scores, dim=1),
             conditions=tuple(name for name, _ in conditions),
             tie_counts=torch.stack(counts, dim=2),
+            n_labels=true.n_labels,
+            reachable=reachable_accuracy(true.answers, true.n_labels),
             provenance={"conditions": [[c.to_dict() for c in own] for _, own in conditions]},
         )
 

@@ -17,16 +17,32 @@ import torch
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import checked
 from icl_mech.errors import ResultError, near_matches
+from icl_mech.measurements.accuracy.definitions import CALIBRATED
 from icl_mech.measurements.accuracy.pairs import SIDES
-from icl_mech.metrics import Interval, Ties, mean_interval
-from icl_mech.results import Quantity, Result, basis, function_of_means
+from icl_mech.measurements.heads.ablation_texts import before_and_after, removed
+from icl_mech.measurements.heads.definitions import ABLATION, REDUCTION
+from icl_mech.measurements.heads.drawings import under_conditions
+from icl_mech.measurements.heads.names import CHOSEN, NONE, RANDOM
+from icl_mech.measurements.heads.texts import head_name
+from icl_mech.metrics import (
+    Interval,
+    Ties,
+    mean_ends,
+    mean_interval,
+    one_more,
+    reduction_interval,
+)
+from icl_mech.results import Definition, Figure, Quantity, Result, basis, function_of_means
+from icl_mech.results.prompts import given
+from icl_mech.results.wording import told
 from icl_mech.shapes import Bars
 
 if TYPE_CHECKING:
     import pandas as pd
 
-NONE, CHOSEN, RANDOM = "none", "chosen heads", "random heads"
-"""Conditions with names of their own: unablated, the heads in question, their control."""
+__all__ = ["CHOSEN", "NONE", "RANDOM", "Ablation"]
+
+CHANGE = "change of calibrated accuracy"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -38,13 +54,19 @@ class Ablation(Result):
         conditions: Names; the first is `none`, random draws are called `random heads`.
         tie_counts: How many scores are ties, nearly ties, and there at all, by condition and
             side (see `near_ties`); None in results that were saved without them.
+        n_labels: Number of classes; None in results that were saved without.
+        reachable: Calibrated accuracy of a perfect classifier on these queries, or None.
     """
 
     title: ClassVar[str] = "Ablations"
+    shows: ClassVar[tuple[str, ...]] = ("change", "accuracy")
+    definitions: ClassVar[tuple[Definition, ...]] = (ABLATION, REDUCTION, CALIBRATED)
 
     scores: Float[Tensor, "condition side batch"]
     conditions: tuple[str, ...]
     tie_counts: Int[Tensor, "count condition side"] | None = None
+    n_labels: int | None = None
+    reachable: float | None = None
 
     @property
     def ties(self) -> Ties:
@@ -62,16 +84,31 @@ class Ablation(Result):
             self.scores[self._places(name)].mean(0) for name in self.coordinates()["condition"]
         ]
         scores = torch.stack(drawn).permute(2, 0, 1)
+        changes, gap = scores - scores[:, :1], self.scores[0, 0] - self.scores[0, 1]
         dims = ("condition", "side")
+        low, high = mean_ends(changes, "change")
+        low[0] = high[0] = 0.0  # the model beside itself
         found = {
-            "accuracy": Quantity(dims, scores, unit="calibrated accuracy"),
-            "change": Quantity(dims, scores - scores[:, :1], unit="change of calibrated accuracy"),
-            "gap": Quantity((), self.scores[0, 0] - self.scores[0, 1], unit="calibrated accuracy"),
+            "accuracy": Quantity(dims, scores, unit="calibrated accuracy", kind="outcome"),
+            "change": Quantity(dims, changes, None, CHANGE, (low, high), "change"),
+            "gap": Quantity((), gap, unit="calibrated accuracy", kind="change"),
         }
         if self.gap.low > 0:
             closed = function_of_means(scores, _gap_reduction)
-            found["gap_reduction"] = Quantity(dims[:1], scores, closed, "share of the gap")
+            ends = self._closed_ends(scores)
+            found["gap_reduction"] = Quantity(dims[:1], scores, closed, "share of the gap", ends)
         return found
+
+    def _closed_ends(self, scores: Float[Tensor, "batch condition side"]) -> tuple[Tensor, Tensor]:
+        """Ends of the share of the gap, by condition; the unablated one closes nothing."""
+        true, false = scores[:, 0].unbind(1)
+        ends = [(0.0, 0.0)]
+        ends += [
+            reduction_interval([true], [false], [ablated])[1:]
+            for ablated in scores[:, 1:, 1].unbind(1)
+        ]
+        low, high = torch.tensor(ends, dtype=torch.float64).unbind(1)
+        return low.clone(), high.clone()
 
     def coordinates(self) -> dict[str, tuple[str, ...]]:
         """Conditions, random draws as one, and sides."""
@@ -88,7 +125,7 @@ class Ablation(Result):
     @cached_property
     def gap(self) -> Interval:
         """Unablated accuracy with true minus with false demonstrations, paired."""
-        return mean_interval(self.scores[0, 0] - self.scores[0, 1])
+        return mean_interval(self.scores[0, 0] - self.scores[0, 1], "change")
 
     @checked(ResultError)
     def reduction(self, condition: str) -> Interval | None:
@@ -137,21 +174,86 @@ class Ablation(Result):
             rows.append(row)
         return pd.DataFrame(rows)
 
-    def drawing(self) -> Bars:
-        """Accuracy of both sides under every condition."""
-        accuracy = self.quantities()["accuracy"]
-        low, high = accuracy.ends()
-        drawn = self.conditions.count(RANDOM)
-        return Bars(
-            title="Ablations at the target",
-            groups=self.coordinates()["condition"],
-            names=("true demonstrations", "false demonstrations"),
-            values=accuracy.value(),
-            low=low,
-            high=high,
-            y_title="calibrated accuracy",
-            note=basis(self) + f"; {RANDOM}: mean of {drawn} draws" * bool(drawn),
+    def heads(self, condition: str = CHOSEN) -> tuple[tuple[int, int], ...]:
+        """The (layer, head) pairs a condition ablates, where the result says so; else none.
+
+        Raises:
+            ResultError: unknown condition.
+        """
+        place, known = self._places(condition)[0], self.provenance.get("conditions", [])
+        changes = known[place] if len(known) > place else []
+        pairs = [pair for own in changes for pair in own.get("heads", ())]
+        return tuple((int(layer), int(head)) for layer, head in pairs)
+
+    def beside_random(self, side: str = "false") -> Interval | None:
+        """Accuracy without the chosen heads minus that without random ones, paired over prompts.
+
+        The interval takes the spread of the draws in: it is that over prompts or, where it is
+        wider, that of one more draw beside these (Student's t), which is the null of heads that
+        are as good as any others. None if there are no chosen or no random heads.
+        """
+        if CHOSEN not in self.conditions or RANDOM not in self.conditions:
+            return None
+        place = SIDES.index(side)
+        chosen = self.scores[self._places(CHOSEN)[0], place].double()
+        drawn = self.scores[self._places(RANDOM), place].double()
+        value, low, high = mean_interval(chosen - drawn.mean(0), "change")
+        half = one_more(drawn.mean(1))
+        return Interval(value, max(min(low, value - half), -1.0), min(max(high, value + half), 1.0))
+
+    def drawing(self, show: str = "change") -> Bars:
+        """What every condition changes on both sides, or the accuracy under it, as dots.
+
+        Args:
+            show: `change` or `accuracy`.
+
+        Raises:
+            ResultError: unknown `show`.
+        """
+        self.check_show(show)
+        change, draws = show == "change", None
+        if RANDOM in self.conditions:
+            plain = self.scores[0] if change else torch.zeros_like(self.scores[0])
+            draws = (self.scores[self._places(RANDOM)] - plain).double().mean(-1)
+        levels = []
+        if change and self.gap.low > 0:
+            levels.append((self.gap.value, f"the gap {told(self.gap.value)}"))
+        elif not change and self.n_labels:
+            levels.append((1 / self.n_labels, f"chance {told(1 / self.n_labels)}"))
+            if self.reachable is not None:
+                levels.append((self.reachable, f"highest reachable {told(self.reachable)}"))
+        names = self.coordinates()["condition"]
+        return under_conditions(
+            self.quantities()[show], names, draws, tuple(levels), basis(self), change=change
         )
+
+    def figures(self) -> list[Figure]:
+        """What each condition changes, and the accuracies before and after."""
+        n, behind = self.scores.shape[-1], given(self)
+        names = [name for name in self.coordinates()["condition"] if name != NONE]
+        changes = {
+            name: (
+                self.interval("change", condition=name, side="false"),
+                self.interval("change", condition=name, side="true"),
+            )
+            for name in names
+        }
+        closed = {name: self.reduction(name) for name in names}
+        draws = self.draws() if RANDOM in names else None
+        chosen = tuple(map(head_name, self.heads())) if CHOSEN in names else ()
+        return [
+            removed(
+                changes, closed, self.gap, chosen, self.beside_random(), draws, n, given=behind
+            ),
+            before_and_after(self._gaps(), n, given=behind),
+        ]
+
+    def _gaps(self) -> dict[str, Interval]:
+        """Accuracy with true minus with false demonstrations under every condition, paired."""
+        accuracy = self.quantities()["accuracy"].per_prompt
+        gaps = (accuracy[..., 0] - accuracy[..., 1]).unbind(1)
+        names = self.coordinates()["condition"]
+        return {name: mean_interval(gap, "change") for name, gap in zip(names, gaps, strict=True)}
 
     def summary(self) -> str:
         """Gap and gap reductions."""

@@ -7,7 +7,7 @@ make the gap, it opens where they are.
 Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,13 +19,26 @@ from icl_mech.errors import ResultError
 from icl_mech.measurements.accuracy.layers import AccuracyByLayer, LayerAccuracy
 from icl_mech.measurements.accuracy.pairs import METRICS
 from icl_mech.measurements.base import Pair, PairMeasurement, Pass
+from icl_mech.measurements.heads.definitions import GAP_SHARE, MATCHING
 from icl_mech.measurements.heads.label_attention import Attended
 from icl_mech.measurements.heads.scores import HeadScores
 from icl_mech.measurements.heads.scoring import HeadScoring
+from icl_mech.measurements.heads.texts import opening_gap
 from icl_mech.measurements.lens.residuals import LensVariant
+from icl_mech.metrics import Interval
 from icl_mech.models import LanguageModel
-from icl_mech.results import Quantity, Result, basis, function_of_means, jsonable
-from icl_mech.shapes import LayerCurves
+from icl_mech.results import (
+    Definition,
+    Figure,
+    Quantity,
+    Result,
+    basis,
+    function_of_means,
+    jsonable,
+)
+from icl_mech.results.prompts import given
+from icl_mech.results.wording import percent
+from icl_mech.shapes import LayerCurves, Meaning, Panel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,6 +58,7 @@ class MatchingByLayer(Result):
     """
 
     title: ClassVar[str] = "Prefix matching and the gap by layer"
+    definitions: ClassVar[tuple[Definition, ...]] = (MATCHING, GAP_SHARE)
 
     per_prompt: Float[Tensor, "batch layer"]
     gap_share: Float[Tensor, " layer"]
@@ -73,24 +87,49 @@ class MatchingByLayer(Result):
         return not bool(self.gap_share.isnan().any())
 
     def drawing(self) -> LayerCurves:
-        """Both curves; the share of the gap on the right axis."""
-        name, gap = "prefix matching, all heads", "share of the final gap (right axis)"
-        shown = 2 if self.has_gap else 1
+        """Prefix matching by layer and, on axes of its own, the share of the gap after each."""
         low, high = self.quantities()["prefix_matching"].ends()
+        # A layer acts between two readings, so there is one more of these.
+        ends = [_widened(end, before=False) for end in (self.matching, low, high)]
+        share = (self.gap_share, self.gap_low, self.gap_high)
+        ends += [_widened(end, before=True) for end in share] if self.has_gap else []
+        rows = len(ends) // 3
+        panels = (
+            Panel("Prefix matching, heads added", (0,), "prefix-matching score"),
+            Panel("Share of the final gap", (1,), "share of the final gap", ((1.0, "final gap"),)),
+        )
         note = basis(self)
         if not self.has_gap:
             note += "; no share is drawn: the interval of the final gap includes 0"
+        meanings: tuple[Meaning, ...] = ("label", "other")
         return LayerCurves(
             title="Prefix matching by layer, and where the gap opens",
-            names=(name, gap)[:shown],
-            values=torch.stack([self.matching, self.gap_share])[:shown],
-            low=torch.stack([low, self.gap_low])[:shown],
-            high=torch.stack([high, self.gap_high])[:shown],
-            y_title="prefix-matching score, added over heads",
+            names=("heads of the layer", "gap after the layer")[:rows],
+            values=torch.stack(ends[0::3]),
+            low=torch.stack(ends[1::3]),
+            high=torch.stack(ends[2::3]),
+            y_title="prefix-matching score",
+            x_title="layer of the heads (gap: read after layer …, 0: the embedding)",
             note=note,
-            right=(gap,)[: shown - 1],
-            right_title="share of the final gap",
+            meanings=meanings[:rows],
+            panels=panels[:rows],
+            columns=1,
         )
+
+    def figures(self) -> list[Figure]:
+        """Whether the gap opens where heads match prefixes."""
+        best = int(self.matching.argmax())
+        score = self.interval("prefix_matching", layer=best)
+        share = None
+        if self.has_gap and self.pair_scores is not None:
+            opened = Quantity(
+                (), self.pair_scores, function_of_means(self.pair_scores, _opened(best))
+            )
+            share = Interval(float(opened.value()), *map(float, opened.ends()))
+        elif self.has_gap:
+            before = float(self.gap_share[best - 1]) if best else 0.0
+            share = Interval(float(self.gap_share[best]) - before, torch.nan, torch.nan)
+        return [opening_gap(best, score, share, len(self.per_prompt), given=given(self))]
 
     def summary(self) -> str:
         """The layer that matches most, and the share of the gap that has opened by then."""
@@ -98,7 +137,7 @@ class MatchingByLayer(Result):
         text = f"heads match prefixes most in layer {best} (sum {float(self.matching[best]):.3g})"
         if not self.has_gap:
             return f"{text}; the interval of the final gap includes 0, so it has no shares"
-        return f"{text}; by then {float(self.gap_share[best]):.0%} of the final gap has opened"
+        return f"{text}; by then {percent(float(self.gap_share[best]))} of the final gap has opened"
 
     def to_pandas(self) -> "pd.DataFrame":
         """One row per layer."""
@@ -183,7 +222,7 @@ def matching_by_layer(heads: HeadScores, accuracy: LayerAccuracy) -> MatchingByL
             f"prompts in {expected[1]} layers; give results of the same prompts and model."
         )
     _check_sources(heads.provenance, accuracy.provenance)
-    gap_low, _ = Quantity(("entry",), scores[:, 0] - scores[:, 1]).ends()
+    gap_low, _ = Quantity(("entry",), scores[:, 0] - scores[:, 1], kind="change").ends()
     if float(gap_low[-1]) > 0:
         share = Quantity(("layer",), scores, function_of_means(scores, _gap_share))
         value, (low, high) = _gap_share(scores.mean(0)), share.ends()
@@ -204,6 +243,23 @@ def _gap_share(means: Float[Tensor, "*r side entry"]) -> Float[Tensor, "*r layer
     gap = means[..., 0, :] - means[..., 1, :]
     final = gap[..., -1:]
     return torch.where(final > 0, gap[..., 1:] / final, torch.nan)
+
+
+def _opened(layer: int) -> Callable[[Tensor], Tensor]:
+    """How much of the final gap opens across one layer."""
+
+    def share(means: Float[Tensor, "*r side entry"]) -> Float[Tensor, "*r"]:
+        gap = means[..., 0, :] - means[..., 1, :]
+        across = (gap[..., layer + 1] - gap[..., layer]) / gap[..., -1]
+        return torch.where(gap[..., -1] > 0, across, torch.nan)
+
+    return share
+
+
+def _widened(end: Float[Tensor, " layer"], *, before: bool) -> Float[Tensor, " entry"]:
+    """One more place: behind the layers (heads), or before them (readings after layers)."""
+    blank = torch.full((1,), torch.nan, dtype=end.dtype)
+    return torch.cat([blank, end] if before else [end, blank])
 
 
 def _check_sources(heads: Mapping[str, Any], accuracy: Mapping[str, Any]) -> None:

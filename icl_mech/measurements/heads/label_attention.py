@@ -1,12 +1,12 @@
 """Attention to the demonstrations' label words, and the scores that follow from it alone."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
 
-from icl_mech._typing import Float, Int, Tensor
+from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.engine import Kept, Reading
 from icl_mech.metrics import (
     attention_to_same,
@@ -32,10 +32,6 @@ class LabelAttentionReading(Reading[Tensor]):
     """
 
     over: Attended = "labels"
-    # Not compared: readings are equal by what they read, not by how far they got.
-    _marks: dict[tuple[int, ...], Tensor] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
 
     target_only: ClassVar[bool] = True
 
@@ -60,24 +56,15 @@ class LabelAttentionReading(Reading[Tensor]):
         earlier = labels[:, None] < rows[:, :, None]
         return attention * earlier[:, :, None]
 
-    def _marked(self, segment: Segment) -> Tensor:
-        """True where a column belongs to a demonstration's label word, `[batch, demo, src]`."""
-        key = segment.indices
-        if key not in self._marks:
-            self._marks.clear()
-            owner = torch.full((len(segment.prompts), int(segment.prompts.lengths.max())), -1)
-            for row, prompt in enumerate(segment.prompts):
-                for demo, span in enumerate(prompt.label_spans):
-                    place = (
-                        slice(span.start - 1, span.start)
-                        if self.over == "before_labels"
-                        else slice(span.start, span.stop)
-                    )
-                    owner[row, place] = demo
-            laid = segment.along(owner, segment.src)
-            numbers = torch.arange(segment.prompts.n_demos, device=laid.device)
-            self._marks[key] = laid[:, None] == numbers[:, None]
-        return self._marks[key]
+    def _marked(self, segment: Segment) -> Bool[Tensor, "batch demo src"]:
+        """True where a column belongs to a demonstration's label word."""
+        prompts, before = segment.prompts, int(self.over == "before_labels")
+        start = prompts.label_positions - before
+        sizes = _word_sizes(prompts)
+        stop = start + (sizes.clamp(max=1) if before else sizes)
+        first, last = (ends.to(segment.src.device)[:, :, None] for ends in (start, stop))
+        columns = segment.src[:, None]  # -1 at padding
+        return (columns >= first.clamp(min=0)) & (columns < last)
 
     def collect(self, kept: Kept) -> Tensor:
         """`[prompt, layer, row, head, demo]`."""

@@ -6,7 +6,7 @@ prompt).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 
@@ -17,13 +17,19 @@ from icl_mech.errors import ResultError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.interventions.base import check_layers
 from icl_mech.measurements.base import Measurement, Pass
+from icl_mech.measurements.heads.definitions import ATTENDING
 from icl_mech.measurements.heads.label_attention import matched_classes
+from icl_mech.measurements.heads.texts import looking
 from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel, ModelInfo, Site
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Quantity, Result
+from icl_mech.results import Definition, Figure, Quantity, Result
+from icl_mech.results.wording import percent
 from icl_mech.segments import Segment
 from icl_mech.shapes import TokenStrips
+
+if TYPE_CHECKING:
+    from icl_mech.plots.prompt_view import View
 
 MARKS = {
     "matching": "label word taught for the last text",
@@ -45,6 +51,7 @@ class HeadAttention(Result):
     """
 
     title: ClassVar[str] = "Where the heads look"
+    definitions: ClassVar[tuple[Definition, ...]] = (ATTENDING,)
 
     heads: tuple[tuple[int, int], ...]
     values: tuple[Float[Tensor, "chosen _"], ...]
@@ -89,11 +96,43 @@ class HeadAttention(Result):
             first=head,
         )
 
+    def view(self, prompt: int = 0, head: int = 0) -> "View":
+        """The prompt as text up to the target, coloured by a head's attention from the target.
+
+        Args:
+            prompt: Which prompt.
+            head: Index in `heads` of the head.
+
+        Raises:
+            ResultError: no such prompt or head.
+        """
+        from icl_mech.plots.prompt_view import Text, prompt_view
+
+        strips = self.drawing(prompt, head)
+        roles = ["label_word" if mark else "unknown" for mark in strips.marks]
+        text = Text(tuple(strips.tokens), (*roles[:-1], "target"), about=tuple(strips.marks))
+        name = f"attention of {strips.names[head]} from the target"
+        return prompt_view(text, strips.values[head].tolist(), name=name)
+
+    def figures(self) -> list[Figure]:
+        """Where the heads look, over prompts."""
+        names = self.coordinates()["head"]
+        shares = self.quantities()["to_label_words"].value().tolist()
+        kinds = {mark for marks in self.marks for mark in marks}
+        matched = []
+        if {"matching", "other"} & kinds:
+            for values, marks in zip(self.values, self.marks, strict=True):
+                own = torch.tensor([mark == "matching" for mark in marks])
+                matched.append(values[:, own].sum(-1).double())
+        means = torch.stack(matched).mean(0).tolist() if matched else []
+        found = dict(zip(names, means, strict=True)) if matched else {}
+        return [looking(dict(zip(names, shares, strict=True)), found, len(self.values))]
+
     def summary(self) -> str:
         """Share of attention on label words, over prompts."""
         means = self.quantities()["to_label_words"].value()
         parts = [
-            f"{name}: {float(mean):.0%}"
+            f"{name}: {percent(float(mean))}"
             for name, mean in zip(self.coordinates()["head"], means, strict=True)
         ]
         return "attention to label words (layer.head): " + ", ".join(parts)

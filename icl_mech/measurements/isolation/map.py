@@ -8,144 +8,26 @@ first and the last layers only (Wang et al. 2023, *Label Words are Anchors*, §2
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 
-from icl_mech._typing import Float, Int, Tensor
+from icl_mech._typing import Tensor
 from icl_mech.checking import Count
 from icl_mech.engine import Path
 from icl_mech.interventions import Intervention
 from icl_mech.interventions.isolate import Mode, Redraw, Tokens
 from icl_mech.measurements.isolation.agreement import (
-    LOYALTIES,
-    SHOWN,
-    TITLES,
-    UNITS,
-    Loyalty,
     OfIsolation,
     Window,
     check_depths,
     chosen_depths,
-    loyalty_ends,
+    label_ends,
 )
+from icl_mech.measurements.isolation.map_result import IsolationMap
 from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Quantity, Result, basis
-from icl_mech.shapes import Grid
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class IsolationMap(Result):
-    """Loyalty by first isolated layer and number of isolated layers.
-
-    Not-a-number stands where a window would reach beyond the last layer.
-
-    Attributes:
-        widths: Numbers of isolated layers.
-        starts: First isolated layers.
-        values: Label loyalty.
-        low: Lower end of its 95 % interval (Wilson for a single draw, else bootstrap).
-        high: Upper end.
-        label_kept: Whether the predicted class is unchanged, averaged over draws.
-        word_overlap: Jaccard overlap of the top next tokens, averaged over draws.
-        predicted: Predicted class without isolation.
-        tokens: What is isolated, `label` words or `random` tokens.
-    """
-
-    title: ClassVar[str] = "Where label words collect"
-    shows: ClassVar[tuple[str, ...]] = LOYALTIES
-
-    widths: tuple[int, ...]
-    starts: tuple[int, ...]
-    values: Float[Tensor, "width start"]
-    low: Float[Tensor, "width start"]
-    high: Float[Tensor, "width start"]
-    label_kept: Float[Tensor, "width start batch"]
-    word_overlap: Float[Tensor, "width start batch"]
-    predicted: Int[Tensor, " batch"]
-    tokens: str
-
-    def quantities(self) -> dict[str, Quantity]:
-        """Both loyalties."""
-        dims, label, word = ("width", "start"), *LOYALTIES
-        known = (self.low, self.high)
-        kept, overlap = self.label_kept.movedim(-1, 0), self.word_overlap.movedim(-1, 0)
-        return {
-            label: Quantity(dims, kept, unit=UNITS[label], known=known),
-            word: Quantity(dims, overlap, unit="overlap of the top next tokens"),
-        }
-
-    def coordinates(self) -> dict[str, tuple[int, ...]]:
-        """Widths and first layers."""
-        return {"width": self.widths, "start": self.starts}
-
-    def drawing(self, show: Loyalty = "label_loyalty") -> Grid:
-        """Loyalty by first isolated layer (columns) and width (rows).
-
-        The lowest cell is marked.
-
-        Args:
-            show: `label_loyalty` or `word_loyalty`.
-
-        Raises:
-            ResultError: unknown `show`.
-        """
-        self.check_show(show)
-        quantity = self.quantities()[show]
-        values = quantity.value()
-        low, high = quantity.ends()
-        return Grid(
-            title=f"{TITLES[show]} with {SHOWN[self.tokens]} isolated in some layers",
-            values=values,
-            row_title="isolated layers",
-            column_title="first isolated layer",
-            quantity=show.replace("_", " "),
-            note=f"{basis(self)}; framed: lowest",
-            rows=self.widths,
-            columns=self.starts,
-            dark_low=True,
-            marked=(_lowest(values),),
-            low=low,
-            high=high,
-        )
-
-    def summary(self) -> str:
-        """The window that costs most; its interval ignores that it was picked as the lowest."""
-        row, column = _lowest(self.values)
-        start, width = self.starts[column], self.widths[row]
-        return (
-            f"label loyalty is lowest, {self.interval(start=start, width=width)}, with "
-            f"{SHOWN[self.tokens]} isolated in layers {start} to {start + width - 1} (of "
-            f"{int(self.values.isfinite().sum())} windows; the interval ignores this choice)"
-        )
-
-    def to_pandas(self) -> "pd.DataFrame":
-        """One row per window."""
-        import pandas as pd
-
-        words = self.word_overlap.mean(-1)
-        return pd.DataFrame(
-            {
-                "width": self.widths[row],
-                "start": self.starts[column],
-                "tokens": self.tokens,
-                "label_loyalty": float(self.values[row, column]),
-                "low": float(self.low[row, column]),
-                "high": float(self.high[row, column]),
-                "word_loyalty": float(words[row, column]),
-            }
-            for row, column in self.values.isfinite().nonzero().tolist()
-        )
-
-
-def _lowest(values: Float[Tensor, "width start"]) -> tuple[int, int]:
-    row, column = divmod(int(values.nan_to_num(torch.inf).argmin()), values.shape[1])
-    return row, column
 
 
 @dataclass(frozen=True)
@@ -196,13 +78,12 @@ class IsolationWindows(OfIsolation[IsolationMap]):
         found = self.agreement(model, read)
         cells = self.cells(model.info.n_layers)
         widths, starts = tuple(self.widths or ()), tuple(self.starts(model.info.n_layers))
-        single = torch.full((len(cells),), self.tokens == "label" or self.draws == 1)
-        low, high = loyalty_ends(found.label_kept, single)
+        low, high = label_ends(found.label_kept)
         rows = [widths.index(width) for width, _ in cells]
         columns = [starts.index(start) for _, start in cells]
 
-        def laid(values: Tensor) -> Tensor:
-            table = torch.full((len(widths), len(starts), *values.shape[1:]), torch.nan).double()
+        def laid(values: Tensor, empty: float = torch.nan) -> Tensor:
+            table = values.new_full((len(widths), len(starts), *values.shape[1:]), empty)
             table[rows, columns] = values
             return table
 
@@ -215,6 +96,9 @@ class IsolationWindows(OfIsolation[IsolationMap]):
             label_kept=laid(found.label_kept),
             word_overlap=laid(found.word_overlap),
             predicted=found.predicted,
+            isolated=laid(found.isolated, -1.0),
+            labels=data.labels,
+            n_layers=model.info.n_layers,
             tokens=self.tokens,
         )
 

@@ -91,7 +91,11 @@ class Isolation(OfIsolation[IsolationResult]):
             label_kept=found.label_kept,
             word_overlap=found.word_overlap,
             draw_loyalty=found.draw_loyalty,
+            draw_overlap=found.draw_overlap,
             predicted=found.predicted,
+            isolated=found.isolated,
+            words=found.words,
+            labels=data.labels,
             n_layers=model.info.n_layers,
             top_k=self.top_k,
         )

@@ -1,14 +1,28 @@
 """`ComponentLens`: what each head or MLP adds to the label logits."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import checked
 from icl_mech.errors import ResultError
-from icl_mech.results import Quantity, Result, basis
+from icl_mech.measurements.lens.texts import components
+from icl_mech.metrics import Interval, above_together
+from icl_mech.results import Definition, Figure, Quantity, Result, basis
+from icl_mech.results.prompts import given
 from icl_mech.shapes import Grid, LayerCurves, Shape
+
+PARTS = Definition(
+    "lens of a part",
+    r"W_U\left(\frac{\gamma}{\sigma} \odot (c - \bar c)\right)[y] - \frac{1}{C-1}\sum_{y' \ne y} "
+    r"W_U\left(\frac{\gamma}{\sigma} \odot (c - \bar c)\right)[y']",
+    "What the output c of a head or MLP at the last token adds to the logit of the true label y above "
+    "the mean of the others, through the final norm with the run's own scale σ (“frozen”; “own” norms "
+    "the part alone).",
+    "Halawi et al. 2023, Overthinking the Truth, §5",
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -23,6 +37,9 @@ class ComponentLens(Result):
         answers: True class of each query, or None.
         labels: Names of the classes.
     """
+
+    title: ClassVar[str] = "Lens of heads and MLPs"
+    definitions: ClassVar[tuple[Definition, ...]] = (PARTS,)
 
     label_logits: Float[Tensor, "batch layer *head label"]
     embedding: Float[Tensor, "batch label"] | None = None
@@ -67,15 +84,31 @@ class ComponentLens(Result):
         found = self.sel()
         if self.answers is None:
             return found.drawing()
-        title, note = "Logit of the true label above that of the others", f"mean over {basis(self)}"
+        title, note = "Logit of the true label above that of the others", basis(self)
         if found.values.ndim == 2:
             return Grid(
-                title, found.values, "layer", "head", found.unit, note,
-                signed=True, low=found.low, high=found.high,
+                title, found.values.T, "head", "layer", "logits", note,
+                signed=True, low=found.low.T, high=found.high.T,
             )  # fmt: skip
         return LayerCurves(
-            title, ("MLP",), found.values[None], found.low[None], found.high[None], found.unit, note
-        )
+            title, ("MLP",), found.values[None], found.low[None], found.high[None], found.unit, note,
+            levels=((0.0, "adds nothing"),), meanings=("label",),
+        )  # fmt: skip
+
+    def figures(self) -> list[Figure]:
+        """Which parts push to the right answer."""
+        heads, n = self.label_logits.ndim == 4, len(self.label_logits)
+        count = self.label_logits[0, ..., 0].numel()
+        if self.answers is None:
+            return [components("", None, 0, count, n, heads=heads, given=given(self))]
+        found = self.quantities()["contrast"]
+        value, (low, high) = found.value(), found.ends()
+        best = int(value.argmax())
+        score = Interval(*(float(end.flatten()[best]) for end in (value, low, high)))
+        place = divmod(best, value.shape[1]) if heads else (best,)
+        name = ("head " if heads else "layer ") + ".".join(map(str, place))
+        clear = int(above_together(found.per_prompt).sum())
+        return [components(name, score, clear, count, n, heads=heads, given=given(self))]
 
     def summary(self) -> str:
         """Number of components."""

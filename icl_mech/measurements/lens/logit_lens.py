@@ -14,11 +14,11 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §4 and §5.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from icl_mech._typing import Float, Int, Tensor
+from icl_mech._typing import Tensor
 from icl_mech.engine import Path, Reading
-from icl_mech.errors import ResultError, RunError
+from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.lens.component_lens import ComponentLens
@@ -30,6 +30,7 @@ from icl_mech.measurements.lens.components import (
     check_own_weights,
     check_sum,
 )
+from icl_mech.measurements.lens.layer_lens import LogitLens
 from icl_mech.measurements.lens.residuals import (
     LayerLensReading,
     LensRows,
@@ -37,122 +38,14 @@ from icl_mech.measurements.lens.residuals import (
     Positions,
     check_demonstrations,
 )
+from icl_mech.measurements.lens.words import decoded, in_order
 from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Quantity, Result, basis
-from icl_mech.shapes import LayerCurves, Shape
 
-if TYPE_CHECKING:
-    import pandas as pd
+__all__ = ["Lens", "LogitLens", "logit_lens"]
 
 Per = Literal["layer", "head", "mlp"]
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class LogitLens(Result):
-    """What each entry of the residual stream would answer.
-
-    Attributes:
-        label_logits: Logits of the label words' first tokens; entry 0 is the embedding.
-        log_sum: Log-sum-exp of each entry's logits over the vocabulary, or None.
-        top_tokens: Ids of the C likeliest tokens, best first, or None.
-        answers: True class of each query, or None.
-        labels: Names of the classes.
-        displayed: Class each demonstration displays, of lenses at demonstrations.
-    """
-
-    label_logits: Float[Tensor, "batch *demo layer label"]
-    log_sum: Float[Tensor, "batch *demo layer"] | None = None
-    top_tokens: Int[Tensor, "batch *demo layer label"] | None = None
-    answers: Int[Tensor, " batch"] | None = None
-    labels: tuple[str, ...] = ()
-    displayed: Int[Tensor, "batch demo"] | None = None
-
-    def quantities(self) -> dict[str, Quantity]:
-        """Probabilities among the label words: of the true or displayed one, and of each.
-
-        Behind them whether the entry is right, the probabilities over the whole vocabulary, and
-        the logits.
-        """
-        probs = self.label_probs.double()
-        at_target = probs.ndim == 3
-        dims = ("layer",) if at_target else ("demo", "layer")
-        unit = "probability among the label words"
-        found = {}
-        classes = self.answers if at_target else self.displayed
-        if classes is not None:
-            index = classes[..., None, None].expand(*probs.shape[:-1], 1)
-            name = "true_label" if at_target else "displayed_label"
-            found[name] = Quantity(dims, probs.gather(-1, index)[..., 0], unit=unit)
-            if at_target:
-                right = self.label_logits.argmax(-1) == classes[:, None]
-                found["accuracy"] = Quantity(dims, right, unit="accuracy over label words")
-        found["label_prob"] = Quantity((*dims, "label"), probs, unit=unit)
-        if self.log_sum is not None:
-            found["prob"] = Quantity(
-                (*dims, "label"), self.probs, unit="probability over the vocabulary"
-            )
-        found["label_logit"] = Quantity((*dims, "label"), self.label_logits, unit="logit")
-        return found
-
-    def coordinates(self) -> dict[str, tuple[str, ...]]:
-        """Names of the classes; layers are entries, 0 the embedding."""
-        return {"label": self.labels}
-
-    @property
-    def probs(self) -> Float[Tensor, "batch *demo layer label"]:
-        """Probabilities of the label words over the whole vocabulary.
-
-        Raises:
-            ResultError: read with `vocabulary=False`.
-        """
-        if self.log_sum is None:
-            raise ResultError("Probabilities need the vocabulary; use logit_lens(vocabulary=True).")
-        return (self.label_logits.double() - self.log_sum.double()[..., None]).exp()
-
-    @property
-    def label_probs(self) -> Float[Tensor, "batch *demo layer label"]:
-        """Probabilities over the label words alone."""
-        return self.label_logits.softmax(-1)
-
-    def drawing(self) -> Shape:
-        """Mean probability of each label word (of the true one, where known) by entry.
-
-        At demonstrations: of the label each of them displays.
-        """
-        found = self.sel()
-        if self.label_logits.ndim != 3:
-            return found.drawing()
-        names = self.labels if self.answers is None else ("true label",)
-        values, low, high = (
-            end.T if self.answers is None else end[None]
-            for end in (found.values, found.low, found.high)
-        )
-        return LayerCurves(
-            title="Logit lens: what each layer would answer",
-            names=names,
-            values=values,
-            low=low,
-            high=high,
-            y_title=found.unit,
-            x_title="entry (0: embedding, l: after l blocks)",
-            note=basis(self),
-            levels=((1 / len(self.labels), "chance"),),
-        )
-
-    def summary(self) -> str:
-        """Accuracy at the first, middle and last entry, where answers are known."""
-        entries, right = self.label_logits.shape[-2], self.quantities().get("accuracy")
-        if right is None:
-            return f"label logits of {entries} entries, {len(self.label_logits)} prompts"
-        places, shares = (0, entries // 2, entries - 1), right.value()
-        return "; ".join(f"entry {i}: accuracy {float(shares[i]):.3g}" for i in places)
-
-    def to_pandas(self) -> "pd.DataFrame":
-        """One row per prompt, entry and label (and demonstration)."""
-        logits = self.to_xarray()["label_logit"].rename("logit")
-        return logits.to_dataframe().reset_index()
 
 
 @dataclass(frozen=True)
@@ -211,7 +104,7 @@ class Lens(Measurement[LogitLens | ComponentLens]):
         ((found,),) = read
         answers = data.answers if data.has_answers else None
         if isinstance(found, LensRows):
-            return self._layers(found, answers, data)
+            return self._layers(found, answers, data, model)
         if not isinstance(found, Components):
             heads, mlp = found
             logits = heads if self.per == "head" else mlp
@@ -227,7 +120,9 @@ class Lens(Measurement[LogitLens | ComponentLens]):
             labels=data.labels,
         )
 
-    def _layers(self, found: LensRows, answers: Tensor | None, data: PromptBatch) -> LogitLens:
+    def _layers(
+        self, found: LensRows, answers: Tensor | None, data: PromptBatch, model: LanguageModel
+    ) -> LogitLens:
         everywhere = self.at == "demonstrations"
         rows = slice(None) if everywhere else 0
         return LogitLens(
@@ -237,6 +132,9 @@ class Lens(Measurement[LogitLens | ComponentLens]):
             answers=answers,
             labels=data.labels,
             displayed=data.label_classes if everywhere else None,
+            top_logits=None if found.top_logits is None else found.top_logits[:, rows],
+            words=decoded(found.top_tokens, model.tokenizer),
+            label_words=in_order(data.label_tokens, model.tokenizer),
         )
 
 

@@ -33,11 +33,26 @@ class LensRows:
         label_logits: By row (target, or each demonstration), entry and label.
         log_sum: Log-sum-exp over the vocabulary, or None.
         top_tokens: Ids of the C likeliest tokens, or None.
+        top_logits: Their logits, or None.
     """
 
     label_logits: Float[Tensor, "batch row entry label"]
     log_sum: Float[Tensor, "batch row entry"] | None
     top_tokens: Int[Tensor, "batch row entry label"] | None
+    top_logits: Float[Tensor, "batch row entry label"] | None = None
+
+    def probs(self) -> Float[Tensor, "batch row entry label"]:
+        """Probabilities of the label words over the vocabulary."""
+        return self._over_vocabulary(self.label_logits)
+
+    def top_probs(self) -> Float[Tensor, "batch row entry label"]:
+        """Probabilities of the likeliest tokens."""
+        return self._over_vocabulary(self.top_logits)
+
+    def _over_vocabulary(self, logits: Tensor | None) -> Tensor:
+        if logits is None or self.log_sum is None:
+            raise ValueError("probabilities need the vocabulary")
+        return (logits.double() - self.log_sum.double()[..., None]).exp()
 
 
 @dataclass
@@ -62,7 +77,7 @@ class LayerLensReading(Reading[LensRows]):
         return [Site("resid_pre", 0), *(Site("resid_post", i) for i in range(info.n_layers))]
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """Packed as `[batch, row, label | log-sum | top C]`."""
+        """Packed as `[batch, row, label | log-sum | top C ids | their logits]`."""
         model = segment.model
         last = site == Site("resid_post", model.info.n_layers - 1)
         sound = self.variant == "sound"
@@ -91,10 +106,12 @@ class LayerLensReading(Reading[LensRows]):
         packed = kept.stacked().transpose(1, 2)
         if not self.vocabulary:
             return LensRows(packed, None, None)
-        # label logits, log-sum-exp, C token ids: 2 C + 1 columns.
-        n_labels = (packed.shape[-1] - 1) // 2
-        labels, log_sum, top = packed.split([n_labels, 1, n_labels], dim=-1)
-        return LensRows(labels.contiguous(), log_sum[..., 0].contiguous(), top.long())
+        # label logits, log-sum-exp, C token ids, C logits: 3 C + 1 columns.
+        n_labels = (packed.shape[-1] - 1) // 3
+        labels, log_sum, top, best = packed.split([n_labels, 1, n_labels, n_labels], dim=-1)
+        return LensRows(
+            labels.contiguous(), log_sum[..., 0].contiguous(), top.long(), best.contiguous()
+        )
 
 
 @dataclass
@@ -107,9 +124,9 @@ class LastEntryReading(LayerLensReading):
 
 
 def _of_vocabulary(logits: Float[Tensor, "row vocab"], n_labels: int) -> Tensor:
-    """Log-sum-exp and the ids of the largest logits (exact in float32 below 2^24)."""
-    top = logits.topk(n_labels, dim=-1).indices.float()
-    return torch.cat([logits.logsumexp(-1, keepdim=True), top], dim=-1)
+    """Log-sum-exp, the ids of the largest logits (exact in float32 below 2^24), and these."""
+    best, ids = logits.topk(n_labels, dim=-1)
+    return torch.cat([logits.logsumexp(-1, keepdim=True), ids.float(), best], dim=-1)
 
 
 def check_demonstrations(prompts: PromptBatch) -> None:

@@ -8,11 +8,12 @@ import torch
 from icl_mech._typing import Float, Tensor
 from icl_mech.errors import ResultError, near_matches
 from icl_mech.metrics import Interval
-from icl_mech.shapes import Bars, Grid, LayerCurves
+from icl_mech.results.wording import told
+from icl_mech.shapes import Bars, Grid, LayerCurves, Meaning
 
 
-def accuracy_bars(accuracies: Mapping[str, Interval], note: str) -> Bars:
-    """One bar per condition."""
+def accuracy_dots(accuracies: Mapping[str, Interval], note: str, chance: float) -> Bars:
+    """One dot per condition."""
     ends = torch.tensor([list(interval) for interval in accuracies.values()])
     values, low, high = ends.T[..., None]
     return Bars(
@@ -24,13 +25,15 @@ def accuracy_bars(accuracies: Mapping[str, Interval], note: str) -> Bars:
         high=high,
         y_title="accuracy",
         note=note,
+        meanings=("label",),
+        levels=((chance, f"chance {told(chance)}"),),
     )
 
 
 def factor_grid(
     beta: Float[Tensor, "layer head label"], labels: tuple[str, ...], label: str | None
 ) -> Grid:
-    """Learned factors of one class, or their mean over classes.
+    """Learned factors of one class, or their mean over classes; layers across, heads down.
 
     Raises:
         ResultError: unknown class.
@@ -39,9 +42,9 @@ def factor_grid(
         raise ResultError(f"Unknown label {label!r}. {near_matches(label, labels)}")
     return Grid(
         title="Learned factors of attention to label words",
-        values=beta.mean(-1) if label is None else beta[..., labels.index(label)],
-        row_title="layer",
-        column_title="head",
+        values=(beta.mean(-1) if label is None else beta[..., labels.index(label)]).T,
+        row_title="head",
+        column_title="layer",
         quantity="β",
         note=("mean over classes" if label is None else f"class {label}")
         + "; attention is multiplied by exp β",
@@ -67,6 +70,7 @@ def training_curve(
         points[steps - 1 :: steps] = held_out[1:]
         curves["held out, after the epoch"] = points
     values = torch.stack(list(curves.values()))
+    meanings: tuple[Meaning, ...] = ("other", "label", "target")
     return LayerCurves(
         title="Training of the factors",
         names=tuple(curves),
@@ -78,4 +82,5 @@ def training_curve(
         x=tuple(float(step) for step in range(1, len(losses) + 1)),
         x_title="step",
         levels=((math.log(n_labels), "uniform guess"),),
+        meanings=meanings[: len(curves)],
     )

@@ -25,7 +25,8 @@ from icl_mech.measurements.reweighting.learnable import (
     count_seen,
     warn_seen,
 )
-from icl_mech.measurements.reweighting.result import Condition, ReweightingResult
+from icl_mech.measurements.reweighting.numbers import Condition
+from icl_mech.measurements.reweighting.result import ReweightingResult
 from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch

@@ -9,7 +9,7 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §2.1, eq. 1.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -20,12 +20,22 @@ from icl_mech.errors import ResultError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Pass
 from icl_mech.measurements.running import measured
+from icl_mech.measurements.saliency.definitions import MAP
 from icl_mech.measurements.saliency.reduction import OfSaliency, Reduction, head_sum
+from icl_mech.measurements.saliency.segments import (
+    SegmentMap,
+    map_scores,
+    segment_means,
+    segments_of,
+)
 from icl_mech.models import LanguageModel, ModelInfo, Site
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Result
+from icl_mech.results import Definition, Figure, Result
 from icl_mech.segments import Segment
 from icl_mech.shapes import TokenMatrix
+
+if TYPE_CHECKING:
+    from icl_mech.plots.prompt_view import View
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -39,35 +49,127 @@ class SaliencyMaps(Result):
     """
 
     title: ClassVar[str] = "Saliency map of one prompt"
+    shows: ClassVar[tuple[str, ...]] = ("", "tokens")
+    definitions: ClassVar[tuple[Definition, ...]] = MAP
 
     values: tuple[Float[Tensor, "layer _ _"], ...]
     tokens: tuple[tuple[str, ...], ...]
     roles: tuple[tuple[str, ...], ...]
 
-    def drawing(self, prompt: int = 0, layer: int = 0) -> TokenMatrix:
-        """Heatmap of one prompt with a slider over layers.
+    def drawing(self, show: str = "", prompt: int = 0, layer: int | None = None) -> TokenMatrix:
+        """One prompt by segment with a slider over layers, or all its tokens in one layer.
 
         Args:
+            show: `tokens` for all tokens.
             prompt: Which prompt.
-            layer: Layer shown first.
+            layer: Layer shown first; None: that of the first half in which most saliency per edge
+                runs from the texts into the label words.
 
         Raises:
-            ResultError: no such prompt or layer.
+            ResultError: unknown `show`, or no such prompt or layer.
         """
-        if not 0 <= prompt < len(self.values):
-            raise ResultError(f"prompt={prompt}; there are maps of {len(self.values)} prompts.")
-        if not 0 <= layer < self.values[prompt].shape[0]:
-            raise ResultError(
-                f"layer={layer}; the model has {self.values[prompt].shape[0]} layers."
-            )
+        self.check_show(show)
+        self._check_prompt(prompt)
+        values, count = self.values[prompt], len(self.values[prompt])
+        telling = self.telling_layers(prompt)
+        if layer is None:
+            layer = telling[0][0] if telling else int(values.tril(-1).sum((1, 2)).argmax())
+        if not 0 <= layer < count:
+            raise ResultError(f"layer={layer}; the model has {count} layers.")
+        by_segment = None if show else self.by_segment(prompt)
         return TokenMatrix(
-            title="Saliency of attention between tokens",
-            values=self.values[prompt],
+            title="Saliency of attention between " + ("tokens" if show else "parts of a prompt"),
+            values=values,
             tokens=self.tokens[prompt],
             roles=self.roles[prompt],
             quantity="saliency",
             layer=layer,
+            segments=by_segment.segments if by_segment else (),
+            means=by_segment.values if by_segment else None,
+            telling=telling,
+            note=f"prompt {prompt}, {len(self.tokens[prompt])} tokens",
         )
+
+    def view(
+        self,
+        prompt: int = 0,
+        layer: int | None = None,
+        *,
+        into: int | str | None = None,
+        out_of: int | str | None = None,
+    ) -> "View":
+        """The prompt as text, coloured by its saliency into a token or out of it.
+
+        Args:
+            prompt: Which prompt.
+            layer: Which layer; None: the mean over layers.
+            into: Token that reads, as its position, `"target"` or its text; by default the target.
+            out_of: Token that is read; instead of `into`.
+
+        Raises:
+            ResultError: no such prompt, layer or token, or both tokens.
+        """
+        from icl_mech.measurements.saliency.views import text_of, text_view
+
+        self._check_prompt(prompt)
+        text = text_of(self.tokens[prompt], self.roles[prompt])
+        return text_view(text, self.values[prompt], layer, into, out_of)
+
+    def arcs(self, prompt: int = 0, layer: int | None = None, *, top: int = 30) -> "View":
+        """The strongest edges of a prompt as arcs, as in figure 1 of the paper.
+
+        Args:
+            prompt: Which prompt.
+            layer: Which layer; None: the mean over layers.
+            top: Number of edges drawn at most; which share of the sum they hold is said.
+
+        Raises:
+            ResultError: no such prompt or layer.
+        """
+        from icl_mech.measurements.saliency.views import edge_view, text_of
+
+        self._check_prompt(prompt)
+        text = text_of(self.tokens[prompt], self.roles[prompt])
+        return edge_view(text, self.values[prompt], layer, top)
+
+    def telling_layers(self, prompt: int = 0) -> tuple[tuple[int, str], ...]:
+        """The layers of one prompt that are worth looking at, and what they show.
+
+        Of the first half the layer in which saliency per edge runs into label words by the largest
+        share, of the second half the one in which most runs from label words to the target. None
+        for prompts without label words, or models of one layer.
+        """
+        self._check_prompt(prompt)
+        values = self.values[prompt].double()
+        scores = map_scores(values, self.roles[prompt])
+        half = len(values) // 2
+        if scores is None or not half:
+            return ()
+        early = int(
+            (scores[0] / scores.sum(0).clamp(min=torch.finfo(scores.dtype).tiny))[:half].argmax()
+        )
+        late = half + int(scores[1, half:].argmax())
+        return (early, "label words read texts"), (late, "target reads label words")
+
+    def by_segment(self, prompt: int = 0) -> SegmentMap:
+        """Mean saliency per edge between the segments of one prompt, by layer.
+
+        Raises:
+            ResultError: no such prompt.
+        """
+        self._check_prompt(prompt)
+        segments = segments_of(self.tokens[prompt], self.roles[prompt])
+        return SegmentMap(segments, segment_means(self.values[prompt], segments))
+
+    def _check_prompt(self, prompt: int) -> None:
+        if not 0 <= prompt < len(self.values):
+            raise ResultError(f"prompt={prompt}; there are maps of {len(self.values)} prompts.")
+
+    def figures(self) -> list[Figure]:
+        """One prompt by segment."""
+        from icl_mech.measurements.saliency.texts import map_figures
+
+        return map_figures(self)
 
     def summary(self) -> str:
         """Number and size of the maps."""

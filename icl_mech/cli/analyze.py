@@ -1,0 +1,65 @@
+"""`icl-mech analyze`: a study of one model on one task."""
+
+from typing import Annotated, Any
+
+import typer
+
+import icl_mech as icl
+from icl_mech.cli.command_line import command_line
+from icl_mech.cli.grouping import grouped
+from icl_mech.cli.inputs import Prompts
+from icl_mech.cli.job import Job
+from icl_mech.cli.options import (
+    ModelOptions,
+    OutputOptions,
+    PromptOptions,
+    RunOptions,
+    TaskOptions,
+)
+from icl_mech.engine import Loss
+from icl_mech.measurements.saliency.reduction import Reduction
+from icl_mech.studies import Study
+from icl_mech.studies.analysis import PARTS
+
+_STUDY = "Study"
+
+
+@grouped
+def analyze(
+    context: Any,
+    *,
+    study: Annotated[
+        Study | None,
+        typer.Option(
+            rich_help_panel=_STUDY, help="Which paper's; without it predictions and flow."
+        ),
+    ] = None,
+    loss: Annotated[
+        Loss | None,
+        typer.Option(rich_help_panel=_STUDY, help="Of the saliency; default label."),
+    ] = None,
+    reduction: Annotated[
+        Reduction,
+        typer.Option(
+            rich_help_panel=_STUDY, help="Absolute value after or before the sum over heads."
+        ),
+    ] = "sum_then_abs",
+    model: ModelOptions,
+    task: TaskOptions,
+    prompts: PromptOptions,
+    run: RunOptions,
+    output: OutputOptions,
+) -> None:
+    """Analyse one model on one task; write results and a page into a folder."""
+    if prompts.shots < 1:
+        raise typer.BadParameter(
+            "a study needs demonstrations, one per class at least.", param_hint="--shots"
+        )
+
+    def work(loaded: Any, built: Prompts, options: dict[str, Any]) -> icl.Analysis:
+        return icl.analyze(
+            loaded, built, study=study, loss=loss, reduction=reduction, seed=prompts.seed, **options
+        )
+
+    job = Job(model, task, prompts, run, output, command_line(context))
+    job.do(work, pair=study == "overthinking", name="analysis", parts=PARTS)

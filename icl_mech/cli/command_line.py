@@ -1,0 +1,30 @@
+"""The command that was typed, as it can be copied: in full, but without what goes without saying."""
+
+import shlex
+from typing import Any
+
+ABOUT_OUTPUT = frozenset({"out", "overwrite", "resume", "json", "quiet"})
+"""Options that change where results go and not what they are."""
+
+
+def command_line(context: Any) -> str:
+    """The command with the options that are not at their defaults, quoted for a shell."""
+    names: list[str] = []
+    above: Any = context
+    while above is not None and above.parent is not None:
+        names.insert(0, str(above.info_name))
+        above = above.parent
+    words = ["icl-mech", *names]
+    for parameter in context.command.params:
+        value = context.params.get(parameter.name or "")
+        if parameter.name in ABOUT_OUTPUT or value is None or value == parameter.default:
+            continue
+        if parameter.param_type_name == "argument":
+            words += map(str, value if isinstance(value, list | tuple) else [value])
+            continue
+        option = max(parameter.opts, key=len)
+        if isinstance(value, bool):
+            words.append(option if value else max(parameter.secondary_opts, key=len))
+        else:
+            words += [option, str(value)]
+    return shlex.join(words)

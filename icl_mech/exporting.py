@@ -1,0 +1,114 @@
+"""Notebooks as one HTML file whose figures draw without a network.
+
+    jupyter nbconvert --to icl_mech.exporting.OfflinePage notebook.ipynb
+
+What nbconvert itself writes asks the network for scripts and formulas, and leaves out figures that
+are stored as plotly's own data. Needs nbconvert, which comes with JupyterLab.
+"""
+
+import json
+import re
+from typing import Any
+
+from latex2mathml.converter import convert
+
+try:
+    from nbconvert.exporters import HTMLExporter
+    from nbconvert.preprocessors import Preprocessor
+except ImportError as error:
+    raise ImportError(
+        "Writing a notebook as a page needs nbconvert: pip install nbconvert"
+    ) from error
+from nbformat.v4 import output_from_msg
+from traitlets.config import Config
+
+from icl_mech.plots.notebook import MIME
+
+FORMULA = re.compile(
+    r"(?P<code>```.*?```|`[^`]*`)|\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^$\n]+?)\$", re.DOTALL
+)
+"""Formulas in a text cell; code is matched first, so that its dollars stay."""
+
+DRAW = """
+for (const box of document.querySelectorAll(".plotly-figure")) {
+  const figure = JSON.parse(box.firstElementChild.textContent);
+  const drawn = document.createElement("div");
+  box.append(drawn);
+  Plotly.newPlot(drawn, figure.data, figure.layout, {displaylogo: false, showSendToCloud: false});
+}
+"""
+
+
+class Figures(Preprocessor):  # type: ignore[misc]
+    """Puts figures into the page as data, and plotly's script once behind them."""
+
+    def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
+        """The notebook with figures as HTML."""
+        last = None
+        for cell in nb.cells:
+            if cell.cell_type == "markdown":
+                cell.source = FORMULA.sub(_formula, cell.source)
+            for output in cell.get("outputs", []):
+                data = output.get("data", {})
+                if MIME in data:
+                    last = cell
+                    output["data"] = type(nb)({"text/html": _element(data[MIME])})
+        if last is not None:
+            from plotly.offline import get_plotlyjs
+
+            script = f"<script>{get_plotlyjs()}</script><script>{DRAW}</script>"
+            last.outputs.append(
+                output_from_msg(
+                    {
+                        "header": {"msg_type": "display_data"},
+                        "content": {"data": {"text/html": script}, "metadata": {}},
+                    }
+                )
+            )
+        return nb, resources
+
+
+class OfflinePage(HTMLExporter):  # type: ignore[misc]
+    """A page of a notebook that needs nothing but itself."""
+
+    export_from_notebook = "icl_mech page"
+
+    def from_notebook_node(self, nb: Any, resources: Any = None, **kw: Any) -> tuple[Any, Any]:
+        """The page, without the places of scripts that are not asked for."""
+        page, resources = super().from_notebook_node(nb, resources, **kw)
+        return re.sub(r'<script src="">\s*</script>', "", page), resources
+
+    @property
+    def default_config(self) -> Config:
+        """Figures go in first, and no script is asked for."""
+        own = Config(
+            {
+                "OfflinePage": {
+                    "preprocessors": [Figures],
+                    "mathjax_url": "",
+                    "require_js_url": "",
+                    "jquery_url": "",
+                    "jupyter_widgets_base_url": "",
+                    "widget_renderer_url": "",
+                }
+            }
+        )
+        own.merge(super().default_config)
+        return own
+
+
+def _formula(found: "re.Match[str]") -> str:
+    """A formula as MathML, which browsers draw themselves."""
+    if found["code"]:
+        return found[0]
+    block = found["block"] is not None
+    written: str = convert(
+        found["block"] or found["inline"], display="block" if block else "inline"
+    )
+    return written
+
+
+def _element(figure: Any) -> str:
+    # "</script>" in a text must not end the element.
+    text = json.dumps({key: figure[key] for key in ("data", "layout")}).replace("<", "\\u003c")
+    return f'<div class="plotly-figure"><script type="application/json">{text}</script></div>'

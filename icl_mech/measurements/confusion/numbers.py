@@ -1,0 +1,164 @@
+"""The numbers of a diagnosis of confusion: both matrices, their agreement, and intervals."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.checking import checked
+from icl_mech.errors import ResultError
+from icl_mech.measurements.confusion.distances import (
+    label_pairs,
+    normalised,
+    pair_aucs,
+    rank_correlation,
+)
+from icl_mech.metrics import Interval
+from icl_mech.results import Quantity, Result
+from icl_mech.results.judging import Status, judged
+from icl_mech.results.wording import said
+
+FEWEST_PAIRS = 6
+"""Of classes whose ranks are compared: those of four classes."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ConfusionNumbers(Result):
+    """Predicted and measured confusion of every pair of classes, as numbers.
+
+    Attributes:
+        distances: Predicted confusion of each layer in `layers`: 0 most, 1 least confusable.
+        confusion_auc: Measured confusion: 0.5 chance, 1 told apart; not-a-number for classes
+            without prompts.
+        auc_low: Lower end of its 95 % interval over prompts.
+        auc_high: Upper end.
+        correlation: Spearman correlation of both over pairs, per layer; not-a-number if undefined.
+        low: Lower end of its 95 % bootstrap interval over prompts, distances fixed.
+        high: Upper end.
+        per_prompt: Distances of each context, not divided.
+        label_logits: Logits of the label words the measured confusion comes from.
+        answers: True classes of those prompts.
+        layers: Blocks the distances are of.
+        layer: Block shown by default.
+        labels: Names of the classes.
+        notes: What limits these numbers.
+    """
+
+    distances: Float[Tensor, "layer label label"]
+    confusion_auc: Float[Tensor, "label label"]
+    auc_low: Float[Tensor, "label label"]
+    auc_high: Float[Tensor, "label label"]
+    correlation: Float[Tensor, " layer"]
+    low: Float[Tensor, " layer"]
+    high: Float[Tensor, " layer"]
+    per_prompt: Float[Tensor, "context layer label label"]
+    label_logits: Float[Tensor, "batch label"]
+    answers: Int[Tensor, " batch"]
+    layers: tuple[int, ...]
+    layer: int
+    labels: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def distance(self) -> Float[Tensor, "label label"]:
+        """Predicted confusion in `layer`."""
+        return self.distances[self.index(self.layer)]
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Pairs of classes whose confusion was measured."""
+        return [
+            (a, b)
+            for a, b in label_pairs(len(self.labels))
+            if not bool(self.confusion_auc[a, b].isnan())
+        ]
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Measured confusion of each pair, its `correlation` with distances, and these `distances`.
+
+        Distances are estimated over prompts only if their contexts are the prompts themselves.
+        """
+        pairs = self.pairs
+        if not pairs:
+            return {}
+        first, second = (list(side) for side in zip(*pairs, strict=True))
+        margins = self.label_logits[:, first] - self.label_logits[:, second]
+
+        def aucs(weights: Tensor) -> Tensor:
+            counts = (weights * len(self.answers)).round().float()
+            return pair_aucs(self.label_logits, self.answers, pairs, counts)
+
+        def correlations(weights: Tensor) -> Tensor:
+            return rank_correlation(self.distances[:, first, second], aucs(weights))
+
+        def distances(weights: Tensor) -> Tensor:
+            layers = self.per_prompt.double().unbind(1)
+            # One layer at a time: resamples of all pairs of all layers are large.
+            means = ((weights @ own.flatten(1)).unflatten(1, own.shape[1:]) for own in layers)
+            return torch.stack([normalised(own)[:, first, second] for own in means], dim=1)
+
+        auc_ends = (self.auc_low[first, second], self.auc_high[first, second])
+        found = {
+            "auc": Quantity(("pair",), margins, aucs, "ROC-AUC of P(a)/P(b)", auc_ends),
+            # No prompt has a correlation of its own.
+            "correlation": Quantity(
+                ("layer",), self.answers, correlations, "Spearman correlation over pairs",
+                (self.low, self.high),
+            ),
+        }  # fmt: skip
+        elsewhere = self.provenance.get("variants", {}).get("contexts") is not None
+        if len(self.per_prompt) == len(self.answers) and not elsewhere:
+            apart = self.per_prompt[:, :, first, second]
+            unit = "distance, share of the largest"
+            found["distance"] = Quantity(("layer", "pair"), apart, distances, unit)
+        return found
+
+    def coordinates(self) -> dict[str, tuple[Any, ...]]:
+        """Layers, and the names of both classes of each pair."""
+        names = tuple(f"{self.labels[a]} / {self.labels[b]}" for a, b in self.pairs)
+        return {"layer": self.layers, "pair": names}
+
+    @checked(ResultError)
+    def rank_correlation(self, layer: int | None = None) -> Interval:
+        """Spearman correlation of predicted and measured confusion in one layer.
+
+        Raises:
+            ResultError: a layer that was not read.
+        """
+        place = self.index(self.layer if layer is None else layer)
+        return Interval(*(float(ends[place]) for ends in (self.correlation, self.low, self.high)))
+
+    def index(self, layer: int) -> int:
+        """Place of a layer.
+
+        Raises:
+            ResultError: it was not read.
+        """
+        if layer not in self.layers:
+            raise ResultError(f"Layer {layer} was not read; there are {list(self.layers)}.")
+        return self.layers.index(layer)
+
+    def correlation_text(self, layer: int) -> str:
+        """The rank correlation in one layer, or that there is none."""
+        pairs = len(self.pairs)
+        found = self.rank_correlation(layer)
+        if math.isnan(found.value):
+            return f"no rank correlation over {pairs} pair{'s' * (pairs != 1)} of classes"
+        return f"Spearman correlation over {pairs} pairs of classes: {said(found)}"
+
+    @property
+    def told_apart(self) -> bool:
+        """True if label words tell every measured pair of classes apart without an error."""
+        return bool(self.pairs) and all(float(self.confusion_auc[pair]) == 1 for pair in self.pairs)
+
+    @property
+    def status(self) -> Status:
+        """Of the claim that classes whose keys are near are confused, in `layer`.
+
+        Few pairs agree in rank by chance: three do once in six times.
+        """
+        if len(self.pairs) < FEWEST_PAIRS:
+            return "cannot be judged"
+        return judged(self.rank_correlation(), prompts=len(self.answers))

@@ -1,0 +1,116 @@
+"""Flow scores with random tokens in the label words' place: what any tokens would give there.
+
+The tokens are position-matched: saliency per edge depends on how many tokens stand before a row
+and how far a column is from the target, so a token is drawn near each label word.
+
+Source: ours; the paper compares with random tokens in the isolation of label words only.
+"""
+
+import zlib
+
+import numpy as np
+import torch
+
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.metrics import flow_counts, normalised_flow, resample_weights
+from icl_mech.prompts import Prompt, PromptBatch
+from icl_mech.results.quantities import Statistic
+
+NEAR = 16
+"""A token is drawn at most so many positions from its label word, if there is one."""
+
+DRAW_SEED = 1
+"""Of resampled draws; another than that of prompts, from which they must not depend."""
+
+
+def matched_positions(
+    prompts: PromptBatch, draws: int, seed: int
+) -> Int[Tensor, "batch draw demo"] | None:
+    """Random tokens near the label words of every prompt, as many as it has; -1 fills up.
+
+    None of them belongs to a label word, is the first token or stands at or behind the target. In
+    a draw no token comes twice. Draws depend on the tokens of a prompt alone, not on its batch.
+
+    Returns:
+        None if a prompt has fewer such tokens than label words.
+    """
+    count = prompts.label_positions.shape[1]
+    found = torch.full((len(prompts), draws, count), -1)
+    for row, prompt in enumerate(prompts):
+        own = _drawn(prompt, draws, seed)
+        if own is None:
+            return None
+        found[row, :, : own.shape[1]] = own
+    return found
+
+
+def _drawn(prompt: Prompt, draws: int, seed: int) -> Int[Tensor, "draw demo"] | None:
+    labels = {i for span in prompt.label_spans for i in range(span.start, span.stop)}
+    candidates = np.array([i for i in range(1, prompt.target) if i not in labels], dtype=np.int64)
+    places = [place for place in prompt.label_positions if place < prompt.target]
+    if len(candidates) < len(places):
+        return None
+    fingerprint = zlib.crc32(np.asarray(prompt.tokens, dtype=np.int64).tobytes())
+    generator = np.random.default_rng([seed, fingerprint])
+    table = torch.empty(draws, len(places), dtype=torch.long)
+    for draw in range(draws):
+        left = candidates
+        for number, place in enumerate(places):
+            near = left[np.abs(left - place) <= NEAR]
+            if not len(near):
+                near = left[[np.abs(left - place).argmin()]]
+            chosen = int(generator.choice(near))
+            table[draw, number] = chosen
+            left = left[left != chosen]
+    return table
+
+
+def null_scores(
+    positions: Int[Tensor, "batch draw demo"],
+    kinds: Float[Tensor, "batch layer 3"],
+    into: Float[Tensor, "batch layer pos"],
+    out_of: Float[Tensor, "batch layer pos"],
+    targets: Int[Tensor, " batch"],
+) -> Float[Tensor, "batch draw score layer"]:
+    """`S_wp`, `S_pq`, `S_ww` with drawn tokens instead of label words.
+
+    Args:
+        positions: Of the drawn tokens.
+        kinds: Sums of saliency by kind, which add up to all below the diagonal.
+        into: What each token receives from those before it.
+        out_of: What the target receives from each token.
+        targets: Of the prompts.
+    """
+    total = kinds.double().sum(2)
+    draws = []
+    for drawn in positions.unbind(1):
+        real = (drawn >= 0).double()[:, None]
+        index = drawn.clamp(min=0)[:, None].expand(-1, into.shape[1], -1)
+        to_drawn, from_drawn = (
+            (sums.double().gather(2, index) * real).sum(2) for sums in (into, out_of)
+        )
+        sums = torch.stack([to_drawn, from_drawn, total - to_drawn - from_drawn], dim=1)
+        counts = flow_counts(drawn, targets)[:, :, None]
+        # Differences of sums can fall below 0 by rounding.
+        draws.append(torch.where(counts > 0, sums / counts.clamp(min=1), 0.0).clamp(min=0))
+    return torch.stack(draws, dim=1)
+
+
+def share_of_null(null: Float[Tensor, "batch draw score layer"]) -> Statistic:
+    """The normalised curve of the mean over draws; resamples draw the draws, too."""
+    draws = null.shape[1]
+    flat = null.double().flatten(2).transpose(0, 1)
+
+    def statistic(weights: Float[Tensor, "r batch"]) -> Tensor:
+        count = len(weights)
+        # The estimate itself is over all draws.
+        drawn = (
+            torch.full((1, draws), 1 / draws, dtype=torch.float64)
+            if count == 1
+            else resample_weights(draws, resamples=count, seed=DRAW_SEED)
+        )
+        means = sum(drawn[:, [i]] * (weights @ flat[i]) for i in range(draws))
+        assert isinstance(means, Tensor)
+        return normalised_flow(means.reshape(count, *null.shape[2:]))
+
+    return statistic

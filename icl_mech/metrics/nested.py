@@ -1,0 +1,263 @@
+"""Intervals over levels: prompts within seeds, seeds within tasks or models.
+
+Demonstrations and queries depend on the seed, so that prompts of one seed share what they say:
+means over tasks and seeds vary more than their prompts show. Each level's mean has the variance
+of its groups' estimates, which holds that of all levels below, with Student's t of that many
+groups: a bootstrap of five seeds would be too narrow.
+
+Groups count alike. Groups that cannot be given leave the whole undefined.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.errors import ResultError
+from icl_mech.metrics.ends import Kind, mean_ends
+from icl_mech.metrics.intervals import LEVEL, bootstrap_interval
+from icl_mech.metrics.outcomes import Z
+
+Levels: TypeAlias = Tensor | Sequence["Levels"]
+"""Per-prompt values of one seed, or a sequence of these: seeds, then tasks or models."""
+
+RANGES: dict[Kind, tuple[float, float]] = {
+    "outcome": (0.0, 1.0),
+    "change": (-1.0, 1.0),
+    "contrast": (-2.0, 2.0),
+}
+"""Between which the means of these kinds lie."""
+
+FEW_GROUPS = 5
+"""Fewer seeds are shown as points too."""
+
+
+@dataclass(frozen=True, eq=False)
+class NestedInterval:
+    """A mean over groups with its 95 % interval.
+
+    Attributes:
+        value: The mean of the groups' estimates.
+        low: Lower end.
+        high: Upper end.
+        groups: Estimate of each group of the first level.
+        within: Ends of the interval that takes these groups as given.
+        sizes: Number of groups of each level, the first one first, then of prompts (means over
+            groups).
+        reason: Why there is no number or no interval, or nothing.
+    """
+
+    value: Float[Tensor, " *cell"]
+    low: Float[Tensor, " *cell"]
+    high: Float[Tensor, " *cell"]
+    groups: Float[Tensor, " group *cell"]
+    within: tuple[Tensor, Tensor]
+    sizes: tuple[float, ...]
+    reason: str = ""
+
+    @property
+    def few(self) -> bool:
+        """True if the groups should be shown as points too."""
+        return len(self.groups) < FEW_GROUPS
+
+
+def nested_interval(
+    values: Levels,
+    *,
+    minus: Levels | None = None,
+    statistic: Callable[[Tensor], Tensor] | None = None,
+    kind: Kind = "value",
+) -> NestedInterval:
+    """Mean over tasks, seeds and prompts with an interval that holds for new ones of each.
+
+    With one group of a level the interval is that of the level below, given this group.
+
+    Args:
+        values: Per seed the values of its prompts, prompt axis first; nested once more (or more
+            often) for tasks and models.
+        minus: Another setting over the same seeds and prompts; the difference is paired.
+        statistic: Function of means over prompts `[resample, *cell]`, applied in every seed:
+            ratios of means.
+        kind: Of the values, see `mean_ends`; of differences `outcome` becomes `change`.
+
+    Raises:
+        ResultError: nothing at some level, values that are no tensors, levels that differ, or
+            settings that do not pair.
+    """
+    if isinstance(values, Tensor):
+        values = [values]
+    depth = _depth(values)
+    if minus is not None:
+        minus = [minus] if isinstance(minus, Tensor) else minus
+        kind = {"outcome": "change", "change": "contrast"}.get(kind, kind)  # type: ignore[assignment]
+    found = _level(values, minus, statistic, kind, depth)
+    reason = ""
+    if bool(found.value.isnan().any()):
+        reason = "undefined in one of the groups, so the mean over them is, too"
+    elif bool(found.low.isnan().any()):
+        reason = "one value has no spread: no interval"
+    return NestedInterval(
+        found.value, found.low, found.high, found.groups, found.within, found.sizes, reason
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """Estimate and ends, and its variance towards either end with degrees of freedom."""
+
+    value: Tensor
+    low: Tensor
+    high: Tensor
+    groups: Tensor
+    within: tuple[Tensor, Tensor]
+    sizes: tuple[float, ...]
+    variances: Float[Tensor, " 2 *cell"]
+    freedom: Float[Tensor, " *cell"]
+
+
+def _level(
+    values: Levels,
+    minus: Levels | None,
+    statistic: Callable[[Tensor], Tensor] | None,
+    kind: Kind,
+    depth: int,
+) -> _Found:
+    if depth == 0:
+        return _prompts(values, minus, statistic, kind)
+    others = [None] * len(values) if minus is None else list(minus)
+    if len(others) != len(values):
+        raise ResultError(
+            f"{len(values)} groups of one setting and {len(others)} of the other, so they cannot be "
+            "paired; give the same seeds, tasks and models."
+        )
+    inner = [
+        _level(own, other, statistic, kind, depth - 1)
+        for own, other in zip(values, others, strict=True)
+    ]
+    groups = torch.stack([own.value for own in inner])
+    value, count = groups.mean(0), len(inner)
+    # Independent groups: variances of their mean add up, and so do those of the ends.
+    inner_variances = torch.stack([own.variances for own in inner])
+    variances = inner_variances.sum(0) / count**2
+    freedom = _freedom(inner_variances.mean(1), torch.stack([own.freedom for own in inner]))
+    half = _student(freedom) * variances.sqrt()
+    within = value - half[0], value + half[1]
+    if count > 1:
+        between = groups.var(0, correction=1) / count
+        half = torch.maximum(half, _student(torch.tensor(count - 1.0)) * between.sqrt())
+        freedom = torch.where(between > variances.mean(0), float(count - 1), freedom)
+        variances = torch.maximum(variances, between)
+    low, high = value - half[0], value + half[1]
+    if kind != "value":
+        least, most = RANGES[kind]
+        low, high = low.clamp(min=least), high.clamp(max=most)
+    sizes = [sum(own) / count for own in zip(*(own.sizes for own in inner), strict=True)]
+    return _Found(value, low, high, groups, within, (float(count), *sizes), variances, freedom)
+
+
+def _prompts(
+    values: Levels,
+    minus: Levels | None,
+    statistic: Callable[[Tensor], Tensor] | None,
+    kind: Kind,
+) -> _Found:
+    """One seed: the mean over its prompts, or the function of it."""
+    if not isinstance(values, Tensor) or not isinstance(minus, Tensor | None):
+        raise ResultError("Levels of different depth; nest every task and seed alike.")
+    if not len(values):
+        raise ResultError("A seed without prompts has no mean; leave it out.")
+    own = values.double()
+    if minus is not None and minus.shape != values.shape:
+        raise ResultError(
+            f"Values of the shapes {tuple(values.shape)} and {tuple(minus.shape)} cannot be paired; "
+            "give the same prompts of both settings."
+        )
+    if statistic is None:
+        per_prompt = own if minus is None else own - minus.double()
+        value, (low, high) = per_prompt.mean(0), mean_ends(per_prompt, kind)
+    elif minus is None:
+        value, (low, high) = statistic(own.mean(0)[None])[0], bootstrap_interval(own, statistic)
+    else:
+        function = statistic
+
+        def difference(means: Tensor) -> Tensor:
+            return function(means[:, 0]) - function(means[:, 1])
+
+        both = torch.stack([own, minus.double()], dim=1)
+        value, (low, high) = difference(both.mean(0)[None])[0], bootstrap_interval(both, difference)
+    # Intervals over prompts hold as they are: as if their variance were known.
+    variances = (torch.stack([value - low, high - value]) / Z).square()
+    freedom = torch.full_like(value, torch.inf)
+    sizes = (float(len(values)),)
+    return _Found(value, low, high, value[None], (low, high), sizes, variances, freedom)
+
+
+def _depth(values: Levels) -> int:
+    """How many levels of groups there are.
+
+    Raises:
+        ResultError: no groups at some level.
+    """
+    if isinstance(values, Tensor):
+        return 0
+    if not len(values):
+        raise ResultError("No seeds, tasks or models: there is nothing to average over.")
+    depths = {_depth(own) for own in values}
+    if len(depths) != 1:
+        raise ResultError("Levels of different depth; nest every task and seed alike.")
+    return depths.pop() + 1
+
+
+def _freedom(
+    variances: Float[Tensor, " group *cell"], freedom: Float[Tensor, " group *cell"]
+) -> Float[Tensor, " *cell"]:
+    """Degrees of freedom of a sum of variances (Satterthwaite 1946)."""
+    spread = (variances.square() / freedom).sum(0)
+    return torch.where(spread > 0, variances.sum(0).square() / spread, torch.inf)
+
+
+def _student(freedom: Float[Tensor, " *cell"]) -> Float[Tensor, " *cell"]:
+    from scipy.stats import t
+
+    return torch.from_numpy(np.asarray(t.ppf((1 + LEVEL) / 2, freedom.numpy())))
+
+
+class Estimate(NamedTuple):
+    """Numbers with the ends of their 95 % intervals."""
+
+    value: Float[Tensor, " *cell"]
+    low: Float[Tensor, " *cell"]
+    high: Float[Tensor, " *cell"]
+
+
+def over_units(
+    values: Float[Tensor, " unit *cell"],
+    low: Float[Tensor, " unit *cell"],
+    high: Float[Tensor, " unit *cell"],
+    *,
+    sampled: bool = True,
+) -> Estimate:
+    """`nested_interval` from results alone: units (seeds, tasks) that have intervals of their own.
+
+    Student's t over the units, and never narrower than what the units' own intervals give together;
+    of one unit it is that unit's own. A unit without a value leaves the mean undefined.
+
+    Args:
+        values: Of each unit.
+        low: Lower ends of their own intervals; not-a-number says nothing of the prompts.
+        high: Upper ends.
+        sampled: The units stand for others of their kind, so their spread counts; else the mean is
+            of just these.
+    """
+    count, mean = len(values), values.mean(0)
+    below, above = (
+        gap.nan_to_num().square().sum(0).sqrt() / count for gap in (values - low, high - values)
+    )
+    wide = torch.zeros_like(mean)
+    if sampled and count > 1:
+        error = (values.var(0, correction=1) / count).sqrt()
+        wide = _student(torch.tensor(count - 1.0)) * error
+    return Estimate(mean, mean - torch.maximum(below, wide), mean + torch.maximum(above, wide))

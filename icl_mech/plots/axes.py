@@ -1,0 +1,150 @@
+"""The axes of curves: their sizes in pixels, ends, levels and what is drawn in each."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from icl_mech.plots.labels import Box, Room
+from icl_mech.plots.style import look
+from icl_mech.plots.traces import FEW, Curve
+from icl_mech.shapes import LayerCurves, Panel
+
+USUAL = 860
+"""Pixels across that names are placed for."""
+
+LEFT, RIGHT, BELOW = 66, 24, 56
+"""Pixels around the axes."""
+
+ONE, ROW = 330, 210
+"""Pixels of an axis' height: of one row of panels, and of each of several."""
+
+SMALL = 11
+"""Pixels of the letters of levels, marks and stretches; of names 12."""
+
+
+@dataclass
+class Axes:
+    """One panel with what stands in it.
+
+    Attributes:
+        panel: What it shows.
+        number: Its place.
+        row: From 1.
+        column: From 1.
+        curves: As they are drawn.
+        room: Its plot area in pixels.
+        names: Where names stand beside their curves; None: at the line ends.
+    """
+
+    panel: Panel
+    number: int
+    row: int
+    column: int
+    curves: list[Curve]
+    room: Room = field(default_factory=lambda: Room((0.0, 1.0), (0.0, 1.0), 1.0, 1.0))
+    names: list[Box] | None = None
+
+    @property
+    def place(self) -> dict[str, int]:
+        """For plotly."""
+        return {"row": self.row, "col": self.column}
+
+    @property
+    def ref(self) -> str:
+        """Suffix of its axes' names."""
+        return str(self.number + 1) if self.number else ""
+
+
+def pixels_above(shape: LayerCurves) -> int:
+    """Pixels above the axes of a row."""
+    rows = 1 + max(stretch_rows(shape), default=-1)
+    return 12 + 22 * any(panel.title for panel in shape.panels) + 20 * rows
+
+
+def pixels_across(ends: float) -> float:
+    """Pixels of all panels of a row, and what lies between."""
+    return USUAL - LEFT - RIGHT - ends
+
+
+def gap(shape: LayerCurves, ends: float) -> float:
+    """Pixels between the panels of a row."""
+    units = {panel.y_title or shape.y_title for panel in shape.panels}
+    return min((70 if len(units) > 1 else 44) + ends, 0.4 * pixels_across(ends))
+
+
+def room_of(shape: LayerCurves, own: Axes, columns: int, height: float, ends: float) -> Room:
+    """The plot area of a panel, with all that is drawn in it."""
+    width = (pixels_across(ends) - (columns - 1) * gap(shape, ends)) / columns
+    room = Room(_x_range(shape), _y_range(shape, own), width, height)
+    for curve in own.curves:
+        bars = curve.bars if len(curve.x) <= FEW else []
+        room.draw(curve.x, curve.y, bars)
+    for published in shape.published:
+        if published.panel == own.number:
+            room.draw(published.x, published.y)
+    room.across = [float(y) for _, y in room.pixels([0.0] * len(levels_of(shape, own)), [
+        height for height, _ in levels_of(shape, own)
+    ])]  # fmt: skip
+    room.upright = [float(room.pixels([where], [0.0])[0, 0]) for where, _ in shape.marks]
+    return room
+
+
+def _x_range(shape: LayerCurves) -> tuple[float, float]:
+    x = places(shape)
+    spread = x[-1] - x[0] if len(x) > 1 else 0
+    margin = (0.5 if shape.x is None or not spread else 0.06 * spread) + shape.apart
+    return min(x) - margin, max(x) + margin
+
+
+def _y_range(shape: LayerCurves, own: Axes) -> tuple[float, float]:
+    given = own.panel.y_range or shape.y_range
+    if given:
+        return given
+    found = [v for curve in own.curves for v in (*curve.y, *curve.low, *curve.high)]
+    found += [height for height, _ in levels_of(shape, own)]
+    found += [v for line in shape.published if line.panel == own.number for v in line.y]
+    found += [v for place, values in shape.spread if place in own.panel.curves for v in values]
+    found = [v for v in found if math.isfinite(v)]
+    lowest, highest = min([0.0, *found]), max([0.0, *found])
+    spread = highest - lowest or 1.0
+    return lowest - (0.05 if lowest == 0 else 0.08) * spread, highest + 0.08 * spread
+
+
+def places(shape: LayerCurves) -> list[float]:
+    """Where the columns stand."""
+    return list(shape.x) if shape.x is not None else list(map(float, range(shape.values.shape[1])))
+
+
+def curves_of(shape: LayerCurves, panel: Panel) -> list[Curve]:
+    """The curves of a panel, set apart from each other where the shape says so."""
+    found = []
+    for order, i in enumerate(panel.curves):
+        aside = (order - (len(panel.curves) - 1) / 2) * 2 * shape.apart
+        found.append(
+            Curve(
+                shape.names[i],
+                look(shape.meanings[i] if shape.meanings else "", i),
+                [where + aside for where in places(shape)],
+                *(end[i].tolist() for end in (shape.values, shape.low, shape.high)),
+            )
+        )
+    return found
+
+
+def levels_of(shape: LayerCurves, own: Axes) -> list[tuple[float, str]]:
+    """Levels of a panel, those of one height with one text."""
+    given = own.panel.levels if not shape.panels else (*shape.levels, *own.panel.levels)
+    texts: dict[float, list[str]] = {}
+    for height, text in given:
+        texts.setdefault(round(height, 6), []).append(text)
+    return [(height, ", ".join(dict.fromkeys(own))) for height, own in texts.items()]
+
+
+def stretch_rows(shape: LayerCurves) -> Sequence[int]:
+    """The row above the axes of each stretch: those that overlap stand one above the other."""
+    rows: list[int] = []
+    for i, (start, stop, _) in enumerate(shape.stretches):
+        other = zip(shape.stretches[:i], rows, strict=True)
+        met = {row for (a, b, _), row in other if a <= stop and start <= b}
+        rows.append(next(row for row in range(i + 1) if row not in met))
+    return rows

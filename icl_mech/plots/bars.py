@@ -1,0 +1,221 @@
+"""Values of conditions as dots with intervals: one line for each condition."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from icl_mech.plots.points import legend
+from icl_mech.plots.style import INK, LOOKS, QUIET, Look, axis, heading, layout, look, shown
+from icl_mech.shapes import Bars
+
+LINE = 46
+"""Pixels of a line of dots; each dot beyond the second adds to it."""
+
+APART = 0.36
+"""Part of a line over which the dots of a group are spread."""
+
+SHARES = (-0.03, 1.03)
+"""The axis of values that all lie between 0 and 1."""
+
+
+def bars(shape: Bars) -> go.Figure:
+    """Dots with intervals, one line for each group, the first on top.
+
+    Dots that are measures of their own have axes of their own, side by side or, with
+    `columns=1`, one below the other.
+    """
+    panels = len(shape.apart) or 1
+    columns = min(panels, shape.columns)
+    rows = -(-panels // columns)
+    count, lines = len(shape.names), len(shape.groups)
+    inside = count if panels == 1 else 1
+    tall = (LINE + 14 * max(0, inside - 2)) * lines
+    between = 100
+    total = rows * tall + (rows - 1) * between
+    fig = make_subplots(
+        rows=rows,
+        cols=columns,
+        horizontal_spacing=0.06 if columns > 1 else 0,
+        vertical_spacing=between / total if rows > 1 else 0,
+    )
+    looks = [look(shape.meanings[i] if shape.meanings else "", i) for i in range(count)]
+    heights = [_height(i, inside) if panels == 1 else 0.0 for i in range(count)]
+    places = [
+        {"row": i // columns + 1, "col": i % columns + 1} if panels > 1 else {"row": 1, "col": 1}
+        for i in range(count)
+    ]
+    for group, dot, drawn in shape.spread:
+        _spread(fig, shape, group, dot, drawn, looks[dot], heights[dot], places[dot])
+    for i in range(count):
+        _dots(fig, shape, i, looks[i], heights[i], places[i])
+    for group, dot, value in shape.published:
+        fig.add_scatter(
+            x=[value], y=[group + heights[dot]], mode="markers", name=shape.source,
+            marker={
+                "symbol": "triangle-up-open", "size": 10, "color": LOOKS["reference"].light,
+                "line": {"width": 1.5},
+            },
+            hovertemplate=f"<b>{shown(shape.source)}</b><br>%{{x:.3f}}<extra></extra>",
+            **places[dot],
+        )  # fmt: skip
+    ends = _ends(shape)
+    levelled = _levels(fig, shape, ends)
+    if shape.sides:
+        _sides(fig, shape, 18 * levelled)
+        levelled += 1
+    fig.update_xaxes(axis("", zeroline=False, range=ends))
+    fig.update_yaxes(
+        axis(
+            tickvals=list(range(lines)), ticktext=[shown(name) for name in shape.groups], ticks="",
+            range=[lines - 0.5, -0.5], showgrid=False, automargin=True, showline=False,
+        )
+    )  # fmt: skip
+    for panel, text in enumerate(shape.apart or (shape.y_title,)):
+        where = {"row": panel // columns + 1, "col": panel % columns + 1}
+        fig.update_xaxes(title_text=shown(text), **where)
+        if panel % columns:
+            fig.update_yaxes(showticklabels=False, **where)
+    many = panels == 1 and count > 1
+    base = layout(shape.title, shape.note)
+    # Names that no dot carries itself stand in a legend.
+    above = 8 + 30 * many + 18 * levelled
+    top = heading(shape.note) + above
+    fig.update_layout(**base)
+    fig.update_layout(
+        height=total + top + 60,
+        margin={"l": 20, "r": 30, "t": top, "b": 60},
+        showlegend=many,
+        legend={**legend(), "y": 1 + (4 + 18 * levelled) / total},
+        meta={"above": above},
+    )
+    return fig
+
+
+def _ends(shape: Bars) -> list[float] | None:
+    """Ends of the axis of shares, so that no figure enlarges a part of it; None: by the values."""
+    if shape.sides:
+        return None
+    found = [*shape.values.flatten().tolist(), *shape.low.flatten().tolist()]
+    found += [*shape.high.flatten().tolist(), *(value for value, _ in shape.levels)]
+    found += [value for *_, value in shape.published]
+    found += [value for *_, drawn in shape.spread for value in drawn]
+    known = [value for value in found if math.isfinite(value)]
+    return list(SHARES) if all(0 <= value <= 1 for value in known) else None
+
+
+def _levels(fig: go.Figure, shape: Bars, ends: list[float] | None) -> int:
+    """Dashed lines behind the dots, named above the axes; how many rows the names take."""
+    texts: dict[float, list[str]] = {}
+    for value, text in shape.levels:
+        texts.setdefault(round(value, 6), []).append(text)
+    span = (ends[1] - ends[0]) if ends else _span(shape)
+    taken: list[float] = []  # how far right the names of each row reach
+    across = 640 / max(1, min(len(shape.apart) or 1, shape.columns))
+    for value in sorted(texts):
+        text = shown(", ".join(dict.fromkeys(texts[value])))
+        half = 3.3 * len(text) / across * span
+        at = value
+        if ends:
+            at = min(max(value, ends[0] + half), ends[1] - half)
+        row = next((i for i, right in enumerate(taken) if right < at - half), len(taken))
+        taken[row : row + 1] = [at + half + 0.02 * span]
+        fig.add_shape(
+            type="line", x0=value, x1=value, xref="x", y0=0, y1=1, yref="y domain", layer="below",
+            line={"color": LOOKS["reference"].light, "dash": "dash", "width": 1},
+        )  # fmt: skip
+        fig.add_annotation(
+            x=at, y=1, xref="x", yref="y domain", text=text, showarrow=False, yanchor="bottom",
+            yshift=18 * row, font={"size": 11, "color": QUIET.light},
+        )  # fmt: skip
+    return len(taken)
+
+
+def _span(shape: Bars) -> float:
+    known = [v for end in (shape.low, shape.high, shape.values) for v in end.flatten().tolist()]
+    known = [v for v in known if math.isfinite(v)] + [value for value, _ in shape.levels]
+    return max(known, default=1.0) - min(known, default=0.0) or 1.0
+
+
+def _sides(fig: go.Figure, shape: Bars, above: int) -> None:
+    """A line at 0, and over it what lies on either side."""
+    fig.add_vline(x=0, line={"color": INK.light, "width": 1.5}, layer="below")
+    for text, anchor, shift in (
+        (f"← {shape.sides[0]}", "right", -6), (f"{shape.sides[1]} →", "left", 6),  # type: ignore[misc]
+    ):  # fmt: skip
+        fig.add_annotation(
+            x=0, y=1, xref="x", yref="y domain", text=shown(text), showarrow=False, yanchor="bottom",
+            xanchor=anchor, xshift=shift, yshift=above, font={"size": 12, "color": QUIET.light},
+        )  # fmt: skip
+
+
+def _height(place: int, count: int) -> float:
+    """How far from the middle of its line a dot stands."""
+    return (place - (count - 1) / 2) * APART / max(1, count - 1) if count > 1 else 0.0
+
+
+def _dots(
+    fig: go.Figure, shape: Bars, i: int, own: Look, height: float, place: Mapping[str, int]
+) -> None:
+    values, name = shape.values[:, i], shape.names[i]
+    low, high = shape.low[:, i], shape.high[:, i]
+    finite = bool(low.isfinite().any())
+    fig.add_scatter(
+        x=values.tolist(),
+        y=[group + height for group in range(len(shape.groups))],
+        name=name,
+        showlegend=True,
+        mode="markers",
+        marker={"color": own.light, "symbol": own.marker, "size": 10},
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": (high - values).tolist(),
+            "arrayminus": (values - low).tolist(),
+            "width": 0,
+            "thickness": 2,
+            "color": own.light,
+        }
+        if finite
+        else None,
+        customdata=[
+            [low_end, high_end, shown(group)]
+            for low_end, high_end, group in zip(
+                low.tolist(), high.tolist(), shape.groups, strict=True
+            )
+        ],
+        hovertemplate=f"<b>%{{customdata[2]}}, {shown(name)}</b><br>%{{x:.3f}}"
+        + " [%{customdata[0]:.3f}, %{customdata[1]:.3f}]" * finite
+        + "<extra></extra>",
+        **place,
+    )
+
+
+def _spread(
+    fig: go.Figure,
+    shape: Bars,
+    group: int,
+    dot: int,
+    drawn: Sequence[float],
+    own: Look,
+    height: float,
+    place: Mapping[str, int],
+) -> None:
+    """Single values as small hollow marks behind their dot; the first ones name them all."""
+    fig.add_scatter(
+        x=list(drawn),
+        y=[group + height] * len(drawn),
+        mode="markers",
+        name=f"{shape.groups[group]}, single draws",
+        legendgroup="single draws",
+        showlegend=(group, dot) == shape.spread[0][:2],
+        marker={
+            "symbol": f"{own.marker}-open",
+            "size": 6,
+            "color": LOOKS["other"].light,
+            "opacity": 0.7,
+        },
+        hovertemplate=f"<b>{shown(shape.groups[group])}, one draw</b><br>%{{x:.3f}}<extra></extra>",
+        **place,
+    )

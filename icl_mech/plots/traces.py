@@ -1,0 +1,194 @@
+"""Traces of a curve: its line, and its intervals as a band or as thin bars."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+
+import plotly.graph_objects as go
+
+from icl_mech.plots.labels import wrapped
+from icl_mech.plots.style import BAND, LOOKS, Look, shown
+from icl_mech.shapes import Published
+
+FEW = 12
+"""Up to this number of columns every place is written on the axis and intervals are thin bars."""
+
+DENSE = 60
+"""With more points than this not every one has a marker."""
+
+DIGITS = 5
+"""Significant digits of what is drawn."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One curve as it is drawn; not-a-number where it has no value."""
+
+    name: str
+    look: Look
+    x: list[float]
+    y: list[float]
+    low: list[float]
+    high: list[float]
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """Its name in lines."""
+        return wrapped(self.name)
+
+    @property
+    def label(self) -> str:
+        """Its name as plotly shows it."""
+        return "<br>".join(map(shown, self.lines))
+
+    @property
+    def defined(self) -> bool:
+        """True if it has a value."""
+        return any(map(math.isfinite, self.y))
+
+    @property
+    def end(self) -> tuple[float, float]:
+        """Its last point."""
+        return next(
+            (x, y) for x, y in zip(self.x[::-1], self.y[::-1], strict=True) if math.isfinite(y)
+        )
+
+    @property
+    def bounded(self) -> bool:
+        """True if it has an interval that is wider than a point."""
+        return any(high > low for _, low, high in self.bars)
+
+    @property
+    def bars(self) -> list[tuple[float, float, float]]:
+        """x, low and high of its intervals."""
+        every = zip(self.x, self.y, self.low, self.high, strict=True)
+        return [(x, low, high) for x, *ends in every for _, low, high in [ends] if _known(ends)]
+
+
+def _known(values: list[float]) -> bool:
+    return all(map(math.isfinite, values))
+
+
+def _rounded(values: list[float]) -> list[float | None]:
+    return [float(f"{v:.{DIGITS}g}") if math.isfinite(v) else None for v in values]
+
+
+def number_format(values: list[float], *, percent: bool = False) -> str:
+    """How numbers of this size are written in hover texts, for d3."""
+    if percent:
+        return ".1%"
+    largest = max((abs(v) for v in values if math.isfinite(v)), default=0.0)
+    return ".3f" if 0.05 <= largest < 1000 or largest == 0 else ".3~g"
+
+
+def curve_traces(curve: Curve, x: list[float], where: str, percent: bool) -> list[go.Scatter]:
+    """Its interval and its line.
+
+    Args:
+        curve: What is drawn; its points may stand a little aside.
+        x: Where they belong.
+        where: What a column is, such as `layer …`.
+        percent: Values are shares.
+    """
+    few = len(x) <= FEW
+    colour = curve.look.light
+    found = [] if few or not curve.bounded else [_band(curve)]
+    many = sum(map(math.isfinite, curve.y)) > DENSE
+    # Points between gaps have no line, so they keep their markers.
+    alone = not any(
+        math.isfinite(a) and math.isfinite(b) for a, b in zip(curve.y, curve.y[1:], strict=False)
+    )
+    form = number_format([*curve.y, *curve.low, *curve.high], percent=percent)
+    value = f"%{{y:{form}}}"
+    ends = f" [%{{customdata[0]:{form}}}, %{{customdata[1]:{form}}}]" if curve.bounded else ""
+    column = shown(where).replace("…", "%{customdata[2]}")
+    found.append(
+        go.Scatter(
+            x=_rounded(curve.x),
+            y=_rounded(curve.y),
+            name=curve.name,
+            legendgroup=curve.name,
+            mode="lines+markers",
+            line={"color": colour, "width": 2, "dash": curve.look.dash},
+            marker={
+                "size": 7, "symbol": curve.look.marker, "color": colour,
+                "maxdisplayed": 30 if many and not alone else 0,
+            },
+            error_y=_bars(curve) if few and curve.bounded else None,
+            customdata=list(zip(_rounded(curve.low), _rounded(curve.high), x, strict=True)),
+            hovertemplate=f"<b>{shown(curve.name)}</b><br>{column}: {value}{ends}<extra></extra>",
+        )
+    )  # fmt: skip
+    return found
+
+
+def _bars(curve: Curve) -> dict[str, object]:
+    every = list(zip(curve.y, curve.low, curve.high, strict=True))
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": _rounded([high - y for y, _, high in every]),
+        "arrayminus": _rounded([y - low for y, low, _ in every]),
+        "width": 0,
+        "thickness": 1.5,
+        "color": curve.look.light,
+    }
+
+
+def spread_trace(curve: Curve, values: tuple[float, ...]) -> go.Scatter:
+    """One of the values behind a curve, such as a seed, as small hollow points."""
+    return go.Scatter(
+        x=_rounded(curve.x),
+        y=_rounded(list(values)),
+        mode="markers",
+        legendgroup=curve.name,
+        marker={"size": 4, "symbol": "circle-open", "color": curve.look.light},
+        opacity=0.7,
+        hoverinfo="skip",
+        showlegend=False,
+    )
+
+
+def _band(curve: Curve) -> go.Scatter:
+    """The area between the ends, apart at gaps; a point between gaps has a narrow one."""
+    x: list[float] = []
+    y: list[float] = []
+    points = list(zip(curve.x, curve.low, curve.high, strict=True))
+    for known, group in groupby(points, key=lambda point: _known(list(point))):
+        run = list(group)
+        if not known:
+            continue
+        if len(run) == 1:
+            where, low, high = run[0]
+            run = [(where - 0.12, low, high), (where + 0.12, low, high)]
+        gap = [math.nan] if x else []
+        x += gap + [p for p, _, _ in run] + [p for p, _, _ in run[::-1]]
+        y += gap + [high for _, _, high in run] + [low for _, low, _ in run[::-1]]
+    return go.Scatter(
+        x=_rounded(x),
+        y=_rounded(y),
+        fill="toself",
+        mode="lines",
+        fillcolor=curve.look.light,
+        opacity=BAND,
+        line={"width": 0},
+        hoverinfo="skip",
+        legendgroup=curve.name,
+    )
+
+
+def published_trace(line: Published, where: str, percent: bool) -> go.Scatter:
+    """A thin grey line, or hollow triangles where there are few points."""
+    grey = LOOKS["reference"]
+    form = number_format(list(line.y), percent=percent)
+    return go.Scatter(
+        x=_rounded(list(line.x)),
+        y=_rounded(list(line.y)),
+        name=line.name,
+        mode="markers" if len(line.x) <= FEW else "lines",
+        line={"color": grey.light, "width": 1},
+        marker={"symbol": grey.marker, "size": 9, "color": grey.light},
+        hovertemplate=f"<b>{shown(line.name)}</b><br>"
+        f"{shown(where).replace('…', '%{x:.3~g}')}: %{{y:{form}}}<extra></extra>",
+    )

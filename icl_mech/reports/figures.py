@@ -1,0 +1,148 @@
+"""Plotly figures as the page draws them: without title, in few digits, with a text in their place."""
+
+import base64
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from icl_mech.reports.tables import written
+from icl_mech.shapes import Shape
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+DIGITS = 6
+"""Significant digits of numbers in a figure."""
+
+PLAIN_TOP, HEADED_TOP = 16, 52
+"""Pixels above the axes: of a figure with nothing there, and of one with headings of its own."""
+
+SPOKEN = 8
+"""Curves or bars that the text in place of a figure tells of."""
+
+
+def drawn(figure: "go.Figure | Shape") -> dict[str, Any]:
+    """The figure as JSON: `wide`, and `narrow` where panels go one below the other on a phone."""
+    import plotly.graph_objects as go
+
+    if isinstance(figure, go.Figure):
+        return {"wide": _prepared(figure)}
+    from icl_mech.plots import figure as plotted
+    from icl_mech.plots.narrow import narrow_figure
+
+    found = {"wide": _prepared(plotted(figure))}
+    narrow = narrow_figure(figure)
+    if narrow is not None:
+        found["narrow"] = _prepared(narrow)
+    return found
+
+
+def _prepared(figure: "go.Figure") -> dict[str, Any]:
+    """Data and layout without what the page says itself."""
+    plain = json.loads(figure.to_json())
+    layout = plain["layout"]
+    layout.pop("template", None)
+    headed = any(_above(note) for note in layout.get("annotations", []))
+    headed = headed or any(_above(shape) for shape in layout.get("shapes", []))
+    headed = headed or any(
+        axis.get("side") == "top" for key, axis in layout.items() if key.startswith("xaxis")
+    )
+    top = (layout.get("margin") or {}).get("t", 100)
+    used = (layout.pop("meta", None) or {}).get("above")
+    wanted = used + PLAIN_TOP if used is not None else min(top, HEADED_TOP if headed else PLAIN_TOP)
+    if layout.pop("title", None) is not None:
+        layout["height"] = layout.get("height", 450) - (top - wanted)
+        layout["margin"] = {**(layout.get("margin") or {}), "t": wanted}
+    return {"data": [_short(trace) for trace in plain["data"]], "layout": _short(layout)}
+
+
+def _above(part: dict[str, Any]) -> bool:
+    """True for what stands over the axes."""
+    reference = str(part.get("yref", ""))
+    ends = [part.get(key) for key in ("y", "y0", "y1")]
+    if not (reference == "paper" or reference.endswith("domain")):
+        return False
+    return any(isinstance(end, int | float) and end >= 1 for end in ends)
+
+
+def _short(value: Any) -> Any:
+    """The same with numbers of few digits; arrays that plotly has packed become lists."""
+    if isinstance(value, dict):
+        if "bdata" in value and "dtype" in value:
+            return _short(_unpacked(value))
+        return {key: _short(own) for key, own in value.items()}
+    if isinstance(value, list):
+        return [_short(own) for own in value]
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+    return value
+
+
+def _unpacked(packed: dict[str, Any]) -> Any:
+    array = np.frombuffer(base64.b64decode(packed["bdata"]), dtype=packed["dtype"])
+    shape = packed.get("shape")
+    if shape is not None:
+        array = array.reshape([int(size) for size in str(shape).split(",")])
+    return array.tolist()
+
+
+def spoken(figure: dict[str, Any]) -> str:
+    """The main numbers of a figure in a sentence, for readers who do not see it."""
+    parts = []
+    for trace in figure["data"]:
+        told = _curve(trace) if trace.get("type", "scatter") in ("scatter", "bar") else _map(trace)
+        if told:
+            parts.append(told)
+    more = len(parts) - SPOKEN
+    text = ". ".join(parts[:SPOKEN]) + (f". And {more} more" if more > 0 else "")
+    axes = [
+        (axis.get("title") or {}).get("text")
+        for key, axis in figure["layout"].items()
+        if key.startswith(("xaxis", "yaxis")) and isinstance(axis, dict)
+    ]
+    named = " against ".join(dict.fromkeys(str(text) for text in reversed(axes) if text))
+    return ". ".join(part for part in (f"Figure: {named}" if named else "Figure", text) if part)
+
+
+def _curve(trace: dict[str, Any]) -> str:
+    """First, last, highest and lowest value of a curve or of bars that have a name."""
+    xs, ys = trace.get("x"), trace.get("y")
+    name = trace.get("name")
+    if not name or not isinstance(xs, list) or not isinstance(ys, list):
+        return ""
+    points = [(x, y) for x, y in zip(xs, ys, strict=False) if isinstance(y, int | float)]
+    if not points:
+        return ""
+    if len(points) <= 4 or isinstance(points[0][0], str):
+        return f"{name}: " + ", ".join(f"{_at(x)} {written(float(y))}" for x, y in points[:12])
+    low, high = min(points, key=lambda p: p[1]), max(points, key=lambda p: p[1])
+    marks = {"first": points[0], "lowest": low, "highest": high, "last": points[-1]}
+    told = [f"{what} {written(float(y))} at {_at(x)}" for what, (x, y) in marks.items()]
+    return f"{name}: " + ", ".join(told)
+
+
+def _map(trace: dict[str, Any]) -> str:
+    """Highest and lowest cell of a map."""
+    cells = [
+        (float(value), i, j)
+        for i, row in enumerate(trace.get("z") or [])
+        for j, value in enumerate(row)
+        if isinstance(value, int | float)
+    ]
+    if not cells:
+        return ""
+    xs, ys = trace.get("x") or [], trace.get("y") or []
+
+    def place(cell: tuple[float, int, int]) -> str:
+        _, i, j = cell
+        at = (ys[i] if i < len(ys) else i, xs[j] if j < len(xs) else j)
+        return f"{written(cell[0])} in row {_at(at[0])}, column {_at(at[1])}"
+
+    return f"{len(cells)} cells, highest {place(max(cells))}, lowest {place(min(cells))}"
+
+
+def _at(value: Any) -> str:
+    text = written(round(value)) if isinstance(value, float) and value == round(value) else ""
+    return text or written(value)

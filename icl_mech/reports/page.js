@@ -1,0 +1,204 @@
+"use strict";
+const find = (query, inside = document) => inside.querySelector(query);
+const findAll = (query, inside = document) => [...inside.querySelectorAll(query)];
+const DATA = JSON.parse(find("#page-data").textContent);
+const SCREEN_DARK = matchMedia("(prefers-color-scheme: dark)");
+const CONFIG = {
+  displayModeBar: false, displaylogo: false, scrollZoom: false, doubleClick: false, showTips: false,
+  responsive: false,
+};
+const NARROW = 560, PRINTED = 655, USUAL = 860;
+const state = {printing: false, layer: 0, listeners: [], drawers: {}};
+
+/* Colours: figures are written in the light ones; the dark is made hex for hex. */
+const dark = () => SCREEN_DARK.matches && !state.printing;
+const themed = text => dark()
+  ? text.replace(/#[0-9a-f]{6}\b/gi, hex => DATA.colours.dark[hex.toLowerCase()] || hex) : text;
+
+/* Texts: plotly reads some tags in labels, so whatever stands there is escaped. */
+const escaped = text => text.replace(/[&<>]/g, sign => ({"&": "&amp;", "<": "&lt;", ">": "&gt;"}[sign]));
+const percent = share => `${Math.round(100 * share)} %`;
+const amount = value => {
+  if (value == null) return "–";
+  if (value >= 0.1) return value.toFixed(2);
+  if (value >= 0.001) return value.toFixed(4);
+  const [digits, power] = value.toExponential(1).split("e");
+  return `${digits} × 10${power.replace(/./g, sign => "⁰¹²³⁴⁵⁶⁷⁸⁹"["0123456789".indexOf(sign)] || (sign === "-" ? "⁻" : ""))}`;
+};
+
+/* A line of text made of strings and, for bold ones, one-element lists. */
+function tell(element, ...parts) {
+  element.replaceChildren(...parts.map(part => {
+    if (!Array.isArray(part)) return part;
+    const bold = document.createElement("b"), own = document.createElement("bdi");
+    own.textContent = part[0];
+    bold.append(own);
+    return bold;
+  }));
+}
+
+const axesOf = layout => Object.keys(layout).filter(key => /^[xy]axis\d*$/.test(key)).map(key => layout[key]);
+
+/* What a figure needs on a phone: less room at the sides, fewer ticks, names in a key above. */
+function narrowed(figure, keys) {
+  const layout = figure.layout, margin = layout.margin || {};
+  layout.margin = {...margin, l: Math.min(margin.l ?? 60, 52), r: Math.min(margin.r ?? 40, 12)};
+  const before = (layout.annotations || []).length;
+  layout.annotations = (layout.annotations || []).filter(own => !/^(curve|name|end)/.test(own.name || ""));
+  for (const axis of axesOf(layout)) {
+    axis.title = {...axis.title, standoff: 3};
+    const ticks = axis.tickvals;
+    if (Array.isArray(ticks) && ticks.length > 6 && !axis.ticktext) {
+      const step = Math.ceil((ticks.length - 1) / 4);
+      axis.tickvals = ticks.filter((_, i) => i === ticks.length - 1
+        || (i % step === 0 && ticks.length - 1 - i >= step / 2));
+    } else axis.nticks ??= 5;
+  }
+  for (const trace of figure.data) {
+    if (trace.type === "heatmap" && trace.showscale !== false) {
+      trace.colorbar = {...trace.colorbar, thickness: 8, title: {text: ""}, tickfont: {size: 10}};
+      layout.margin.r = 48;
+    }
+  }
+  fill(keys, before > layout.annotations.length ? figure.data : []);
+}
+
+/* Samples of lines with markers, and their names. */
+function fill(keys, traces) {
+  if (!keys) return;
+  const named = new Map();
+  for (const trace of traces) {
+    if (trace.name && trace.hoverinfo !== "skip" && trace.mode) named.set(trace.name, trace);
+  }
+  keys.hidden = !named.size;
+  keys.replaceChildren(...[...named].map(([name, trace]) => {
+    const row = document.createElement("span"), colour = trace.line?.color || trace.marker?.color;
+    const dash = {dash: "6 4", dot: "2 3", dashdot: "7 3 2 3", longdash: "10 4"}[trace.line?.dash] || "";
+    const lined = trace.mode.includes("lines");
+    const signs = {
+      square: `<rect x="13" y="3" width="8" height="8"/>`, diamond: `<path d="M17 2l5 5-5 5-5-5z"/>`,
+      circle: `<circle cx="17" cy="7" r="4"/>`, "triangle-up": `<path d="M17 2l5 9h-10z"/>`,
+      star: `<path d="M17 1l2 4 4 1-3 3 1 4-4-2-4 2 1-4-3-3 4-1z"/>`,
+    };
+    row.innerHTML = `<svg width="34" height="14" aria-hidden="true">`
+      + (lined ? `<path d="M0 7h34" stroke-width="2" stroke-dasharray="${dash}"/>` : "")
+      + (trace.mode.includes("markers") ? signs[trace.marker?.symbol] || signs.circle : "") + "</svg>";
+    const svg = row.firstChild;
+    svg.style.stroke = svg.style.fill = typeof colour === "string" ? colour : "currentColor";
+    row.append(name);
+    return row;
+  }));
+}
+
+function width(element) {
+  return state.printing ? PRINTED : element.clientWidth;
+}
+
+/* Square cells grow and shrink with the width, so the height follows. */
+function fitted(layout, across, sized) {
+  const margin = {l: 80, r: 80, t: 100, b: 80, ...layout.margin};
+  const squares = !sized && axesOf(layout).some(axis => axis.scaleanchor);
+  let height = layout.height || 450;
+  if (squares) {
+    const inside = height - margin.t - margin.b;
+    height = inside * Math.min(1, (across - margin.l - margin.r) / (USUAL - 150)) + margin.t + margin.b;
+  } else if (state.printing) height *= 0.82;
+  return {...layout, width: Math.round(across), height: Math.round(height)};
+}
+
+/* Names that stand in the middle of where they belong are moved so far that the frame does not cut them. */
+function inside(layout) {
+  const margin = {l: 80, r: 80, ...layout.margin};
+  const named = layout.yaxis?.automargin ? Math.max(0, ...(layout.yaxis.ticktext || []).map(text => text.length)) : 0;
+  const room = layout.width - Math.max(margin.l, 7 * named + 8) - margin.r;
+  for (const note of layout.annotations || []) {
+    const axis = /^x\d*$/.test(note.xref || "") && layout[`xaxis${note.xref.slice(1)}`];
+    if (!axis?.range || note.name || note.showarrow || note.textangle || typeof note.x !== "number"
+      || (note.xanchor && note.xanchor !== "auto" && note.xanchor !== "center")) continue;
+    const [low, high] = axis.range, [start, stop] = axis.domain || [0, 1];
+    const half = 0.5 * 5.8 * String(note.text).replace(/<[^>]*>|&\w+;/g, "x").length
+      / (room * (stop - start)) * (high - low);
+    note.x = 2 * half > high - low ? (low + high) / 2 : Math.min(Math.max(note.x, low + half), high - half);
+  }
+}
+
+function figureOf(id, across) {
+  const own = DATA.figures[id], small = across < NARROW;
+  const figure = JSON.parse(themed(JSON.stringify((small && own.narrow) || own.wide)));
+  const keys = find(`[data-keys="${CSS.escape(id)}"]`);
+  if (small) narrowed(figure, keys); else fill(keys, []);
+  if (own.layered && Object.keys(DATA.maps).length) {
+    const panels = Object.keys(figure.layout).filter(key => /^xaxis/.test(key)).map(key => key.slice(5));
+    figure.layout.shapes = [...(figure.layout.shapes || []), ...panels.map(panel => ({
+      type: "line", name: "layer", xref: `x${panel}`, yref: `y${panel} domain`, x0: state.layer, x1: state.layer,
+      y0: 0, y1: 1, layer: "below", line: {color: themed(DATA.colours.quiet), width: 1.5, dash: "dot"},
+    }))];
+  }
+  figure.layout = fitted(figure.layout, across, small && own.narrow);
+  inside(figure.layout);
+  return figure;
+}
+
+function drawFigure(id) {
+  const element = document.getElementById(`${id}-plot`);
+  const figure = figureOf(id, width(element));
+  element.style.height = `${figure.layout.height}px`;
+  Plotly.react(element, figure.data, figure.layout, CONFIG);
+  if (element.dataset.listens) return;
+  element.dataset.listens = "yes";
+  element.on("plotly_click", event => clicked(id, element, event.points[0]));
+}
+
+/* A point of a curve over layers sets the layer; a cell of a layer x head map its head. */
+function clicked(id, element, point) {
+  if (DATA.figures[id].layered && Object.keys(DATA.maps).length) return setLayer(Math.round(point.x));
+  if (point.data.type !== "heatmap") return undefined;
+  const titles = ["x", "y"].map(axis => {
+    const all = Object.keys(element.layout).filter(key => key.startsWith(`${axis}axis`));
+    return all.map(key => element.layout[key].title?.text || "").find(text => text) || "";
+  });
+  if (!/^layer/.test(titles[0]) || !/^head/.test(titles[1])) return undefined;
+  return showHead(id, Number(point.x), Number(point.y));
+}
+
+function showHead(id, layer, head) {
+  const status = document.getElementById(`${id}-status`);
+  const found = state.listeners.map(own => own.head?.(layer, head)).filter(Boolean).pop();
+  status.hidden = false;
+  if (!found) {
+    const kept = Object.values(DATA.prompts).find(own => own.heads.length);
+    const names = kept ? kept.heads.map(own => own.join(".")).join(", ") : "";
+    tell(status, "Head ", [`${layer}.${head}`], names ? `: the run keeps the attention of ${names} only.`
+      : ": the run keeps no attention of single heads.");
+    return;
+  }
+  const link = document.createElement("a");
+  link.href = `#${found.anchor}`;
+  link.textContent = "show the prompt";
+  tell(status, "Head ", [`${layer}.${head}`], ` attends from the target most to ${found.most}: `, link);
+}
+
+function setLayer(layer) {
+  state.layer = layer;
+  findAll("input.layer").forEach(own => { own.value = layer; });
+  findAll(".layer-out").forEach(own => { own.textContent = `layer ${layer}`; });
+  for (const [id, own] of Object.entries(DATA.figures)) if (own.layered) drawFigure(id);
+  state.listeners.forEach(own => own.layer?.(layer));
+}
+
+function drawAll() {
+  Object.keys(DATA.figures).forEach(drawFigure);
+  state.listeners.forEach(own => own.draw?.());
+}
+
+/* A picture for a paper: light, on the colour of the page, as wide as it is shown. */
+async function picture(id) {
+  const element = document.getElementById(`${id}-plot`), was = state.printing, across = element.clientWidth;
+  state.printing = true;
+  const figure = state.drawers[id] ? state.drawers[id](across) : figureOf(id, across);
+  state.printing = was;
+  await Plotly.downloadImage(
+    {data: figure.data, layout: {...figure.layout, paper_bgcolor: DATA.colours.page}, config: CONFIG},
+    {format: "png", scale: 2, width: figure.layout.width, height: figure.layout.height, filename: id},
+  );
+}

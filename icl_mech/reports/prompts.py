@@ -1,0 +1,104 @@
+"""One prompt as text: what the template writes, and what the script needs beside it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from icl_mech.plots.pieces import breaks, quoted, visible
+from icl_mech.plots.prompt_style import ROLE_NAMES
+from icl_mech.reports.model import PromptText, TokenValues
+from icl_mech.shapes import TokenStrips
+
+LEGEND = {
+    "demo_text": "demonstration",
+    "label_word": "label word",
+    "format": "template",
+    "bos": "template",
+    "narrative": "template",
+    "query_text": "query",
+    "target": "target, where the answer is read",
+}
+"""Words of the legend, by role; a word that several roles share stands there once."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token as it is written.
+
+    Attributes:
+        text: As it can be seen, with its line breaks.
+        role: Its role.
+        about: Position, text, role and id.
+        mark: What it is framed as, or "".
+    """
+
+    text: str
+    role: str
+    about: str
+    mark: str
+
+
+@dataclass(frozen=True)
+class ShownPrompt:
+    """A prompt with what its template needs.
+
+    Attributes:
+        id: Of its element.
+        tokens: All of them.
+        legend: Role and words of every kind of token.
+        layers: Of the map by which it can be coloured; 0: there is none.
+        coloured: Numbers by which it can be coloured too.
+        framed: What framed tokens are.
+    """
+
+    id: str
+    tokens: Sequence[Token]
+    legend: Sequence[tuple[str, str]]
+    layers: int
+    coloured: TokenValues | None
+    framed: str
+
+    @classmethod
+    def of(cls, text: PromptText, name: str, own_map: Mapping[str, Any] | None) -> "ShownPrompt":
+        """The prompt, with the map of its tokens if there is one."""
+        used = {LEGEND[role]: role for role in LEGEND if role in text.roles}
+        return cls(
+            name,
+            [_token(text, i) for i in range(len(text.tokens))],
+            [(role, words) for words, role in used.items()],
+            own_map["layers"] if own_map and own_map["blob"] else 0,
+            text.coloured,
+            ", ".join(dict.fromkeys(mark for mark in text.marks if mark)),
+        )
+
+    def data(self, text: PromptText, mapped: str) -> dict[str, Any]:
+        """What the script needs; `mapped` is the id of the map."""
+        own = self.coloured
+        rows = own.values.tolist() if own else []
+        return {
+            "map": mapped if self.layers else "",
+            "names": [quoted(token) for token in text.tokens],
+            "about": [token.about for token in self.tokens],
+            "values": [[float(f"{value:.4g}") for value in row] for row in rows],
+            "rows": list(own.names) if own else [],
+            "heads": [list(head) for head in own.heads] if own else [],
+            "quantity": own.quantity if own else "",
+        }
+
+
+def _token(text: PromptText, i: int) -> Token:
+    piece, role = text.tokens[i], text.roles[i]
+    mark = text.marks[i] if text.marks else ""
+    demo = text.demos[i] if text.demos else None
+    about = [f"position {i}", ROLE_NAMES.get(role, role)]
+    about += [f"demonstration {demo + 1}"] if demo is not None else []
+    about += [f"token id {text.ids[i]}"] if text.ids else []
+    about += [mark] if mark else []
+    return Token(visible(piece) + "\n" * breaks(piece), role, ", ".join(about), mark)
+
+
+def strips_text(shape: TokenStrips) -> PromptText:
+    """Numbers over the tokens of a prompt as the text of the prompt."""
+    roles = tuple("label_word" if mark else "unknown" for mark in shape.marks)
+    values = TokenValues(shape.names, shape.values, shape.quantity)
+    return PromptText("", shape.tokens, roles, marks=shape.marks, coloured=values)

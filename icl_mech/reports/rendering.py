@@ -1,0 +1,197 @@
+"""A page as HTML: one file that holds everything it needs."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from icl_mech.plots.pieces import quoted
+from icl_mech.reports.figures import drawn, spoken
+from icl_mech.reports.look import colours, variables
+from icl_mech.reports.markup import anchor, mathml, plain, text_html
+from icl_mech.reports.model import Page, PromptText, Section
+from icl_mech.reports.origins import origin_rows
+from icl_mech.reports.prompts import ShownPrompt, strips_text
+from icl_mech.reports.saliency import numbers, packed
+from icl_mech.reports.tables import HtmlTable, frame_table, shape_tables
+from icl_mech.shapes import TokenMatrix, TokenStrips
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+SCRIPTS = ("page.js", "prompt.js", "matrix.js", "start.js")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One section with what its template needs."""
+
+    section: Section
+    number: int
+    id: str
+    kind: str
+    tables: Sequence[HtmlTable] = ()
+    spoken: str = ""
+    height: int = 0
+    csv: str = ""
+    frame: HtmlTable | None = None
+    prompt: ShownPrompt | None = None
+    layers: int = 0
+    n_tokens: int = 0
+
+
+class Writer:
+    """Collects the data of a page while its sections become HTML."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.ids: dict[str, int] = {}
+        self.figures: dict[str, Any] = {}
+        self.maps: dict[str, Any] = {}
+        self.prompts: dict[str, Any] = {}
+
+    def shown(self) -> list[Shown]:
+        """All sections; maps first become known, so that the prompt on top can be linked to one."""
+        return [self._section(section, i + 1) for i, section in enumerate(self.page.sections)]
+
+    def _id(self, section: Section) -> str:
+        name = anchor(section.key or plain(section.name))
+        self.ids[name] = self.ids.get(name, 0) + 1
+        return name if self.ids[name] == 1 else f"{name}-{self.ids[name]}"
+
+    def _section(self, section: Section, number: int) -> Shown:
+        name = self._id(section)
+        figure = section.figure
+        more: dict[str, Any] = {}
+        frame = section.numbers
+        if frame is None and isinstance(figure, TokenMatrix):
+            frame = numbers(figure)
+        if frame is not None:
+            more["csv"] = csv_link(frame.to_csv(index=False))
+            more["frame"] = frame_table(frame)
+        if figure is None:
+            return Shown(section, number, name, "none", **more)
+        if isinstance(figure, TokenMatrix) and len(figure.tokens) > 1:
+            self.maps[name] = found = packed(figure)
+            both = bool(found["blob"]) and bool(found["means"])
+            return Shown(
+                section, number, name, "matrix", layers=found["layers"],
+                n_tokens=len(figure.tokens) * both, **more,
+            )  # fmt: skip
+        if isinstance(figure, TokenStrips | PromptText):
+            text = figure if isinstance(figure, PromptText) else strips_text(figure)
+            prompt = self.prompt(text, f"{name}-prompt")
+            return Shown(section, number, name, "prompt", prompt=prompt, **more)
+        tables = [] if _drawn_already(figure) else shape_tables(figure)
+        if tables:
+            return Shown(section, number, name, "table", tables=tables, **more)
+        self.figures[name] = found = {**drawn(figure), "layered": section.layered}
+        if not more:
+            more["csv"] = csv_link(_points(found["wide"]))
+        height = int(found["wide"]["layout"].get("height", 450))
+        return Shown(
+            section, number, name, "plot", spoken=spoken(found["wide"]), height=height, **more
+        )
+
+    def prompt(self, text: PromptText, name: str) -> ShownPrompt:
+        """A prompt whose data are put aside for the script."""
+        names = [quoted(token) for token in text.tokens]
+        mapped = next((key for key, own in self.maps.items() if own["names"] == names), "")
+        shown = ShownPrompt.of(text, name, self.maps.get(mapped))
+        self.prompts[name] = shown.data(text, mapped)
+        return shown
+
+
+def _drawn_already(figure: Any) -> bool:
+    import plotly.graph_objects as go
+
+    return isinstance(figure, go.Figure)
+
+
+def csv_link(text: str) -> str:
+    """A table as an address that holds it."""
+    return "data:text/csv;charset=utf-8," + quote(text, safe=" ,;:/?@!$*()-_.~=")
+
+
+def _points(figure: dict[str, Any]) -> str:
+    """The points of a figure as CSV, for results that have no table of their own."""
+    import pandas as pd
+
+    rows = []
+    for trace in figure["data"]:
+        xs, ys = trace.get("x"), trace.get("y")
+        if isinstance(xs, list) and isinstance(ys, list) and trace.get("hoverinfo") != "skip":
+            rows += [(trace.get("name", ""), x, y) for x, y in zip(xs, ys, strict=False)]
+    text: str = pd.DataFrame(rows, columns=["curve", "x", "y"]).to_csv(index=False)
+    return text
+
+
+def embedded(value: Any) -> str:
+    """JSON that can stand in a script element: it holds no sign that ends one."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def part(name: str) -> str:
+    """The text of a file of this package."""
+    return files("icl_mech.reports").joinpath(name).read_text(encoding="utf-8")
+
+
+@lru_cache
+def _environment() -> "Environment":
+    from jinja2 import Environment, FunctionLoader
+
+    environment = Environment(
+        autoescape=True, loader=FunctionLoader(part), trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {
+        "rich": text_html, "plain": plain, "math": mathml, "origin": origin_rows,
+    }  # fmt: skip
+    return environment
+
+
+def html(page: Page, *, offline: bool) -> str:
+    """The whole page."""
+    from markupsafe import Markup
+    from plotly.offline import get_plotlyjs, get_plotlyjs_version
+
+    writer = Writer(page)
+    sections = writer.shown()
+    prompt = writer.prompt(page.prompt, "prompt") if page.prompt else None
+    if not writer.figures and not writer.maps:
+        library = ""
+    elif offline:
+        library = f"<script>{get_plotlyjs()}</script>"
+    else:
+        address = f"https://cdn.plot.ly/plotly-{get_plotlyjs_version()}.min.js"
+        library = f'<script src="{address}" charset="utf-8"></script>'
+    light, dark = variables()
+    data = {
+        "figures": writer.figures,
+        "maps": {
+            name: {key: value for key, value in own.items() if key != "blob"}
+            for name, own in writer.maps.items()
+        },
+        "prompts": writer.prompts,
+        "colours": colours(),
+    }
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            page=page,
+            sections=sections,
+            places={own.section.key: own for own in reversed(sections)},
+            prompt=prompt,
+            library=Markup(library),
+            style=Markup(part("page.css").replace("/*light*/", light).replace("/*dark*/", dark)),
+            script=Markup("\n".join(part(name) for name in SCRIPTS)),
+            data=Markup(embedded(data)),
+            blobs={name: own["blob"] for name, own in writer.maps.items() if own["blob"]},
+        )
+    )

@@ -1,0 +1,45 @@
+function contents() {
+  if (innerWidth < 1120) find(".contents details").open = false;
+  const links = findAll(".contents a");
+  const seen = new IntersectionObserver(entries => entries.forEach(entry => {
+    if (!entry.isIntersecting) return;
+    links.forEach(link => link.hash === `#${entry.target.id}`
+      ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current"));
+  }), {rootMargin: "-15% 0px -75% 0px"});
+  findAll("main section").forEach(section => seen.observe(section));
+}
+
+/* A browser that cannot unpack shows segments only. */
+function withoutTokens() {
+  findAll('input[value="tokens"], input[value="into"], input[value="out"]').forEach(own => {
+    own.disabled = own.nextElementSibling.hidden = true;
+  });
+}
+
+async function start() {
+  const maps = Object.keys(DATA.maps);
+  await Promise.all(maps.map(unpack)).catch(withoutTokens);
+  if (maps.length) state.layer = DATA.maps[maps[0]].open;
+  findAll("[data-prompt]").forEach(promptView);
+  Object.keys(DATA.figures).forEach(drawFigure);
+  maps.forEach(matrixView);
+  if (maps.length) setLayer(state.layer);
+  findAll("input.layer").forEach(own => own.addEventListener("input", () => setLayer(Number(own.value))));
+  findAll("[data-picture]").forEach(own => own.addEventListener("click", () => picture(own.dataset.picture)));
+  SCREEN_DARK.addEventListener("change", drawAll);
+  const print = on => { if (state.printing !== on) { state.printing = on; drawAll(); } };
+  addEventListener("beforeprint", () => print(true));
+  addEventListener("afterprint", () => print(false));
+  matchMedia("print").addEventListener("change", event => print(event.matches));
+  let before = innerWidth, timer;
+  addEventListener("resize", () => {
+    if (innerWidth === before || state.printing) return;
+    if ((before < 1120) !== (innerWidth < 1120)) find(".contents details").open = innerWidth >= 1120;
+    before = innerWidth;
+    clearTimeout(timer);
+    timer = setTimeout(drawAll, 120);
+  });
+  contents();
+  document.documentElement.dataset.ready = "yes";
+}
+start();

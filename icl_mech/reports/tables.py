@@ -1,0 +1,204 @@
+"""HTML tables, of data frames and of the shapes that are tables."""
+
+import math
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import TYPE_CHECKING, Any
+
+from icl_mech.plots.pieces import visible
+from icl_mech.shapes import LabelMatrices, LabelMatrix, LensTable, Shape, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LONGEST = 24
+"""Rows of a table of numbers; the CSV file has all."""
+
+WIDEST, TALLEST = 14, 30
+"""Columns and rows of a matrix that is shown as a table; larger ones are drawn."""
+
+MINUS = "\N{MINUS SIGN}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell.
+
+    Attributes:
+        text: What it says.
+        interval: Behind it, in lighter type.
+        shade: From 0 to 1, how strongly it is coloured; None: not at all.
+        framed: It stands out by a frame.
+        bold: It stands out by its type.
+        number: Aligned at the right.
+    """
+
+    text: str
+    interval: str = ""
+    shade: float | None = None
+    framed: bool = False
+    bold: bool = False
+    number: bool = False
+
+
+@dataclass(frozen=True)
+class HtmlTable:
+    """A table; the first cell of a row is its heading.
+
+    Attributes:
+        columns: Headings.
+        rows: Cells.
+        caption: What it shows.
+        left_out: Number of rows that are not shown.
+        matrix: Cells are those of a matrix: centred, coloured.
+        row_title: What the rows are, over their headings.
+        column_title: What the columns are.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    caption: str = ""
+    left_out: int = 0
+    matrix: bool = False
+    row_title: str = ""
+    column_title: str = ""
+
+
+def written(value: Any) -> str:
+    """A value as a table shows it: integers as they are, true minus sign, three decimals below 0.1."""
+    if isinstance(value, bool | str) or value is None:
+        return "" if value is None else str(value)
+    if hasattr(value, "item"):
+        return written(value.item())
+    if not isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, int):
+        return str(value).replace("-", MINUS)
+    if math.isnan(value):
+        return "–"
+    size = abs(value)
+    if size and (size < 0.0005 or size >= 1e6):
+        text = f"{value:.1e}"
+    else:
+        text = f"{value:.{3 if 0 < size < 0.1 else 2 if size < 1000 else 0}f}"
+    return text.replace("-", MINUS)
+
+
+@singledispatch
+def shape_tables(shape: Shape) -> list[HtmlTable]:
+    """The tables a shape is shown as on a page; none for what is drawn as a figure."""
+    return []
+
+
+@shape_tables.register
+def _(shape: Table) -> list[HtmlTable]:
+    rows = []
+    for number, row in enumerate(shape.rows):
+        bold = number in shape.bold
+        rows.append(
+            tuple(
+                Cell(text, bold=bold, number=place > 0 and _numeric(text))
+                for place, text in enumerate(row)
+            )
+        )
+    return [HtmlTable(shape.columns, tuple(rows))]
+
+
+@shape_tables.register
+def _(shape: LabelMatrix) -> list[HtmlTable]:
+    rows, columns = shape.values.shape
+    return [_matrix(shape)] if rows <= TALLEST and columns <= WIDEST else []
+
+
+@shape_tables.register
+def _(shape: LabelMatrices) -> list[HtmlTable]:
+    found = [shape_tables(matrix) for matrix in shape.matrices]
+    return [own for tables in found for own in tables] if all(found) else []
+
+
+@shape_tables.register
+def _(shape: LensTable) -> list[HtmlTable]:
+    """Layers down, what was read across."""
+    labels = {word.strip() for word in shape.bold} - {""}
+    rows = []
+    for layer in range(shape.probs.shape[1]):
+        cells = [Cell(str(layer))]
+        for i, words in enumerate(shape.words):
+            word, prob = (words[layer] or ("",))[0], float(shape.probs[i, layer, 0])
+            cells.append(
+                Cell(
+                    visible(word.strip(" ") or word), written(prob), min(1.0, max(0.0, prob)),
+                    bold=word.strip() in labels,
+                )
+            )  # fmt: skip
+        rows.append(tuple(cells))
+    caption = f"Likeliest word after each layer (0: the embedding), behind it its {shape.quantity}"
+    return [
+        HtmlTable(
+            ("after layer", *shape.columns), tuple(rows), f"{caption}; label words are bold.",
+            matrix=True,
+        )
+    ]  # fmt: skip
+
+
+def _matrix(shape: LabelMatrix) -> HtmlTable:
+    light, dark = shape.ends or (0.0, _largest(shape))
+    rows = []
+    for i, name in enumerate(shape.rows):
+        cells = [Cell(name)]
+        for j, value in enumerate(shape.values[i].tolist()):
+            known = math.isfinite(value)
+            whole = shape.counts and known and value == round(value)
+            shade = min(1.0, max(0.0, (value - light) / ((dark - light) or 1.0))) if known else None
+            interval = ""
+            if shape.low is not None and shape.high is not None and known:
+                interval = (
+                    f"[{written(float(shape.low[i, j]))}, {written(float(shape.high[i, j]))}]"
+                )
+            text = written(int(value)) if whole else written(value) if known else ""
+            if shape.counts and known and not whole:
+                text = f"{value:.1f}"
+            cells.append(Cell(text, interval, shade, framed=shape.diagonal and i == j))
+        rows.append(tuple(cells))
+    caption = ": ".join(part for part in (shape.title, shape.quantity) if part)
+    return HtmlTable(
+        ("", *shape.columns), tuple(rows), caption, matrix=True, row_title=shape.row_title,
+        column_title=shape.column_title,
+    )  # fmt: skip
+
+
+def _largest(shape: LabelMatrix) -> float:
+    return max([v for v in shape.values.flatten().tolist() if math.isfinite(v)] + [0.0]) or 1.0
+
+
+def frame_table(frame: "pd.DataFrame") -> HtmlTable:
+    """The first rows of a data frame; interval ends stand behind their values."""
+    names = list(map(str, frame.columns))
+    ends = {
+        place: place + 1
+        for place, name in enumerate(names[:-2])
+        if names[place + 1].endswith("low") and names[place + 2].endswith("high")
+    }
+    shown = [
+        place
+        for place in range(len(names))
+        if place - 1 not in ends and place - 2 not in ends  # the ends themselves
+    ]
+    rows = []
+    for row in frame.head(LONGEST).itertuples(index=False):
+        cells = []
+        for place in shown:
+            interval = ""
+            if place in ends and written(row[place + 1]) not in ("", "–"):
+                interval = f"[{written(row[place + 1])}, {written(row[place + 2])}]"
+            value = row[place]
+            number = isinstance(value, int | float) or hasattr(value, "item")
+            cells.append(Cell(written(value), interval, number=number and place > 0))
+        rows.append(tuple(cells))
+    columns = tuple(names[place].replace("_", " ") for place in shown)
+    caption = "Square brackets: 95 % intervals." if ends else ""
+    return HtmlTable(columns, tuple(rows), caption, max(0, len(frame) - LONGEST))
+
+
+def _numeric(text: str) -> bool:
+    return text[:1].isdigit() or text[:1] in "-+–" + MINUS

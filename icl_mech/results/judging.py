@@ -1,0 +1,58 @@
+"""The status of a claim from intervals: one rule for the answers of results and for verdicts."""
+
+from math import isfinite
+from typing import Literal
+
+from icl_mech.metrics import Interval
+
+Status = Literal["supported", "mixed", "not shown", "opposite", "cannot be judged"]
+
+FEWEST_PROMPTS = 6
+"""Fewer show nothing: even if all of them change alike, chance alone does that once in 16 times."""
+
+OPENINGS: dict[Status, str] = {
+    "supported": "Yes",
+    "mixed": "Perhaps",
+    "not shown": "Not shown",
+    "opposite": "No",
+    "cannot be judged": "Cannot be judged",
+}
+"""With which word the answer to a question opens."""
+
+
+ROUNDING = 1e-9
+
+
+def judged(
+    effect: Interval | None, *, null: float = 0.0, rising: bool = True, prompts: int | None = None
+) -> Status:
+    """The status of a claim that says an effect lies above (`rising`) or below `null`.
+
+    An interval that includes or touches the null shows nothing.
+
+    Args:
+        effect: Estimate with its 95 % interval; None if there is none.
+        null: What no effect would give.
+        rising: The claim says it lies above.
+        prompts: On how many it rests; fewer than `FEWEST_PROMPTS` cannot be judged.
+    """
+    if effect is None or not all(map(isfinite, effect)):
+        return "cannot be judged"
+    if prompts is not None and prompts < FEWEST_PROMPTS:
+        return "cannot be judged"
+    # Ends that rounding alone moved off the null touch it.
+    above, below = effect.low > null + ROUNDING, effect.high < null - ROUNDING
+    if not (above or below):
+        return "not shown"
+    return "supported" if above is rising else "opposite"
+
+
+def together(*statuses: Status) -> Status:
+    """The status of a claim that several measures bear on: mixed where they disagree.
+
+    Measures that cannot be judged are left out.
+    """
+    known = {status for status in statuses if status != "cannot be judged"}
+    if not known:
+        return "cannot be judged"
+    return known.pop() if len(known) == 1 else "mixed"

@@ -1,0 +1,69 @@
+"""Numbers and lists as the texts of a page write them: one way for all results."""
+
+from collections.abc import Iterable
+from math import isfinite
+
+from icl_mech.metrics import Interval
+
+MINUS = "\N{MINUS SIGN}"
+
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def told(value: float, *, sign: bool = False) -> str:
+    """A number with two decimals and a true minus sign.
+
+    More decimals where two would read as exactly 0 or exactly 1, which a text may rest on.
+
+    Args:
+        value: The number; not-a-number reads `undefined`.
+        sign: Also write the sign of positive numbers, as differences have it.
+    """
+    if not isfinite(value):
+        return "undefined" if value != value else ("∞" if value > 0 else f"{MINUS}∞")
+    value = round(value, 9)  # ends of intervals are computed
+    digits = 2
+    while digits < 5 and _misleads(value, digits):
+        digits += 1
+    text = f"{abs(value):.{digits}f}"
+    if float(text) == 0 and value != 0:
+        return f"{MINUS if value < 0 else ''}{abs(value):.0e}"
+    before = MINUS if value < 0 else "+" if sign and value > 0 else ""
+    return before + text
+
+
+def percent(share: float) -> str:
+    """A share as a whole percentage, `43 %`."""
+    return f"{100 * share:.0f} %"
+
+
+def said(interval: Interval, *, sign: bool = False) -> str:
+    """A number with its interval, such as `0.25 [0.09, 0.53]`."""
+    ends = f"[{told(interval.low, sign=sign)}, {told(interval.high, sign=sign)}]"
+    return f"{told(interval.value, sign=sign)} {ends}"
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """`1 prompt`, `12 prompts`."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def spelled(count: int) -> str:
+    """Small numbers as words."""
+    return NUMBERS[count] if 0 <= count < len(NUMBERS) else str(count)
+
+
+def listed(names: Iterable[str], last: str = "and") -> str:
+    """`a, b and c`."""
+    *first, end = names
+    return f"{', '.join(first)} {last} {end}" if first else end
+
+
+def layers_named(first: int, last: int) -> str:
+    """`layer 3`, `layers 0–4`."""
+    return f"layer {first}" if first == last else f"layers {first}–{last}"
+
+
+def _misleads(value: float, digits: int) -> bool:
+    shown = round(abs(value), digits)
+    return (shown == 0 and value != 0) or (shown == 1 and abs(value) < 1)

@@ -1,0 +1,42 @@
+"""The few shapes results are drawn as; `icl_mech.plots` has one figure for each."""
+
+from icl_mech.shapes.cells import Bars, Grid, Grids, LabelMatrices, LabelMatrix, Scatter, Table
+from icl_mech.shapes.curves import LayerCurves, Panel, Published, Windows
+from icl_mech.shapes.meanings import MEANINGS, Meaning
+from icl_mech.shapes.tokens import LensTable, TokenMatrix, TokenSegment, TokenStrips
+
+__all__ = [
+    "MEANINGS",
+    "Bars",
+    "Grid",
+    "Grids",
+    "LabelMatrices",
+    "LabelMatrix",
+    "LayerCurves",
+    "LensTable",
+    "Meaning",
+    "Panel",
+    "Published",
+    "Scatter",
+    "Shape",
+    "Table",
+    "TokenMatrix",
+    "TokenSegment",
+    "TokenStrips",
+    "Windows",
+]
+
+Shape = (
+    LayerCurves
+    | TokenMatrix
+    | TokenStrips
+    | Windows
+    | LabelMatrix
+    | LabelMatrices
+    | Grid
+    | Grids
+    | LensTable
+    | Scatter
+    | Bars
+    | Table
+)

@@ -1,0 +1,1 @@
+"""What the two papers claim, and what a run found of it."""

@@ -1,0 +1,268 @@
+"""What *Label Words are Anchors* claims, beside what a run found."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from icl_mech.measurements.compression.numbers import ANCHORS
+from icl_mech.measurements.compression.table_result import CompressionTable
+from icl_mech.measurements.compression.texts import constant, name_of
+from icl_mech.measurements.confusion.result import ConfusionDiagnosis
+from icl_mech.measurements.confusion.texts import matrices
+from icl_mech.measurements.extraction.result import ExtractionResult
+from icl_mech.measurements.isolation import texts as isolation
+from icl_mech.measurements.isolation.agreement import LOYALTIES
+from icl_mech.measurements.isolation.loyalty import IsolationResult
+from icl_mech.measurements.reweighting.result import ReweightingResult
+from icl_mech.measurements.reweighting.texts import halves
+from icl_mech.measurements.saliency.flow import FlowScores
+from icl_mech.metrics import Interval
+from icl_mech.results import Result
+from icl_mech.results.judging import Status, judged, together
+from icl_mech.results.wording import counted, listed, said, told
+from icl_mech.studies.verdicts import Verdict
+
+EARLY = "Shallow aggregation: label words collect the demonstrations in early layers"
+LATE = "Deep extraction: the answer is read from the label words in late layers"
+ANCHORING = "Anchors suffice: label words' states can replace the demonstrations"
+FACTORS = "Re-weighting: other weights of attention to label words give better answers"
+NEARNESS = "Confusion: classes whose label words lie close together are confused"
+
+
+class Found(NamedTuple):
+    """The results that bear on the claims, by kind, with their names."""
+
+    flow: tuple[str, FlowScores] | None
+    isolation: tuple[str, IsolationResult] | None
+    extraction: tuple[str, ExtractionResult] | None
+
+
+def verdicts(results: Mapping[str, Result]) -> tuple[Verdict, ...]:
+    """One per claim, as far as the results bear on it.
+
+    Shallow aggregation and deep extraction rest on two measures each, which may disagree:
+    isolation and saliency, saliency and attention.
+    """
+    of = _found(results)
+    found = []
+    if of.isolation or of.flow:
+        found.append(_early(of))
+    if of.extraction or of.flow:
+        found.append(_late(of))
+    for name, result in results.items():
+        if isinstance(result, CompressionTable):
+            found.append(_anchors(name, result))
+        elif isinstance(result, ReweightingResult):
+            found.append(_factors(name, result))
+        elif isinstance(result, ConfusionDiagnosis):
+            found.append(_confusion(name, result))
+    return tuple(found)
+
+
+def headline(results: Mapping[str, Result], model: str, task: str) -> tuple[str, str]:
+    """The question of the study, and its answer in at most two sentences, doubt included."""
+    question = f"Do label words anchor {model} on {task}?"
+    of = _found(results)
+    if not any(of):
+        return question, "The results at hand do not bear on this question."
+    sentences = []
+    if of.isolation or of.flow:
+        sentences.append(_early_words(of))
+    if of.extraction or of.flow:
+        sentences.append(_late_words(of))
+    return question, " ".join(sentences)
+
+
+def _found(results: Mapping[str, Result]) -> Found:
+    flow = extraction = isolated = None
+    for name, result in results.items():
+        if isinstance(result, FlowScores):
+            flow = flow or (name, result)
+        elif isinstance(result, IsolationResult):
+            isolated = isolated or (name, result)
+        elif isinstance(result, ExtractionResult):
+            extraction = extraction or (name, result)
+    return Found(flow, isolated, extraction)
+
+
+# Early layers
+
+
+def _early_statuses(of: Found) -> tuple[Status, Status]:
+    """By isolation, and by saliency."""
+    return (
+        isolation.status(of.isolation[1]) if of.isolation else "cannot be judged",
+        judged(of.flow[1].difference("first"), prompts=len(of.flow[1].per_prompt))
+        if of.flow
+        else "cannot be judged",
+    )
+
+
+def _early(of: Found) -> Verdict:
+    parts = []
+    if of.isolation:
+        parts.append(_isolated(of.isolation[1]))
+    if of.flow:
+        parts.append(_flow(of.flow[1], "first"))
+    name = of.isolation[0] if of.isolation else of.flow[0] if of.flow else ""
+    return Verdict(EARLY, together(*_early_statuses(of)), " ".join(parts), name)
+
+
+def _isolated(result: IsolationResult) -> str:
+    n = counted(len(result.predicted), "prompt")
+    windows = isolation.compared(result)
+    if windows is None:
+        return f"Isolation of label words in the first layers was not compared with anything (n = {n})."
+    against = {"random tokens": "random tokens cut off there", "last layers": "the last layers"}
+    parts = listed(
+        f"{told(result.loyalty(key).value)} with {against[name]} "
+        f"(difference {said(result.difference(windows.early, key), sign=True)})"
+        for name, key in windows.others.items()
+    )
+    text = (
+        f"With label words cut off in the first {counted(windows.early[1], 'layer')}, "
+        f"{said(result.loyalty(windows.early))} of the answers stay, against {parts} (n = {n})."
+    )
+    labels, words = (isolation.status_of(result, own) for own in LOYALTIES)
+    if labels != words:
+        text += f" By the likely next words alone: {words}."
+    became = isolation.became(result)
+    return f"{text} {became}" if became else text
+
+
+def _flow(result: FlowScores, third: str) -> str:
+    n = counted(len(result.per_prompt), "prompt")
+    gap = result.difference(third)
+    into, out = (said(result.share(score, third)) for score in ("wp", "pq"))
+    return (
+        f"Saliency per edge in the {third} third of the layers: {into} of it runs into label words, "
+        f"{out} from them to the target (difference {said(gap, sign=True)}, n = {n})."
+    )
+
+
+def _early_words(of: Found) -> str:
+    by_isolation, by_saliency = _early_statuses(of)
+    status = together(by_isolation, by_saliency)
+    fact = ""
+    windows = isolation.compared(of.isolation[1]) if of.isolation else None
+    if of.isolation and windows:
+        kept = told(of.isolation[1].loyalty(windows.early).value)
+        fact = f" (cut off in the first {counted(windows.early[1], 'layer')}, {kept} of the answers stay)"
+    if status == "supported" and by_isolation == "supported":
+        return f"In the early layers, yes: label words must collect the demonstrations there{fact}."
+    return {
+        "supported": "In the early layers, by saliency, yes: it runs into the label words there; "
+        "whether they are needed was not shown by isolating them.",
+        "mixed": "In the early layers, perhaps: measures disagree whether label words collect the "
+        f"demonstrations there{fact}.",
+        "not shown": f"It is not shown that label words collect the demonstrations early{fact}.",
+        "opposite": f"In the early layers, no: label words are not where demonstrations are collected{fact}.",
+        "cannot be judged": f"Whether label words collect the demonstrations early cannot be judged{fact}.",
+    }[status]
+
+
+# Late layers
+
+
+def _late_statuses(of: Found) -> tuple[Status, Status]:
+    """By saliency, and by attention."""
+    return (
+        judged(of.flow[1].difference("last"), rising=False, prompts=len(of.flow[1].per_prompt))
+        if of.flow
+        else "cannot be judged",
+        of.extraction[1].status if of.extraction else "cannot be judged",
+    )
+
+
+def _late(of: Found) -> Verdict:
+    parts = []
+    if of.flow:
+        parts.append(_flow(of.flow[1], "last"))
+    if of.extraction:
+        parts.append(_attended(of.extraction[1]))
+    name = of.extraction[0] if of.extraction else of.flow[0] if of.flow else ""
+    return Verdict(LATE, together(*_late_statuses(of)), " ".join(parts), name)
+
+
+def _attended(result: ExtractionResult) -> str:
+    n = counted(len(result.truth_classes), "prompt")
+    if not result.defined:
+        return f"Attention cannot tell: {'; '.join(result.notes) or 'one class only'} (n = {n})."
+    text = (
+        f"Attention to label words tells the {result.truth} class in the last third with AUC "
+        f"{said(result.last_third)}, chance 0.5; change since the first third "
+        f"{said(result.rise, sign=True)} (n = {n})."
+    )
+    if result.status == "cannot be judged" and result.rare:
+        text += f" Too few prompts of {listed(result.rare)} to judge that."
+    return text
+
+
+def _late_words(of: Found) -> str:
+    by_saliency, by_attention = _late_statuses(of)
+    status = together(by_saliency, by_attention)
+    if status == "supported":
+        only = {
+            (True, True): "saliency and attention both say",
+            (True, False): "saliency says",
+            (False, True): "attention says",
+        }[by_saliency == "supported", by_attention == "supported"]
+        doubt = "" if by_saliency == by_attention else ", but no second measure can be judged"
+        return f"That late layers then read the answer from them is what {only}{doubt}."
+    if status == "mixed":
+        said_of = {
+            "supported": "says so", "not shown": "does not show it",
+            "opposite": "says the opposite", "mixed": "is divided",
+        }  # fmt: skip
+        return (
+            f"Whether late layers read the answer from them is open: saliency "
+            f"{said_of[by_saliency]}, attention {said_of[by_attention]}."
+            if "cannot be judged" not in (by_saliency, by_attention)
+            else "Whether late layers read the answer from them is open: their measures disagree."
+        )
+    return {
+        "not shown": "It is not shown that late layers read the answer from them.",
+        "opposite": "Late layers do not read the answer from them.",
+    }.get(status, "Whether late layers read the answer from them cannot be judged.")
+
+
+# Uses of anchors
+
+
+def _anchors(name: str, result: CompressionTable) -> Verdict:
+    n = counted(len(result.full_predicted), "prompt")
+    if ANCHORS not in result.methods or not result.controls:
+        text = f"Anchor states were not compared with other stand-ins (n = {n})."
+        return Verdict(ANCHORING, "cannot be judged", text, name)
+    parts = [
+        f"{said(result.difference(ANCHORS, other), sign=True)} answers and "
+        f"{said(result.difference(ANCHORS, other, 'word_loyalty'), sign=True)} of the likely next words "
+        f"more than {name_of(other)}"
+        for other in result.controls
+    ]
+    text = f"They keep {said(result.label_loyalty(ANCHORS))} of the answers: {listed(parts)} (n = {n})."
+    if result.label_loyalty(ANCHORS).low <= result.constant_loyalty:
+        text += f" But {constant(result)} keeps {told(result.constant_loyalty)}."
+    return Verdict(ANCHORING, result.status, text, name)
+
+
+def _factors(name: str, result: ReweightingResult) -> Verdict:
+    status = result.status
+    if not {"plain", "reweighted"} <= set(result.conditions):
+        return Verdict(FACTORS, status, "Plain and re-weighted were not both run.", name)
+    gain: Interval = result.difference()
+    text = (
+        f"Accuracy changes by {said(gain, sign=True)}, from {said(result.accuracy('plain'))} to "
+        f"{said(result.accuracy('reweighted'))} ({halves(result)})"
+    )
+    if result.seen_in_training:
+        text += f"; {result.seen_in_training} of these were also learned from"
+    elif status == "not shown":
+        text += "; the interval includes or touches 0"
+    return Verdict(FACTORS, status, f"{text}.", name)
+
+
+def _confusion(name: str, result: ConfusionDiagnosis) -> Verdict:
+    _, _, text = matrices(result).answer.partition(
+        ". " if result.status != "cannot be judged" else ": "
+    )
+    return Verdict(NEARNESS, result.status, f"{text[:1].upper()}{text[1:]}", name)

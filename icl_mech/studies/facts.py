@@ -1,0 +1,149 @@
+"""What a page says of a run before its sections: model, task, prompts, demonstrations, versions."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from icl_mech.measurements.predictions import Predictions
+from icl_mech.prompts import PromptBatch
+from icl_mech.reports import Fact
+from icl_mech.results import Result
+
+MANY = 6
+"""Classes whose numbers of prompts are listed one by one at most."""
+
+
+def origin_of(results: Mapping[str, Result]) -> Mapping[str, Any]:
+    """The provenance of the first result that names its model; empty if none does."""
+    origins = [result.provenance for result in results.values() if "model" in result.provenance]
+    # What was chosen on other prompts is no part of the study's own.
+    names = [origin for origin in origins if "prompts" in origin]
+    return (names or origins or [{}])[0]
+
+
+def model_name(origin: Mapping[str, Any]) -> str:
+    """The model's name without its owner."""
+    return str(origin.get("model", {}).get("name", "")).rstrip("/").split("/")[-1]
+
+
+def task_name(origin: Mapping[str, Any]) -> str:
+    """The task's name, or `prompts`."""
+    return str(origin.get("prompts", {}).get("task", {}).get("name") or "prompts")
+
+
+def facts(
+    results: Mapping[str, Result], prompts: Sequence[PromptBatch], made: Mapping[str, Any]
+) -> tuple[Fact, ...]:
+    """What is known of the run; entries that nothing is known of are left out."""
+    origin = origin_of(results)
+    given = (
+        _model(origin.get("model", {})),
+        _task(origin.get("prompts", {}), prompts),
+        _prompts(origin, results, prompts),
+        _demonstrations(origin),
+        _made(origin, made),
+        _versions(origin.get("versions", {})),
+    )
+    return tuple(fact for fact in given if fact.value)
+
+
+def _model(info: Mapping[str, Any]) -> Fact:
+    parts = []
+    if "n_layers" in info:
+        parts.append(f"{info['n_layers']} layers × {info.get('n_heads', '?')} heads")
+    parts.append(f"{info['weights_format']} weights" if info.get("weights_format") else "")
+    parts.append("processed weights" if info.get("processed_weights") else "")
+    return Fact("Model", str(info.get("name", "")), _joined(parts))
+
+
+def _task(source: Mapping[str, Any], prompts: Sequence[PromptBatch]) -> Fact:
+    task = source.get("task", {})
+    labels = list(task.get("labels", [])) or (list(prompts[0].labels) if prompts else [])
+    name = str(task.get("name") or "own prompts")
+    if not source and not prompts:
+        return Fact("Task", "")
+    classes = f"{name}, {len(labels)} classes" if labels else name
+    return Fact("Task", classes, str(task.get("source", "")).split(";")[0])
+
+
+def _prompts(
+    origin: Mapping[str, Any], results: Mapping[str, Result], prompts: Sequence[PromptBatch]
+) -> Fact:
+    source = origin.get("prompts", {})
+    count = source.get("count", len(prompts[0]) if prompts else 0)
+    if not count:
+        return Fact("Prompts", "")
+    pairs = "pairs of prompts" if "false_prompts" in origin else "prompts"
+    value = f"{count} {pairs if count != 1 else pairs.replace('prompts', 'prompt')}"
+    value += _by_class(
+        _answers(results, prompts), source.get("task", {}).get("labels", []), prompts
+    )
+    parts = [f"seed {source['seed']}" if "seed" in source else ""]
+    parts.append(f"{source['split']} split" if source.get("split") else "")
+    return Fact("Prompts", value, _joined(parts))
+
+
+def _answers(results: Mapping[str, Result], prompts: Sequence[PromptBatch]) -> list[int]:
+    if prompts:
+        return [int(a) for prompt in prompts[0] if (a := prompt.answer) is not None]
+    found = next((own for own in results.values() if isinstance(own, Predictions)), None)
+    answers = getattr(found, "answers", None)
+    return [] if answers is None else [int(a) for a in answers.tolist()]
+
+
+def _by_class(answers: list[int], labels: Sequence[str], prompts: Sequence[PromptBatch]) -> str:
+    names = list(labels) or (list(prompts[0].labels) if prompts else [])
+    if not answers or not names:
+        return ""
+    counts = [Counter(answers)[label] for label in range(len(names))]
+    if len(set(counts)) == 1:
+        return f", {counts[0]} of each class"
+    if len(counts) > MANY:
+        return f", {min(counts)} to {max(counts)} of each class"
+    return ": " + ", ".join(f"{count} {name}" for name, count in zip(names, counts, strict=True))
+
+
+def _demonstrations(origin: Mapping[str, Any]) -> Fact:
+    source, false = origin.get("prompts", {}), origin.get("false_prompts", {})
+    shots = source.get("shots")
+    if shots is None:
+        return Fact("Demonstrations", "")
+    kinds = [_labels(own) for own in (source, false) if own]
+    labels = " and ".join(kind for kind in kinds if kind)
+    value = f"{shots} per class" + (f", {labels} labels" if labels else "")
+    shared = source.get("demonstrations")
+    how = {"shared": "one set for all prompts", "per_prompt": "drawn for each prompt"}
+    return Fact("Demonstrations", value, how.get(str(shared), ""))
+
+
+def _labels(source: Mapping[str, Any]) -> str:
+    kind, share = str(source.get("labels", "")).replace("_", " "), source.get("false_share")
+    return kind if share is None else f"{kind} (each with probability {share:g})"
+
+
+def _made(origin: Mapping[str, Any], made: Mapping[str, Any]) -> Fact:
+    info = origin.get("model", {})
+    date = made.get("date") or origin.get("date") or ""
+    device = str(made.get("device") or info.get("device", ""))
+    precise = _joined([device.upper() if device == "cpu" else device, str(info.get("dtype", ""))])
+    text = _date(str(date)) if date else ""
+    return Fact("Made", text or precise, precise if text else "")
+
+
+def _date(text: str) -> str:
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return f"{when.day} {when:%B %Y}"
+
+
+def _versions(versions: Mapping[str, Any]) -> Fact:
+    own = versions.get("icl-mech")
+    others = [f"{name} {version}" for name, version in versions.items() if name != "icl-mech"]
+    return Fact("Versions", f"icl-mech {own}" if own else "", ", ".join(others))
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return ", ".join(part for part in parts if part)

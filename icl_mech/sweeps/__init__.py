@@ -1,0 +1,21 @@
+"""`sweep`: from one prompt set to a paper: many models, tasks, settings and seeds."""
+
+from icl_mech.sweeps.averaged import Averages
+from icl_mech.sweeps.compare import Comparison, compare, comparison
+from icl_mech.sweeps.item import Item
+from icl_mech.sweeps.ratios import fixed_exit, gap_reduction
+from icl_mech.sweeps.result import Sweep, load_sweep
+from icl_mech.sweeps.running import sweep
+
+__all__ = [
+    "Averages",
+    "Comparison",
+    "Item",
+    "Sweep",
+    "compare",
+    "comparison",
+    "fixed_exit",
+    "gap_reduction",
+    "load_sweep",
+    "sweep",
+]

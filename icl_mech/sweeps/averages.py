@@ -1,0 +1,194 @@
+"""Averages over the dimensions of a sweep, level by level, with nested intervals."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from icl_mech._typing import Tensor
+from icl_mech.errors import SweepError
+from icl_mech.metrics import Estimate, over_units
+from icl_mech.sweeps.averaged import Averages
+from icl_mech.sweeps.cells import Cell
+from icl_mech.sweeps.item import DIMS, Item
+from icl_mech.sweeps.reading import Reading
+
+DEPTHS = tuple(step / 20 for step in range(21))
+"""Where layers stand if models differ in their number: shares of the depth."""
+
+UNPAIRED = ("task", "n", "seed", "study")
+"""Dimensions along which items have other queries."""
+
+
+def averaged(
+    readings: Sequence[Reading],
+    over: Sequence[str],
+    minus: Mapping[str, Any],
+    labels: Mapping[str, Any],
+    relative: bool | None = None,
+    fixed: Sequence[str] = (),
+) -> Averages:
+    """Readings as averages.
+
+    Raises:
+        SweepError: readings of other cells, or nothing to subtract.
+    """
+    levels = tuple(dim for dim in DIMS if dim in over)
+    missing: list[str] = []
+    if minus:
+        readings = differences(readings, minus, labels, missing)
+    else:
+        readings = [reading.at(labels) for reading in readings]
+    readings = on_one_axis(readings, relative)
+    groups: dict[tuple[Any, ...], list[Reading]] = defaultdict(list)
+    kept = [dim for dim in DIMS if dim not in levels]
+    for reading in readings:
+        groups[tuple(getattr(reading.item, dim) for dim in kept)].append(reading)
+    cells = [
+        _cell(dict(zip(kept, place, strict=True)), own, levels, fixed)
+        for place, own in groups.items()
+    ]
+    first = readings[0]
+    return Averages(
+        first.name, first.unit, levels, tuple(dim for dim in levels if dim in fixed), first.axes, first.labels, tuple(cells), dict(minus),
+        tuple(missing), first.heading or first.name,
+    )  # fmt: skip
+
+
+def _cell(
+    dims: Mapping[str, Any],
+    readings: Sequence[Reading],
+    levels: tuple[str, ...],
+    fixed: Sequence[str],
+) -> Cell:
+    nested, units, points = _nest(readings, levels, fixed)
+    ends = readings[0].bounds
+    if ends is not None and all(reading.within(*ends) for reading in readings):
+        nested = Estimate(
+            nested.value, nested.low.clamp(min=ends[0]), nested.high.clamp(max=ends[1])
+        )
+    return Cell(
+        dims, *nested, units, points,
+        {dim: len({getattr(reading.item, dim) for reading in readings}) for dim in levels},
+        len(readings), min(reading.prompts for reading in readings),
+    )  # fmt: skip
+
+
+def _nest(
+    readings: Sequence[Reading], levels: tuple[str, ...], fixed: Sequence[str]
+) -> tuple[Estimate, tuple[Any, ...], Tensor]:
+    """The mean over the outermost level of the means over those below it."""
+    if not levels:
+        if len(readings) > 1:
+            raise SweepError(
+                f"{len(readings)} items are at one place ({readings[0].item.title}); select a part of "
+                "the sweep first."
+            )
+        (only,) = readings
+        return Estimate(only.value, only.low, only.high), (), only.value[None]
+    groups: dict[Any, list[Reading]] = defaultdict(list)
+    for reading in readings:
+        groups[getattr(reading.item, levels[0])].append(reading)
+    if len(groups) == 1 and len(levels) > 1:  # its mean is that of the level below
+        return _nest(readings, levels[1:], fixed)
+    below = [_nest(own, levels[1:], fixed)[0] for own in groups.values()]
+    values, low, high = (torch.stack(ends) for ends in zip(*below, strict=True))
+    return over_units(values, low, high, sampled=levels[0] not in fixed), tuple(groups), values
+
+
+def differences(
+    readings: Sequence[Reading],
+    minus: Mapping[str, Any],
+    labels: Mapping[str, Any],
+    missing: list[str],
+) -> list[Reading]:
+    """Every reading minus the one that is alike but for some dimensions.
+
+    Raises:
+        SweepError: nothing to subtract.
+    """
+    free = {*minus, *(("false_share",) if "labels" in minus else ())}
+
+    def place(item: Item) -> tuple[Any, ...]:
+        return tuple(getattr(item, dim) for dim in DIMS if dim not in free)
+
+    def is_reference(item: Item) -> bool:
+        return all(getattr(item, dim) == own for dim, own in minus.items())
+
+    references = {place(r.item): r for r in readings if is_reference(r.item)}
+    if not references:
+        there = {dim: sorted({str(getattr(r.item, dim)) for r in readings}) for dim in minus}
+        raise SweepError(
+            f"No item is at {dict(minus)}, so nothing can be subtracted; there are {there}."
+        )
+    paired = not {*minus} & {*UNPAIRED}
+    found = []
+    for reading in readings:
+        if is_reference(reading.item):
+            continue
+        other = references.get(place(reading.item))
+        if other is None:
+            missing.append(f"{reading.item.title}: there is nothing to subtract")
+        else:
+            found.append(reading.minus(other, labels, paired))
+    if not found:
+        raise SweepError(
+            f"All items are at {dict(minus)}, so there is nothing to subtract it from."
+        )
+    return found
+
+
+# --- one axis for all ---
+
+
+def on_one_axis(readings: Sequence[Reading], relative: bool | None) -> list[Reading]:
+    """Readings with the same labels along the same axes; layers as shares of the depth if asked.
+
+    Raises:
+        SweepError: they have other axes or labels.
+    """
+    first = readings[0]
+    for reading in readings:
+        if reading.axes != first.axes:
+            raise SweepError(
+                f"{first.name} has the axes {list(first.axes)} in one item and {list(reading.axes)} in "
+                "another; select a part of the sweep."
+            )
+    if "layer" in first.axes:
+        place = first.axes.index("layer")
+        sizes = {len(reading.labels[place]) for reading in readings}
+        if relative or (relative is None and len(sizes) > 1):
+            readings = [by_depth(reading) for reading in readings]
+            first = readings[0]
+    for reading in readings:
+        for axis, own, labels in zip(first.axes, reading.labels, first.labels, strict=True):
+            if own != labels:
+                raise SweepError(
+                    f"{first.name} has {list(labels)} along {axis!r} in {first.item.title!r} and "
+                    f"{list(own)} in {reading.item.title!r}; choose what both have with {axis}=, or "
+                    "select a part of the sweep."
+                )
+    return list(readings)
+
+
+def by_depth(reading: Reading) -> Reading:
+    """The reading with its layers on a scale from 0, the first, to 1, the last."""
+    place = reading.axes.index("layer")
+    layers = (
+        np.linspace(0, 1, len(reading.labels[place])) if len(reading.labels[place]) > 1 else [0]
+    )
+    put = partial(np.interp, DEPTHS, layers)
+    ends = [
+        torch.from_numpy(np.apply_along_axis(put, place, end.numpy()))
+        for end in (reading.value, reading.low, reading.high)
+    ]
+    axes = tuple("depth" if axis == "layer" else axis for axis in reading.axes)
+    labels = (*reading.labels[:place], DEPTHS, *reading.labels[place + 1 :])
+    value, low, high = ends
+    return replace(
+        reading, axes=axes, labels=labels, value=value, low=low, high=high, quantity=None
+    )

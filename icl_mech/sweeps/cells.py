@@ -1,0 +1,119 @@
+"""What averages hold: a number, or numbers along axes, for every place that was not averaged."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.errors import SweepError
+from icl_mech.sweeps.item import DIMS
+
+FEW = 5
+"""Fewer units than this are also shown one by one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One average, or one along named axes.
+
+    Attributes:
+        dims: Its place along the dimensions that were not averaged.
+        value: Means.
+        low: Lower ends of nested 95 % intervals.
+        high: Upper ends.
+        units: What was averaged at the outermost level that has several.
+        points: Value of each unit.
+        counts: How many values of each averaged dimension.
+        items: Number of items.
+        prompts: Prompts of an item, the fewest.
+    """
+
+    dims: Mapping[str, Any]
+    value: Float[Tensor, " *cell"]
+    low: Float[Tensor, " *cell"]
+    high: Float[Tensor, " *cell"]
+    units: tuple[Any, ...]
+    points: Float[Tensor, " unit *cell"]
+    counts: Mapping[str, int]
+    items: int
+    prompts: int
+
+
+@dataclass(frozen=True, eq=False)
+class Averaged:
+    """A quantity averaged over dimensions of a sweep.
+
+    Attributes:
+        name: Of the quantity.
+        unit: Quantity and unit.
+        over: Dimensions that were averaged, outermost first.
+        fixed: Of these, those whose spread is no part of the intervals.
+        axes: Names of the quantity's own axes.
+        labels: Labels along each of them.
+        cells: One for each place along the other dimensions.
+        minus: What was subtracted.
+        missing: Items that are not part of it, in words.
+        heading: Of figures.
+    """
+
+    name: str
+    unit: str
+    over: tuple[str, ...]
+    fixed: tuple[str, ...]
+    axes: tuple[str, ...]
+    labels: tuple[tuple[Any, ...], ...]
+    cells: tuple[Cell, ...]
+    minus: Mapping[str, Any]
+    missing: tuple[str, ...] = ()
+    heading: str = ""
+
+    @property
+    def varied(self) -> tuple[str, ...]:
+        """Dimensions along which the cells differ."""
+        return tuple(
+            dim
+            for dim in DIMS
+            if dim not in self.over and len({cell.dims[dim] for cell in self.cells}) > 1
+        )
+
+    def one(self, **dims: Any) -> Cell:
+        """The cell at a place.
+
+        Raises:
+            SweepError: none, or several.
+        """
+        found = [c for c in self.cells if all(c.dims.get(d) == own for d, own in dims.items())]
+        if len(found) != 1:
+            raise SweepError(
+                f"{len(found)} cells of {self.name} are at {dims or 'no named place'}; they differ in "
+                f"{', '.join(self.varied) or 'nothing'}."
+            )
+        return found[0]
+
+    def basis(self, cell: Cell) -> str:
+        """Over how many seeds, tasks ... and prompts: `5 seeds × 48 prompts`."""
+        parts = [f"{n} {dim if n == 1 else plural(dim)}" for dim, n in cell.counts.items()]
+        prompts = "prompt" if cell.prompts == 1 else "prompts"
+        return " × ".join([*parts, f"{cell.prompts} {prompts}"])
+
+    def summary(self) -> str:
+        """The number, or how many there are of what."""
+        over = " and ".join(plural(dim) for dim in self.over) or "nothing"
+        if len(self.cells) == 1 and not self.axes:
+            cell = self.cells[0]
+            ends = f"{cell.value:.3g} [{cell.low:.3g}, {cell.high:.3g}]"
+            return f"{self.name}: {ends} over {self.basis(cell)}"
+        dims = " × ".join([*self.varied, *self.axes])
+        return f"{self.name} by {dims}, averaged over {over}: {self.basis(self.cells[0])}"
+
+    def __repr__(self) -> str:
+        """The summary."""
+        return f"<{type(self).__name__} {self.summary()}>"
+
+
+def plural(dim: str) -> str:
+    """`seeds`, `studies`; `labels` and `shots` are plural already."""
+    word = dim.replace("_", " ")
+    if word.endswith("s") or dim == "n":
+        return word
+    return f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"

@@ -1,0 +1,263 @@
+"""`compare`: runs side by side on one page: the papers' claims, figures and tables."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icl_mech.errors import IclMechError, SweepError
+from icl_mech.metrics import Interval
+from icl_mech.reports import Fact, Finding, Origin, Page, write_page
+from icl_mech.results.judging import Status, judged, together
+from icl_mech.results.wording import counted, listed, said
+from icl_mech.sweeps.averaged import Averages
+from icl_mech.sweeps.cells import Cell, plural
+from icl_mech.sweeps.item import DIMS
+from icl_mech.sweeps.joined import Joined, as_sweep
+from icl_mech.sweeps.papers import CLAIMS, Claim
+from icl_mech.sweeps.result import Sweep
+from icl_mech.sweeps.sections import fixed_of, sections
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OVER = ("task", "seed")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim beside what one model, or one run, shows of it.
+
+    Attributes:
+        model: Model or run.
+        claim: The claim.
+        status: What the intervals say.
+        finding: Effects with their intervals, and over how much.
+        effects: By quantity.
+    """
+
+    model: str
+    claim: Claim
+    status: Status
+    finding: str
+    effects: dict[str, Interval]
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """One or more runs side by side.
+
+    Attributes:
+        sweep: All their items.
+        names: Of the runs.
+    """
+
+    sweep: Sweep
+    names: tuple[str, ...] = ()
+
+    @cached_property
+    def judged(self) -> tuple[Judged, ...]:
+        """Every claim of the papers that the items bear on, for each model."""
+        found = []
+        for claim in CLAIMS:
+            for model in dict.fromkeys(item.model for item in self.sweep.plan):
+                own = _judge(self.sweep, model, claim)
+                if own is not None:
+                    found.append(own)
+        return tuple(found)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """One row a claim and model: its status, and the effects with their intervals."""
+        import pandas as pd
+
+        rows = []
+        for own in self.judged:
+            row: dict[str, Any] = {
+                "paper": own.claim.paper, "claim": own.claim.text, "model": own.model,
+                "status": own.status,
+            }  # fmt: skip
+            for name, interval in own.effects.items():
+                row |= {"quantity": name, **interval._asdict()}
+                rows.append(dict(row))
+        return pd.DataFrame(rows)
+
+    def summary(self) -> str:
+        """Every claim in one line."""
+        lines = [self.sweep.summary()]
+        lines += [f"  {o.claim.text} ({o.model}): {o.status}. {o.finding}" for o in self.judged]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        """The summary."""
+        return f"<Comparison {self.summary()}>"
+
+    def page(self) -> Page:
+        """The page, which `to_html` writes."""
+        several = len({own.model for own in self.judged}) > 1
+        found = sections(self.sweep)
+        keys = {section.key for section in found.sections}
+        findings = [
+            Finding(
+                f"{own.claim.text} – **{own.model}**" if several else own.claim.text, own.status,
+                own.finding, own.claim.part if own.claim.part in keys else "",
+            )
+            for own in self.judged
+        ]  # fmt: skip
+        origin = Origin(findings, _facts(self.sweep), self.sweep.made.get("command", ""), [
+            "Square brackets hold nested 95 % intervals: over seeds and, of means over tasks, over "
+            "tasks first; never narrower than those over prompts.",
+            *_failures(self.sweep), *self.sweep.skipped, *found.notes,
+        ])  # fmt: skip
+        tasks = len({item.task for item, _ in self.sweep})
+        names = self.names or tuple(dict.fromkeys(item.model for item in self.sweep.plan))
+        return Page(
+            f"What holds for {listed(names)}{f' on {tasks} tasks' if tasks > 1 else ''}?",
+            found.sections, kicker="Comparison of runs" if self.names else "Sweep",
+            lead=_lead(self.judged), origin=origin,
+        )  # fmt: skip
+
+    def to_html(self, path: str | Path, *, offline: bool = True, overwrite: bool = False) -> Path:
+        """Write the page.
+
+        Args:
+            path: Of the page.
+            offline: Put the plotly script into the page (about 5 MB); else load it from its CDN.
+            overwrite: Replace whatever file is there; without it, only a page that this package
+                wrote and nobody edited.
+
+        Raises:
+            ResultError: the page cannot be written, or another file is there.
+            SweepError: nothing can be drawn.
+        """
+        page = self.page()
+        if not page.sections:
+            raise SweepError("The items hold nothing that the page could show.")
+        return write_page(path, page, offline=offline, overwrite=overwrite)
+
+
+def compare(*runs: Any, names: Sequence[str] | None = None) -> Comparison:
+    """Two or more runs side by side: the papers' claims with nested intervals, figures and tables.
+
+    Args:
+        *runs: Sweeps, analyses, or the folders of either.
+        names: What to call them; by default the folders' names, or the models'.
+
+    Raises:
+        SweepError: fewer than two runs, no run, or other names than there are runs.
+    """
+    if len(runs) < 2:
+        raise SweepError("Give two runs at least: compare('runs/a', 'runs/b').")
+    found = [as_sweep(run) for run in runs]
+    called = list(names) if names is not None else _names(runs, found)
+    if len(called) != len(runs) or len(set(called)) < len(called):
+        raise SweepError(f"names={called}; give {len(runs)} different names, one for each run.")
+    return Comparison(Joined(dict(zip(called, found, strict=True))), tuple(called))
+
+
+def comparison(sweep: Sweep) -> Comparison:
+    """The models of one sweep side by side."""
+    return Comparison(sweep)
+
+
+def _names(runs: Sequence[Any], found: Sequence[Sweep]) -> list[str]:
+    names = []
+    for run, own in zip(runs, found, strict=True):
+        folder = isinstance(run, str | Path)
+        names.append(Path(run).name if folder else own.plan[0].model)
+    if len(set(names)) < len(names):
+        names = [f"{name} ({number})" for number, name in enumerate(names, start=1)]
+    return names
+
+
+def _judge(sweep: Sweep, model: str, claim: Claim) -> Judged | None:
+    """The claim by the mean over tasks and seeds; None if no item bears on it.
+
+    Where items differ in more than tasks and seeds, their usual setting counts: the first one.
+    """
+    part = sweep.select(model=model)
+    statuses: list[Status] = []
+    effects: dict[str, Interval] = {}
+    basis = setting = ""
+    for name, null, rising in claim.effects:
+        found = _effect(part, name)
+        if found is None:
+            continue
+        averages, cell = found
+        effects[name] = interval = _interval(cell)
+        statuses.append(judged(interval, null=null, rising=rising, prompts=cell.prompts))
+        basis, setting = averages.basis(cell), _setting(averages, cell)
+    if not effects:
+        return None
+    status = together(*statuses)
+    words = "; ".join(f"{name} {said(own, sign=True)}" for name, own in effects.items())
+    text = f"{words[0].upper()}{words[1:]} ({basis}{setting})."
+    if claim.needs and (needed := _effect(part, claim.needs)) is not None:
+        interval = _interval(needed[1])
+        if interval.low <= 0:
+            status = "cannot be judged"
+            text = f"There is no clear {claim.needs} to close: {said(interval, sign=True)}. {text}"
+    return Judged(model, claim, status, text, effects)
+
+
+def _effect(part: Sweep, name: str) -> tuple[Averages, Cell] | None:
+    try:
+        found = part.average(name, OVER, fixed=fixed_of(part))
+    except IclMechError:
+        return None
+    return found, found.cells[-1] if "false_share" in found.varied else found.cells[0]
+
+
+def _interval(cell: Cell) -> Interval:
+    return Interval(float(cell.value), float(cell.low), float(cell.high))
+
+
+def _setting(averages: Averages, cell: Cell) -> str:
+    named = [f"{d.replace('_', ' ')} {cell.dims[d]}" for d in averages.varied if cell.dims[d] != ""]
+    if averages.fixed and cell.counts.get("task", 0) > 1:
+        named.append("of just these tasks")
+    return f"; {', '.join(named)}" if named else ""
+
+
+def _lead(found: Sequence[Judged]) -> str:
+    if not found:
+        return "None of the papers' claims can be judged from these items."
+    shown = sum(own.status == "supported" for own in found)
+    return f"Of {counted(len(found), 'claim')} judged, {shown} {'is' if shown == 1 else 'are'} supported."
+
+
+def _failures(sweep: Sweep, most: int = 3) -> list[str]:
+    failed = [
+        f"{item.title}: {sweep.error(item)}" for item in sweep.plan if sweep.state(item) == "failed"
+    ]
+    shown = [f"Failed: {text}" for text in failed[:most]]
+    return [*shown, f"{len(failed) - most} more failed."] if len(failed) > most else shown
+
+
+FACTS = {
+    "n": "Prompts",
+    "shots": "Demonstrations per class",
+    "false_share": "Share of false labels",
+}
+"""What dimensions are called, where their name does not say it."""
+
+
+def _facts(sweep: Sweep) -> list[Fact]:
+    facts = []
+    for dim in DIMS:
+        values = [str(getattr(item, dim)) for item in sweep.plan]
+        named = [o.replace("_", " ") for o in dict.fromkeys(values) if o not in ("", "None")]
+        if named:
+            text = listed(named) if len(named) < 7 else f"{len(named)}: {', '.join(named[:6])}, …"
+            usual = plural(dim) if len(named) > 1 else dim.replace("_", " ")
+            facts.append(Fact(FACTS.get(dim, usual.capitalize()), text))
+    states = {
+        own: sum(sweep.state(i) == own for i in sweep.plan)
+        for own in ("done", "failed", "unfinished")
+    }
+    facts.append(
+        Fact("Items", ", ".join(f"{count} {own}" for own, count in states.items() if count))
+    )
+    if sweep.made.get("date"):
+        facts.append(Fact("Made", str(sweep.made["date"])))
+    return facts

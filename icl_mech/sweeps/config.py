@@ -1,0 +1,182 @@
+"""A sweep as a YAML file: the arguments of `sweep`, with measurements by name."""
+
+import inspect
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from icl_mech import measurements
+from icl_mech.checking import shown
+from icl_mech.errors import IclMechError, SweepError, near_matches
+from icl_mech.interventions.base import load_intervention
+from icl_mech.measurements.base import AnyMeasurement
+from icl_mech.sweeps.running import OF_RUNS, OF_STUDIES, sweep
+from icl_mech.tasks import load_task
+
+NOT_IN_FILES = ("executor", "out", "resume", "overwrite", "progress", "options")
+"""Arguments that say where and how a sweep runs, not what it is."""
+
+
+def keys() -> tuple[str, ...]:
+    """What a file may hold."""
+    own = [name for name in inspect.signature(sweep).parameters if name not in NOT_IN_FILES]
+    return (*own, *OF_STUDIES, *OF_RUNS)
+
+
+def read_config(file: str | Path) -> dict[str, Any]:
+    """The arguments of `sweep` that a file holds.
+
+    Paths of models and tasks are read from the file's own folder.
+
+    Raises:
+        SweepError: it is no YAML, or holds keys or values that it may not.
+    """
+    import yaml
+
+    path = Path(file).expanduser()
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SweepError(f"{str(file)!r} cannot be read as YAML: {error}") from error
+    return arguments(found, path.parent)
+
+
+def arguments(found: Any, folder: Path) -> dict[str, Any]:
+    """The arguments that plain values stand for.
+
+    Raises:
+        SweepError: keys or values that cannot be.
+    """
+    given = _mapping(found, "The file", keys())
+    for name in ("models", "tasks"):
+        if name not in given:
+            raise SweepError(f"{name} is missing; a sweep needs one at least.")
+    read: dict[str, Any] = {**given, "models": _models(given["models"], folder)}
+    read["tasks"] = _tasks(given["tasks"], folder)
+    if "measurements" in given:
+        entries = given["measurements"]
+        entries = entries if isinstance(entries, list) else [entries]
+        read["measurements"] = [measurement(entry) for entry in entries]
+    if "seeds" in given:
+        read["seeds"] = seeds(given["seeds"])
+    if "interventions" in given:
+        listed = given["interventions"]
+        if not isinstance(listed, list):
+            raise SweepError("interventions is a list of what Intervention.to_dict() gives.")
+        read["interventions"] = [load_intervention(dict(own)) for own in listed]
+    if given.get("false_share", ()) is None:
+        read["false_share"] = (None,)
+    return read
+
+
+def _mapping(found: Any, what: str, known: Collection[str]) -> dict[str, Any]:
+    if not isinstance(found, Mapping):
+        raise SweepError(
+            f"{what} holds {shown(found)}; expected keys with values: {', '.join(known)}."
+        )
+    for name in found:
+        if name not in known:
+            raise SweepError(
+                f"{what} has the key {name!r}. {near_matches(name, known)} "
+                f"Allowed: {', '.join(known)}."
+            )
+    return dict(found)
+
+
+def seeds(given: Any) -> Any:
+    """Seeds from a list or a stretch: `[0, 3]`, `0-4`.
+
+    Raises:
+        SweepError: one number, which might mean one seed or so many.
+    """
+    if isinstance(given, str) and given.count("-") == 1:
+        first, _, last = given.partition("-")
+        if first.strip().isdigit() and last.strip().isdigit() and int(first) <= int(last):
+            return range(int(first), int(last) + 1)
+    if not isinstance(given, list):
+        raise SweepError(f"seeds: {shown(given)}; write a list such as [0, 1, 2], or 0-4.")
+    return given
+
+
+# --- models and tasks ---
+
+
+def _placed(given: str, folder: Path) -> str:
+    """A path beside the file, if there is one; else the name as it is."""
+    beside = folder / given
+    is_path = os.sep in given or Path(given).suffix
+    return str(beside) if is_path and beside.exists() else given
+
+
+def _models(given: Any, folder: Path) -> Any:
+    if isinstance(given, Mapping):
+        return {str(name): _model(own, folder) for name, own in given.items()}
+    return [_model(own, folder) for own in (given if isinstance(given, list) else [given])]
+
+
+def _model(given: Any, folder: Path) -> str:
+    if not isinstance(given, str):
+        raise SweepError(f"models: {shown(given)}; give names, folders or files of models.")
+    return _placed(given, folder)
+
+
+def _tasks(given: Any, folder: Path) -> Any:
+    if isinstance(given, Mapping):
+        return {str(name): _task(str(name), own, folder) for name, own in given.items()}
+    return [_task("", own, folder) for own in (given if isinstance(given, list) else [given])]
+
+
+def _task(name: str, given: Any, folder: Path) -> Any:
+    if isinstance(given, str):
+        return _placed(given, folder)
+    known = ["path", *list(inspect.signature(load_task).parameters)[1:]]
+    options = _mapping(given, f"The task {name!r}", known)
+    if "path" not in options:
+        raise SweepError(f"The task {name!r} has no path: of its file, or its name.")
+    path = _placed(str(options.pop("path")), folder)
+    options |= {"name": name} if name else {}
+    return load_task(path, **options)
+
+
+# --- measurements ---
+
+
+def by_name() -> dict[str, type[AnyMeasurement[Any, Any]]]:
+    """All measurements, by the name that results have."""
+    kinds = (getattr(measurements, name) for name in measurements.__all__)
+    return {
+        kind.name: kind
+        for kind in kinds
+        if isinstance(kind, type)
+        and issubclass(kind, AnyMeasurement)
+        and not inspect.isabstract(kind)
+    }
+
+
+def measurement(entry: Any) -> AnyMeasurement[Any, Any]:
+    """A measurement from `flow` or `{flow: {loss: label}}`; class names will do too.
+
+    Raises:
+        SweepError: no such measurement or variant.
+    """
+    if isinstance(entry, Mapping) and len(entry) == 1:
+        ((name, values),) = entry.items()
+    elif isinstance(entry, str):
+        name, values = entry, {}
+    else:
+        raise SweepError(
+            f"measurements: {shown(entry)}; write one name each, with variants behind it: "
+            "- flow: {loss: label}"
+        )
+    known = by_name()
+    classes = {own.__name__.lower(): own for own in known.values()}
+    kind = known.get(str(name).replace("-", "_")) or classes.get(str(name).lower())
+    if kind is None:
+        raise SweepError(f"There is no measurement {name!r}. {near_matches(name, known)}")
+    given = _mapping(values or {}, f"The measurement {name!r}", [own.name for own in fields(kind)])
+    try:
+        return kind(**given)
+    except (IclMechError, TypeError) as error:
+        raise SweepError(f"The measurement {name!r} cannot be made: {error}") from error

@@ -1,0 +1,178 @@
+"""Where items run: in this process, in processes of our own, or on anybody's executor."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import Counter, deque
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from concurrent.futures.process import ProcessPoolExecutor
+from multiprocessing.connection import wait as wait_for
+from typing import Any
+
+import torch
+
+from icl_mech.errors import SweepError
+from icl_mech.sweeps.work import Job, Outcome, run_job, use_device
+
+TRIES = 3
+"""How often an item is run whose worker was killed, or that could not be sent."""
+
+
+def serially(jobs: Sequence[Job]) -> Iterator[Outcome]:
+    """One after the other, here."""
+    yield from map(run_job, jobs)
+
+
+class Workers:
+    """Processes of our own, begun anew if one of them is killed."""
+
+    def __init__(self, count: int, devices: Sequence[str] = ()) -> None:
+        """Nothing is started yet.
+
+        Args:
+            count: Number of processes.
+            devices: One for each of them; none: models go where they go by default.
+        """
+        self.count, self._devices = count, tuple(devices)
+        self._pool: ProcessPoolExecutor | None = None
+
+    def submit(self, job: Job) -> "Future[Outcome]":
+        """Give an item to a process."""
+        if self._pool is None:
+            context = multiprocessing.get_context("spawn")
+            queue = context.Queue()
+            for device in self._devices:
+                queue.put(device)
+            threads = max(1, torch.get_num_threads() // self.count)
+            given = queue if self._devices else None
+            self._pool = ProcessPoolExecutor(self.count, context, _begin, (threads, given))
+        return self._pool.submit(run_job, job)
+
+    def begin_anew(self) -> None:
+        """After a process was killed: the others are stopped, new ones start with the next item."""
+        self.stop()
+
+    def stop(self) -> None:
+        """End all processes, also those at work."""
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        running = list((getattr(pool, "_processes", None) or {}).values())
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in running:
+            process.terminate()
+        for process in running:
+            process.join(5)
+
+
+def _begin(threads: int, devices: Any) -> None:
+    """In a new process: few threads, a device, no Ctrl-C of its own, an end with its parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(threads)
+    if devices is not None:
+        use_device(devices.get())
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    wait_for([sentinel])
+    os._exit(1)
+
+
+def in_processes(jobs: Sequence[Job], workers: Workers) -> Iterator[Outcome]:
+    """Items in processes of our own; those of a killed process are run again.
+
+    All that were running together are suspected. Whoever is suspected twice runs alone, so that
+    an item that kills its process ends no other.
+    """
+    suspected: Counter[str] = Counter()
+    single: deque[Job] = deque()
+    waiting = deque(jobs)
+    try:
+        while waiting or single:
+            queue, limit = (waiting, workers.count) if waiting else (single, 1)
+            for killed in (yield from _until_killed(queue, workers, limit)):
+                key = killed.item.key
+                suspected[key] += 1
+                if limit == 1 and suspected[key] >= TRIES:
+                    yield _lost(killed, f"its process was killed, {suspected[key]} times")
+                else:
+                    # With one process only the item itself can have done it.
+                    again = limit > 1 and suspected[key] >= 2
+                    (single if again else queue).append(killed)
+    finally:
+        workers.stop()
+
+
+def _until_killed(
+    queue: "deque[Job]", workers: Workers, limit: int
+) -> Generator[Outcome, None, list[Job]]:
+    """Run until a process is killed or nothing is left; returns what was running then."""
+    flying: dict[Future[Outcome], Job] = {}
+    lost: list[Job] = []
+    while (queue or flying) and not lost:
+        try:
+            while queue and len(flying) < limit:
+                flying[workers.submit(queue[0])] = queue[0]
+                queue.popleft()
+        except BrokenExecutor:
+            lost += [queue.popleft()]
+        for future in wait(flying, return_when=FIRST_COMPLETED).done if flying else ():
+            job = flying.pop(future)
+            try:
+                yield future.result()
+            except BrokenExecutor:
+                lost.append(job)
+            except Exception as error:  # noqa: BLE001 - it could not be sent
+                yield _lost(job, f"it could not be run there ({type(error).__name__}: {error})")
+    for future, job in flying.items():  # all are at an end once one process is
+        if isinstance(future.exception(), BrokenExecutor):
+            lost.append(job)
+        else:
+            yield future.result()
+    if lost:
+        workers.begin_anew()
+    return lost
+
+
+def on_executor(jobs: Sequence[Job], executor: Executor) -> Iterator[Outcome]:
+    """Items on an executor that was given: all are submitted at once, in order.
+
+    An item that comes back with an error of the executor's own (a worker was lost) is submitted
+    again.
+
+    Raises:
+        SweepError: the executor is broken, and only whoever made it can make another.
+    """
+    tries: Counter[str] = Counter()
+    flying = {executor.submit(run_job, job): job for job in jobs}
+    try:
+        while flying:
+            for future in wait(flying, return_when=FIRST_COMPLETED).done:
+                job = flying.pop(future)
+                try:
+                    yield future.result()
+                except BrokenExecutor as error:
+                    raise SweepError(
+                        f"The executor is broken ({error}): a worker of it was killed, and it takes "
+                        "no more items. Finished items are kept if there is a folder; call again "
+                        "with a new executor and resume=True, or give workers= instead, which "
+                        "begins anew by itself."
+                    ) from error
+                except Exception as error:  # noqa: BLE001 - of the executor: items return theirs
+                    tries[job.item.key] += 1
+                    if tries[job.item.key] >= TRIES:
+                        yield _lost(job, f"{type(error).__name__}: {error}")
+                    else:
+                        flying[executor.submit(run_job, job)] = job
+    finally:
+        for future in flying:
+            future.cancel()
+
+
+def _lost(job: Job, why: str) -> Outcome:
+    return Outcome(job.item.key, "failed", 0.0, f"No worker finished the item: {why}.")

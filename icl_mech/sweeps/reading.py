@@ -1,0 +1,205 @@
+"""One quantity of one item: a number, or numbers along named axes, each with its interval."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.errors import MissingResult, SweepError, near_matches
+from icl_mech.metrics import Interval
+from icl_mech.results import Quantity, Result, Samples
+from icl_mech.results.quantities import labels_of
+from icl_mech.studies import Analysis
+from icl_mech.sweeps.item import Item
+
+MAIN = ("values", "")
+"""Names that stand for the main quantity of a part."""
+
+ROUNDING = 1e-9
+
+_SHARES = re.compile(r"\b(share|accuracy|AUC\w*|overlap|probability|loyalty)\b")
+_CHANGES = re.compile(r"\b(difference|change|gap)\b")
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A quantity of one item.
+
+    Attributes:
+        item: The item.
+        name: Of the quantity.
+        axes: Names of its axes.
+        labels: Labels along each of them.
+        value: Estimates.
+        low: Lower ends of their intervals over prompts.
+        high: Upper ends.
+        prompts: Number of prompts.
+        unit: Quantity and unit.
+        quantity: What it was computed from, to be paired; None if that is not known.
+        heading: Of figures.
+        ends: Between which it lies by its definition, if that is known.
+    """
+
+    item: Item
+    name: str
+    axes: tuple[str, ...]
+    labels: tuple[tuple[Any, ...], ...]
+    value: Float[Tensor, " *cell"]
+    low: Float[Tensor, " *cell"]
+    high: Float[Tensor, " *cell"]
+    prompts: int
+    unit: str = ""
+    quantity: Quantity | None = None
+    heading: str = ""
+    ends: tuple[float, float] | None = None
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Between which it lies: shares by their unit, others if that is said."""
+        if self.ends is None and _SHARES.search(self.unit):
+            return (-1.0, 1.0) if _CHANGES.search(self.unit) else (0.0, 1.0)
+        return self.ends
+
+    def within(self, low: float, high: float) -> bool:
+        """True if all that is known of it lies there; some shares of sums do not."""
+        ends = torch.stack([self.value, self.low, self.high]).nan_to_num(nan=low)
+        return bool((ends >= low - ROUNDING).all() and (ends <= high + ROUNDING).all())
+
+    def at(self, labels: Mapping[str, Any]) -> "Reading":
+        """The part of it at these labels; one label removes its axis, a list keeps it.
+
+        Raises:
+            SweepError: an axis or label that is not there.
+        """
+        found = self
+        for axis, wanted in labels.items():
+            if axis not in found.axes:
+                raise SweepError(
+                    f"{self.name} has no axis {axis!r}; its axes: {', '.join(self.axes) or 'none'}."
+                )
+            found = found._cut(axis, wanted)
+        return found
+
+    def _cut(self, axis: str, wanted: Any) -> "Reading":
+        place = self.axes.index(axis)
+        several = isinstance(wanted, list | range)
+        own = list(self.labels[place])
+        try:
+            index = [own.index(label) for label in (wanted if several else [wanted])]
+        except ValueError:
+            raise SweepError(
+                f"{self.name} has nothing at {axis}={wanted!r}; it has {own}."
+            ) from None
+        ends = [
+            end.index_select(place, torch.tensor(index))
+            for end in (self.value, self.low, self.high)
+        ]
+        axes, labels = list(self.axes), list(self.labels)
+        labels[place] = tuple(own[i] for i in index)
+        if not several:
+            ends = [end.squeeze(place) for end in ends]
+            del axes[place], labels[place]
+        value, low, high = ends
+        return replace(
+            self, axes=tuple(axes), labels=tuple(labels), value=value, low=low, high=high,
+            quantity=None,
+        )  # fmt: skip
+
+    def minus(self, other: "Reading", labels: Mapping[str, Any], paired: bool) -> "Reading":
+        """The difference of two items, by prompts where they are the same queries.
+
+        Raises:
+            SweepError: other axes.
+        """
+        if (self.axes, self.labels) != (other.axes, other.labels):
+            raise SweepError(
+                f"{self.name} of {self.item.title!r} and of {other.item.title!r} has other cells along "
+                f"{', '.join(self.axes) or 'its axes'}, so no difference can be taken; choose "
+                "labels that both have."
+            )
+        one, two = self.quantity, other.quantity
+        if paired and one is not None and two is not None and one.count == two.count:
+            value, low, high = one.minus(two)
+        else:
+            value = self.value - other.value
+            below = ((self.value - self.low) ** 2 + (other.high - other.value) ** 2).sqrt()
+            above = ((self.high - self.value) ** 2 + (other.value - other.low) ** 2).sqrt()
+            low, high = value - below, value + above
+        found = Reading(
+            self.item, self.name, self.axes, self.labels, value.double(), low.double(), high.double(),
+            min(self.prompts, other.prompts), f"difference of {self.unit or self.name}",
+            heading=self.heading,
+        )  # fmt: skip
+        return found.at(labels)
+
+
+def reading_of(item: Item, analysis: Analysis, quantity: Any, name: str = "") -> Reading | None:
+    """A quantity of an item; None if it has no such part.
+
+    Raises:
+        SweepError: a part without that quantity, or a function that gives no number.
+    """
+    prompts = len(analysis.prompts[0]) if analysis.prompts else item.n
+    if callable(quantity):
+        called = name or getattr(quantity, "__name__", "quantity").replace("_", " ")
+        try:
+            found = quantity(analysis)
+        except MissingResult:
+            return None
+        return None if found is None else _plain(item, called, found, prompts)
+    if not isinstance(quantity, str):
+        raise SweepError(
+            f"{quantity!r} is no quantity; give 'part.quantity', such as 'flow.values', or a function "
+            "of an analysis."
+        )
+    part, _, own = quantity.partition(".")
+    result = analysis.results.get(part)
+    if result is None:
+        return None
+    found = _of_result(item, result, own, name or quantity, prompts)
+    words = "" if own in MAIN else f": {own.replace('_', ' ')}"
+    return replace(found, heading=name or f"{result.page_title}{words}")
+
+
+def _of_result(item: Item, result: Result, own: str, name: str, prompts: int) -> Reading:
+    known = result.quantities()
+    chosen = next(iter(known), None) if own in MAIN and own not in known else own
+    if chosen in known:
+        quantity = known[chosen]
+        labels = labels_of({chosen: quantity}, result.coordinates())
+        low, high = quantity.ends()
+        return Reading(
+            item, name, quantity.dims, tuple(tuple(labels[dim]) for dim in quantity.dims),
+            quantity.value().double(), low.double(), high.double(), quantity.count, quantity.unit or chosen.replace("_", " "), quantity,
+        )  # fmt: skip
+    found = getattr(result, own, None) if own and not own.startswith("_") else None
+    if isinstance(found, Interval | Samples | Real) and not isinstance(found, bool):
+        return _plain(item, name, found, prompts)
+    raise SweepError(
+        f"{type(result).__name__} has no quantity {own!r} of one number or more with intervals. "
+        f"{near_matches(own, known) if known else 'It has none.'}"
+    )
+
+
+def _plain(item: Item, name: str, found: Any, prompts: int) -> Reading:
+    """What a function gave."""
+    if isinstance(found, Samples):
+        return Reading(
+            item, name, found.dims, found.labels, found.values.double(), found.low.double(),
+            found.high.double(), prompts, found.unit,
+        )  # fmt: skip
+    ends = found if isinstance(found, tuple) else (found, found, found)
+    if len(ends) != 3 or not all(isinstance(end, Real) for end in ends):
+        raise SweepError(
+            f"{name} gave a {type(found).__name__}; a quantity is a number, an interval (value, low, "
+            "high) or the Samples of a result."
+        )
+    value, low, high = (torch.tensor(float(end), dtype=torch.float64) for end in ends)
+    return Reading(item, name, (), (), value, low, high, prompts, name)
+
+
+QuantityOf = Callable[[Analysis], Any]

@@ -1,0 +1,261 @@
+"""`Sweep`: the items of a sweep, what became of them, and their results."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icl_mech.errors import SweepError, near_matches
+from icl_mech.studies import Analysis, load_analysis
+from icl_mech.sweeps.averaged import Averages
+from icl_mech.sweeps.averages import averaged
+from icl_mech.sweeps.files import error_of, is_complete, item_folder, read_list
+from icl_mech.sweeps.item import DIMS, Item
+from icl_mech.sweeps.papers import ENDS, QUANTITIES
+from icl_mech.sweeps.reading import Reading, reading_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+KEPT = 64
+"""Analyses that are kept in memory once they were read."""
+
+
+class Sweep:
+    """The results of a sweep: `sweep.average("flow.values", over="seed")`.
+
+    Attributes:
+        plan: All items, in order.
+        folder: Where they are, or None.
+        skipped: What was left out and why.
+        made: When and how it was made.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Item],
+        *,
+        folder: Path | None = None,
+        analyses: Mapping[str, Analysis] | None = None,
+        errors: Mapping[str, str] | None = None,
+        skipped: Sequence[str] = (),
+        made: Mapping[str, Any] | None = None,
+    ) -> None:
+        """As `sweep` and `load_sweep` make it."""
+        self.plan, self.folder = tuple(items), folder
+        self.skipped, self.made = tuple(skipped), dict(made or {})
+        self._analyses, self._errors = dict(analyses or {}), dict(errors or {})
+        self._load = lru_cache(KEPT)(load_analysis)
+
+    # --- items ---
+
+    def state(self, item: Item) -> str:
+        """`done`, `failed` or `unfinished`."""
+        if item.key in self._analyses:
+            return "done"
+        if self.folder is not None:
+            place = item_folder(self.folder, item.key)
+            if is_complete(place):
+                return "done"
+            return "unfinished" if error_of(place) is None else "failed"
+        return "failed" if item.key in self._errors else "unfinished"
+
+    def error(self, item: Item) -> str:
+        """Why an item failed; empty if it did not."""
+        if self.folder is not None and self.state(item) == "failed":
+            found = error_of(item_folder(self.folder, item.key)) or {}
+            return f"{found.get('type', 'error')}: {found.get('message', '')}"
+        return self._errors.get(item.key, "")
+
+    @property
+    def items(self) -> "pd.DataFrame":
+        """One row an item: its place along every dimension, its state, and why it failed."""
+        import pandas as pd
+
+        rows = [
+            {**item.dims, "state": self.state(item), "error": self.error(item), "key": item.key}
+            for item in self.plan
+        ]
+        return pd.DataFrame(rows, columns=[*DIMS, "state", "error", "key"])
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """The items, as `items`."""
+        return self.items
+
+    def __len__(self) -> int:
+        """Number of items."""
+        return len(self.plan)
+
+    def __iter__(self) -> Iterator[tuple[Item, Analysis]]:
+        """Finished items with their results, in order."""
+        for item in self.plan:
+            if self.state(item) == "done":
+                yield item, self.analysis(item)
+
+    def analysis(self, item: Item | str) -> Analysis:
+        """The results of one item, given as itself or by its key.
+
+        Raises:
+            SweepError: no such item, or it is not finished.
+            ResultError: its files are damaged.
+        """
+        key = item.key if isinstance(item, Item) else item
+        chosen = next((own for own in self.plan if own.key == key), None)
+        if chosen is None:
+            raise SweepError(
+                f"The sweep has no item {key!r}. {near_matches(key, [i.key for i in self.plan])}"
+            )
+        if key in self._analyses:
+            return self._analyses[key]
+        if self.state(chosen) != "done":
+            why = self.error(chosen) or "it was not run yet"
+            raise SweepError(f"There are no results of {chosen.title}: {why}. Resume the sweep.")
+        assert self.folder is not None
+        return self._load(item_folder(self.folder, key))
+
+    def select(self, **dims: Any) -> "Sweep":
+        """The part of it at these places: `sweep.select(task="reviews", seed=[0, 1])`.
+
+        Raises:
+            SweepError: an unknown dimension, or nothing there.
+        """
+        for name, value in dims.items():
+            self._check_dim(name)
+            wanted = value if isinstance(value, list | tuple | set | range) else [value]
+            known = list(dict.fromkeys(getattr(item, name) for item in self.plan))
+            missing = [own for own in wanted if own not in known]
+            if missing:
+                raise SweepError(f"No item has {name}={missing[0]!r}; there are {known}.")
+            dims[name] = wanted
+        chosen = [i for i in self.plan if all(getattr(i, d) in own for d, own in dims.items())]
+        if not chosen:
+            raise SweepError("No item is at all of these places at once.")
+        return self._part(chosen)
+
+    def _part(self, items: Sequence[Item]) -> "Sweep":
+        part = Sweep(
+            items, folder=self.folder, analyses=self._analyses, errors=self._errors,
+            skipped=self.skipped, made=self.made,
+        )  # fmt: skip
+        part._load = self._load
+        return part
+
+    def _check_dim(self, name: str) -> None:
+        if name not in DIMS:
+            raise SweepError(f"A sweep has no dimension {name!r}. {near_matches(name, DIMS)}")
+
+    # --- averages ---
+
+    def average(
+        self,
+        quantity: Any,
+        over: str | Sequence[str] = ("seed",),
+        *,
+        minus: Mapping[str, Any] | None = None,
+        fixed: str | Sequence[str] = (),
+        relative: bool | None = None,
+        name: str = "",
+        **dims: Any,
+    ) -> Averages:
+        """A quantity averaged over dimensions, with nested 95 % intervals.
+
+        Args:
+            quantity: `part.quantity`, such as `flow.values` or `layer_accuracy.gap`; a name of
+                `icl_mech.sweeps.papers.QUANTITIES`; or a function of an analysis that gives a number
+                or an interval.
+            over: Dimensions that are averaged; the others make the cells.
+            minus: Differences to the items that are alike but for this: `{"labels": "correct"}`;
+                paired where both have the same queries.
+            fixed: Of these, those whose values are all there are: the mean is of just these tasks, say,
+                and their spread is no part of the interval.
+            relative: Layers as a share of the model's depth; None: where models differ in theirs.
+            name: Of the quantity in tables; by default its address.
+            **dims: Labels along the quantity's own axes, such as `score="wp"`, and places along
+                dimensions of the sweep.
+
+        Raises:
+            SweepError: no such quantity, or items that cannot be averaged.
+        """
+        given, kept = ((own,) if isinstance(own, str) else tuple(own) for own in (over, fixed))
+        for dim in (*given, *kept, *(minus or {})):
+            self._check_dim(dim)
+        part = self.select(**{k: v for k, v in dims.items() if k in DIMS}) if dims else self
+        labels = {key: value for key, value in dims.items() if key not in DIMS}
+        return averaged(part.readings(quantity, name), given, minus or {}, labels, relative, kept)
+
+    def readings(self, quantity: Any, name: str = "") -> list[Reading]:
+        """The quantity of every finished item that has it.
+
+        Raises:
+            SweepError: none has.
+        """
+        ends = None
+        if isinstance(quantity, str) and quantity in QUANTITIES:
+            ends = ENDS.get(quantity)
+            name, quantity = name or quantity, QUANTITIES[quantity]
+        found, parts = [], set()
+        for item, analysis in self:
+            reading = reading_of(item, analysis, quantity, name)
+            parts |= set(analysis.results)
+            if reading is not None:
+                found.append(reading if ends is None else replace(reading, ends=ends))
+        if not found:
+            done = sum(self.state(item) == "done" for item in self.plan)
+            if not done:
+                raise SweepError(
+                    "No item of the sweep is finished, so there is nothing to average."
+                )
+            part = str(quantity).split(".")[0]
+            raise SweepError(
+                f"None of the {done} finished items has {name or quantity!r}; give part.quantity. "
+                f"{near_matches(part, parts)}"
+            )
+        return found
+
+    def plot(
+        self, quantity: Any, over: str | Sequence[str] = ("seed",), **options: Any
+    ) -> "go.Figure":
+        """Small multiples of a quantity, see `average` and `Averages.plot`."""
+        shown = {key: options.pop(key) for key in ("panels", "curves", "x") if key in options}
+        return self.average(quantity, over, **options).plot(**shown)
+
+    def summary(self) -> str:
+        """How many items there are of what, and what became of them."""
+        from collections import Counter
+
+        states = Counter(self.state(item) for item in self.plan)
+        counts = ", ".join(
+            f"{states[own]} {own}" for own in ("done", "failed", "unfinished") if states[own]
+        )
+        sizes = {dim: len({getattr(item, dim) for item in self.plan}) for dim in DIMS}
+        varied = " × ".join(f"{size} {dim}" for dim, size in sizes.items() if size > 1)
+        lines = [f"{len(self.plan)} items ({varied or 'one of each'}): {counts}"]
+        lines += [
+            f"  failed: {i.title}: {self.error(i)}" for i in self.plan if self.state(i) == "failed"
+        ]
+        lines += [f"  left out: {text}" for text in self.skipped]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        """The summary."""
+        return f"<Sweep {self.summary()}>"
+
+
+def load_sweep(folder: str | Path) -> Sweep:
+    """The sweep that `sweep(..., out=folder)` or `icl-mech sweep` wrote, finished or not.
+
+    Raises:
+        SweepError: the folder holds none, or its list is damaged.
+    """
+    place, document = read_list(folder)
+    items = document.get("items")
+    if not isinstance(items, list) or not items:
+        raise SweepError(f"The list of items of {str(folder)!r} is damaged: it holds none.")
+    return Sweep(
+        [Item.from_dict(values) for values in items],
+        folder=place,
+        skipped=[str(text) for text in document.get("skipped", [])],
+        made=document.get("made") or {},
+    )

@@ -1,0 +1,256 @@
+"""`sweep`: models × tasks × settings × seeds, on any executor, kept and gone on with."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from icl_mech.checking import Count, conformed, shown
+from icl_mech.errors import SweepError, near_matches
+from icl_mech.measurements.base import AnyMeasurement, Options
+from icl_mech.measurements.provenance import now
+from icl_mech.prompts.build import Demonstrations
+from icl_mech.results import given_path, is_vacant
+from icl_mech.sweeps.executors import Workers, in_processes, on_executor, serially
+from icl_mech.sweeps.files import (
+    error_of,
+    is_complete,
+    is_sweep,
+    item_folder,
+    note_error,
+    read_list,
+    write_list,
+)
+from icl_mech.sweeps.item import Item
+from icl_mech.sweeps.plan import Plan, contents_of, grid_of, planned
+from icl_mech.sweeps.progress import SweepProgress
+from icl_mech.sweeps.result import Sweep, load_sweep
+from icl_mech.sweeps.work import Job, Outcome
+
+OF_STUDIES = ("maps", "loss", "reduction", "heads_from")
+OF_RUNS = ("interventions", "batch_size", "memory", "path")
+
+
+def sweep(
+    models: Any,
+    tasks: Any,
+    measurements: Sequence[AnyMeasurement[Any, Any]] = (),
+    *,
+    study: str | Sequence[str | None] | None = None,
+    labels: Any = None,
+    false_share: Any = (None,),
+    shots: Any = (1,),
+    formats: Any = (None,),
+    seeds: Any = range(5),
+    n: Any = 50,
+    demonstrations: Demonstrations | None = None,
+    balanced: bool = True,
+    device: str | None = None,
+    dtype: str | None = None,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    devices: Sequence[str] = (),
+    out: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool | None = None,
+    **options: Any,
+) -> Sweep:
+    r"""Every model on every task in every setting with every seed.
+
+    Items are independent: each is one `measure` or `analyze` call, whose finished parts are kept at
+    once. An item that fails is recorded with its error, and the others go on.
+
+    Args:
+        models: Names, folders, models, or functions without arguments that load one; one, a list,
+            or a mapping from the name that tables show.
+        tasks: Names, files or tasks; one, a list, or a mapping from the name that tables show.
+        measurements: What to measure, see `icl_mech.measurements`. Those that compare true with
+            false demonstrations get pairs, in items of their own.
+        study: `label_words`, `overthinking`, `default`, or several of them; see `analyze`.
+        labels: Label settings of the demonstrations, of pairs those of the false ones (default
+            `correct`, and `permuted` for pairs).
+        false_share: Doses of false labels, see `build_prompts`.
+        shots: Demonstrations per class.
+        formats: Prompt formats: numbers of a built-in task's, templates, or None, the task's own.
+        seeds: Of demonstrations, queries and a study's random controls.
+        n: Number of prompts.
+        demonstrations: `shared` or `per_prompt`; None: per prompt for pairs, else shared.
+        balanced: Queries with equally many true answers per class.
+        device: Where models go that are loaded by name.
+        dtype: Number format of their weights.
+        executor: Any `concurrent.futures.Executor`, such as `dask.distributed`'s
+            `Client.get_executor()`; its workers load models by name or function.
+        workers: Instead of an executor: this many processes; None: this process.
+        devices: One for each of these processes, such as `("cuda:0", "cuda:1")`.
+        out: Folder of the sweep, on a disk that all workers see.
+        resume: The folder may hold a sweep: finished items are kept, failed ones run again.
+        overwrite: The folder may hold a sweep: all items are measured again.
+        progress: Show a bar; None: in a terminal or notebook, elsewhere a line now and then.
+        **options: Of studies (`maps`, `loss`, `reduction`, `heads_from`) and of every run
+            (`interventions`, `batch_size`, `memory`, `path`), see `analyze`.
+
+    Raises:
+        SweepError: dimensions that cannot be, or a folder that holds something else.
+        IclMechError: a model, task or measurement that is refused before anything runs.
+    """
+    of_studies, of_runs, plain = _options(options)
+    grid = grid_of(
+        labels=labels, false_share=false_share, shots=shots, n=n, seeds=seeds,
+        demonstrations=demonstrations, balanced=balanced,
+    )  # fmt: skip
+    if dtype is not None:
+        plain["dtype"] = str(dtype)
+    contents = contents_of(study, measurements, of_studies, plain)
+    plan = planned(models, tasks, formats, grid, contents)
+    folder = _folder(out, resume=resume, overwrite=overwrite)
+    carry = _carrier(plan, executor, workers, devices)
+    earlier = _earlier(folder, plan, overwrite=overwrite)
+    if folder is not None:
+        known = {item.key for item in earlier}
+        _write(folder, [*earlier, *(own for own in plan.items if own.key not in known)], plan)
+    jobs = [
+        Job.of(
+            entry, {**of_runs, **(of_studies if entry.item.study != "measurements" else {})},
+            device=device, dtype=dtype, out=folder, overwrite=overwrite,
+        )
+        for entry in plan.entries
+        if overwrite or folder is None or not is_complete(item_folder(folder, entry.item.key))
+    ]  # fmt: skip
+    found = _run(jobs, carry, len(plan), folder, progress)
+    if folder is not None:
+        return load_sweep(folder)
+    analyses = {o.key: o.analysis for o in found if o.analysis is not None}
+    errors = {o.key: o.error for o in found if o.error}
+    return Sweep(plan.items, analyses=analyses, errors=errors, skipped=plan.skipped)
+
+
+def _options(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Options of studies, those of every run, and of these what changes numbers, plain."""
+    known = (*OF_STUDIES, *OF_RUNS)
+    for name in given:
+        if name not in known:
+            raise SweepError(f"sweep has no option {name!r}. {near_matches(name, known)}")
+    of_runs = {name: value for name, value in given.items() if name in OF_RUNS}
+    checked = Options(**of_runs)
+    edits = [edit.to_dict() for edit in checked.interventions]
+    of_studies = {name: value for name, value in given.items() if name in OF_STUDIES}
+    if not isinstance(of_studies.get("heads_from", ""), str | None):
+        raise SweepError("heads_from= of a sweep is the name of a task.")
+    return of_studies, of_runs, {"interventions": edits} if edits else {}
+
+
+def _folder(out: str | Path | None, *, resume: bool, overwrite: bool) -> Path | None:
+    if resume and overwrite:
+        raise SweepError("resume=True keeps finished items, overwrite=True measures them again.")
+    if out is None:
+        if resume or overwrite:
+            raise SweepError("resume= and overwrite= need out=, the folder of the sweep.")
+        return None
+    folder = given_path(out, option="out")
+    if is_sweep(folder):
+        if not (resume or overwrite):
+            raise SweepError(
+                f"{str(out)!r} holds a sweep; give resume=True to go on with it, overwrite=True to "
+                "measure it again, or another folder."
+            )
+    elif not is_vacant(folder):
+        raise SweepError(
+            f"{str(out)!r} holds other files and no sweep; choose a new or empty folder."
+        )
+    return folder
+
+
+def _earlier(folder: Path | None, plan: Plan, *, overwrite: bool) -> list[Item]:
+    """Items that the folder knows already.
+
+    Raises:
+        SweepError: they are of other measurements, which would be averaged with these.
+    """
+    if folder is None or overwrite or not is_sweep(folder):
+        return []
+    items = [Item.from_dict(values) for values in read_list(folder)[1].get("items", [])]
+    contents = {(item.study, item.pair): item.content for item in plan.items}
+    for item in items:
+        if contents.get((item.study, item.pair), item.content) != item.content:
+            raise SweepError(
+                f"{str(folder)!r} holds a sweep with other measurements, variants or options of "
+                f"{item.study!r}; results are not mixed. Choose another folder, or give those of the "
+                "sweep that is there."
+            )
+    return items
+
+
+def _write(folder: Path, items: Sequence[Item], plan: Plan) -> None:
+    from icl_mech.studies.made import command_noted
+
+    document = {
+        "kind": "sweep",
+        "items": [item.to_dict() for item in items],
+        "skipped": list(plan.skipped),
+        "made": {"date": now(), "command": command_noted()},
+    }
+    write_list(folder, document)
+
+
+def _carrier(
+    plan: Plan, executor: Executor | None, workers: int | None, devices: Sequence[str]
+) -> Any:
+    """What runs jobs.
+
+    Raises:
+        SweepError: two ways at once, or a model that cannot be sent.
+    """
+    if executor is not None and (workers is not None or devices):
+        raise SweepError("executor= brings its own workers; leave workers= and devices= out.")
+    if devices:
+        if workers not in (None, len(devices)):
+            raise SweepError(f"workers={workers} and {len(devices)} devices; give one for each.")
+        workers = len(devices)
+    if executor is None and workers is None:
+        return serially
+    if executor is not None and not isinstance(executor, Executor):
+        raise SweepError(
+            f"executor={shown(executor)}; give a concurrent.futures.Executor, of a Dask client "
+            "client.get_executor()."
+        )
+    for source in {id(e.model): e.model for e in plan.entries}.values():
+        if source.is_object and not _stays_here(executor):
+            raise SweepError(
+                f"The model {source.name!r} is an object, which other processes do not have; give "
+                "its name or folder, or a function of a module that loads it."
+            )
+    if executor is not None:
+        return partial(on_executor, executor=executor)
+    count = conformed("workers", workers, Count, SweepError)
+    return partial(in_processes, workers=Workers(count, devices))
+
+
+def _stays_here(executor: Executor | None) -> bool:
+    from concurrent.futures import ThreadPoolExecutor
+
+    return isinstance(executor, ThreadPoolExecutor)
+
+
+def _run(
+    jobs: Sequence[Job], carry: Any, total: int, folder: Path | None, progress: bool | None
+) -> list[Outcome]:
+    titles = {job.item.key: job.item.title for job in jobs}
+    found: list[Outcome] = []
+    with SweepProgress(total, total - len(jobs), progress) as bar:
+        outcomes: Iterator[Outcome] = carry(jobs) if jobs else iter(())
+        for outcome in outcomes:
+            found.append(outcome)
+            failed = outcome.state == "failed"
+            if failed and folder is not None:
+                _note(folder, outcome)
+            bar.done(titles[outcome.key], failed=failed)
+    return found
+
+
+def _note(folder: Path, outcome: Outcome) -> None:
+    """Keep the error of an item whose worker could not."""
+    place = item_folder(folder, outcome.key)
+    if error_of(place) is None:
+        note_error(place, {"type": "SweepError", "message": outcome.error})

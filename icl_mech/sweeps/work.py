@@ -1,0 +1,179 @@
+"""What a worker does: it runs one item after the other and keeps the model it has loaded."""
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from icl_mech.errors import IclMechError
+from icl_mech.prompts import build_prompt_pairs, build_prompts
+from icl_mech.studies import Analysis, analyze, measure
+from icl_mech.sweeps.files import (
+    alone,
+    forget_error,
+    is_complete,
+    item_folder,
+    note_error,
+)
+from icl_mech.sweeps.item import Item
+from icl_mech.sweeps.plan import Measurements, Planned
+from icl_mech.sweeps.sources import ModelSource, TaskSource
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """An item with all that a worker needs to run it; it can be sent to another machine.
+
+    Attributes:
+        item: What is run.
+        model: Where its model comes from.
+        task: Where its task comes from.
+        measurements: What is measured, of a study besides.
+        options: Of the study, or of the way to run.
+        device: Where the model goes; None: what the worker was given, or a GPU if there is one.
+        dtype: Number format of the weights.
+        out: Folder of the sweep, or None: the results are sent back.
+        overwrite: Finished results are measured again.
+    """
+
+    item: Item
+    model: ModelSource
+    task: TaskSource
+    measurements: Measurements
+    options: Mapping[str, Any]
+    device: str | None = None
+    dtype: str | None = None
+    out: Path | None = None
+    overwrite: bool = False
+
+    @classmethod
+    def of(cls, planned: Planned, options: Mapping[str, Any], **more: Any) -> "Job":
+        """The job of a planned item."""
+        own = dict(options)
+        if planned.item.study != "overthinking":
+            own.pop("heads_from", None)
+        content = planned.content
+        return cls(planned.item, planned.model, planned.task, content.measurements, own, **more)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of an item.
+
+    Attributes:
+        key: Of the item.
+        state: `done` or `failed`.
+        seconds: It took.
+        error: Kind of the error and what it says; empty if there was none.
+        analysis: The results, if there is no folder for them.
+        process: Where it ran.
+    """
+
+    key: str
+    state: str
+    seconds: float
+    error: str = ""
+    analysis: Analysis | None = None
+    process: int = 0
+
+
+_ONE = threading.Lock()
+"""Hooks of two items on one model would mix: threads of a process take turns."""
+
+_LOADED: dict[tuple[str, str, str | None, str | None], Any] = {}
+
+_DEVICE: list[str] = []
+"""The device this process was given."""
+
+
+def use_device(device: str) -> None:
+    """Let models of this process go to a device unless an item says another one."""
+    _DEVICE[:] = [device]
+
+
+def loaded(source: ModelSource, device: str | None, dtype: str | None) -> Any:
+    """The model, loaded once; another one takes its place."""
+    key = (source.name, source.identity, device, dtype)
+    if key not in _LOADED:
+        _LOADED.clear()
+        _LOADED[key] = source.load(device, dtype)
+    return _LOADED[key]
+
+
+def forget_models() -> None:
+    """Free the model that is kept."""
+    _LOADED.clear()
+
+
+def run_job(job: Job) -> Outcome:
+    """Run an item; what fails in it is its outcome, not an exception."""
+    with _ONE:
+        if job.out is None:
+            return _run(job, None)
+        folder = item_folder(job.out, job.item.key)
+        with alone(job.out, job.item.key):
+            if is_complete(folder) and not job.overwrite:  # another process was faster
+                forget_error(folder)
+                return Outcome(job.item.key, "done", 0.0, process=os.getpid())
+            return _run(job, folder)
+
+
+def _run(job: Job, folder: Path | None) -> Outcome:
+    start = time.monotonic()
+    try:
+        analysis = run_item(job, folder)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other items go on
+        seconds = time.monotonic() - start
+        said = {"type": type(error).__name__, "message": str(error), "item": job.item.title}
+        if folder is not None:
+            note_error(folder, {**said, "seconds": round(seconds, 2)})
+        kind = "" if isinstance(error, IclMechError) else f"{type(error).__name__}: "
+        return Outcome(
+            job.item.key, "failed", seconds, f"{kind}{error}" or type(error).__name__,
+            process=os.getpid(),
+        )  # fmt: skip
+    seconds = time.monotonic() - start
+    if folder is not None:
+        forget_error(folder)
+    kept = analysis if folder is None else None
+    return Outcome(job.item.key, "done", seconds, "", kept, os.getpid())
+
+
+def run_item(job: Job, folder: Path | None) -> Analysis:
+    """The results of an item, every finished part in the folder at once.
+
+    Raises:
+        IclMechError: what the item is refused for.
+    """
+    item = job.item
+    device = job.device or (_DEVICE[0] if _DEVICE else None)
+    model = loaded(job.model, device, job.dtype)
+    data = _prompts(job, model)
+    # Parts that are there are kept, or replaced in the end: never both.
+    out = None if job.overwrite else folder
+    options: dict[str, Any] = {"progress": False, "out": out, **job.options}
+    if item.study == "measurements":
+        analysis = measure(model, data, *job.measurements, **options)
+    else:
+        study: Any = None if item.study == "default" else item.study
+        analysis = analyze(
+            model, data, study=study, measurements=job.measurements, seed=item.seed, **options
+        )
+    if job.overwrite and folder is not None:
+        analysis.save(folder, overwrite=True)
+    return analysis
+
+
+def _prompts(job: Job, model: Any) -> Any:
+    item, task = job.item, job.task.load()
+    options: dict[str, Any] = {
+        "shots": item.shots, "n": item.n, "seed": item.seed, "false_share": item.false_share,
+        "demonstrations": item.demonstrations, "balanced": item.balanced,
+    }  # fmt: skip
+    labels: Any = item.labels
+    if item.pair:
+        return build_prompt_pairs(task, model, false_labels=labels, **options)
+    return build_prompts(task, model, labels=labels, **options)
