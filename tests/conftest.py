@@ -35,3 +35,17 @@ def unchecked():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    from tests.browser.chromium import MISSING
+
+    skipped = [
+        own for own in terminalreporter.stats.get("skipped", []) if MISSING in str(own.longrepr)
+    ]
+    if skipped:
+        terminalreporter.write_line(
+            f"!!! {len(skipped)} TESTS OF PAGES DID NOT RUN: {MISSING} (make browser)",
+            red=True,
+            bold=True,
+        )

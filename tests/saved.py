@@ -31,11 +31,18 @@ def reseal(file: Path, **changes: Any) -> None:
 
 def as_earlier(folder: Path) -> Path:
     """Make everything saved in a folder what it was in the layout without checksums."""
+    for file in folder.rglob("prompts.json"):
+        file.unlink()
     for file in folder.rglob("*.json"):
         document = {**json.loads(file.read_text()), "format": 1}
         file.write_text(
             json.dumps(
-                {k: v for k, v in document.items() if k not in ("files", "sha256")}, indent=1
+                {
+                    k: v
+                    for k, v in document.items()
+                    if k not in ("files", "sha256", "prompts", "made")
+                },
+                indent=1,
             )
         )
     return folder
@@ -49,3 +56,8 @@ def with_tensors(folder: Path, change: Any) -> None:
     file.write_bytes(safetensors.torch.save(tensors))
     if json.loads((folder / "result.json").read_text())["format"] > 1:
         reseal(folder / "result.json", files={file.name: digest(file.read_bytes())})
+
+
+def without_date(result: Any) -> dict[str, Any]:
+    """Where a result comes from, apart from when it was measured."""
+    return {key: value for key, value in result.provenance.items() if key != "date"}

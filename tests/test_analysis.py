@@ -1,5 +1,6 @@
 """`analyze`: the same numbers as the single studies, kept together, saved together."""
 
+import dataclasses
 import json
 import re
 
@@ -8,6 +9,7 @@ import torch
 
 import icl_mech as icl
 from icl_mech.errors import ResultError
+from icl_mech.reports.markup import text_html
 from icl_mech.results import FORMAT
 from tests.engine.cases import Edge, ragged
 from tests.margins import apart, assert_top
@@ -121,9 +123,16 @@ def test_notes_of_the_user_stay_beside_and_inside(model, folder):
 
 def test_saved_with_its_page(analysis, tmp_path):
     folder = analysis.save(tmp_path / "run", page=True)
-    assert "Plotly.newPlot(" in (folder / "index.html").read_text(encoding="utf-8")
+    assert 'id="flow-plot"' in (folder / "index.html").read_text(encoding="utf-8")
     analysis.save(folder, page=True, overwrite=True)
     assert list(icl.load_analysis(folder)) == list(analysis)
+
+
+def test_a_page_that_cannot_be_drawn_costs_no_results(analysis, tmp_path, monkeypatch):
+    monkeypatch.setattr(icl.Analysis, "page", lambda _: 1 / 0)
+    with pytest.raises(ResultError, match=r"saved, but .* \(ZeroDivisionError: .*load_analysis"):
+        analysis.save(tmp_path / "run", page=True)
+    assert list(icl.load_analysis(tmp_path / "run")) == list(analysis)
 
 
 def test_the_layout_without_checksums_is_read_and_replaced(model, analysis, folder):
@@ -157,15 +166,25 @@ def test_a_result_is_no_analysis(analysis, tmp_path):
 
 def test_page(analysis, tmp_path):
     page = analysis.to_html(tmp_path / "page.html", offline=False).read_text(encoding="utf-8")
-    assert page.count("Plotly.newPlot(") == 3
-    titles = ["Predictions", "Information flow", "Saliency map of one prompt"]
-    assert re.findall(r"<h2>(.+)</h2>", page) == titles
-    assert f"<h1>{analysis.title}</h1>" in page
-    for result in analysis.results.values():
-        assert result.summary() in page.replace("&#39;", "'").replace("&gt;", ">")
+    sections = analysis.sections()
+    keys = [section.key for section in sections]
+    assert list(dict.fromkeys(keys)) == ["predictions", "flow", "saliency"]
+    shown = re.findall(r'<h2><span class="no">(\d+)</span> (.+)</h2>', page)
+    assert shown == [(str(i + 1), str(text_html(own.name))) for i, own in enumerate(sections)]
+    for section in sections:
+        assert str(text_html(section.sentence)) in page
 
 
-def test_notebook(analysis):
-    html = analysis._repr_html_()
-    assert html.count("Plotly.newPlot(") == 3
-    assert html.startswith("<h3>tiny-llama on prompts (5 prompts)</h3>")
+def test_the_page_says_what_it_is_of(analysis, tmp_path):
+    page = analysis.page()
+    names = [fact.name for fact in page.origin.facts]
+    assert names[:3] == ["Model", "Task", "Prompts"]
+    assert page.origin.facts[0].detail.startswith("3 layers × ")
+    assert page.prompt.tokens == analysis.saliency.tokens[0]
+    assert page.prompt.ids == analysis.prompts[0][0].tokens
+    assert "analyze(model, prompts, maps=2)" in page.origin.command
+    old = dataclasses.replace(analysis, prompts=(), made={}).page()
+    assert old.prompt.tokens == page.prompt.tokens
+    assert old.prompt.ids == ()
+    assert old.origin.command == ""
+    assert icl.Analysis({}, "nothing").page().sections == []

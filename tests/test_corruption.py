@@ -134,3 +134,42 @@ def test_unknown_setting():
         plain([0, 1], 2, "permutated", 1, np.random.default_rng(0))
     assert "Unknown label setting 'permutated'" in str(caught.value)
     assert "'permuted'" in str(caught.value)
+
+
+@pytest.mark.parametrize("setting", ["permuted", "random", "random_incorrect"])
+def test_a_share_of_false_labels(setting):
+    generator = np.random.default_rng(1)
+    true = generator.integers(0, 4, 6000).tolist()
+    before = set()
+    for share in (0.0, 0.2, 0.5, 0.8, 1.0):
+        own, whole = (np.random.default_rng(7) for _ in range(2))
+        shown = displayed_classes(true, 4, setting, 1, own, share)
+        false = displayed_classes(true, 4, setting, 1, whole)
+        assert own.random() == whole.random()
+        taken = {i for i in range(6000) if shown[i] == false[i] != true[i]}
+        could = sum(a != b for a, b in zip(false, true, strict=True))
+        assert abs(len(taken) / could - share) < 0.03
+        assert before <= taken  # what a smaller share replaces stays replaced
+        before = taken
+        if share == 1:
+            assert shown == false
+
+
+def test_half_of_the_permuted_labels_are_half_permuted():
+    both = [
+        displayed_classes(CLASSES, 4, setting, 3, np.random.default_rng(3), share)
+        for setting, share in (("half_permuted", None), ("permuted", 0.5))
+    ]
+    assert both[0] == both[1] != CLASSES
+
+
+@pytest.mark.parametrize(
+    ("setting", "share", "message"),
+    [("correct", 0.2, "leave false_share out"), ("half_permuted", 1.0, "none of its own"),
+     ("permuted", 1.2, "from 0 to 1"), ("random", -0.1, "from 0 to 1"),
+     ("permuted", float("nan"), "from 0 to 1")],
+)  # fmt: skip
+def test_shares_that_cannot_be(setting, share, message):
+    plain = inspect.unwrap(displayed_classes)
+    with pytest.raises(TaskError, match=message):
+        plain([0, 1], 2, setting, 1, np.random.default_rng(0), share)

@@ -1,14 +1,27 @@
 """The examples of the documentation run, in a fresh folder, in the order they stand."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import icl_mech as icl
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = [*sorted((DOCS / "add").glob("*.md")), DOCS / "saving.md"]
+WITH_STUDIES = [
+    DOCS / name
+    for name in (
+        "index.md",
+        "getting_started.md",
+        "guides/label_words.md",
+        "guides/overthinking.md",
+    )
+]
+FEW = 8
 LONGEST = 30
 
 
@@ -33,6 +46,56 @@ def test_examples_run(page, offline, monkeypatch, tmp_path):
     scope = {"__name__": page.stem}
     for block in blocks(page):
         exec(compile(block, page.name, "exec"), scope)  # noqa: S102 - as a reader would
+
+
+@pytest.fixture(scope="module")
+def small(offline):
+    """As many tokens as the offline model, but narrow blocks of random weights."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(offline.tokenizer),
+        num_hidden_layers=21,  # pages ask for layer 20
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        hidden_size=32,
+        intermediate_size=64,
+        initializer_range=0.3,
+    )
+    return icl.load_model(LlamaForCausalLM(config).eval(), tokenizer=offline.tokenizer)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")  # the random model may give one class only
+@pytest.mark.parametrize("page", WITH_STUDIES, ids=lambda page: page.stem)
+def test_examples_with_studies_run_on_a_small_model(page, small, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(icl, "load_model", lambda: small)
+    for name in ("build_prompts", "build_prompt_pairs", "find_false_induction_heads"):
+        own = getattr(icl, name)
+
+        def with_few(*given, own=own, **options):
+            return own(*given, **{**options, "n": min(FEW, options["n"])})
+
+        monkeypatch.setattr(icl, name, with_few)
+    scope = {"__name__": page.stem}
+    for block in blocks(page):
+        exec(compile(block, page.name, "exec"), scope)  # noqa: S102 - as a reader would
+
+
+def test_the_pages_are_filled_from_runs():
+    numbers = json.loads((DOCS / "numbers.json").read_text(encoding="utf-8"))
+    wanted = {
+        name
+        for page in DOCS.rglob("*.md")
+        for name in re.findall(r"\{\{ ([\w.]+) \}\}", page.read_text(encoding="utf-8"))
+    }
+    assert len(wanted) > 40
+    for name in wanted:
+        found = numbers
+        for part in name.split("."):
+            found = found[part]
+        assert found
+        assert "TODO" not in found
 
 
 def test_a_measurement_of_ones_own_takes_few_lines():

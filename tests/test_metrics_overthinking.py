@@ -28,6 +28,7 @@ from icl_mech.metrics import (
     stratified_halves,
     top_labels_match,
     top_one_scores,
+    wilson_interval,
 )
 
 
@@ -226,6 +227,9 @@ def test_the_reference_interval_is_not_clipped():
     assert (float(low), float(high)) == pytest.approx((0.25 - 0.49, 0.25 + 0.49))
     ends = score_interval(doubles([0.0, 0, 0, 1]))
     assert all(0 <= float(end) <= 1 for end in ends)
+    expected = wilson_interval(torch.tensor([False, False, False, True]))
+    assert [float(end) for end in ends] == pytest.approx(expected[1:])
+    ends = score_interval(doubles([0.0, 0, 0, 1]), "bootstrap")
     expected = bootstrap_interval(doubles([0.0, 0, 0, 1]))
     assert [float(end) for end in ends] == [float(end) for end in expected]
 

@@ -1,18 +1,57 @@
-"""Pages: one file that holds everything, titles as text, written all or nothing."""
+"""Pages: one file that holds everything, texts as text, written all or nothing."""
 
+import base64
+import csv
+import gzip
+import io
 import json
+import math
 import re
-from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
+import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 import pytest
+import torch
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
-from icl_mech import reports
 from icl_mech.errors import ResultError
-from icl_mech.reports import Section, render_page, write_page
+from icl_mech.plots import figure
+from icl_mech.plots.pieces import quoted
+from icl_mech.plots.style import INK, LINK, LOOKS, PAGE, PANEL, QUIET
+from icl_mech.prompts.spans import ROLES
+from icl_mech.reports import (
+    Fact,
+    Finding,
+    Origin,
+    Page,
+    PromptText,
+    Section,
+    render_page,
+    rendering,
+    write_page,
+)
+from icl_mech.reports.look import ROLE_NAMES, colours
+from icl_mech.reports.markup import mathml, text_html
+from icl_mech.reports.model import STATUSES
+from icl_mech.reports.origins import origin_rows
+from icl_mech.reports.tables import LONGEST, frame_table, shape_tables, written
+from icl_mech.results import Definition
+from icl_mech.shapes import (
+    Grid,
+    Grids,
+    LabelMatrix,
+    LayerCurves,
+    Panel,
+    Scatter,
+    Table,
+    TokenMatrix,
+    TokenSegment,
+    TokenStrips,
+)
 
 RISKY = "<script>alert('x')</script> & co"
 
@@ -45,9 +84,15 @@ def test_a_page_that_loads_plotly_is_small(sections):
     assert len(page) < 100_000
 
 
-def test_figures_are_drawn_in_order(page):
-    calls = re.findall(r"Plotly\.newPlot\(\s*\"[\w-]+\",\s*(\[.*?\]),\s*\{", page, re.DOTALL)
-    assert [trace["type"] for call in calls for trace in json.loads(call)] == ["scatter", "bar"]
+def data_of(page):
+    """What the script of a page is given."""
+    (text,) = re.findall(r'id="page-data">(.*?)</script>', page, re.DOTALL)
+    return json.loads(text)
+
+
+def test_figures_stand_in_the_page_in_order(page):
+    figures = data_of(page)["figures"].values()
+    assert [trace["type"] for own in figures for trace in own["wide"]["data"]] == ["scatter", "bar"]
 
 
 class Text(HTMLParser):
@@ -58,7 +103,7 @@ class Text(HTMLParser):
         self.open, self.found = [], {}
 
     def handle_starttag(self, tag, attributes):
-        if tag != "meta":
+        if tag not in VOID:
             self.open.append(tag)
 
     def handle_endtag(self, tag):
@@ -70,21 +115,30 @@ class Text(HTMLParser):
             self.found.setdefault(self.open[-1], []).append(data.strip())
 
 
-def test_titles_and_sentences_are_text(page):
-    markup = page.replace(get_plotlyjs(), "")
-    assert "<script>alert" not in markup
+VOID = {"meta", "link", "input", "path", "circle", "br", "rect"}
+
+
+def texts(page):
+    """Text by tag, of the page without its scripts."""
     reader = Text()
-    reader.feed(markup)
-    found = {tag: "".join(texts) for tag, texts in reader.found.items()}
+    reader.feed(page.replace(get_plotlyjs(), ""))
+    return {tag: "".join(found) for tag, found in reader.found.items()}
+
+
+def test_titles_and_sentences_are_text(page):
+    assert "<script>alert" not in page.replace(get_plotlyjs(), "")
+    found = texts(page)
     assert found["title"] == found["h1"] == RISKY
-    assert found["h2"] == "flow" + RISKY
-    assert found["p"] == RISKY + "It flows." + RISKY
+    assert found["h2"] == f"flow{RISKY}"
+    assert found["p"].startswith(RISKY + "It flows.")
+    assert found["p"].count(RISKY) == 2
 
 
-def test_provenance_is_json(page):
-    first, second = re.findall(r"<pre>(.*?)</pre>", page, re.DOTALL)
-    assert json.loads(unescape(first)) == {"seed": 3}
-    assert json.loads(unescape(second)) == {"name": RISKY, "nan": None}
+def test_provenance_is_a_list(page):
+    assert "<dt>seed</dt><dd>3</dd>" in page
+    found = texts(page)
+    assert found["dt"] == "seedname"  # what is undefined is left out
+    assert found["dd"] == f"3{RISKY}"
 
 
 def test_one_file_is_written_and_replaced(sections, tmp_path):
@@ -140,7 +194,279 @@ def test_a_page_below_a_file(sections, tmp_path):
 
 
 def test_rendering_fails_before_anything_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(reports, "render_page", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(rendering, "html", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         write_page(tmp_path / "new" / "page.html", "t", [])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_head_of_a_page():
+    findings = [
+        Finding(f"claim {s}", s, f"It is 0.25 [0.09, 0.53], {s}.", "flow") for s in STATUSES
+    ]
+    origin = Origin(
+        findings,
+        [Fact("Model", "tiny", "2 layers"), Fact("Task", RISKY)],
+        "icl-mech analyze",
+        [RISKY],
+    )
+    section = Section("Where?", "**Yes.** 1.5 [−1, 2].", None, {}, key="flow", short="Flow")
+    page = render_page(Page("Do they?", [section], "A study", "Yes.", origin), offline=True)
+    found = texts(page)
+    assert found["h1"] == "Do they?"
+    assert get_plotlyjs() not in page  # there is no figure
+    assert page.count('<a href="#flow">Section 1</a>') == len(STATUSES)
+    symbols = re.findall(r'<svg class="symbol".*?</svg>', page, re.DOTALL)
+    assert len(symbols) == len(set(symbols)) == len(STATUSES)
+    for status in STATUSES:
+        assert f'<b class="status-word">{status}</b>' in page
+    assert '<b>Yes.</b> 1.5 <span class="ci">[−1, 2]</span>.' in page
+    assert "icl-mech analyze" in found["code"]
+
+
+def test_sections_of_one_key_have_places_of_their_own():
+    sections = [Section(name, "", None, {}, key="flow") for name in ("a", "b", "c")]
+    page = render_page("t", sections)
+    assert re.findall(r'<section id="([\w-]+)">', page) == ["flow", "flow-2", "flow-3"]
+
+
+def test_bold_and_intervals_are_marked_and_nothing_else():
+    shown = str(text_html("**a <b>** [0.1, 0.2] [see, this] **"))
+    assert shown == '<b>a &lt;b&gt;</b> <span class="ci">[0.1, 0.2]</span> [see, this] **'
+
+
+@pytest.mark.parametrize(
+    "formula", [r"\frac{1}{|P|} \sum_p I_l[p, j]", "a < b", r"\text{<script>}"]
+)
+def test_formulas_are_mathml(formula):
+    shown = str(mathml(formula))
+    assert shown.startswith("<math")
+    assert "<script>" not in shown
+
+
+def test_a_formula_that_cannot_be_read_is_shown_as_it_is():
+    assert str(mathml(r"\left( <")) == r"<code>\left( &lt;</code>"
+
+
+def test_definitions_stand_in_the_fold():
+    definition = Definition("loyalty", "a = b", "Share of **answers**.", "Wang et al., §2.2")
+    page = render_page("t", [Section("a", "", None, {}, definitions=[definition])])
+    assert re.search(r"<dt>loyalty</dt><dd><div class=.formula.[^>]*><math", page)
+    assert "Share of <b>answers</b>." in page
+
+
+def test_numbers_as_tables_and_files():
+    frame = pd.DataFrame(
+        {"name": [RISKY, "b"] * LONGEST, "value": 0.25, "low": -0.5, "high": 1.0, "count": 3}
+    )
+    page = render_page("t", [Section("a", "", None, {}, numbers=frame)])
+    (link,) = re.findall(r'href="data:text/csv;charset=utf-8,(.*?)"', page)
+    rows = list(csv.reader(io.StringIO(unquote(link))))
+    assert len(rows) == 1 + 2 * LONGEST
+    assert rows[1] == [RISKY, "0.25", "-0.5", "1.0", "3"]
+    assert '<td class="num ">0.25 <span class="ci">[−0.50, 1.00]</span></td>' in page
+    assert f"{LONGEST} more rows are in the CSV file." in page
+    table = frame_table(frame)
+    assert table.columns == ("name", "value", "count")
+    assert len(table.rows) == LONGEST
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (3, "3"), (-3, "−3"), (0.25, "0.25"), (-0.05, "−0.050"), (float("nan"), "–"), (0.0, "0.00"),
+        (1e-5, "1.0e−05"), (None, ""), (True, "True"), (np.float32(0.5), "0.50"), (np.int64(4), "4"),
+        (12345.6, "12346"), (float("inf"), "inf"),
+    ],
+)  # fmt: skip
+def test_values_in_tables(value, text):
+    assert written(value) == text
+
+
+def test_shapes_that_are_tables():
+    counts = LabelMatrix(
+        "",
+        torch.tensor([[3.0, 0.0], [1.0, 2.0]]),
+        ("a", "b"),
+        ("a", "b"),
+        "true",
+        "predicted",
+        "prompts",
+        counts=True,
+        diagonal=True,
+    )
+    (matrix,) = shape_tables(counts)
+    assert [[cell.text for cell in row] for row in matrix.rows] == [
+        ["a", "3", "0"],
+        ["b", "1", "2"],
+    ]
+    assert [cell.framed for row in matrix.rows for cell in row[1:]] == [True, False, False, True]
+    page = render_page(
+        "t", [Section("a", "", counts, {}), Section("b", "", Table("t", ("x",), ((RISKY,),)), {})]
+    )
+    assert page.count("<table") == 2
+    assert get_plotlyjs() not in page
+    assert "alert" in texts(page)["th"]
+
+
+def test_empty_matrices_are_tables_too():
+    nothing = torch.full((1, 1), math.nan)
+    (matrix,) = shape_tables(LabelMatrix("", nothing, ("a",), ("b",), "", "", ""))
+    assert [(cell.text, cell.shade) for cell in matrix.rows[0]] == [("a", None), ("", None)]
+
+
+def test_maps_are_kept_in_steps_of_a_log_scale():
+    generator = torch.Generator().manual_seed(0)
+    n = 9
+    values = torch.rand(3, n, n, generator=generator).pow(6)
+    roles = ("demo_text",) * 4 + ("label_word",) + ("format",) * 3 + ("target",)
+    segments = (TokenSegment("text 1", "demo_text", 0, 4), TokenSegment("rest", "format", 4, n))
+    means = torch.full((3, 2, 2), 0.25)
+    shape = TokenMatrix(
+        "t",
+        values,
+        (*tuple("abcdefgh"), RISKY),
+        roles,
+        "saliency",
+        1,
+        segments,
+        means,
+        ((1, "here"),),
+    )
+    page = render_page("t", [Section("map", "", shape, {}, key="map")])
+    own = data_of(page)["maps"]["map"]
+    (blob,) = re.findall(r'id="map-blob">(.*?)</script>', page)
+    codes = np.frombuffer(gzip.decompress(base64.b64decode(blob)), dtype=np.uint8).reshape(3, -1)
+    below = np.tril_indices(n, k=-1)
+    exact = values.numpy()[:, below[0], below[1]]
+    found = 10 ** (own["low"] + codes / 255 * (own["high"] - own["low"]))
+    shown = exact > 10 ** own["low"]
+    assert np.abs(found / exact - 1)[shown].max() < 0.02
+    assert (codes[~shown] == 0).all()
+    assert own["means"] == [[0.25] * 3] * 3
+    assert (own["open"], own["telling"], own["names"][-1]) == (1, [[1, "here"]], f"“{RISKY}”")
+    for layer, (row, label, text, rest) in zip(values.tril(-1), own["shares"], strict=True):
+        target = layer[8, :8]
+        assert row == pytest.approx(float(target.sum() / layer.sum()), abs=1e-4)
+        assert label == pytest.approx(float(target[4] / target.sum()), abs=1e-4)
+        assert text == pytest.approx(float(target[:4].sum() / target.sum()), abs=1e-4)
+        assert row <= 1
+        assert label + text + rest == pytest.approx(1, abs=1e-3)
+
+
+def test_panels_go_one_below_the_other_on_a_phone():
+    ones = torch.ones(2, 3)
+    shape = LayerCurves(
+        "t",
+        ("a", "b"),
+        ones,
+        ones,
+        ones,
+        "share",
+        panels=(Panel("first", (0,)), Panel("last", (1,))),
+    )
+    figure = data_of(render_page("t", [Section("a", "", shape, {}, key="x")]))["figures"]["x"]
+    wide, narrow = (
+        {tuple(own["layout"][axis]["domain"]) for axis in ("xaxis", "xaxis2")}
+        for own in (figure["wide"], figure["narrow"])
+    )
+    assert len(wide) == 2
+    assert narrow == {(0, 1)}
+
+
+def test_a_figure_has_no_title_but_a_text_in_its_place():
+    shape = LayerCurves("The title", ("rising",), *torch.tensor([[[0.0, 0.5, 1.0]]] * 3), "share")
+    page = render_page("t", [Section("a", "", shape, {}, key="x")])
+    assert "title" not in data_of(page)["figures"]["x"]["wide"]["layout"]
+    (label,) = re.findall(r'id="x-plot" role="img" aria-label="(.*?)"', page)
+    assert "rising: 0 0.00, 1 0.50, 2 1.00" in label
+
+
+def test_data_holds_nothing_that_ends_a_script():
+    prompt = PromptText("", ("</script>", "<!--", "\u2028", "🙂", ""), ("unknown",) * 5)
+    page = render_page(Page("t", [], prompt=prompt))
+    assert data_of(page)["prompts"]["prompt"]["names"] == [quoted(token) for token in prompt.tokens]
+    assert page.count("</script>") == 2
+
+
+def test_every_role_has_a_name_and_a_colour():
+    assert set(ROLE_NAMES) == set(ROLES) == set(colours()["roles"])
+
+
+def contrast(one, other):
+    def light(colour):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    low, high = sorted((light(one), light(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_texts_can_be_read_on_page_and_panel(theme):
+    written_in = [
+        INK,
+        QUIET,
+        LINK,
+        *(LOOKS[m] for m in ("text", "label", "other", "query", "target")),
+    ]
+    for look in written_in:
+        for ground in (PAGE, PANEL):
+            assert contrast(getattr(look, theme), getattr(ground, theme)) >= 4.5
+
+
+def test_origins_are_names_and_values():
+    origin = {
+        "variants": {"loss": "label", "none": None, "nested": {"a_b": [1, 2]}}, "interventions": [],
+        "model": {"name": "m", "d_model": 4, "processed_weights": False},
+    }  # fmt: skip
+    assert origin_rows(origin) == [
+        ("variants", "loss: label; nested: (a b: 1, 2)"), ("model", "name: m; processed weights: no"),
+    ]  # fmt: skip
+
+
+HEADS, TOKENS, LARGEST = 12, 200, 1_000_000
+
+
+def large_shapes():
+    """Every kind of figure at the size of a small language model on a prompt of 200 tokens."""
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*size):
+        return torch.rand(*size, generator=generator)
+
+    one = Grid(
+        "map", random(HEADS, HEADS) - 0.5, "head", "layer", "score", signed=True,
+        low=random(HEADS, HEADS), high=random(HEADS, HEADS), marked=((1, 2),), names=("2.1",),
+    )  # fmt: skip
+    names = tuple(f" word{i}" for i in range(TOKENS))
+    segments = tuple(
+        TokenSegment(f"text {i}", "demo_text", 10 * i, 10 * i + 10) for i in range(TOKENS // 10)
+    )
+    roles = (*("demo_text",) * (TOKENS - 1), "target")
+    values = random(HEADS, TOKENS, TOKENS).tril()
+    curves = [f"head {i}" for i in range(HEADS)]
+    by_layer = [random(HEADS, HEADS) for _ in range(3)]
+    points = HEADS * HEADS
+    yield Grids("maps", (one, one))
+    yield TokenMatrix("tokens", values, names, roles, "saliency", 3)
+    yield TokenMatrix(
+        "segments", values, names, roles, "saliency", 3, segments=segments,
+        means=random(HEADS, len(segments), len(segments)).tril(),
+    )  # fmt: skip
+    yield TokenStrips(
+        "text", tuple(curves), random(HEADS, TOKENS), names, ("",) * TOKENS, "attention"
+    )
+    yield LayerCurves("curves", tuple(curves), *by_layer, "share")
+    yield Scatter(
+        "points", random(points), random(points), tuple(map(str, range(points))),
+        ("heads",) * points, "x", "y",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", list(large_shapes()), ids=lambda shape: shape.title)
+def test_every_figure_of_a_small_language_model_is_small(shape):
+    assert len(figure(shape).to_json()) < LARGEST
+    page = render_page("t", [Section("a", "", shape, {})], offline=False)
+    assert len(page) < LARGEST

@@ -11,7 +11,7 @@ import icl_mech as icl
 from icl_mech.errors import MissingResult, ModelError, PromptError, ResultError
 from icl_mech.measurements import Flow, Predict
 from icl_mech.metrics import bootstrap_interval, mean_interval, same_label, wilson_interval
-from icl_mech.plots import figure, to_notebook
+from icl_mech.plots import figure
 from icl_mech.results import Result
 from tests.bad_inputs.case import Bench, Case
 
@@ -78,7 +78,7 @@ CASES = [
         ResultError,
         ("prompts",),
     ),
-    of("flow", "an unknown thing to show", lambda r: r.plot("shares"), "show='shares'", "one"),
+    of("flow", "an unknown thing to show", lambda r: r.plot("shares"), "show='shares'", "'roles'"),
     of("heads", "a number to show", lambda r: r.plot(show=3), "show=3", "prefix_matching"),
     of("flow", "an unknown option of a figure", lambda r: r.plot(layer=0), "'layer'", "it takes"),
     of("maps", "a prompt that is not there", lambda r: r.plot(prompt=99), "prompt=99", "4 prompts"),
@@ -125,7 +125,6 @@ CASES = [
     any_("an average over text", lambda: icl.averaged_extraction(["x"]), "an ExtractionResult"),
     any_("matching of pairs", lambda: icl.matching_by_layer([(0, 1)], None), "a HeadScores"),
     any_("a figure of a number", lambda: figure(3), "No figure for a int", "plot()"),
-    any_("a page of a number", lambda: to_notebook(3), "fig=3", "a Figure"),
     any_("a mean of a list", lambda: mean_interval([0.5]), "per_prompt=[0.5]", "a tensor of float"),
     any_("a mean of no prompts", lambda: mean_interval(torch.zeros(0)), "one prompt at least"),
     any_("a share of numbers", lambda: wilson_interval(torch.zeros(3)), "float32", "bool numbers"),

@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 import icl_mech as icl
-from icl_mech.__main__ import app
+from icl_mech.cli import app
 from icl_mech.errors import ResultError, RunError
 from icl_mech.measurements import Predict
 from icl_mech.measurements.predictions import Predictions
@@ -211,19 +211,19 @@ CASES = [
     case("out= that is nothing", lambda b: icl.measure(b.model, b.prompts, Predict(), out=""), "out=''"),
     case(
         "--out that holds files",
-        lambda b: command("analyze", "--out", mine(b).parent, "--model", "none"),
+        lambda b: command("analyze", "--out", mine(b).parent, "--model", "gpt2"),
         "it holds other files",
         "--overwrite",
     ),
     case(
         "--out that holds an analysis",
-        lambda b: command("analyze", "--out", analysis().save(b.folder / "x"), "--model", "none"),
+        lambda b: command("analyze", "--out", analysis().save(b.folder / "x"), "--model", "gpt2"),
         "results that were saved before",
     ),
     case(
         "--overwrite of a page somebody wrote",
         lambda b: command(
-            *("analyze", "--overwrite", "--model", "none"), "--out", mine(b, "index.html").parent
+            *("analyze", "--overwrite", "--model", "gpt2"), "--out", mine(b, "index.html").parent
         ),
         "index.html was not written by icl_mech",
     ),

@@ -6,7 +6,7 @@ import torch
 import icl_mech as icl
 from icl_mech.engine import prepare, run
 from icl_mech.measurements.predictions import PredictionReading
-from icl_mech.measurements.saliency.flow import Flow, FlowReading
+from icl_mech.measurements.saliency.flow import Flow
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch
 from tests.engine.cases import LABEL_TOKENS, Edge, prompt, ragged
@@ -88,8 +88,10 @@ def test_little_memory_changes_nothing(model, whole):
     """One byte: prompts run one by one, activations are computed again in the backward pass."""
     (read,) = run(model, ragged(), [PredictionReading()], memory=1)
     torch.testing.assert_close(read[0], whole[2].label_logits, **LOGITS)
-    (sums,) = run(model, ragged(), [FlowReading()], memory=1)
-    flow = Flow("label").result(adapt(model), ragged(), [[sums]])
+    (planned,) = Flow("label").passes(adapt(model), ragged())
+    flow = Flow("label").result(
+        adapt(model), ragged(), [run(model, ragged(), planned.readings, memory=1)]
+    )
     torch.testing.assert_close(flow.per_prompt, whole[0].per_prompt, **SAME)
 
 

@@ -77,7 +77,7 @@ def save(analysis: icl.Analysis, folder: Path, overwrite: bool = True) -> None:
     """With a page, which is not drawn anew each time."""
     page = sealed_page(f"<h1>{analysis.title}</h1>")
     with Folder(folder, overwrite=overwrite) as place:
-        write_results(place, analysis.results, analysis.title, analysis.notes, page)
+        write_results(place, analysis.results, analysis.about(), page)
 
 
 def write_marks_page(folder: Path, text: str) -> None:

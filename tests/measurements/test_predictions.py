@@ -164,3 +164,38 @@ def test_table():
     assert table.answer.tolist() == ["no"] * 8 + ["yes"] * 2
     assert table["logit no"].tolist() == [2.0] * 10
     assert "answer" not in ten(None).to_pandas()
+
+
+def test_right_answers_stand_beside_constant_ones():
+    """Eight of ten are of class 0, and class 0 is all the model says: no better than constant."""
+    overall, frequent = ten().figures()[0], ten().drawing("accuracy")
+    assert overall.answer.startswith("Not shown: 0.80 [0.49, 0.94] of the answers are right")
+    assert "always “no”, the commonest class, gets 0.80" in overall.answer
+    assert "“no” for 10 of 10 prompts" in overall.answer
+    assert frequent.groups == ("all prompts (10)", "no (8)", "yes (2)")
+    assert frequent.values[:, 0].tolist() == pytest.approx([0.8, 1.0, 0.0])
+    assert frequent.levels == ((pytest.approx(0.8), "always “no” 0.80"), (0.5, "chance 0.50"))
+
+
+def test_equal_classes_have_one_level():
+    even = ten((0,) * 5 + (1,) * 5)
+    assert even.drawing("accuracy").levels == ((0.5, "any constant answer and chance 0.50"),)
+    assert "any constant answer gets 0.50" in even.figures()[0].answer
+
+
+def test_confusions_in_words():
+    shown = ten().figures()[1]
+    assert shown.answer == (
+        "Most often it answers “no” where “yes” is right: 2 of 2 wrong answers. It never answers “yes”."
+    )
+    right = replace(ten(), predicted=ten().answers).figures()
+    assert right[0].answer.startswith("Not shown: 1.00 [0.72, 1.00]")
+    assert right[1].answer == "None: all 10 answers are right."
+    assert not right[1].drawn
+
+
+def test_words_without_answers():
+    (only,) = ten(None).figures()
+    assert only.answer == "“no” for 10 of 10 prompts; what would be right is not known."
+    with pytest.raises(ResultError, match="no answers"):
+        ten(None).drawing("accuracy")

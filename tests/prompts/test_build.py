@@ -353,3 +353,21 @@ def test_pair_tasks_show_both_texts():
         shown = [text.strip() for text in texts_of(prompt)][2 * demo : 2 * demo + 2]
         assert shown == [train[label].text, train[label].text2]
     assert texts_of(prompt)[4:] == [train[prompt.answer].text, train[prompt.answer].text2]
+
+
+def test_a_share_of_false_labels_is_recorded_and_changes_the_false_side_only():
+    tokenizer = tiny_tokenizer("bpe")
+    options = {"shots": 2, "n": 6, "demonstrations": "per_prompt"}
+    true, whole = build_prompt_pairs("reviews", tokenizer, **options)
+    same, part = build_prompt_pairs("reviews", tokenizer, false_share=0.5, **options)
+    assert same.digest == true.digest
+    assert "false_share" not in true.source
+    assert "false_share" not in same.source
+    assert part.source["false_share"] == 0.5
+    assert part.digest not in (true.digest, whole.digest)
+    assert [p.false_answer for p in part] == [p.false_answer for p in whole]
+    wrong = sum(
+        a != b for p, t in zip(part, true, strict=True)
+        for a, b in zip(p.label_classes, t.label_classes, strict=True)
+    )  # fmt: skip
+    assert 0 < wrong < 6 * 4

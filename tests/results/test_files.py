@@ -220,7 +220,9 @@ def test_provenance(results):
         "count": 5,
         "digest": ragged().digest,
     }
-    assert found["variants"] == {"loss": "label", "reduction": "sum_then_abs"}
+    assert found["variants"] == {
+        "loss": "label", "reduction": "sum_then_abs", "draws": 20, "seed": 0,
+    }  # fmt: skip
     assert found["interventions"] == [Edge(0, 2, 1, factor=0.5).to_dict()]
     assert results["saliency"].provenance["variants"]["loss"] == "vocab"
     assert set(found["versions"]) == {"icl-mech", "torch", "transformers", "transformer-lens"}

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.errors import ResultError
-from icl_mech.metrics import bootstrap_interval, resample_weights, wilson_interval
+from icl_mech.metrics import mean_ends, quantile_ends, resample_weights, wilson_interval
 from icl_mech.results import Quantity, Result, Samples, basis, function_of_means, load_result
 from icl_mech.results.quantities import axes_of
 from icl_mech.shapes import Bars, Grid, LayerCurves, Table
@@ -95,7 +95,7 @@ def test_labelled_arrays():
 def test_estimates_are_means_with_bootstrap_and_wilson_intervals():
     found = colours().estimates()
     assert found["mass"].sel(end="value", colour="red").values.tolist() == [3.0, 2.0, 3.0]
-    low, high = bootstrap_interval(MASS)
+    low, high = mean_ends(MASS)
     assert_close(torch.from_numpy(found["mass"].sel(end="low").values), low)
     assert_close(torch.from_numpy(found["mass"].sel(end="high").values), high)
     wilson = wilson_interval(torch.tensor([True, True, False, True]))
@@ -105,7 +105,7 @@ def test_estimates_are_means_with_bootstrap_and_wilson_intervals():
 def test_one_number():
     result = colours()
     found = result.interval("mass", colour="green", layer=1)
-    low, high = bootstrap_interval(MASS[:, 1, 1])
+    low, high = mean_ends(MASS[:, 1, 1])
     assert found == (1.5, float(low), float(high))
     assert result.interval("right").value == 0.75
     with pytest.raises(ResultError, match=r"mass is one number for each layer \(3\)"):
@@ -140,7 +140,7 @@ def test_a_difference_is_paired():
     found = one - other
     assert_close(found.values, -MASS.double().mean(0))
     assert_close(found.per_prompt, -MASS.double())
-    low, high = bootstrap_interval(-MASS.double())
+    low, high = mean_ends(-MASS.double())
     assert_close(found.low, low)
     assert_close(found.high, high)
     shifted = colours(shift=1.0) - colours()
@@ -153,7 +153,7 @@ def test_a_difference_is_paired():
 def test_one_number_of_a_difference():
     found = colours() - colours(mass=MASS * 2)
     gap = -MASS[:, 1, 2].double()
-    low, high = bootstrap_interval(gap)
+    low, high = mean_ends(gap)
     cell = found.interval(colour="green", layer=2)
     assert tuple(cell) == pytest.approx((float(gap.mean()), float(low), float(high)))
     assert found.sel(layer=0).labels == (("red", "green"),)
@@ -189,8 +189,13 @@ def test_a_difference_of_ratios_is_recomputed_in_each_resample():
     weights = resample_weights(9)
     drawn = [weights @ part for part in parts]
     share = [means / means.sum(-1, keepdim=True) for means in drawn]
-    expected = np.quantile((share[0] - share[1]).numpy(), [0.025, 0.975], axis=0)
-    assert_close(torch.stack([found.low, found.high]), torch.from_numpy(expected))
+    plain = np.quantile((share[0] - share[1]).numpy(), [0.025, 0.975], axis=0)
+    assert_close(
+        torch.stack([found.low, found.high]), torch.stack(quantile_ends(share[0] - share[1], 9))
+    )
+    # As much wider as Student's t of nine prompts asks for.
+    wider = (found.high - found.low).numpy() / (plain[1] - plain[0])
+    assert bool(((wider > 1.1) & (wider < 1.5)).all())
     whole = [part.mean(0) / part.mean(0).sum() for part in parts]
     assert_close(found.values, whole[0] - whole[1])
     assert found.per_prompt is None
@@ -297,7 +302,7 @@ def test_every_result_can_be_drawn():
     )  # fmt: skip
     assert isinstance(long.drawing(), Table)
     for shown in (result, many, long):
-        assert "Plotly" in shown._repr_html_()
+        assert [type(part).__name__ for part in shown.shown()] == ["str", "Figure"]
 
 
 def test_a_short_repr_and_a_notebook_display_without_a_figure():
@@ -305,7 +310,7 @@ def test_a_short_repr_and_a_notebook_display_without_a_figure():
     assert len(repr(colours())) < 120
     nothing = Nothing(total=3.0)
     assert repr(nothing) == "<Nothing Nothing>"
-    assert nothing._repr_html_() == "<p>Nothing</p>"
+    assert nothing.shown() == ["Nothing"]
     with pytest.raises(ResultError, match="Nothing keeps no per-prompt numbers"):
         nothing.to_xarray()
 

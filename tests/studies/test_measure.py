@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -146,7 +147,9 @@ def test_values_are_those_of_the_functions(model, prompts):
     assert_close(report.predictions.label_logits, logits, rtol=0, atol=5e-5)
     (norms,) = (read for read in [report["residual_norms"]])
     assert norms.norm.shape == (6, 3)
-    assert report.flow.provenance["variants"] == {"loss": "label", "reduction": "abs_then_sum"}
+    assert report.flow.provenance["variants"] == {
+        "loss": "label", "reduction": "abs_then_sum", "draws": 20, "seed": 0,
+    }  # fmt: skip
     assert norms.provenance["variants"] == {"scale": 1.0}
     assert norms.provenance["prompts"]["digest"] == prompts.digest
 
@@ -280,7 +283,7 @@ def test_a_measurement_of_ones_own_is_saved_drawn_and_subtracted(model, prompts,
     loaded = icl.load_analysis(report.save(tmp_path / "run"))
     assert_close(loaded["residual_norms"].norm, report["residual_norms"].norm)
     page = loaded.to_html(tmp_path / "page.html", offline=False).read_text(encoding="utf-8")
-    assert "<h2>Norms</h2>" in page
+    assert re.search(r'<span class="no">\d+</span> Norms</h2>', page)
     changed = icl.measure(model, prompts, ResidualNorms(), interventions=[Isolate([0, 1, 2])])
     found = changed["residual_norms"] - loaded["residual_norms"]
     assert found.values.shape == (3,)
@@ -371,7 +374,7 @@ def test_what_was_saved_in_the_folder_before_stays(model, prompts, tmp_path):
     report.save(tmp_path / "run", page=True, overwrite=True)
     assert sorted(contents(tmp_path / "run")) == sorted(
         [
-            *("analysis.json", "index.html"),
+            *("analysis.json", "index.html", "prompts.json"),
             *(
                 f"{name}/{file}"
                 for name in report
@@ -450,9 +453,11 @@ def test_killed_and_started_again(tmp_path):
     assert list(whole) == list(killed)
     for name in whole:
         values = [
-            json.loads((tmp_path / f / name / "result.json").read_text())
+            json.loads((tmp_path / f / name / "result.json").read_text())["values"]
             for f in ("whole", "killed")
         ]
+        # Only the clock may tell them apart.
+        assert all(own["provenance"].pop("date") for own in values)
         assert values[0] == values[1]
         tensors = [
             (tmp_path / f / name / "tensors.safetensors").read_bytes() for f in ("whole", "killed")

@@ -66,6 +66,10 @@ def test_columns_and_label_map():
     assert (task.name, task.labels, labels_of(task)) == ("moods", LABELS, WORDS)
 
 
+def test_a_dictionary_of_columns_is_no_dictionary_of_splits():
+    assert "dictionary of columns (text, label)" in refused(FRAME.to_dict("list"))
+
+
 def test_frames_by_split():
     train, test = FRAME.iloc[:2], FRAME.iloc[2:]
     for data in (

@@ -6,7 +6,7 @@ import json
 import datasets
 import pytest
 
-from icl_mech import __main__
+from icl_mech.cli.tasks import tasks
 from icl_mech.errors import PromptError, TaskError
 from icl_mech.prompts import build_prompts
 from icl_mech.tasks import Example, Template, known_task, known_tasks, load_task
@@ -416,12 +416,12 @@ def test_a_data_set_the_hub_does_not_give(monkeypatch, error):
 
 
 def test_the_command_line_shows_all_formats(capsys):
-    __main__.tasks("ot-sst2")
+    tasks("ot-sst2")
     blocks = capsys.readouterr().out.strip().split("\n\nformat ")
     assert len(blocks) == 15
     assert blocks[10].startswith("10 (fault: the published label words are swapped")
     assert "Here is what our critics think" in blocks[2]
-    __main__.tasks("ot-trec")
+    tasks("ot-trec")
     assert capsys.readouterr().out == (
         "Classify the questions based on whether their answer type is a Number, Location, Person, "
         "Description, Entity, or Abbreviation.\n\nQuestion: {text}\nAnswer Type:{label}.\n"

@@ -14,8 +14,9 @@ from icl_mech.measurements.accuracy.context import (
 )
 from icl_mech.measurements.accuracy.layers import AccuracyByLayer, layer_accuracy
 from icl_mech.measurements.accuracy.pairs import METRICS
-from icl_mech.metrics import bootstrap_interval, reachable_accuracy, wilson_interval
+from icl_mech.metrics import mean_ends, reachable_accuracy, wilson_interval
 from icl_mech.prompts import Prompt, PromptBatch
+from icl_mech.results.wording import told
 from icl_mech.studies.measuring import measure
 from tests.measurements.overthinking_cases import (
     FAMILIES,
@@ -29,6 +30,7 @@ from tests.measurements.overthinking_cases import (
     tiny_pairs,
 )
 from tests.planted import INDUCTION_HEADS
+from tests.saved import without_date
 
 SIDES = ("true", "false")
 
@@ -154,7 +156,14 @@ def test_a_perfect_classifier_reaches_what_is_said():
     assert min(expected) < 0.95
     for side in SIDES:
         assert_close(read.accuracy(side)[:, 2], read.reachable)
-    assert f"reaches {min(expected):.2g} or more" in read.drawing().note
+    drawn = read.drawing()
+    assert drawn.names[2] == "highest reachable"
+    assert_close(drawn.values[2], read.reachable)
+    assert drawn.panels[0].curves == (0, 1, 2)
+    (figure,) = read.figures()
+    assert figure.answer.startswith("Yes: after 3 demonstrations accuracy is 1.00")
+    gap = float(read.accuracy("true")[-1, -1] - read.accuracy("false")[-1, -1])
+    assert f"a gap of {told(gap)} [" in figure.answer
 
 
 def test_the_planted_model_follows_false_labels_once_it_has_seen_the_class():
@@ -170,7 +179,10 @@ def test_random_labels_teach_no_class(gpt2):
     read = context_accuracy(*tiny_case("gpt2", "random"))
     with pytest.raises(ResultError, match="permuted score is not defined"):
         ends_of(read, "false", "permuted")
-    assert len(read.drawing().names) == 2
+    assert "false label" not in read.drawing().names
+    assert [panel.title for panel in read.drawing().panels] == ["Calibrated accuracy"]
+    (figure,) = read.figures()
+    assert "permuted score" not in figure.caption
 
 
 def test_one_number_and_selections(gpt2):
@@ -200,7 +212,7 @@ def test_a_difference_to_a_run_without_the_heads_is_paired():
     found = other - plain
     expected = (other.scores[0] - plain.scores[0]).transpose(0, 1)
     assert_close(found.values, expected.mean(0))
-    low, high = bootstrap_interval(expected)
+    low, high = mean_ends(expected, "change")
     assert_close(torch.stack([found.low, found.high]), torch.stack([low, high]))
     assert found.interval(side="false", seen=3, layer=4).low > 0.5
     alone = layer_accuracy(model, true, false, interventions=edit)
@@ -222,7 +234,7 @@ def test_accuracies_share_their_runs(monkeypatch):
     assert made == [2, 2]
     alone = context_accuracy(model, *pair)
     assert torch.equal(found.context_accuracy.scores, alone.scores)
-    assert found.context_accuracy.provenance == alone.provenance
+    assert without_date(found.context_accuracy) == without_date(alone)
     assert_close(found.layer_accuracy.accuracy("false"), alone.accuracy("false")[-1])
 
 
@@ -286,9 +298,21 @@ def test_files_figures_and_tables(gpt2, tmp_path):
     assert loaded.n_labels == 3
     drawn = read.drawing()
     assert_close(drawn.values[1], read.accuracy("false")[:, -1])
-    assert_close(drawn.values[2], 3 * read.accuracy("false", "permuted")[:, -1])
+    assert_close(drawn.values[0], read.accuracy("true")[:, -1])
+    assert_close(drawn.values[3], read.accuracy("false", "permuted")[:, -1])
+    for row, (side, metric) in {0: ("true", "calibrated"), 3: ("false", "permuted")}.items():
+        cells = [read.interval(metric, side=side, seen=seen, layer=3) for seen in range(7)]
+        assert drawn.low[row].tolist() == pytest.approx([cell.low for cell in cells])
+        assert drawn.high[row].tolist() == pytest.approx([cell.high for cell in cells])
     assert_close(read.drawing(entry=1).values[0], read.accuracy("true")[:, 1])
-    assert drawn.levels == ((1 / 3, "chance"),)
+    accuracy, permuted = drawn.panels
+    assert (accuracy.curves, permuted.curves) == ((0, 1, 2), (3,))
+    without = float(read.accuracy("true")[0, -1])
+    assert accuracy.levels == (
+        (1 / 3, "chance 0.33"),
+        (pytest.approx(without), f"without demonstrations {told(without)}"),
+    )
+    assert permuted.levels == ((1 / 3, "chance 0.33"),)
     assert read.plot().data
     table = read.to_pandas()
     assert len(table) == 2 * 7 * 4

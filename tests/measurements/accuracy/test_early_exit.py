@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -14,11 +13,13 @@ from icl_mech.measurements.accuracy.early_exit import EarlyExit, LeavingEarly, e
 from icl_mech.measurements.accuracy.layers import AccuracyByLayer, LayerAccuracy, layer_accuracy
 from icl_mech.measurements.running import measured
 from icl_mech.metrics import (
-    bootstrap_interval,
     calibrated_scores,
+    mean_ends,
+    quantile_ends,
     resample_weights,
     stratified_halves,
 )
+from icl_mech.results.wording import said
 from icl_mech.studies.measuring import measure
 from tests.measurements.overthinking_cases import FAMILIES, planted_case, tiny_case
 from tests.planted import INDUCTION_HEADS
@@ -158,7 +159,11 @@ def test_the_planted_model_overthinks_after_block_one(planted):
     assert found.overthinking().value > 0.9
     assert found.overthinking().low > 0.5
     assert found.change[0, 0] == 0
-    assert found.summary().startswith("leaving at entry 2 changes calibrated accuracy: planted:")
+    assert found.summary().startswith("leaving after layer 2 changes calibrated accuracy: planted:")
+    (figure,) = found.figures()
+    assert figure.answer.startswith("Yes: reading out after layer 2 instead of the last layer")
+    assert f"{said(found.overthinking(), sign=True)} with false" in figure.answer
+    assert "chosen on 15 pairs of prompts, reported on the other 15" in figure.caption
     whole = early_exit(planted, variant="reference")
     assert whole.layer == 2
     expected = planted.accuracy("false")[2] - planted.accuracy("false")[-1]
@@ -192,7 +197,7 @@ def test_every_held_out_prompt_keeps_its_change(planted):
     assert found.changes.shape == (1, 2, 30)
     assert torch.equal(found.changes[0, 1].isfinite(), held_out)
     assert_close(found.changes[..., second].mean(-1), found.change)
-    low, high = bootstrap_interval(found.changes[0, :, second].T)
+    low, high = mean_ends(found.changes[0, :, second].T, "change")
     assert torch.equal(torch.stack([low, high]), torch.stack([found.low[0], found.high[0]]))
     assert found.interval("change", task="planted", side="false") == pytest.approx(
         found.overthinking()
@@ -214,11 +219,11 @@ def test_tasks_with_fewer_prompts(tmp_path):
             scores = calibrated_scores(probs[second], result.answers[second][:, None].expand(-1, 5))
             change = scores[:, found.layer] - scores[:, -1]
             assert_close(found.changes[task, side, second], change)
-            low, high = bootstrap_interval(change)
+            low, high = mean_ends(change, "change")
             cell = found.interval(task=result.provenance["prompts"]["task"]["name"],
                                   side=("true", "false")[side])  # fmt: skip
             assert cell == pytest.approx((float(change.mean()), float(low), float(high)))
-    assert found.drawing().note.startswith("17 pairs of prompts not used to choose the entry, 95 %")
+    assert found.drawing().note.startswith("17 pairs of prompts not used to choose the layer, 95 %")
     loaded = EarlyExit.load(found.save(tmp_path / "result"))
     assert torch.equal(loaded.changes.isnan(), found.changes.isnan())
 
@@ -234,9 +239,9 @@ def test_a_difference_resamples_the_prompts_of_both(planted):
         weights @ result.changes[0, :, second].T / weights.sum(1, keepdim=True)
         for result in (one, other)
     ]
-    ends = np.quantile((drawn[0] - drawn[1]).numpy(), [0.025, 0.975], axis=0)
+    ends = torch.stack(quantile_ends(drawn[0] - drawn[1], 24))
     assert_close(found.values, one.change - other.change)
-    assert_close(torch.stack([found.low[0], found.high[0]]), torch.from_numpy(ends))
+    assert_close(torch.stack([found.low[0], found.high[0]]), ends)
 
 
 def test_exits_of_other_tasks_are_not_subtracted():
@@ -263,7 +268,7 @@ def test_results_saved_without_changes_can_be_loaded(planted, tmp_path):
     assert loaded.summary() == found.summary()
     assert loaded.overthinking() == found.overthinking()
     assert_close(loaded.drawing().values, found.change)
-    assert loaded.drawing().note.startswith("prompts not used to choose the entry, 95 %")
+    assert loaded.drawing().note.startswith("prompts not used to choose the layer, 95 %")
 
 
 # --- as a measurement ---
@@ -293,7 +298,7 @@ def test_the_reference_takes_the_papers_lens():
     found = measured(LeavingEarly("reference"), model, tuple(pair), progress=False)
     expected = early_exit(layer_accuracy(model, *pair, variant="reference"), variant="reference")
     assert_same(found, expected)
-    assert found.drawing().note.startswith("12 pairs of prompts that chose the entry too, 95 %")
+    assert found.drawing().note.startswith("12 pairs of prompts that chose the layer too, 95 %")
 
 
 def test_without_the_induction_heads_nothing_is_gained_by_leaving():
@@ -303,7 +308,9 @@ def test_without_the_induction_heads_nothing_is_gained_by_leaving():
     assert_same(found, early_exit(layer_accuracy(model, *pair, interventions=edit)))
     plain = measured(LeavingEarly(), model, tuple(pair), progress=False)
     assert plain.overthinking().low > 0.5
-    assert found.overthinking() == (0, 0, 0)
+    change = found.overthinking()
+    assert change.value == 0
+    assert change.low < 0 < change.high
     assert found.provenance["interventions"] == [edit[0].to_dict()]
 
 
@@ -332,7 +339,7 @@ def test_files_figures_and_tables(planted, tmp_path):
     assert loaded.summary() == found.summary()
     assert torch.equal(loaded.tie_counts, found.tie_counts)
     assert loaded.provenance["variants"] == {"variant": "sound", "seed": 3}
-    assert loaded.provenance["layer_accuracy"] == {"variant": "sound", "interval": "bootstrap"}
+    assert loaded.provenance["layer_accuracy"] == {"variant": "sound", "interval": "score"}
     assert found.plot().data
     assert_close(found.drawing().values, found.change)
     table = found.to_pandas()

@@ -14,13 +14,15 @@ from icl_mech.measurements.accuracy.layers import AccuracyByLayer, LayerAccuracy
 from icl_mech.measurements.accuracy.pairs import METRICS
 from icl_mech.measurements.lens.logit_lens import logit_lens
 from icl_mech.metrics import (
-    bootstrap_interval,
     critical_layer,
+    mean_ends,
     mean_interval,
+    quantile_ends,
     resample_weights,
     wilson_interval,
 )
 from icl_mech.prompts import PromptBatch
+from icl_mech.results.wording import said
 from icl_mech.studies.measuring import measure
 from tests.measurements.overthinking_cases import (
     CLOSE,
@@ -36,7 +38,7 @@ from tests.measurements.overthinking_cases import (
     tiny_pairs,
 )
 from tests.planted import INDUCTION_HEADS
-from tests.saved import as_earlier, with_tensors
+from tests.saved import as_earlier, with_tensors, without_date
 
 SIDES = ("true", "false")
 ROUNDED = {"rtol": 1e-12, "atol": 1e-14}
@@ -136,12 +138,11 @@ def test_batched_equals_single(case, found):
 def test_the_gap_is_paired_and_that_of_the_accuracies(found):
     difference = scores_of(found, "true") - scores_of(found, "false")
     assert_close(found.gap, difference.mean(0))
-    weights = resample_weights(N)
     gap = found.sel("gap")
-    low, high = gap.low, gap.high
-    drawn = (weights @ difference).numpy()
-    assert low.tolist() == pytest.approx(np.quantile(drawn, 0.025, axis=0).tolist())
-    assert high.tolist() == pytest.approx(np.quantile(drawn, 0.975, axis=0).tolist())
+    low, high = mean_ends(difference, "change")
+    assert gap.low.tolist() == pytest.approx(low.tolist())
+    assert gap.high.tolist() == pytest.approx(high.tolist())
+    assert bool((gap.high - gap.low > 0.05).all())
 
 
 # --- the planted model ---
@@ -177,7 +178,8 @@ def test_the_embedding_knows_nothing(planted):
 def test_without_the_induction_heads_there_is_no_critical_layer():
     model, true, false = planted_case()
     found = layer_accuracy(model, true, false, interventions=[ZeroHeads(INDUCTION_HEADS)])
-    assert found.final_gap == (0, 0, 0)
+    assert found.final_gap.value == 0
+    assert found.final_gap.low < 0 < found.final_gap.high
     assert found.critical is None
     assert found.drawing().marks == ()
     assert "no critical layer" in found.summary()
@@ -227,7 +229,7 @@ def test_one_number_and_selections(planted):
     assert list(planted.quantities()) == [*METRICS, "gap"]
     assert planted.sel().dims == ("side", "layer")
     scores = planted.scores[0, 1, :, 3]
-    expected = mean_interval(scores)
+    expected = mean_interval(scores, "outcome")
     assert planted.interval("calibrated", side="false", layer=3) == pytest.approx(expected)
     right = planted.scores[METRICS.index("plain"), 1, :, 3].bool()
     found = planted.interval("plain", side="false", layer=3)
@@ -250,10 +252,12 @@ def test_a_difference_to_a_run_without_the_heads_is_paired(planted):
     found = other - planted
     expected = (other.scores[0] - planted.scores[0]).transpose(0, 1)
     assert_close(found.values, expected.mean(0))
-    low, high = bootstrap_interval(expected)
+    low, high = mean_ends(expected, "change")
     assert_close(torch.stack([found.low, found.high]), torch.stack([low, high]))
     assert found.interval(side="false", layer=4).low > 0.5
-    assert found.interval(side="true", layer=4) == (0, 0, 0)
+    unchanged = found.interval(side="true", layer=4)
+    assert unchanged.value == 0
+    assert -0.15 < unchanged.low < 0 < unchanged.high < 0.15
     gaps = planted.sel("gap") - other.sel("gap")
     assert_close(gaps.values, planted.gap - other.gap)
     assert found.plot().data
@@ -268,7 +272,14 @@ def test_reference_intervals_are_those_of_the_drawing_the_table_and_every_number
         half = 1.96 * scores.std(1) / N**0.5
         low, high = scores.mean(1) - half, scores.mean(1) + half
         drawn = found.drawing(metric)
-        assert_close(torch.stack([drawn.low, drawn.high]), torch.stack([low, high]))
+        assert_close(torch.stack([drawn.low[:2], drawn.high[:2]]), torch.stack([low, high]))
+        if metric == "calibrated":
+            assert drawn.names[2:] == ("gap",)
+            gap = found.sel("gap")
+            shown = torch.stack([drawn.values[2], drawn.low[2], drawn.high[2]])
+            assert_close(shown, torch.stack([gap.values, gap.low, gap.high]))
+        else:
+            assert len(drawn.values) == 2
         cell = found.interval(metric, side="false", layer=2)
         assert cell == pytest.approx(tuple(float(end[1, 2]) for end in (scores.mean(1), low, high)))
         table = found.to_pandas()
@@ -278,10 +289,27 @@ def test_reference_intervals_are_those_of_the_drawing_the_table_and_every_number
 
 def test_figures_of_a_page(planted):
     shown = planted.figures()
-    assert [figure.show for figure in shown] == ["calibrated", "plain", "label_space"]
-    assert [figure.title for figure in shown] == ["", "plain accuracy", "label space"]
-    assert shown[0].sentence == planted.summary()
+    assert [figure.show for figure in shown] == ["calibrated", "permuted", "plain", "label_space"]
+    calibrated, permuted, plain, space = shown
+    last = {
+        metric: [said(planted.interval(metric, side=side, layer=4)) for side in ("true", "false")]
+        for metric in METRICS
+    }
+    assert calibrated.answer == (
+        f"Yes. At the last layer calibrated accuracy is {last['calibrated'][0]} with true and "
+        f"{last['calibrated'][1]} with false demonstrations, a gap of {said(planted.final_gap)}; "
+        "it stays open from layer 3 on."
+    )
+    assert f"scores {last['permuted'][1]}" in permuted.answer
+    assert "above chance (0.33)" in permuted.answer
+    assert f"{last['plain'][0]} with true and {last['plain'][1]} with false" in plain.answer
+    assert f"{last['label_space'][0]} with true" in space.answer
+    drawn = planted.drawing()
+    assert [panel.curves for panel in drawn.panels] == [(0, 1), (2,)]
+    assert drawn.marks == ((float(planted.critical.value), "critical layer"),)
     for figure in shown:
+        assert figure.question.endswith("?")
+        assert "30 pairs" in figure.caption
         assert planted.plot(figure.show).data
     assert planted.drawing().note == "30 pairs of prompts, 95 % intervals over prompts"
     with pytest.raises(ResultError, match=r"show='plane'\. Did you mean 'plain'"):
@@ -301,7 +329,7 @@ def test_measured_beside_others_is_measured_alone(planted):
     model, *pair = planted_case()
     found = measure(model, tuple(pair), AccuracyByLayer(), AccuracyByLayer("reference"))
     assert torch.equal(found.layer_accuracy.scores, planted.scores)
-    assert found.layer_accuracy.provenance == planted.provenance
+    assert without_date(found.layer_accuracy) == without_date(planted)
     other = layer_accuracy(model, *pair, variant="reference")
     assert_close(found["layer_accuracy_2"].true_probs, other.true_probs, **CLOSE)
 
@@ -330,17 +358,17 @@ def result_of(true, false, **options):
 
 
 def test_resamples_without_a_final_gap_have_no_critical_layer():
-    generator = np.random.default_rng(263)
-    true = (generator.random((10, 4)) < [0.5, 0.6, 0.7, 0.8]).astype(float)
-    false = (generator.random((10, 4)) < [0.5, 0.4, 0.3, 0.2]).astype(float)
+    generator = np.random.default_rng(14)
+    true = (generator.random((20, 4)) < [0.5, 0.6, 0.7, 0.8]).astype(float)
+    false = (generator.random((20, 4)) < [0.5, 0.4, 0.3, 0.3]).astype(float)
     found = result_of(true.tolist(), false.tolist())
-    gaps = resample_weights(10) @ torch.from_numpy(true - false)
+    gaps = resample_weights(20) @ torch.from_numpy(true - false)
     layers = critical_layer(gaps)
     kept = layers[gaps[:, -1] > 0]
     assert 0 < len(layers) - len(kept) < 250
-    low, high = np.quantile(kept.double().numpy(), [0.025, 0.975])
+    low, high = map(float, quantile_ends(kept.double(), 20))
     assert found.critical[1:] == pytest.approx((low, high))
-    assert low > np.quantile(layers.double().numpy(), 0.025)
+    assert low > float(quantile_ends(layers.double(), 20)[0])
 
 
 def test_the_reference_takes_the_first_crossing():
@@ -357,14 +385,14 @@ def test_a_negative_gap_has_no_critical_layer():
 
 
 def test_outcomes_of_zero_or_one_have_wilson_intervals(planted):
-    """Calibrated scores (ties count 1/C) are resampled; the reference keeps its own formula."""
+    """Calibrated scores (ties count 1/C) have an effective n; the reference keeps its own formula."""
     for metric in ("plain", "top_1", "top_labels"):
         low, high = ends_of(planted, "false", metric)
         for entry in (0, 2, 4):
             expected = wilson_interval(scores_of(planted, "false", metric)[:, entry] == 1)
             assert float(low[entry]) == pytest.approx(expected.low)
             assert float(high[entry]) == pytest.approx(expected.high)
-    resampled = bootstrap_interval(scores_of(planted, "false"))
+    resampled = mean_ends(scores_of(planted, "false"), "outcome")
     assert_close(torch.stack(ends_of(planted, "false")), torch.stack(resampled), **ROUNDED)
 
 
@@ -469,7 +497,7 @@ def test_files_figures_and_tables(planted, tmp_path):
     loaded = LayerAccuracy.load(tmp_path / "result")
     for name in ("scores", "true_probs", "false_probs", "answers", "tie_counts"):
         assert torch.equal(getattr(loaded, name), getattr(planted, name))
-    assert (loaded.variant, loaded.interval_kind) == ("sound", "bootstrap")
+    assert (loaded.variant, loaded.interval_kind) == ("sound", "score")
     assert loaded.summary() == planted.summary()
     assert loaded.provenance["false_prompts"]["labels"] == "permuted"
     for metric in planted.metrics:
@@ -487,4 +515,4 @@ def test_files_figures_and_tables(planted, tmp_path):
     assert len(table) == 6 * 2 * 5
     row = table[(table.metric == "calibrated") & (table.demonstrations == "false")]
     assert row.value.tolist() == planted.accuracy("false").tolist()
-    assert planted.summary().startswith("calibrated accuracy 1 [1, 1] with true and")
+    assert planted.summary().startswith("calibrated accuracy 1 [0.886, 1] with true and")

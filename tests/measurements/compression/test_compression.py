@@ -1,6 +1,5 @@
 """Compression: which tokens stay, what is computed behind them, and how it is compared."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -19,6 +18,7 @@ from icl_mech.measurements.compression.table import compare_compression
 from icl_mech.models import adapt
 from icl_mech.prompts import Span
 from icl_mech.results import load_result
+from icl_mech.results.wording import said, told
 from tests.margins import apart, clear_prompts
 from tests.measurements.compression.cases import (
     FAMILIES,
@@ -530,15 +530,20 @@ def test_the_table_holds_what_single_methods_give(gpt2, prompts, table):
 
 def test_what_a_constant_answer_keeps(gpt2, prompts, table):
     found = compress_demonstrations(gpt2, prompts, **QUICK)
-    for result in (found, table):
-        answers = replace(result, full_predicted=torch.tensor([0, 1, 1, 1, 0, 1]))
+    predicted = torch.tensor([0, 1, 1, 1, 0, 1])
+    for result, written in ((found, "constant answer 0.667"), (table, "a constant answer 0.67")):
+        answers = replace(result, full_predicted=predicted)
         assert answers.constant_loyalty == 4 / 6
-        assert "constant answer 0.667" in answers.summary()
+        assert written in answers.summary()
+    assert answers.drawing().levels == ((4 / 6, "always “Positive” 0.67"),)
+    assert "always “Positive” alone keeps 0.67 of the answers" in answers.figures()[0].answer
 
 
 def test_differences_are_paired(table):
     same = table.difference("text_anchor", "text_anchor")
-    assert (same.value, same.low, same.high) == (0, 0, 0)
+    assert same.value == 0
+    assert same.low == pytest.approx(-same.high)  # so few prompts could hide a change
+    assert 0 < same.high < 0.5
     for quantity in ("label_loyalty", "word_loyalty", "accuracy"):
         there = table.difference("hidden_anchor", "text_anchor", quantity)
         back = table.difference("text_anchor", "hidden_anchor", quantity)
@@ -565,14 +570,25 @@ def test_table_in_words_files_and_figures(table, tmp_path):
     assert list(frame["method"]) == [*table.methods, "full prompt"]
     assert frame["label_loyalty"][0] == table.label_loyalty("hidden_anchor").value
     assert frame["accuracy"][4] == table.full_accuracy.value
-    bars = table.drawing()
-    assert bars.groups == (*table.methods, "full prompt")
-    assert math.isnan(float(bars.values[4, 0]))
-    assert float(bars.values[4, 2]) == pytest.approx(table.full_accuracy.value)
+    names = ("anchor states", "anchor tokens as text", "random states", "random states, best draw")
+    dots = table.drawing()
+    assert (dots.groups, dots.names) == (names, ("label loyalty", "word loyalty"))
+    right = table.drawing(show="accuracy")
+    assert (right.groups, right.names) == ((*names, "full prompts"), ("accuracy",))
+    assert right.levels == ((0.5, "chance 0.50"),)
+    for row, method in enumerate(table.methods):
+        for column, value in enumerate((table.label_loyalty, table.word_loyalty)):
+            ends = [float(part[row, column]) for part in (dots.values, dots.low, dots.high)]
+            assert ends == pytest.approx(tuple(value(method)))
+        assert float(right.values[row, 0]) == pytest.approx(table.accuracy(method).value)
+    ends = [float(part[4, 0]) for part in (right.values, right.low, right.high)]
+    assert ends == pytest.approx(tuple(table.full_accuracy))
     printed = table.drawing(show="table")
-    assert printed.columns == ("method", "label loyalty", "word loyalty", "accuracy")
-    assert printed.rows[0][1] == str(table.label_loyalty("hidden_anchor"))
-    assert len(table.plot().data) == 3
+    assert printed.columns == ("stand-in", "label loyalty", "word loyalty", "accuracy")
+    assert [row[0] for row in printed.rows] == [*names, "full prompts"]
+    assert printed.rows[0][1] == said(table.label_loyalty("hidden_anchor"))
+    assert printed.rows[4][3] == said(table.full_accuracy)
+    assert {trace.name for trace in table.plot().data} == set(dots.names)
     assert len(table.plot(show="table").data) == 1
     loaded = load_result(table.save(tmp_path / "table"))
     assert loaded.kept == table.kept
@@ -580,15 +596,38 @@ def test_table_in_words_files_and_figures(table, tmp_path):
     assert_close(loaded.label_logits, table.label_logits)
 
 
+def test_speed_of_every_prompt(prompts, table):
+    points = table.drawing(show="speed")
+    assert points.x.tolist() == [len(prompt) for prompt in prompts] * 2
+    full, cached, compressed = (torch.tensor(one) for one in table.provenance["speed"]["each"])
+    expected = torch.cat([full / compressed, cached / compressed])
+    assert_close(points.y, expected.double())
+    shown = next(one for one in table.figures() if one.show == "speed")
+    assert shown.answer.startswith(f"{told(table.speed_up)} times as fast as full prompts")
+    assert "6 prompts" in shown.answer
+
+
 def test_the_summary_claims_no_more_than_the_intervals(table):
     kept = torch.zeros_like(table.label_kept)
     kept[0], kept[1, :1] = True, True
     clear = replace(table, label_kept=kept)
-    assert "hidden_anchor keeps more labels than text_anchor (+0.83" in clear.summary()
+    assert "anchor states: more labels kept than anchor tokens as text (+0.83" in clear.summary()
     swapped = replace(table, label_kept=~kept)
-    assert "hidden_anchor keeps fewer labels than text_anchor (-0.83" in swapped.summary()
+    assert "anchor states: fewer labels kept than anchor tokens as text (−0.83" in swapped.summary()
     equal = replace(table, label_kept=torch.ones_like(kept))
-    assert "not clearly more or fewer than text_anchor" in equal.summary()
+    assert "no clear difference from anchor tokens as text (0.00" in equal.summary()
+    assert "more labels kept" not in equal.summary()
+    words = torch.zeros_like(table.word_overlap)
+    words[0] = 0.5
+    for labels, overlap, opening in (
+        (kept, words, "Yes. "),
+        (~kept, 0.5 - words, "No. "),
+        (kept, 0.5 - words, "Perhaps. "),
+        (torch.ones_like(kept), torch.ones_like(words), "Not shown. "),
+    ):
+        shown = replace(table, label_kept=labels, word_overlap=overlap).figures()[0]
+        assert shown.answer.startswith(opening)
+        assert bool(shown.establishes) == (opening == "Yes. ")
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -599,8 +638,13 @@ def test_what_the_table_refuses(gpt2, prompts, table):
         table.difference("hidden_anchor", "hidden_anker")
     with pytest.raises(ResultError, match=r"quantity='loyalty'\. Did you .*'label_loyalty'"):
         table.difference("hidden_anchor", "text_anchor", "loyalty")
-    with pytest.raises(ResultError, match=r"show='pie'.*table"):
-        table.drawing(show="pie")
+    with pytest.raises(ResultError, match=r"show='tabel'\. Did you mean 'table'"):
+        table.drawing(show="tabel")
+    quick = compare_compression(gpt2, prompts, ["hidden_anchor"], **QUICK)
+    with pytest.raises(ResultError, match="measure_speed=True"):
+        quick.drawing(show="speed")
+    with pytest.raises(ResultError, match="no answers"):
+        replace(table, correct=None).drawing(show="accuracy")
     with pytest.raises(RunError, match=r"methods=\[\]: none chosen"):
         compare_compression(gpt2, prompts, [])
     with pytest.raises(RunError, match="each once"):

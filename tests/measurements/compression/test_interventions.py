@@ -28,6 +28,7 @@ from icl_mech.measurements.compression.kept import anchor_positions, parts
 from icl_mech.measurements.compression.stand_in import alone
 from icl_mech.measurements.compression.table import CompareCompression, compare_compression
 from icl_mech.models import Site, adapt
+from icl_mech.results.wording import said
 from tests.golden_data import LABEL_WORDS, arrays, label_words_prompts
 from tests.measurements.compression.cases import (
     WITHOUT_WINDOW,
@@ -276,7 +277,7 @@ def test_the_measurement_gives_what_the_function_gives(gpt2, prompts):
         Compress(position="overlap", measure_speed=False), gpt2, prompts, progress=False
     )
     assert torch.equal(found.label_logits, expected.label_logits)
-    assert found.provenance == expected.provenance
+    assert found.provenance == {**expected.provenance, "date": found.provenance["date"]}
     assert found.provenance["measurement"] == "compress_demonstrations"
     assert found.provenance["variants"] == {
         "method": "hidden_anchor", "position": "overlap", "keep": None, "seed": 0, "draws": 20,
@@ -341,11 +342,20 @@ def test_selection_and_tables(gpt2, prompts):
 
 def test_figures_of_a_page(gpt2, prompts):
     table = compare_compression(gpt2, prompts, draws=2, **QUICK)
-    bars, printed = table.figures()
-    assert (bars.show, bars.sentence) == ("bars", table.summary())
-    assert (printed.show, printed.title) == ("table", "table")
-    for one in (bars, printed):
+    loyalties, accuracies = table.figures()  # speed was not measured
+    assert (loyalties.show, accuracies.show) == ("loyalty", "accuracy")
+    kept = said(table.label_loyalty("hidden_anchor"))
+    assert f"keep {kept} of the answers" in loyalties.answer
+    gap = said(table.difference("hidden_anchor", "text_anchor"), sign=True)
+    assert f"({gap} against anchor tokens as text" in loyalties.answer
+    share = float(table.demonstration_share.mean())
+    assert f"a stand-in** of {100 * share:.0f} % of their tokens" in loyalties.caption
+    assert accuracies.answer.startswith(f"Full prompts: {said(table.full_accuracy)} right; ")
+    assert f"anchor states {said(table.accuracy('hidden_anchor'))}" in accuracies.answer
+    for one in (loyalties, accuracies):
         assert table.plot(show=one.show).data
+    alone = compare_compression(gpt2, prompts, ["hidden_anchor"], **QUICK).figures()[0]
+    assert alone.answer.startswith("Cannot be judged: ")
 
 
 # Contexts.

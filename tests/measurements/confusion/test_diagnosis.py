@@ -27,6 +27,7 @@ from icl_mech.models import adapt
 from icl_mech.plots import figure
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import load_result
+from icl_mech.results.wording import said
 from tests.engine.cases import LABEL_TOKENS, prompt, ragged
 from tests.golden_data import arrays, golden_model, label_words_prompts
 from tests.margins import close_pairs
@@ -405,15 +406,24 @@ def test_drawings_and_table_hold_the_numbers(gpt2):
     found = diagnose_confusion(gpt2, full())
     sides = found.drawing(layer=1)
     predicted, measured = sides.matrices
-    assert predicted.title == "predicted: key distance, layer 1"
+    assert predicted.title == "Predicted: distance of keys, layer 1"
+    assert measured.title.startswith("Measured: AUC")
     apart = ~torch.eye(3).bool()
     for shown, values in ((predicted, found.distances[1]), (measured, found.confusion_auc)):
         assert torch.equal(shown.values[apart], values[apart])
         assert shown.values.diagonal().isnan().all()
-    assert str(found.rank_correlation(1)) in sides.note
+        assert shown.diagonal
+        assert shown.rows == shown.columns == found.labels
+    assert torch.equal(measured.low[apart], found.auc_low[apart])
+    assert torch.equal(measured.high[apart], found.auc_high[apart])
+    assert predicted.ends == (1.0, 0.0)  # near classes are dark
+    assert measured.ends == (1.0, min(0.5, float(found.confusion_auc[apart].min())))
+    assert said(found.rank_correlation(1)) in sides.note
     curve = found.drawing("layers")
     assert torch.equal(curve.values[0], found.correlation)
     assert torch.equal(curve.low[0], found.low)
+    assert torch.equal(curve.high[0], found.high)
+    assert curve.levels == ((0.0, "no relation"),)
     table = found.to_pandas()
     assert len(table) == 3 * N_LAYERS
     row = table[(table["layer"] == 1) & (table["second"] == "class 2")].iloc[1]

@@ -24,10 +24,12 @@ from icl_mech.measurements.confusion.projections import KeyReading, QueryReading
 from icl_mech.measurements.predictions import Predict
 from icl_mech.metrics import resample_weights
 from icl_mech.results import load_result
+from icl_mech.results.wording import said
 from tests.engine.cases import Edge
 from tests.interventions.test_prompt_dependent import Patch
 from tests.measurements.confusion.test_diagnosis import LAYERS, full, made
 from tests.prompts.cases import KINGDOMS, OBJECT, toy_task
+from tests.saved import without_date
 from tests.tiny import FAMILIES, tiny_model
 
 EDGE = Edge(0, dest=2, src=1, factor=0.0, term=4.0)
@@ -126,7 +128,7 @@ def test_the_measurement_gives_what_the_function_gives(gpt2, shared):
         assert_close(
             getattr(report.confusion, name), getattr(expected, name), rtol=0, atol=0, equal_nan=True
         )
-    assert report.confusion.provenance == expected.provenance
+    assert without_date(report.confusion) == without_date(expected)
     assert expected.provenance["variants"] == {
         "layer": 1,
         "components": 3,
@@ -253,14 +255,54 @@ def test_two_classes_can_be_subtracted(gpt2):
 
 def test_figures_of_a_page(gpt2, found):
     shown = found.figures()
-    assert [(figure.show, figure.title) for figure in shown] == [
-        ("matrices", ""), ("layers", "by layer"),
-    ]  # fmt: skip
-    assert shown[0].sentence == found.summary()
+    assert [figure.show for figure in shown] == ["matrices", "layers"]
+    matrices, layers = shown
+    assert matrices.answer.startswith("Cannot be judged: 3 pairs of classes may agree")
+    assert said(found.rank_correlation(), sign=True) in matrices.answer
+    assert all(note[1:] in matrices.limits for note in found.notes)
+    best = int(found.correlation.argmax())
+    assert f"{said(found.rank_correlation(best), sign=True)}, in layer {best}" in layers.answer
+    assert "3 pairs of classes" in layers.caption
     for figure in shown:
+        assert figure.question.endswith("?")
+        assert "12 prompts" in figure.caption
         assert found.plot(figure.show).layout.title.text
     two = diagnose_confusion(gpt2, icl.build_prompts(toy_task(), gpt2, n=8))
-    assert [figure.show for figure in two.figures()] == ["matrices"]
+    (alone,) = two.figures()
+    assert alone.show == "matrices"
+    assert alone.answer == (
+        "Cannot be judged: there is no rank correlation over 1 pair of classes (8 prompts)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("order", "opening", "than"),
+    [(1, "Yes.", "above 0"), (-1, "No.", "below 0"), (0, "Not shown.", "not clearly different")],
+)
+def test_an_answer_follows_the_interval(order, opening, than):
+    """Four classes on a line, confused the more the nearer their means are."""
+    answers = torch.arange(4).repeat(200)
+    places = torch.tensor([0.0, 1.0, 3.0, 7.0])
+    noisy = places[answers] + 2 * torch.randn(800, generator=torch.Generator().manual_seed(0))
+    distances = (places[:, None] - places).abs().double()
+    logits = -((noisy[:, None] - places) ** 2)
+    if order < 0:
+        distances = (8 - distances).fill_diagonal_(0)
+    if order == 0:
+        logits = torch.randn(800, 4, generator=torch.Generator().manual_seed(0))
+    found = made(logits, answers, distances[None, None])
+    figure = found.figures()[0]
+    assert figure.answer.startswith(opening)
+    assert f"{said(found.rank_correlation(), sign=True)} (800 prompts), {than}" in figure.answer
+    assert figure.drawn
+
+
+def test_classes_told_apart_perfectly_leave_nothing_to_draw():
+    answers = torch.arange(4).repeat(5)
+    found = made(9 * torch.eye(4)[answers], answers, torch.rand(1, 1, 4, 4).double())
+    (figure,) = found.figures()
+    assert figure.answer.startswith("Cannot be judged: the label words' probabilities tell all 6")
+    assert not figure.drawn
 
 
 def test_notes_say_what_intervals_rest_on(found):

@@ -12,20 +12,21 @@ from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.interventions import Reweight, ZeroHeads
 from icl_mech.measurements import running
 from icl_mech.measurements.extraction.average import averaged_extraction
-from icl_mech.measurements.extraction.curves import auc_statistic
 from icl_mech.measurements.extraction.label_words import (
     AttentionReading,
     Extraction,
     extraction,
     extraction_result,
 )
+from icl_mech.measurements.extraction.statistics import auc_statistic
 from icl_mech.measurements.predictions import predict
 from icl_mech.measurements.saliency.flow import Flow
-from icl_mech.metrics import bootstrap_interval, resample_weights
+from icl_mech.metrics import auc_ends, mean_ends, quantile_ends, resample_weights
 from icl_mech.models import adapt
 from icl_mech.plots import figure
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Quantity, load_result
+from icl_mech.results import load_result
+from icl_mech.results.wording import said, told
 from tests.engine.cases import LABEL_TOKENS, LABELS, prompt, ragged
 from tests.margins import clear_prompts
 from tests.measurements.isolation.cases import many
@@ -140,7 +141,7 @@ def test_the_measurement_is_what_the_function_does(gpt2):
     found = icl.measure(gpt2, prompts, measurement, batch_size=5).extraction
     for name in ("attention", "auc", "auc_low", "auc_high", "cumulative", "truth_classes"):
         assert torch.equal(getattr(found, name), getattr(alone, name))
-    assert found.provenance == alone.provenance
+    assert found.provenance == {**alone.provenance, "date": found.provenance["date"]}
     assert found.provenance["measurement"] == "extraction"
 
 
@@ -188,7 +189,7 @@ def test_difference_to_the_changed_model_is_paired_over_prompts(gpt2):
         for side in (plain, ablated)
     ]
     gap = (drawn[0] - drawn[1])[(drawn[0] - drawn[1]).isfinite().all(1)]
-    ends = gap.quantile(torch.tensor([0.025, 0.975], dtype=gap.dtype), dim=0)
+    ends = torch.stack(quantile_ends(gap, len(prompts)))
     torch.testing.assert_close(torch.stack([found.low, found.high]), ends, **EXACT)
     assert bool(((found.low < found.values) & (found.values < found.high)).all())
     same = plain - extraction(gpt2, prompts)
@@ -264,21 +265,43 @@ def test_quantities_are_the_fields():
         )
     assert values["attention"].dims == ("end", "layer", "label")
     cell = found.interval("attention", layer=4, label="green")
-    low, high = bootstrap_interval(found.attention[:, 4, 1])
+    low, high = mean_ends(found.attention[:, 4, 1])
     mean = float(found.attention[:, 4, 1].double().mean())
     assert tuple(cell) == pytest.approx((mean, float(low), float(high)))
     assert found.interval("auc", layer=5) == found.interval(layer=5)
     late = found.sel(layer=[4, 5])
     torch.testing.assert_close(late.values, found.auc[4:], **EXACT)
     assert late.per_prompt is None
-    # Without lost classes the stored ends are those of the paired bootstrap.
+    # Without lost classes the stored ends are those of the paired resamples.
     statistic = auc_statistic(found.attention, found.truth_classes, "normalised")
-    low, high = Quantity(("layer",), found.attention, statistic).ends()
+    n = len(found.attention)
+    low, high = auc_ends(found.auc, statistic(resample_weights(n)), n)
     torch.testing.assert_close(
         torch.stack([low, high]), torch.stack([found.auc_low, found.auc_high]), **EXACT
     )
-    (figure,) = found.figures()
-    assert figure.sentence == found.summary()
+
+
+def test_figures_of_a_page():
+    found = result(*rising())
+    late, looked = found.figures()
+    assert (late.show, looked.show) == found.shows
+    assert late.answer.startswith("Yes. ")
+    assert f"is {said(found.last_third)}, above chance" in late.answer
+    assert f"first third, {said(found.rise, sign=True)}, is clear" in late.answer
+    assert "one half in layer 4 of 0 to 5" in late.caption
+    assert "40 prompts" in late.caption
+    assert late.establishes
+    attention, truth = rising()
+    own = attention[torch.arange(40), :, torch.tensor(truth)].double()
+    others = (attention.sum(-1).double() - own) / 2
+    shape = found.drawing(show="attention")
+    torch.testing.assert_close(shape.values, torch.stack([own.mean(0), others.mean(0)]))
+    gap = (own - others).mean(0)
+    assert looked.answer.startswith("In 3 of 6 layers: ")
+    assert f"layer {int(gap.argmax())}, {told(float(gap.max()), sign=True)} [" in looked.answer
+    early = result(attention.flip(1), truth).figures()[0]
+    assert early.answer.startswith("Perhaps. ")
+    assert early.establishes == ""
 
 
 def test_intervals_and_thirds():
@@ -310,13 +333,19 @@ def test_summary_table_and_figure():
     ]  # fmt: skip
     assert table.auc.tolist() == found.auc.tolist()
     shape = found.drawing()
-    assert shape.right == shape.names[1:]
+    assert shape.names == ("AUC", "R")
     torch.testing.assert_close(shape.values, torch.stack([found.auc, found.cumulative]))
-    assert shape.levels == ((0.5, "chance"),)
+    torch.testing.assert_close(shape.low, torch.stack([found.auc_low, found.cumulative_low]))
+    torch.testing.assert_close(shape.high, torch.stack([found.auc_high, found.cumulative_high]))
+    auc, share = shape.panels  # R may leave [0, 1]: axes of its own
+    assert (auc.curves, share.curves) == ((0,), (1,))
+    assert auc.levels == ((0.5, "chance"),)
     drawn = figure(shape)
-    assert [trace.yaxis for trace in drawn.data if trace.fill is None] == [None, "y2"]
-    assert drawn.layout.yaxis2.tickmode == "auto"
-    assert "R: share of its sum" in drawn.to_html()
+    lines = {trace.name: trace for trace in drawn.data if trace.fill is None}
+    assert [lines[name].yaxis for name in shape.names] == ["y", "y2"]
+    assert lines["AUC"].y == tuple(found.auc.tolist())
+    assert drawn.layout.yaxis2.range[0] < float(found.cumulative_low.min()) < 0
+    assert share.title in drawn.to_html()
 
 
 def test_one_class_left_is_undefined_and_said_so(tmp_path):
@@ -328,6 +357,10 @@ def test_one_class_left_is_undefined_and_said_so(tmp_path):
     assert found.notes == ("AUC undefined: all 5 prompts count as green",)
     assert found.summary().endswith("AUC undefined: all 5 prompts count as green")
     assert "all 5 prompts count as green" in figure(found.drawing()).to_html()
+    late, looked = found.figures()
+    assert not late.drawn
+    assert late.answer == "Cannot be judged: AUC undefined: all 5 prompts count as green."
+    assert looked.answer.startswith("Cannot be judged from 5 prompts: ")
     loaded = load_result(found.save(tmp_path / "one"))
     assert loaded.summary() == found.summary()
     assert not loaded.defined
@@ -342,7 +375,8 @@ def test_layers_without_attention_to_label_words():
     found = result(attention, truth)
     assert found.auc[[0, 2]].tolist() == [0.5, 0.5]
     assert "no attention to label words, so AUC 0.5, in layer 0, 2" in found.notes
-    assert found.auc_low[0] == found.auc_high[0] == 0.5
+    assert found.auc_low[0] < 0.5 < found.auc_high[0]
+    assert found.auc_high[0] - found.auc_low[0] < 0.1
 
 
 def test_prompts_without_attention_are_uniform():

@@ -16,7 +16,7 @@ from icl_mech.measurements.heads.false_induction import (
 )
 from icl_mech.measurements.heads.scoring import head_scores
 from icl_mech.measurements.running import measured
-from icl_mech.metrics import bootstrap_interval
+from icl_mech.metrics import ONE_SIDED, above_together
 from icl_mech.models import adapt
 from tests.measurements.overthinking_cases import (
     FAMILIES,
@@ -34,6 +34,7 @@ from tests.planted import (
     PROMOTING_DECOYS,
     planted_task,
 )
+from tests.saved import without_date
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,7 @@ def test_the_table_holds_the_scores_of_its_heads(model):
     scores = head_scores(model, false)
     ranked = rank_heads(scores, 3, "planted")
     difference = (scores.matching - scores.shuffled_matching).double()
-    above = bootstrap_interval(difference)[0]
+    clear = above_together(difference, level=ONE_SIDED)
     for rank, head in enumerate(ranked.heads):
         assert ranked.prefix_matching[rank] == scores.prefix_matching[head]
         assert ranked.promoting[rank] == scores.label_promoting[head]
@@ -94,7 +95,7 @@ def test_the_table_holds_the_scores_of_its_heads(model):
             low, high = scores.quantities()[score].ends()
             assert getattr(ranked, f"{name}_low")[rank] == low[head]
             assert getattr(ranked, f"{name}_high")[rank] == high[head]
-        assert ranked.class_sensitive[rank] == bool(above[head] > 0)
+        assert ranked.class_sensitive[rank] == bool(clear[head])
     assert ranked.chosen == 3
     assert ranked.task == "planted"
 
@@ -124,7 +125,7 @@ def test_tested_on_another_task_they_close_the_gap(model):
     """The planted model knows the words of one task only, so that is given another name."""
     two = find_false_induction_heads(model, replace(planted_task(), name="chosen on"), top=2, n=12)
     result = two.test(model, planted_task(), shots=1, n=30, draws=4)
-    assert result.reduction("chosen heads") == pytest.approx((1, 1, 1))
+    assert result.reduction("chosen heads").value == pytest.approx(1)
     assert len(result.draws()) == 4
     assert float(result.draws().abs().max()) < 0.1
     chosen = result.provenance["conditions"][1][0]
@@ -137,7 +138,7 @@ def test_the_measurement_is_the_function(model):
     door = find_false_induction_heads(model, pair[1], top=2, seed=1)
     assert found.heads == door.heads
     assert torch.equal(found.scores, door.scores)
-    assert found.provenance == door.provenance
+    assert without_date(found) == without_date(door)
     assert found.provenance["variants"] == {"top": 2, "seed": 1}
     assert found.task == "planted"
     with pytest.raises(RunError, match="top=0; it must be at least 1"):
@@ -169,7 +170,8 @@ def test_samples_are_those_of_the_ranks(found):
         expected = pytest.approx([float(end[rank]) for end in ends])
         assert list(found.interval("label_promoting", **cell)) == expected
         above = found.interval("above_shuffled", **cell)
-        assert (above.low > 0) == found.class_sensitive[rank]
+        # Corrected for all heads, so never more than each alone shows.
+        assert above.low > 0 or not found.class_sensitive[rank]
 
 
 def test_results_saved_without_samples_still_load(found, tmp_path):

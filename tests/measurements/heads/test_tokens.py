@@ -287,12 +287,12 @@ def test_the_planted_heads_look_where_they_were_made_to(planted):
         labels = found.values[row][2:, list(prompt.label_positions)]
         assert_close(labels, torch.full((2, 6), 1 / 6), atol=0.02, rtol=0)
     assert found.summary() == (
-        "attention to label words (layer.head): 2.1: 100%, 3.2: 100%, 2.0: 100%, 3.3: 100%"
+        "attention to label words (layer.head): 2.1: 100 %, 3.2: 100 %, 2.0: 100 %, 3.3: 100 %"
     )
     model, _, _ = planted_case()
     before = head_attention(model, prompts, [PREVIOUS_TOKEN_HEADS[0]])
     assert all(float(values[0, -2]) > 0.99 for values in before.values)
-    assert before.summary() == "attention to label words (layer.head): 0.0: 0%"
+    assert before.summary() == "attention to label words (layer.head): 0.0: 0 %"
 
 
 # --- the measurement, and labelled samples ---
@@ -375,8 +375,13 @@ def test_a_drawing_shows_one_prompt_with_its_marks(planted):
     kinds["other"] = "other label word"
     assert drawn.marks == tuple(kinds[mark] for mark in found.marks[3])
     fig = found.plot(prompt=3, head=2)
-    assert [trace.visible for trace in fig.data[:4]] == [False, False, True, False]
-    assert [trace.name for trace in fig.data[4:]] == [kinds["matching"], kinds["other"]]
+    (slider,) = fig.layout.sliders
+    assert (slider.active, len(slider.steps)) == (2, len(drawn.names))
+    shown = sorted(float(v) for line in fig.data[0].z for v in line if v is not None)
+    assert max(shown) == pytest.approx(float(found.values[3][2].max()), rel=5e-3)
+    texts = str(fig.to_plotly_json())
+    assert kinds["matching"] in texts
+    assert kinds["other"] in texts
 
 
 def test_saved_and_loaded(tmp_path, case, found):

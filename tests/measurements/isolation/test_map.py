@@ -1,5 +1,7 @@
 """Isolation map: every window against single runs, blank cells, summary and figure."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,6 +9,7 @@ import icl_mech as icl
 from icl_mech.errors import ResultError, RunError
 from icl_mech.interventions import Isolate, ZeroHeads
 from icl_mech.measurements import running
+from icl_mech.measurements.isolation.agreement import LOYALTIES
 from icl_mech.measurements.isolation.map import IsolationMap, IsolationWindows, isolation_map
 from icl_mech.measurements.isolation.windows import isolation
 from icl_mech.measurements.predictions import predict
@@ -66,34 +69,79 @@ def known_map():
     )  # fmt: skip
 
 
+def single_layers(*kept):
+    """A map of windows of one layer, by the answers kept in each."""
+    rows = torch.tensor([kept]).double()
+    values = rows.mean(-1)
+    return replace(
+        known_map(), widths=(1,), starts=tuple(range(len(kept))), values=values, low=values,
+        high=values, label_kept=rows, word_overlap=rows,
+        predicted=torch.zeros(rows.shape[-1], dtype=torch.long),
+    )  # fmt: skip
+
+
 def test_map_summary_table_and_figure():
     result = known_map()
     assert result.summary().startswith(
-        "label loyalty is lowest, 0.25 [0.125, 0.25], with label words isolated in layers 1 to 2 "
+        "label loyalty is lowest, 0.25 [0.12, 0.25], with label words isolated in layers 1 to 2 "
         "(of 5 windows;"
     )
     table = result.to_pandas()
     assert len(table) == 5
     assert table[(table.width == 2) & (table.start == 1)].label_loyalty.item() == 0.25
     shape = result.drawing()
-    assert (shape.rows, shape.columns, shape.marked) == ((1, 2), (0, 1, 2), ((1, 1),))
+    assert (shape.first, shape.last, shape.n_layers) == ((0, 1, 2, 0, 1), (0, 1, 2, 1, 2), 3)
+    assert shape.names == ("label loyalty", "word loyalty")
+    assert shape.values.tolist() == [[1.0, 1.0, 1.0, 1.0, 0.25]] * 2
+    assert (float(shape.low[0, 4]), float(shape.low[1, 4])) == (
+        0.125,
+        pytest.approx(0.0456, abs=1e-4),
+    )
+    label_levels, word_levels = shape.levels
+    assert [height for height, _ in label_levels] == [0.5]
+    assert word_levels == ()
     drawn = figure(shape)
-    assert drawn.data[0].reversescale
-    assert drawn.layout.yaxis.tickvals == (1, 2)
-    assert drawn.layout.plot_bgcolor != "white"  # blank cells differ from light ones
-    assert "isolated layers" in drawn.to_html()
-    assert "first isolated layer" in figure(result.drawing(show="word_loyalty")).to_html()
+    bars = [one for one in drawn.layout.shapes if one.type == "line" and one.y0 == one.y1 == 0.25]
+    assert [(round(one.x0), round(one.x1)) for one in bars] == [(1, 2), (1, 2)]
+    heads = [one.text for one in drawn.layout.annotations]
+    assert "Label loyalty, 2 layers at a time" in heads
+    assert "layers in which the label words are isolated" in drawn.to_html()
+    words = result.drawing(show="word_loyalty")
+    assert (words.names, words.values.tolist()) == (("word loyalty",), shape.values[1:].tolist())
+    assert {trace.name for trace in figure(words).data} == {"word loyalty"}
+
+
+def test_a_page_compares_the_lowest_window_with_the_next():
+    lost, some, whole = [0] * 8, [0, 0] + [1] * 6, [1] * 8
+    (clear,) = single_layers(whole, lost, whole).figures()
+    assert clear.answer == (
+        "Most in layer 1: with label words isolated there 0.00 [0.00, 0.00] of the answers stay the "
+        "same; the next window of one, layer 0, leaves 1.00 (difference −1.00 [−1.00, −0.35])."
+    )
+    assert "8 prompts" in clear.caption
+    assert "picked among 3" in clear.limits
+    (unclear,) = single_layers(whole, some, whole).figures()
+    assert unclear.answer.startswith("Perhaps most in layer 1: ")
+    assert unclear.answer.endswith("which is not clearly more.")
+    (nothing,) = single_layers(whole, whole).figures()
+    assert nothing.answer.startswith("In none of 2 windows alone: ")
+    (few,) = known_map().figures()
+    assert few.answer.startswith("Cannot be judged from 4 prompts: 0.25 [0.12, 0.25] ")
 
 
 def test_blank_cells_have_no_numbers_anywhere():
     result = known_map()
     estimates = result.estimates()
-    for name in result.shows:
+    for name in LOYALTIES:
         cells = estimates[name].sel(width=2, start=2)
         assert bool(cells.isnull().all())
         assert int(estimates[name].sel(end="value").notnull().sum()) == 5
+    for show in result.shows:
+        shape = result.drawing(show=show)
+        assert (2, 3) not in zip(shape.first, shape.last, strict=True)
+        assert bool(torch.stack([shape.values, shape.low, shape.high]).isfinite().all())
     words = result.interval("word_loyalty", width=2, start=1)
-    assert tuple(words) == pytest.approx((0.25, 0.0, 0.75))
+    assert tuple(words) == pytest.approx((0.25, 0.0456, 0.6994), abs=1e-4)
     assert result.interval(width=2, start=1) == (0.25, 0.125, 0.25)  # the stored ends
     assert bool(result.plot("word_loyalty").data)
 
@@ -116,7 +164,7 @@ def test_map_under_interventions_and_its_difference(gpt2):
         for column, start in enumerate(plain.starts[: N_LAYERS - width + 1]):
             gap = plain.label_kept[row, column] - ablated.label_kept[row, column]
             cell = found.interval(width=width, start=start)
-            assert tuple(cell) == pytest.approx(tuple(mean_interval(gap)), abs=1e-12)
+            assert tuple(cell) == pytest.approx(tuple(mean_interval(gap, "change")), abs=1e-12)
     assert bool(found.values[1, 2].isnan() & found.low[1, 2].isnan())
     assert float(found.values.nan_to_num().abs().max()) > 0.05
     assert found.plot().data
@@ -125,9 +173,9 @@ def test_map_under_interventions_and_its_difference(gpt2):
 def test_the_measurement_is_what_the_function_does(gpt2):
     prompts, options = many(6), {"widths": [2, 1], "step": 2, "mode": "zero"}
     alone = isolation_map(gpt2, prompts, **options)
-    report = icl.measure(gpt2, prompts, IsolationWindows(**options))
-    assert torch.equal(report.isolation_map.label_kept.nan_to_num(), alone.label_kept.nan_to_num())
-    assert report.isolation_map.provenance == alone.provenance
+    found = icl.measure(gpt2, prompts, IsolationWindows(**options)).isolation_map
+    assert torch.equal(found.label_kept.nan_to_num(), alone.label_kept.nan_to_num())
+    assert found.provenance == {**alone.provenance, "date": found.provenance["date"]}
     assert alone.provenance["variants"] == {
         "mode": "zero", "redraw": "set", "draws": 5, "top_k": 5, "seed": 0,
         "widths": [1, 2], "step": 2, "tokens": "label",

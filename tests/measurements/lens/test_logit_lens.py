@@ -14,13 +14,14 @@ from icl_mech.measurements.lens.component_lens import ComponentLens
 from icl_mech.measurements.lens.components import FrozenComponentReading, check_sum
 from icl_mech.measurements.lens.logit_lens import Lens, LogitLens, logit_lens
 from icl_mech.measurements.lens.residuals import LastEntryReading, LayerLensReading
-from icl_mech.metrics import bootstrap_interval, wilson_interval
+from icl_mech.metrics import mean_ends, wilson_interval
 from icl_mech.models import Site, adapt
 from icl_mech.models.norms import FrozenNorm
 from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.results import basis
 from icl_mech.studies.measuring import measure
 from tests.margins import assert_top
+from tests.saved import without_date
 from tests.tiny import FAMILIES, tiny_model
 
 TEXTS = ("good film", "a Business story", "World Sports", "bad", "a nice Answer to it", "boring")
@@ -321,7 +322,7 @@ def test_layers_are_labelled_samples(gpt2):
         "label_logit",
     ]
     assert_close(lens.sel().values, own.mean(0))
-    low, high = bootstrap_interval(own)
+    low, high = mean_ends(own)
     expected = own[:, 2].mean(), low[2], high[2]
     assert lens.interval(layer=2) == pytest.approx(tuple(map(float, expected)))
     right = lens.label_logits[:, 3].argmax(-1) == prompts.answers
@@ -370,9 +371,9 @@ def test_components_are_labelled_samples(gpt2):
     contrast = heads.contrast(prompts.answers, 1 - prompts.answers).double()
     assert_close(heads.sel().per_prompt, contrast)
     drawn = heads.drawing()
-    assert_close(drawn.values, contrast.mean(0))
-    low, high = bootstrap_interval(contrast)
-    assert_close(drawn.low, low)
+    assert_close(drawn.values.T, contrast.mean(0))
+    low, high = mean_ends(contrast)
+    assert_close(drawn.low.T, low)
     assert heads.interval(layer=1, head=2) == pytest.approx(
         (float(contrast[:, 1, 2].mean()), float(low[1, 2]), float(high[1, 2]))
     )
@@ -410,7 +411,7 @@ def test_a_difference_of_two_lenses_is_paired(gpt2, options):
     expected = one.sel().per_prompt.double() - other.sel().per_prompt.double()
     assert float(expected.abs().max()) > 1e-4
     assert_close(found.values, expected.mean(0))
-    low, high = bootstrap_interval(expected)
+    low, high = mean_ends(expected)
     assert_close(torch.stack([found.low, found.high]), torch.stack([low, high]))
     assert other.provenance["interventions"] == [edit[0].to_dict()]
     with pytest.raises(ResultError, match="different prompts"):
@@ -428,7 +429,7 @@ def test_measured_side_by_side_is_measured_alone(gpt2):
         alone = logit_lens(model, prompts, interventions=edit, **own)
         assert type(found[name]) is type(alone)
         assert torch.equal(found[name].label_logits, alone.label_logits)
-        assert found[name].provenance == alone.provenance
+        assert without_date(found[name]) == without_date(alone)
 
 
 @pytest.mark.parametrize("options", [{"memory": "1GB"}, {"path": "whole"}, {"batch_size": 2}])

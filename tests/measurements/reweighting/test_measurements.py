@@ -19,6 +19,7 @@ from icl_mech.measurements.reweighting.result import ReweightingResult
 from icl_mech.metrics import mean_interval
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import load_result
+from icl_mech.results.wording import said, told
 from tests.engine.cases import Edge, ragged
 from tests.interventions.test_prompt_dependent import Patch
 from tests.measurements.reweighting.test_reweighting import (
@@ -27,6 +28,7 @@ from tests.measurements.reweighting.test_reweighting import (
     token_gradient,
 )
 from tests.prompts.cases import toy_task
+from tests.saved import without_date
 from tests.tiny import FAMILIES, N_HEADS, N_LAYERS, tiny_model
 
 EDGE = Edge(0, dest=2, src=1, factor=0.0, term=4.0)
@@ -148,7 +150,7 @@ def test_the_measurement_gives_what_the_function_gives(gpt2, prompts):
     report = icl.measure(gpt2, prompts, EvaluateReweighting(factors))
     expected = evaluate_reweighting(gpt2, factors, prompts)
     assert torch.equal(report.reweighting.label_logits, expected.label_logits)
-    assert report.reweighting.provenance == expected.provenance
+    assert without_date(report.reweighting) == without_date(expected)
 
 
 @pytest.mark.parametrize("changes", [(), (EDGE,)])
@@ -241,7 +243,7 @@ def test_paired_differences():
     one, other = given([[0, 0, 1, 1], [0, 1, 0, 0]]), given([[0, 0, 1, 0], [1, 1, 0, 1]])
     gap = one - other
     assert gap.values.tolist() == [-0.25, 0.5]
-    expected = mean_interval(torch.tensor([1.0, 0.0, 0.0, 1.0]))
+    expected = mean_interval(torch.tensor([1.0, 0.0, 0.0, 1.0]), "change")
     assert gap.interval(condition="reweighted") == pytest.approx(tuple(expected), abs=1e-12)
     fewer = replace(one, label_logits=one.label_logits[:, :1], answers=one.answers[:1])
     with pytest.raises(ResultError, match="rests on 4 prompts on one side and 1 on the other"):
@@ -260,15 +262,58 @@ def test_under_an_intervention_minus_plain(gpt2, prompts):
 
 def test_figures_of_a_page(found):
     shown = found.figures()
-    assert [(figure.show, figure.title) for figure in shown] == [
-        ("accuracy", ""), ("beta", "learned factors"),
-    ]  # fmt: skip
-    assert shown[0].sentence == found.summary()
-    assert (
-        f"from {float(found.beta.min()):.2f} to {float(found.beta.max()):.2f}" in shown[1].sentence
-    )
+    assert [figure.show for figure in shown] == ["accuracy", "beta", "training"]
+    accuracy, beta, training = shown
+    assert said(found.difference(), sign=True) in accuracy.answer
+    for condition in ("plain", "reweighted"):
+        assert said(found.accuracy(condition)) in accuracy.answer
+    assert "(learned from 4, judged on 8 prompts)" in accuracy.answer
+    ends = (float(found.beta.min()), float(found.beta.max()))
+    assert f"between {told(ends[0], sign=True)} and {told(ends[1], sign=True)}" in beta.answer
+    assert f"{float((found.beta > 0).double().mean()):.0%}" in beta.answer.replace(" %", "%")
+    layer, head = divmod(int(found.beta.abs().mean(-1).argmax()), N_HEADS)
+    assert f"head {layer}.{head} is changed most" in beta.answer
+    first, last = found.losses.reshape(2, 4).double().mean(1).tolist()
+    assert f"from {told(first)} in the first epoch to {told(last)} in the last" in training.answer
+    assert "uniform guess: 0.69" in training.answer
     for figure in shown:
+        assert figure.question.endswith("?")
         assert found.plot(figure.show).layout.title.text
+
+
+def over_class_0(predicted):
+    """The same over ten prompts of class 0."""
+    logits = torch.nn.functional.one_hot(torch.tensor(predicted), 2).float()
+    return replace(
+        given([[0, 0, 1, 1], [0, 1, 0, 1]]),
+        label_logits=logits,
+        answers=torch.zeros(10, dtype=torch.long),
+    )
+
+
+@pytest.mark.parametrize(
+    ("reweighted", "opening", "end"),
+    [
+        ([0] * 9 + [1], "Yes. Re-weighted, accuracy changes by +0.40", "prompts)."),
+        ([0] + [1] * 9, "No. Re-weighted, accuracy changes by −0.40", "prompts)."),
+        ([1] * 4 + [0] * 6, "Not shown. Re-weighted", "; the interval includes or touches 0."),
+    ],
+)
+def test_an_answer_follows_the_interval(reweighted, opening, end):
+    result = over_class_0([[0] * 5 + [1] * 5, reweighted])
+    figure = result.figures()[0]
+    assert figure.answer.startswith(opening)
+    assert figure.answer.endswith(end)
+    assert bool(figure.establishes) == opening.startswith("Yes")
+
+
+def test_what_cannot_be_judged():
+    few = given([[0, 0, 1, 1], [0, 1, 0, 1]]).figures()
+    assert few[0].answer.startswith("Cannot be judged, too few prompts: accuracy changes by +0.50")
+    assert [figure.show for figure in few] == ["accuracy", "beta"]
+    trained = replace(over_class_0([[1] * 10, [0] * 10]), seen_in_training=3)
+    text = trained.figures()[0].answer
+    assert text.startswith("Cannot be judged, 3 of the 10 prompts were also learned from")
 
 
 def test_training_is_drawn_from_files_of_before(found, tmp_path):

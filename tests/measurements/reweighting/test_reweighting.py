@@ -21,6 +21,7 @@ from icl_mech.models import adapt
 from icl_mech.plots import figure
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import jsonable, load_result
+from icl_mech.results.wording import said
 from icl_mech.shapes import Bars
 from tests.engine.cases import prompt, ragged
 from tests.golden_data import arrays, golden_model, label_words_prompts
@@ -269,7 +270,7 @@ def test_a_fit_is_an_intervention_of_every_analysis(gpt2):
 def test_factors_of_one_are_the_plain_model_bit_for_bit(model):
     result = evaluate_reweighting(model, Reweight(torch.zeros(SHAPE)), ragged())
     assert torch.equal(result.label_logits[0], result.label_logits[1])
-    assert result.difference() == (0.0, 0.0, 0.0)
+    assert result.difference().value == 0
     assert_close(
         result.label_logits[0], icl.predict(model, ragged()).label_logits, atol=1e-4, rtol=1e-4
     )
@@ -296,7 +297,7 @@ def test_accuracies_and_their_paired_difference(unchecked):
     assert [result.accuracy(name).value for name in result.conditions] == [0.25, 0.75, 0.75]
     expected = wilson_interval(torch.tensor([1, 0, 0, 0]).bool())
     assert result.accuracy("plain") == pytest.approx(tuple(expected), abs=1e-15)
-    assert result.difference() == mean_interval(torch.tensor([0.0, 1.0, 1.0, 0.0]))
+    assert result.difference() == mean_interval(torch.tensor([0.0, 1.0, 1.0, 0.0]), "change")
     assert result.difference("more_shots", "reweighted").value == 0.0
     for ask in (result.accuracy, result.difference):
         with pytest.raises(ResultError, match=r"condition='plane'\. Did you mean 'plain'"):
@@ -314,7 +315,8 @@ def test_table():
 def test_summary_says_whether_there_is_a_gain():
     unclear = by_hand()
     assert "re-weighted 0.75 [" in unclear.summary()
-    assert "difference 0.5 [0, 1] (not clearly different from 0)" in unclear.summary()
+    written = said(unclear.difference(), sign=True)
+    assert f"difference {written} (not clearly different from 0)" in unclear.summary()
     assert "; 10 demonstrations 0.75 [" in unclear.summary()
     logits = torch.eye(2)[torch.tensor([[1] * 40, [0] * 40])]
     clear = by_hand(
@@ -323,7 +325,9 @@ def test_summary_says_whether_there_is_a_gain():
         conditions=("plain", "reweighted"),
         demonstrations=(2, 2),
     )
-    assert clear.summary().endswith("on 40 prompts: difference 1 [1, 1]")
+    assert 0.8 < clear.difference().low < clear.difference().high == 1
+    written = said(clear.difference(), sign=True)
+    assert clear.summary().endswith(f"on 40 prompts: difference {written}")
     shared = replace(clear, provenance={"conditional_on_demonstrations": True}, seen_in_training=3)
     assert shared.summary().endswith(
         "; 3 of them seen in training; intervals given the shared demonstrations"
@@ -341,10 +345,15 @@ def test_drawings_hold_the_numbers():
     )
     assert_close(bars.values[:, 0], torch.tensor([0.25, 0.75, 0.75]))
     assert_close(bars.low[1, 0], torch.tensor(result.accuracy("reweighted").low))
+    assert_close(bars.high[1, 0], torch.tensor(result.accuracy("reweighted").high))
+    assert bars.levels == ((0.5, "chance 0.50"),)
+    written = said(result.difference(), sign=True)
+    assert bars.note.startswith(f"re-weighted − plain: {written}; 4 prompts")
     grid = result.drawing("beta")
     assert grid.signed
-    assert_close(grid.values, torch.tensor([[-1.0, 0.5]]))
-    assert_close(result.drawing("beta", label="yes").values, torch.tensor([[-3.0, 0.5]]))
+    assert (grid.row_title, grid.column_title) == ("head", "layer")
+    assert_close(grid.values, torch.tensor([[-1.0], [0.5]]))
+    assert_close(result.drawing("beta", label="yes").values, torch.tensor([[-3.0], [0.5]]))
     for drawing in (bars, grid):
         figure(drawing)
     with pytest.raises(ResultError, match=r"Unknown label 'yess'. Did you mean 'yes'"):

@@ -1,0 +1,129 @@
+"""What a study runs, as a multiple of one bare forward pass: `python -m tests.benchmarks.study_cost`.
+
+Counted, not timed: token rows that go through a block, over those of one forward pass over the same
+prompts. Rows that are recomputed count again; a backward pass is counted beside.
+"""
+
+import argparse
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+import icl_mech as icl
+from icl_mech.measurements.base import AnyMeasurement
+from icl_mech.studies.bench import Bench
+
+Counts = dict[str, int]
+
+
+class Counter:
+    """Rows through blocks since it was last asked, forward and backward."""
+
+    def __init__(self, model: Any) -> None:
+        self.rows: Counts = defaultdict(int)
+        layers = model.original_model.model.layers
+        for block in layers:
+            # Not the block itself, which is called also where a run enters above it.
+            block.mlp.register_forward_hook(self._forward)
+        self.blocks = len(layers)
+
+    def _forward(self, _: Any, inputs: Any, output: Any) -> None:
+        hidden = output[0] if isinstance(output, tuple) else output
+        self.rows["forward"] += hidden.shape[0] * hidden.shape[1]
+        if hidden.requires_grad:
+            count = hidden.shape[0] * hidden.shape[1]
+            hidden.register_hook(lambda _: self._back(count))
+
+    def _back(self, count: int) -> None:
+        self.rows["backward"] += count
+
+    def taken(self) -> Counts:
+        """Rows so far; begins anew."""
+        rows, self.rows = dict(self.rows), defaultdict(int)
+        return rows
+
+
+@contextmanager
+def each_measurement(counter: Counter, table: dict[str, list[float]]) -> Iterator[None]:
+    """Measurements of a bench one by one, so that each has its own count."""
+    usual = Bench.measure
+
+    def apart(
+        bench: Bench, data: Any, *given: AnyMeasurement, optional: Any = (), **more: Any
+    ) -> None:
+        for number, own in enumerate((*given, *optional)):
+            before = time.process_time()
+            kinds: dict[str, Any] = {"optional": (own,)} if number >= len(given) else {}
+            usual(bench, data, *(() if kinds else (own,)), **kinds, **more)
+            rows = counter.taken()
+            name = type(own).__name__
+            table[name] = [
+                rows.get("forward", 0), rows.get("backward", 0), time.process_time() - before
+            ]  # fmt: skip
+
+    Bench.measure = apart  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Bench.measure = usual  # type: ignore[method-assign]
+
+
+def report(study: str, data: Any, model: Any, counter: Counter, *, apart: bool) -> None:
+    """Run a study and print its table."""
+    sides = data if isinstance(data, tuple) else (data,)
+    bare = counter.blocks * sum(int(side.lengths.sum()) for side in sides)
+    counter.taken()
+    start = time.process_time()
+    icl.predict(model, sides[0], path="whole", progress=False)
+    passed = time.process_time() - start
+    passed *= bare / (counter.blocks * int(sides[0].lengths.sum()))
+    counter.taken()
+    table: dict[str, list[float]] = {}
+    start = time.process_time()
+    if apart:
+        with each_measurement(counter, table):
+            icl.analyze(model, data, study=study, progress=False)
+    else:
+        icl.analyze(model, data, study=study, progress=False)
+        rows = counter.taken()
+        table["whole study"] = [rows.get("forward", 0), rows.get("backward", 0)]
+        table["whole study"].append(time.process_time() - start)
+    for name, (forward, backward, seconds) in table.items():
+        print(
+            f"{study:<12} {name:<24} forward {forward / bare:6.2f}  backward {backward / bare:6.2f}"
+            f"  cpu {seconds:7.1f} s = {seconds / passed:6.1f} passes"
+        )
+    total = [sum(own[place] for own in table.values()) for place in range(3)]
+    print(
+        f"{study:<12} {'total':<24} forward {total[0] / bare:6.2f}  backward {total[1] / bare:6.2f}"
+        f"  cpu {total[2]:7.1f} s = {total[2] / passed:6.1f} passes"
+    )
+
+
+def main() -> None:
+    """Both studies on one task."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--prompts", type=int, default=48)
+    parser.add_argument("--task", default="headlines")
+    parser.add_argument("--study", choices=("label_words", "overthinking"))
+    parser.add_argument("--apart", action="store_true", help="one count per measurement")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    model = icl.load_model()
+    counter = Counter(model)
+    if given.study != "overthinking":
+        prompts = icl.build_prompts(given.task, model, shots=1, n=given.prompts)
+        report("label_words", prompts, model, counter, apart=given.apart)
+    if given.study != "label_words":
+        pair = icl.build_prompt_pairs(
+            given.task, model, shots=2, n=given.prompts, demonstrations="per_prompt"
+        )
+        report("overthinking", pair, model, counter, apart=given.apart)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Chromium, driven by Playwright; without it these tests are skipped, and the summary says so."""
+
+import pytest
+
+from tests.browser import cases
+from tests.browser.chromium import MISSING, Opened, found
+
+SIZES = {"desk": 1200, "phone": 390, "wide": 1600}
+
+
+@pytest.fixture(scope="session")
+def browser():
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        pytest.skip(f"{MISSING} by Playwright, which is not installed: pip install playwright")
+    path = found()
+    if path is None:
+        pytest.skip(f"{MISSING}: make browser, or ICL_MECH_CHROMIUM=/path/to/it")
+    with sync_playwright() as driver:
+        own = driver.chromium.launch(
+            executable_path=path,
+            args=["--no-sandbox", "--disable-gpu", "--force-color-profile=srgb"],
+        )
+        yield own
+        own.close()
+
+
+@pytest.fixture(scope="session")
+def pages(tmp_path_factory, browser):
+    """Paths of the pages; the browser comes first, so that nothing is made in vain."""
+    folder = tmp_path_factory.mktemp("pages")
+    return {
+        name: cases.written(folder, make(), name)
+        for name, make in (
+            ("label_words", cases.label_words),
+            ("overthinking", cases.overthinking),
+            ("risky", cases.risky),
+        )
+    }
+
+
+@pytest.fixture
+def opened(browser, pages):
+    """Opens a page without network; at the end it must have asked for nothing and raised no error."""
+    contexts, seen = [], []
+
+    def open_page(name, size="desk", **options):
+        context = browser.new_context(
+            viewport={"width": SIZES[size], "height": 900}, offline=True, **options
+        )
+        contexts.append(context)
+        seen.append(Opened.of(context, pages.get(name, name)))
+        return seen[-1]
+
+    yield open_page
+    for own in seen:
+        assert own.errors == []
+        assert own.requests == []
+    for context in contexts:
+        context.close()

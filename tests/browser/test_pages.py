@@ -1,0 +1,248 @@
+"""Pages of both studies in Chromium: drawn, true, operable, without a network."""
+
+import math
+import re
+
+import pytest
+
+from tests.browser import cases
+
+pytestmark = pytest.mark.browser
+STUDIES = ("label_words", "overthinking")
+
+POINTS = """id => {
+    const own = document.getElementById(id);
+    return own.querySelectorAll(".main-svg").length
+        ? own.querySelectorAll(".points path, .trace path, .hm image, .heatmaplayer image, .bars path").length : -1;
+}"""
+
+
+def numbers(text):
+    """All numbers in a text, true minus signs included."""
+    found = re.findall(r"[−-]?\d+\.?\d*", text)
+    return [float(number.replace("−", "-")) for number in found]
+
+
+@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("size", ["desk", "phone", "wide"])
+def test_every_figure_is_drawn_and_nothing_overflows(opened, name, size):
+    page = opened(name, size)
+    plots = page.plots()
+    assert len(plots) >= 5
+    assert {plot: page.run(POINTS, plot) for plot in plots if page.run(POINTS, plot) < 1} == {}
+    assert page.run("document.documentElement.scrollWidth - innerWidth") <= 0
+    widths = page.run(
+        "[...document.querySelectorAll('.plot svg.main-svg')].map(own => own.getBoundingClientRect().right)"
+    )
+    assert max(widths) <= page.run("innerWidth")
+
+
+def test_hovering_shows_the_numbers_of_the_result(opened):
+    page, flow = opened("label_words"), cases.label_words().flow
+    figure = page.figure("flow")
+    named = [i for i, trace in enumerate(figure["data"]) if trace.get("name") and "y" in trace
+             and trace.get("hoverinfo") != "skip" and len(trace["y"]) == flow.values.shape[1]]  # fmt: skip
+    assert len(named) >= 3
+    for score, curve in enumerate(named[:3]):
+        for layer in range(flow.values.shape[1]):
+            shown = page.hover("flow", curve, layer)
+            percent = "%" in shown
+            expected = float(flow.values[score, layer]) * (100 if percent else 1)
+            assert any(
+                abs(number - expected) <= (0.51 if percent else 0.006) for number in numbers(shown)
+            ), shown
+
+
+def test_hovering_shows_the_scores_of_heads(opened):
+    page, scores = opened("overthinking"), cases.overthinking().head_scores
+    name = next(plot for plot in page.plots() if plot.startswith("head_scores"))[: -len("-plot")]
+    (trace, *_) = [t for t in page.figure(name)["data"] if t["type"] == "heatmap"]
+    by_cell = {
+        (x, y): trace["z"][i][j] for i, y in enumerate(trace["y"]) for j, x in enumerate(trace["x"])
+    }
+    expected = scores.interval(layer=2, head=1).value
+    assert min(abs(by_cell[cell] - expected) for cell in ((2, 1), (1, 2))) < 1e-4
+
+
+def test_the_slider_moves_map_prompt_and_flow_together(opened):
+    page = opened("label_words")
+    slider = page.page.locator("#saliency input.layer")
+    before = page.figure("saliency")["data"][0]["z"]
+    page.page.locator("label", has_text="Into the token").first.click()
+    coloured = page.run(
+        "[...document.querySelectorAll('#prompt-text .t')].map(own => own.style.background)"
+    )
+    layer = int(slider.input_value())
+    slider.press("ArrowLeft" if layer else "ArrowRight")
+    moved = int(slider.input_value())
+    assert abs(moved - layer) == 1
+    assert page.figure("saliency")["data"][0]["z"] != before
+    assert (
+        page.run(
+            "[...document.querySelectorAll('#prompt-text .t')].map(own => own.style.background)"
+        )
+        != coloured
+    )
+    lines = [s for s in page.figure("flow")["layout"]["shapes"] if s.get("name") == "layer"]
+    assert [line["x0"] for line in lines] == [moved]
+    beside = page.figure("flow-2")["layout"]["shapes"]  # every panel has it
+    assert [(s["xref"], s["x0"]) for s in beside if s.get("name") == "layer"] == [
+        ("x", moved), ("x2", moved),
+    ]  # fmt: skip
+    texts = page.page.locator(".layer-out").all_inner_texts()
+    assert set(texts) == {f"layer {moved}"}
+    assert f"Layer {moved}" in page.status("#saliency-status")
+    assert f"Layer {moved}" in page.status("#prompt-status")
+
+
+def test_a_point_of_the_flow_sets_the_layer(opened):
+    page = opened("label_words")
+    for layer in (3, 1):
+        page.run(
+            "layer => document.getElementById('flow-plot').emit('plotly_click', {points: [{x: layer, data: {type: 'scatter'}}]})",
+            layer,
+        )
+        assert page.page.locator("#saliency input.layer").input_value() == str(layer)
+
+
+def test_segments_and_tokens_of_the_map_are_those_of_the_result(opened):
+    page, maps = opened("label_words"), cases.label_words().saliency
+    layer = int(page.page.locator("#saliency input.layer").input_value())
+    means = maps.by_segment(0).values[layer]
+    drawn = page.figure("saliency")["data"][0]["z"]
+    low = min(value for row in drawn for value in row if value is not None)
+    for i, row in enumerate(drawn):
+        for j, value in enumerate(row):
+            mean = float(means[i, j])
+            if value is None:
+                assert mean != mean or j > i
+            elif value > low + 1e-6:
+                assert value == pytest.approx(math.log10(mean), abs=0.005)
+    page.page.locator("label", has_text="tokens").click()
+    tokens = page.figure("saliency")["data"][0]["z"]
+    n = len(maps.tokens[0])
+    assert (len(tokens), len(tokens[0])) == (n, n)
+    for i in range(1, n):
+        for j in range(i):
+            saliency = float(maps.values[0][layer, i, j])
+            if tokens[i][j] > low + 0.02 and saliency > 0:
+                assert 10 ** tokens[i][j] == pytest.approx(saliency, rel=0.025)
+
+
+def test_the_prompt_tells_of_its_tokens(opened):
+    page, analysis = opened("label_words"), cases.label_words()
+    prompt = analysis.prompts[0][0]
+    tokens = page.page.locator("#prompt-text .t")
+    assert tokens.count() == len(prompt)
+    position = prompt.label_positions[0]
+    tokens.nth(position).hover()
+    shown = page.status("#prompt-status")
+    assert f"position {position}" in shown
+    assert "label word" in shown
+    assert f"token id {prompt.tokens[position]}" in shown
+    tokens.nth(prompt.target).click()
+    assert f"into “{prompt.pieces[prompt.target].strip()}”" in page.status("#prompt-status")
+
+
+def test_the_keyboard_reaches_everything(opened):
+    page = opened("label_words")
+    page.page.keyboard.press("Tab")
+    assert page.run("document.activeElement.className") == "skip"
+    page.page.locator("#prompt-text").focus()
+    page.page.keyboard.press("Home")
+    assert "position 0" in page.status("#prompt-status")
+    page.page.keyboard.press("ArrowRight")
+    assert "position 1" in page.status("#prompt-status")
+    last = page.page.locator("#prompt-text .t").count() - 1
+    for key in ("End", "ArrowRight", "ArrowDown"):
+        page.page.keyboard.press(key)
+        assert f"position {last}" in page.status("#prompt-status")
+    page.page.keyboard.press("Home")
+    page.page.keyboard.press("ArrowRight")
+    page.page.keyboard.press("Enter")
+    assert "position 1" in page.status("#prompt-status")
+    assert page.page.locator("#prompt-into").is_checked()
+    inside = page.run(
+        "document.querySelectorAll('.plot [tabindex], .plot a, .plot button, .modebar').length"
+    )
+    assert inside == 0
+
+
+def test_a_cell_of_a_map_of_heads_shows_where_the_head_looks(opened):
+    page, attention = opened("overthinking"), cases.overthinking().head_attention
+    layer, head = attention.heads[-1]
+    plot = next(plot for plot in page.plots() if plot.startswith("head_scores"))
+    script = """([id, x, y]) => document.getElementById(id).emit('plotly_click', {points: [{x, y, data: {type: 'heatmap'}}]})"""
+    titles = [
+        axis.get("title", {}).get("text") or ""
+        for key, axis in page.figure(plot[:-5])["layout"].items()
+        if key.startswith("xaxis")
+    ]
+    if not any(title.startswith("layer") for title in titles):
+        pytest.skip("no map with layers across")
+    page.run(script, [plot, layer, head])
+    assert f"Head {layer}.{head} attends" in page.status(f"#{plot[:-5]}-status")
+    assert f"Head {layer}.{head}" in page.status("#prompt-status")
+    page.run(script, [plot, 0, 3])
+    if (0, 3) not in attention.heads:
+        assert "keeps the attention of" in page.status(f"#{plot[:-5]}-status")
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_section_has_all_its_parts(opened, name):
+    page = opened(name)
+    sections = page.run("""[...document.querySelectorAll('main > section')]
+        .filter(own => own.querySelector('h2 .no')).map(own => ({
+            id: own.id,
+            heading: own.querySelector('h2').textContent.trim(),
+            answer: own.querySelector('.answer')?.textContent.trim() || '',
+            figure: !!own.querySelector('figure'),
+            plot: !!own.querySelector('figure .plot'),
+            caption: own.querySelector('figcaption')?.textContent || '',
+            csv: !!own.querySelector('a[download$=".csv"]'),
+            png: !!own.querySelector('button[data-picture]'),
+            table: !!own.querySelector('details table'),
+            math: !!own.querySelector('details math'),
+            origin: own.querySelectorAll('details dl.origin dt').length,
+        }))""")
+    assert len(sections) >= 10
+    for own in sections:
+        assert own["heading"].endswith("?"), own
+        assert own["answer"].endswith("."), own
+        assert "_" not in own["heading"] + own["answer"] + own["caption"], own
+        assert own["csv"], own
+        assert own["table"], own
+        assert own["png"] == own["plot"], own
+        assert not own["figure"] or "What it does not show" in own["caption"], own
+        if not own["id"].startswith("published"):
+            assert own["math"], own
+            assert own["origin"] > 2, own
+    assert page.page.locator(".modebar, .plotlyjs-logo, [data-title*=hare]").count() == 0
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_data_can_be_saved(opened, name):
+    page = opened(name)
+    links = page.page.locator("a[download]")
+    assert links.count() >= 5
+    with page.page.expect_download() as waiting:
+        links.first.click()
+    text = waiting.value.path().read_text()
+    assert "," in text.splitlines()[0]
+    assert len(text.splitlines()) > 2
+
+
+def test_a_picture_can_be_saved(opened):
+    page = opened("label_words", color_scheme="dark")
+    with page.page.expect_download() as waiting:
+        page.page.locator("#flow [data-picture]").click()
+    assert waiting.value.path().read_bytes().startswith(b"\x89PNG")
+    assert waiting.value.suggested_filename == "flow.png"
+
+
+def test_contents_follow_the_reader(opened):
+    page = opened("label_words")
+    page.page.locator(".contents a", has_text=re.compile("saliency", re.IGNORECASE)).first.click()
+    page.page.wait_for_selector('.contents a[href="#saliency"][aria-current]', timeout=5000)
+    phone = opened("label_words", "phone")
+    assert not phone.run("document.querySelector('.contents details').open")

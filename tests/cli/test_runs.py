@@ -1,0 +1,132 @@
+"""What a run leaves: folder, page, JSON, the command; interrupted and resumed runs."""
+
+import json
+
+import pytest
+
+import icl_mech as icl
+from icl_mech.cli import job
+from tests.cli.conftest import MODEL, own_data
+from tests.saved import contents
+
+
+@pytest.fixture
+def run(command, table, tmp_path):
+    """A finished run of one measurement."""
+    folder = tmp_path / "run"
+    code, _, err = command("measure", "predictions", *own_data(table), "--out", folder)
+    assert (code, err) == (0, "")
+    return folder
+
+
+def test_show(command, run):
+    code, out, err = command("show", run)
+    assert (code, err) == (0, "")
+    assert out == icl.load_analysis(run).summary() + "\n"
+
+
+def test_show_as_json(command, run):
+    document = json.loads(command("show", run, "--json")[1])
+    saved = icl.load_analysis(run)
+    assert document["title"] == saved.title
+    own = document["results"]["predictions"]
+    assert own["summary"] == saved.predictions.summary()
+    interval = saved.predictions.interval()
+    first = own["quantities"]["accuracy"]
+    assert (first["value"], first["low"], first["high"]) == (
+        interval.value, interval.low, interval.high,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["show", "page"])
+def test_a_folder_without_a_run(command, tmp_path, name):
+    code, out, err = command(name, tmp_path)
+    assert (code, out) == (1, "")
+    assert "No saved result" in err
+
+
+def test_page_of_a_saved_run(command, run, tmp_path, request):
+    request.getfixturevalue("no_model")  # from here on
+    (run / "index.html").unlink()
+    code, out, err = command("page", run)
+    assert (code, err) == (0, "")
+    assert out == f"Page: {run / 'index.html'}\n"
+    assert (run / "index.html").is_file()
+    other = tmp_path / "page.html"
+    other.write_text("mine")
+    code, out, err = command("page", run, "--out", other)
+    assert (code, out, other.read_text()) == (1, "", "mine")
+    assert command("page", run, "--out", other, "--overwrite")[0] == 0
+    assert other.read_text().startswith("<!doctype html>")
+
+
+def test_quiet_prints_the_folder_only(command, table, tmp_path):
+    folder = tmp_path / "run"
+    given = ("measure", "predictions", *own_data(table), "--out", folder)
+    assert command(*given, "--quiet") == (0, f"{folder}\n", "")
+
+
+def test_json_holds_the_command_without_what_goes_without_saying(command, table, tmp_path):
+    folder = tmp_path / "run"
+    code, out, err = command(
+        *("measure", "predictions", *own_data(table), "--out", folder, "--json", "--seed", 0),
+        *("--no-balanced", "--batch-size", 2),
+    )
+    assert (code, err) == (0, "")
+    document = json.loads(out)
+    assert document["folder"] == str(folder)
+    assert document["page"] == str(folder / "index.html")
+    assert document["command"] == (
+        f"icl-mech measure predictions --model {MODEL} --task {table} "
+        r"--template 'Review: {text}\nSentiment:{label}' --label-words 'Negative, Positive' "
+        "--text-column sentence --label-column verdict --shots 2 --n 4 --no-balanced "
+        "--batch-size 2"
+    )
+
+
+def test_an_interrupted_run_says_that_nothing_was_written(command, table, tmp_path, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(icl, "analyze", interrupt)
+    before = contents(tmp_path)
+    code, out, err = command("analyze", *own_data(table), "--out", tmp_path / "run")
+    assert (code, out) == (130, "")
+    assert err.startswith("Interrupted. Nothing was written;")
+    assert "--resume" in err
+    assert contents(tmp_path) == before
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_is_resumed(command, table, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    given = ("measure", "predictions", *own_data(table), "--out", folder, "--resume")
+    real = icl.measure
+
+    def finished_then_interrupted(*arguments, **options):
+        real(*arguments, **options)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(icl, "measure", finished_then_interrupted)
+        code, out, err = command(*given)
+    assert (code, out) == (130, "")
+    assert err.startswith(f"Interrupted. Finished results are kept in {folder};")
+    kept = contents(folder / "predictions")
+    code, out, err = command(*given)
+    assert (code, err) == (0, "")
+    assert contents(folder / "predictions") == kept
+    assert (folder / "index.html").is_file()
+    assert command(*given)[0] == 0  # once more: nothing is left to do, the page is replaced
+
+
+def test_prompts_are_those_of_the_tokenizer_alone(table):
+    options = job.PromptOptions(n=4, shots=2)
+    task = icl.load_task("reviews")
+    model = job.loaded_model(job.ModelOptions(str(MODEL)), quiet=True)
+    tokenizer = job.loaded_tokenizer(job.ModelOptions(str(MODEL)), quiet=True)
+    one, other = (
+        job.built_prompts(task, given, options, pair=False) for given in (model, tokenizer)
+    )
+    assert one.digest == other.digest
+    assert tokenizer.model_max_length == model.cfg.n_ctx

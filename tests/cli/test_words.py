@@ -1,0 +1,147 @@
+"""Words that are wrong are refused at once, in the words of the command line."""
+
+import json
+
+import pytest
+
+from icl_mech.cli.wording import reworded
+from tests.cli.conftest import MODEL, own_data
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "known"),
+    [
+        ("--study", "lable_words", "label_words"),
+        ("--loss", "labels", "prediction"),
+        ("--reduction", "sum", "abs_then_sum"),
+        ("--labels", "wrong", "half_permuted"),
+        ("--demonstrations", "each", "per_prompt"),
+        ("--overlap", "drop", "refuse"),
+        ("--labels-as", "name", "indices"),
+        ("--dtype", "float8", "bfloat16"),
+        ("--shots", "two", "integer"),
+        ("--shots", "0", "demonstrations"),
+        ("--n", "0", "1"),
+        ("--seed", "-1", "0"),
+        ("--batch-size", "0", "1"),
+        ("--interventions", "missing.json", "exist"),
+        ("--shot", "2", "--shots"),
+    ],
+)
+@pytest.mark.usefixtures("no_model")
+def test_a_wrong_word_is_a_usage_error(command, tmp_path, option, value, known):
+    code, out, err = command("analyze", "--out", tmp_path / "out", option, value)
+    assert (code, out) == (2, "")
+    assert option in err
+    assert known in err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--model", "gtp2", "Unknown model 'gtp2'. Did you mean 'gpt2'"),
+        ("--model", "./gone", "There is no folder at './gone'"),
+        ("--device", "gpu", "Unknown device 'gpu'"),
+        ("--device", "cuda:77", "Device 'cuda:77' is not available here"),
+        ("--memory", "8XB", "--memory '8XB' is not a size; write for example --memory '8GB'"),
+        ("--task", "missing.csv", "No file or folder 'missing.csv'"),
+        ("--template", "Review: {text}", "{label}"),
+        ("--text-column", "text", "has no column 'text'; it has 'sentence', 'verdict'"),
+        ("--label-map", "Positive", "--label-map 'Positive'; write value=Label word"),
+        ("--label-map", "a=Positive,b=Negative", "--label-map has no 'Positive'"),
+        ("--test-split", "dev", "is a file, so --test-split would have no effect"),
+        ("--prompt-format", "3", "--prompt-format 3 chooses among the formats"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked", "no_model")
+def test_a_mistake_is_one_message(command, table, tmp_path, option, value, message):
+    code, out, err = command("analyze", *own_data(table), "--out", tmp_path / "out", option, value)
+    assert (code, out) == (1, "")
+    assert err.startswith("Error: ")
+    assert message in err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--shots", 9), "--shots 9 were asked for"),
+        (("--n", 400), "--n 400 balanced prompts need"),
+        (("--label-words", "Negative,Negative"), "egative"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked", "no_weights")
+def test_what_the_tokenizer_shows_is_refused_before_the_weights_are_read(
+    command, table, tmp_path, options, message
+):
+    code, out, err = command("analyze", *own_data(table), "--out", tmp_path / "out", *options)
+    assert (code, out) == (1, "")
+    assert message in err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("no_weights")
+def test_prompts_too_long_for_the_model_are_refused_before_its_weights_are_read(command, tmp_path):
+    code, _, err = command(
+        "analyze", "--model", MODEL, "--shots", 40, "--out", tmp_path / "out", "-n", 2
+    )
+    assert code == 1
+    assert "longer than the model's context of" in err
+
+
+@pytest.mark.usefixtures("no_model", "unchecked")
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ("{", "cannot be read as JSON"),
+        ('{"intervention": "ZeroHeads"}', "expected a list such as"),
+        ('[{"intervention": "ZeroHead"}]', "Did you mean 'ZeroHeads'"),
+        ('[{"intervention": "ZeroHeads", "heads": [5]}]', "pair (layer, head)"),
+    ],
+)
+def test_interventions_that_are_none(command, tmp_path, document, message):
+    file = tmp_path / "edits.json"
+    file.write_text(document)
+    code, _, err = command("analyze", "--interventions", file, "--out", tmp_path / "out")
+    assert code == 1
+    assert message in err
+
+
+@pytest.mark.usefixtures("no_model")
+def test_resume_needs_a_folder(command):
+    code, _, err = command("analyze", "--resume")
+    assert code == 2
+    assert "--resume" in err
+    assert "--out" in err
+
+
+def test_interventions_act(command, table, tmp_path):
+    file = tmp_path / "edits.json"
+    file.write_text('[{"intervention": "ZeroHeads", "heads": [[1, 0]]}]')
+    given = ["measure", "predictions", *own_data(table), "--json"]
+    plain = json.loads(command(*given, "--out", tmp_path / "a")[1])
+    code, out, err = command(*given, "--interventions", file, "--out", tmp_path / "b")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["results"]["predictions"]["kind"] == "Predictions"
+    saved = json.loads((tmp_path / "b" / "predictions" / "result.json").read_text())
+    assert saved["values"]["provenance"]["interventions"][0]["heads"] == [[1, 0]]
+    assert f"--interventions {file}" in json.loads(out)["command"]
+    assert "--interventions" not in plain["command"]
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("n=4 balanced prompts; use n <= 2", "--n 4 balanced prompts; use n <= 2"),
+        ("labels= names the classes", "--label-words names the classes"),
+        ("labels=['a', 'b']", "--label-words ['a', 'b']"),
+        ("false_labels='x' or half_labels=3", "false_labels='x' or half_labels=3"),
+        ("write labels == 3", "write labels == 3"),
+        ("load_task('my.csv', labels=..., ...).", "--task 'my.csv' --label-words ... ...."),
+        ("load_task(pandas.read_csv(path))", "load_task(pandas.read_csv(path))"),
+    ],
+)
+def test_arguments_become_options(message, expected):
+    options = {"name_or_path": "--task", "labels": "--label-words", "n": "--n"}
+    assert reworded(message, options) == expected

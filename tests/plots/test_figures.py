@@ -1,0 +1,204 @@
+"""Figures show the values of their shapes, where nothing hides them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from icl_mech.plots import figure
+from icl_mech.plots.narrow import narrow_figure
+from icl_mech.plots.style import LOOKS, WIDTH, heading
+from icl_mech.shapes import (
+    Bars,
+    Grid,
+    Grids,
+    LabelMatrices,
+    LabelMatrix,
+    LayerCurves,
+    Panel,
+    Scatter,
+    TokenMatrix,
+    TokenStrips,
+    Windows,
+)
+
+CURVES = LayerCurves(
+    title="Flow",
+    names=("texts", "label words"),
+    values=torch.tensor([[0.5, 0.25, 0.0], [0.125, 0.5, 0.75]]),
+    low=torch.tensor([[0.4, 0.2, 0.0], [0.1, 0.4, 0.7]]),
+    high=torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.6, 0.8]]),
+    y_title="share",
+    note="7 prompts",
+    meanings=("text", "label"),
+)
+WINDOWS = Windows(
+    "Loyalty", (0, 2), (1, 3), ("label loyalty", "word loyalty"),
+    *(torch.tensor([[0.25, 1.0], [0.1, 0.9]]) + d for d in (0.0, -0.1, 0.1)), 4, note="8 prompts",
+    levels=(((0.3, "always “Sports”"),), ()),
+)  # fmt: skip
+LABELS = LabelMatrix(
+    "Confusion", torch.tensor([[5.0, 3.0], [1.0, 1.5]]), ("no", "yes"), ("no", "yes"),
+    "true class", "predicted class", "prompts", counts=True, diagonal=True,
+)  # fmt: skip
+TOKENS = TokenMatrix(
+    title="Saliency",
+    values=torch.arange(1.0, 33.0).reshape(2, 4, 4),
+    tokens=("Review", ":", "<s>", " Positive"),
+    roles=("format", "format", "demo_text", "label_word"),
+    quantity="saliency",
+    layer=1,
+)
+STRIPS = TokenStrips(
+    "Attention", ("2.1", "3.0"), torch.tensor([[0.1, 0.2, 0.7], [0.8, 0.2, 0.0]]),
+    ("<s>", " dog", ":"), ("", "animal", ""), "attention", first=1,
+)  # fmt: skip
+DOTS = Bars(
+    "t", ("a", "b"), ("one", "two"), *(torch.tensor([[0.2, 0.5], [0.4, 0.6]]) + d for d in (0, -0.1, 0.1)),
+    "share", levels=((0.25, "chance 0.25"), (0.25, "always “x”")),
+)  # fmt: skip
+PANELS = replace(CURVES, panels=(Panel("First k", (0,)), Panel("Last k", (1,))))
+
+
+def titles(fig):
+    """Font sizes of all axis titles, as far as they are written."""
+    axes = [fig.layout[key] for key in fig.layout if key.startswith(("xaxis", "yaxis"))]
+    return {axis.title.font.size for axis in axes if axis.title.text}
+
+
+def test_curves_hold_the_values_and_their_ends():
+    lines = [trace for trace in figure(CURVES).data if trace.name]
+    for i, line in enumerate(lines):
+        np.testing.assert_allclose(line.y, CURVES.values[i])
+        np.testing.assert_allclose([pair[0] for pair in line.customdata], CURVES.low[i], rtol=1e-4)
+        assert line.line.color == LOOKS[CURVES.meanings[i]].light
+    dashes = {(line.line.dash, line.marker.symbol) for line in lines}
+    assert len(dashes) == len(lines)
+
+
+def test_a_curve_that_is_named_as_its_axis_is_not_named_again():
+    one = replace(CURVES, names=("AUC",), y_title="AUC", values=CURVES.values[:1],
+                  low=CURVES.low[:1], high=CURVES.high[:1], meanings=("label",))  # fmt: skip
+    assert not [note for note in figure(one).layout.annotations if note.name == "curve"]
+    named = replace(one, names=("label words",))
+    assert [note.text for note in figure(named).layout.annotations if note.name == "curve"]
+
+
+@pytest.mark.parametrize("shape", [CURVES, PANELS, WINDOWS, LABELS, DOTS], ids=lambda s: s.title)
+@pytest.mark.parametrize("lines", [1, 4])
+def test_nothing_stands_on_the_title_or_the_lines_below_it(shape, lines):
+    fig = figure(replace(shape, note="word " * (WIDTH // 5 * lines - 2)))
+    assert (fig.layout.title.yref, fig.layout.title.y, fig.layout.title.yanchor) == (
+        "container",
+        1,
+        "top",
+    )
+    above = fig.layout.margin.t - heading("word " * (WIDTH // 5 * lines - 2))
+    height = fig.layout.height - fig.layout.margin.t - fig.layout.margin.b
+    for note in fig.layout.annotations:
+        if str(note.yref).endswith("domain"):
+            number = str(note.yref).split()[0][1:]
+            top = (fig.layout[f"yaxis{number}"].domain or (0, 1))[1]
+        elif note.yref == "paper":
+            top = note.y
+        else:
+            continue
+        over = (top - 1) * height + (note.yshift or 0) + 16
+        assert over <= above, note.text
+
+
+@pytest.mark.parametrize("shape", [CURVES, PANELS, WINDOWS, LABELS, DOTS], ids=lambda s: s.title)
+def test_names_of_axes_are_no_larger_than_their_numbers(shape):
+    assert titles(figure(shape)) <= {13}
+
+
+def test_windows_have_their_reference_levels():
+    fig = figure(WINDOWS)
+    dashed = [s for s in fig.layout.shapes if s.line.dash == "dash"]
+    assert [(s.y0, s.yref) for s in dashed] == [(0.3, "y")]
+    assert "always “Sports”" in [note.text for note in fig.layout.annotations]
+
+
+def test_dots_of_shares_have_the_whole_axis_and_one_line_for_equal_levels():
+    fig = figure(DOTS)
+    assert fig.layout.xaxis.range[0] <= 0
+    assert fig.layout.xaxis.range[1] >= 1
+    assert [s.x0 for s in fig.layout.shapes] == [0.25]
+    assert all(s.layer == "below" for s in fig.layout.shapes)
+    assert [note.text for note in fig.layout.annotations] == ["chance 0.25, always “x”"]
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_different_measures_have_axes_of_their_own(columns):
+    fig = figure(replace(DOTS, apart=("label loyalty", "word loyalty"), columns=columns))
+    assert [trace.xaxis for trace in fig.data] == ["x", "x2"]
+    assert (fig.layout.xaxis.title.text, fig.layout.xaxis2.title.text) == (
+        "label loyalty",
+        "word loyalty",
+    )
+    assert fig.layout.showlegend is False
+    assert {s.xref for s in fig.layout.shapes} == {"x"}  # levels are of the first
+
+
+def test_single_draws_are_named_once():
+    drawn = replace(DOTS, spread=((0, 0, (0.1, 0.2)), (0, 1, (0.3,))))
+    traces = [trace for trace in figure(drawn).data if "single draws" in trace.name]
+    assert [trace.showlegend for trace in traces] == [True, False]
+
+
+def test_points_have_reference_lines():
+    points = Scatter("t", torch.tensor([1.0]), torch.tensor([2.0]), ("p",), ("g",), "x", "y",
+                     levels=((1.0, "equally fast"),))  # fmt: skip
+    fig = figure(points)
+    assert [s.y0 for s in fig.layout.shapes] == [1.0]
+    assert [note.text for note in fig.layout.annotations] == ["equally fast"]
+
+
+def test_a_label_matrix_writes_counts():
+    (trace,) = figure(LABELS).data
+    np.testing.assert_allclose(trace.z, LABELS.values)
+    assert [list(row) for row in trace.text] == [["5", "3"], ["1", "1.5"]]
+    assert "true class no, predicted class yes" in trace.customdata[0][1]
+
+
+@pytest.mark.parametrize("rows", [("no", "yes"), ("other", "rows")])
+def test_label_matrices_name_equal_rows_once(rows):
+    other = replace(LABELS, rows=rows, values=-LABELS.values)
+    fig = figure(LabelMatrices(title="Two", matrices=(LABELS, other)))
+    assert (fig.layout.yaxis2.showticklabels is False) == (rows == LABELS.rows)
+
+
+def test_a_matrix_of_tokens_shows_one_layer_below_the_diagonal():
+    (trace,) = figure(TOKENS).data
+    below = np.tril(np.ones((4, 4)), -1).astype(bool)
+    shown = np.array(trace.customdata, dtype=float)
+    np.testing.assert_allclose(shown[below], TOKENS.values[1].numpy()[below])
+    assert np.isnan(shown[~below]).all()
+    assert not any("<s>" in name for name in trace.x)
+
+
+def test_strips_show_text_and_change_with_the_slider():
+    fig = figure(STRIPS)
+    (slider,) = fig.layout.sliders
+    assert (slider.active, [step.label for step in slider.steps]) == (1, ["2.1", "3.0"])
+    assert "&lt;s&gt;" in "".join(fig.data[1].text)
+    assert [s.line.color for s in fig.layout.shapes]  # the marked token is framed
+    assert not figure(
+        replace(STRIPS, names=("2.1",), values=STRIPS.values[:1], first=0)
+    ).layout.sliders
+
+
+MAP = Grid("map", torch.rand(9, 30), "head", "layer", "score", marked=((1, 2),), names=("2.1",))
+
+
+def test_on_a_phone_panels_stand_one_below_the_other():
+    """Where the usual figure has them side by side."""
+    for shape in (PANELS, WINDOWS, replace(DOTS, apart=("label loyalty", "word loyalty"))):
+        wide, narrow = figure(shape), narrow_figure(shape)
+        for fig, same in ((wide, False), (narrow, True)):
+            axes = [fig.layout[key].domain for key in ("xaxis", "xaxis2")]
+            assert (axes[0] == axes[1]) == same, shape.title
+    assert narrow_figure(CURVES) is None
+    maps = Grids("maps", (MAP, MAP))
+    assert narrow_figure(maps).layout.height < figure(maps).layout.height

@@ -1,0 +1,59 @@
+"""The lens as a table of words."""
+
+import numpy as np
+import pytest
+import torch
+
+from icl_mech.plots import figure
+from icl_mech.shapes import LensTable
+
+
+def table(layers=3, columns=("bare", "true demonstrations"), words=(" Sports", "\n", "</s>")):
+    rows = tuple(tuple(words for _ in range(layers)) for _ in columns)
+    probs = torch.tensor([0.5, 0.3, 0.1]).repeat(len(columns), layers, 1)
+    probs[:, :, 0] = torch.linspace(0, 1, layers)
+    return LensTable("Lens", tuple(columns), rows, probs, (" Sports",), note="prompt 1 of 8")
+
+
+def test_layers_down_with_the_embedding_on_top():
+    fig = figure(table())
+    assert fig.layout.yaxis.range[0] > fig.layout.yaxis.range[1]
+    assert list(fig.data[0].y) == [0, 1, 2]
+    assert "0: the embedding" in fig.layout.yaxis.title.text
+
+
+def test_cells_are_coloured_by_the_probability_of_the_first_word():
+    (cells,) = figure(table()).data
+    np.testing.assert_allclose(cells.z, [[0, 0], [0.5, 0.5], [1, 1]])
+    assert (cells.zmin, cells.zmax) == (0, 1)
+
+
+def test_label_words_are_bold_and_all_words_are_text():
+    (cells,) = figure(table()).data
+    assert cells.text[0][0] == "<b>Sports</b>"
+    (other,) = figure(table(words=("<b>x", "\n", ""))).data
+    assert other.text[0][0] == "&lt;b&gt;x"
+    assert "“↵” 0.300" in other.customdata[0][0][1]
+    assert "“␣” 0.100" in other.customdata[0][0][1]
+
+
+@pytest.mark.parametrize("columns", [("last token",), tuple(f"before label {i}" for i in range(9))])
+def test_one_and_many_columns(columns):
+    fig = figure(table(columns=columns, layers=2))
+    assert len(fig.layout.xaxis.ticktext) == len(columns)
+    assert fig.layout.xaxis.domain[1] <= 1
+
+
+def test_long_words_are_cut_and_whole_on_hovering():
+    (cells,) = figure(table(words=("a" * 40, "b", "c"))).data
+    assert len(cells.text[0][0]) < 25
+    assert "a" * 40 in cells.customdata[0][0][1]
+
+
+def test_columns_of_one_name_stay_apart():
+    (cells,) = figure(table(columns=("same", "same"))).data
+    assert len(set(cells.x)) == 2
+
+
+def test_eighty_layers_stay_below_a_megabyte():
+    assert len(figure(table(layers=81, columns=("a", "b", "c"))).to_json()) < 200_000

@@ -1,0 +1,98 @@
+"""What a page says of a run before its sections, and which prompt it shows."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from icl_mech.measurements.heads.tokens import HeadAttention
+from icl_mech.measurements.predictions import Predictions
+from icl_mech.results import Result
+from icl_mech.studies.facts import facts
+from icl_mech.studies.pages import page_of, prompt_of, study_of
+from tests.engine.cases import ragged
+
+MODEL = {
+    "name": "owner/Small-1B", "n_layers": 12, "n_heads": 8, "dtype": "float32", "device": "cpu",
+    "weights_format": "Q4_1", "processed_weights": False,
+}  # fmt: skip
+TASK = {"name": "films", "labels": ["bad", "good"], "source": "films.csv; 40 rows"}
+ORIGIN = {
+    "model": MODEL,
+    "prompts": {"task": TASK, "count": 24, "seed": 3, "split": "test", "shots": 2,
+                "labels": "correct", "demonstrations": "shared"},
+    "conditional_on_demonstrations": True,
+    "versions": {"icl-mech": "0.1.0", "torch": "2.13.0"},
+}  # fmt: skip
+
+
+class Bare(Result):
+    """A result without numbers, drawing or origin."""
+
+
+def found(origin, prompts=(), made=None, **results):
+    given = {"bare": replace(Bare(), provenance=origin), **results}
+    return {fact.name: (fact.value, fact.detail) for fact in facts(given, prompts, made or {})}
+
+
+def test_facts_of_a_run():
+    made = {"date": "2026-11-22T11:00:00+01:00", "device": "cuda:0 (H100)"}
+    assert found(ORIGIN, made=made) == {
+        "Model": ("owner/Small-1B", "12 layers × 8 heads, Q4_1 weights"),
+        "Task": ("films, 2 classes", "films.csv"),
+        "Prompts": ("24 prompts", "seed 3, test split"),
+        "Demonstrations": ("2 per class, correct labels", "one set for all prompts"),
+        "Made": ("22 November 2026", "cuda:0 (H100), float32"),
+        "Versions": ("icl-mech 0.1.0", "torch 2.13.0"),
+    }
+
+
+def test_pairs_and_what_is_not_known():
+    pair = {**ORIGIN, "false_prompts": {**ORIGIN["prompts"], "labels": "permuted"}}
+    assert found(pair)["Prompts"][0] == "24 pairs of prompts"
+    assert found(pair)["Demonstrations"][0] == "2 per class, correct and permuted labels"
+    assert found(ORIGIN)["Made"] == ("CPU, float32", "")
+    assert found({}) == {}
+
+
+def test_prompts_by_class():
+    batch = ragged()
+    origin = {"model": MODEL, "prompts": {"count": 5}}
+    assert found(origin, (batch,))["Prompts"][0] == "5 prompts: 2 class 0, 2 class 1, 1 class 2"
+    many = {**ORIGIN["prompts"], "task": {"name": "t", "labels": [str(i) for i in range(40)]}}
+    answers = torch.arange(40).repeat(2)
+    predictions = Predictions(
+        label_logits=torch.zeros(80, 40), log_probs=torch.zeros(80, 40),
+        predicted=answers, top_tokens=answers[:, None], answers=answers, labels=tuple(map(str, range(40))),
+        provenance={"model": MODEL, "prompts": many},
+    )  # fmt: skip
+    assert found({}, p=predictions)["Prompts"][0] == "24 prompts, 2 of each class"
+
+
+def test_a_result_without_figure_or_numbers_has_a_section_all_the_same():
+    page = page_of({"bare": Bare()}, "the title", ["left out"])
+    (section,) = page.sections
+    assert (section.name, section.figure, section.numbers) == ("Bare", None, None)
+    assert (page.title, page.origin.facts, page.prompt) == ("the title", (), None)
+    assert page.origin.limits[-1] == "left out"
+    assert study_of({"bare": Bare()}) == ""
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_prompt_with_the_attention_of_heads(kept):
+    prompt = ragged()[0]
+    tokens = tuple(map(str, prompt.tokens))
+    attention = HeadAttention(
+        heads=((3, 1), (0, 2)),
+        values=(torch.rand(2, len(tokens)),),
+        tokens=(tokens,),
+        marks=(tuple("label" if i in prompt.label_positions else "" for i in range(len(tokens))),),
+    )
+    text = prompt_of({"head_attention": attention}, (ragged(),) if kept else ())
+    assert text.coloured.names == ("3.1", "0.2")
+    assert text.coloured.heads == ((3, 1), (0, 2))
+    assert text.ids == (prompt.tokens if kept else ())
+    assert [i for i, role in enumerate(text.roles) if role == "label_word"] == list(
+        prompt.label_positions
+    )
+    assert text.lead.startswith("The first of the 5 prompts." if kept else "One prompt.")

@@ -1,0 +1,126 @@
+"""Kills a sweep at random moments, its main process or a worker, and looks at what is left.
+
+`python -m tests.sweeps.kills FOLDER [KILLS] [dask]`
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from icl_mech.sweeps import load_sweep
+from icl_mech.sweeps.files import LIST
+from tests.saved import contents
+from tests.sweeps.killed import run
+
+
+def children(process):
+    """Ids of the processes below another, the deepest last."""
+    found = []
+    for entry in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in entry.read_text().split():
+            found += [int(child), *children(child)]
+    return found
+
+
+def workers_of(process):
+    """Processes that run items: not the helpers that multiprocessing starts beside them."""
+    found = []
+    for child in children(process):
+        try:
+            line = Path(f"/proc/{child}/cmdline").read_text()
+        except OSError:
+            continue
+        if "spawn_main" in line or "nanny" in line.lower():
+            found.append(child)
+    return found
+
+
+def finished(folder):
+    """Content of all finished items."""
+    if not (folder / LIST).is_file():
+        return {}
+    found = load_sweep(folder)
+    return {
+        item.key: contents(folder / "items" / item.key)
+        for item in found.plan
+        if found.state(item) == "done"
+    }
+
+
+def torment(folder, kills, executor, seed=0, longest=30, say=lambda text: None):
+    """Start, kill and resume until enough were killed and the sweep is done.
+
+    Returns:
+        How many main processes and workers were killed.
+    """
+    chance = random.Random(seed)
+    killed = {"main": 0, "worker": 0}
+    kept, rounds = {}, 0
+    while True:
+        left = kills - sum(killed.values())
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.sweeps.killed", str(folder), executor],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        begun = None
+        while process.poll() is None and left:
+            if begun is None and (len(finished(folder)) > len(kept) or workers_of(process.pid)):
+                begun = time.monotonic()
+            if begun is not None:
+                time.sleep(chance.uniform(1, longest))
+                workers = workers_of(process.pid)
+                victim = chance.choice(["main", "worker"]) if workers else "main"
+                try:
+                    os.kill(
+                        process.pid if victim == "main" else chance.choice(workers), signal.SIGKILL
+                    )
+                except ProcessLookupError:
+                    continue
+                killed[victim] += 1
+                left -= 1
+                say(f"killed a {victim}, {left} left, {len(finished(folder))} items done")
+                if victim == "main":
+                    break
+            time.sleep(0.2)
+        output = process.communicate()[0]
+        now = finished(folder)
+        for key, files in kept.items():
+            assert now[key] == files, f"{key} was written twice"
+        kept = now
+        if process.returncode == 0 and not left:
+            assert output.endswith("done\n"), output
+            if len(now) == len(load_sweep(folder)):
+                return killed
+            rounds += 1  # items that were killed too often are recorded, and run when resumed
+            assert rounds < 3, output
+
+
+def compare(folder):
+    """Every item is there once, with the numbers of a run that nobody disturbed."""
+    found, plain = load_sweep(folder), run(None)
+    assert found.items.state.tolist() == ["done"] * len(plain.plan), found.summary()
+    folders = [path.name for path in (folder / "items").iterdir()]
+    assert sorted(folders) == sorted(item.key for item in plain.plan)
+    assert not list(folder.rglob("error.json"))
+    for item, analysis in plain:
+        own = found.analysis(item.key)
+        for name, result in analysis.results.items():
+            assert own[name].to_pandas().equals(result.to_pandas()), (item.title, name)
+
+
+def main(folder, kills="10", executor="processes"):
+    def say(text):
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    say(str(torment(Path(folder), int(kills), executor, say=say)))
+    compare(Path(folder))
+    say("nothing lost, nothing twice")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,300 @@
+"""Averages over levels, differences, tables, drawings: against numbers made by hand."""
+
+import math
+from dataclasses import dataclass
+
+import pandas as pd
+import pytest
+import torch
+from scipy import stats
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.errors import SweepError
+from icl_mech.measurements.saliency.flow import FlowScores
+from icl_mech.metrics import Interval, bootstrap_interval, normalised_flow, over_units
+from icl_mech.results import Quantity, Result
+from icl_mech.studies import Analysis
+from icl_mech.sweeps import Sweep
+from icl_mech.sweeps.averages import DEPTHS
+from icl_mech.sweeps.item import Item
+from icl_mech.sweeps.papers import QUANTITIES
+
+SEEDS = (0, 1, 2)
+
+
+def item(**dims):
+    return Item(
+        **{"model": "m", "task": "t", "study": "measurements", "labels": "correct",
+           "false_share": None, "shots": 1, "format": "", "demonstrations": "shared", "n": 8,
+           "seed": 0, "pair": False, "balanced": True, "measured": {}, "sources": {}, **dims}
+    )  # fmt: skip
+
+
+def made(values, **more):
+    """A sweep of scores of one kind: {(task, seed): scores of prompts}."""
+    items, analyses = [], {}
+    for place, scores in values.items():
+        own = item(**dict(zip(("task", "seed"), place, strict=True)), **more)
+        items.append(own)
+        analyses[own.key] = Analysis({"scores": Scores(scores=torch.tensor(scores))}, "x")
+    return Sweep(items, analyses=analyses)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scores(Result):
+    scores: Float[Tensor, " batch"]
+
+
+def test_student_over_seeds_by_hand():
+    values = torch.tensor([0.2, 0.5, 0.8], dtype=torch.float64)
+    found = over_units(values, values - 0.01, values + 0.01)
+    half = stats.t.ppf(0.975, 2) * 0.3 / math.sqrt(3)
+    assert found.value == pytest.approx(0.5)
+    assert (float(found.low), float(found.high)) == pytest.approx((0.5 - half, 0.5 + half))
+
+
+def test_never_narrower_than_over_prompts():
+    values = torch.full((4,), 0.5, dtype=torch.float64)
+    found = over_units(values, values - 0.2, values + 0.4)
+    assert (float(found.low), float(found.high)) == pytest.approx((0.4, 0.7))
+    one = over_units(values[:1], values[:1] - 0.2, values[:1] + 0.4)
+    assert (float(one.low), float(one.high)) == pytest.approx((0.3, 0.9))
+    spread = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    kept = over_units(spread, spread - 0.1, spread + 0.1, sampled=False)
+    assert float(kept.high) == pytest.approx(0.5 + 0.1 * math.sqrt(2) / 2)
+
+
+def test_a_unit_without_a_value_leaves_the_mean_undefined():
+    """A mean over the other seeds would pass for one over all."""
+    values = torch.tensor([[0.2, 0.2], [0.6, torch.nan]]).double()
+    found = over_units(values, values, values)
+    assert float(found.value[0]) == pytest.approx(0.4)
+    assert float(found.high[0]) == pytest.approx(0.4 + stats.t.ppf(0.975, 1) * 0.2)
+    assert bool(torch.stack(found)[:, 1].isnan().all())
+
+
+def test_tasks_first_then_seeds():
+    values = {
+        (task, seed): [base + seed / 10] * 8
+        for task, base in (("a", 0.1), ("b", 0.5))
+        for seed in SEEDS
+    }
+    sweep = made(values)
+    found = sweep.average("scores.scores", ("seed", "task"))
+    assert found.over == ("task", "seed")
+    (cell,) = found.cells
+    assert float(cell.value) == pytest.approx(0.4)
+    assert cell.points.tolist() == pytest.approx([0.2, 0.6])
+    assert cell.units == ("a", "b")
+    assert found.basis(cell) == "2 tasks × 3 seeds × 8 prompts"
+    half = stats.t.ppf(0.975, 1) * torch.tensor([0.2, 0.6]).double().std() / math.sqrt(2)
+    assert float(cell.high - cell.value) == pytest.approx(float(half))
+    fixed = sweep.average("scores.scores", ("seed", "task"), fixed="task").cells[0]
+    own = stats.t.ppf(0.975, 2) * 0.1 / math.sqrt(3)
+    assert float(fixed.high - fixed.value) == pytest.approx(own / math.sqrt(2))
+    by_task = sweep.average("scores.scores")
+    assert [cell.dims["task"] for cell in by_task.cells] == ["a", "b"]
+    assert by_task.varied == ("task",)
+    assert by_task.one(task="b").counts == {"seed": 3}
+    with pytest.raises(SweepError, match="differ in task"):
+        by_task.one()
+
+
+def test_differences_are_paired_over_prompts():
+    noise = torch.linspace(0, 1, 16).tolist()
+    one = made({("a", 0): noise}, labels="correct")
+    two = made({("a", 0): [x + 0.1 for x in noise]}, labels="permuted")
+    both = Sweep([*one.plan, *two.plan], analyses={**one._analyses, **two._analyses})
+    found = both.average("scores.scores", minus={"labels": "correct"}).cells[0]
+    assert float(found.value) == pytest.approx(0.1, abs=1e-6)
+    assert float(found.high - found.low) < 1e-6  # every prompt changes alike
+    assert found.dims["labels"] == "permuted"
+    with pytest.raises(SweepError, match="nothing can be subtracted"):
+        both.average("scores.scores", minus={"labels": "random"})
+    with pytest.raises(SweepError, match="nothing to subtract it from"):
+        one.average("scores.scores", minus={"labels": "correct"})
+    # Other tasks have other queries.
+    tasks = made({("a", 0): noise, ("b", 0): [x + 0.1 for x in noise]})
+    wide = tasks.average("scores.scores", minus={"task": "a"}).cells[0]
+    assert float(wide.high - wide.low) > 0.2
+
+
+def test_functions_of_an_analysis():
+    sweep = made({("a", 0): [0.25] * 4, ("a", 1): [0.75] * 4})
+
+    def half(analysis):
+        return Interval(float(analysis.scores.scores.mean()) / 2, 0.0, 1.0)
+
+    assert float(sweep.average(half).cells[0].value) == pytest.approx(0.25)
+    assert sweep.average(lambda a: 1.5, name="one").name == "one"
+    with pytest.raises(SweepError, match="gave a str"):
+        sweep.average(lambda a: "x")
+    with pytest.raises(SweepError, match="None of the 2 finished items"):
+        sweep.average(lambda a: a.flow.difference("first"))
+
+
+@pytest.mark.parametrize(
+    ("quantity", "options", "message"),
+    [
+        ("score.scores", {}, "Did you mean 'scores'"),
+        ("scores.score", {}, "Did you mean 'scores'"),
+        ("scores.scores", {"over": "seeds"}, "Did you mean 'seed'"),
+        ("scores.scores", {"layer": 3}, "no axis 'layer'"),
+        ("scores.scores", {"task": "b"}, "No item has task='b'"),
+        ("scores.scores", {"over": ()}, ""),
+        (3, {}, "is no quantity"),
+    ],
+)
+def test_what_cannot_be_averaged(quantity, options, message):
+    sweep = made({("a", 0): [0.5] * 4})
+    if not message:
+        assert len(sweep.average(quantity, **options).cells) == 1
+        return
+    with pytest.raises(SweepError, match=message):
+        sweep.average(quantity, **options)
+
+
+# --- along layers ---
+
+
+def flows(layers=6, models=("m",), tasks=("a",), seeds=SEEDS):
+    items, analyses = [], {}
+    for model in models:
+        for task in tasks:
+            for seed in seeds:
+                own = item(model=model, task=task, seed=seed)
+                generator = torch.Generator().manual_seed(seed + 10 * len(model))
+                size = layers + 4 * (model != models[0])
+                values = torch.rand(8, 3, size, generator=generator, dtype=torch.float64)
+                items.append(own)
+                analyses[own.key] = Analysis({"flow": flow_of(values)}, "x")
+    return Sweep(items, analyses=analyses)
+
+
+def flow_of(values):
+    low, high = bootstrap_interval(values, normalised_flow)
+    return FlowScores(per_prompt=values, values=normalised_flow(values.mean(0)), low=low, high=high)
+
+
+def test_along_axes():
+    sweep = flows()
+    found = sweep.average("flow.values", score="wp")
+    assert found.axes == ("layer",)
+    own = torch.stack([a.flow.values[0] for _, a in sweep])
+    assert torch.allclose(found.cells[0].value, own.mean(0))
+    table = found.to_pandas()
+    assert list(table.columns) == [
+        "quantity", "model", "task", "layer", "value", "low", "high", "seeds", "prompts", "items",
+        "points",
+    ]  # fmt: skip
+    assert len(table) == 6
+    assert table.points[2] == pytest.approx(own[:, 2].tolist())
+    assert bool(((table.low >= 0) & (table.high <= 1)).all())
+    many = flows(seeds=range(5)).average("flow.values", score="wp").to_pandas()
+    assert "points" not in many.columns
+
+
+def test_models_of_other_depths_share_an_axis():
+    sweep = flows(models=("m", "deeper"))
+    found = sweep.average("flow.values", score="wp")
+    assert found.axes == ("depth",)
+    assert found.labels == (DEPTHS,)
+    whole = sweep.average("flow.values", ("model", "seed"), score="wp")
+    assert whole.basis(whole.cells[0]) == "2 models × 3 seeds × 8 prompts"
+    first = flows().average("flow.values", score="wp", relative=True).cells[0].value
+    plain = flows().average("flow.values", score="wp").cells[0].value
+    assert float(first[0]) == pytest.approx(float(plain[0]))
+    assert float(first[-1]) == pytest.approx(float(plain[-1]))
+    assert float(first[4]) == pytest.approx(float(plain[1]))  # a fifth of the depth
+    with pytest.raises(SweepError, match="has \\[0, 1"):
+        sweep.average("flow.values", score="wp", relative=False)
+
+
+def test_tables_of_papers():
+    latex = flows(tasks=("a_b", "c")).average("flow.values", layer=0).to_latex("score", digits=2)
+    lines = latex.splitlines()
+    assert lines[0] == r"\begin{tabular}{lccc}"
+    assert lines[2] == r"task & wp & pq & ww \\"
+    assert lines[4].startswith(r"a\_b & $0.")
+    assert lines[-1].endswith("3 seeds × 8 prompts.")
+    assert latex.count("scriptsize") == 6
+    with pytest.raises(SweepError, match="columns='seed'"):
+        flows().average("flow.values").to_latex("seed")
+    csv = flows().average("flow.values").to_csv()
+    assert len(csv.splitlines()) == 1 + 3 * 6
+
+
+def test_drawings():
+    sweep = flows(tasks=("a", "b"))
+    shape = sweep.average("flow.values").drawing()
+    assert [panel.title for panel in shape.panels] == ["a", "b"]
+    assert shape.names == ("S_wp", "S_pq", "S_ww") * 2
+    assert shape.meanings == ("text", "label", "other") * 2
+    assert "3 seeds × 8 prompts" in shape.note
+    assert "small points: single seeds" in shape.note
+    assert len(shape.spread) == 6 * 3
+    figure = sweep.plot("flow.values")
+    assert sum(trace.mode == "markers" for trace in figure.data) == 18
+    bars = sweep.average("flow.values", score="wp", layer=2).drawing()
+    assert bars.groups == ("a", "b")
+    assert len(bars.spread) == 2
+    with pytest.raises(SweepError, match="panels='seed'"):
+        sweep.plot("flow.values", panels="seed")
+
+
+def test_doses_run_across():
+    items, analyses = [], {}
+    for share in (0.2, 0.6, 1.0):
+        for seed in SEEDS:
+            own = item(labels="permuted", false_share=share, seed=seed)
+            items.append(own)
+            analyses[own.key] = Analysis({"scores": Scores(scores=torch.full((8,), share))}, "x")
+    shape = Sweep(items, analyses=analyses).average("scores.scores").drawing()
+    assert shape.x == (0.2, 0.6, 1.0)
+    assert shape.x_title == "share of false labels"
+    assert shape.values[0].tolist() == pytest.approx([0.2, 0.6, 1.0])
+
+
+def test_names_of_the_papers_are_quantities():
+    sweep = flows()
+    found = sweep.average("early flow")
+    own = [a.flow.difference("first").value for _, a in sweep]
+    assert float(found.cells[0].value) == pytest.approx(sum(own) / 3)
+    assert found.name == "early flow"
+    assert "mean flow" in QUANTITIES
+    assert sweep.average("mean flow").name == "mean flow"
+
+
+def test_selecting_and_looking():
+    sweep = flows(tasks=("a", "b"))
+    assert len(sweep.select(task="b", seed=[0, 2])) == 2
+    assert isinstance(sweep.items, pd.DataFrame)
+    assert "6 items (2 task × 3 seed): 6 done" in repr(sweep)
+    with pytest.raises(SweepError, match="Did you mean 'task'"):
+        sweep.select(tasks="a")
+    with pytest.raises(SweepError, match="no item 'x'"):
+        sweep.analysis("x")
+
+
+def test_points_are_those_of_the_first_level_with_several():
+    found = flows().average("flow.values", ("task", "seed"), score="wp", layer=1)
+    (cell,) = found.cells
+    assert cell.units == SEEDS
+    plain = flows().average("flow.values", "seed", score="wp", layer=1).cells[0]
+    assert cell.points.tolist() == plain.points.tolist()
+    assert (float(cell.low), float(cell.high)) == (float(plain.low), float(plain.high))
+    assert "small points: single seeds" in found.drawing().note
+
+
+def test_ends_are_cut_only_where_all_values_lie_between_them():
+    class Share(Scores):
+        def quantities(self):
+            return {"part": Quantity((), self.scores, unit="share of its sum")}
+
+    for values, cut in (((0.1, 0.9), True), ((0.1, 1.4), False)):
+        sweep = made({("a", seed): [value] * 4 for seed, value in enumerate(values)})
+        for key, analysis in sweep._analyses.items():
+            sweep._analyses[key] = Analysis({"s": Share(scores=analysis.scores.scores)}, "x")
+        cell = sweep.average("s.part").cells[0]
+        assert (float(cell.high) == 1.0) is cut
+        assert (float(cell.low) == 0.0) is cut

@@ -1,0 +1,86 @@
+"""Sweeps as YAML files."""
+
+import pytest
+
+from icl_mech.errors import SweepError
+from icl_mech.interventions import ZeroHeads
+from icl_mech.measurements import Flow, Isolation, Predict
+from icl_mech.sweeps.config import by_name, read_config, seeds
+from icl_mech.tasks import Task
+
+WHOLE = """
+models: {small: smollm2-135m}
+tasks:
+  reviews: reviews
+  films: {path: films.csv, template: "Review: {text}\\nSentiment:{label}", labels: [Negative, Positive],
+          text_column: sentence, label_column: verdict}
+measurements:
+  - flow: {loss: label}
+  - predict
+  - isolation: {depths: [1, 2]}
+labels: [correct, permuted]
+shots: [1, 2]
+seeds: 0-4
+n: 20
+batch_size: 4
+interventions:
+  - {intervention: ZeroHeads, heads: [[5, 1]]}
+"""
+
+
+def test_a_whole_file(tmp_path):
+    rows = "\n".join(f"text {i},{'Positive' if i % 2 else 'Negative'}" for i in range(12))
+    (tmp_path / "films.csv").write_text(f"sentence,verdict\n{rows}\n")
+    (tmp_path / "study.yaml").write_text(WHOLE)
+    found = read_config(tmp_path / "study.yaml")
+    films = found["tasks"].pop("films")
+    assert isinstance(films, Task)
+    assert films.name == "films"
+    (edit,) = found.pop("interventions")
+    assert edit.to_dict() == ZeroHeads([(5, 1)]).to_dict()
+    assert found == {
+        "models": {"small": "smollm2-135m"},
+        "tasks": {"reviews": "reviews"},
+        "measurements": [Flow(loss="label"), Predict(), Isolation(depths=(1, 2))],
+        "labels": ["correct", "permuted"],
+        "shots": [1, 2],
+        "seeds": range(5),
+        "n": 20,
+        "batch_size": 4,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("models: a\ntasks: b\nseed: [1]", r"key 'seed'.*Did you mean 'seeds'.*Allowed: models, tasks"),
+        ("models: a", "tasks is missing"),
+        ("- a", "expected keys with values"),
+        ("models: [a\n", "cannot be read as YAML"),
+        ("models: !!python/object/apply:os.system [ls]\ntasks: b", "cannot be read as YAML"),
+        ("models: 3\ntasks: b", "give names, folders"),
+        ("models: a\ntasks: {x: {template: sst2}}", "has no path"),
+        ("models: a\ntasks: {x: {path: b, colour: red}}", r"key 'colour'.*Allowed: path, template"),
+        ("models: a\ntasks: b\nseeds: 5", r"write a list such as \[0, 1, 2\], or 0-4"),
+        ("models: a\ntasks: b\nmeasurements: [flo]", "Did you mean 'flow'"),
+        ("models: a\ntasks: b\nmeasurements: [{flow: {los: label}}]", r"key 'los'.*Allowed: loss"),
+        ("models: a\ntasks: b\nmeasurements: [{flow: {loss: x}}]", "cannot be made.*label"),
+        ("models: a\ntasks: b\nmeasurements: [{flow: {}, predict: {}}]", "one name each"),
+        ("models: a\ntasks: b\nout: x", "key 'out'"),
+    ],
+)  # fmt: skip
+def test_what_a_file_may_not_hold(text, message, tmp_path):
+    (tmp_path / "study.yaml").write_text(text)
+    with pytest.raises(SweepError, match=f"(?s){message}"):
+        read_config(tmp_path / "study.yaml")
+
+
+def test_seeds():
+    assert list(seeds("2-4")) == [2, 3, 4]
+    assert seeds([7]) == [7]
+
+
+def test_measurements_go_by_the_names_of_results():
+    names = by_name()
+    assert {"flow", "isolation", "layer_accuracy", "compression"} <= set(names)
+    assert all(kind.name == name for name, kind in names.items())

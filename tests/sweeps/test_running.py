@@ -1,0 +1,252 @@
+"""Items run once, are kept at once, fail alone and are gone on with."""
+
+import json
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+
+import pytest
+import torch
+
+import icl_mech as icl
+from icl_mech.errors import SweepError
+from icl_mech.measurements import AccuracyByLayer, Flow, Predict
+from icl_mech.sweeps import load_sweep, sweep
+from icl_mech.sweeps import work as working
+from icl_mech.sweeps.files import item_folder
+from tests.saved import contents
+from tests.sweeps.loaders import LOADED, OTHER, PREDICT, TASK, broken, dying, other, tiny
+
+QUIET = {"n": 4, "progress": False}
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept():
+    working.forget_models()
+    LOADED.clear()
+
+
+def numbers(found):
+    return {
+        item.key: {name: result.to_pandas().to_dict() for name, result in analysis.results.items()}
+        for item, analysis in found
+    }
+
+
+@pytest.fixture(scope="module")
+def serial():
+    return sweep(tiny, [TASK, OTHER], PREDICT, seeds=(0, 1), **QUIET)
+
+
+def test_items_are_what_measure_gives(serial):
+    assert serial.items.state.tolist() == ["done"] * 4
+    item, analysis = list(serial)[1]
+    prompts = icl.build_prompts(TASK, tiny(), n=4, seed=1)
+    alone = icl.measure(tiny(), prompts, Predict(), progress=False)
+    own, plain = analysis.predictions, alone.predictions
+    assert torch.equal(own.label_logits, plain.label_logits)
+    assert analysis.prompts[0].digest == prompts.digest
+    assert (item.seed, item.task) == (1, "tiny")
+
+
+def test_a_folder_holds_the_same(serial, tmp_path):
+    found = sweep(tiny, [TASK, OTHER], PREDICT, seeds=(0, 1), out=tmp_path / "s", **QUIET)
+    assert numbers(found) == numbers(serial)
+    assert numbers(load_sweep(tmp_path / "s")) == numbers(serial)
+    for item in found.plan:
+        icl.load_analysis(item_folder(found.folder, item.key))
+    assert sorted(p.name for p in (tmp_path / "s").iterdir()) == ["items", "sweep.json"]
+
+
+def test_models_are_loaded_once(tmp_path):
+    tiny.cache_clear()
+    sweep([tiny, other], [TASK, OTHER], PREDICT, seeds=(0, 1), **QUIET)
+    assert LOADED == ["gpt2", "neox"]
+
+
+def test_a_failing_item_is_recorded_and_the_others_go_on(tmp_path):
+    found = sweep([broken, tiny], TASK, PREDICT, seeds=(0,), out=tmp_path, **QUIET)
+    assert found.items.state.tolist() == ["failed", "done"]
+    assert "ValueError: no such weights" in found.items.error[0]
+    error = json.loads((item_folder(tmp_path, found.plan[0].key) / "error.json").read_text())
+    assert (error["type"], error["message"]) == ("ValueError", "no such weights")
+    assert "no such weights" in found.summary()
+    with pytest.raises(SweepError, match="no such weights"):
+        found.analysis(found.plan[0])
+    memory = sweep([broken, tiny], TASK, PREDICT, seeds=(0,), **QUIET)
+    assert memory.items.state.tolist() == ["failed", "done"]
+
+
+def test_ctrl_c_passes(tmp_path, monkeypatch):
+    def interrupted(job):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("icl_mech.sweeps.executors.run_job", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(tiny, TASK, PREDICT, seeds=(0,), out=tmp_path, **QUIET)
+    assert load_sweep(tmp_path).items.state.tolist() == ["unfinished"]
+
+
+def test_resuming_repeats_nothing_and_runs_failed_items_again(tmp_path, monkeypatch):
+    marker = tmp_path / "mended"
+    moody = partial(until, marker)
+    given = ({"moody": moody, "tiny": tiny}, TASK, PREDICT)
+    first = sweep(*given, seeds=(0,), out=tmp_path / "s", **QUIET)
+    assert first.items.state.tolist() == ["failed", "done"]
+    before = contents(item_folder(first.folder, first.plan[1].key))
+    marker.touch()
+    ran = []
+    monkeypatch.setattr(
+        working, "run_item", lambda job, folder, run=working.run_item: ran.append(job.item) or run(job, folder)
+    )  # fmt: skip
+    with pytest.raises(SweepError, match="resume=True"):
+        sweep(*given, seeds=(0,), out=tmp_path / "s", **QUIET)
+    again = sweep(*given, seeds=(0, 1), out=tmp_path / "s", resume=True, **QUIET)
+    assert [(i.model, i.seed) for i in ran] == [("moody", 0), ("moody", 1), ("tiny", 1)]
+    assert again.items.state.tolist() == ["done"] * 4
+    assert contents(item_folder(first.folder, first.plan[1].key)) == before
+    assert not list((tmp_path / "s").rglob("error.json"))
+    ran.clear()
+    sweep(*given, seeds=(0, 1), out=tmp_path / "s", resume=True, **QUIET)
+    assert ran == []
+    sweep(*given, seeds=(0,), out=tmp_path / "s", overwrite=True, **QUIET)
+    assert len(ran) == 2
+    assert len(load_sweep(tmp_path / "s")) == 2
+
+
+def until(marker):
+    if not marker.exists():
+        raise RuntimeError("not yet")
+    return tiny()
+
+
+def test_other_measurements_are_not_mixed(tmp_path):
+    sweep(tiny, TASK, PREDICT, seeds=(0,), out=tmp_path, **QUIET)
+    with pytest.raises(SweepError, match="other measurements"):
+        sweep(tiny, TASK, [Predict(score="sum")], seeds=(1,), out=tmp_path, resume=True, **QUIET)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "notes.txt").write_text("mine")
+    with pytest.raises(SweepError, match="other files and no sweep"):
+        sweep(tiny, TASK, PREDICT, out=tmp_path / "b", **QUIET)
+
+
+def test_an_unfinished_item_goes_on_with_its_parts(tmp_path):
+    given = (tiny, TASK, [Predict(), Flow()])
+    first = sweep(*given, seeds=(0,), out=tmp_path / "s", **QUIET)
+    place = item_folder(first.folder, first.plan[0].key)
+    kept = (place / "flow" / "result.json").read_bytes()
+    for name in ("analysis.json", "prompts.json"):  # as if killed right before the end
+        (place / name).unlink()
+    assert load_sweep(tmp_path / "s").items.state.tolist() == ["unfinished"]
+    again = sweep(*given, seeds=(0,), out=tmp_path / "s", resume=True, **QUIET)
+    assert again.items.state.tolist() == ["done"]
+    assert again.analysis(again.plan[0]).made["resumed"] == 2
+    assert (place / "flow" / "result.json").read_bytes() == kept
+
+
+def test_a_study_and_a_dose(tmp_path):
+    found = sweep(
+        tiny, TASK, [AccuracyByLayer()], false_share=(0.0, 0.5, 1.0), seeds=(0,), n=6,
+        progress=False,
+    )  # fmt: skip
+    assert found.items.state.tolist() == ["done"] * 3
+    gaps = [analysis.layer_accuracy.final_gap.value for _, analysis in found]
+    assert gaps[0] == 0.0  # nothing is false
+    assert [a.prompts[1].source["false_share"] for _, a in found] == [0.0, 0.5, 1.0]
+
+
+def test_threads_take_turns(serial):
+    with ThreadPoolExecutor(3) as pool:
+        found = sweep(tiny, [TASK, OTHER], PREDICT, seeds=(0, 1), executor=pool, **QUIET)
+    assert numbers(found) == numbers(serial)
+
+
+def test_a_model_that_was_given_is_recognised_by_its_weights(tmp_path):
+    model = tiny()
+    found = sweep({"mine": model}, TASK, PREDICT, seeds=(0,), out=tmp_path, **QUIET)
+    changed = other()
+    again = sweep({"mine": changed}, TASK, PREDICT, seeds=(0,), out=tmp_path, resume=True, **QUIET)
+    assert len(again) == 2
+    assert len({item.key for item in again.plan}) == 2
+    assert found.plan[0].key in {item.key for item in again.plan}
+    for executor in ({"workers": 2}, {"executor": ProcessPoolExecutor(1)}):
+        with pytest.raises(SweepError, match="other processes do not have"):
+            sweep(model, TASK, PREDICT, **executor, **QUIET)
+
+
+class Flaky(ThreadPoolExecutor):
+    """Loses every item a few times, as a cluster does that loses workers."""
+
+    def __init__(self, times, error):
+        super().__init__(1)
+        self.times, self.error, self.lost = times, error, {}
+
+    def submit(self, function, job):
+        count = self.lost[job.item.key] = self.lost.get(job.item.key, 0) + 1
+        if count > self.times:
+            return super().submit(function, job)
+        future = Future()
+        future.set_exception(self.error)
+        return future
+
+
+def test_a_lost_item_is_submitted_again_within_bounds(serial, tmp_path):
+    given = (tiny, [TASK, OTHER], PREDICT)
+    found = sweep(*given, seeds=(0, 1), executor=Flaky(2, RuntimeError("lost")), **QUIET)
+    assert numbers(found) == numbers(serial)
+    pool = Flaky(9, RuntimeError("lost"))
+    found = sweep(*given, seeds=(0, 1), executor=pool, out=tmp_path, **QUIET)
+    assert found.items.state.tolist() == ["failed"] * 4
+    assert "RuntimeError: lost" in found.items.error[0]
+    assert set(pool.lost.values()) == {3}
+    with pytest.raises(SweepError, match="takes no more items"):
+        sweep(*given, executor=Flaky(1, BrokenProcessPool("gone")), **QUIET)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"executor": 3}, "concurrent.futures.Executor"),
+        ({"executor": ThreadPoolExecutor(1), "workers": 2}, "brings its own workers"),
+        ({"workers": 2, "devices": ("cpu",)}, "one for each"),
+        ({"workers": 0}, "at least 1"),
+        ({"resume": True}, "need out="),
+        ({"resume": True, "overwrite": True, "out": "x"}, "measures them again"),
+        ({"batchsize": 3}, "Did you mean 'batch_size'"),
+        ({"maps": 2}, "no study was chosen"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_what_cannot_be_is_refused(given, message):
+    with pytest.raises(SweepError, match=message):
+        sweep(tiny, TASK, PREDICT, **given, **QUIET)
+
+
+# --- processes ---
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_same(serial, tmp_path):
+    found = sweep(tiny, [TASK, OTHER], PREDICT, seeds=(0, 1), workers=2, out=tmp_path, **QUIET)
+    assert numbers(found) == numbers(serial)
+    memory = sweep(tiny, TASK, PREDICT, seeds=(0,), workers=1, **QUIET)
+    assert numbers(memory).items() <= numbers(serial).items()
+
+
+@pytest.mark.slow
+def test_the_item_of_a_killed_process_is_run_again(tmp_path):
+    (tmp_path / "marks").mkdir()
+    model = {"tiny": partial(dying, str(tmp_path / "marks"), 2)}
+    found = sweep(model, TASK, PREDICT, seeds=(0, 1), workers=2, out=tmp_path / "s", **QUIET)
+    assert found.items.state.tolist() == ["done"] * 2
+    assert len(list((tmp_path / "marks").iterdir())) == 2
+
+
+@pytest.mark.slow
+def test_an_item_that_always_kills_its_process_is_given_up_alone(tmp_path):
+    (tmp_path / "marks").mkdir()
+    models = {"deadly": partial(dying, str(tmp_path / "marks"), 99), "tiny": tiny}
+    found = sweep(models, TASK, PREDICT, seeds=(0,), workers=2, out=tmp_path / "s", **QUIET)
+    assert found.items.state.tolist() == ["failed", "done"]
+    assert "process was killed" in found.items.error[0]
+    assert len(list((tmp_path / "marks").iterdir())) == 3

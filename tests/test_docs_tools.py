@@ -1,0 +1,164 @@
+"""The tools behind the documentation: what they let through and what they find."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+@pytest.fixture(autouse=True)
+def tools(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS / "_ext"))
+    monkeypatch.syspath_prepend(str(DOCS))
+
+
+def faults(tmp_path, **pages):
+    from check_site import Page, local_faults
+
+    for name, text in pages.items():
+        (tmp_path / f"{name}.html").write_text(text)
+    paths = [(tmp_path / f"{name}.html").resolve() for name in pages]
+    return local_faults({path: Page(path) for path in paths})
+
+
+def test_a_sound_site_has_no_faults(tmp_path):
+    one = '<a href="two.html#there">x</a><a href="https://example.org">y</a>'
+    assert not faults(tmp_path, one=one, two='<p id="there">z</p>')
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('<a href="three.html">x</a>', "three.html leads to no file"),
+        ('<a href="two.html#nowhere">x</a>', "two.html#nowhere leads to no place"),
+        ('<a href="#nowhere">x</a>', "#nowhere leads to no place"),
+        ('<script src="https://cdn.example.org/x.js"></script>', "loads https://cdn"),
+        ('<link rel="stylesheet" href="//cdn.example.org/x.css">', "//cdn.example.org"),
+        ('<img src="missing.png">', "missing.png leads to no file"),
+    ],
+)
+def test_every_fault_is_found(tmp_path, text, said):
+    found = faults(tmp_path, one=text, two="<p>z</p>")
+    assert len(found) == 1
+    assert said in found[0]
+
+
+def test_plotly_outputs_become_figures_and_widgets_go():
+    pytest.importorskip("sphinx")
+    from notebooks import PLOTLY, WIDGET, shown
+
+    figure = {"data": [{"y": [1, 2]}], "layout": {"title": {"text": "A <b>bold</b> title"}}}
+    html = shown({"output_type": "display_data", "data": {PLOTLY: figure, "text/html": "<x>"}})
+    text = html["data"]["text/html"]
+    assert 'aria-label="A bold title"' in text
+    assert json.loads(text.split('json">')[1].split("</script>")[0])["data"] == figure["data"]
+    assert shown({"output_type": "display_data", "data": {WIDGET: {}}}) is None
+    script = {"text/html": "<script>Plotly.newPlot()</script>", "image/png": "x"}
+    assert shown({"output_type": "display_data", "data": script})["data"] == {"image/png": "x"}
+    plain = {"output_type": "stream", "text": "x"}
+    assert shown(plain) == plain
+
+
+def test_a_text_in_a_figure_cannot_end_its_element():
+    pytest.importorskip("sphinx")
+    from figures import element
+
+    html = element({"data": [{"text": "</script><script>alert(1)</script>"}]}, 'a "quoted" <b>')
+    assert html.count("</script>") == 1
+    assert 'aria-label="a &quot;quoted&quot; &lt;b>"' in html
+
+
+def test_names_of_functions_are_functions_and_modules_are_refused():
+    pytest.importorskip("sphinx")
+    from reference import directive
+    from sphinx.errors import ExtensionError
+
+    assert directive("icl_mech.isolation") == ".. autofunction:: icl_mech.isolation\n"
+    assert directive("icl_mech.Isolate").startswith(".. autoclass::")
+    with pytest.raises(ExtensionError, match="no function or class"):
+        directive("icl_mech.measurements.isolation")
+
+
+def test_everything_public_is_in_the_reference():
+    import icl_mech as icl
+
+    pages = "\n".join(path.read_text() for path in (DOCS / "reference").glob("*.md"))
+    missing = [name for name in icl.__all__ if f"\nicl_mech.{name}\n" not in pages]
+    assert set(missing) <= {"Measurement"}  # under its own module, with what one builds from it
+
+
+def test_every_measurement_is_in_the_reference():
+    from icl_mech import measurements
+
+    pages = "\n".join(path.read_text() for path in (DOCS / "reference").glob("*.md"))
+    aliases = {"AnyMeasurement", "Pair"}
+    names = set(measurements.__all__) - aliases
+    assert not [name for name in names if f"\nicl_mech.measurements.{name}\n" not in pages]
+
+
+def test_fields_and_formulas_of_parents_reach_the_reference():
+    pytest.importorskip("sphinx")
+    from reference import complete
+    from sphinx.ext.napoleon import Config
+
+    from icl_mech.measurements.extraction.label_words import ExtractionResult
+    from icl_mech.measurements.saliency.flow import FlowScores
+
+    app = SimpleNamespace(config=Config(napoleon_use_ivar=True))
+    lines = [":ivar attention: From the target."]
+    complete(app, "class", "", ExtractionResult, None, lines)
+    text = "\n".join(lines)
+    assert text.count(":ivar auc:") == text.count(":vartype auc:") == 1
+    assert text.count(":ivar attention:") == 1
+    assert ":ivar provenance:" not in text
+    assert text.count(".. math::") == len(ExtractionResult.definitions)
+    lines = []
+    complete(app, "class", "", FlowScores, None, lines)
+    assert any(line.startswith(".. math:: S_{wp} =") for line in lines)
+
+
+def test_signatures_show_no_checks():
+    pytest.importorskip("sphinx")
+    from reference import shorten, written
+
+    from icl_mech.checking import Count
+
+    assert written(Count) == "int"
+    given = "(n: Annotated[int, AtLeast(least=1)] = 5)"
+    assert shorten(None, "class", "", int, None, given, None) == ("(n: int = 5)", None)
+
+
+def test_formulas_become_mathml():
+    pytest.importorskip("sphinx")
+    from formulas import mathml
+
+    found = mathml(r"S_{pq} = \frac{a}{b < c}", "block")
+    assert found.startswith("<math ")
+    assert "<mfrac>" in found
+    assert "&lt; c" in found
+    assert "<munder><mo>&#x02211;</mo><mi>h</mi></munder>" in mathml(r"\sum_h A", "block")
+    assert mathml(r"\Big|x\Big|", "block").count("stretchy") == 2
+
+
+def test_what_is_not_defined_is_said_to_be():
+    from guide_numbers import r_sentence
+
+    from icl_mech.metrics import Interval
+
+    read = SimpleNamespace(cumulative_defined=False, denominator=Interval(-2.114, -4.18, -0.19))
+    assert r_sentence(read).endswith("is −2.11 [−4.18,\N{NO-BREAK SPACE}−0.19]")
+
+
+def test_numbers_are_written_as_on_pages():
+    from guide_numbers import number, shown, table
+
+    from icl_mech.metrics import Interval
+
+    assert number(-0.5, signed=True) == "−0.50"
+    assert number(0.0312) == "0.031"
+    assert shown(Interval(0.25, 0.09, 0.53)) == "0.25 [0.090,\N{NO-BREAK SPACE}0.53]"
+    assert shown(None) == "not defined"
+    assert table(("a", "b"), [("1", "2")]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
