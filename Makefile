@@ -18,11 +18,14 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 NUMERIC_TESTS := tests/engine tests/interventions tests/measurements
 # Families of models in runs that are not `make test-all`.
 FEW := TEST_FAMILIES="gpt2 llama gemma3"
+# And in `make check`: one whose attention is re-routed too. All families of all adapters are
+# compared with plain Hugging Face in tests/families.
+MOST := TEST_FAMILIES="gpt2 gptj llama gemma3"
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-portable test-tl3 test-oldest audit lint format typecheck test-all wheel check bench docs clean
+.PHONY: help install demo test test-portable test-tl3 test-oldest audit lint format typecheck test-all wheel browser check bench notebooks docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,8 +63,8 @@ demo: $(STAMP) ## analyse the built-in task with the offline model
 test: $(STAMP) ## run the tests that are not slow, on three families of models
 	$(FEW) $(PYTEST) -m "not slow"
 
-test-portable: $(STAMP) ## run the numeric tests as on another processor (no vector instructions)
-	ATEN_CPU_CAPABILITY=default $(FEW) $(PYTEST) -m "not slow" $(NUMERIC_TESTS)
+test-portable: $(STAMP) ## run the numeric tests of one family as on another processor (no vector instructions)
+	ATEN_CPU_CAPABILITY=default TEST_FAMILIES="gpt2" $(PYTEST) -m "not slow" $(NUMERIC_TESTS)
 
 test-tl3: $(STAMP_TL3) ## run the tests marked tl3 or hooked with TransformerLens 3.9, in .venv-tl3
 	$(VENV_TL3)/bin/python -m pytest -n $(WORKERS) -m "tl3 or hooked"
@@ -89,6 +92,15 @@ typecheck: $(STAMP) ## check the types, strictly
 test-all: $(STAMP) ## run all tests, the slow ones too
 	$(PYTEST)
 
+browser: $(STAMP) ## install JupyterLab and, where apt-get can, Chromium for the tests of pages
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[jupyter]"
+	@for name in "$${ICL_MECH_CHROMIUM:-}" chromium chromium-browser google-chrome google-chrome-stable; do \
+		if [ -n "$$name" ] && command -v "$$name" >/dev/null; then exit 0; fi; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -yqq --no-install-recommends chromium fonts-noto-core >/dev/null; \
+	then exit 0; fi; \
+	echo "!!! NO CHROMIUM: tests of pages will be skipped. Install it, or set ICL_MECH_CHROMIUM=/path/to/it"
+
 wheel: $(STAMP) ## build the wheel and check what is inside
 	$(BIN)/python -c "$$CHECK_WHEEL"
 
@@ -97,15 +109,22 @@ check: ## everything continuous integration does
 	$(MAKE) lint
 	$(MAKE) typecheck
 	$(MAKE) wheel
-	$(MAKE) test-all
+	$(MAKE) browser
+	$(MAKE) docs
+	$(MOST) $(MAKE) test-all
 	$(MAKE) test-portable
-	$(MAKE) test-tl3
+	$(FEW) $(MAKE) test-tl3
 
 bench: $(STAMP) ## time the engine and write the benchmark table
 	$(BIN)/python -m tests.benchmarks
 
-docs: $(DOCS_STAMP) ## build the documentation into site/
-	$(BIN)/mkdocs build --strict
+notebooks: $(STAMP) ## run the notebooks and store what they show
+	$(BIN)/python -m tests.notebooks
+
+docs: $(DOCS_STAMP) ## build the documentation into site/ and check its links
+	rm -rf site build/doctrees
+	$(BIN)/python -m sphinx -b html -W --keep-going -n -q -d build/doctrees docs site
+	$(BIN)/python docs/check_site.py site
 
 clean: ## remove what the other targets made, the environments included
 	rm -rf $(VENV) $(VENV_TL3) $(VENV_OLDEST) .venv-audit build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -139,10 +158,12 @@ with tempfile.TemporaryDirectory() as folder:
     target = Path(folder, "unpacked")
     run("zipfile", "-e", wheel, target)
     source = Path("icl_mech")
-    data = [source / "py.typed", *sorted(source.glob("demo/**/*.jsonl"))]
+    demo = sorted(source.glob("demo/**/*.jsonl"))
+    pages = [own for own in sorted(source.glob("reports/*")) if own.suffix in (".html", ".css", ".js")]
+    data = [source / "py.typed", *demo, *pages]
     missing = [str(path) for path in data if not (target / path).is_file()]
-    if missing or len(data) < 2:
-        raise SystemExit(f"{wheel.name} lacks {missing or 'the demo data'}")
+    if missing or not demo or not pages:
+        raise SystemExit(f"{wheel.name} lacks {missing or 'the demo data or the parts of pages'}")
     code = "import icl_mech, pathlib; print(pathlib.Path(icl_mech.__file__).parent)"
     found = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, check=True, text=True,

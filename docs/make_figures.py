@@ -1,0 +1,123 @@
+"""Makes every number and picture of the site and of README from real runs.
+
+    python docs/make_figures.py [--runs FOLDER] [--thumbnails]
+
+Runs that FOLDER (default: runs/docs) does not hold are made first, with the commands that the pages
+show; that takes about ten minutes on two cores. Written are `docs/numbers.json`, which the pages
+are filled from, the figures in `docs/figures`, and the pictures in `docs/images`. Pictures need
+kaleido and a Chromium. With --thumbnails only the gallery's pictures are made anew, from the
+notebooks as they are stored.
+"""
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import guide_numbers
+import plotly.graph_objects as go
+
+import icl_mech as icl
+from icl_mech.measurements.reweighting.result import ReweightingResult
+from icl_mech.measurements.saliency.flow import FlowScores
+
+DOCS = Path(__file__).parent
+COMMANDS = {
+    "reviews": "icl-mech analyze --task reviews --shots 1 --n 50",
+    "lw": "icl-mech analyze --study label_words --task headlines --n 12",
+    "ot": "icl-mech analyze --study overthinking --task headlines --shots 2 --n 12",
+}
+
+
+def analysis(folder: Path, name: str) -> icl.Analysis:
+    """The run of that name, made if it is not there."""
+    own = folder / name
+    if not (own / "analysis.json").is_file():
+        command = f"{COMMANDS[name]} --out {own}"
+        subprocess.run([sys.executable, "-m", *shlex.split(command.replace("icl-mech", "icl_mech"))],
+                       check=True)  # fmt: skip
+    return icl.load_analysis(own)
+
+
+def reweighting(folder: Path) -> ReweightingResult:
+    """Table 1 as the guide calls it: learned from other prompts than it is tested on."""
+    own = folder / "reweighting"
+    if not (own / "result.json").is_file():
+        model, task = icl.load_model(), icl.load_task("headlines")
+        train = icl.build_prompts(task, model, shots=1, n=16, seed=0, split="train")
+        test = icl.build_prompts(task, model, shots=1, n=12, seed=0)
+        icl.evaluate_reweighting(model, icl.fit_reweighting(model, train), test).save(own)
+    return ReweightingResult.load(own)
+
+
+def seeds(folder: Path, count: int = 5) -> list[FlowScores]:
+    """Flow scores of other prompts and demonstrations, as many as in the run of the home page."""
+    flows = []
+    for seed in range(count):
+        own = folder / f"seed-{seed}"
+        if not (own / "result.json").is_file():
+            model = icl.load_model()
+            prompts = icl.build_prompts("reviews", model, shots=1, n=50, seed=seed)
+            icl.flow_scores(model, prompts, draws=1).save(own)
+        flows.append(FlowScores.load(own))
+    return flows
+
+
+def picture(figure: go.Figure, path: Path, width: int = 840, height: int = 460) -> None:
+    """A figure as PNG on white, at twice the size for sharp screens."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plain = go.Figure(figure).update_layout(paper_bgcolor="white", plot_bgcolor="white")
+    plain.write_image(path, width=width, height=height, scale=2)
+
+
+def thumbnails(folder: Path) -> None:
+    """The first plotly figure of each notebook, for the gallery."""
+    for path in sorted((DOCS.parent / "notebooks").glob("*.ipynb")):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            datas = [output.get("data", {}) for output in cell.get("outputs", ())]
+            figures = [data["application/vnd.plotly.v1+json"] for data in datas
+                       if "application/vnd.plotly.v1+json" in data]  # fmt: skip
+            if figures:
+                kept = {name: figures[0][name] for name in ("data", "layout")}
+                picture(go.Figure(kept), folder / f"{path.stem}.png", 700, 420)
+                break
+
+
+def main() -> None:
+    """Write numbers, figures and pictures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=Path, default=Path("runs/docs"))
+    parser.add_argument("--thumbnails", action="store_true")
+    given = parser.parse_args()
+    folder = given.runs
+    thumbnails(DOCS / "images" / "notebooks")
+    if given.thumbnails:
+        return
+    runs = {name: analysis(folder, name) for name in COMMANDS}
+    numbers: dict[str, Any] = {
+        **{
+            f"{name}_command_block": f"```bash\n{command}\n```"
+            for name, command in COMMANDS.items()
+        },
+        "reviews": guide_numbers.of_flow(runs["reviews"]),
+        "seeds": guide_numbers.over_seeds(seeds(folder)),
+        "lw": guide_numbers.label_words(runs["lw"], reweighting(folder)),
+        "lw_isolation": guide_numbers.isolation_table(runs["lw"]),
+        "lw_compression": guide_numbers.compression_table(runs["lw"]),
+        "ot": guide_numbers.overthinking(runs["ot"]),
+        "ot_zeroed": guide_numbers.zeroed_rows(runs["ot"]),
+    }
+    text = json.dumps(numbers, indent=1, ensure_ascii=False)
+    (DOCS / "numbers.json").write_text(text + "\n", encoding="utf-8")
+    flow = go.Figure(runs["reviews"].flow.plot())
+    flow.update_layout(title=None, margin={"t": 50})  # said by the text around it
+    (DOCS / "figures").mkdir(exist_ok=True)
+    (DOCS / "figures" / "flow.json").write_text(flow.to_json(), encoding="utf-8")
+    picture(flow, DOCS / "images" / "flow_reviews.png")
+
+
+if __name__ == "__main__":
+    main()
