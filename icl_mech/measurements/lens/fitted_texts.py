@@ -3,9 +3,10 @@
 from typing import TYPE_CHECKING
 
 from icl_mech.measurements.lens.words import AFTER
+from icl_mech.metrics import Interval
 from icl_mech.results.figures import Definition, Figure
 from icl_mech.results.judging import FEWEST_PROMPTS, OPENINGS, Status
-from icl_mech.results.wording import counted, told
+from icl_mech.results.wording import counted, said, told
 from icl_mech.shapes import LayerCurves
 
 if TYPE_CHECKING:
@@ -93,4 +94,41 @@ def kl_figure(
         else "",
         LIMITS,
         f"Fit of the {NAMES[kind]}",
+    )
+
+
+def compared_figure(
+    kind: str,
+    *,
+    above: int,
+    below: int,
+    best: int,
+    gain: Interval,
+    layers: int,
+    prompts: int,
+    given: str,
+) -> Figure:
+    """Where a fitted lens finds right answers that the logit lens does not.
+
+    Args:
+        kind: Of the fitted lens.
+        above: Layers whose paired difference lies clearly above 0.
+        below: Layers whose paired difference lies clearly below 0.
+        best: Layer of the largest difference.
+        gain: That difference.
+        layers: Number of layers before the last entry.
+        prompts: Number of prompts.
+        given: What the intervals take as given, with a comma before it, or nothing.
+    """
+    return Figure(
+        "",
+        "Do earlier layers hold the answer in other directions than the last layer's?",
+        f"The {NAMES[kind]} is clearly more accurate in {above} of {layers} layers, clearly less in "
+        f"{below}; the largest difference is {said(gain, sign=True)} at layer {best}, chosen among all.",
+        "**Share of prompts whose true label word has the largest logit, by layer and lens**, and the "
+        f"paired difference. Bands: 95 % intervals over {counted(prompts, 'prompt')}{given}, each layer "
+        "for itself. At the last layer both are the model's own answer.",
+        "",
+        LIMITS,
+        "Two lenses",
     )

@@ -11,6 +11,7 @@ from icl_mech.measurements.lens.jacobian_fit import fit_jacobian_lens
 from icl_mech.measurements.lens.residuals import LayerLensReading
 from icl_mech.prompts import Prompt, PromptBatch
 from tests.golden_data import arrays, golden_model
+from tests.tiny import tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +79,17 @@ def test_an_identity_is_the_logit_lens_to_the_last_bit(golden):
     assert torch.equal(found, read(model, prompts, None))
 
 
-def test_transformer_lens_own_tool_gives_the_same(golden, fitted):
+def test_transformer_lens_own_tool_gives_the_same():
     tool = pytest.importorskip("transformer_lens.tools.analysis.jacobian_lens")
-    numbers, model = golden
-    import inspect
-
-    assert "skip_first_positions" in inspect.signature(tool.JacobianLens.fit).parameters
+    model = tiny_model("gpt2")
+    texts = ["Review: a good film World Sports Business Answer:", "Article: boring nice story bad bad"]
+    theirs = tool.JacobianLens.fit(
+        model, texts, corpus="two texts", skip_first_positions=2, show_progress=False
+    )
+    ids = [model.to_tokens(text)[0].tolist() for text in texts]
+    ours = fit_jacobian_lens(model, ids, skip_first=2, progress=False)
+    for layer in theirs.source_layers:
+        assert_close(ours.jacobian[layer + 1], theirs.jacobians[layer].float(), atol=5e-6, rtol=1e-5)
 
 
 def test_held_out_prompts_are_read_beside_the_logit_lens(golden):
