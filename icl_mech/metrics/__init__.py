@@ -60,8 +60,8 @@ from icl_mech.metrics.nested import (
     nested_interval,
     over_units,
 )
-from icl_mech.metrics.priors import BatchForm, CalibrationForm, calibrate_batch, calibrate_labels
 from icl_mech.metrics.outcomes import paired_ends, share_ends
+from icl_mech.metrics.priors import BatchForm, CalibrationForm, calibrate_batch, calibrate_labels
 
 __all__ = [
     "FEWEST",

@@ -9,13 +9,12 @@ import time
 
 import icl_mech as icl
 from icl_mech.measurements.lens.tuned_fit import fit_tuned_lens
-from icl_mech.prompts import PromptBatch
 
 TASKS = ("reviews", "headlines", "questions")
 FEWEST = 28
 
 
-def prompts_of(model, n: int) -> PromptBatch:
+def prompts_of(model, n: int) -> list[tuple[int, ...]]:
     """Prompts of all tasks as sequences of tokens."""
     found = []
     for task in TASKS:
@@ -26,12 +25,12 @@ def prompts_of(model, n: int) -> PromptBatch:
     return found
 
 
-def main(n: int = 24, **options) -> int:
+def main(n: int = 16, positions: int = 8, **options) -> int:
     """Fit, print, judge."""
     model = icl.load_model()
     rows = prompts_of(model, n)
     start = time.perf_counter()
-    lens = fit_tuned_lens(model, rows, progress=False, **options)
+    lens = fit_tuned_lens(model, rows, positions=positions, progress=False, **options)
     print(f"{lens.summary()}; {lens.training['rows']} rows, {time.perf_counter() - start:.0f} s")
     kl = lens.sel("kl").values
     low = lens.quantities()["saved"].ends()[0]

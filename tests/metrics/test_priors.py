@@ -75,7 +75,10 @@ BAD = [
     ("no probabilities", lambda: calibrate_batch(torch.tensor([[1.5, -0.5]]))),
     ("expected rows of 2", lambda: calibrate_labels(torch.full((3, 2), 0.5), torch.eye(3))),
     ("expected rows", lambda: calibrate_labels(torch.full((3, 2), 0.5), torch.ones(0, 2))),
-    ("for 1 prompts", lambda: calibrate_labels(torch.full((3, 2), 0.5), torch.full((1, 2, 2), 0.5))),
+    (
+        "for 1 prompts",
+        lambda: calibrate_labels(torch.full((3, 2), 0.5), torch.full((1, 2, 2), 0.5)),
+    ),
     ("prior of a label is 0", lambda: calibrate_labels(torch.eye(2), torch.eye(2)[:1])),
     ("logarithm is not finite", lambda: calibrate_batch(torch.eye(2), "log_mean")),
     ("Did you mean 'paper'", lambda: calibrate_labels(torch.eye(2), torch.eye(2), "papers")),

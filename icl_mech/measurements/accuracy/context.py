@@ -195,7 +195,8 @@ class AccuracyByDemonstrations(OfPairs[ContextAccuracy]):
     def readings(self) -> list[LayerLensReading]:
         """Lenses at every demonstration and at the target."""
         return [
-            LayerLensReading(self.variant, at, lens=self.lens) for at in ("demonstrations", "target")
+            LayerLensReading(self.variant, at, lens=self.lens)
+            for at in ("demonstrations", "target")
         ]
 
     def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> ContextAccuracy:

@@ -139,4 +139,6 @@ class AlignmentResult(Result):
     def summary(self) -> str:
         """Shares behind false demonstrations, and the override."""
         parts = [f"{name} {self.interval(side='false', followed=name)}" for name in FOLLOWED]
-        return f"behind false demonstrations {', '.join(parts)}; override {self.interval('override')}"
+        return (
+            f"behind false demonstrations {', '.join(parts)}; override {self.interval('override')}"
+        )

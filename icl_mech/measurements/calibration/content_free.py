@@ -113,7 +113,9 @@ def check_replaceable(prompts: PromptBatch) -> None:
                 "build prompts with build_prompts or prompts_from_text."
             )
     before = [
-        next(own for own, nxt in zip(p.spans, p.spans[1:], strict=False) if nxt.role == "target").role
+        next(
+            own for own, nxt in zip(p.spans, p.spans[1:], strict=False) if nxt.role == "target"
+        ).role
         for p in prompts
     ]
     ends = {prompt.tokens[prompt.target] for prompt in prompts}
@@ -148,10 +150,7 @@ def training_texts(task: Task, prompts: PromptBatch) -> list[str]:
     """Training texts of a task that are no queries of these prompts."""
     known = _queries(prompts)
     texts = (
-        text
-        for example in task.train
-        for text in (example.text, example.text2)
-        if text is not None
+        text for example in task.train for text in (example.text, example.text2) if text is not None
     )
     return [text for text in texts if " ".join(text.split()) not in known]
 

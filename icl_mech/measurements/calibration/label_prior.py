@@ -90,7 +90,9 @@ class Calibration(Measurement[CalibrationResult]):
                 "load the model with its tokenizer."
             )
         if not self.inputs:
-            raise PromptError(f"inputs is empty; give texts without content such as {CONTENT_FREE}.")
+            raise PromptError(
+                f"inputs is empty; give texts without content such as {CONTENT_FREE}."
+            )
         check_own_texts(self._texts(data), data)
         if self.reweighting is not None:
             EvaluateReweighting(self.reweighting).check(model, data)
@@ -133,9 +135,7 @@ class Calibration(Measurement[CalibrationResult]):
         names += ["more_shots"] * (self.more_shots is not None)
         size = self.together or len(plain)
         mean = [own.mean(0).expand(len(own), -1) for own in plain.split(size)]
-        origin = (
-            {} if self.more_shots is None else {"more_shots": prompt_source(self.more_shots)}
-        )
+        origin = {} if self.more_shots is None else {"more_shots": prompt_source(self.more_shots)}
         return CalibrationResult(
             scores=torch.stack(probs, dim=1),
             priors=torch.stack([*(own.mean(1) for own in rows), torch.cat(mean)], dim=1),

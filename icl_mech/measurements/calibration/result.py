@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.metrics import ONE_SIDED, above_together
 from icl_mech.results import Definition, Figure, Quantity, Result, basis

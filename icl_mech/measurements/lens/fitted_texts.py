@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from icl_mech.measurements.lens.words import AFTER
 from icl_mech.metrics import Interval
-from icl_mech.results.figures import Definition, Figure
+from icl_mech.results import Definition, Figure, Result
 from icl_mech.results.judging import FEWEST_PROMPTS, OPENINGS, Status
 from icl_mech.results.wording import counted, said, told
 from icl_mech.shapes import LayerCurves
@@ -40,6 +40,13 @@ HELD_OUT_KL = Definition(
 
 NAMES = {"logit": "logit lens", "tuned": "tuned lens", "jacobian": "Jacobian lens"}
 """How lenses are called."""
+
+
+def lens_name(result: Result) -> str:
+    """How the lens is called that a result was read with, by its provenance."""
+    used = result.provenance.get("variants", {}).get("lens")
+    return NAMES[used["lens"] if used else "logit"]
+
 
 LIMITS = (
     "that the model itself uses what the lens finds: a fitted map may read what no later block reads. "

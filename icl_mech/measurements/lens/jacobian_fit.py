@@ -84,7 +84,9 @@ def fit_jacobian_lens(
     if judged is None:
         return lens
     places = draw_positions(judged, positions, 1, seed)
-    (residuals,) = run(adapted, judged, [ResidualReading(places)], progress=progress, title="residuals")
+    (residuals,) = run(
+        adapted, judged, [ResidualReading(places)], progress=progress, title="residuals"
+    )
     return held_out_kl(lens, adapted, residuals)
 
 

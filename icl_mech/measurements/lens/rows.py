@@ -87,6 +87,8 @@ def draw_positions(
     return torch.from_numpy(np.stack(rows))
 
 
-def flat(residuals: Float[Tensor, "batch entry place d_model"]) -> Float[Tensor, "entry row d_model"]:
+def flat(
+    residuals: Float[Tensor, "batch entry place d_model"],
+) -> Float[Tensor, "entry row d_model"]:
     """All rows of an entry one after the other."""
     return residuals.transpose(0, 1).flatten(1, 2)

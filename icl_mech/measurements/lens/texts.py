@@ -14,7 +14,7 @@ LIMITS = (
 
 
 def answering(
-    right: Interval | None, chance: float, prompts: int, classes: int, *, given: str
+    right: Interval | None, chance: float, prompts: int, classes: int, *, given: str, lens: str
 ) -> Figure:
     """Probability of the true label (or of all labels) by layer.
 
@@ -24,6 +24,7 @@ def answering(
         prompts: Number of prompts.
         classes: Number of classes.
         given: What the intervals take as given, with a comma before it, or nothing.
+        lens: What the lens is called.
     """
     whose = "the true label word" if right is not None else f"each of the {classes} label words"
     answer = f"The true classes of the prompts are not known, so the figure shows {whose}."
@@ -39,12 +40,12 @@ def answering(
         "curves",
         "Does the model come to the right answer, and where?",
         answer,
-        f"**Probability of {whose} among the label words, read out after each layer.** Layer 0 is the "
+        f"**Probability of {whose} among the label words, read out after each layer** ({lens}). Layer 0 is the "
         "embedding, the last one the model's own answer. Bands: 95 % intervals over "
         f"{counted(prompts, 'prompt')}{given}. Dashes: chance.",
         "",
         LIMITS,
-        "Logit lens",
+        f"{lens[0].upper()}{lens[1:]}",
     )
 
 

@@ -52,11 +52,11 @@ class LensTraining:
         seed: Of the split, the positions and the order of rows.
     """
 
-    epochs: Natural = 4
-    lr: float = 1e-3
+    epochs: Natural = 3
+    lr: float = 2e-4
     batch_size: Count = 64
     start: Start = "ridge"
-    ridge: float = 0.1
+    ridge: float = 0.3
     positions: Count = 16
     skip_first: Natural = 1
     held_out: float = 0.25
@@ -81,11 +81,11 @@ def fit_tuned_lens(
     model: Any,
     prompts: PromptBatch | Sequence[Sequence[int]],
     *,
-    epochs: int = 4,
-    lr: float = 1e-3,
+    epochs: int = 3,
+    lr: float = 2e-4,
     batch_size: int = 64,
     start: Start = "ridge",
-    ridge: float = 0.1,
+    ridge: float = 0.3,
     positions: int = 16,
     skip_first: int = 1,
     held_out: float = 0.25,
@@ -118,16 +118,19 @@ def fit_tuned_lens(
 
     Source: Belrose et al. 2023, §2.
     """
-    how = LensTraining(
-        epochs, lr, batch_size, start, ridge, positions, skip_first, held_out, seed
-    )
+    how = LensTraining(epochs, lr, batch_size, start, ridge, positions, skip_first, held_out, seed)
     options = Options(memory=memory, progress=progress)
     batch = as_prompts(prompts)
     split = split_prompts(batch, how.held_out, how.seed)
     places = draw_positions(batch, how.positions, how.skip_first, how.seed)
     adapted = adapt(model)
     (residuals,) = run(
-        adapted, batch, [ResidualReading(places)], memory=memory, progress=progress, title="residuals"
+        adapted,
+        batch,
+        [ResidualReading(places)],
+        memory=memory,
+        progress=progress,
+        title="residuals",
     )
     own = flat(residuals[list(split.fitted)]).to(adapted.device)
     weight, bias = begun(own, how)

@@ -75,8 +75,9 @@ def test_every_context_has_inputs_of_its_own(gpt2):
     prompts = build_prompts(TASK, model, shots=1, n=4, demonstrations="per_prompt", seed=3)
     found = replaced(prompts, ["N/A"], model.tokenizer)
     for prompt, number in zip(prompts, found.context, strict=True):
-        assert found.prompts[number].tokens[: prompt.label_positions[-1]] == (
-            prompt.tokens[: prompt.label_positions[-1]]
+        assert (
+            found.prompts[number].tokens[: prompt.label_positions[-1]]
+            == (prompt.tokens[: prompt.label_positions[-1]])
         )
 
 

@@ -51,9 +51,7 @@ def read(model, prompts, lens):
 
 def test_the_references_jacobians(golden, fitted):
     numbers, _ = golden
-    assert_close(
-        fitted.jacobian[1:], torch.from_numpy(numbers["jacobian_fit"]), atol=5e-6, rtol=0
-    )
+    assert_close(fitted.jacobian[1:], torch.from_numpy(numbers["jacobian_fit"]), atol=5e-6, rtol=0)
 
 
 def test_how_many_rows_at_once_does_not_matter(golden, fitted):
@@ -82,14 +80,19 @@ def test_an_identity_is_the_logit_lens_to_the_last_bit(golden):
 def test_transformer_lens_own_tool_gives_the_same():
     tool = pytest.importorskip("transformer_lens.tools.analysis.jacobian_lens")
     model = tiny_model("gpt2")
-    texts = ["Review: a good film World Sports Business Answer:", "Article: boring nice story bad bad"]
+    texts = [
+        "Review: a good film World Sports Business Answer:",
+        "Article: boring nice story bad bad",
+    ]
     theirs = tool.JacobianLens.fit(
         model, texts, corpus="two texts", skip_first_positions=2, show_progress=False
     )
     ids = [model.to_tokens(text)[0].tolist() for text in texts]
     ours = fit_jacobian_lens(model, ids, skip_first=2, progress=False)
     for layer in theirs.source_layers:
-        assert_close(ours.jacobian[layer + 1], theirs.jacobians[layer].float(), atol=5e-6, rtol=1e-5)
+        assert_close(
+            ours.jacobian[layer + 1], theirs.jacobians[layer].float(), atol=5e-6, rtol=1e-5
+        )
 
 
 def test_held_out_prompts_are_read_beside_the_logit_lens(golden):
@@ -118,6 +121,7 @@ def test_one_prompt_by_hand(golden):
     for place in inside:
         ends = []
         for sign in (1, -1):
+
             def nudge(residual, hook, place=place, sign=sign):
                 residual = residual.clone()
                 residual[:, place, dim] += sign * step

@@ -57,7 +57,10 @@ def read(model, prompts, lens):
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_references_logits(name):
-    numbers, model = arrays("lenses", "tuned_lens.npz"), golden_model("overthinking", FAMILIES[name])
+    numbers, model = (
+        arrays("lenses", "tuned_lens.npz"),
+        golden_model("overthinking", FAMILIES[name]),
+    )
     lens = TunedLens.given(
         model,
         torch.from_numpy(numbers[f"{name}_translator_weight"]),
@@ -107,7 +110,9 @@ def test_no_translation_is_the_logit_lens_to_the_last_bit(gpt2, at):
 
 def test_no_translation_in_half_precision(gpt2):
     _, (prompts, _) = gpt2
-    model = load_model(tiny_hf("gpt2").to(torch.bfloat16), tokenizer=gpt2[0].tokenizer, dtype="bfloat16")
+    model = load_model(
+        tiny_hf("gpt2").to(torch.bfloat16), tokenizer=gpt2[0].tokenizer, dtype="bfloat16"
+    )
     plain, through = (logit_lens(model, prompts, lens=own) for own in (None, zero(model)))
     assert torch.equal(plain.label_logits, through.label_logits)
 
@@ -287,7 +292,7 @@ def test_a_damaged_file_is_refused(fitted, tmp_path):
 
 
 def test_another_models_lens_is_refused(fitted, rotated, gpt2, tmp_path):
-    model, prompts = rotated
+    _, prompts = rotated
     other = rotated_model()
     with torch.no_grad():
         other.unembed.W_U.data[0, 7] += 0.01  # one number of the unembedding
@@ -315,7 +320,9 @@ def test_the_reference_variant_and_parts_take_no_lens(gpt2):
 def test_figures_and_words(fitted, rotated):
     assert len(fitted.plot().data) >= 2
     (figure,) = fitted.figures()
-    assert figure.answer.startswith("Yes: on held-out prompts its KL lies below the logit lens' in 4")
+    assert figure.answer.startswith(
+        "Yes: on held-out prompts its KL lies below the logit lens' in 4"
+    )
     found = compare_lenses(rotated[0], rotated[1], fitted)
     assert len(found.plot().data) >= 3
     (figure,) = found.figures()
@@ -324,3 +331,13 @@ def test_figures_and_words(fitted, rotated):
     assert zero_lens.figures() == []
     with pytest.raises(ResultError, match="Nothing was held out"):
         zero_lens.plot()
+
+
+def test_figures_name_the_lens_they_were_read_with(gpt2):
+    model, pair = gpt2
+    for lens, name in ((None, "Logit lens"), (random(model), "Tuned lens")):
+        found = logit_lens(model, pair[0], lens=lens)
+        assert found.page_title == found.figures()[0].short == name
+        assert found.plot().layout.title.text.startswith(name)
+        accuracy = layer_accuracy(model, *pair, lens=lens)
+        assert name.lower() in accuracy.drawing().note
