@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from icl_mech._typing import Float, Tensor
+from icl_mech.checking import checked
+from icl_mech.errors import ResultError
 from icl_mech.measurements.lens.fitted import FittedLens, readout_digest
 from icl_mech.measurements.lens.fitted_texts import HELD_OUT_KL, JACOBIAN
 from icl_mech.models import adapt
@@ -37,6 +39,7 @@ class JacobianLens(FittedLens):
     jacobian: Float[Tensor, "block out in"]
 
     @classmethod
+    @checked(ResultError)
     def given(cls, model: Any, jacobian: Float[Tensor, "block out in"]) -> "JacobianLens":
         """A lens of Jacobians made elsewhere, for this model.
 

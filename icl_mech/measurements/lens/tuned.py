@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from icl_mech._typing import Float, Tensor
+from icl_mech.checking import checked
+from icl_mech.errors import ResultError
 from icl_mech.measurements.lens.fitted import FittedLens, readout_digest
 from icl_mech.measurements.lens.fitted_texts import HELD_OUT_KL, TUNED
 from icl_mech.models import adapt
@@ -40,6 +42,7 @@ class TunedLens(FittedLens):
     losses: Float[Tensor, "step block"] | None = None
 
     @classmethod
+    @checked(ResultError)
     def given(
         cls,
         model: Any,
