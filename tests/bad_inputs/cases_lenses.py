@@ -79,7 +79,12 @@ CASES = [
     fitted("equal sequences to fit on", "of which 1", rows=ROWS[:1] * 3, error=PromptError),
     fitted("sequences too short to fit on", "has 4 tokens", "skip_first", skip_first=4, error=PromptError),
     jacobian("sequences too short for Jacobians", "needs at least 18", error=PromptError),
-    jacobian("no rows of Jacobians", "rows=", "at least 1", rows=ROWS, skip_first=0, positions=0),
+    Case(
+        "no rows of Jacobians",
+        lambda b: icl.fit_jacobian_lens(b.model, ROWS, rows=0),
+        RunError,
+        ("rows=0", "at least 1"),
+    ),
     jacobian("a negative skip", "skip_first=-1", "at least 0", skip_first=-1),
     jacobian("text for Jacobians", "token ids", rows="text", error=PromptError),
     jacobian("held out text", "token ids", skip_first=0, held_out="text", error=PromptError),
@@ -93,7 +98,7 @@ CASES = [
         "translators that do not fit together",
         lambda b: icl.TunedLens.given(b.model, torch.zeros(2, 4, 4), torch.zeros(2, 5)),
         ResultError,
-        ("[2, 4, 4]",),
+        ("bias=Tensor[2, 5]", "(block, out)"),
     ),
     Case(
         "translators that are NaN",

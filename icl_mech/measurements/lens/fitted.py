@@ -229,8 +229,7 @@ def as_prompts(given: Any) -> PromptBatch:
     if isinstance(given, PromptBatch):
         return given
     rows = given.tolist() if isinstance(given, Tensor) else given
-    several = isinstance(rows, Sequence) and not isinstance(rows, str)
-    if not several or not all(isinstance(row, Sequence) and len(row) for row in rows) or not rows:
+    if not _is_list(rows) or not rows or not all(_is_list(row) and len(row) for row in rows):
         raise PromptError(
             "Expected a PromptBatch, or sequences of token ids such as [[1, 2, 3], [4, 5, 6]]; "
             f"found a {type(given).__name__}."
@@ -240,3 +239,7 @@ def as_prompts(given: Any) -> PromptBatch:
         for row in rows
     ]
     return PromptBatch(tuple(made), {"tokens": "given"})
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
