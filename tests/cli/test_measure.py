@@ -78,6 +78,18 @@ def test_text_that_cannot_be_read(hint, text):
         text_form(hint).read(text)
 
 
+def test_a_saved_lens_is_named_by_its_folder(tmp_path):
+    lens = TunedLens(weight=torch.zeros(2, 3, 3), bias=torch.zeros(2, 3), readout="digest")
+    lens.save(tmp_path / "lens")
+    form = text_form(FittedLens | None)
+    assert form.example == "FOLDER"
+    assert torch.equal(form.read(str(tmp_path / "lens")).weight, lens.weight)
+    with pytest.raises(ValueError, match="missing"):
+        form.read(str(tmp_path / "nothing"))
+    (variant,) = variants_of(CompareLenses, ())
+    assert variant.needed
+
+
 def test_a_measurement_of_ones_own():
     @dataclasses.dataclass(frozen=True)
     class Mine(Flow):
