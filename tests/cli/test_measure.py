@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import pytest
+import torch
 
 import icl_mech as icl
 from icl_mech import measurements
 from icl_mech.checking import Count, Heads
 from icl_mech.cli.measure import measurable
 from icl_mech.cli.variants import documented, text_form, variants_of
-from icl_mech.measurements import AnyMeasurement, Confusion, Flow, Isolation
+from icl_mech.measurements import AnyMeasurement, CompareLenses, Confusion, Flow, Isolation
+from icl_mech.measurements.lens.fitted import FittedLens
+from icl_mech.measurements.lens.tuned import TunedLens
 from icl_mech.prompts import PromptBatch
 from tests.cli.conftest import own_data
 

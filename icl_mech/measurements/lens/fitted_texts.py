@@ -94,8 +94,8 @@ def kl_figure(
         f"{told(means[1])} nats).",
         "**KL between the model's own next-token distribution and what a lens reads after each layer**, "
         f"over the whole vocabulary, on {counted(prompts, 'prompt')} it was not fitted on. Layer 0 is the "
-        "embedding; at the last one both are the model itself. Bands: 95 % intervals over prompts, each "
-        "layer for itself.",
+        "embedding; at the last one both are the model itself. Bands (each point for itself): 95 % "
+        "intervals over prompts.",
         "that a fixed linear map brings layers closer to the answer, on texts like these."
         if status == "supported"
         else "",
@@ -133,8 +133,8 @@ def compared_figure(
         f"The {NAMES[kind]} is clearly more accurate in {above} of {layers} layers, clearly less in "
         f"{below}; the largest difference is {said(gain, sign=True)} at layer {best}, chosen among all.",
         "**Share of prompts whose true label word has the largest logit, by layer and lens**, and the "
-        f"paired difference. Bands: 95 % intervals over {counted(prompts, 'prompt')}{given}, each layer "
-        "for itself. At the last layer both are the model's own answer.",
+        "paired difference. Bands (each point for itself): 95 % intervals over "
+        f"{counted(prompts, 'prompt')}{given}. At the last layer both are the model's own answer.",
         "",
         LIMITS,
         "Two lenses",
