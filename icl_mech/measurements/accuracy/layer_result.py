@@ -30,7 +30,7 @@ from icl_mech.measurements.accuracy.texts import (
     harm,
     uncalibrated,
 )
-from icl_mech.measurements.lens.fitted_texts import lens_name
+from icl_mech.measurements.lens.fitted_texts import noted
 from icl_mech.measurements.lens.residuals import LensVariant
 from icl_mech.measurements.lens.words import AFTER
 from icl_mech.metrics import (
@@ -171,7 +171,7 @@ class LayerAccuracy(PairScores):
             high=ends[2],
             y_title=found.unit,
             x_title=AFTER,
-            note=f"{lens_name(self)}; {basis(self, pairs)}",
+            note=noted(self) + basis(self, pairs),
             meanings=meanings,
             panels=panels,
             marks=marks,

@@ -48,6 +48,12 @@ def lens_name(result: Result) -> str:
     return NAMES[used["lens"] if used else "logit"]
 
 
+def noted(result: Result) -> str:
+    """A fitted lens before the note of a figure; nothing for the logit lens."""
+    name = lens_name(result)
+    return "" if name == NAMES["logit"] else f"{name}; "
+
+
 LIMITS = (
     "that the model itself uses what the lens finds: a fitted map may read what no later block reads. "
     "Nor anything of texts unlike those it was fitted on."

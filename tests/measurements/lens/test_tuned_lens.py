@@ -340,4 +340,4 @@ def test_figures_name_the_lens_they_were_read_with(gpt2):
         assert found.page_title == found.figures()[0].short == name
         assert found.plot().layout.title.text.startswith(name)
         accuracy = layer_accuracy(model, *pair, lens=lens)
-        assert name.lower() in accuracy.drawing().note
+        assert ("tuned lens" in accuracy.drawing().note) == (lens is not None)
