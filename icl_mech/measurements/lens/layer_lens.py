@@ -180,7 +180,11 @@ class LogitLens(Result):
                     table.columns, table.words, table.probs, self._tokens(), strict=False
                 )
             }
-            shown.append(first_words(last, prompt=0, prompts=n, labels=bool(table.bold)))
+            shown.append(
+                first_words(
+                    last, prompt=0, prompts=n, labels=bool(table.bold), lens=lens_name(self)
+                )
+            )
         return shown
 
     def _tokens(self) -> Tensor:

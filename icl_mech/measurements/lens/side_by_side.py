@@ -18,6 +18,7 @@ from icl_mech.measurements.accuracy.definitions import LENS
 from icl_mech.measurements.accuracy.pairs import check_pairs
 from icl_mech.measurements.base import Pair, PairMeasurement, Pass
 from icl_mech.measurements.lens.fitted import FittedLens, check_lens
+from icl_mech.measurements.lens.fitted_texts import lens_name
 from icl_mech.measurements.lens.residuals import LayerLensReading, LensRows, LensVariant
 from icl_mech.measurements.lens.texts import first_words
 from icl_mech.measurements.lens.words import decoded, in_order, settled, word_table
@@ -100,7 +101,11 @@ class TopWords(Result):
             )
         }
         count = len(self.top_tokens)
-        return [first_words(found, prompt=0, prompts=count, labels=bool(self.label_words))]
+        return [
+            first_words(
+                found, prompt=0, prompts=count, labels=bool(self.label_words), lens=lens_name(self)
+            )
+        ]
 
     def summary(self) -> str:
         """The last layer's word on the first prompt, by side."""

@@ -2,15 +2,19 @@
 
 from collections.abc import Mapping
 
+from icl_mech.measurements.lens.fitted_texts import LIMITS as FITTED
 from icl_mech.metrics import Interval
 from icl_mech.results.figures import Figure
 from icl_mech.results.judging import FEWEST_PROMPTS, OPENINGS, Status, judged
 from icl_mech.results.wording import counted, said, told
 
-LIMITS = (
-    "that an earlier layer knows nothing else: the lens reads only what stands in the last layer's "
-    "directions."
-)
+LIMITS = {
+    "logit lens": "that an earlier layer knows nothing else: the lens reads only what stands in the last "
+    "layer's directions.",
+    "tuned lens": FITTED,
+    "Jacobian lens": FITTED,
+}
+"""What a lens does not establish, by its name."""
 
 
 def answering(
@@ -44,13 +48,18 @@ def answering(
         "embedding, the last one the model's own answer. Bands (each point for itself): 95 % intervals over "
         f"{counted(prompts, 'prompt')}{given}. Dashes: chance.",
         "",
-        LIMITS,
+        LIMITS[lens],
         f"{lens[0].upper()}{lens[1:]}",
     )
 
 
 def first_words(
-    columns: Mapping[str, tuple[str, float, int]], *, prompt: int, prompts: int, labels: bool
+    columns: Mapping[str, tuple[str, float, int]],
+    *,
+    prompt: int,
+    prompts: int,
+    labels: bool,
+    lens: str,
 ) -> Figure:
     """Which word each layer would say next.
 
@@ -59,6 +68,7 @@ def first_words(
         prompt: Which prompt is shown, from 0.
         prompts: Number of prompts measured.
         labels: Label words stand in bold.
+        lens: What the lens is called.
     """
     parts = [
         f"{name}: “{word.strip() or repr(word)}” ({told(prob)}), first from layer {layer} on"
@@ -69,12 +79,12 @@ def first_words(
         "words",
         "What would each layer say next?",
         f"On {which} the model ends with – {'; '.join(parts)}.",
-        "**The likeliest next word after each layer** (the logit lens), coloured by its probability over "
+        f"**The likeliest next word after each layer** (the {lens}), coloured by its probability over "
         f"the whole vocabulary, on {which}. Layer 0 is the embedding."
         + (" Label words are bold." if labels else "")
         + " Pointing shows the next words too.",
         "",
-        f"anything of other prompts: it is an example. Nor {LIMITS}",
+        f"anything of other prompts: it is an example. Nor {LIMITS[lens]}",
         "Top words by layer",
     )
 
