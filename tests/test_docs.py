@@ -21,6 +21,7 @@ WITH_STUDIES = [
         "guides/overthinking.md",
         "guides/lenses.md",
         "guides/baselines.md",
+        "guides/many_shots.md",
     )
 ]
 FEW = 8

@@ -21,18 +21,18 @@ def gpt2():
 
 def test_by_hand():
     found = AlignmentResult(
-        predicted=torch.tensor([[0, 1], [1, 2], [2, 2], [0, 1]]),
-        zero_shot=torch.tensor([0, 0, 2, 1]),
+        predicted=torch.tensor([[0, 1], [1, 2], [2, 2], [0, 2]]),
+        zero_shot=torch.tensor([0, 0, 2, 2]),
         answers=torch.tensor([0, 1, 2, 1]),
         taught=torch.tensor([1, 2, 0, 2]),
         labels=("a", "b", "c"),
     )
     shares = found.sel("alignment").values
-    # true side: truth 3/4, prompt the same, prior 2/4; false side: truth 2/4, prompt 2/4, prior 2/4
-    assert shares.tolist() == [[0.75, 0.75, 0.5], [0.5, 0.5, 0.5]]
+    assert shares.tolist() == [[0.75, 0.75, 0.5], [0.25, 0.75, 0.5]]
+    # The last one follows the demonstrations, but so does it without them.
     assert found.interval("override").value == 0.5
-    assert found.interval("zero_shot_accuracy").value == 0.75
-    assert found.lead.tolist() == [1, 1, -1, -1]
+    assert found.interval("zero_shot_accuracy").value == 0.5
+    assert found.lead.tolist() == [1, 1, -1, 1]
 
 
 def test_answers_are_those_of_predict(gpt2):

@@ -345,6 +345,9 @@ def test_figures_name_the_lens_they_were_read_with(gpt2):
 
 def test_what_a_figure_does_not_show_hangs_on_the_lens(gpt2):
     model, (prompts, _) = gpt2
-    for lens, limit in ((None, "the last layer's directions"), (zero(model), "no later block reads")):
+    for lens, limit in (
+        (None, "the last layer's directions"),
+        (zero(model), "no later block reads"),
+    ):
         for figure in logit_lens(model, prompts, lens=lens).figures():
             assert limit in figure.limits
