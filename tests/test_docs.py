@@ -19,6 +19,8 @@ WITH_STUDIES = [
         "getting_started.md",
         "guides/label_words.md",
         "guides/overthinking.md",
+        "guides/lenses.md",
+        "guides/baselines.md",
         "guides/many_shots.md",
     )
 ]
