@@ -38,6 +38,7 @@ from icl_mech.measurements.reweighting.fit import fit_reweighting
 from icl_mech.measurements.saliency.flow import flow_scores
 from icl_mech.measurements.saliency.maps import saliency_maps
 from icl_mech.models import load_model, remote_model
+from icl_mech.planted import planted_model, planted_task
 from icl_mech.prompts import (
     Prompt,
     PromptBatch,
@@ -96,6 +97,8 @@ __all__ = [
     "logit_lens",
     "matching_by_layer",
     "measure",
+    "planted_model",
+    "planted_task",
     "predict",
     "prompts_from_text",
     "remote_model",

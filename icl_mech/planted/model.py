@@ -43,14 +43,15 @@ N_LAYERS, N_HEADS = 6, 4
 SIZE = 64.0
 ANSWER = 8.0
 """Logit of an answer that gets all of the reading head's attention."""
-FIT = 3.0
+FIT = 4.0
 """Attention score of a label word whose demonstration is of the class asked for."""
-WEAK = 0.08
+WEAK = 0.045
 """How much of the label of the weak class is written."""
-HALF_ANGLE = math.radians(26)
-ERROR = 0.25
+HALF_ANGLE = math.radians(17)
+ERROR = 0.15
 """Of each component of a word's sense; a class direction has length 1."""
-NOISE = 0.004
+NOISE = {"code": 0.002, "collected": 0.0002, "answer": 0.002}
+"""Sizes of what noise heads write into each space."""
 
 SPACES = {
     "size": 1,
@@ -187,16 +188,16 @@ def _last(reader: str, read: str) -> tuple[Matrix, Matrix]:
 def _noise_head(layer: int, generator: torch.Generator) -> tuple[Matrix, ...]:
     """It attends by codes, alike from everywhere, so that nothing is asked for."""
 
-    def random(scale: float, *spaces: str) -> Matrix:
+    def random(**scales: float) -> Matrix:
         matrix = torch.zeros(N_FEATURES, D_HEAD)
-        for name in spaces:
+        for name, scale in scales.items():
             own = torch.randn(SPACES[name], D_HEAD, generator=generator)
             matrix[_space(name)] = scale * own
         return matrix
 
     written = "collected" if layer < N_LAYERS // 3 else "answer"
-    query, key = random(0.3 / SIZE, "size"), random(0.3, "code")
-    return query, key, random(0.3, "code"), random(NOISE, "code", written)
+    query, key = random(size=1 / SIZE), random(code=0.3)
+    return query, key, random(code=0.3), random(**{name: NOISE[name] for name in ("code", written)})
 
 
 def _set_head(attention: Any, head: int, query: Matrix, key: Matrix, value: Matrix, output: Matrix) -> None:  # fmt: skip
