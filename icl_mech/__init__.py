@@ -24,6 +24,7 @@ from icl_mech.measurements.compression.table import compare_compression
 from icl_mech.measurements.confusion.diagnosis import diagnose_confusion
 from icl_mech.measurements.extraction.average import averaged_extraction
 from icl_mech.measurements.extraction.label_words import extraction
+from icl_mech.measurements.generation.generate import generate
 from icl_mech.measurements.heads.ablating import ablation
 from icl_mech.measurements.heads.by_layer import matching_by_layer
 from icl_mech.measurements.heads.false_induction import find_false_induction_heads
@@ -85,6 +86,7 @@ __all__ = [
     "find_false_induction_heads",
     "fit_reweighting",
     "flow_scores",
+    "generate",
     "head_attention",
     "head_scores",
     "isolation",

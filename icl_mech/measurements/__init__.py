@@ -20,6 +20,7 @@ from icl_mech.measurements.compression.demonstrations import Compress
 from icl_mech.measurements.compression.table import CompareCompression
 from icl_mech.measurements.confusion.diagnosis import Confusion
 from icl_mech.measurements.extraction.label_words import Extraction
+from icl_mech.measurements.generation.generate import Generate
 from icl_mech.measurements.heads.ablating import Ablate
 from icl_mech.measurements.heads.by_layer import LayerMatching
 from icl_mech.measurements.heads.false_induction import FindHeads
@@ -48,6 +49,7 @@ __all__ = [
     "Extraction",
     "FindHeads",
     "Flow",
+    "Generate",
     "HeadScoring",
     "Isolation",
     "IsolationWindows",

@@ -1,0 +1,216 @@
+"""`generate`: texts written behind prompts, with interventions in place, and what each step reads.
+
+Rows of the prompt are computed once, those of new tokens one by one on kept keys and values.
+What an intervention does by positions or roles of the prompt (`Isolate`, `Reweight`, everything
+`at="target"`) it does in the rows of the prompt; new rows are left alone, and see what it changed
+in the keys and values. What acts `at="all"` acts in new rows too. So every step gives what a run of
+the whole text so far gives under the same interventions (`path="whole"` computes it so).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from icl_mech.checking import Count, Natural
+from icl_mech.engine import Path, Progress, fill_means
+from icl_mech.engine.memory import plan
+from icl_mech.engine.writing import Writer
+from icl_mech.errors import PromptError, RunError
+from icl_mech.interventions import Intervention
+from icl_mech.measurements.base import Measurement, Options, Pass, Steps
+from icl_mech.measurements.generation.choosing import Choice
+from icl_mech.measurements.generation.loop import Loop, Text
+from icl_mech.measurements.generation.result import Generation, generation
+from icl_mech.measurements.generation.spans import AttentionRow, span_names
+from icl_mech.measurements.generation.stopping import Stop, Stops
+from icl_mech.measurements.running import measured
+from icl_mech.models import LanguageModel, ServerModel
+from icl_mech.prompts import PromptBatch
+from icl_mech.segments import Segment, by_length, check_fits
+
+
+@dataclass(frozen=True)
+class Generate(Measurement[Generation]):
+    """Texts written behind the prompts, and which earlier spans each step reads.
+
+    Attributes:
+        max_new_tokens: Tokens of a text at most.
+        do_sample: Draw tokens; else the likeliest is written.
+        temperature: Of drawn tokens.
+        top_k: Draw from so many of the likeliest only.
+        top_p: Draw from the likeliest that hold this probability together.
+        seed: Of the draws.
+        stop: Texts and token ids at which a text ends, besides the model's own end token.
+        attention: Read the attention of every step.
+    """
+
+    name: ClassVar[str] = "generation"
+
+    max_new_tokens: Natural = 32
+    do_sample: bool = False
+    temperature: float = 1.0
+    top_k: Count | None = None
+    top_p: float | None = None
+    seed: Natural = 0
+    stop: Stop = ()
+    attention: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the fields.
+
+        Raises:
+            RunError: no new tokens, or numbers that are out of range.
+        """
+        super().__post_init__()
+        check_count(self.max_new_tokens)
+        _ = self.choice
+
+    @property
+    def choice(self) -> Choice:
+        """How tokens are chosen."""
+        return Choice(self.do_sample, self.temperature, self.top_k, self.top_p, self.seed)
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse prompts without room behind them.
+
+        Raises:
+            PromptError: a prompt and its text are longer than the context.
+            RunError: a model on a server, or a stop the model does not know.
+        """
+        check_room(model, data, self.max_new_tokens)
+        Stops.of(model, self.stop)
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> Sequence[Pass]:
+        """None that could be known beforehand."""
+        return []
+
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> Generation:
+        """That of the plain model."""
+        return self._written(model, data, Options())
+
+    def steps(self, model: LanguageModel, data: PromptBatch, options: Options) -> Steps[Generation]:
+        """What is to be run depends on what was written before."""
+        yield []
+        return self._written(model, data, options)
+
+    def _written(self, model: LanguageModel, data: PromptBatch, options: Options) -> Generation:
+        (ready,) = fill_means(model, data, [options.interventions])
+        again = options.path == "whole" or not (model.takes_cache and model.splits)
+        lengths = [len(prompt) + self.max_new_tokens for prompt in data]
+        tokens, _ = plan(model, lengths, gradient=False, memory=options.memory)
+        size = 1 if again else options.batch_size
+        batches = by_length(lengths, tokens=tokens, size=size)
+        loop = self.loop(model, data, ready, again=again)
+        texts: dict[int, Text] = {}
+        with Progress("tokens", len(data) * self.max_new_tokens, options.progress) as bar:
+            for indices in batches:
+                segment = Segment.build(model, data[indices], indices)
+                texts |= dict(zip(indices, loop.write(segment, bar), strict=True))
+        loop.writer.check_acted()
+        return generation([texts[index] for index in range(len(data))], data, loop)
+
+    def loop(
+        self,
+        model: LanguageModel,
+        data: PromptBatch,
+        interventions: Sequence[Intervention],
+        *,
+        again: bool = False,
+    ) -> Loop:
+        """How the texts of these prompts are written."""
+        readings = [AttentionRow()] if self.attention else []
+        return Loop(
+            Writer(readings, interventions),
+            self.choice,
+            Stops.of(model, self.stop),
+            self.max_new_tokens,
+            span_names(data) if self.attention else (),
+            again,
+        )
+
+
+def check_count(count: int) -> None:
+    """Refuse texts of no tokens.
+
+    Raises:
+        RunError: says what to ask for.
+    """
+    if count < 1:
+        raise RunError(
+            f"max_new_tokens={count}; at least one token must be written. What the model would write "
+            "next is what predict gives."
+        )
+
+
+def check_room(model: LanguageModel, prompts: PromptBatch, count: int) -> None:
+    """Refuse prompts whose texts would not fit into the context.
+
+    Raises:
+        PromptError: names the prompt and how much room there is.
+        RunError: a model on a server.
+    """
+    if isinstance(model, ServerModel):
+        raise RunError(
+            f"{model.info.name!r} runs on a server, where texts cannot be written step by step; load it "
+            "here with icl_mech.load_model."
+        )
+    check_fits(model, prompts)
+    for number, prompt in enumerate(prompts):
+        room = model.info.n_ctx - len(prompt)
+        if count > room:
+            raise PromptError(
+                f"Prompt {number} has {len(prompt)} tokens, which leaves room for {room} new ones in the "
+                f"context of {model.info.name!r} ({model.info.n_ctx}); max_new_tokens is {count}. Use "
+                "fewer, or a shorter prompt."
+            )
+
+
+def generate(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    max_new_tokens: int = 32,
+    do_sample: bool = False,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int = 0,
+    stop: Stop = (),
+    attention: bool = True,
+    interventions: Sequence[Intervention] = (),
+    batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
+    progress: bool | None = None,
+) -> Generation:
+    """Texts written behind prompts, and which earlier spans each step reads.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: What is continued, behind the last token of each.
+        max_new_tokens: Tokens of a text at most.
+        do_sample: Draw tokens; else the likeliest is written (greedy).
+        temperature: Divides the logits tokens are drawn by.
+        top_k: Draw from so many of the likeliest only.
+        top_p: Draw from the likeliest that hold this probability together.
+        seed: Of the draws; a prompt's draws depend on its number, not on its batch.
+        stop: Texts and token ids at which a text ends, besides the model's own end token.
+        attention: Read the attention of every step.
+        interventions: In place in every pass. What goes by positions or roles of the prompt changes
+            rows of the prompt, not new ones; what acts at all positions changes new rows too.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`: each step computes one row on kept keys and values; `whole`: it computes the
+            whole text again. Both give the same numbers.
+        progress: Show a progress bar.
+
+    Raises:
+        RunError: no new tokens, a temperature, `top_k` or `top_p` out of range or without effect, a
+            stop the model does not know, or an intervention that did nothing.
+        PromptError: a prompt without so much room behind it.
+    """
+    chosen = Generate(max_new_tokens, do_sample, temperature, top_k, top_p, seed, stop, attention)
+    return measured(
+        chosen, model, prompts, interventions=interventions,
+        batch_size=batch_size, memory=memory, path=path, progress=progress,
+    )  # fmt: skip
