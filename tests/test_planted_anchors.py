@@ -233,8 +233,6 @@ def test_factors_do_nothing_for_the_control(control):
 
 
 def test_saliency_of_the_control_is_far_below(model, control):
-    scores = [
-        icl.flow_scores(own, build(own, n=12)).per_prompt.mean(0) for own in (model, control)
-    ]
+    scores = [icl.flow_scores(own, build(own, n=12)).per_prompt.mean(0) for own in (model, control)]
     for score, (layer, _) in ((0, COLLECTING_HEAD), (1, READING_HEAD)):
         assert scores[0][score, layer] > 100 * scores[1][score].max()

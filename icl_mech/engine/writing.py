@@ -182,4 +182,3 @@ def continued(prompt: Prompt, tokens: Sequence[int]) -> Prompt:
         label_classes=prompt.label_classes[:kept],
         pieces=(),
     )
-

@@ -7,8 +7,8 @@ in the keys and values. What acts `at="all"` acts in new rows too. So every step
 the whole text so far gives under the same interventions (`path="whole"` computes it so).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from icl_mech.checking import Count, Natural
@@ -18,6 +18,7 @@ from icl_mech.engine.writing import Writer
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Options, Pass, Steps
+from icl_mech.measurements.compression.context import CompressedContext, PredictBehind
 from icl_mech.measurements.generation.choosing import Choice
 from icl_mech.measurements.generation.loop import Loop, Text
 from icl_mech.measurements.generation.result import Generation, generation
@@ -42,6 +43,7 @@ class Generate(Measurement[Generation]):
         seed: Of the draws.
         stop: Texts and token ids at which a text ends, besides the model's own end token.
         attention: Read the attention of every step.
+        context: Demonstrations kept as keys and values, behind which the queries are read.
     """
 
     name: ClassVar[str] = "generation"
@@ -54,6 +56,12 @@ class Generate(Measurement[Generation]):
     seed: Natural = 0
     stop: Stop = ()
     attention: bool = True
+    context: CompressedContext | None = None
+
+    def variants(self) -> dict[str, Any]:
+        """The fields, and what recognises the context."""
+        own = super(Generate, replace(self, context=None)).variants()
+        return own if self.context is None else own | PredictBehind(self.context, 1).variants()
 
     def __post_init__(self) -> None:
         """Check the fields.
@@ -79,6 +87,25 @@ class Generate(Measurement[Generation]):
         """
         check_room(model, data, self.max_new_tokens)
         Stops.of(model, self.stop)
+        if self.context is not None:
+            PredictBehind(self.context, 1).check(model, data)
+            if any(prompt.target != len(prompt) - 1 for prompt in data):
+                raise PromptError("Behind a context, prompts must end with their targets.")
+
+    def check_options(self, model: LanguageModel, data: PromptBatch, options: Options) -> None:
+        """Refuse interventions a context was not made under, and computing it again.
+
+        Raises:
+            RunError: names the intervention or the option.
+        """
+        if self.context is None:
+            return
+        PredictBehind(self.context, 1).check_options(model, data, options)
+        if options.path == "whole":
+            raise RunError(
+                "path='whole' computes every position again, and a context holds keys and values of some; "
+                "leave it out."
+            )
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> Sequence[Pass]:
         """None that could be known beforehand."""
@@ -96,18 +123,36 @@ class Generate(Measurement[Generation]):
     def _written(self, model: LanguageModel, data: PromptBatch, options: Options) -> Generation:
         (ready,) = fill_means(model, data, [options.interventions])
         again = options.path == "whole" or not (model.takes_cache and model.splits)
-        lengths = [len(prompt) + self.max_new_tokens for prompt in data]
-        tokens, _ = plan(model, lengths, gradient=False, memory=options.memory)
-        size = 1 if again else options.batch_size
-        batches = by_length(lengths, tokens=tokens, size=size)
         loop = self.loop(model, data, ready, again=again)
         texts: dict[int, Text] = {}
         with Progress("tokens", len(data) * self.max_new_tokens, options.progress) as bar:
-            for indices in batches:
-                segment = Segment.build(model, data[indices], indices)
-                texts |= dict(zip(indices, loop.write(segment, bar), strict=True))
+            for segment in self._segments(model, data, options, loop):
+                texts |= dict(zip(segment.indices, loop.write(segment, bar), strict=True))
         loop.writer.check_acted()
-        return generation([texts[index] for index in range(len(data))], data, loop)
+        ordered = [texts[index] for index in range(len(data))]
+        return generation(ordered, self._short(model, data), loop)
+
+    def _segments(
+        self, model: LanguageModel, data: PromptBatch, options: Options, loop: Loop
+    ) -> Iterator[Segment]:
+        """Prompts in batches of similar length, or queries one by one behind the context."""
+        if self.context is not None:
+            stand_in, cache = self.context.stand_in(model, data), self.context.cache(model)
+            loop.writer.acting(stand_in.demonstrations(0))
+            for rows in stand_in.alike(range(len(data))):
+                # One by one: padding would stand between the query and what is written.
+                yield from stand_in.behind(cache, rows, tokens=1, size=1)
+            return
+        lengths = [len(prompt) + self.max_new_tokens for prompt in data]
+        tokens, _ = plan(model, lengths, gradient=False, memory=options.memory)
+        for indices in by_length(
+            lengths, tokens=tokens, size=1 if loop.again else options.batch_size
+        ):
+            yield Segment.build(model, data[indices], indices)
+
+    def _short(self, model: LanguageModel, data: PromptBatch) -> PromptBatch:
+        """The prompts as the context lets them be read: of text anchors what is left of each."""
+        return data if self.context is None else self.context.stand_in(model, data).prompts
 
     def loop(
         self,
@@ -177,7 +222,8 @@ def generate(
     seed: int = 0,
     stop: Stop = (),
     attention: bool = True,
-    interventions: Sequence[Intervention] = (),
+    context: CompressedContext | None = None,
+    interventions: Sequence[Intervention] | None = None,
     batch_size: int | None = None,
     memory: str | int | None = None,
     path: Path = "auto",
@@ -196,8 +242,11 @@ def generate(
         seed: Of the draws; a prompt's draws depend on its number, not on its batch.
         stop: Texts and token ids at which a text ends, besides the model's own end token.
         attention: Read the attention of every step.
+        context: Demonstrations kept as keys and values (`compress_context`): only the queries are read,
+            behind it.
         interventions: In place in every pass. What goes by positions or roles of the prompt changes
             rows of the prompt, not new ones; what acts at all positions changes new rows too.
+            None: those the context was made under.
         batch_size: Prompts per batch at most.
         memory: Budget such as `"8GB"`.
         path: `auto`: each step computes one row on kept keys and values; `whole`: it computes the
@@ -206,11 +255,17 @@ def generate(
 
     Raises:
         RunError: no new tokens, a temperature, `top_k` or `top_p` out of range or without effect, a
-            stop the model does not know, or an intervention that did nothing.
-        PromptError: a prompt without so much room behind it.
+            stop the model does not know, or an intervention that did nothing or that the context was
+            not made under.
+        PromptError: a prompt without so much room behind it, or with other demonstrations than the
+            context.
+        ModelError: another model than the context's.
     """
-    chosen = Generate(max_new_tokens, do_sample, temperature, top_k, top_p, seed, stop, attention)
+    how = Generate(
+        max_new_tokens, do_sample, temperature, top_k, top_p, seed, stop, attention, context
+    )
+    made_under = () if context is None else context.interventions
     return measured(
-        chosen, model, prompts, interventions=interventions,
+        how, model, prompts, interventions=made_under if interventions is None else interventions,
         batch_size=batch_size, memory=memory, path=path, progress=progress,
     )  # fmt: skip

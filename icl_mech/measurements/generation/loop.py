@@ -121,7 +121,7 @@ def _places(segment: Segment, spans: Sequence[str]) -> Int[Tensor, "batch src"]:
     return found
 
 
-def _longer(places: Int[Tensor, "batch src"], spans: Sequence[str]) -> Int[Tensor, "batch src"]:
+def _longer(places: Int[Tensor, "batch src"], spans: Sequence[str]) -> Int[Tensor, "batch _"]:
     """With one column more, of what was written."""
     new = places.new_full((len(places), 1), spans.index(WRITTEN) if spans else 0)
     return torch.cat([places, new], dim=1)

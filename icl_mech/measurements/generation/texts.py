@@ -37,7 +37,9 @@ def figures(result: "Generation") -> list[Figure]:
             f"{said(lift)} times an even share of attention in the last third of the layers."
         )
     else:
-        answer = f"These prompts have no label words; {given} {'was' if count == 1 else 'were'} written."
+        answer = (
+            f"These prompts have no label words; {given} {'was' if count == 1 else 'were'} written."
+        )
     by_span = Figure(
         "spans",
         "Does writing go on reading the label words?" if labelled else "What does writing read?",
