@@ -79,7 +79,7 @@ def test_layer_norms_change_nothing_much(model, prompts):
     for layer in range(model.cfg.n_layers):
         residual = cache[f"blocks.{layer}.hook_resid_pre"]
         assert residual.mean(-1).abs().max() < 1e-4
-        assert 0.99 <= (residual.norm(dim=-1) / SIZE).min()
+        assert (residual.norm(dim=-1) / SIZE).min() >= 0.99
         assert (residual.norm(dim=-1) / SIZE).max() < 1.02
 
 

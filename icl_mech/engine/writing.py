@@ -10,6 +10,7 @@ Readings are taken at the last row of each prompt, as if it were the target of t
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -66,7 +67,7 @@ class Writer(Work):
     """Passes over prompts and the steps that follow, under the same interventions."""
 
     def __init__(
-        self, readings: Sequence[Reading[object]], interventions: Sequence[Intervention]
+        self, readings: Sequence[Reading[Any]], interventions: Sequence[Intervention]
     ) -> None:
         """Of these readings, which need the target's row only.
 
@@ -74,7 +75,7 @@ class Writer(Work):
             RunError: a reading of other rows, or of gradients.
         """
         for reading in readings:
-            if not isinstance(reading, Reading) or not reading.target_only:
+            if not getattr(reading, "target_only", False):
                 raise RunError(
                     f"{type(reading).__name__} reads more than the target's row; while a text is written "
                     "there is only the row of the last token."
