@@ -11,7 +11,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import icl_mech as icl
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = [*sorted((DOCS / "add").glob("*.md")), DOCS / "saving.md"]
+PAGES = [
+    *sorted((DOCS / "add").glob("*.md")),
+    DOCS / "saving.md",
+    DOCS / "guides" / "planted.md",
+]
 WITH_STUDIES = [
     DOCS / name
     for name in (
@@ -19,6 +23,7 @@ WITH_STUDIES = [
         "getting_started.md",
         "guides/label_words.md",
         "guides/overthinking.md",
+        "guides/generation.md",
     )
 ]
 FEW = 8
