@@ -60,6 +60,12 @@ from icl_mech.metrics.nested import (
     nested_interval,
     over_units,
 )
+from icl_mech.metrics.over_trust import (
+    head_maximum,
+    log_over_trust,
+    over_trust_penalty,
+    points_to,
+)
 from icl_mech.metrics.outcomes import paired_ends, share_ends
 
 __all__ = [
@@ -91,7 +97,9 @@ __all__ = [
     "flow_counts",
     "flow_sums",
     "gap_reduction",
+    "head_maximum",
     "label_thresholds",
+    "log_over_trust",
     "macro_auc",
     "mean_ends",
     "mean_interval",
@@ -100,9 +108,11 @@ __all__ = [
     "normalised_flow",
     "normalised_probs",
     "one_more",
+    "over_trust_penalty",
     "over_units",
     "paired_ends",
     "plain_scores",
+    "points_to",
     "prefix_matching",
     "quantile_ends",
     "reachable_accuracy",

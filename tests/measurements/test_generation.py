@@ -152,7 +152,7 @@ def test_attention_adds_up_to_one_and_spans_hold_what_their_columns_get(plain, p
 
 
 def test_spans_are_the_roles_of_the_prompt(plain, prompts):
-    assert plain.spans[:4] == ("text 1", "label word 1", "text 2", "label word 2")
+    assert plain.spans[:4] == ("first token", "text 1", "label word 1", "text 2")
     assert plain.spans[-3:] == ("template", "query", "written")
     assert_close(plain.sizes[:, 0].sum(-1), prompts.lengths.float())
     assert_close(plain.sizes[:, -1].sum(-1), prompts.lengths.float() + NEW - 1)

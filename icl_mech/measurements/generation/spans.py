@@ -15,8 +15,11 @@ from icl_mech.segments import Segment
 OF_DEMONSTRATIONS: dict[Role, str] = {"demo_text": "text {}", "label_word": "label word {}"}
 """Spans of their own for each demonstration."""
 
+FIRST = "first token"
+"""Kept apart whatever its role: in most models attention rests there."""
+
 NAMES: dict[Role, str] = {
-    "bos": "first token",
+    "bos": FIRST,
     "narrative": "narrative",
     "format": "template",
     "query_text": "query",
@@ -58,13 +61,13 @@ def span_names(prompts: Sequence[Prompt]) -> tuple[str, ...]:
         (name for name in order if name[-1:].isdigit()),
         key=lambda name: (int(name.rpartition(" ")[2]), order.index(name)),
     )
-    first = [name for name in ("first token", "narrative") if name in found]
+    first = [name for name in (FIRST, "narrative") if name in found]
     rest = [name for name in order if name not in numbered and name not in first]
     return (*first, *numbered, *rest, WRITTEN)
 
 
 def span_of(prompt: Prompt) -> list[str]:
-    """The span each token of a prompt belongs to."""
+    """The span each token of a prompt belongs to; its first token is one of its own."""
     names: list[str] = []
     for span in prompt.spans:
         own = OF_DEMONSTRATIONS.get(span.role)
@@ -72,7 +75,7 @@ def span_of(prompt: Prompt) -> list[str]:
         if own is not None and span.demo is not None:
             name = own.format(span.demo + 1)
         names += [name] * (span.stop - span.start)
-    return names
+    return [FIRST, *names[1:]]
 
 
 def late(n_layers: int) -> slice:
