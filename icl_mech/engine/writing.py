@@ -43,8 +43,8 @@ class Written:
     values: Values
 
     def kept(self, rows: Sequence[int]) -> "Written":
-        """With some of its prompts only."""
-        if len(rows) == len(self.segment.prompts):
+        """With some of its rows, in this order; one may come several times."""
+        if list(rows) == list(range(len(self.segment.prompts))):
             return self
         old, index = self.segment, torch.tensor(rows, device=self.residual.device)
         segment = replace(

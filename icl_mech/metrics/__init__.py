@@ -60,13 +60,13 @@ from icl_mech.metrics.nested import (
     nested_interval,
     over_units,
 )
+from icl_mech.metrics.outcomes import paired_ends, share_ends
 from icl_mech.metrics.over_trust import (
     head_maximum,
     log_over_trust,
     over_trust_penalty,
     points_to,
 )
-from icl_mech.metrics.outcomes import paired_ends, share_ends
 
 __all__ = [
     "FEWEST",

@@ -36,9 +36,7 @@ def test_a_case_by_hand():
 
 def test_rows_are_the_largest_head_over_their_sum():
     pattern = torch.tensor([[[1.0, 0.0], [0.2, 0.8]], [[1.0, 0.0], [0.6, 0.4]]])
-    assert_close(
-        head_maximum(pattern), torch.tensor([[1.0, 0.0], [0.6 / 1.4, 0.8 / 1.4]]).double()
-    )
+    assert_close(head_maximum(pattern), torch.tensor([[1.0, 0.0], [0.6 / 1.4, 0.8 / 1.4]]).double())
 
 
 @pytest.mark.parametrize("name", SETS)

@@ -5,7 +5,9 @@ whose probabilities add up to `top_p` at least; one of them is drawn in proporti
 Draws of a prompt depend on the seed and on its number, not on its batch.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,7 +60,7 @@ class Choice:
         return np.random.default_rng([self.seed, number])
 
     def next_tokens(
-        self, logits: Float[Tensor, "batch vocab"], draws: list[np.random.Generator]
+        self, logits: Float[Tensor, "batch vocab"], draws: Sequence[Any]
     ) -> Int[Tensor, " batch"]:
         """One token for each prompt.
 
@@ -88,3 +90,18 @@ class Choice:
             out = torch.zeros_like(before, dtype=torch.bool).scatter(1, order, before >= self.top_p)
             found = found.masked_fill(out, -torch.inf)
         return found
+
+
+@dataclass(frozen=True)
+class Known:
+    """Texts that were chosen before, of each prompt of the run."""
+
+    texts: tuple[tuple[int, ...], ...]
+
+    def draws(self, number: int) -> Iterator[int]:
+        """The tokens of one prompt, by its number in the run."""
+        return iter(self.texts[number])
+
+    def next_tokens(self, logits: Float[Tensor, "batch vocab"], draws: Sequence[Any]) -> Tensor:
+        """The next of each."""
+        return torch.tensor([next(own) for own in draws], device=logits.device)

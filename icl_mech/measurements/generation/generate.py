@@ -8,7 +8,7 @@ the whole text so far gives under the same interventions (`path="whole"` compute
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from icl_mech.checking import Count, Natural
@@ -21,9 +21,11 @@ from icl_mech.measurements.base import Measurement, Options, Pass, Steps
 from icl_mech.measurements.compression.context import CompressedContext, PredictBehind
 from icl_mech.measurements.generation.choosing import Choice
 from icl_mech.measurements.generation.loop import Loop, Text
+from icl_mech.measurements.generation.over_trust import OverTrust
 from icl_mech.measurements.generation.result import Generation, generation
 from icl_mech.measurements.generation.spans import AttentionRow, span_names
 from icl_mech.measurements.generation.stopping import Stop, Stops
+from icl_mech.measurements.generation.trusting import trusting
 from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel, ServerModel
 from icl_mech.prompts import PromptBatch
@@ -44,6 +46,7 @@ class Generate(Measurement[Generation]):
         stop: Texts and token ids at which a text ends, besides the model's own end token.
         attention: Read the attention of every step.
         context: Demonstrations kept as keys and values, behind which the queries are read.
+        over_trust: Judge candidates by over-trust instead of writing the likeliest.
     """
 
     name: ClassVar[str] = "generation"
@@ -57,11 +60,14 @@ class Generate(Measurement[Generation]):
     stop: Stop = ()
     attention: bool = True
     context: CompressedContext | None = None
+    over_trust: OverTrust | None = None
 
     def variants(self) -> dict[str, Any]:
         """The fields, and what recognises the context."""
-        own = super(Generate, replace(self, context=None)).variants()
-        return own if self.context is None else own | PredictBehind(self.context, 1).variants()
+        own = super(Generate, replace(self, context=None, over_trust=None)).variants()
+        judged = {} if self.over_trust is None else {"over_trust": asdict(self.over_trust)}
+        known = {} if self.context is None else PredictBehind(self.context, 1).variants()
+        return own | judged | known
 
     def __post_init__(self) -> None:
         """Check the fields.
@@ -72,6 +78,11 @@ class Generate(Measurement[Generation]):
         super().__post_init__()
         check_count(self.max_new_tokens)
         _ = self.choice
+        if self.over_trust is not None and (self.do_sample or self.context is not None):
+            raise RunError(
+                "over_trust judges the likeliest candidates behind whole prompts; leave out do_sample and "
+                "context."
+            )
 
     @property
     def choice(self) -> Choice:
@@ -125,6 +136,9 @@ class Generate(Measurement[Generation]):
         again = options.path == "whole" or not (model.takes_cache and model.splits)
         loop = self.loop(model, data, ready, again=again)
         texts: dict[int, Text] = {}
+        if self.over_trust is not None:
+            chosen = trusting(model, data, ready, loop, self.over_trust)
+            loop = replace(loop, choice=chosen)
         with Progress("tokens", len(data) * self.max_new_tokens, options.progress) as bar:
             for segment in self._segments(model, data, options, loop):
                 texts |= dict(zip(segment.indices, loop.write(segment, bar), strict=True))
@@ -223,6 +237,7 @@ def generate(
     stop: Stop = (),
     attention: bool = True,
     context: CompressedContext | None = None,
+    over_trust: OverTrust | None = None,
     interventions: Sequence[Intervention] | None = None,
     batch_size: int | None = None,
     memory: str | int | None = None,
@@ -244,6 +259,8 @@ def generate(
         attention: Read the attention of every step.
         context: Demonstrations kept as keys and values (`compress_context`): only the queries are read,
             behind it.
+        over_trust: Judge candidates by over-trust, in beams, with roll-back (`OverTrust()`), instead
+            of writing the likeliest.
         interventions: In place in every pass. What goes by positions or roles of the prompt changes
             rows of the prompt, not new ones; what acts at all positions changes new rows too.
             None: those the context was made under.
@@ -262,8 +279,9 @@ def generate(
         ModelError: another model than the context's.
     """
     how = Generate(
-        max_new_tokens, do_sample, temperature, top_k, top_p, seed, stop, attention, context
-    )
+        max_new_tokens, do_sample, temperature, top_k, top_p, seed, stop, attention, context,
+        over_trust,
+    )  # fmt: skip
     made_under = () if context is None else context.interventions
     return measured(
         how, model, prompts, interventions=made_under if interventions is None else interventions,

@@ -8,7 +8,7 @@ import torch
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.engine import Progress
 from icl_mech.engine.writing import Writer, Written, following, whole
-from icl_mech.measurements.generation.choosing import Choice
+from icl_mech.measurements.generation.choosing import Choice, Known
 from icl_mech.measurements.generation.spans import WRITTEN, late, span_of
 from icl_mech.measurements.generation.stopping import Ending, Stops
 from icl_mech.segments import Segment
@@ -49,7 +49,7 @@ class Loop:
     """
 
     writer: Writer
-    choice: Choice
+    choice: Choice | Known
     stops: Stops
     longest: int
     spans: tuple[str, ...] = ()
