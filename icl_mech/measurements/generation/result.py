@@ -156,7 +156,10 @@ class Generation(Result):
 
     def figures(self) -> list[Figure]:
         """What steps read, by span and by token."""
-        return texts.figures(self) if self.attention is not None else []
+        if self.attention is None:
+            return []
+        labelled = any(name.startswith("label word") for name in self.spans)
+        return texts.figures(len(self.texts), self.lift() if labelled else None, self.texts[0])
 
     def summary(self) -> str:
         """How long the texts are, why they ended, and the beginning of the first."""

@@ -1,13 +1,9 @@
 """What a page says of written texts and of what writing reads."""
 
-from typing import TYPE_CHECKING
-
+from icl_mech.metrics import Interval
 from icl_mech.results.figures import Definition, Figure
 from icl_mech.results.judging import OPENINGS, judged
 from icl_mech.results.wording import counted, said
-
-if TYPE_CHECKING:
-    from icl_mech.measurements.generation.result import Generation
 
 DEFINITIONS = (
     Definition(
@@ -24,13 +20,16 @@ DEFINITIONS = (
 )
 
 
-def figures(result: "Generation") -> list[Figure]:
-    """What steps read, by span and by token."""
-    count = len(result.texts)
+def figures(count: int, lift: Interval | None, first: str) -> list[Figure]:
+    """What steps read, by span and by token.
+
+    Args:
+        count: Number of texts.
+        lift: Of label words; None in prompts without any.
+        first: The first text.
+    """
     given = f"{counted(count, 'text')}"
-    labelled = any(name.startswith("label word") for name in result.spans)
-    if labelled:
-        lift = result.lift()
+    if lift is not None:
         opening = OPENINGS[judged(lift, null=1.0, prompts=count)]
         answer = (
             f"{opening}: while {given} {'was' if count == 1 else 'were'} written, label words got "
@@ -42,7 +41,7 @@ def figures(result: "Generation") -> list[Figure]:
         )
     by_span = Figure(
         "spans",
-        "Does writing go on reading the label words?" if labelled else "What does writing read?",
+        "Does writing go on reading the label words?" if lift else "What does writing read?",
         answer,
         "**Attention of each step to the spans of the prompt**, mean over heads and the last third of "
         "the layers, of the first prompt. A column is the row that writes this token; it adds up to 1. "
@@ -55,7 +54,7 @@ def figures(result: "Generation") -> list[Figure]:
     by_step = Figure(
         "steps",
         "Which tokens does each step read?",
-        f"The first text: {result.texts[0][:120]!r}.",
+        f"The first text: {first[:120]!r}.",
         "**The first prompt and its text, coloured by the attention of one step**, with a slider over "
         "steps; mean over heads and the last third of the layers.",
         "where one text's steps look.",

@@ -21,7 +21,7 @@ from icl_mech.segments import Segment
 
 
 @dataclass
-class LastPattern(Reading[Tensor]):
+class LastPattern(Reading[list[Tensor]]):
     """Attention of the target's row in the last layer, `head_maximum`."""
 
     target_only: ClassVar[bool] = True
