@@ -9,9 +9,11 @@ import torch
 import icl_mech as icl
 from icl_mech.errors import RunError
 from icl_mech.measurements.generation.over_trust import Beams, OverTrust, Search
+from icl_mech.measurements.generation.trusting import ModelStepper
 from icl_mech.metrics import head_maximum
+from icl_mech.models import adapt
 from tests.engine.test_paths import TASK
-from tests.golden_data import arrays
+from tests.golden_data import arrays, golden_model
 from tests.tiny import tiny_model
 
 
@@ -146,8 +148,6 @@ def test_without_weight_a_model_writes_greedily(model, prompts):
 
 
 def test_steps_of_a_model_see_what_whole_texts_see(model, prompts):
-    from icl_mech.measurements.generation.trusting import ModelStepper
-    from icl_mech.models import adapt
 
     stepper = ModelStepper(adapt(model), prompts, 1, ())
     beams = stepper.begin(2)
@@ -183,3 +183,36 @@ def test_drawn_texts_are_not_judged(model, prompts):
         icl.generate(model, prompts, do_sample=True, over_trust=OverTrust())
     with pytest.raises(RunError, match="weight"):
         OverTrust(weight=-1.0)
+
+
+def searched(beams, weight):
+    """The search on tiny GPT-2, its prompt, and what it wrote."""
+    tokens = opera()[f"gpt2_beams{beams}_prompt_ids"].tolist()
+    prompt = icl.Prompt.from_positions(
+        tokens, label_positions=[], label_classes=[], label_tokens=[1, 2]
+    )
+    model = adapt(golden_model("overthinking", "tiny_gpt2"))
+    stepper = ModelStepper(model, icl.PromptBatch((prompt,)), 0, ())
+    stepper.given = torch.arange(1, 10)
+    search = Search(stepper, OverTrust(beams, 4, weight, 100))
+    return search, tokens, [*tokens, *search.write(54 - len(tokens))]
+
+
+@pytest.mark.parametrize("beams", [2, 3])
+def test_the_search_of_the_reference_on_tiny_gpt2(beams):
+    """Penalties are small enough here for its float16."""
+    data = opera()
+    search, tokens, found = searched(beams, 1.0)
+    expected = data[f"gpt2_beams{beams}_step_input_ids"]
+    for texts, steps in zip(search.texts, expected, strict=True):
+        for text, ids in zip(texts, steps, strict=True):
+            assert [*tokens, *text] == ids[ids >= 0].tolist()
+    assert found == data[f"gpt2_beams{beams}_out_ids"].tolist()
+
+
+def test_without_weight_it_is_the_reference_without_penalty():
+    """That is not beam search: probabilities are among the candidates of each beam."""
+    data = opera()
+    _, _, found = searched(2, 0.0)
+    assert found == data["gpt2_beams2_penalty0_out_ids"].tolist()
+    assert found != data["gpt2_beams2_plain_beam_out_ids"].tolist()
