@@ -24,6 +24,7 @@ WITH_STUDIES = [
         "guides/label_words.md",
         "guides/overthinking.md",
         "guides/generation.md",
+        "guides/many_shots.md",
     )
 ]
 FEW = 8
