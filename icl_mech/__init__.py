@@ -28,6 +28,7 @@ from icl_mech.measurements.demos.flow import flow_by_demonstration
 from icl_mech.measurements.demos.left_out import leave_one_out
 from icl_mech.measurements.extraction.average import averaged_extraction
 from icl_mech.measurements.extraction.label_words import extraction
+from icl_mech.measurements.generation.generate import generate
 from icl_mech.measurements.heads.ablating import ablation
 from icl_mech.measurements.heads.by_layer import matching_by_layer
 from icl_mech.measurements.heads.false_induction import find_false_induction_heads
@@ -48,6 +49,7 @@ from icl_mech.measurements.saliency.flow import flow_scores
 from icl_mech.measurements.saliency.maps import saliency_maps
 from icl_mech.metrics import calibrate_batch, calibrate_labels
 from icl_mech.models import load_model, remote_model
+from icl_mech.planted import planted_model, planted_task
 from icl_mech.prompts import (
     Prompt,
     PromptBatch,
@@ -104,6 +106,7 @@ __all__ = [
     "fit_tuned_lens",
     "flow_by_demonstration",
     "flow_scores",
+    "generate",
     "head_attention",
     "head_scores",
     "isolation",
@@ -119,6 +122,8 @@ __all__ = [
     "logit_lens",
     "matching_by_layer",
     "measure",
+    "planted_model",
+    "planted_task",
     "predict",
     "prompts_from_text",
     "remote_model",

@@ -28,7 +28,7 @@ ORDER = (
     {"interventions"},
     {"segments"},
     {"prompts"},
-    {"corruption"},
+    {"corruption", "planted"},
     {"tasks"},
     {"demo", "models", "results"},
     {"plots", "metrics"},

@@ -11,7 +11,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import icl_mech as icl
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = [*sorted((DOCS / "add").glob("*.md")), DOCS / "saving.md"]
+PAGES = [
+    *sorted((DOCS / "add").glob("*.md")),
+    DOCS / "saving.md",
+    DOCS / "guides" / "planted.md",
+]
 WITH_STUDIES = [
     DOCS / name
     for name in (
@@ -21,6 +25,7 @@ WITH_STUDIES = [
         "guides/overthinking.md",
         "guides/lenses.md",
         "guides/baselines.md",
+        "guides/generation.md",
         "guides/many_shots.md",
     )
 ]

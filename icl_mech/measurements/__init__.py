@@ -24,6 +24,7 @@ from icl_mech.measurements.confusion.diagnosis import Confusion
 from icl_mech.measurements.demos.flow import FlowByDemonstration
 from icl_mech.measurements.demos.left_out import LeaveOneOut
 from icl_mech.measurements.extraction.label_words import Extraction
+from icl_mech.measurements.generation.generate import Generate
 from icl_mech.measurements.heads.ablating import Ablate
 from icl_mech.measurements.heads.by_layer import LayerMatching
 from icl_mech.measurements.heads.false_induction import FindHeads
@@ -57,6 +58,7 @@ __all__ = [
     "FindHeads",
     "Flow",
     "FlowByDemonstration",
+    "Generate",
     "HeadScoring",
     "Isolation",
     "IsolationWindows",

@@ -61,6 +61,12 @@ from icl_mech.metrics.nested import (
     over_units,
 )
 from icl_mech.metrics.outcomes import paired_ends, share_ends
+from icl_mech.metrics.over_trust import (
+    head_maximum,
+    log_over_trust,
+    over_trust_penalty,
+    points_to,
+)
 from icl_mech.metrics.priors import BatchForm, CalibrationForm, calibrate_batch, calibrate_labels
 
 __all__ = [
@@ -96,7 +102,9 @@ __all__ = [
     "flow_counts",
     "flow_sums",
     "gap_reduction",
+    "head_maximum",
     "label_thresholds",
+    "log_over_trust",
     "macro_auc",
     "mean_ends",
     "mean_interval",
@@ -105,9 +113,11 @@ __all__ = [
     "normalised_flow",
     "normalised_probs",
     "one_more",
+    "over_trust_penalty",
     "over_units",
     "paired_ends",
     "plain_scores",
+    "points_to",
     "prefix_matching",
     "quantile_ends",
     "reachable_accuracy",

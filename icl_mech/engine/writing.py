@@ -1,0 +1,185 @@
+"""`Writer`: rows behind prompts, one token at a time, on the keys and values of what stands before.
+
+A pass computes the rows it is given and keeps their keys and values; a step computes one row more
+for each prompt. Interventions are those of the prompts: each is asked for its hooks in the rows
+of a step as in any others. What it does by positions or roles of the prompt it does to the rows of
+the prompt alone; what acts at all rows acts on new ones too.
+
+Readings are taken at the last row of each prompt, as if it were the target of the text so far.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.engine.finite import check_rows, told
+from icl_mech.engine.hooks import Values, taps_of
+from icl_mech.engine.readings import Reading
+from icl_mech.engine.work import Work
+from icl_mech.errors import RunError
+from icl_mech.interventions import Intervention
+from icl_mech.models import KeyValues
+from icl_mech.prompts import Prompt, PromptBatch, Span
+from icl_mech.segments import Segment
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """Where a pass has arrived.
+
+    Attributes:
+        segment: The rows it computed; the keys and values of theirs are in `cache`.
+        cache: Keys and values of all columns so far.
+        residual: What leaves the last block in the last row of each prompt.
+        values: What each reading reduced there.
+    """
+
+    segment: Segment
+    cache: KeyValues
+    residual: Float[Tensor, "batch d_model"]
+    values: Values
+
+    def kept(self, rows: Sequence[int]) -> "Written":
+        """With some of its rows, in this order; one may come several times."""
+        if list(rows) == list(range(len(self.segment.prompts))):
+            return self
+        old, index = self.segment, torch.tensor(rows, device=self.residual.device)
+        segment = replace(
+            old,
+            prompts=old.prompts[list(rows)],
+            indices=tuple(old.indices[row] for row in rows),
+            spans=tuple(old.spans[row] for row in rows),
+            tokens=old.tokens[index],
+            dest=old.dest[index],
+            src=old.src[index],
+        )
+        cache = KeyValues(
+            tuple(key[index] for key in self.cache.keys),
+            tuple(value[index] for value in self.cache.values),
+        )
+        return Written(segment, cache, self.residual[index], self.values)
+
+
+class Writer(Work):
+    """Passes over prompts and the steps that follow, under the same interventions."""
+
+    def __init__(
+        self, readings: Sequence[Reading[Any]], interventions: Sequence[Intervention]
+    ) -> None:
+        """Of these readings, which need the target's row only.
+
+        Raises:
+            RunError: a reading of other rows, or of gradients.
+        """
+        for reading in readings:
+            if not getattr(reading, "target_only", False):
+                raise RunError(
+                    f"{type(reading).__name__} reads more than the target's row; while a text is written "
+                    "there is only the row of the last token."
+                )
+        super().__init__(readings, interventions, checkpoint=False)
+
+    @told
+    def begin_writing(self, segment: Segment) -> Written:
+        """The rows of a segment, which end with the last token of each prompt."""
+        return self._run(segment, _ending(segment, None))
+
+    @told
+    def go_on(self, segment: Segment, texts: Sequence[Sequence[int]]) -> Written:
+        """One more row for each prompt.
+
+        Args:
+            segment: What `following` returned.
+            texts: Tokens written so far, the newest last, which is computed here.
+        """
+        return self._run(segment, _ending(segment, texts) if self.readings else segment)
+
+    def _run(self, segment: Segment, read: Segment) -> Written:
+        values: Values = [{} for _ in self.readings]
+        taps, _ = taps_of(self.readings, read, values)
+        hooks, check = self._hooks(segment, taps)
+        with torch.no_grad():
+            output = segment.model.forward(
+                segment.tokens,
+                segment.mask,
+                segment.positions,
+                hooks=hooks,
+                cache=segment.cache,
+                keep_cache=True,
+            )
+        check()
+        check_rows(segment, output.residual)
+        if output.cache is None:
+            raise RunError(f"{segment.model.info.architecture} returned no keys and values.")
+        last = segment.dest.argmax(1)
+        residual = output.residual[segment.rows, last]
+        return Written(segment, output.cache, residual, self._in_order(values, segment))
+
+
+def following(written: Written, tokens: Sequence[int]) -> Segment:
+    """The rows of one more token for each prompt, behind all that came before."""
+    old = written.segment
+    new = torch.tensor(tokens, device=old.tokens.device)[:, None]
+    dest = old.dest.amax(1, keepdim=True) + 1
+    starts = dest[:, 0].tolist()
+    return Segment(
+        old.model,
+        old.prompts,
+        old.indices,
+        tuple((start, start + 1) for start in starts),
+        True,
+        new,
+        dest,
+        torch.cat([old.src, dest], dim=1),
+        written.cache,
+        shift=old.shift,
+    )
+
+
+def whole(segment: Segment, texts: Sequence[Sequence[int]]) -> Segment:
+    """All rows of one prompt with what was written behind it, nothing kept.
+
+    The plain way, to which steps on kept keys and values are equal.
+    """
+    (prompt,), (text,) = segment.prompts, texts
+    tokens = torch.tensor([[*prompt.tokens, *text]], device=segment.tokens.device)
+    dest = torch.arange(tokens.shape[1], device=tokens.device)[None]
+    return replace(
+        segment, tokens=tokens, dest=dest, src=dest, spans=((0, tokens.shape[1]),), cache=None
+    )
+
+
+def _ending(segment: Segment, texts: Sequence[Sequence[int]] | None) -> Segment:
+    """The segment for readings: each prompt with what was written, its last token the target."""
+    written: Sequence[Sequence[int]] = [()] * len(segment.prompts) if texts is None else texts
+    prompts = tuple(map(continued, segment.prompts, written))
+    return replace(segment, prompts=PromptBatch(prompts, segment.prompts.source))
+
+
+def continued(prompt: Prompt, tokens: Sequence[int]) -> Prompt:
+    """A prompt with tokens behind it, the last token as its target.
+
+    The former target and what follows it, but the last token, count as format.
+    """
+    end = len(prompt) + len(tokens)
+    if prompt.target == end - 1:
+        return prompt
+    before = [
+        replace(span, role="format") if span.role == "target" else span for span in prompt.spans
+    ]
+    new = [Span("format", None, len(prompt), end)] if tokens else []
+    *inside, last = [*before, *new]
+    cut = [replace(last, stop=end - 1)] if last.stop - last.start > 1 else []
+    target = Span("target", None, end - 1, end)
+    spans = (*inside, *cut, target)
+    kept = sum(span.role == "label_word" for span in spans)
+    return replace(
+        prompt,
+        tokens=(*prompt.tokens, *tokens),
+        spans=spans,
+        label_classes=prompt.label_classes[:kept],
+        pieces=(),
+    )

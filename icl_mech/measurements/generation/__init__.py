@@ -1,0 +1,1 @@
+"""Texts written by the model, and what each step of the writing reads."""

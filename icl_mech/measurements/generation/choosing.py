@@ -1,0 +1,107 @@
+"""Which token is written next: the likeliest, or one drawn.
+
+Drawing: logits are divided by the temperature; only the `top_k` largest stay, then the fewest
+whose probabilities add up to `top_p` at least; one of them is drawn in proportion. All in float64.
+Draws of a prompt depend on the seed and on its number, not on its batch.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.checking import Count, Natural, check_fields
+from icl_mech.errors import RunError
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How tokens are chosen.
+
+    Attributes:
+        do_sample: Draw; else the likeliest, the first of equals.
+        temperature: Below 1 sharpens, above 1 flattens what is drawn from.
+        top_k: Only so many of the likeliest.
+        top_p: Only the likeliest that hold this probability together.
+        seed: Of the draws.
+    """
+
+    do_sample: bool = False
+    temperature: float = 1.0
+    top_k: Count | None = None
+    top_p: float | None = None
+    seed: Natural = 0
+
+    def __post_init__(self) -> None:
+        """Check the numbers.
+
+        Raises:
+            RunError: names what is out of range, or would have no effect.
+        """
+        check_fields(self)
+        if not 0 < self.temperature < float("inf"):
+            raise RunError(
+                f"temperature={self.temperature}; it must be a number above 0. The likeliest token "
+                "every time is do_sample=False."
+            )
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise RunError(f"top_p={self.top_p}; it is a probability, above 0 and at most 1.")
+        if not self.do_sample and (self.temperature, self.top_k, self.top_p) != (1.0, None, None):
+            raise RunError(
+                "temperature, top_k and top_p are of drawn texts, and do_sample=False writes the "
+                "likeliest token; set do_sample=True or leave them out."
+            )
+
+    def draws(self, number: int) -> np.random.Generator:
+        """The random numbers of one prompt, by its number in the run."""
+        return np.random.default_rng([self.seed, number])
+
+    def next_tokens(
+        self, logits: Float[Tensor, "batch vocab"], draws: Sequence[Any]
+    ) -> Int[Tensor, " batch"]:
+        """One token for each prompt.
+
+        Args:
+            logits: Of the next token.
+            draws: The random numbers of each prompt.
+        """
+        if not self.do_sample:
+            return logits.argmax(-1)
+        kept = self.narrowed(logits)
+        shares = kept.softmax(-1).cumsum(-1)
+        drawn = torch.tensor([own.random() for own in draws], dtype=shares.dtype)
+        at = torch.searchsorted(shares, drawn.to(shares.device)[:, None] * shares[:, -1:])[:, 0]
+        # A draw of exactly 0 would take the first token, whether it was kept or not.
+        first = kept.isfinite().int().argmax(-1)
+        return torch.maximum(at, first).clamp(max=logits.shape[-1] - 1)
+
+    def narrowed(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, "batch vocab"]:
+        """Logits of what is drawn from, in float64; minus infinity at all other tokens."""
+        found = logits.double() / self.temperature
+        if self.top_k is not None:
+            least = found.topk(min(self.top_k, found.shape[-1])).values[:, -1:]
+            found = found.masked_fill(found < least, -torch.inf)
+        if self.top_p is not None:
+            ranked, order = found.sort(descending=True, stable=True)
+            before = ranked.softmax(-1).cumsum(-1) - ranked.softmax(-1)
+            out = torch.zeros_like(before, dtype=torch.bool).scatter(1, order, before >= self.top_p)
+            found = found.masked_fill(out, -torch.inf)
+        return found
+
+
+@dataclass(frozen=True)
+class Known:
+    """Texts that were chosen before, of each prompt of the run."""
+
+    texts: tuple[tuple[int, ...], ...]
+
+    def draws(self, number: int) -> Iterator[int]:
+        """The tokens of one prompt, by its number in the run."""
+        return iter(self.texts[number])
+
+    def next_tokens(self, logits: Float[Tensor, "batch vocab"], draws: Sequence[Any]) -> Tensor:
+        """The next of each."""
+        return torch.tensor([next(own) for own in draws], device=logits.device)

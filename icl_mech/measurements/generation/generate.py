@@ -1,0 +1,289 @@
+"""`generate`: texts written behind prompts, with interventions in place, and what each step reads.
+
+Rows of the prompt are computed once, those of new tokens one by one on kept keys and values.
+What an intervention does by positions or roles of the prompt (`Isolate`, `Reweight`, everything
+`at="target"`) it does in the rows of the prompt; new rows are left alone, and see what it changed
+in the keys and values. What acts `at="all"` acts in new rows too. So every step gives what a run of
+the whole text so far gives under the same interventions (`path="whole"` computes it so).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
+
+from icl_mech.checking import Count, Natural
+from icl_mech.engine import Path, Progress, fill_means
+from icl_mech.engine.memory import plan
+from icl_mech.engine.writing import Writer
+from icl_mech.errors import PromptError, RunError
+from icl_mech.interventions import Intervention
+from icl_mech.measurements.base import Measurement, Options, Pass, Steps
+from icl_mech.measurements.compression.context import CompressedContext, PredictBehind
+from icl_mech.measurements.generation.choosing import Choice
+from icl_mech.measurements.generation.loop import Loop, Text
+from icl_mech.measurements.generation.over_trust import OverTrust
+from icl_mech.measurements.generation.result import Generation, generation
+from icl_mech.measurements.generation.spans import AttentionRow, span_names
+from icl_mech.measurements.generation.stopping import Stop, Stops
+from icl_mech.measurements.generation.trusting import trusting
+from icl_mech.measurements.running import measured
+from icl_mech.models import LanguageModel, ServerModel
+from icl_mech.prompts import PromptBatch
+from icl_mech.segments import Segment, by_length, check_fits
+
+
+@dataclass(frozen=True)
+class Generate(Measurement[Generation]):
+    """Texts written behind the prompts, and which earlier spans each step reads.
+
+    Attributes:
+        max_new_tokens: Tokens of a text at most.
+        do_sample: Draw tokens; else the likeliest is written.
+        temperature: Of drawn tokens.
+        top_k: Draw from so many of the likeliest only.
+        top_p: Draw from the likeliest that hold this probability together.
+        seed: Of the draws.
+        stop: Texts and token ids at which a text ends, besides the model's own end token.
+        attention: Read the attention of every step.
+        context: Demonstrations kept as keys and values, behind which the queries are read.
+        over_trust: Judge candidates by over-trust instead of writing the likeliest.
+    """
+
+    name: ClassVar[str] = "generation"
+
+    max_new_tokens: Natural = 32
+    do_sample: bool = False
+    temperature: float = 1.0
+    top_k: Count | None = None
+    top_p: float | None = None
+    seed: Natural = 0
+    stop: Stop = ()
+    attention: bool = True
+    context: CompressedContext | None = None
+    over_trust: OverTrust | None = None
+
+    def variants(self) -> dict[str, Any]:
+        """The fields, and what recognises the context."""
+        own = super(Generate, replace(self, context=None, over_trust=None)).variants()
+        judged = {} if self.over_trust is None else {"over_trust": asdict(self.over_trust)}
+        known = {} if self.context is None else PredictBehind(self.context, 1).variants()
+        return own | judged | known
+
+    def __post_init__(self) -> None:
+        """Check the fields.
+
+        Raises:
+            RunError: no new tokens, or numbers that are out of range.
+        """
+        super().__post_init__()
+        check_count(self.max_new_tokens)
+        _ = self.choice
+        if self.over_trust is not None and (self.do_sample or self.context is not None):
+            raise RunError(
+                "over_trust judges the likeliest candidates behind whole prompts; leave out do_sample and "
+                "context."
+            )
+
+    @property
+    def choice(self) -> Choice:
+        """How tokens are chosen."""
+        return Choice(self.do_sample, self.temperature, self.top_k, self.top_p, self.seed)
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse prompts without room behind them.
+
+        Raises:
+            PromptError: a prompt and its text are longer than the context.
+            RunError: a model on a server, or a stop the model does not know.
+        """
+        check_room(model, data, self.max_new_tokens)
+        Stops.of(model, self.stop)
+        if self.context is not None:
+            PredictBehind(self.context, 1).check(model, data)
+            if any(prompt.target != len(prompt) - 1 for prompt in data):
+                raise PromptError("Behind a context, prompts must end with their targets.")
+
+    def check_options(self, model: LanguageModel, data: PromptBatch, options: Options) -> None:
+        """Refuse interventions a context was not made under, and computing it again.
+
+        Raises:
+            RunError: names the intervention or the option.
+        """
+        if self.context is None:
+            return
+        PredictBehind(self.context, 1).check_options(model, data, options)
+        if options.path == "whole":
+            raise RunError(
+                "path='whole' computes every position again, and a context holds keys and values of some; "
+                "leave it out."
+            )
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> Sequence[Pass]:
+        """None that could be known beforehand."""
+        return []
+
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> Generation:
+        """That of the plain model."""
+        return self._written(model, data, Options())
+
+    def steps(self, model: LanguageModel, data: PromptBatch, options: Options) -> Steps[Generation]:
+        """What is to be run depends on what was written before."""
+        yield []
+        return self._written(model, data, options)
+
+    def _written(self, model: LanguageModel, data: PromptBatch, options: Options) -> Generation:
+        (ready,) = fill_means(model, data, [options.interventions])
+        again = options.path == "whole" or not (model.takes_cache and model.splits)
+        loop = self.loop(model, data, ready, again=again)
+        texts: dict[int, Text] = {}
+        if self.over_trust is not None:
+            chosen = trusting(model, data, ready, loop, self.over_trust)
+            loop = replace(loop, choice=chosen)
+        with Progress("tokens", len(data) * self.max_new_tokens, options.progress) as bar:
+            for segment in self._segments(model, data, options, loop):
+                texts |= dict(zip(segment.indices, loop.write(segment, bar), strict=True))
+        loop.writer.check_acted()
+        ordered = [texts[index] for index in range(len(data))]
+        return generation(ordered, self._short(model, data), loop)
+
+    def _segments(
+        self, model: LanguageModel, data: PromptBatch, options: Options, loop: Loop
+    ) -> Iterator[Segment]:
+        """Prompts in batches of similar length, or queries one by one behind the context."""
+        if self.context is not None:
+            stand_in, cache = self.context.stand_in(model, data), self.context.cache(model)
+            loop.writer.acting(stand_in.demonstrations(0))
+            for rows in stand_in.alike(range(len(data))):
+                # One by one: padding would stand between the query and what is written.
+                yield from stand_in.behind(cache, rows, tokens=1, size=1)
+            return
+        lengths = [len(prompt) + self.max_new_tokens for prompt in data]
+        tokens, _ = plan(model, lengths, gradient=False, memory=options.memory)
+        for indices in by_length(
+            lengths, tokens=tokens, size=1 if loop.again else options.batch_size
+        ):
+            yield Segment.build(model, data[indices], indices)
+
+    def _short(self, model: LanguageModel, data: PromptBatch) -> PromptBatch:
+        """The prompts as the context lets them be read: of text anchors what is left of each."""
+        return data if self.context is None else self.context.stand_in(model, data).prompts
+
+    def loop(
+        self,
+        model: LanguageModel,
+        data: PromptBatch,
+        interventions: Sequence[Intervention],
+        *,
+        again: bool = False,
+    ) -> Loop:
+        """How the texts of these prompts are written."""
+        readings = [AttentionRow()] if self.attention else []
+        return Loop(
+            Writer(readings, interventions),
+            self.choice,
+            Stops.of(model, self.stop),
+            self.max_new_tokens,
+            span_names(data) if self.attention else (),
+            again,
+        )
+
+
+def check_count(count: int) -> None:
+    """Refuse texts of no tokens.
+
+    Raises:
+        RunError: says what to ask for.
+    """
+    if count < 1:
+        raise RunError(
+            f"max_new_tokens={count}; at least one token must be written. What the model would write "
+            "next is what predict gives."
+        )
+
+
+def check_room(model: LanguageModel, prompts: PromptBatch, count: int) -> None:
+    """Refuse prompts whose texts would not fit into the context.
+
+    Raises:
+        PromptError: names the prompt and how much room there is.
+        RunError: a model on a server.
+    """
+    if isinstance(model, ServerModel):
+        raise RunError(
+            f"{model.info.name!r} runs on a server, where texts cannot be written step by step; load it "
+            "here with icl_mech.load_model."
+        )
+    check_fits(model, prompts)
+    for number, prompt in enumerate(prompts):
+        room = model.info.n_ctx - len(prompt)
+        if count > room:
+            raise PromptError(
+                f"Prompt {number} has {len(prompt)} tokens, which leaves room for {room} new ones in the "
+                f"context of {model.info.name!r} ({model.info.n_ctx}); max_new_tokens is {count}. Use "
+                "fewer, or a shorter prompt."
+            )
+
+
+def generate(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    max_new_tokens: int = 32,
+    do_sample: bool = False,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int = 0,
+    stop: Stop = (),
+    attention: bool = True,
+    context: CompressedContext | None = None,
+    over_trust: OverTrust | None = None,
+    interventions: Sequence[Intervention] | None = None,
+    batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
+    progress: bool | None = None,
+) -> Generation:
+    """Texts written behind prompts, and which earlier spans each step reads.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: What is continued, behind the last token of each.
+        max_new_tokens: Tokens of a text at most.
+        do_sample: Draw tokens; else the likeliest is written (greedy).
+        temperature: Divides the logits tokens are drawn by.
+        top_k: Draw from so many of the likeliest only.
+        top_p: Draw from the likeliest that hold this probability together.
+        seed: Of the draws; a prompt's draws depend on its number, not on its batch.
+        stop: Texts and token ids at which a text ends, besides the model's own end token.
+        attention: Read the attention of every step.
+        context: Demonstrations kept as keys and values (`compress_context`): only the queries are read,
+            behind it.
+        over_trust: Judge candidates by over-trust, in beams, with roll-back (`OverTrust()`), instead
+            of writing the likeliest.
+        interventions: In place in every pass. What goes by positions or roles of the prompt changes
+            rows of the prompt, not new ones; what acts at all positions changes new rows too.
+            None: those the context was made under.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`: each step computes one row on kept keys and values; `whole`: it computes the
+            whole text again. Both give the same numbers.
+        progress: Show a progress bar.
+
+    Raises:
+        RunError: no new tokens, a temperature, `top_k` or `top_p` out of range or without effect, a
+            stop the model does not know, or an intervention that did nothing or that the context was
+            not made under.
+        PromptError: a prompt without so much room behind it, or with other demonstrations than the
+            context.
+        ModelError: another model than the context's.
+    """
+    how = Generate(
+        max_new_tokens, do_sample, temperature, top_k, top_p, seed, stop, attention, context,
+        over_trust,
+    )  # fmt: skip
+    made_under = () if context is None else context.interventions
+    return measured(
+        how, model, prompts, interventions=made_under if interventions is None else interventions,
+        batch_size=batch_size, memory=memory, path=path, progress=progress,
+    )  # fmt: skip

@@ -1,0 +1,230 @@
+"""`OverTrust`: beams whose candidates are judged by over-trust, with roll-back.
+
+At each step the likeliest `candidates` of every beam are computed one token ahead. The penalty of
+each (`icl_mech.metrics.over_trust_penalty`) is taken off its logit, all other tokens are out, and
+beams are chosen as in beam search. If the steps of all beams point to one column too often, writing
+goes back behind that column: the tokens chosen there are out, and that token is chosen anew from the
+whole vocabulary, without penalty.
+
+Scores are kept in float64 (the reference: float16), and what is no candidate is never written (the
+reference gives it the logit -999, which penalties above 1000 undercut: it then writes tokens that
+were no candidates). After a roll-back, rejected tokens are level with the least likely one, as there.
+With one beam and `weight=0` it is greedy writing, as long as nothing is rolled back.
+
+Source: Huang et al. 2024, *OPERA*, §3; released code, `opera_beam_search`.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.checking import Count, check_fields
+from icl_mech.errors import RunError
+from icl_mech.metrics import log_over_trust, over_trust_penalty, points_to
+
+EARLIEST = 10
+"""Columns before this one are never gone back to."""
+
+
+@dataclass(frozen=True)
+class OverTrust:
+    """How candidates are judged.
+
+    Attributes:
+        beams: Texts kept at a time.
+        candidates: Tokens of each beam that are looked at.
+        weight: How much of the penalty is taken off.
+        threshold: Steps that may point to one column; more, and writing goes back.
+    """
+
+    beams: Count = 5
+    candidates: Count = 5
+    weight: float = 1.0
+    threshold: Count = 15
+
+    def __post_init__(self) -> None:
+        """Check the numbers.
+
+        Raises:
+            RunError: names what is out of range.
+        """
+        check_fields(self)
+        if not 0 <= self.weight < float("inf"):
+            raise RunError(f"weight={self.weight}; the penalty's weight is 0 or above.")
+
+
+@dataclass(frozen=True, eq=False)
+class Beams:
+    """Texts of one length, and what is known behind them.
+
+    Attributes:
+        texts: Tokens written.
+        logits: Of the next token.
+        rows: Attention among written tokens (`head_maximum`), the row of each and of none before.
+        mass: Attention of the last row to the given tokens.
+        inner: What goes on from here.
+    """
+
+    texts: tuple[tuple[int, ...], ...]
+    logits: Float[Tensor, "beam vocab"]
+    rows: Float[Tensor, "beam window window"]
+    mass: Float[Tensor, " beam"]
+    inner: Any = None
+
+
+@runtime_checkable
+class Stepper(Protocol):
+    """Computes rows for a search."""
+
+    def begin(self, beams: int) -> Beams:
+        """So many times the prompt, nothing written."""
+
+    def extend(self, beams: Beams, parents: Sequence[int], tokens: Sequence[int]) -> Beams:
+        """Each token behind its parent."""
+
+    def picked(self, beams: Beams, rows: Sequence[int]) -> Beams:
+        """Some of the beams, in this order."""
+
+
+@dataclass(eq=False)
+class Search:
+    """Writing with over-trust; remembers what a roll-back needs.
+
+    Attributes:
+        stepper: Computes rows.
+        how: Settings.
+        windows: Length of the window of each step.
+        pointed: The column each step pointed to.
+        backs: Where a step went back to, -1 where it did not.
+        texts: What each step wrote behind, one text for each beam.
+    """
+
+    stepper: Stepper
+    how: OverTrust
+    windows: list[int] = field(default_factory=list)
+    pointed: list[int] = field(default_factory=list)
+    backs: list[int] = field(default_factory=list)
+    texts: list[tuple[tuple[int, ...], ...]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Nothing written yet."""
+        self._locations: list[Int[Tensor, " beam"]] = []
+        self._before: dict[int, tuple[Beams, Tensor]] = {}
+        self._chosen: dict[int, list[tuple[int, int]]] = {}
+        self._rejected: dict[int, set[tuple[int, int]]] = {}
+        self._used: Counter[int] = Counter()
+
+    def write(self, longest: int, ends: frozenset[int] = frozenset()) -> tuple[int, ...]:
+        """The best text of so many tokens, or one that ended before, by mean log-probability.
+
+        It is over when as many texts have ended as there are beams.
+        """
+        count = self.how.beams
+        beams = self.stepper.begin(count)
+        scores = torch.full((count,), -1e9, dtype=torch.float64)
+        scores[0] = 0.0
+        ended: list[tuple[float, tuple[int, ...]]] = []
+        while len(beams.texts[0]) < longest:
+            beams, scores, allowed, ahead = self._judged(beams, scores)
+            self.texts.append(beams.texts)
+            total = allowed.double().log_softmax(-1) + scores[:, None]
+            best = total.flatten().topk(min(2 * count, total.numel()))
+            vocabulary = total.shape[1]
+            chosen: list[tuple[int, int]] = []
+            kept: list[float] = []
+            found = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+            for rank, (score, place) in enumerate(found):
+                parent, token = divmod(place, vocabulary)
+                if token in ends:
+                    if rank < count and score > -torch.inf:
+                        text = (*beams.texts[parent], token)
+                        ended.append((score / len(text), text))
+                elif len(chosen) < count and score > -torch.inf:
+                    chosen.append((parent, token))
+                    kept.append(score)
+            if not chosen or len(ended) >= count:
+                return max(ended)[1]
+            missing = count - len(chosen)
+            chosen += chosen[-1:] * missing
+            kept += [-1e9] * missing
+            self._chosen[len(beams.texts[0])] = chosen
+            beams = self._next(beams, ahead, chosen)
+            scores = torch.tensor(kept, dtype=torch.float64)
+        running = zip((scores / longest).tolist(), beams.texts, strict=True)
+        return max([*ended, *running])[1]
+
+    def _judged(
+        self, beams: Beams, scores: Tensor
+    ) -> tuple[Beams, Tensor, Tensor, tuple[Tensor, Beams] | None]:
+        """What the next token is chosen from: beams, their scores, and logits."""
+        length, count = len(beams.texts[0]), self.how.candidates
+        self._before[length] = (beams, scores)
+        tried = beams.logits.topk(min(count, beams.logits.shape[1]), dim=-1).indices
+        parents = torch.arange(len(tried)).repeat_interleave(tried.shape[1])
+        ahead = self.stepper.extend(beams, parents.tolist(), tried.flatten().tolist())
+        trust = log_over_trust(ahead.rows)
+        penalty = over_trust_penalty(trust, ahead.mass).reshape(tried.shape)
+        own = torch.stack([_mode(row) for row in points_to(trust).reshape(tried.shape)])
+        self._locations.append(own)
+        location = int(_mode(own))
+        back = self._back(location)
+        self.windows.append(length + 1)
+        self.pointed.append(location)
+        self.backs.append(-1 if back is None else back)
+        if back is not None:
+            return (*self._returned(back), None)
+        # A constant of a beam changes nothing; so penalties beyond float64 stay in order.
+        penalty = penalty.clamp(max=1e300)
+        penalty = penalty - penalty.amin(-1, keepdim=True)
+        logits = beams.logits.double()
+        allowed = torch.full_like(logits, -torch.inf)
+        taken = logits.gather(1, tried) - self.how.weight * penalty.to(logits.device)
+        return beams, scores, allowed.scatter(1, tried, taken), (tried, ahead)
+
+    def _back(self, location: int) -> int | None:
+        """Where to go back to, if too many steps of every beam point to one column."""
+        pointing = (torch.stack(self._locations) == location).sum(0)
+        if location < EARLIEST or not bool((pointing > self.how.threshold).all()):
+            return None
+        for place in (location + 1, location):
+            if self._used[place] < self.how.candidates:
+                self._used[place] += 1
+                return place
+        return None
+
+    def _returned(self, back: int) -> tuple[Beams, Tensor, Tensor]:
+        """As it was before a token was chosen, with what was chosen then out."""
+        beams, scores = self._before[back]
+        del self._locations[back + 1 :]
+        rejected = self._rejected.setdefault(back, set())
+        rejected.update(self._chosen[back])
+        allowed = beams.logits.double().clone()
+        least = allowed.amin(-1)
+        for parent, token in rejected:
+            allowed[parent, token] = least[parent]
+        return beams, scores, allowed
+
+    def _next(
+        self, beams: Beams, ahead: tuple[Tensor, Beams] | None, chosen: list[tuple[int, int]]
+    ) -> Beams:
+        """The beams that were chosen; candidates are computed already."""
+        if ahead is not None:
+            tried, computed = ahead
+            places = {
+                (parent, token): parent * tried.shape[1] + rank
+                for parent, row in enumerate(tried.tolist())
+                for rank, token in enumerate(row)
+            }
+            if all(own in places for own in chosen):
+                return self.stepper.picked(computed, [places[own] for own in chosen])
+        parents, tokens = zip(*chosen, strict=True)
+        return self.stepper.extend(beams, parents, tokens)
+
+
+def _mode(values: Int[Tensor, " n"]) -> Tensor:
+    """The commonest, the smallest of equals."""
+    return values.bincount().argmax()

@@ -1,0 +1,79 @@
+"""The made-up language of the planted model: its words, its task and its tokenizer.
+
+A text is one word of a class among three that say nothing, such as `fi bado ge ha`; a
+demonstration is such a text, `:`, a label word, `.` and a line break.
+"""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from icl_mech.tasks import Example, Task, Template
+
+LABELS = ("red", "green", "blue", "cyan")
+
+WORDS = 48
+"""Words of each class."""
+
+TRAIN = 16
+"""Of each class; demonstrations show these, queries the others."""
+
+N_CTX = 128
+
+_STARTS = tuple(f"{consonant}{vowel}" for consonant, vowel in product("bdklmnprst", "aeiou"))
+FILLERS = tuple(f"{consonant}{vowel}" for consonant, vowel in product("fgh", "aeiou"))
+_BOTH = tuple(f"{first}{second}" for first, second in product(_STARTS, _STARTS[::7]))
+CLASS_WORDS = tuple(_BOTH[label :: len(LABELS)][:WORDS] for label in range(len(LABELS)))
+"""Words of each class; nothing in their letters says which."""
+
+OTHER = "<|endoftext|>"
+PIECES = (
+    OTHER, ":", ".", "\n", *(f" {label}" for label in LABELS),
+    *(f"{blank}{word}" for blank in ("", " ") for word in FILLERS),
+    *(f"{blank}{word}" for blank in ("", " ") for words in CLASS_WORDS for word in words),
+)  # fmt: skip
+"""Each is one token."""
+
+
+def planted_task() -> Task:
+    """The task of `planted_model`: four classes of made-up words, `LABELS` in class order.
+
+    Its texts do not depend on anything; which class a word belongs to is known to the model by
+    its embedding, and which label word stands for the class by the demonstrations alone.
+    """
+    draws = np.random.default_rng(0)
+
+    def text(word: str) -> str:
+        words = [str(filler) for filler in draws.choice(FILLERS, 3, replace=False)]
+        words.insert(int(draws.integers(4)), word)
+        return " ".join(words)
+
+    examples = [[Example(text(w), c) for w in words] for c, words in enumerate(CLASS_WORDS)]
+    return Task(
+        "planted",
+        Template("{text}:{label}.", separator="\n"),
+        LABELS,
+        tuple(example for own in examples for example in own[:TRAIN]),
+        tuple(example for own in examples for example in own[TRAIN:]),
+        source="made up for the planted model",
+    )
+
+
+def planted_tokenizer() -> Any:
+    """Whole words, with their leading space; no BOS token."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {piece: index for index, piece in enumerate(PIECES)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=OTHER))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r" ?\w+|\n|[:.]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        name_or_path="planted",
+        unk_token=OTHER,
+        eos_token=OTHER,
+        pad_token=OTHER,
+        model_max_length=N_CTX,
+    )
