@@ -13,7 +13,7 @@ from typing import Any
 
 from icl_mech.errors import IclMechError
 from icl_mech.frontend import without_widgets
-from icl_mech.interventions import Isolate, Reweight, ZeroHeads, ZeroLayers
+from icl_mech.interventions import AddVector, Isolate, Patch, Reweight, ZeroHeads, ZeroLayers
 from icl_mech.measurements.accuracy.context import context_accuracy
 from icl_mech.measurements.accuracy.early_exit import early_exit
 from icl_mech.measurements.accuracy.layers import layer_accuracy
@@ -52,11 +52,13 @@ from icl_mech.sweeps import Sweep, compare, load_sweep, sweep
 from icl_mech.tasks import Example, Task, Template, load_task
 
 __all__ = [
+    "AddVector",
     "Analysis",
     "Example",
     "IclMechError",
     "Isolate",
     "Measurement",
+    "Patch",
     "Prompt",
     "PromptBatch",
     "Reweight",
