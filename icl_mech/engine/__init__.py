@@ -9,6 +9,7 @@ from icl_mech.engine.prepared import Prepared, prepare, single_rows
 from icl_mech.engine.progress import Overall, Progress, cost, expect
 from icl_mech.engine.readings import GradientReading, Kept, Reading
 from icl_mech.engine.runs import Path, fill_means, run, run_variants
+from icl_mech.engine.taking import RowsReading
 from icl_mech.engine.work import Work
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Prepared",
     "Progress",
     "Reading",
+    "RowsReading",
     "Work",
     "behind_cache",
     "can_share",

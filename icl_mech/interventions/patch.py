@@ -46,7 +46,7 @@ class Patch(Intervention):
     """
 
     site: PatchSite
-    heads: Heads = ()
+    heads: Sequence[Sequence[int]] = ()
     layers: Sequence[Natural] = ()
     at: Where = "target"
     demo: Natural | None = None
@@ -92,7 +92,8 @@ class Patch(Intervention):
     @property
     def places(self) -> tuple[tuple[int, int], ...]:
         """(layer, head) of each row of the values; head 0 at sites without heads."""
-        return tuple(self.heads) if self.site == "z" else tuple((own, 0) for own in self.layers)
+        pairs = self.heads if self.site == "z" else [(own, 0) for own in self.layers]
+        return tuple((layer, head) for layer, head in pairs)
 
     def check(self, info: ModelInfo) -> None:
         """Refuse layers, heads and sizes the model does not have.

@@ -179,7 +179,7 @@ def test_many_heads_take_their_values_from_one_run(model, monkeypatch):
 
 def test_prompts_that_do_not_align_are_refused(pair, model):
     true, false = pair
-    longer = build_prompts(TASK, model, shots=3, n=4)
+    longer = build_prompts(TASK, model, shots=1, n=4)
     for prompts, patch, says in (
         (true, Patch("z", [(0, 0)], source=false[:3]), "3 prompts to take values from, 4 to run"),
         (true, Patch("resid_pre", layers=[0], at="all", source=longer), "do not align at 'all'"),
