@@ -18,6 +18,10 @@ from icl_mech.measurements.accuracy.context import context_accuracy
 from icl_mech.measurements.accuracy.early_exit import early_exit
 from icl_mech.measurements.accuracy.layers import layer_accuracy
 from icl_mech.measurements.base import Measurement
+from icl_mech.measurements.causal.function_vectors import function_vector
+from icl_mech.measurements.causal.mediation import head_mediation
+from icl_mech.measurements.causal.steering import steer
+from icl_mech.measurements.causal.task_vectors import task_vector
 from icl_mech.measurements.compression.compress_context import compress_context
 from icl_mech.measurements.compression.demonstrations import compress_demonstrations
 from icl_mech.measurements.compression.table import compare_compression
@@ -86,7 +90,9 @@ __all__ = [
     "find_false_induction_heads",
     "fit_reweighting",
     "flow_scores",
+    "function_vector",
     "head_attention",
+    "head_mediation",
     "head_scores",
     "isolation",
     "isolation_map",
@@ -102,7 +108,9 @@ __all__ = [
     "prompts_from_text",
     "remote_model",
     "saliency_maps",
+    "steer",
     "sweep",
+    "task_vector",
 ]
 
 without_widgets()

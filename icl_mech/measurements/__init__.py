@@ -15,6 +15,9 @@ from icl_mech.measurements.base import (
     Pass,
     Variants,
 )
+from icl_mech.measurements.causal.mediation import MediateHeads
+from icl_mech.measurements.causal.steering import Steer
+from icl_mech.measurements.causal.task_vectors import TakeTaskVector
 from icl_mech.measurements.compression.compress_context import CompressContext
 from icl_mech.measurements.compression.demonstrations import Compress
 from icl_mech.measurements.compression.table import CompareCompression
@@ -55,6 +58,7 @@ __all__ = [
     "LeavingEarly",
     "Lens",
     "Measurement",
+    "MediateHeads",
     "Options",
     "Pair",
     "PairMeasurement",
@@ -62,5 +66,7 @@ __all__ = [
     "Predict",
     "Reweighting",
     "Saliency",
+    "Steer",
+    "TakeTaskVector",
     "Variants",
 ]
