@@ -19,6 +19,7 @@ from icl_mech.measurements.accuracy.early_exit import early_exit
 from icl_mech.measurements.accuracy.layers import layer_accuracy
 from icl_mech.measurements.base import Measurement
 from icl_mech.measurements.causal.function_vectors import function_vector
+from icl_mech.measurements.causal.induction import induction_scores
 from icl_mech.measurements.causal.mediation import head_mediation
 from icl_mech.measurements.causal.steering import steer
 from icl_mech.measurements.causal.task_vectors import task_vector
@@ -94,6 +95,7 @@ __all__ = [
     "head_attention",
     "head_mediation",
     "head_scores",
+    "induction_scores",
     "isolation",
     "isolation_map",
     "layer_accuracy",

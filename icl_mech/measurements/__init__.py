@@ -15,6 +15,7 @@ from icl_mech.measurements.base import (
     Pass,
     Variants,
 )
+from icl_mech.measurements.causal.induction import Induction
 from icl_mech.measurements.causal.mediation import MediateHeads
 from icl_mech.measurements.causal.steering import Steer
 from icl_mech.measurements.causal.task_vectors import TakeTaskVector
@@ -52,6 +53,7 @@ __all__ = [
     "FindHeads",
     "Flow",
     "HeadScoring",
+    "Induction",
     "Isolation",
     "IsolationWindows",
     "LayerMatching",

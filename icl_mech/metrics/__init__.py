@@ -61,6 +61,14 @@ from icl_mech.metrics.nested import (
     over_units,
 )
 from icl_mech.metrics.outcomes import paired_ends, share_ends
+from icl_mech.metrics.repeats import (
+    Pattern,
+    attention_elsewhere,
+    attention_to_match,
+    detection_score,
+    matched_columns,
+    pattern_map,
+)
 
 __all__ = [
     "FEWEST",
@@ -75,8 +83,11 @@ __all__ = [
     "IntervalKind",
     "Kind",
     "NestedInterval",
+    "Pattern",
     "Ties",
     "above_together",
+    "attention_elsewhere",
+    "attention_to_match",
     "attention_to_same",
     "auc_ends",
     "bootstrap_interval",
@@ -85,6 +96,7 @@ __all__ = [
     "class_scores",
     "critical_layer",
     "cumulative_share",
+    "detection_score",
     "early_exit_layer",
     "empty_layers",
     "ends_together",
@@ -93,6 +105,7 @@ __all__ = [
     "gap_reduction",
     "label_thresholds",
     "macro_auc",
+    "matched_columns",
     "mean_ends",
     "mean_interval",
     "near_ties",
@@ -102,6 +115,7 @@ __all__ = [
     "one_more",
     "over_units",
     "paired_ends",
+    "pattern_map",
     "plain_scores",
     "prefix_matching",
     "quantile_ends",

@@ -69,10 +69,10 @@ def intervals_of(found: Quantity, heads: Sequence[tuple[int, int]]) -> dict[str,
 
 def table_of(
     quantities: dict[str, Quantity], heads: Sequence[tuple[int, int]]
-) -> dict[str, list[float]]:
+) -> dict[str, list[float] | list[int]]:
     """Columns of a table with one row per head: value, low and high of every quantity."""
     rows = tuple(torch.tensor(axis) for axis in zip(*heads, strict=True))
-    columns = {"layer": rows[0].tolist(), "head": rows[1].tolist()}
+    columns: dict[str, list[float] | list[int]] = {"layer": rows[0].tolist(), "head": rows[1].tolist()}
     for name, own in quantities.items():
         low, high = own.ends()
         for column, end in ((name, own.value()), (f"{name}_low", low), (f"{name}_high", high)):
