@@ -18,6 +18,7 @@ from icl_mech.measurements.accuracy.context import context_accuracy
 from icl_mech.measurements.accuracy.early_exit import early_exit
 from icl_mech.measurements.accuracy.layers import layer_accuracy
 from icl_mech.measurements.base import Measurement
+from icl_mech.measurements.causal.attribution import attribution_patching
 from icl_mech.measurements.causal.function_vectors import function_vector
 from icl_mech.measurements.causal.induction import induction_scores
 from icl_mech.measurements.causal.mediation import head_mediation
@@ -75,6 +76,7 @@ __all__ = [
     "ZeroLayers",
     "ablation",
     "analyze",
+    "attribution_patching",
     "averaged_extraction",
     "build_prompt_pairs",
     "build_prompts",

@@ -15,6 +15,7 @@ from icl_mech.measurements.base import (
     Pass,
     Variants,
 )
+from icl_mech.measurements.causal.attribution import AttributePatching
 from icl_mech.measurements.causal.induction import Induction
 from icl_mech.measurements.causal.mediation import MediateHeads
 from icl_mech.measurements.causal.steering import Steer
@@ -44,6 +45,7 @@ __all__ = [
     "AccuracyByLayer",
     "AnyMeasurement",
     "AttentionOfHeads",
+    "AttributePatching",
     "CompareCompression",
     "Compress",
     "CompressContext",

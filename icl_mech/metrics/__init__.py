@@ -61,6 +61,7 @@ from icl_mech.metrics.nested import (
     over_units,
 )
 from icl_mech.metrics.outcomes import paired_ends, share_ends
+from icl_mech.metrics.ranks import rank_agreement
 from icl_mech.metrics.repeats import (
     Pattern,
     attention_elsewhere,
@@ -119,6 +120,7 @@ __all__ = [
     "plain_scores",
     "prefix_matching",
     "quantile_ends",
+    "rank_agreement",
     "reachable_accuracy",
     "reduction_interval",
     "resample_weights",
