@@ -285,7 +285,9 @@ def fill_means(
         sites = intervention.missing()
         found = intervention
         if intervention.taken_from() is not None:
-            intervention.check_prompts(prompts if isinstance(prompts, PromptBatch) else prompts.prompts)
+            intervention.check_prompts(
+                prompts if isinstance(prompts, PromptBatch) else prompts.prompts
+            )
         elif sites:
             (means,) = run(model, prompts, [TargetMean(sites)], progress=False)
             found = intervention.filled(means)

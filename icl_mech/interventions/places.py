@@ -16,9 +16,7 @@ from icl_mech.errors import PromptError, RunError
 from icl_mech.prompts import Prompt, PromptBatch
 
 Where = (
-    Literal[
-        "target", "label_word", "demo_text", "query_text", "format", "narrative", "bos", "all"
-    ]
+    Literal["target", "label_word", "demo_text", "query_text", "format", "narrative", "bos", "all"]
     | Sequence[Natural]
 )
 """The target, all tokens of a role, all tokens, or positions (the same in every prompt)."""

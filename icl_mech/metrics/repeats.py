@@ -29,7 +29,9 @@ def matched_columns(tokens: Int[Tensor, "batch pos"], pattern: Pattern) -> Int[T
 
 
 @checked(ResultError)
-def pattern_map(tokens: Int[Tensor, "batch pos"], pattern: Pattern) -> Bool[Tensor, "batch pos pos"]:
+def pattern_map(
+    tokens: Int[Tensor, "batch pos"], pattern: Pattern
+) -> Bool[Tensor, "batch pos pos"]:
     """True where a row should attend: at (or after) every earlier occurrence, or before the row."""
     length = tokens.shape[1]
     places = torch.arange(length, device=tokens.device)

@@ -1,12 +1,10 @@
 """Patches: aligned by role, exact, and the same on every path."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch.testing import assert_close
 
-from icl_mech import Patch, PromptBatch, build_prompt_pairs, build_prompts, flow_scores
+from icl_mech import Patch, build_prompt_pairs, build_prompts, flow_scores
 from icl_mech.engine import Reading, prepare, run, run_variants
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Place, load_intervention
@@ -205,7 +203,12 @@ def test_values_of_each_prompt_do_not_fit_other_prompts(model):
     assert not Patch("z", [(0, 0)], source=prompts, mean=True).by_number
     assert not Patch("z", [(0, 0)], values=torch.zeros(1, 8)).by_number
     with pytest.raises(RunError, match="4 prompts"):
-        run(model, prompts, [PredictionReading()], [Patch("z", [(0, 0)], values=torch.zeros(4, 1, 1, 8))])
+        run(
+            model,
+            prompts,
+            [PredictionReading()],
+            [Patch("z", [(0, 0)], values=torch.zeros(4, 1, 1, 8))],
+        )
 
 
 def test_a_saved_patch(pair, model):
@@ -228,5 +231,5 @@ def test_places(pair):
     ]
     assert Place("all").positions(prompt) == list(range(len(prompt)))
     one = Place("all", 1).positions(prompt)
-    assert one and {prompt.label_positions[1]} <= set(one) < set(range(len(prompt)))
-    assert PromptBatch((prompt,)) and replace(Place("target"), at=[3]).positions(prompt) == [3]
+    assert {prompt.label_positions[1]} <= set(one) < set(range(len(prompt)))
+    assert Place([3]).positions(prompt) == [3]

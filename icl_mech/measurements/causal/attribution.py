@@ -124,7 +124,7 @@ class AttributePatching(PairMeasurement[Attribution]):
 
     def scored(self, model: LanguageModel, data: Pair, options: Options) -> list[Any]:
         """Nodes and edges of every prompt, and the metric of both runs."""
-        true, false = data
+        _, false = data
         interventions = fill_means(model, false, [options.interventions])[0]
         work = Work([], interventions, checkpoint=False)
         tokens, _ = plan(model, false.lengths.tolist(), gradient=True, memory=options.memory)
@@ -139,8 +139,10 @@ class AttributePatching(PairMeasurement[Attribution]):
         each = cost(gradient=True, variants=max(self.points, 1))
         with Progress("attribution", len(false), options.progress, cost=each) as bar:
             for rows in by_length(false.lengths.tolist(), tokens=tokens, size=options.batch_size):
-                segments = [Segment.build(model, side[rows], rows) for side in (true, false)]
-                found = batch_scores(work, *segments, metric, steps=self.points, edges=self.edges)
+                clean, corrupt = (Segment.build(model, side[rows], rows) for side in data)
+                found = batch_scores(
+                    work, clean, corrupt, metric, steps=self.points, edges=self.edges
+                )
                 ends[:, rows] = torch.stack([found.clean, found.corrupt]).cpu()
                 for place, row in enumerate(rows):
                     length = len(false[row])

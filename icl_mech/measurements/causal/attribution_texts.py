@@ -53,7 +53,11 @@ def attributed(
         "Which heads carry the difference between true and false demonstrations?",
         answer,
         "**Attribution of every head (added over positions)"
-        + (" and, below, the true change when its output is patched at all positions" if agreement else "")
+        + (
+            " and, below, the true change when its output is patched at all positions"
+            if agreement
+            else ""
+        )
         + f".** Means over {counted(prompts, 'pair')} of prompts; in logits of the right above the wrong label "
         "word. Framed: the largest attributions (layer.head). Intervals (when pointing): 95 % over "
         f"pairs{given}, for each head alone.",

@@ -62,9 +62,7 @@ def head_map(
 def intervals_of(found: Quantity, heads: Sequence[tuple[int, int]]) -> dict[str, Interval]:
     """One quantity of these heads, with intervals."""
     ends = (found.value(), *found.ends())
-    return {
-        head_name(head): Interval(*(float(end[head]) for end in ends)) for head in heads
-    }
+    return {head_name(head): Interval(*(float(end[head]) for end in ends)) for head in heads}
 
 
 def table_of(
@@ -72,7 +70,10 @@ def table_of(
 ) -> dict[str, list[float] | list[int]]:
     """Columns of a table with one row per head: value, low and high of every quantity."""
     rows = tuple(torch.tensor(axis) for axis in zip(*heads, strict=True))
-    columns: dict[str, list[float] | list[int]] = {"layer": rows[0].tolist(), "head": rows[1].tolist()}
+    columns: dict[str, list[float] | list[int]] = {
+        "layer": rows[0].tolist(),
+        "head": rows[1].tolist(),
+    }
     for name, own in quantities.items():
         low, high = own.ends()
         for column, end in ((name, own.value()), (f"{name}_low", low), (f"{name}_high", high)):

@@ -125,9 +125,7 @@ class Induction(Measurement[InductionScores]):
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """One pass over the sequences."""
-        reading = RepeatsReading(
-            self.variant, self.pattern, self.exclude_bos, self.exclude_current
-        )
+        reading = RepeatsReading(self.variant, self.pattern, self.exclude_bos, self.exclude_current)
         return [Pass(as_prompts(sequences(model, self)), [reading], title="random tokens")]
 
     def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> InductionScores:

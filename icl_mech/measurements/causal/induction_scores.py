@@ -101,7 +101,9 @@ class InductionScores(Result):
         best, score = next(iter(found.items()))
         heads, where = self.values.numel(), ATTENDED[self.pattern]
         if self.control is None:
-            answer = f"Highest score: {best} with {said(score)} (variant {self.variant}, no control)."
+            answer = (
+                f"Highest score: {best} with {said(score)} (variant {self.variant}, no control)."
+            )
         elif count < FEWEST_PROMPTS:
             answer = (
                 f"Cannot be judged from {counted(count, 'sequence')}: the highest score is that of {best}, "

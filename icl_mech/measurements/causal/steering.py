@@ -30,6 +30,7 @@ from icl_mech.prompts import PromptBatch
 
 Steering = Literal["add", "replace"]
 AnyVector = FunctionVector | TaskVector | Tensor
+"""A vector for all layers, or one for each."""
 
 
 @dataclass(frozen=True)
@@ -153,14 +154,18 @@ def steer(
     )  # fmt: skip
 
 
-def _by_layer(model: Any, vector: AnyVector) -> Tensor:
+def _by_layer(model: Any, vector: Any) -> Tensor:
     """One vector for each layer."""
     if isinstance(vector, TaskVector):
         return vector.vectors
-    own = vector.vector if isinstance(vector, FunctionVector) else vector
-    if not isinstance(own, Tensor) or not own.is_floating_point() or own.ndim not in (1, 2):
+    own: Any = vector.vector if isinstance(vector, FunctionVector) else vector
+    fits = isinstance(own, Tensor) and own.ndim in (1, 2)
+    if not fits or not own.is_floating_point():
         raise RunError(
             "vector must be a FunctionVector, a TaskVector, or a tensor of float numbers with the axes "
             f"(d_model) or (layer, d_model); got {type(vector).__name__}."
         )
-    return own if own.ndim == 2 else own.expand(adapt(model).info.n_layers, -1).contiguous()
+    found: Tensor = (
+        own if own.ndim == 2 else own.expand(adapt(model).info.n_layers, -1).contiguous()
+    )
+    return found

@@ -19,7 +19,7 @@ import torch
 from icl_mech._typing import Float, Tensor
 from icl_mech.engine import Work
 from icl_mech.errors import RunError
-from icl_mech.models import Hook, ModelInfo, Site
+from icl_mech.models import Hook, ModelInfo, Site, SiteName
 from icl_mech.segments import Segment
 
 Metric = Callable[[Tensor, Segment], Tensor]
@@ -27,7 +27,8 @@ Metric = Callable[[Tensor, Segment], Tensor]
 
 Places = dict[Site, Tensor]
 
-INPUTS = ("q", "k", "v")
+NODES: tuple[SiteName, ...] = ("z", "mlp_out")
+INPUTS: tuple[SiteName, ...] = ("q", "k", "v")
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +74,7 @@ def _counts(info: ModelInfo) -> tuple[int, int, int]:
 def node_sites(info: ModelInfo) -> list[Site]:
     """Where the nodes' values stand."""
     layers = range(info.n_layers)
-    own = [Site(name, layer) for layer in layers for name in ("z", "mlp_out")]  # type: ignore[arg-type]
+    own = [Site(name, layer) for layer in layers for name in NODES]
     return [Site("resid_pre", 0), *own]
 
 
@@ -151,7 +152,7 @@ def _gradients(
     if edges:
         for layer in range(info.n_layers):
             names = ("resid_pre", *INPUTS, "attn_out")
-            more += [Site(name, layer) for name in names if Site(name, layer) not in more]  # type: ignore[arg-type]
+            more += [Site(name, layer) for name in names if Site(name, layer) not in more]
         more.append(Site("resid_post", info.n_layers - 1))
     with model.gradients():
         hooks = [_keep(site, held, start if site == _EMBED else None) for site in more]
@@ -160,13 +161,14 @@ def _gradients(
         found = torch.autograd.grad(
             total, [held[site] for site in more], retain_graph=edges, allow_unused=True
         )
-        gradient = {site: own for site, own in zip(more, found, strict=True)}
-        for site in wanted:
-            if gradient[site] is None:
+        gradient: Places = {}
+        for site, own in zip(more, found, strict=True):
+            if own is None:
                 raise RunError(
                     f"The metric does not depend on {site.name!r} of block {site.layer}: a hook or an "
                     "intervention has cut the graph (detach, no_grad)."
                 )
+            gradient[site] = own
         inputs = _inputs(info, held, gradient) if edges else None
     return {site: gradient[site].detach() for site in wanted}, inputs
 
@@ -179,15 +181,18 @@ def _inputs(
     for layer in range(info.n_layers):
         entering = held[Site("resid_pre", layer)]
         for name, count in zip(INPUTS, _counts(info), strict=True):
-            site = Site(name, layer)  # type: ignore[arg-type]
+            site = Site(name, layer)
             for head in range(count):
                 own = torch.zeros_like(held[site])
-                if gradient[site] is not None:
-                    own[:, :, head] = gradient[site][:, :, head]
+                own[:, :, head] = gradient[site][:, :, head]
                 found.append(_back(held[site], own, entering, site))
         site = Site("mlp_out", layer)
         middle = torch.autograd.grad(
-            held[site], held[Site("attn_out", layer)], gradient[site], retain_graph=True, allow_unused=True
+            held[site],
+            held[Site("attn_out", layer)],
+            gradient[site],
+            retain_graph=True,
+            allow_unused=True,
         )[0]
         if middle is None:  # attention and MLP side by side
             middle = _back(held[site], gradient[site], entering, site)
@@ -245,7 +250,8 @@ def _exists(segment: Segment) -> Float[Tensor, "writer reader"]:
 
 def is_parallel(segment: Segment) -> bool:
     """True if the MLP of a block does not see what its attention adds."""
-    work, held = Work([], (), checkpoint=False), {}
+    held: Places = {}
+    work = Work([], (), checkpoint=False)
     sites: Sequence[Site] = (Site("attn_out", 0), Site("mlp_out", 0))
     with segment.model.gradients():
         work.traced(segment, [_keep(site, held) for site in sites])

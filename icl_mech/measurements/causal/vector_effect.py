@@ -60,12 +60,18 @@ class VectorEffect(Result):
         return {
             "accuracy": Quantity(dims, self.correct, unit="share of right answers"),
             "probability": Quantity(dims, self.probability, unit="probability of the right answer"),
-            "difference": Quantity(dims, self.difference, unit="logit of the right answer above others"),
+            "difference": Quantity(
+                dims, self.difference, unit="logit of the right answer above others"
+            ),
             "accuracy_change": Quantity(dims, gained, unit="change of accuracy", kind="change"),
             "probability_change": Quantity(
-                dims, self.probability - self.plain_probability[:, None], unit="change of probability"
+                dims,
+                self.probability - self.plain_probability[:, None],
+                unit="change of probability",
             ),
-            "difference_change": Quantity(dims, self.changes, unit="change of the logit difference"),
+            "difference_change": Quantity(
+                dims, self.changes, unit="change of the logit difference"
+            ),
             "plain_accuracy": Quantity((), self.plain_correct, unit="share of right answers"),
             "plain_probability": Quantity((), self.plain_probability, unit="probability"),
         }
@@ -167,6 +173,10 @@ class VectorEffect(Result):
         columns: dict[str, list[float]] = {"layer": list(self.layers)}
         for name in ("accuracy", "probability_change", "difference_change"):
             low, high = found[name].ends()
-            for column, end in ((name, found[name].value()), (f"{name}_low", low), (f"{name}_high", high)):
+            for column, end in (
+                (name, found[name].value()),
+                (f"{name}_low", low),
+                (f"{name}_high", high),
+            ):
                 columns[column] = end.tolist()
         return pd.DataFrame(columns)

@@ -68,7 +68,9 @@ def scored(model, clean, corrupt, **how):
     def metric(residual, segment):
         return contrast(own.label_logits(residual, segment.label_tokens), corrupt)
 
-    return batch_scores(Work([], (), False), *segments, metric, **{"steps": 0, "edges": True, **how})
+    return batch_scores(
+        Work([], (), False), *segments, metric, **{"steps": 0, "edges": True, **how}
+    )
 
 
 def test_edges_of_transformer_lens(golden):
@@ -81,7 +83,13 @@ def test_edges_of_transformer_lens(golden):
         (kind, layer, head, position), (to, to_layer, to_head, at) = row[:4], row[4:]
         writer = {0: "embed", 1: f"{layer}.{head}", 2: f"mlp {layer}"}[kind]
         letter = {3: "q", 4: "k", 5: "v"}.get(to)
-        reader = f"{to_layer}.{to_head} {letter}" if letter else f"mlp {to_layer}" if to == 6 else "logits"
+        reader = (
+            f"{to_layer}.{to_head} {letter}"
+            if letter
+            else f"mlp {to_layer}"
+            if to == 6
+            else "logits"
+        )
         place = position if at < 0 else at
         assert place == position
         own = found.edges[0, place, writers.index(writer), readers.index(reader)]
@@ -95,7 +103,9 @@ def test_edges_of_a_writer_add_up_to_its_node(family):
     model = tiny_model(family)
     pair = build_prompt_pairs(TASK, model, shots=1, n=4)
     found = scored(model, *pair)
-    assert_close(found.edges.sum(-1).transpose(1, 2), found.nodes, atol=2e-4, rtol=1e-3, check_dtype=False)
+    assert_close(
+        found.edges.sum(-1).transpose(1, 2), found.nodes, atol=2e-4, rtol=1e-3, check_dtype=False
+    )
     assert float(found.nodes.abs().max()) > 1e-2
 
 
@@ -139,14 +149,16 @@ def test_shown_saved_and_read(tmp_path):
     found = attribution_patching(model, *pair, edges=True)
     found.save(tmp_path / "own")
     again = type(found).load(tmp_path / "own")
-    assert again.summary() == found.summary() and "rank agreement" in found.summary()
+    assert again.summary() == found.summary()
+    assert "rank agreement" in found.summary()
     for show in found.shows:
         assert found.plot(show).data
     assert {"label_word", "target"} <= set(found.by_role())
     assert_close(sum(found.by_role().values()), found.nodes.double().mean(0), atol=1e-5, rtol=1e-5)
     writer, reader, score = found.top_edges(3)[0]
     assert float(found.interval("edges", node=writer, reader=reader).value) == pytest.approx(score)
-    assert len(found.figures()) == 2 and len(found.to_pandas()) == 12
+    assert len(found.figures()) == 2
+    assert len(found.to_pandas()) == 12
 
 
 def test_refusals():
@@ -155,7 +167,10 @@ def test_refusals():
     with pytest.raises(PromptError, match="pairs"):
         attribution_patching(model, true[:3], false)
     with pytest.raises(RunError, match="takes its values"):
-        attribution_patching(model, true, false, interventions=[icl.Patch("z", [(0, 0)], source=true)])
+        attribution_patching(
+            model, true, false, interventions=[icl.Patch("z", [(0, 0)], source=true)]
+        )
+    gemma = tiny_model("gemma3")
+    pair = build_prompt_pairs(TASK, gemma, shots=1, n=4)
     with pytest.raises(RunError, match="edges of their own"):
-        gemma = tiny_model("gemma3")
-        attribution_patching(gemma, *build_prompt_pairs(TASK, gemma, shots=1, n=4), edges=True)
+        attribution_patching(gemma, *pair, edges=True)

@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from icl_mech import AddVector, Patch, Prompt, PromptBatch, function_vector, head_mediation, steer
-from icl_mech import task_vector
+from icl_mech import (
+    AddVector,
+    Patch,
+    Prompt,
+    PromptBatch,
+    function_vector,
+    head_mediation,
+    steer,
+    task_vector,
+)
 from icl_mech.engine import Reading, run
 from icl_mech.measurements.causal.answers import AnswerReading
 from icl_mech.models import Site
@@ -77,7 +85,9 @@ def test_function_vectors(case):
     model, _, golden = case
     mediation = mediated(case, "last")
     for k in (1, 3, 5):
-        clean, reference = (function_vector(model, mediation, k, biases=own) for own in (False, True))
+        clean, reference = (
+            function_vector(model, mediation, k, biases=own) for own in (False, True)
+        )
         assert clean.heads == tuple(map(tuple, golden[f"top_heads_{k}"].tolist()))
         sound = golden[f"function_vector_top{k}_without_bias"]
         assert np.abs(clean.vector.numpy() - sound).max() <= 1e-5
@@ -87,7 +97,9 @@ def test_function_vectors(case):
 
 def test_added_to_prompts_without_demonstrations(case):
     model, data, golden = case
-    prompts = batch(data["zero_shot_prompts"], sorted({r["answer_id"] for r in data["zero_shot_prompts"]}))
+    prompts = batch(
+        data["zero_shot_prompts"], sorted({r["answer_id"] for r in data["zero_shot_prompts"]})
+    )
     (plain,) = run(model, prompts, [Logits()])
     assert np.abs(plain.numpy() - golden["zero_shot_clean_logits"]).max() <= 2e-5
     vector = torch.tensor(golden["function_vector_top5"])
@@ -112,7 +124,9 @@ def test_classes_of_tokens(case):
         assert max(ids) < slots.shape[2]
         for c, name in enumerate(data["class_names"]):
             names = [re.sub(r"_\d+|_token", "", own) for own in row["token_labels"]]
-            positions = [i for i, own in enumerate(names) if (own == name or own == f"demonstration_{name}")]
+            positions = [
+                i for i, own in enumerate(names) if (own == name or own == f"demonstration_{name}")
+            ]
             for layer, head in ((0, 1), (2, 3)):
                 expected = golden["indirect_effect_classes"][number, layer, head, c]
                 if not positions:

@@ -35,7 +35,9 @@ def test_by_hand():
     wanted = pattern_map(tokens, "induction")[0].nonzero().tolist()
     assert wanted == [[2, 1], [3, 1], [3, 3], [4, 2]]
     on = attention[0, 0][tuple(torch.tensor(wanted).T)].sum() / attention.sum()
-    assert_close(detection_score(attention, pattern_map(tokens, "induction"), "mul")[0, 0], on.double())
+    assert_close(
+        detection_score(attention, pattern_map(tokens, "induction"), "mul")[0, 0], on.double()
+    )
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gptj"])
@@ -43,7 +45,9 @@ def test_prefix_matching_of_the_function_vector_code(name):
     """Ours is the sound one; the reference averages one row too many and transposes."""
     golden = arrays("causal_heads", "prefix_matching.npz")
     half = torch.tensor(golden[f"{name}_half_ids"]).long()
-    found = induction_scores(golden_model("overthinking", f"tiny_{name}"), tokens=torch.cat([half, half], 1))
+    found = induction_scores(
+        golden_model("overthinking", f"tiny_{name}"), tokens=torch.cat([half, half], 1)
+    )
     sound = golden[f"{name}_score_sound_layer_head"]
     assert np.abs(found.values.numpy() - sound).max() <= 1e-6
     assert np.abs(sound - golden[f"{name}_score_head_layer"].T).max() > 1e-4
@@ -108,7 +112,8 @@ def test_random_tokens_stand_there_twice():
     from icl_mech.models import adapt
 
     tokens = sequences(adapt(model), Induction(n=3, length=7))
-    assert tokens.shape == (3, 15) and bool((tokens[:, 0] == 1).all())
+    assert tokens.shape == (3, 15)
+    assert bool((tokens[:, 0] == 1).all())
     assert torch.equal(tokens[:, 1:8], tokens[:, 8:])
     assert all(len(set(row.tolist())) == 8 for row in tokens)
     assert not set(tokens[:, 1:].flatten().tolist()) & set(model.tokenizer.all_special_ids)
@@ -126,7 +131,9 @@ def test_with_other_measurements_prompts_are_not_read():
 
     prompts = build_prompts(TASK, model, shots=1, n=4)
     both = measure(model, prompts, Induction(n=4, length=6))
-    assert torch.equal(both["induction_scores"].scores, induction_scores(model, n=4, length=6).scores)
+    assert torch.equal(
+        both["induction_scores"].scores, induction_scores(model, n=4, length=6).scores
+    )
 
 
 def test_refusals():

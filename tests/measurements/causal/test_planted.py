@@ -54,8 +54,13 @@ def test_effects_are_paired_changes(model, one_class, mediation):
         icl.predict(model, shuffled, interventions=own).label_logits for own in ([], [patch])
     )
     for row, answer in enumerate(shuffled.answers.tolist()):
-        above = [own[row, answer] - own[row][[c for c in range(3) if c != answer]].mean() for own in (plain, patched)]
-        assert_close(float(mediation.difference[row][head]), float(above[1] - above[0]), atol=1e-4, rtol=1e-4)
+        above = [
+            own[row, answer] - own[row][[c for c in range(3) if c != answer]].mean()
+            for own in (plain, patched)
+        ]
+        assert_close(
+            float(mediation.difference[row][head]), float(above[1] - above[0]), atol=1e-4, rtol=1e-4
+        )
 
 
 def test_every_path_gives_the_same(model, one_class, mediation):
@@ -70,7 +75,8 @@ def test_the_function_vector_brings_the_answer(model, mediation, one_class):
     effect = icl.steer(model, prompts, vector)
     mine = prompts.answers == 0
     raised = effect.changes[:, -1]
-    assert bool((raised[mine] > 1).all()) and bool((raised[~mine] < 0).all())
+    assert bool((raised[mine] > 1).all())
+    assert bool((raised[~mine] < 0).all())
     opposite = icl.steer(model, prompts, vector, scale=-1.0)
     assert_close(opposite.changes[:, -1], -raised, atol=0.2, rtol=0.05)
     none = icl.steer(model, prompts, torch.zeros_like(vector.vector))
@@ -104,17 +110,18 @@ def test_results_are_shown_saved_and_compared(model, one_class, mediation, tmp_p
         for show in result.shows:
             assert result.plot(show or None).data
         for figure in result.figures():
-            assert figure.question.endswith("?") and figure.caption
+            assert figure.question.endswith("?")
+            assert figure.caption
     both = icl.measure(model, one_class, MediateHeads())
     both.to_html(tmp_path / "page.html")
     assert "Effect of every head" in (tmp_path / "page.html").read_text()
-    assert N_LAYERS * N_HEADS == len(mediation.to_pandas())
+    assert len(mediation.to_pandas()) == N_LAYERS * N_HEADS
 
 
 def test_refusals(model, one_class, mediation):
     from tests.tiny import tiny_model
 
-    true, shuffled = one_class
+    _, shuffled = one_class
     other = tiny_model("gpt2")
     with pytest.raises(icl.IclMechError, match="layers, heads and numbers per head"):
         icl.function_vector(other, mediation)
