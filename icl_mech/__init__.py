@@ -19,6 +19,7 @@ from icl_mech.measurements.accuracy.early_exit import early_exit
 from icl_mech.measurements.accuracy.layers import layer_accuracy
 from icl_mech.measurements.base import Measurement
 from icl_mech.measurements.causal.attribution import attribution_patching
+from icl_mech.measurements.causal.comparing import compare_heads
 from icl_mech.measurements.causal.function_vectors import function_vector
 from icl_mech.measurements.causal.induction import induction_scores
 from icl_mech.measurements.causal.mediation import head_mediation
@@ -83,6 +84,7 @@ __all__ = [
     "chat_template",
     "compare",
     "compare_compression",
+    "compare_heads",
     "compress_context",
     "compress_demonstrations",
     "context_accuracy",

@@ -16,6 +16,7 @@ from icl_mech.measurements.base import (
     Variants,
 )
 from icl_mech.measurements.causal.attribution import AttributePatching
+from icl_mech.measurements.causal.comparing import CompareHeads
 from icl_mech.measurements.causal.induction import Induction
 from icl_mech.measurements.causal.mediation import MediateHeads
 from icl_mech.measurements.causal.steering import Steer
@@ -47,6 +48,7 @@ __all__ = [
     "AttentionOfHeads",
     "AttributePatching",
     "CompareCompression",
+    "CompareHeads",
     "Compress",
     "CompressContext",
     "Confusion",
