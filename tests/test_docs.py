@@ -19,6 +19,7 @@ WITH_STUDIES = [
         "getting_started.md",
         "guides/label_words.md",
         "guides/overthinking.md",
+        "guides/causal_heads.md",
     )
 ]
 FEW = 8

@@ -183,20 +183,20 @@ def _inputs(
         for name, count in zip(INPUTS, _counts(info), strict=True):
             site = Site(name, layer)
             for head in range(count):
-                own = torch.zeros_like(held[site])
-                own[:, :, head] = gradient[site][:, :, head]
-                found.append(_back(held[site], own, entering, site))
+                vector = torch.zeros_like(held[site])
+                vector[:, :, head] = gradient[site][:, :, head]
+                found.append(_back(held[site], vector, entering, site))
         site = Site("mlp_out", layer)
-        middle = torch.autograd.grad(
+        middle: Sequence[Tensor | None] = torch.autograd.grad(
             held[site],
             held[Site("attn_out", layer)],
             gradient[site],
             retain_graph=True,
             allow_unused=True,
-        )[0]
-        if middle is None:  # attention and MLP side by side
-            middle = _back(held[site], gradient[site], entering, site)
-        found.append(middle)
+        )
+        # None where attention and MLP stand side by side.
+        own = middle[0]
+        found.append(_back(held[site], gradient[site], entering, site) if own is None else own)
     last = gradient[Site("resid_post", info.n_layers - 1)]
     return torch.stack([*found, last], dim=2).detach()
 
