@@ -28,7 +28,8 @@ from icl_mech.prompts import PromptBatch
 class MediateHeads(PairMeasurement[HeadMediation]):
     """Average indirect effect of every head at the target.
 
-    Of the pair the true prompts give the mean outputs, the others (with shuffled labels) are patched.
+    Of the pair the true prompts give the mean outputs, the others are patched: with labels="random" they
+    teach nothing, as published; with permuted labels they teach another task.
     """
 
     name: ClassVar[str] = "head_mediation"
