@@ -60,7 +60,12 @@ def attributed(**options: Any) -> Callable[[Bench], object]:
 
 
 CASES = [
-    made("an unknown site", lambda: icl.Patch("zz", [(0, 0)], values=VALUES), "site='zz'", "Did you mean 'z'"),
+    made(
+        "an unknown site",
+        lambda: icl.Patch("zz", [(0, 0)], values=VALUES),
+        "site='zz'",
+        "Did you mean 'z'",
+    ),
     made("a patch without heads", lambda: icl.Patch("z", values=VALUES), "heads=[(layer, head)"),
     made("a head twice", lambda: icl.Patch("z", [(0, 0)] * 2, values=VALUES), "each once"),
     made(

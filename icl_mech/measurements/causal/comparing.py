@@ -80,27 +80,11 @@ class CompareHeads(PairMeasurement[HeadComparison]):
         for number, (name, heads) in enumerate(self.sets.items()):
             others = {head for other, own in self.sets.items() if other != name for head in own}
             alone = tuple(head for head in heads if head not in others)
-            drawn: list[tuple[tuple[int, int], ...]] = []
-            if alone:
-                drawn = self._drawn(info, alone, others, number)
-            found.append(HeadSet(name, tuple(heads), alone, tuple(drawn)))
+            shape = (info.n_layers, info.n_heads)
+            seed = self.seed + 7919 * number
+            drawn = random_heads(alone, shape, self.draws if alone else 0, seed, without=[*others])
+            found.append(HeadSet(name, tuple(heads), alone, tuple(map(tuple, drawn))))
         return found
-
-    def _drawn(
-        self, info: ModelInfo, alone: Heads, others: set[tuple[int, int]], number: int
-    ) -> list[tuple[tuple[int, int], ...]]:
-        """Random heads of the same layers that are in no set; a layer that runs out: its neighbours."""
-        shape = (info.n_layers, info.n_heads)
-        found: list[tuple[tuple[int, int], ...]] = []
-        for seed in range(1000 * self.draws):
-            (draw,) = random_heads(alone, shape, 1, self.seed + 7919 * (number + 1) + seed)
-            if not others.intersection(draw):
-                found.append(tuple(draw))
-            if len(found) == self.draws:
-                return found
-        raise RunError(
-            f"Too few heads of {info.name!r} are in none of the sets for a random control; compare smaller sets."
-        )
 
     def passes(self, model: LanguageModel, data: Pair) -> list[Variants]:
         """Both sides unablated, without each set's own heads, and without random ones."""

@@ -84,6 +84,6 @@ def test_refusals(model, pair):
         "one": [(0, 0), (0, 1)],
         "other": [(a, b) for a in range(4) for b in range(4) if (a, b) > (0, 2)],
     }
-    with pytest.raises(RunError, match=r"Too few heads|too few others"):
+    with pytest.raises(RunError, match="too few others"):
         compare_heads(model, *pair, crowded, draws=2)
     assert torch.is_tensor(pair[0].answers)
