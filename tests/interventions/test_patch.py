@@ -18,7 +18,7 @@ SITES = {
     "resid_pre": {"layers": [0, 2]},
     "resid_post": {"layers": [1]},
     "attn_out": {"layers": [1, 2]},
-    "mlp_out": {"layers": [0]},
+    "mlp_out": {"layers": [1]},
 }
 CLOSE = {"atol": 2e-5, "rtol": 1e-5}
 
