@@ -23,6 +23,7 @@ from icl_mech.measurements.causal.comparing import compare_heads
 from icl_mech.measurements.causal.function_vectors import function_vector
 from icl_mech.measurements.causal.induction import induction_scores
 from icl_mech.measurements.causal.mediation import head_mediation
+from icl_mech.measurements.causal.saliency_check import saliency_check
 from icl_mech.measurements.causal.steering import steer
 from icl_mech.measurements.causal.task_vectors import task_vector
 from icl_mech.measurements.compression.compress_context import compress_context
@@ -117,6 +118,7 @@ __all__ = [
     "predict",
     "prompts_from_text",
     "remote_model",
+    "saliency_check",
     "saliency_maps",
     "steer",
     "sweep",

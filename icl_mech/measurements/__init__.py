@@ -19,6 +19,7 @@ from icl_mech.measurements.causal.attribution import AttributePatching
 from icl_mech.measurements.causal.comparing import CompareHeads
 from icl_mech.measurements.causal.induction import Induction
 from icl_mech.measurements.causal.mediation import MediateHeads
+from icl_mech.measurements.causal.saliency_check import CheckSaliency
 from icl_mech.measurements.causal.steering import Steer
 from icl_mech.measurements.causal.task_vectors import TakeTaskVector
 from icl_mech.measurements.compression.compress_context import CompressContext
@@ -49,6 +50,7 @@ __all__ = [
     "AnyMeasurement",
     "AttentionOfHeads",
     "AttributePatching",
+    "CheckSaliency",
     "CompareCompression",
     "CompareHeads",
     "Compress",

@@ -117,3 +117,11 @@ ALONE = Definition(
     "heads, as many in each layer and in no set.",
     "Yin and Steinhardt 2025, Which attention heads matter for in-context learning?",
 )
+
+CUT = Definition(
+    "agreement of saliency with cutting",
+    r"\rho_n = \operatorname{Spearman}_l\left(\sum_{(i,j) \in G} I_l[i,j],\ "
+    r"\left|L(A_l[G] \leftarrow 0) - L\right|\right)",
+    "Rank correlation over layers l, for each prompt, of saliency added over a group G of edges and the size "
+    "of the change of the loss L when their attention is set to 0 in that layer.",
+)
