@@ -189,7 +189,7 @@ class Attribution(Result):
             groups=tuple("largest attribution" if cell in top else "other heads" for cell in cells),
             x_title="attribution, in logits",
             y_title="change under exact patching, in logits",
-            note=basis(self),
+            note=f"means over {len(self.nodes)} pairs of prompts",
             order=("largest attribution", "other heads"),
             meanings=("target", "other"),
             named=tuple(i for i, cell in enumerate(cells) if cell in top),
@@ -206,6 +206,7 @@ class Attribution(Result):
                 prompts=count,
                 gap=self.interval("gap"),
                 agreement=self._agreement(),
+                missed=(self.points, self._most) if self.points else None,
                 given=given(self),
             )
         ]
@@ -225,7 +226,13 @@ class Attribution(Result):
         beside = "not compared with exact patching"
         if agreement is not None:
             beside = f"rank agreement with exact patching {agreement}"
+        if self.points:
+            beside += f"; over {self.points} steps the embeddings miss the gap by {self._most:.2g} at most"
         return f"largest attributions (layer.head): {parts}; {beside}"
+
+    @property
+    def _most(self) -> float:
+        return float(self.missed.abs().max())
 
     def to_pandas(self) -> "pd.DataFrame":
         """One row per head, largest attribution first."""

@@ -6,7 +6,7 @@ from icl_mech.measurements.causal.mediation_texts import named
 from icl_mech.metrics import Interval
 from icl_mech.results.figures import Figure
 from icl_mech.results.judging import FEWEST_PROMPTS, OPENINGS, judged
-from icl_mech.results.wording import counted, said
+from icl_mech.results.wording import counted, said, told
 
 GOOD = 0.7
 """Rank correlation from which the estimate orders heads much as exact patching does."""
@@ -20,6 +20,7 @@ def attributed(
     prompts: int,
     gap: Interval,
     agreement: Interval | None,
+    missed: tuple[int, float] | None = None,
     given: str,
 ) -> Figure:
     """Which heads carry the difference between true and false demonstrations, by attribution?
@@ -31,6 +32,8 @@ def attributed(
         prompts: Number of pairs.
         gap: Logit difference with true minus with false demonstrations.
         agreement: Rank correlation with exact patching; None if it was not run.
+        missed: Steps of the path, and by how much the embeddings' scores miss the gap at most; None
+            without a path.
         given: What the intervals take as given, with a comma before it, or nothing.
     """
     best, score = next(iter(top.items()))
@@ -48,6 +51,10 @@ def attributed(
         answer += " The estimate was not compared with exact patching."
     else:
         answer += f" Rank agreement with exact patching: {said(agreement)}."
+    if missed is not None:
+        answer += (
+            f" Over {missed[0]} steps the embeddings miss the gap by {told(missed[1])} at most."
+        )
     return Figure(
         "maps",
         "Which heads carry the difference between true and false demonstrations?",

@@ -113,29 +113,28 @@ class HeadComparison(Result):
         if not self.ablated:
             raise ResultError("No set has a head that is in no other set, so none was ablated.")
         found = self.quantities()
-        ends = [
-            torch.stack(own)
-            for own in zip(*(self._ends(found[n]) for n in ("change", "random")), strict=True)
-        ]
-        value, low, high = (end.permute(2, 0, 1).flatten(1) for end in ends)
-        names = tuple(
-            f"{who}, {side} demonstrations" for who in ("set", "random heads") for side in SIDES
-        )
+        rows: list[tuple[Tensor, Tensor, Tensor]] = []
+        for place in range(len(self.ablated)):
+            rows += [self._ends(found[name], place) for name in ("change", "random")]
+        value, low, high = (torch.stack(own) for own in zip(*rows, strict=True))
         return Bars(
             title="Removing the heads that only one set has",
-            groups=self.ablated,
-            names=names,
+            groups=tuple(
+                name for own in self.ablated for name in (own, f"random heads beside {own}")
+            ),
+            names=("true demonstrations", "false demonstrations"),
             values=value,
             low=low,
             high=high,
             y_title="change of the logit difference",
             note=f"{basis(self)}; random heads: mean of {self.draws} draws",
-            meanings=("true", "false", "other", "other"),
+            meanings=("true", "false"),
+            sides=("wrong label gains", "right label gains"),
         )
 
-    def _ends(self, found: Quantity) -> tuple[Tensor, Tensor, Tensor]:
+    def _ends(self, found: Quantity, place: int) -> tuple[Tensor, Tensor, Tensor]:
         low, high = found.ends()
-        return found.value()[0], low[0], high[0]
+        return found.value()[0, :, place], low[0, :, place], high[0, :, place]
 
     def figures(self) -> list[Figure]:
         """What each set does beyond the others and beyond random heads."""

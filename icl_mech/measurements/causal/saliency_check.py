@@ -29,7 +29,7 @@ from icl_mech.measurements.saliency.edges import FlowReading
 from icl_mech.metrics import rank_agreement
 from icl_mech.models import LanguageModel, ModelInfo
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Definition, Figure, Quantity, Result, basis
+from icl_mech.results import Definition, Figure, Quantity, Result
 from icl_mech.results.judging import OPENINGS, judged
 from icl_mech.results.prompts import given
 from icl_mech.results.wording import counted, said
@@ -89,7 +89,7 @@ class SaliencyCheck(Result):
             groups=tuple(NAMES[group] for group in GROUPS for _ in range(layers)),
             x_title="saliency, added over edges",
             y_title="size of the change of the loss, in nats",
-            note=basis(self),
+            note=f"means over {len(self.change)} prompts",
             order=tuple(NAMES.values()),
             meanings=("text", "label"),
         )

@@ -115,6 +115,8 @@ def test_the_path_between_embeddings_is_complete(family):
     pair = build_prompt_pairs(TASK, model, shots=1, n=4)
     found = attribution_patching(model, *pair, steps=64, exact=False)
     assert float(found.missed.abs().max()) <= 1e-3 * max(1.0, float(found.gap.abs().max()))
+    assert "over 64 steps the embeddings miss the gap by" in found.summary()
+    assert "Over 64 steps" in found.figures()[0].answer
     plain = attribution_patching(model, *pair, exact=False)
     assert float(plain.missed.abs().max()) > 1e-2
     small = attribution_patching(model, *pair, exact=False, batch_size=1)
