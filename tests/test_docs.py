@@ -20,6 +20,7 @@ WITH_STUDIES = [
         "guides/label_words.md",
         "guides/overthinking.md",
         "guides/causal_heads.md",
+        "guides/many_shots.md",
     )
 ]
 FEW = 8

@@ -169,4 +169,4 @@ def test_causal_measurements(command, table, tmp_path, name):
     assert (code, err) == (0, "")
     found = icl.load_analysis(out)[name.replace("-", "_")]
     assert found.summary() in printed
-    assert found.page_title in (out / "index.html").read_text()
+    assert found.figures()[0].question in (out / "index.html").read_text()
