@@ -17,7 +17,9 @@ from icl_mech.interventions import AddVector, Isolate, Patch, Reweight, ZeroHead
 from icl_mech.measurements.accuracy.context import context_accuracy
 from icl_mech.measurements.accuracy.early_exit import early_exit
 from icl_mech.measurements.accuracy.layers import layer_accuracy
+from icl_mech.measurements.alignment.semantic import alignment
 from icl_mech.measurements.base import Measurement
+from icl_mech.measurements.calibration.label_prior import calibration
 from icl_mech.measurements.causal.attribution import attribution_patching
 from icl_mech.measurements.causal.comparing import compare_heads
 from icl_mech.measurements.causal.function_vectors import function_vector
@@ -41,12 +43,18 @@ from icl_mech.measurements.heads.scoring import head_scores
 from icl_mech.measurements.heads.tokens import head_attention
 from icl_mech.measurements.isolation.map import isolation_map
 from icl_mech.measurements.isolation.windows import isolation
+from icl_mech.measurements.lens.compare import compare_lenses
+from icl_mech.measurements.lens.jacobian import JacobianLens, load_jacobian_lens
+from icl_mech.measurements.lens.jacobian_fit import fit_jacobian_lens
 from icl_mech.measurements.lens.logit_lens import logit_lens
+from icl_mech.measurements.lens.tuned import TunedLens, load_tuned_lens
+from icl_mech.measurements.lens.tuned_fit import fit_tuned_lens
 from icl_mech.measurements.predictions import predict
 from icl_mech.measurements.reweighting.evaluation import evaluate_reweighting
 from icl_mech.measurements.reweighting.fit import fit_reweighting
 from icl_mech.measurements.saliency.flow import flow_scores
 from icl_mech.measurements.saliency.maps import saliency_maps
+from icl_mech.metrics import calibrate_batch, calibrate_labels
 from icl_mech.models import load_model, remote_model
 from icl_mech.prompts import (
     Prompt,
@@ -67,6 +75,7 @@ __all__ = [
     "Example",
     "IclMechError",
     "Isolate",
+    "JacobianLens",
     "Measurement",
     "Patch",
     "Prompt",
@@ -76,18 +85,24 @@ __all__ = [
     "Sweep",
     "Task",
     "Template",
+    "TunedLens",
     "ZeroHeads",
     "ZeroLayers",
     "ablation",
+    "alignment",
     "analyze",
     "attribution_patching",
     "averaged_extraction",
     "build_prompt_pairs",
     "build_prompts",
+    "calibrate_batch",
+    "calibrate_labels",
+    "calibration",
     "chat_template",
     "compare",
     "compare_compression",
     "compare_heads",
+    "compare_lenses",
     "compress_context",
     "compress_demonstrations",
     "context_accuracy",
@@ -96,7 +111,9 @@ __all__ = [
     "evaluate_reweighting",
     "extraction",
     "find_false_induction_heads",
+    "fit_jacobian_lens",
     "fit_reweighting",
+    "fit_tuned_lens",
     "flow_by_demonstration",
     "flow_scores",
     "function_vector",
@@ -109,9 +126,11 @@ __all__ = [
     "layer_accuracy",
     "leave_one_out",
     "load_analysis",
+    "load_jacobian_lens",
     "load_model",
     "load_sweep",
     "load_task",
+    "load_tuned_lens",
     "logit_lens",
     "matching_by_layer",
     "measure",

@@ -20,6 +20,8 @@ WITH_STUDIES = [
         "guides/label_words.md",
         "guides/overthinking.md",
         "guides/causal_heads.md",
+        "guides/lenses.md",
+        "guides/baselines.md",
         "guides/many_shots.md",
     )
 ]

@@ -6,6 +6,7 @@ A folder holds a family of methods: measurements, their readings and their resul
 from icl_mech.measurements.accuracy.context import AccuracyByDemonstrations
 from icl_mech.measurements.accuracy.early_exit import LeavingEarly
 from icl_mech.measurements.accuracy.layers import AccuracyByLayer
+from icl_mech.measurements.alignment.semantic import Alignment
 from icl_mech.measurements.base import (
     AnyMeasurement,
     Measurement,
@@ -15,6 +16,7 @@ from icl_mech.measurements.base import (
     Pass,
     Variants,
 )
+from icl_mech.measurements.calibration.label_prior import Calibration
 from icl_mech.measurements.causal.attribution import AttributePatching
 from icl_mech.measurements.causal.comparing import CompareHeads
 from icl_mech.measurements.causal.induction import Induction
@@ -36,6 +38,7 @@ from icl_mech.measurements.heads.scoring import HeadScoring
 from icl_mech.measurements.heads.tokens import AttentionOfHeads
 from icl_mech.measurements.isolation.map import IsolationWindows
 from icl_mech.measurements.isolation.windows import Isolation
+from icl_mech.measurements.lens.compare import CompareLenses
 from icl_mech.measurements.lens.logit_lens import Lens
 from icl_mech.measurements.predictions import Predict
 from icl_mech.measurements.reweighting.evaluation import EvaluateReweighting
@@ -47,12 +50,15 @@ __all__ = [
     "Ablate",
     "AccuracyByDemonstrations",
     "AccuracyByLayer",
+    "Alignment",
     "AnyMeasurement",
     "AttentionOfHeads",
     "AttributePatching",
+    "Calibration",
     "CheckSaliency",
     "CompareCompression",
     "CompareHeads",
+    "CompareLenses",
     "Compress",
     "CompressContext",
     "Confusion",

@@ -61,6 +61,7 @@ from icl_mech.metrics.nested import (
     over_units,
 )
 from icl_mech.metrics.outcomes import paired_ends, share_ends
+from icl_mech.metrics.priors import BatchForm, CalibrationForm, calibrate_batch, calibrate_labels
 from icl_mech.metrics.ranks import rank_agreement
 from icl_mech.metrics.repeats import (
     Pattern,
@@ -77,6 +78,8 @@ __all__ = [
     "LEVEL",
     "ONE_SIDED",
     "RESAMPLES",
+    "BatchForm",
+    "CalibrationForm",
     "Crossing",
     "Estimate",
     "GapStatistic",
@@ -92,6 +95,8 @@ __all__ = [
     "attention_to_same",
     "auc_ends",
     "bootstrap_interval",
+    "calibrate_batch",
+    "calibrate_labels",
     "calibrated_scores",
     "class_resamples",
     "class_scores",
