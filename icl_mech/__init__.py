@@ -13,13 +13,21 @@ from typing import Any
 
 from icl_mech.errors import IclMechError
 from icl_mech.frontend import without_widgets
-from icl_mech.interventions import Isolate, Reweight, ZeroHeads, ZeroLayers
+from icl_mech.interventions import AddVector, Isolate, Patch, Reweight, ZeroHeads, ZeroLayers
 from icl_mech.measurements.accuracy.context import context_accuracy
 from icl_mech.measurements.accuracy.early_exit import early_exit
 from icl_mech.measurements.accuracy.layers import layer_accuracy
 from icl_mech.measurements.alignment.semantic import alignment
 from icl_mech.measurements.base import Measurement
 from icl_mech.measurements.calibration.label_prior import calibration
+from icl_mech.measurements.causal.attribution import attribution_patching
+from icl_mech.measurements.causal.comparing import compare_heads
+from icl_mech.measurements.causal.function_vectors import function_vector
+from icl_mech.measurements.causal.induction import induction_scores
+from icl_mech.measurements.causal.mediation import head_mediation
+from icl_mech.measurements.causal.saliency_check import saliency_check
+from icl_mech.measurements.causal.steering import steer
+from icl_mech.measurements.causal.task_vectors import task_vector
 from icl_mech.measurements.compression.compress_context import compress_context
 from icl_mech.measurements.compression.demonstrations import compress_demonstrations
 from icl_mech.measurements.compression.table import compare_compression
@@ -64,12 +72,14 @@ from icl_mech.sweeps import Sweep, compare, load_sweep, sweep
 from icl_mech.tasks import Example, Task, Template, load_task
 
 __all__ = [
+    "AddVector",
     "Analysis",
     "Example",
     "IclMechError",
     "Isolate",
     "JacobianLens",
     "Measurement",
+    "Patch",
     "Prompt",
     "PromptBatch",
     "Reweight",
@@ -83,6 +93,7 @@ __all__ = [
     "ablation",
     "alignment",
     "analyze",
+    "attribution_patching",
     "averaged_extraction",
     "build_prompt_pairs",
     "build_prompts",
@@ -92,6 +103,7 @@ __all__ = [
     "chat_template",
     "compare",
     "compare_compression",
+    "compare_heads",
     "compare_lenses",
     "compress_context",
     "compress_demonstrations",
@@ -107,8 +119,11 @@ __all__ = [
     "flow_by_demonstration",
     "flow_scores",
     "generate",
+    "function_vector",
     "head_attention",
+    "head_mediation",
     "head_scores",
+    "induction_scores",
     "isolation",
     "isolation_map",
     "layer_accuracy",
@@ -127,8 +142,11 @@ __all__ = [
     "predict",
     "prompts_from_text",
     "remote_model",
+    "saliency_check",
     "saliency_maps",
+    "steer",
     "sweep",
+    "task_vector",
 ]
 
 without_widgets()

@@ -11,6 +11,7 @@ from icl_mech import Prompt, PromptBatch, load_model
 FOLDER = Path(__file__).parent / "golden"
 LABEL_WORDS = FOLDER / "label_words"
 OVERTHINKING = FOLDER / "overthinking"
+CAUSAL = FOLDER / "causal_heads"
 
 
 @lru_cache

@@ -23,6 +23,7 @@ WITH_STUDIES = [
         "getting_started.md",
         "guides/label_words.md",
         "guides/overthinking.md",
+        "guides/causal_heads.md",
         "guides/lenses.md",
         "guides/baselines.md",
         "guides/generation.md",

@@ -3,12 +3,13 @@
 from icl_mech.engine.hooks import AnyReading
 from icl_mech.engine.layouts import Layout, behind_cache
 from icl_mech.engine.losses import Loss, target_loss
-from icl_mech.engine.memory import parse_memory
+from icl_mech.engine.memory import parse_memory, plan
 from icl_mech.engine.prefix import can_share, common_prefix
 from icl_mech.engine.prepared import Prepared, prepare, single_rows
 from icl_mech.engine.progress import Overall, Progress, cost, expect
 from icl_mech.engine.readings import GradientReading, Kept, Reading
 from icl_mech.engine.runs import Path, fill_means, run, run_variants
+from icl_mech.engine.taking import RowsReading
 from icl_mech.engine.work import Work
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Prepared",
     "Progress",
     "Reading",
+    "RowsReading",
     "Work",
     "behind_cache",
     "can_share",
@@ -30,6 +32,7 @@ __all__ = [
     "expect",
     "fill_means",
     "parse_memory",
+    "plan",
     "prepare",
     "run",
     "run_variants",

@@ -14,6 +14,7 @@ from icl_mech.engine.prefix import can_share, common_prefix
 from icl_mech.engine.prepared import Prepared, prepare
 from icl_mech.engine.progress import Progress, cost
 from icl_mech.engine.readings import GradientReading, Kept, Reading
+from icl_mech.engine.taking import fill_taken
 from icl_mech.engine.work import Work
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
@@ -134,6 +135,9 @@ def run_variants(
     else:
         choice = _Choice(adapted, prepared, batch, tokens, batch_size, memory, path)
         laid = choice.layouts(works)
+    for own_layout, numbers in laid:
+        own_works = [works[number] for number in numbers]
+        fill_taken(adapted, own_layout, own_works, tokens=tokens, size=batch_size, memory=memory)
     kept = [[Kept(len(batch), ragged=reading.ragged) for reading in readings] for _ in works]
     each = cost(gradient=bool(losses), variants=len(works))
     with Progress(title, len(batch) * len(works), progress, cost=each) as bar:
@@ -265,7 +269,8 @@ def fill_means(
     """Sets of interventions, checked, with the means they need measured on these prompts.
 
     One that stands in several sets is measured once, and is the same in all of them. The means
-    are those of the unchanged model.
+    are those of the unchanged model. What is taken from other runs waits for the layout
+    (`fill_taken`).
 
     Raises:
         RunError: an intervention this model cannot have.
@@ -279,7 +284,11 @@ def fill_means(
         intervention.check(model.info)
         sites = intervention.missing()
         found = intervention
-        if sites:
+        if intervention.taken_from() is not None:
+            intervention.check_prompts(
+                prompts if isinstance(prompts, PromptBatch) else prompts.prompts
+            )
+        elif sites:
             (means,) = run(model, prompts, [TargetMean(sites)], progress=False)
             found = intervention.filled(means)
         ready[id(intervention)] = found

@@ -243,6 +243,20 @@ class Work:
         check_losses(losses)
         return losses
 
+    @told
+    def traced(self, segment: Segment, hooks: Sequence[Hook]) -> Tensor:
+        """The residual leaving the last block, in the graph where gradients are on.
+
+        For methods that follow the graph themselves; `hooks` come after the interventions'.
+        """
+        own, check = self._hooks(segment, [("a trace", hook) for hook in hooks])
+        output = segment.model.forward(
+            segment.tokens, segment.mask, segment.positions, cache=segment.cache, hooks=own
+        )
+        check()
+        check_rows(segment, output.residual)
+        return output.residual
+
     def _hooks(
         self, segment: Segment, taps: Sequence[Owned] = (), *, layer: int | None = None
     ) -> tuple[list[Hook], Callable[[], None]]:

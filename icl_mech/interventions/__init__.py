@@ -1,18 +1,25 @@
 """What can be changed in a forward pass: frozen, serialisable values that yield hooks."""
 
-from icl_mech.interventions.base import At, Intervention, Interventions, load_intervention
+from icl_mech.interventions.add_vector import AddVector
+from icl_mech.interventions.base import At, Intervention, Interventions, Taken, load_intervention
 from icl_mech.interventions.isolate import Isolate
+from icl_mech.interventions.patch import Patch
+from icl_mech.interventions.places import Place
 from icl_mech.interventions.reweight import FittedReweight, Reweight
 from icl_mech.interventions.zero_heads import ZeroHeads
 from icl_mech.interventions.zero_layers import ZeroLayers
 
 __all__ = [
+    "AddVector",
     "At",
     "FittedReweight",
     "Intervention",
     "Interventions",
     "Isolate",
+    "Patch",
+    "Place",
     "Reweight",
+    "Taken",
     "ZeroHeads",
     "ZeroLayers",
     "load_intervention",

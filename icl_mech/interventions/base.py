@@ -3,11 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args, get_type_hints
 
 import torch
 
-from icl_mech._typing import Int, Tensor
+from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import Called, check_fields, shown
 from icl_mech.errors import RunError, near_matches
 from icl_mech.models import Hook, ModelInfo, Site
@@ -17,6 +17,22 @@ from icl_mech.segments import Segment
 At = Literal["target", "all"]
 
 _KINDS: dict[str, type["Intervention"]] = {}
+
+
+class Taken(NamedTuple):
+    """What an intervention reads from the unchanged model before it can run.
+
+    Attributes:
+        prompts: Which prompts it is read from.
+        rows: Their tokens, -1 where a prompt has fewer.
+        sites: Where.
+        only_target: The tokens are the targets.
+    """
+
+    prompts: PromptBatch
+    rows: Int[Tensor, "batch row"]
+    sites: Sequence[Site]
+    only_target: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +118,19 @@ class Intervention(ABC):
         """A copy that holds the measured means."""
         raise NotImplementedError
 
+    def taken_from(self) -> Taken | None:
+        """The prompts, tokens and sites whose values it needs; None if it needs none.
+
+        They are laid out and run as the prompts of the run are.
+        """
+        return None
+
+    def filled_from(
+        self, values: Mapping[Site, Float[Tensor, "batch row *rest"]]
+    ) -> "Intervention":
+        """A copy that holds the values read at `taken_from`, by site; 0 where there is no token."""
+        raise NotImplementedError
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; `load_intervention` reads them."""
         kind = type(self)
@@ -149,6 +178,8 @@ def load_intervention(document: dict[str, Any]) -> Intervention:
         for item, hint in get_type_hints(kind).items():
             if holds_tensor(hint) and values.get(item) is not None:
                 values[item] = torch.tensor(values[item])
+            elif PromptBatch in get_args(hint) and values.get(item) is not None:
+                values[item] = PromptBatch.from_dict(values[item])
         return kind(**values)
     except (TypeError, ValueError) as error:
         raise RunError(f"A saved {name} is damaged: {error}.") from error

@@ -17,6 +17,13 @@ from icl_mech.measurements.base import (
     Variants,
 )
 from icl_mech.measurements.calibration.label_prior import Calibration
+from icl_mech.measurements.causal.attribution import AttributePatching
+from icl_mech.measurements.causal.comparing import CompareHeads
+from icl_mech.measurements.causal.induction import Induction
+from icl_mech.measurements.causal.mediation import MediateHeads
+from icl_mech.measurements.causal.saliency_check import CheckSaliency
+from icl_mech.measurements.causal.steering import Steer
+from icl_mech.measurements.causal.task_vectors import TakeTaskVector
 from icl_mech.measurements.compression.compress_context import CompressContext
 from icl_mech.measurements.compression.demonstrations import Compress
 from icl_mech.measurements.compression.table import CompareCompression
@@ -47,8 +54,11 @@ __all__ = [
     "Alignment",
     "AnyMeasurement",
     "AttentionOfHeads",
+    "AttributePatching",
     "Calibration",
+    "CheckSaliency",
     "CompareCompression",
+    "CompareHeads",
     "CompareLenses",
     "Compress",
     "CompressContext",
@@ -60,6 +70,7 @@ __all__ = [
     "FlowByDemonstration",
     "Generate",
     "HeadScoring",
+    "Induction",
     "Isolation",
     "IsolationWindows",
     "LayerMatching",
@@ -67,6 +78,7 @@ __all__ = [
     "LeavingEarly",
     "Lens",
     "Measurement",
+    "MediateHeads",
     "Options",
     "Pair",
     "PairMeasurement",
@@ -74,5 +86,7 @@ __all__ = [
     "Predict",
     "Reweighting",
     "Saliency",
+    "Steer",
+    "TakeTaskVector",
     "Variants",
 ]

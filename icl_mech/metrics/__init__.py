@@ -68,6 +68,15 @@ from icl_mech.metrics.over_trust import (
     points_to,
 )
 from icl_mech.metrics.priors import BatchForm, CalibrationForm, calibrate_batch, calibrate_labels
+from icl_mech.metrics.ranks import rank_agreement
+from icl_mech.metrics.repeats import (
+    Pattern,
+    attention_elsewhere,
+    attention_to_match,
+    detection_score,
+    matched_columns,
+    pattern_map,
+)
 
 __all__ = [
     "FEWEST",
@@ -84,8 +93,11 @@ __all__ = [
     "IntervalKind",
     "Kind",
     "NestedInterval",
+    "Pattern",
     "Ties",
     "above_together",
+    "attention_elsewhere",
+    "attention_to_match",
     "attention_to_same",
     "auc_ends",
     "bootstrap_interval",
@@ -96,6 +108,7 @@ __all__ = [
     "class_scores",
     "critical_layer",
     "cumulative_share",
+    "detection_score",
     "early_exit_layer",
     "empty_layers",
     "ends_together",
@@ -106,6 +119,7 @@ __all__ = [
     "label_thresholds",
     "log_over_trust",
     "macro_auc",
+    "matched_columns",
     "mean_ends",
     "mean_interval",
     "near_ties",
@@ -116,10 +130,12 @@ __all__ = [
     "over_trust_penalty",
     "over_units",
     "paired_ends",
+    "pattern_map",
     "plain_scores",
     "points_to",
     "prefix_matching",
     "quantile_ends",
+    "rank_agreement",
     "reachable_accuracy",
     "reduction_interval",
     "resample_weights",

@@ -20,8 +20,8 @@ from icl_mech.measurements.lens.tuned import TunedLens
 from icl_mech.prompts import PromptBatch
 from tests.cli.conftest import own_data
 
-NO_COMMAND = {"EvaluateReweighting"}
-"""It needs fitted factors, which are no text."""
+NO_COMMAND = {"EvaluateReweighting", "Steer", "CompareHeads"}
+"""They need fitted factors, vectors, or named sets of heads, which are no text."""
 
 
 def test_every_measurement_has_a_command():
@@ -174,3 +174,14 @@ def test_what_only_the_model_shows_is_said_of_the_option(command, table, tmp_pat
     assert code == 1
     assert "--top-k 0" in err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["head-mediation", "induction-scores", "task-vector"])
+def test_causal_measurements(command, table, tmp_path, name):
+    out = tmp_path / name
+    short = ("--n", 6) if name != "induction-scores" else ("--length", 9)
+    code, printed, err = command("measure", name, *own_data(table), *short, "--out", out)
+    assert (code, err) == (0, "")
+    found = icl.load_analysis(out)[name.replace("-", "_")]
+    assert found.summary() in printed
+    assert found.figures()[0].question in (out / "index.html").read_text()

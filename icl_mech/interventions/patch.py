@@ -1,0 +1,242 @@
+"""`Patch`: an activation is replaced by that of another run.
+
+`a[site, layer, row] <- a*`, where `a*` is read from prompts whose roles align with those of the run
+(each beside the one of its number, or their mean), or given. A run patched into itself does not
+change, bit for bit: the source is laid out and run as the prompts are.
+
+Source: Vig et al. 2020, *Causal mediation analysis for interpreting neural NLP*; Meng et al. 2022,
+*Locating and editing factual associations in GPT*; Todd et al. 2024, *Function vectors in large
+language models*, §2.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.checking import Heads, Natural, conformed
+from icl_mech.errors import PromptError, RunError
+from icl_mech.interventions.base import Intervention, Taken, check_layers, editable, plain
+from icl_mech.interventions.places import NOWHERE, Place, Where
+from icl_mech.models import Hook, HookFunction, ModelInfo, Site
+from icl_mech.prompts import PromptBatch
+from icl_mech.segments import Segment
+
+PatchSite = Literal["z", "resid_pre", "resid_post", "attn_out", "mlp_out"]
+"""Output of heads, residual stream before and after a block, what attention and MLP add."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Patch(Intervention):
+    """Replace activations by those of another run.
+
+    Attributes:
+        site: `z` of heads, `resid_pre` or `resid_post` (before and after a block), `attn_out`,
+            `mlp_out`.
+        heads: (layer, head) pairs, with `z`.
+        layers: Layers, with every other site.
+        at: The `target`, all tokens of a role, `all` tokens, or positions.
+        demo: Of this demonstration only.
+        source: Prompts whose run gives the values; their roles must align with those of the run.
+        mean: The mean over the prompts of `source`, instead of each beside the one of its number.
+        values: Given ones instead: one row per head or layer, before it an axis of the tokens
+            (where they differ), before that one of the prompts.
+    """
+
+    site: PatchSite
+    heads: Sequence[Sequence[int]] = ()
+    layers: Sequence[Natural] = ()
+    at: Where = "target"
+    demo: Natural | None = None
+    source: PromptBatch | None = None
+    mean: bool = False
+    values: Float[Tensor, "*rows place width"] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the choices.
+
+        Raises:
+            RunError: heads or layers that do not go with the site, or no values, or two kinds.
+        """
+        object.__setattr__(self, "heads", conformed("heads", self.heads, Heads))
+        super().__post_init__()
+        of_heads = self.site == "z"
+        chosen, other = (self.heads, self.layers) if of_heads else (self.layers, self.heads)
+        if other or not chosen or len(set(chosen)) < len(chosen):
+            needs = "heads=[(layer, head), ...]" if of_heads else "layers=[...]"
+            raise RunError(
+                f"A Patch of {self.site!r} needs {needs}, each once; got heads={list(self.heads)} and "
+                f"layers={list(self.layers)}."
+            )
+        if (self.source is None) == (self.values is None):
+            raise RunError("A Patch takes values from a source= of prompts, or given values=: one.")
+        if self.mean and self.source is None:
+            raise RunError("mean=True is over the prompts of source=; of given values take it.")
+        _ = self.place
+        if self.values is not None and not (
+            2 <= self.values.ndim <= 4 and self.values.shape[-2] == len(chosen)
+        ):
+            raise RunError(
+                f"values has the axes {list(self.values.shape)}; expected [place, width], "
+                f"[row, place, width] or [prompt, row, place, width] with {len(chosen)} places, one "
+                f"for each {'head' if of_heads else 'layer'}."
+            )
+
+    @property
+    def place(self) -> Place:
+        """Where it acts."""
+        return Place(self.at, self.demo)
+
+    @property
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """(layer, head) of each row of the values; head 0 at sites without heads."""
+        pairs = self.heads if self.site == "z" else [(own, 0) for own in self.layers]
+        return tuple((layer, head) for layer, head in pairs)
+
+    def check(self, info: ModelInfo) -> None:
+        """Refuse layers, heads and sizes the model does not have.
+
+        Raises:
+            RunError: names them.
+        """
+        super().check(info)
+        check_layers([layer for layer, _ in self.places], info, "Patch")
+        wrong = [head for _, head in self.heads if not 0 <= head < info.n_heads]
+        if wrong:
+            raise RunError(f"Patch names head {wrong[0]}; heads are 0 to {info.n_heads - 1}.")
+        width = info.d_head if self.site == "z" else info.d_model
+        if self.values is not None and self.values.shape[-1] != width:
+            raise RunError(
+                f"The values have {self.values.shape[-1]} numbers, {self.site!r} of {info.name!r} has "
+                f"{width}."
+            )
+
+    def check_prompts(self, prompts: PromptBatch) -> None:
+        """Refuse prompts whose roles do not align with those the values come from.
+
+        Raises:
+            PromptError: which prompt does not, and why.
+        """
+        rows = self.place.rows(prompts)
+        if self.source is not None:
+            self.place.check_aligned(prompts, self.source, every=self.mean)
+        if self.values is None or self.values.ndim < 3:
+            return
+        counts, given = (rows != NOWHERE).sum(1), self.values.shape[-3]
+        other = counts.max() if self.values.ndim == 4 else counts[(counts != given).nonzero()]
+        if self.values.ndim == 4 and len(self.values) != len(prompts):
+            raise PromptError(
+                f"Values of {len(self.values)} prompts, the run has {len(prompts)}: give as many."
+            )
+        if bool((other != given).any()):
+            raise PromptError(
+                f"Values of {given} tokens, but a prompt has {int(other.flatten()[0])} {self.place}."
+            )
+
+    @property
+    def target_only(self) -> bool:
+        """True if it acts at the target."""
+        return self.place.only_target
+
+    @property
+    def by_number(self) -> bool:
+        """True if every prompt has values of its own."""
+        return self.values.ndim == 4 if self.values is not None else not self.mean
+
+    @property
+    def first_layer(self) -> int:
+        """The lowest layer with a patch."""
+        return min(layer for layer, _ in self.places)
+
+    def shares(self, prompts: PromptBatch, length: int) -> bool:
+        """True if it changes nothing in the beginning."""
+        return self.target_only
+
+    def taken_from(self) -> Taken | None:
+        """The prompts and tokens its values are read from; None if it holds them."""
+        if self.source is None or self.values is not None:
+            return None
+        sites = [Site(self.site, layer) for layer in sorted({layer for layer, _ in self.places})]
+        rows = self.place.rows(self.source)
+        return Taken(self.source, rows, sites, only_target=self.target_only)
+
+    def missing(self) -> Sequence[Site]:
+        """What is read first, if values are not given."""
+        taken = self.taken_from()
+        return () if taken is None else taken.sites
+
+    def filled_from(self, values: Mapping[Site, Float[Tensor, "batch row *rest"]]) -> "Patch":
+        """With what was read at `taken_from`, by site."""
+        own = [values[Site(self.site, layer)] for layer, _ in self.places]
+        if self.site == "z":
+            own = [value[:, :, head] for value, (_, head) in zip(own, self.places, strict=True)]
+        found = torch.stack(own, dim=2)
+        if self.mean:
+            found = found.double().mean(0).to(found.dtype)
+        return replace(self, source=None, mean=False, values=found)
+
+    def hooks(self, segment: Segment) -> Sequence[Hook]:
+        """One hook per layer."""
+        batch, dest, slots = self._rows(segment)
+        if not len(batch):
+            return []
+        if self.values is None:
+            raise RunError("A Patch has no values yet; run it through an analysis or engine.run.")
+        values = self.values.to(batch.device)
+        if values.ndim == 4 and max(segment.indices) >= len(values):
+            raise RunError(f"{self!r} holds values of {len(values)} prompts, the run has more.")
+        numbers = torch.tensor(segment.indices, device=batch.device)[batch]
+        if values.ndim == 4:
+            laid = values[numbers, slots]
+        elif values.ndim == 3:
+            laid = values[slots]
+        else:
+            laid = values.expand(len(batch), *values.shape)
+        hooks: list[Hook] = []
+        for layer in sorted({layer for layer, _ in self.places}):
+            chosen = [i for i, (own, _) in enumerate(self.places) if own == layer]
+            hooks.append((Site(self.site, layer), self._hook(batch, dest, chosen, laid)))
+        return hooks
+
+    def _hook(self, batch: Tensor, dest: Tensor, chosen: list[int], laid: Tensor) -> HookFunction:
+        heads = torch.tensor([self.places[i][1] for i in chosen], device=batch.device)
+
+        def hook(activation: Tensor) -> Tensor:
+            value = laid[:, chosen].to(activation)
+            if self.site == "z":
+                edited = editable(activation)
+                edited[batch[:, None], dest[:, None], heads[None, :]] = value
+                return edited
+            # The residual stream may be kept, for other runs to go on from.
+            edited = activation.clone()
+            edited[batch, dest] = value[:, 0]
+            return edited
+
+        return hook
+
+    def _rows(
+        self, segment: Segment
+    ) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"], Int[Tensor, " n"]]:
+        """(batch, dest) indices of the tokens computed in a segment, and their places in `rows`."""
+        if self.target_only:
+            batch, dest = segment.targets_inside
+            return batch, dest, torch.zeros_like(batch)
+        place = self.place
+        found = [
+            (row, column, slot)
+            for row, prompt in enumerate(segment.prompts)
+            for slot, position in enumerate(place.positions(prompt))
+            if (column := segment.column(row, position)) is not None
+        ]
+        table = torch.tensor(found, dtype=torch.long, device=segment.tokens.device).reshape(-1, 3)
+        return table[:, 0], table[:, 1], table[:, 2]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; the prompts of `source` are written whole."""
+        found: dict[str, Any] = {"intervention": "Patch", "site": self.site}
+        for name in ("heads", "layers", "at", "demo", "mean", "values"):
+            found[name] = plain(getattr(self, name))
+        found["source"] = None if self.source is None else self.source.to_dict()
+        return found

@@ -1,0 +1,1 @@
+"""What components do: their activations replaced, added, or followed by the gradient."""

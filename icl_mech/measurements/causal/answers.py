@@ -1,0 +1,94 @@
+"""How sure the model is of the right answer, at the target: what interventions are judged by.
+
+* `probability`: that of the right label word's first token, over the whole vocabulary;
+* `difference`: its logit minus the mean logit of the other label words (of two classes: the wrong
+  one).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.engine import Kept, Reading
+from icl_mech.errors import PromptError
+from icl_mech.models import ModelInfo, Site
+from icl_mech.prompts import PromptBatch
+from icl_mech.segments import Segment
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Of every prompt.
+
+    Attributes:
+        label_logits: Logits of the label words.
+        log_sum: Log-sum-exp of all logits.
+    """
+
+    label_logits: Float[Tensor, "batch label"]
+    log_sum: Float[Tensor, " batch"]
+
+    def probability(self, answers: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
+        """Of the right label word."""
+        own = self.label_logits.double().gather(1, answers[:, None])[:, 0]
+        return (own - self.log_sum.double()).exp()
+
+    def difference(self, answers: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
+        """Logit of the right label word minus the mean of the others."""
+        return above_others(self.label_logits.double(), answers)
+
+
+@dataclass
+class AnswerReading(Reading[Answers]):
+    """Label logits and log-sum-exp at the target."""
+
+    target_only = True
+
+    def sites(self, info: ModelInfo) -> Sequence[Site]:
+        """The residual entering the final norm."""
+        return [Site("resid_post", info.n_layers - 1)]
+
+    def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
+        """Packed as `[batch, label | log-sum]`."""
+        logits = segment.model.logits(segment.at_target(activation)).float()
+        labels = logits.gather(1, segment.label_tokens)
+        return torch.cat([labels, logits.logsumexp(-1, keepdim=True)], dim=-1)
+
+    def collect(self, kept: Kept) -> Answers:
+        """The parts."""
+        packed = kept.stacked()[:, 0]
+        return Answers(packed[:, :-1], packed[:, -1])
+
+
+def above_others(
+    logits: Float[Tensor, "batch label"], answers: Int[Tensor, " batch"]
+) -> Float[Tensor, " batch"]:
+    """Logit of the right label minus the mean of the others."""
+    own = logits.gather(1, answers[:, None])[:, 0]
+    return own - (logits.sum(1) - own) / (logits.shape[1] - 1)
+
+
+def check_answers(prompts: PromptBatch, what: str) -> None:
+    """Refuse prompts whose right answers are not known, or that have one label word.
+
+    Raises:
+        PromptError: says what is missing.
+    """
+    _ = prompts.answers
+    if prompts.n_labels < 2:
+        raise PromptError(f"{what} compares the right label word with others; there is only one.")
+
+
+def check_label_words(one: PromptBatch, other: PromptBatch) -> None:
+    """Refuse sets of prompts with different label words.
+
+    Raises:
+        PromptError: names both.
+    """
+    if one[0].label_words != other[0].label_words:
+        raise PromptError(
+            f"The sets have different label words ({', '.join(one.labels)} and "
+            f"{', '.join(other.labels)}); take both from one task."
+        )

@@ -1,0 +1,224 @@
+"""Induction heads: attention from a repeated token to the token after its earlier occurrence.
+
+The model reads random tokens twice, `[BOS] a b c ... a b c ...`. No meaning helps there; a head that
+attends from the second `b` to what followed the first one finds it by matching tokens. See
+`icl_mech.measurements.causal.induction_scores`.
+
+Source: Olsson et al. 2022, *In-context learning and induction heads*.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+
+from icl_mech._typing import Int, Tensor
+from icl_mech.checking import Count, Natural
+from icl_mech.engine import Kept, Path, Reading
+from icl_mech.errors import RunError
+from icl_mech.interventions import Intervention
+from icl_mech.measurements.base import Measurement, Pass
+from icl_mech.measurements.causal.induction_scores import InductionScores, InductionVariant
+from icl_mech.measurements.running import measured
+from icl_mech.metrics import (
+    Pattern,
+    attention_elsewhere,
+    attention_to_match,
+    detection_score,
+    matched_columns,
+    pattern_map,
+)
+from icl_mech.models import LanguageModel, ModelInfo, Site, adapt
+from icl_mech.prompts import Prompt, PromptBatch
+from icl_mech.segments import Segment
+
+
+@dataclass
+class RepeatsReading(Reading[Tensor]):
+    """How attention of every head meets the repeats of each sequence, `[prompt, layer, head, score]`."""
+
+    variant: InductionVariant
+    pattern: Pattern
+    exclude_bos: bool
+    exclude_current: bool
+
+    def sites(self, info: ModelInfo) -> Sequence[Site]:
+        """The pattern of every layer."""
+        return [Site("pattern", layer) for layer in range(info.n_layers)]
+
+    def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
+        """Score, and its control where there is one."""
+        attention, tokens = activation.float(), segment.tokens
+        if self.variant == "sound":
+            columns = matched_columns(tokens, self.pattern)
+            scores = [
+                attention_to_match(attention, columns), attention_elsewhere(attention, columns)
+            ]  # fmt: skip
+        else:
+            scores = [
+                detection_score(
+                    attention,
+                    pattern_map(tokens, self.pattern),
+                    self.variant,
+                    exclude_bos=self.exclude_bos,
+                    exclude_current=self.exclude_current,
+                )
+            ]
+        return torch.stack(scores, dim=-1)
+
+    def collect(self, kept: Kept) -> Tensor:
+        """`[prompt, layer, head, score]`."""
+        return kept.stacked()
+
+
+@dataclass(frozen=True)
+class Induction(Measurement[InductionScores]):
+    """Induction score of every head, on random tokens repeated; prompts given to it are not read.
+
+    Attributes:
+        n: Number of sequences.
+        length: Random tokens of each, which stand there twice.
+        variant: `sound` (mean over repeated tokens), or `mul` and `abs` of TransformerLens.
+        pattern: `induction`: the token after the earlier occurrence; `duplicate`: the occurrence
+            itself; `previous`: the token before.
+        exclude_bos: Attention to the first token does not count (`mul`, `abs`).
+        exclude_current: Attention of a token to itself does not count (`mul`, `abs`).
+        seed: Of the random tokens.
+        tokens: Sequences of one's own instead, all of one length.
+    """
+
+    name: ClassVar[str] = "induction_scores"
+    side: ClassVar[Literal["true", "false"] | None] = "false"
+
+    n: Count = 16
+    length: Count = 50
+    variant: InductionVariant = "sound"
+    pattern: Pattern = "induction"
+    exclude_bos: bool = False
+    exclude_current: bool = False
+    seed: Natural = 0
+    tokens: Int[Tensor, "batch pos"] | None = None
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse sequences without repeats or too long, and options without effect.
+
+        Raises:
+            RunError: says what does not fit.
+        """
+        if self.variant == "sound" and (self.exclude_bos or self.exclude_current):
+            raise RunError(
+                "exclude_bos and exclude_current go with variant='mul' or 'abs'; the sound score looks at "
+                "single cells of the map."
+            )
+        tokens = sequences(model, self)
+        if tokens.shape[1] > model.info.n_ctx:
+            raise RunError(
+                f"Sequences of {tokens.shape[1]} tokens do not fit into the context of {model.info.name!r} "
+                f"({model.info.n_ctx}); take a smaller length."
+            )
+        repeated = (matched_columns(tokens, "duplicate") >= 0).any(1)
+        if not bool(repeated.all()):
+            raise RunError(
+                f"Sequence {int((~repeated).nonzero()[0])} repeats no token, so there is nothing to match."
+            )
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """One pass over the sequences."""
+        reading = RepeatsReading(self.variant, self.pattern, self.exclude_bos, self.exclude_current)
+        return [Pass(as_prompts(sequences(model, self)), [reading], title="random tokens")]
+
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> InductionScores:
+        """Scores, and their control."""
+        scores = read[0][0]
+        return InductionScores(
+            scores=scores[..., 0],
+            control=scores[..., 1] if self.variant == "sound" else None,
+            variant=self.variant,
+            pattern=self.pattern,
+        )
+
+
+def sequences(model: LanguageModel, own: Induction) -> Int[Tensor, "batch pos"]:
+    """The sequences that are read: a first token where the tokenizer has one, random tokens twice.
+
+    Raises:
+        RunError: more tokens than the vocabulary has.
+    """
+    if own.tokens is not None:
+        return own.tokens
+    special = set(getattr(model.tokenizer, "all_special_ids", None) or ())
+    known = min(len(model.tokenizer), model.info.d_vocab) if model.tokenizer else model.info.d_vocab
+    usable = torch.tensor([token for token in range(known) if token not in special])
+    if own.length > len(usable):
+        raise RunError(
+            f"length={own.length}, but {model.info.name!r} has {len(usable)} tokens that can be drawn."
+        )
+    generator = torch.Generator().manual_seed(own.seed)
+    drawn = [
+        usable[torch.randperm(len(usable), generator=generator)[: own.length]] for _ in range(own.n)
+    ]
+    twice = torch.stack([torch.cat([half, half]) for half in drawn])
+    first = getattr(model.tokenizer, "bos_token_id", None)
+    if first is None:
+        return twice
+    return torch.cat([torch.full((own.n, 1), first), twice], dim=1)
+
+
+def as_prompts(tokens: Int[Tensor, "batch pos"]) -> PromptBatch:
+    """Sequences as prompts without label words, read at their last token."""
+    return PromptBatch(
+        tuple(
+            Prompt.from_positions(row, label_positions=[], label_classes=[], label_tokens=[0, 1])
+            for row in tokens.tolist()
+        )
+    )
+
+
+def induction_scores(
+    model: Any,
+    *,
+    n: int = 16,
+    length: int = 50,
+    variant: InductionVariant = "sound",
+    pattern: Pattern = "induction",
+    exclude_bos: bool = False,
+    exclude_current: bool = False,
+    seed: int = 0,
+    tokens: Int[Tensor, "batch pos"] | None = None,
+    interventions: Sequence[Intervention] = (),
+    batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
+    progress: bool | None = None,
+) -> InductionScores:
+    """Induction score of every head, on random tokens repeated.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        n: Number of sequences.
+        length: Random tokens of each, which stand there twice.
+        variant: `sound`: mean over repeated tokens of the attention to the token after the last earlier
+            occurrence; `mul`, `abs`: as `detect_head` of TransformerLens.
+        pattern: `induction`, `duplicate` (the earlier occurrence itself) or `previous`.
+        exclude_bos: Attention to the first token does not count (`mul`, `abs`).
+        exclude_current: Attention of a token to itself does not count (`mul`, `abs`).
+        seed: Of the random tokens.
+        tokens: Sequences of your own instead, all of one length.
+        interventions: Made during the pass.
+        batch_size: Sequences per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto` or `whole`, see `engine.run`.
+        progress: Show a progress bar.
+
+    Raises:
+        RunError: sequences without repeats or longer than the context, options without effect.
+        PromptError: token ids outside the vocabulary.
+
+    Source: Olsson et al. 2022.
+    """
+    own = Induction(n, length, variant, pattern, exclude_bos, exclude_current, seed, tokens)
+    return measured(
+        own, model, as_prompts(sequences(adapt(model), own)), interventions=interventions,
+        batch_size=batch_size, memory=memory, path=path, progress=progress,
+    )  # fmt: skip

@@ -1,0 +1,142 @@
+"""Which heads carry the task: the average indirect effect of every head at the target.
+
+On prompts with shuffled labels, which teach no task, one head's `z` at the last token is replaced by its
+mean over prompts with true labels. A head whose mean output carries what the demonstrations teach then
+raises the right answer. See `icl_mech.measurements.causal.mediation_result`.
+
+Source: Todd et al. 2024, *Function vectors in large language models*, §2.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from icl_mech.engine import Path, RowsReading
+from icl_mech.errors import RunError
+from icl_mech.interventions import Intervention, Patch
+from icl_mech.measurements.base import Options, Pair, PairMeasurement, Pass, Steps, Variants
+from icl_mech.measurements.causal.answers import AnswerReading, check_answers, check_label_words
+from icl_mech.measurements.causal.mediation_result import HeadMediation
+from icl_mech.measurements.running import measured
+from icl_mech.models import LanguageModel, Site
+from icl_mech.prompts import PromptBatch
+
+
+@dataclass(frozen=True)
+class MediateHeads(PairMeasurement[HeadMediation]):
+    """Average indirect effect of every head at the target.
+
+    Of the pair the true prompts give the mean outputs, the others are patched: with labels="random" they
+    teach nothing, as published; with permuted labels they teach another task.
+    """
+
+    name: ClassVar[str] = "head_mediation"
+
+    def check(self, model: LanguageModel, data: Pair) -> None:
+        """Refuse prompts without answers, sets of two tasks, and processed weights.
+
+        Raises:
+            PromptError: says what is missing.
+            RunError: processed weights.
+        """
+        true, shuffled = data
+        check_label_words(true, shuffled)
+        check_answers(shuffled, "head_mediation")
+        check_own_weights(model, "head_mediation")
+
+    def passes(self, model: LanguageModel, data: Pair) -> list[Pass]:
+        """The mean outputs; the patched passes follow from them."""
+        return [Pass(data[0], [self._reading(model, data)], title="mean outputs")]
+
+    def _reading(self, model: LanguageModel, data: Pair) -> RowsReading:
+        sites = [Site("z", layer) for layer in range(model.info.n_layers)]
+        return RowsReading(sites, data[0].targets[:, None], only_target=True)
+
+    def steps(self, model: LanguageModel, data: Pair, options: Options) -> Steps[HeadMediation]:
+        """Mean outputs of the true prompts, then every head patched on the shuffled ones."""
+        ((read,),) = yield self.passes(model, data)
+        means = torch.stack([own[:, 0].double().mean(0) for own in read.values()]).float()
+        shape = means.shape[:2]
+        patches = [[Patch("z", [head], values=means[head][None])] for head in heads_of(shape)]
+        (found,) = yield [
+            Variants(data[1], [AnswerReading()], title="heads", variants=[[], *patches])
+        ]
+        return self.result(model, data, [means, [own for (own,) in found]])
+
+    def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> HeadMediation:
+        """Changes of the right answer's probability and logit difference."""
+        means, found = read
+        answers = data[1].answers
+        values = [
+            torch.stack([own(answers) for own in kind], dim=1)
+            for kind in zip(*((one.probability, one.difference) for one in found), strict=True)
+        ]
+        changes = [
+            (value[:, 1:] - value[:, :1]).reshape(len(answers), *means.shape[:2])
+            for value in values
+        ]
+        return HeadMediation(
+            probability=changes[0],
+            difference=changes[1],
+            plain_probability=values[0][:, 0],
+            plain_difference=values[1][:, 0],
+            means=means,
+        )
+
+
+def heads_of(shape: Sequence[int]) -> list[tuple[int, int]]:
+    """All (layer, head) pairs."""
+    return [(layer, head) for layer in range(shape[0]) for head in range(shape[1])]
+
+
+def check_own_weights(model: LanguageModel, what: str) -> None:
+    """Refuse processed weights, whose heads have other outputs than the checkpoint's.
+
+    Raises:
+        RunError: says how to load the model.
+    """
+    if model.info.processed_weights:
+        raise RunError(
+            f"{what} is defined on the checkpoint's own weights, but the weights of {model.info.name!r} are "
+            "processed (norms folded or weights centred). Load it with icl_mech.load_model, or with "
+            "HookedTransformer.from_pretrained_no_processing."
+        )
+
+
+def head_mediation(
+    model: Any,
+    true: PromptBatch,
+    shuffled: PromptBatch,
+    *,
+    interventions: Sequence[Intervention] = (),
+    batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
+    progress: bool | None = None,
+) -> HeadMediation:
+    """Average indirect effect of every head at the target.
+
+    Costs one pass over the true prompts and, for each head, one token of every shuffled prompt.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        true: Prompts with true labels: the mean output of every head at their last token is taken.
+        shuffled: Prompts of the same task that teach nothing (labels="random"): these are patched.
+        interventions: Made in every run.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto` or `whole`, see `engine.run`.
+        progress: Show a progress bar.
+
+    Raises:
+        PromptError: sets with different label words, or shuffled prompts without answers.
+        RunError: processed weights.
+
+    Source: Todd et al. 2024, §2.
+    """
+    return measured(
+        MediateHeads(), model, (true, shuffled), interventions=interventions, batch_size=batch_size,
+        memory=memory, path=path, progress=progress,
+    )  # fmt: skip

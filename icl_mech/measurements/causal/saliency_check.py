@@ -1,0 +1,217 @@
+"""Does saliency say what cutting does? Layer by layer, for the edges into and out of label words.
+
+Saliency `I_l` of an edge is a first-order estimate of what the loss loses without it. Here the edges of a
+group are cut in one layer at a time (their attention set to 0, the rest left as it is), and the change of
+the loss is compared with `I_l` summed over the same edges: rank correlation over layers, for each prompt.
+
+* `wp`: from all earlier tokens to the label words;
+* `pq`: from the label words to the target.
+
+Source: Wang et al. 2023, *Label Words are Anchors*, §2.1 (saliency); the comparison is our own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.engine import Path
+from icl_mech.errors import PromptError, RunError
+from icl_mech.interventions import Intervention, Isolate, Reweight
+from icl_mech.measurements.base import Measurement, Pass, Variants
+from icl_mech.measurements.causal.answers import AnswerReading
+from icl_mech.measurements.causal.definitions import CUT
+from icl_mech.measurements.running import measured
+from icl_mech.measurements.saliency.edges import FlowReading
+from icl_mech.metrics import rank_agreement
+from icl_mech.models import LanguageModel, ModelInfo
+from icl_mech.prompts import PromptBatch
+from icl_mech.results import Definition, Figure, Quantity, Result
+from icl_mech.results.judging import OPENINGS, judged
+from icl_mech.results.prompts import given
+from icl_mech.results.wording import counted, said
+from icl_mech.shapes import Scatter
+
+GROUPS = ("wp", "pq")
+
+NAMES = {"wp": "texts to label words", "pq": "label words to target"}
+
+CLOSED = -200.0
+"""Logarithm of a factor that is 0 in float32."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SaliencyCheck(Result):
+    """Saliency of two groups of edges beside what cutting them changes, by layer.
+
+    Attributes:
+        saliency: Sum over the edges of a group.
+        change: Of the loss when they are cut in that layer; above 0 the loss rises.
+    """
+
+    title: ClassVar[str] = "Saliency and cutting"
+    definitions: ClassVar[tuple[Definition, ...]] = (CUT,)
+
+    saliency: Float[Tensor, "batch group layer"]
+    change: Float[Tensor, "batch group layer"]
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Rank agreement by group, where it is defined for all prompts; saliency and change by layer."""
+        dims, own = ("group", "layer"), self.agreement
+        found = {}
+        if not bool(own.isnan().any()):
+            found["agreement"] = Quantity(dims[:1], own, unit="rank correlation over layers")
+        found["saliency"] = Quantity(dims, self.saliency, unit="saliency")
+        found["change"] = Quantity(dims, self.change, unit="change of the loss, in nats")
+        return found
+
+    def coordinates(self) -> dict[str, tuple[str, ...]]:
+        """Groups of edges."""
+        return {"group": GROUPS}
+
+    @property
+    def agreement(self) -> Float[Tensor, "batch group"]:
+        """Rank correlation over layers of saliency and the size of the change."""
+        pairs = zip(self.saliency.unbind(1), self.change.abs().unbind(1), strict=True)
+        return torch.stack([rank_agreement(one.double(), two.double()) for one, two in pairs], 1)
+
+    def drawing(self) -> Scatter:
+        """Layers as points: saliency across, size of the change up."""
+        layers = self.saliency.shape[2]
+        return Scatter(
+            title="Saliency and what cutting changes",
+            x=self.saliency.double().mean(0).flatten(),
+            y=self.change.double().abs().mean(0).flatten(),
+            names=tuple(f"layer {layer}" for _ in GROUPS for layer in range(layers)),
+            groups=tuple(NAMES[group] for group in GROUPS for _ in range(layers)),
+            x_title="saliency, added over edges",
+            y_title="size of the change of the loss, in nats",
+            note=f"means over {len(self.change)} prompts",
+            order=tuple(NAMES.values()),
+            meanings=("text", "label"),
+        )
+
+    def figures(self) -> list[Figure]:
+        """Whether layers of high saliency are those where cutting matters."""
+        count, parts, statuses = len(self.change), [], []
+        defined = "agreement" in self.quantities()
+        for group in GROUPS if defined else ():
+            own = self.interval("agreement", group=group)
+            statuses.append(judged(own, prompts=count))
+            parts.append(f"{NAMES[group]} {said(own)}")
+        status = (
+            statuses[0] if len(set(statuses)) == 1 else "mixed" if statuses else "cannot be judged"
+        )
+        few = f" from {counted(count, 'prompt')}" if status == "cannot be judged" else ""
+        what = "; ".join(parts) or "in a prompt all layers are alike"
+        return [
+            Figure(
+                "",
+                "Does cutting edges change the loss where their saliency is high?",
+                f"{OPENINGS[status]}{few}: rank correlation over layers – {what}.",
+                "**Saliency of the edges of a group in one layer against the size of the change of the loss when "
+                f"they are cut there**; each point is a layer, means over {counted(count, 'prompt')}. In the "
+                f"sentence: means over prompts, 95 % intervals{given(self)}.",
+                limits="single edges: the groups are cut as a whole. Saliency adds sizes, while effects of edges "
+                "may cancel.",
+                short="Saliency and cutting",
+            )
+        ]
+
+    def summary(self) -> str:
+        """Agreement by group."""
+        if "agreement" not in self.quantities():
+            return "rank correlation is not defined: in a prompt all layers are alike"
+        parts = [f"{group}: {self.interval('agreement', group=group)}" for group in GROUPS]
+        return "rank correlation of saliency and cutting over layers – " + ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class CheckSaliency(Measurement[SaliencyCheck]):
+    """Saliency of edges beside what cutting them changes, layer by layer."""
+
+    name: ClassVar[str] = "saliency_check"
+    side: ClassVar[Literal["true", "false"] | None] = "true"
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse prompts without answers or demonstrations, and models of one layer.
+
+        Raises:
+            PromptError: says what is missing.
+            RunError: a model of one layer.
+        """
+        _ = data.answers
+        if min(len(prompt.label_positions) for prompt in data) < 1:
+            raise PromptError("Every prompt needs a demonstration, whose edges are cut.")
+        if model.info.n_layers < 2:
+            raise RunError(f"{model.info.name!r} has one layer; there is no order of layers.")
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """Saliency in one backward pass; the loss uncut, and with each group cut in each layer."""
+        reading = AnswerReading()
+        return [
+            Pass(data, [FlowReading("label")], title="saliency"),
+            Variants(data, [reading], title="cut edges", variants=[[], *_cuts(model.info, data)]),
+        ]
+
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> SaliencyCheck:
+        """Sums of saliency, and changes of the loss."""
+        ((sums,), found) = read
+        losses = torch.stack(
+            [
+                cross_entropy(own.label_logits.double(), data.answers, reduction="none")
+                for (own,) in found
+            ],
+            dim=1,
+        )
+        change = (losses[:, 1:] - losses[:, :1]).unflatten(1, (len(GROUPS), -1))
+        saliency = sums[:, :, : len(GROUPS)].transpose(1, 2)
+        return SaliencyCheck(saliency=saliency.contiguous(), change=change.contiguous())
+
+
+def _cuts(info: ModelInfo, data: PromptBatch) -> list[list[Intervention]]:
+    """Each group in each layer."""
+    cuts: list[list[Intervention]] = [
+        [Isolate([layer], mode="zero")] for layer in range(info.n_layers)
+    ]
+    for layer in range(info.n_layers):
+        beta = torch.zeros(info.n_layers, info.n_heads, data.n_labels)
+        beta[layer] = CLOSED
+        cuts.append([Reweight(beta)])
+    return cuts
+
+
+def saliency_check(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    interventions: Sequence[Intervention] = (),
+    batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
+    progress: bool | None = None,
+) -> SaliencyCheck:
+    """Saliency of edges beside what cutting them changes, layer by layer.
+
+    Costs one backward pass, and two forward passes for each layer.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: With demonstrations and answers.
+        interventions: Made in every run.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto` or `whole`, see `engine.run`.
+        progress: Show a progress bar.
+
+    Raises:
+        PromptError: prompts without answers or demonstrations.
+        RunError: a model of one layer.
+    """
+    return measured(
+        CheckSaliency(), model, prompts, interventions=interventions, batch_size=batch_size,
+        memory=memory, path=path, progress=progress,
+    )  # fmt: skip

@@ -1,0 +1,259 @@
+"""Attribution of nodes and edges from one backward pass over a pair of runs.
+
+Nodes are what is written into the residual stream: the embedding, the output of every head and of every
+MLP, at every position. An edge leads from a node to the input of a later one at the same position: the
+query, key or value of a head, an MLP, or the logits. The gradient at such an input is that at the query
+(key, value, MLP output), taken back through the block's own norm and projection only.
+
+Source: Nanda 2023, *Attribution patching*; Syed et al. 2023, *Attribution patching outperforms automated
+circuit discovery*; Hanna et al. 2024, *Have faith in faithfulness* (gradients along the path of
+embeddings).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.engine import Work
+from icl_mech.errors import RunError
+from icl_mech.models import Hook, ModelInfo, Site, SiteName
+from icl_mech.segments import Segment
+
+Metric = Callable[[Tensor, Segment], Tensor]
+"""From the residuals at the targets to one number for each prompt."""
+
+Places = dict[Site, Tensor]
+
+NODES: tuple[SiteName, ...] = ("z", "mlp_out")
+INPUTS: tuple[SiteName, ...] = ("q", "k", "v")
+
+
+@dataclass(frozen=True, eq=False)
+class BatchScores:
+    """Attribution in one batch of pairs.
+
+    Attributes:
+        nodes: Score of every node at every column of the batch.
+        edges: From writers to readers, at every column; None if not asked for.
+        clean: The metric of the clean run.
+        corrupt: The metric of the corrupt run.
+    """
+
+    nodes: Float[Tensor, "batch node dest"]
+    edges: Float[Tensor, "batch dest writer reader"] | None
+    clean: Float[Tensor, " batch"]
+    corrupt: Float[Tensor, " batch"]
+
+
+def writer_names(info: ModelInfo) -> tuple[str, ...]:
+    """`embed`, then heads (`layer.head`) and MLP (`mlp layer`) of every layer."""
+    names = ["embed"]
+    for layer in range(info.n_layers):
+        names += [f"{layer}.{head}" for head in range(info.n_heads)]
+        names.append(f"mlp {layer}")
+    return tuple(names)
+
+
+def reader_names(info: ModelInfo) -> tuple[str, ...]:
+    """Queries, keys and values of every layer (`layer.head q`), its MLP, and at last the logits."""
+    names = []
+    for layer in range(info.n_layers):
+        for kind, count in zip(INPUTS, _counts(info), strict=True):
+            names += [f"{layer}.{head} {kind}" for head in range(count)]
+        names.append(f"mlp {layer}")
+    return (*names, "logits")
+
+
+def _counts(info: ModelInfo) -> tuple[int, int, int]:
+    return info.n_heads, info.n_kv_heads, info.n_kv_heads
+
+
+def node_sites(info: ModelInfo) -> list[Site]:
+    """Where the nodes' values stand."""
+    layers = range(info.n_layers)
+    own = [Site(name, layer) for layer in layers for name in NODES]
+    return [Site("resid_pre", 0), *own]
+
+
+def batch_scores(
+    work: Work, clean: Segment, corrupt: Segment, metric: Metric, *, steps: int, edges: bool
+) -> BatchScores:
+    """Scores of a batch of aligned pairs.
+
+    Args:
+        work: Whose interventions are made in all runs.
+        clean: The runs that values are taken from.
+        corrupt: The same pairs' runs in which gradients are taken.
+        metric: What is followed.
+        steps: Gradients are the mean over so many points of the straight path between the embeddings
+            (Gauss-Legendre); 0: those of the corrupt run.
+        edges: Score edges too.
+    """
+    info = corrupt.model.info
+    values, ends = [], []
+    for segment in (clean, corrupt):
+        with torch.no_grad():
+            held: Places = {}
+            residual = work.traced(segment, [_keep(site, held) for site in node_sites(info)])
+            ends.append(metric(segment.at_target(residual), segment).double())
+        values.append(held)
+    change = {site: values[0][site] - values[1][site] for site in values[0]}
+    points, weights = _points(steps)
+    nodes, readers = torch.zeros(()), torch.zeros(())
+    for point, weight in zip(points, weights, strict=True):
+        start = None if not steps else values[1][_EMBED] + point * change[_EMBED]
+        gradient, inputs = _gradients(work, corrupt, metric, start, edges=edges)
+        nodes = nodes + weight * _node_scores(info, change, gradient)
+        if inputs is not None:
+            readers = readers + weight * inputs
+    scores = None
+    if edges:
+        written = _written(corrupt, change)
+        scores = torch.einsum("btwd,btrd->btwr", written, readers) * _exists(corrupt).to(written)
+    return BatchScores(nodes, scores, *ends)
+
+
+_EMBED = Site("resid_pre", 0)
+
+
+def _points(steps: int) -> tuple[list[float], list[float]]:
+    """Points of the path from corrupt (0) to clean (1), and their weights."""
+    if not steps:
+        return [0.0], [1.0]
+    points, weights = np.polynomial.legendre.leggauss(steps)
+    return ((points + 1) / 2).tolist(), (weights / 2).tolist()
+
+
+def _keep(site: Site, held: Places, start: Tensor | None = None) -> Hook:
+    """Keeps an activation as it goes on, or `start` in its place."""
+
+    def hook(activation: Tensor) -> Tensor:
+        # A tensor of its own, so that the graph runs through it and not past it.
+        own = (activation if start is None else start).clone()
+        if torch.is_grad_enabled() and not own.requires_grad:
+            own.requires_grad_()
+        held[site] = own
+        return own
+
+    return site, hook
+
+
+def _gradients(
+    work: Work, segment: Segment, metric: Metric, start: Tensor | None, *, edges: bool
+) -> tuple[Places, Float[Tensor, "batch dest reader d_model"] | None]:
+    """Gradients of the metric at the nodes and, for edges, at the inputs of readers."""
+    model, info = segment.model, segment.model.info
+    held: Places = {}
+    wanted = node_sites(info)
+    more = list(wanted)
+    if edges:
+        for layer in range(info.n_layers):
+            names = ("resid_pre", *INPUTS, "attn_out")
+            more += [Site(name, layer) for name in names if Site(name, layer) not in more]
+        more.append(Site("resid_post", info.n_layers - 1))
+    with model.gradients():
+        hooks = [_keep(site, held, start if site == _EMBED else None) for site in more]
+        residual = work.traced(segment, hooks)
+        total = metric(segment.at_target(residual), segment).sum()
+        found = torch.autograd.grad(
+            total, [held[site] for site in more], retain_graph=edges, allow_unused=True
+        )
+        gradient: Places = {}
+        for site, own in zip(more, found, strict=True):
+            if own is None:
+                raise RunError(
+                    f"The metric does not depend on {site.name!r} of block {site.layer}: a hook or an "
+                    "intervention has cut the graph (detach, no_grad)."
+                )
+            gradient[site] = own
+        inputs = _inputs(info, held, gradient) if edges else None
+    return {site: gradient[site].detach() for site in wanted}, inputs
+
+
+def _inputs(
+    info: ModelInfo, held: Places, gradient: Places
+) -> Float[Tensor, "batch dest reader d_model"]:
+    """Gradients at the inputs of queries, keys, values, MLPs and logits, through their own path only."""
+    found = []
+    for layer in range(info.n_layers):
+        entering = held[Site("resid_pre", layer)]
+        for name, count in zip(INPUTS, _counts(info), strict=True):
+            site = Site(name, layer)
+            for head in range(count):
+                vector = torch.zeros_like(held[site])
+                vector[:, :, head] = gradient[site][:, :, head]
+                found.append(_back(held[site], vector, entering, site))
+        site = Site("mlp_out", layer)
+        middle: Sequence[Tensor | None] = torch.autograd.grad(
+            held[site],
+            held[Site("attn_out", layer)],
+            gradient[site],
+            retain_graph=True,
+            allow_unused=True,
+        )
+        # None where attention and MLP stand side by side.
+        own = middle[0]
+        found.append(_back(held[site], gradient[site], entering, site) if own is None else own)
+    last = gradient[Site("resid_post", info.n_layers - 1)]
+    return torch.stack([*found, last], dim=2).detach()
+
+
+def _back(output: Tensor, vector: Tensor, entering: Tensor, site: Site) -> Tensor:
+    (found,) = torch.autograd.grad(output, entering, vector, retain_graph=True, allow_unused=True)
+    if found is None:
+        raise RunError(
+            f"{site.name!r} of block {site.layer} does not hang together with what enters the block, so "
+            "its edges cannot be scored; take nodes only."
+        )
+    return found
+
+
+def _node_scores(
+    info: ModelInfo, change: Places, gradient: Places
+) -> Float[Tensor, "batch node dest"]:
+    """Change times gradient, by node."""
+    parts = [(change[_EMBED] * gradient[_EMBED]).sum(-1)[:, None]]
+    for layer in range(info.n_layers):
+        heads, mlp = Site("z", layer), Site("mlp_out", layer)
+        parts.append((change[heads] * gradient[heads]).sum(-1).transpose(1, 2))
+        parts.append((change[mlp] * gradient[mlp]).sum(-1)[:, None])
+    return torch.cat(parts, dim=1).double()
+
+
+def _written(segment: Segment, change: Places) -> Float[Tensor, "batch dest writer d_model"]:
+    """Change of what every node writes into the residual stream."""
+    parts = [change[_EMBED][:, :, None]]
+    for layer in range(segment.model.info.n_layers):
+        weight, _ = segment.model.head_weights(layer)
+        heads = torch.einsum("bthk,hkd->bthd", change[Site("z", layer)], weight.detach())
+        parts += [heads, change[Site("mlp_out", layer)][:, :, None]]
+    return torch.cat(parts, dim=2)
+
+
+def _exists(segment: Segment) -> Float[Tensor, "writer reader"]:
+    """1 where a reader comes after a writer."""
+    info, parallel = segment.model.info, is_parallel(segment)
+    width = info.n_heads + 1
+    n_writers = 1 + info.n_layers * width
+    columns = []
+    for layer in range(info.n_layers):
+        before = torch.arange(n_writers) < 1 + layer * width
+        columns += [before] * sum(_counts(info))
+        with_heads = before if parallel else torch.arange(n_writers) < (layer + 1) * width
+        columns.append(with_heads)
+    columns.append(torch.ones(n_writers, dtype=torch.bool))
+    return torch.stack(columns, dim=1).float()
+
+
+def is_parallel(segment: Segment) -> bool:
+    """True if the MLP of a block does not see what its attention adds."""
+    held: Places = {}
+    work = Work([], (), checkpoint=False)
+    sites: Sequence[Site] = (Site("attn_out", 0), Site("mlp_out", 0))
+    with segment.model.gradients():
+        work.traced(segment, [_keep(site, held) for site in sites])
+        found = torch.autograd.grad(held[sites[1]].sum(), held[sites[0]], allow_unused=True)
+    return found[0] is None

@@ -1,0 +1,183 @@
+"""Bad patches, vectors, random tokens and sets of heads."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import icl_mech as icl
+from icl_mech.errors import IclMechError, PromptError, ResultError, RunError
+from tests.bad_inputs.case import Bench, Case
+
+VALUES = torch.zeros(1, 8)
+VECTOR = torch.zeros(32)
+
+
+def made(what: str, make: Callable[[], object], *says: str) -> Case:
+    """A value that cannot be made."""
+    return Case(what, lambda b: make(), RunError, says)
+
+
+def used(
+    what: str, make: Callable[[Bench], Any], *says: str, error: type[IclMechError] = RunError
+) -> Case:
+    """What cannot be given as an intervention."""
+    return Case(
+        what, lambda b: icl.predict(b.model, b.prompts, interventions=[make(b)]), error, says
+    )
+
+
+def called(
+    what: str, call: Callable[[Bench], object], *says: str, error: type[IclMechError] = RunError
+) -> Case:
+    """A call that must be refused."""
+    return Case(what, call, error, says)
+
+
+def mediated(bench: Bench) -> Any:
+    """Effects of heads."""
+    return icl.head_mediation(bench.model, *bench.pair)
+
+
+def steered(vector: Any, **options: Any) -> Callable[[Bench], object]:
+    """Prompts with a vector."""
+    return lambda b: icl.steer(b.model, b.prompts, vector, **options)
+
+
+def induced(**options: Any) -> Callable[[Bench], object]:
+    """Scores on random tokens."""
+    return lambda b: icl.induction_scores(b.model, **options)
+
+
+def compared(sets: Any, **options: Any) -> Callable[[Bench], object]:
+    """Sets of heads."""
+    return lambda b: icl.compare_heads(b.model, *b.pair, sets, **options)
+
+
+def attributed(**options: Any) -> Callable[[Bench], object]:
+    """Attribution of a pair."""
+    return lambda b: icl.attribution_patching(b.model, *b.pair, **options)
+
+
+CASES = [
+    made(
+        "an unknown site",
+        lambda: icl.Patch("zz", [(0, 0)], values=VALUES),
+        "site='zz'",
+        "Did you mean 'z'",
+    ),
+    made("a patch without heads", lambda: icl.Patch("z", values=VALUES), "heads=[(layer, head)"),
+    made("a head twice", lambda: icl.Patch("z", [(0, 0)] * 2, values=VALUES), "each once"),
+    made(
+        "heads at a stream", lambda: icl.Patch("mlp_out", [(0, 0)], values=VALUES), "layers=[...]"
+    ),
+    made("a patch without values", lambda: icl.Patch("z", [(0, 0)]), "source=", "values="),
+    made(
+        "a mean of given values", lambda: icl.Patch("z", [(0, 0)], values=VALUES, mean=True), "mean"
+    ),
+    made(
+        "values of two heads", lambda: icl.Patch("z", [(0, 0)], values=VALUES[[0, 0]]), "1 places"
+    ),
+    made("a patch of NaN", lambda: icl.Patch("z", [(0, 0)], values=VALUES / 0), "NaN"),
+    made(
+        "an unknown role",
+        lambda: icl.Patch("z", [(0, 0)], at="labels", values=VALUES),
+        "at='labels'",
+    ),
+    made(
+        "a demonstration's target",
+        lambda: icl.Patch("z", [(0, 0)], demo=1, values=VALUES),
+        "demo=1",
+    ),
+    made(
+        "a position twice", lambda: icl.Patch("z", [(0, 0)], at=[1, 1], values=VALUES), "each once"
+    ),
+    made("a source that is text", lambda: icl.Patch("z", [(0, 0)], source="true"), "source='true'"),
+    used("a head that is not there", lambda b: icl.Patch("z", [(0, 9)], values=VALUES), "head 9"),
+    used("a layer that is not there", lambda b: icl.Patch("z", [(9, 0)], values=VALUES), "layer 9"),
+    used(
+        "values too wide",
+        lambda b: icl.Patch("z", [(0, 0)], values=VECTOR[None]),
+        "32 numbers",
+        "8",
+    ),
+    used(
+        "a source of fewer prompts",
+        lambda b: icl.Patch("z", [(0, 0)], source=b.prompts[:2]),
+        "2 prompts to take values from, 4 to run",
+        error=PromptError,
+    ),
+    used(
+        "a source of other demonstrations",
+        lambda b: icl.Patch("z", [(0, 0)], at="all", source=b.pair[0]),
+        "do not align",
+        error=PromptError,
+    ),
+    used(
+        "a position behind the end",
+        lambda b: icl.Patch("z", [(0, 0)], at=[999], values=VALUES),
+        "Position 999",
+        error=PromptError,
+    ),
+    made("a vector of two axes", lambda: icl.AddVector(VALUES, 0), "vector", "d_model"),
+    made("a vector for no layer", lambda: icl.AddVector(VECTOR, -1), "layer=-1", "at least 0"),
+    used("a vector too short", lambda b: icl.AddVector(VECTOR[:5], 0), "5 numbers", "32"),
+    used("a vector behind no block", lambda b: icl.AddVector(VECTOR, 9), "layer 9"),
+    called(
+        "mediation of other labels",
+        lambda b: icl.head_mediation(
+            b.model,
+            b.prompts,
+            icl.PromptBatch(
+                (
+                    icl.Prompt.from_positions(
+                        [1, 2, 3],
+                        label_positions=[],
+                        label_classes=[],
+                        label_tokens=[4, 5],
+                        answer=0,
+                    ),
+                )
+            ),
+        ),
+        "different label words",
+        error=PromptError,
+    ),
+    called("vectors of no heads", lambda b: icl.function_vector(b.model, mediated(b), 0), "k=0"),
+    called(
+        "vectors of many heads", lambda b: icl.function_vector(b.model, mediated(b), 99), "12 heads"
+    ),
+    called(
+        "a vector of scores", lambda b: icl.function_vector(b.model, b.prompts), "HeadMediation"
+    ),
+    called(
+        "a measure that is none",
+        lambda b: mediated(b).top(3, "probabilities"),
+        "Did you mean 'probability'",
+        error=ResultError,
+    ),
+    called("a vector as a list", steered([1.0]), "vector must be"),
+    called("a vector of whole numbers", steered(torch.zeros(32, dtype=torch.long)), "float"),
+    called("a vector of another model", steered(torch.zeros(5)), "32 numbers"),
+    called("a scaled replacement", steered(VECTOR, kind="replace", scale=2.0), "kind='add'"),
+    called("a vector behind no layer", steered(VECTOR, layers=[]), "no block"),
+    called("an unknown way to steer", steered(VECTOR, kind="push"), "kind='push'"),
+    called("no sequences", induced(n=0), "n=0", "at least 1"),
+    called("an unknown score", induced(variant="mult"), "Did you mean 'mul'"),
+    called("sequences too long", induced(length=300), "do not fit"),
+    called("more tokens than there are", induced(length=10**6), "can be drawn"),
+    called("tokens without repeats", induced(tokens=torch.tensor([[1, 2]])), "repeats no token"),
+    called("tokens of text", induced(tokens="1 2 1"), "tokens='1 2 1'"),
+    called("left out of nothing", induced(exclude_bos=True), "variant='mul' or 'abs'"),
+    called("steps below 0", attributed(steps=-1), "-1", "at least 0"),
+    called(
+        "attribution of other prompts",
+        lambda b: icl.attribution_patching(b.model, b.prompts, b.pair[1]),
+        "pairs are needed",
+        error=PromptError,
+    ),
+    called("one set of heads", compared({"one": [(0, 0)]}), "two sets"),
+    called("sets without names", compared([[(0, 0)]]), "sets=", "mapping"),
+    called("an empty set", compared({"one": [(0, 0)], "none": []}), "none of them empty"),
+    called("no draws", compared({"a": [(0, 0)], "b": [(0, 1)]}, draws=0), "draws=0"),
+]

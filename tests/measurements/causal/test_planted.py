@@ -1,0 +1,133 @@
+"""On the planted model: what carries the task, what works against it, and what matches tokens."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import icl_mech as icl
+from icl_mech.measurements import MediateHeads
+from tests.planted import (
+    INDUCTION_HEADS,
+    N_HEADS,
+    N_LAYERS,
+    PROMOTING_DECOYS,
+    planted_model,
+    planted_task,
+)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return planted_model()
+
+
+@pytest.fixture(scope="module")
+def sets(model):
+    how = {"shots": 3, "n": 60, "demonstrations": "per_prompt"}
+    true = icl.build_prompts(planted_task(), model, **how)
+    return true, icl.build_prompts(planted_task(), model, labels="random", **how)
+
+
+@pytest.fixture(scope="module")
+def one_class(model, sets):
+    """The same sets with queries of one class, for which mean outputs carry its label."""
+    return tuple(s[[i for i, prompt in enumerate(s) if prompt.answer == 0]] for s in sets)
+
+
+@pytest.fixture(scope="module")
+def mediation(model, one_class):
+    return icl.head_mediation(model, *one_class)
+
+
+def test_planted_heads_come_first(mediation):
+    assert set(mediation.top(2, "difference")) == set(INDUCTION_HEADS)
+    assert set(mediation.top(2)) == set(INDUCTION_HEADS)
+    assert set(INDUCTION_HEADS) <= set(mediation.clear())
+    assert not set(PROMOTING_DECOYS) & set(mediation.clear())
+
+
+def test_effects_are_paired_changes(model, one_class, mediation):
+    true, shuffled = one_class
+    head = INDUCTION_HEADS[0]
+    patch = icl.Patch("z", [head], source=true, mean=True)
+    plain, patched = (
+        icl.predict(model, shuffled, interventions=own).label_logits for own in ([], [patch])
+    )
+    for row, answer in enumerate(shuffled.answers.tolist()):
+        above = [
+            own[row, answer] - own[row][[c for c in range(3) if c != answer]].mean()
+            for own in (plain, patched)
+        ]
+        assert_close(
+            float(mediation.difference[row][head]), float(above[1] - above[0]), atol=1e-4, rtol=1e-4
+        )
+
+
+def test_every_path_gives_the_same(model, one_class, mediation):
+    whole = icl.head_mediation(model, *one_class, path="whole")
+    assert_close(mediation.difference, whole.difference, atol=5e-4, rtol=1e-4)
+
+
+def test_the_function_vector_brings_the_answer(model, mediation, one_class):
+    vector = icl.function_vector(model, mediation, 2, by="difference")
+    assert set(vector.heads) == set(INDUCTION_HEADS)
+    prompts = icl.build_prompts(planted_task(), model, shots=0, n=12)
+    effect = icl.steer(model, prompts, vector)
+    mine = prompts.answers == 0
+    raised = effect.changes[:, -1]
+    assert bool((raised[mine] > 1).all())
+    assert bool((raised[~mine] < 0).all())
+    opposite = icl.steer(model, prompts, vector, scale=-1.0)
+    assert_close(opposite.changes[:, -1], -raised, atol=0.2, rtol=0.05)
+    none = icl.steer(model, prompts, torch.zeros_like(vector.vector))
+    assert float(none.changes.abs().max()) == 0.0
+
+
+def test_a_task_vector_of_the_last_block_is_its_answer(model, one_class):
+    true, _ = one_class
+    vector = icl.task_vector(model, true)
+    prompts = icl.build_prompts(planted_task(), model, shots=0, n=12)
+    effect = icl.steer(model, prompts, vector)
+    assert effect.kind == "replace"
+    assert bool((effect.correct[:, -1] == (prompts.answers == 0)).all())
+    assert float(vector.similarity.min()) > 0.9
+    assert icl.task_vector(model, true[:1]).similarity.isnan().all()
+
+
+def test_results_are_shown_saved_and_compared(model, one_class, mediation, tmp_path):
+    vector = icl.function_vector(model, mediation, 2)
+    prompts = icl.build_prompts(planted_task(), model, shots=0, n=12)
+    results = (mediation, vector, icl.task_vector(model, one_class[0]), icl.steer(model, prompts, vector),
+               icl.induction_scores(model, n=6, length=9), icl.induction_scores(model, n=6, length=9, variant="mul"))  # fmt: skip
+    for number, result in enumerate(results):
+        result.save(tmp_path / str(number))
+        again = type(result).load(tmp_path / str(number))
+        assert again.summary() == result.summary()
+        assert all(figure.answer for figure in result.figures())
+        if result is vector:
+            continue
+        assert len(result.to_pandas())
+        for show in result.shows:
+            assert result.plot(show or None).data
+        for figure in result.figures():
+            assert figure.question.endswith("?")
+            assert figure.caption
+    both = icl.measure(model, one_class, MediateHeads())
+    both.to_html(tmp_path / "page.html")
+    assert "Effect of every head" in (tmp_path / "page.html").read_text()
+    assert len(mediation.to_pandas()) == N_LAYERS * N_HEADS
+
+
+def test_refusals(model, one_class, mediation):
+    from tests.tiny import tiny_model
+
+    _, shuffled = one_class
+    other = tiny_model("gpt2")
+    with pytest.raises(icl.IclMechError, match="layers, heads and numbers per head"):
+        icl.function_vector(other, mediation)
+    with pytest.raises(icl.IclMechError, match="heads"):
+        icl.function_vector(model, mediation, 99)
+    with pytest.raises(icl.IclMechError, match="kind='replace' has none"):
+        icl.steer(model, shuffled, torch.zeros(84), kind="replace", scale=2.0)
+    with pytest.raises(icl.IclMechError, match="no block"):
+        icl.steer(model, shuffled, torch.zeros(84), layers=[])
