@@ -13,10 +13,11 @@ from typing import Any
 
 from icl_mech.errors import IclMechError
 from icl_mech.frontend import without_widgets
-from icl_mech.interventions import Isolate, Reweight, ZeroHeads, ZeroLayers
+from icl_mech.interventions import Isolate, Reweight, Suppress, ZeroHeads, ZeroLayers
 from icl_mech.measurements.accuracy.context import context_accuracy
 from icl_mech.measurements.accuracy.early_exit import early_exit
 from icl_mech.measurements.accuracy.layers import layer_accuracy
+from icl_mech.measurements.anchors.spans import span_flow
 from icl_mech.measurements.base import Measurement
 from icl_mech.measurements.compression.compress_context import compress_context
 from icl_mech.measurements.compression.demonstrations import compress_demonstrations
@@ -46,6 +47,7 @@ from icl_mech.prompts import (
     build_prompts,
     chat_template,
     prompts_from_text,
+    texts,
 )
 from icl_mech.studies import Analysis, analyze, load_analysis, measure
 from icl_mech.sweeps import Sweep, compare, load_sweep, sweep
@@ -61,6 +63,7 @@ __all__ = [
     "PromptBatch",
     "Reweight",
     "Span",
+    "Suppress",
     "Sweep",
     "Task",
     "Template",
@@ -100,7 +103,9 @@ __all__ = [
     "prompts_from_text",
     "remote_model",
     "saliency_maps",
+    "span_flow",
     "sweep",
+    "texts",
 ]
 
 without_widgets()

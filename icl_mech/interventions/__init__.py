@@ -3,6 +3,7 @@
 from icl_mech.interventions.base import At, Intervention, Interventions, load_intervention
 from icl_mech.interventions.isolate import Isolate
 from icl_mech.interventions.reweight import FittedReweight, Reweight
+from icl_mech.interventions.suppress import Suppress
 from icl_mech.interventions.zero_heads import ZeroHeads
 from icl_mech.interventions.zero_layers import ZeroLayers
 
@@ -13,6 +14,7 @@ __all__ = [
     "Interventions",
     "Isolate",
     "Reweight",
+    "Suppress",
     "ZeroHeads",
     "ZeroLayers",
     "load_intervention",

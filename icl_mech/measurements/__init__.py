@@ -6,6 +6,7 @@ A folder holds a family of methods: measurements, their readings and their resul
 from icl_mech.measurements.accuracy.context import AccuracyByDemonstrations
 from icl_mech.measurements.accuracy.early_exit import LeavingEarly
 from icl_mech.measurements.accuracy.layers import AccuracyByLayer
+from icl_mech.measurements.anchors.spans import SpanFlow
 from icl_mech.measurements.base import (
     AnyMeasurement,
     Measurement,
@@ -62,5 +63,6 @@ __all__ = [
     "Predict",
     "Reweighting",
     "Saliency",
+    "SpanFlow",
     "Variants",
 ]

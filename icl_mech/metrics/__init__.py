@@ -61,6 +61,7 @@ from icl_mech.metrics.nested import (
     over_units,
 )
 from icl_mech.metrics.outcomes import paired_ends, share_ends
+from icl_mech.metrics.spans import Average, kurtosis, rank_correlation, span_sums, vertical_scores
 
 __all__ = [
     "FEWEST",
@@ -68,6 +69,7 @@ __all__ = [
     "LEVEL",
     "ONE_SIDED",
     "RESAMPLES",
+    "Average",
     "Crossing",
     "Estimate",
     "GapStatistic",
@@ -91,6 +93,7 @@ __all__ = [
     "flow_counts",
     "flow_sums",
     "gap_reduction",
+    "kurtosis",
     "label_thresholds",
     "macro_auc",
     "mean_ends",
@@ -105,6 +108,7 @@ __all__ = [
     "plain_scores",
     "prefix_matching",
     "quantile_ends",
+    "rank_correlation",
     "reachable_accuracy",
     "reduction_interval",
     "resample_weights",
@@ -114,10 +118,12 @@ __all__ = [
     "score_interval",
     "share_ends",
     "shuffled_prefix_matching",
+    "span_sums",
     "stratified_halves",
     "student_ends",
     "top_labels_match",
     "top_one_scores",
+    "vertical_scores",
     "wilson_ends",
     "wilson_interval",
     "word_overlap",

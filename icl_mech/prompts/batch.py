@@ -212,6 +212,15 @@ class PromptBatch(Sequence[Prompt]):
                 places[row, span.start : span.stop] = ROLES.index(span.role)
         return places
 
+    @cached_property
+    def position_spans(self) -> Int[Tensor, "batch pos"]:
+        """Number of the text span each token is in, -1 in none."""
+        numbers = torch.full((len(self), int(self.lengths.max())), NOTHING)
+        for row, spans in enumerate(self.text_spans):
+            for number, (start, stop) in enumerate(spans):
+                numbers[row, start:stop] = number
+        return numbers
+
     @property
     def has_answers(self) -> bool:
         """True if the true class of every query is known."""

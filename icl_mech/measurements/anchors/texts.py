@@ -1,0 +1,1 @@
+def span_figures(x): return []
