@@ -18,6 +18,7 @@ from icl_mech.measurements.accuracy.context import context_accuracy
 from icl_mech.measurements.accuracy.early_exit import early_exit
 from icl_mech.measurements.accuracy.layers import layer_accuracy
 from icl_mech.measurements.anchors.spans import span_flow
+from icl_mech.measurements.anchors.suppression import suppression
 from icl_mech.measurements.base import Measurement
 from icl_mech.measurements.compression.compress_context import compress_context
 from icl_mech.measurements.compression.demonstrations import compress_demonstrations
@@ -104,6 +105,7 @@ __all__ = [
     "remote_model",
     "saliency_maps",
     "span_flow",
+    "suppression",
     "sweep",
     "texts",
 ]

@@ -7,6 +7,7 @@ from icl_mech.measurements.accuracy.context import AccuracyByDemonstrations
 from icl_mech.measurements.accuracy.early_exit import LeavingEarly
 from icl_mech.measurements.accuracy.layers import AccuracyByLayer
 from icl_mech.measurements.anchors.spans import SpanFlow
+from icl_mech.measurements.anchors.suppression import Suppression
 from icl_mech.measurements.base import (
     AnyMeasurement,
     Measurement,
@@ -64,5 +65,6 @@ __all__ = [
     "Reweighting",
     "Saliency",
     "SpanFlow",
+    "Suppression",
     "Variants",
 ]
