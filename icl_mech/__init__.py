@@ -19,6 +19,7 @@ from icl_mech.measurements.accuracy.early_exit import early_exit
 from icl_mech.measurements.accuracy.layers import layer_accuracy
 from icl_mech.measurements.anchors.spans import span_flow
 from icl_mech.measurements.anchors.suppression import suppression
+from icl_mech.measurements.anchors.tokens import anchor_tokens
 from icl_mech.measurements.base import Measurement
 from icl_mech.measurements.compression.compress_context import compress_context
 from icl_mech.measurements.compression.demonstrations import compress_demonstrations
@@ -72,6 +73,7 @@ __all__ = [
     "ZeroLayers",
     "ablation",
     "analyze",
+    "anchor_tokens",
     "averaged_extraction",
     "build_prompt_pairs",
     "build_prompts",

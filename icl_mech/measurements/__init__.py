@@ -8,6 +8,7 @@ from icl_mech.measurements.accuracy.early_exit import LeavingEarly
 from icl_mech.measurements.accuracy.layers import AccuracyByLayer
 from icl_mech.measurements.anchors.spans import SpanFlow
 from icl_mech.measurements.anchors.suppression import Suppression
+from icl_mech.measurements.anchors.tokens import AnchorTokens
 from icl_mech.measurements.base import (
     AnyMeasurement,
     Measurement,
@@ -40,6 +41,7 @@ __all__ = [
     "Ablate",
     "AccuracyByDemonstrations",
     "AccuracyByLayer",
+    "AnchorTokens",
     "AnyMeasurement",
     "AttentionOfHeads",
     "CompareCompression",

@@ -52,6 +52,7 @@ from icl_mech.metrics.layers import (
     reduction_interval,
     stratified_halves,
 )
+from icl_mech.metrics.masses import matched_means, nearby_medians
 from icl_mech.metrics.means import one_more, student_ends
 from icl_mech.metrics.nested import (
     FEW_GROUPS,
@@ -96,9 +97,11 @@ __all__ = [
     "kurtosis",
     "label_thresholds",
     "macro_auc",
+    "matched_means",
     "mean_ends",
     "mean_interval",
     "near_ties",
+    "nearby_medians",
     "nested_interval",
     "normalised_flow",
     "normalised_probs",
