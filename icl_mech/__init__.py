@@ -17,6 +17,7 @@ from icl_mech.interventions import Isolate, Reweight, Suppress, ZeroHeads, ZeroL
 from icl_mech.measurements.accuracy.context import context_accuracy
 from icl_mech.measurements.accuracy.early_exit import early_exit
 from icl_mech.measurements.accuracy.layers import layer_accuracy
+from icl_mech.measurements.anchors.agreement import anchor_agreement
 from icl_mech.measurements.anchors.spans import span_flow
 from icl_mech.measurements.anchors.suppression import suppression
 from icl_mech.measurements.anchors.tokens import anchor_tokens
@@ -73,6 +74,7 @@ __all__ = [
     "ZeroLayers",
     "ablation",
     "analyze",
+    "anchor_agreement",
     "anchor_tokens",
     "averaged_extraction",
     "build_prompt_pairs",

@@ -157,7 +157,9 @@ def _first(segment: Segment, hooks: Sequence[Hook]) -> str | None:
         output = _run(segment, [*hooks, *watched])
         at_target = segment.at_target(output)
         labels = segment.label_tokens
-        logits = model.label_logits(at_target, labels) if labels.numel() else model.logits(at_target)
+        logits = (
+            model.label_logits(at_target, labels) if labels.numel() else model.logits(at_target)
+        )
     if not bool(logits.isfinite().all()):
         found.append("the final norm or the logits of the labels")
     return found[0] if found else None

@@ -67,7 +67,9 @@ def target_loss(
     at_target = segment.at_target(residual)
     if loss == "next":
         logits = segment.model.logits(at_target).float()
-        follow = [prompt.tokens[prompt.target + 1 : prompt.target + 2] for prompt in segment.prompts]
+        follow = [
+            prompt.tokens[prompt.target + 1 : prompt.target + 2] for prompt in segment.prompts
+        ]
         known = torch.tensor([own[0] if own else -1 for own in follow], device=logits.device)
         tokens = torch.where(known >= 0, known, logits.detach().argmax(-1))
         return cross_entropy(logits, tokens, reduction="none")

@@ -6,6 +6,7 @@ A folder holds a family of methods: measurements, their readings and their resul
 from icl_mech.measurements.accuracy.context import AccuracyByDemonstrations
 from icl_mech.measurements.accuracy.early_exit import LeavingEarly
 from icl_mech.measurements.accuracy.layers import AccuracyByLayer
+from icl_mech.measurements.anchors.agreement import AnchorAgreement
 from icl_mech.measurements.anchors.spans import SpanFlow
 from icl_mech.measurements.anchors.suppression import Suppression
 from icl_mech.measurements.anchors.tokens import AnchorTokens
@@ -41,6 +42,7 @@ __all__ = [
     "Ablate",
     "AccuracyByDemonstrations",
     "AccuracyByLayer",
+    "AnchorAgreement",
     "AnchorTokens",
     "AnyMeasurement",
     "AttentionOfHeads",

@@ -8,9 +8,7 @@ from icl_mech.errors import ResultError
 
 
 @checked(ResultError)
-def nearby_medians(
-    mass: Float[Tensor, " pos"], window: Count = 16
-) -> Float[Tensor, " pos"]:
+def nearby_medians(mass: Float[Tensor, " pos"], window: Count = 16) -> Float[Tensor, " pos"]:
     """Median over the tokens at most `window` positions away, the token itself left out.
 
     Tokens whose mass is not-a-number are left out of the medians of others.

@@ -54,8 +54,7 @@ def vertical_scores(
     values = matrix.double().masked_fill(~far, torch.nan)
     if control_depth:
         values = torch.stack([_ranked(row) for row in values.unbind(-2)], dim=-2)
-    found = values.nanmean(-2) if average == "mean" else values.nanquantile(0.5, dim=-2)
-    return found
+    return values.nanmean(-2) if average == "mean" else values.nanquantile(0.5, dim=-2)
 
 
 def _ranked(row: Float[Tensor, "*head span"]) -> Float[Tensor, "*head span"]:
@@ -84,9 +83,7 @@ def kurtosis(values: Float[Tensor, "*head span"]) -> Float[Tensor, " *head"]:
 
 
 @checked(ResultError)
-def rank_correlation(
-    one: Float[Tensor, " span"], other: Float[Tensor, " span"]
-) -> float:
+def rank_correlation(one: Float[Tensor, " span"], other: Float[Tensor, " span"]) -> float:
     """Spearman's rank correlation over the places where both are numbers.
 
     Not-a-number for fewer than three of them, or where one side is the same everywhere.

@@ -121,9 +121,7 @@ class _Parts:
     def by_token(self, intervals: Sequence[Interval]) -> list[Interval]:
         """Token spans as they were given, behind BOS."""
         self._add(self.text, "")
-        check_spans(
-            len(self.tokens) - self.put, intervals, "token", f" of text {self.number}"
-        )
+        check_spans(len(self.tokens) - self.put, intervals, "token", f" of text {self.number}")
         return [(start + self.put, stop + self.put) for start, stop in intervals]
 
     def prompt(
@@ -150,7 +148,9 @@ class _Parts:
             self._add(continuation, "")
             target = last
         try:
-            spans = lay_spans(len(self.tokens), laid, last if target is None else target, bos=self.bos)
+            spans = lay_spans(
+                len(self.tokens), laid, last if target is None else target, bos=self.bos
+            )
         except PromptError as error:
             raise PromptError(f"Text {self.number}: {error}") from None
         ids = tuple(self.tokens)
@@ -182,7 +182,9 @@ def _intervals(given: Sequence[str], spans: Any, unit: Counted) -> list[list[Int
     """Checked intervals of each text, in characters or tokens."""
     if isinstance(spans, str):
         if unit != "characters":
-            raise PromptError(f"unit={unit!r} is for given spans; leave it out with spans={spans!r}.")
+            raise PromptError(
+                f"unit={unit!r} is for given spans; leave it out with spans={spans!r}."
+            )
         return [split_text(text, cast("Unit", spans)) for text in given]
     if not isinstance(spans, Sequence) or isinstance(spans, bytes):
         raise PromptError(

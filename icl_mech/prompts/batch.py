@@ -250,7 +250,9 @@ class PromptBatch(Sequence[Prompt]):
         """
         if role not in ROLES:
             raise PromptError(f"Unknown role {role!r}. {near_matches(role, ROLES)}")
-        if role not in ("label_word", "target", "span") and not all(p.has_text_roles for p in self.prompts):
+        if role not in ("label_word", "target", "span") and not all(
+            p.has_text_roles for p in self.prompts
+        ):
             raise PromptError(
                 f"These prompts were made from bare positions and have no {role!r} tokens; "
                 "build them with build_prompts or prompts_from_text."

@@ -1,6 +1,7 @@
 """Spans that tile a prompt, from the positions of its label words or from the spans of a text."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from icl_mech.errors import PromptError
 from icl_mech.prompts.roles import Role, Span
@@ -67,7 +68,7 @@ def lay_spans(
 
     def add(role: Role, number: int | None, start: int, stop: int) -> None:
         cuts = [start, *(p for p in (target, target + 1) if start < p < stop), stop]
-        for a, b in zip(cuts, cuts[1:], strict=False):
+        for a, b in pairwise(cuts):
             laid.append(Span("target" if a == target else role, number, a, b))
 
     if 0 < bos <= spans[0][0]:
@@ -100,7 +101,9 @@ def check_spans(count: int, spans: Sequence[tuple[int, int]], unit: str, text: s
     end = 0
     for number, (start, stop) in enumerate(spans):
         if stop <= start:
-            raise PromptError(f"Span {number}{text} ({start} to {stop}) is empty; stop lies behind start.")
+            raise PromptError(
+                f"Span {number}{text} ({start} to {stop}) is empty; stop lies behind start."
+            )
         if start < 0 or stop > count:
             raise PromptError(
                 f"Span {number}{text} ({start} to {stop}) leaves the text, which has {count} {unit}s."

@@ -20,28 +20,29 @@ _END = re.compile(r"(?P<cjk>[。！？｡]+)|(?P<stop>[.!?…‽]+)")
 _CLOSERS = "\"'”’»›)]}」』】）*_"
 _OPENERS = "\"'“‘«‹([{「『【（*_¿¡"
 
-_NEVER = frozenset(
-    "mr mrs ms dr prof sr st mt rev hon gen col capt lt sgt gov sen rep pres fr "
-    "e.g i.e cf viz vs v al approx ca c fig figs eq eqs ref refs sec ch vol ed eds pp p no nos "
-    "jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thur thurs fri "
-    "z.b bzw d.h u.a usw nr dept est tel ext".split()
-)
+_FOLLOWED = """
+mr mrs ms dr prof sr st mt rev hon gen col capt lt sgt gov sen rep pres fr e.g i.e cf viz vs v al
+approx ca c fig figs eq eqs ref refs sec ch vol ed eds pp p no nos jan feb mar apr jun jul aug sep
+sept oct nov dec mon tue tues wed thu thur thurs fri z.b bzw d.h u.a usw nr dept est tel ext
+"""
 """Abbreviations that more text follows."""
 
-_SOMETIMES = frozenset("etc inc ltd co corp jr bros u.s u.k u.n e.u d.c a.m p.m ph.d m.d b.a m.a".split())
+_LAST = "etc inc ltd co corp jr bros u.s u.k u.n e.u d.c a.m p.m ph.d m.d b.a m.a"
 """Abbreviations that may end a sentence: they do before a word that often begins one."""
 
-_STARTERS = frozenset(
-    "a an and another at but by for he her his how however i if in it its my no now on our she so "
-    "some that the their then there these they this those thus to we what when where who why you "
-    "yet".split()
-)
+_BEGINNING = """
+a an and another at but by for he her his how however i if in it its my no now on our she so some
+that the their then there these they this those thus to we what when where who why you yet
+"""
+
+_NEVER, _SOMETIMES, _STARTERS = (frozenset(own.split()) for own in (_FOLLOWED, _LAST, _BEGINNING))
 
 _BREAK = re.compile(r"\n[^\S\n]*\n\s*")
 _LINE = re.compile(r"\n\s*")
 _ITEM = re.compile(r"^[^\S\n]*(?:[-*+•–]|\(?(?:\d{1,3}|[A-Za-z])[.)])[^\S\n]+(?=\S)", re.MULTILINE)
 _STEP = re.compile(
-    r"^[^\S\n]*(?:(?:step|schritt|étape)\s*\d+|\(?\d{1,3}[.):])(?=[\s.:)])", re.MULTILINE | re.IGNORECASE
+    r"^[^\S\n]*(?:(?:step|schritt|étape)\s*\d+|\(?\d{1,3}[.):])(?=[\s.:)])",
+    re.MULTILINE | re.IGNORECASE,
 )
 _TURN = re.compile(
     r"^(?:<\|im_start\|>|<start_of_turn>|<\|start_header_id\|>|[^\W\d_][\w .'-]{0,24}:(?=\s|$))",

@@ -68,7 +68,11 @@ class MovedReading(Reading[Tensor]):
         for part in _chunks(len(rows), model.info.d_vocab):
             own, at = rows[part], places[part]
             changed = self._log_probs(model, activation[own, columns[part]])
-            plain = self._log_probs(model, self.plain[at.cpu()].to(activation)) if base is None else base[at]
+            plain = (
+                self._log_probs(model, self.plain[at.cpu()].to(activation))
+                if base is None
+                else base[at]
+            )
             moved = plain - changed
             divergence = (plain.exp() * moved).sum(-1).clamp(min=0)
             following = self.tokens.to(at.device)[(at + 1).clamp(max=length - 1)]
@@ -81,7 +85,10 @@ class MovedReading(Reading[Tensor]):
     def _base(self, model: LanguageModel) -> Tensor | None:
         if self._known is None and len(self.tokens) * model.info.d_vocab <= KEPT:
             plain = self.plain.to(model.device)
-            parts = [self._log_probs(model, plain[part]) for part in _chunks(len(plain), model.info.d_vocab)]
+            parts = [
+                self._log_probs(model, plain[part])
+                for part in _chunks(len(plain), model.info.d_vocab)
+            ]
             self._known = torch.cat(parts)
         return self._known
 

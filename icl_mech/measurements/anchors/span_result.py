@@ -96,9 +96,7 @@ class SpanMatrices(Result):
         return tuple((i // n_heads, i % n_heads) for i in order[:top].tolist())
 
     @checked(ResultError)
-    def scores(
-        self, prompt: Natural = 0, heads: Heads | None = None
-    ) -> Float[Tensor, " span"]:
+    def scores(self, prompt: Natural = 0, heads: Heads | None = None) -> Float[Tensor, " span"]:
         """Mean vertical score of each span of a text over some heads (default: all).
 
         Raises:
@@ -177,7 +175,9 @@ class SpanMatrices(Result):
         )  # fmt: skip
 
     def _rows(self, prompt: int) -> tuple[tuple[str, ...], Float[Tensor, "row span"]]:
-        rows = {"mean over all heads" if self.of == "attention" else "mean over layers": None}
+        rows: dict[str, Heads | None] = {
+            "mean over all heads" if self.of == "attention" else "mean over layers": None
+        }
         own = self.kurtosis.nanmean(0).isfinite().sum()
         if self.of == "attention" and own:
             heads = self.receiver_heads(min(RECEIVERS, int(own)))

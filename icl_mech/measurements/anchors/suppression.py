@@ -98,9 +98,15 @@ class Suppression(Measurement[SuppressionEffects]):
         copies = PromptBatch((prompt,) * len(spans), data.source)
         hide = Suppress(rows=self.rows, layers=self.layers, positions=[[span] for span in spans])
         starts = tuple(start if self.rows == "all" else stop for start, stop in spans)
-        reading = MovedReading(residual[: len(prompt)], torch.tensor(prompt.tokens), self.temperature)
+        reading = MovedReading(
+            residual[: len(prompt)], torch.tensor(prompt.tokens), self.temperature
+        )
         return Variants(
-            copies, [reading], [hide], title="suppressions", layout=FromHereOn(model, copies, starts)
+            copies,
+            [reading],
+            [hide],
+            title="suppressions",
+            layout=FromHereOn(model, copies, starts),
         )
 
     def _hidden(self, prompt: Prompt) -> list[tuple[int, int]]:

@@ -71,7 +71,9 @@ class SuppressionEffects(Result):
 
     def _by_distance(self, values: tuple[Tensor, ...]) -> Float[Tensor, "batch distance"]:
         reach = range(1, self._reach + 1)
-        return torch.stack([torch.stack([own.diagonal(-d).mean() for d in reach]) for own in values])
+        return torch.stack(
+            [torch.stack([own.diagonal(-d).mean() for d in reach]) for own in values]
+        )
 
     def _over_pairs(self, values: tuple[Tensor, ...]) -> Float[Tensor, " batch"]:
         return torch.stack([own[torch.ones_like(own).tril(-1).bool()].mean() for own in values])
@@ -200,7 +202,9 @@ class SuppressionEffects(Result):
 
     def _check_prompt(self, prompt: int) -> None:
         if not 0 <= prompt < len(self.divergence):
-            raise ResultError(f"prompt={prompt}; there are effects in {len(self.divergence)} texts.")
+            raise ResultError(
+                f"prompt={prompt}; there are effects in {len(self.divergence)} texts."
+            )
 
     def figures(self) -> list[Figure]:
         """One text, and effects by distance."""

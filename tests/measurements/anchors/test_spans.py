@@ -103,8 +103,12 @@ def test_a_planted_column_of_a_given_map(golden):
 def test_vertical_scores_by_hand():
     matrix = torch.tensor([[9.0, 0, 0, 0], [1, 9, 0, 0], [2, 6, 9, 0], [6, 2, 5, 9]])
     nan = torch.nan
-    assert_close(vertical_scores(matrix, 1), torch.tensor([3.0, 4, 5, nan]).double(), equal_nan=True)
-    assert_close(vertical_scores(matrix, 2), torch.tensor([4.0, 2, nan, nan]).double(), equal_nan=True)
+    assert_close(
+        vertical_scores(matrix, 1), torch.tensor([3.0, 4, 5, nan]).double(), equal_nan=True
+    )
+    assert_close(
+        vertical_scores(matrix, 2), torch.tensor([4.0, 2, nan, nan]).double(), equal_nan=True
+    )
     median = vertical_scores(matrix, 1, average="median")
     assert_close(median, torch.tensor([2.0, 4, 5, nan]).double(), equal_nan=True)
     ranked = vertical_scores(matrix, 1, control_depth=True)
@@ -168,7 +172,10 @@ def test_a_shared_beginning_gives_the_same_saliency(model):
 def test_spans_of_another_text_are_not_shared(model):
     ids = icl.texts(TEXTS[:1], model)[0].tokens
     prompts = icl.PromptBatch(
-        (icl.Prompt.from_spans(ids, [(0, 9), (9, 20)]), icl.Prompt.from_spans(ids, [(0, 14), (15, 20)]))
+        (
+            icl.Prompt.from_spans(ids, [(0, 9), (9, 20)]),
+            icl.Prompt.from_spans(ids, [(0, 14), (15, 20)]),
+        )
     )
     readings = [SaliencyBetweenSpans(2)]
     assert_close(run(model, prompts, readings)[0], run(model, prompts, readings, path="whole")[0])

@@ -46,9 +46,7 @@ def double():
 def test_effects_are_the_sound_ones(golden, rows, temperature, suffix):
     """In text 0 the first span leaves its rows no key, where the reference sees the future."""
     model = golden_model("overthinking", "tiny_gpt2")
-    result = icl.suppression(
-        model, thought_anchors_prompts(), rows=rows, temperature=temperature
-    )
+    result = icl.suppression(model, thought_anchors_prompts(), rows=rows, temperature=temperature)
     for i in range(3):
         wanted = torch.tensor(golden[f"t{i}_suppression_kl_full_{suffix}"])
         found, first = result.divergence[i], int(i == 0)
@@ -175,7 +173,7 @@ def test_layers_and_the_last_one():
     prompts = icl.texts(TEXTS, model)
     everywhere = icl.suppression(model, prompts)
     late = icl.suppression(model, prompts, layers=[2])
-    assert 0 < float(late.by_token[0].max())
+    assert float(late.by_token[0].max()) > 0
     assert not torch.allclose(late.by_token[0], everywhere.by_token[0])
 
 
@@ -199,7 +197,7 @@ def test_the_result_is_complete(tmp_path):
 def test_what_is_refused():
     model = tiny_model("gpt2")
     prompts = icl.texts(TEXTS, model)
-    with pytest.raises(RunError, match="temperature=0.0"):
+    with pytest.raises(RunError, match=r"temperature=0\.0"):
         icl.suppression(model, prompts, temperature=0.0)
     with pytest.raises(RunError, match="layer 3"):
         icl.suppression(model, prompts, layers=[3])

@@ -99,7 +99,9 @@ def test_label_words_are_compared_with_tokens_near_them(model, labelled):
         own, near = matched_means(result.times[number], marked, 16)
         assert_close(result.multiple[number], torch.tensor([own, near]).double())
     difference = result.interval("multiple_difference").value
-    assert difference == pytest.approx(float((result.multiple[:, 0] - result.multiple[:, 1]).mean()))
+    assert difference == pytest.approx(
+        float((result.multiple[:, 0] - result.multiple[:, 1]).mean())
+    )
 
 
 def test_ends_of_spans_are_compared_in_texts(model):
