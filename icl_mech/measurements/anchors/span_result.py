@@ -115,6 +115,11 @@ class SpanMatrices(Result):
 
     # --- showing ---
 
+    @property
+    def page_title(self) -> str:
+        """Says what was read."""
+        return f"{self.of.capitalize()} between spans"
+
     def drawing(
         self, show: str = "", prompt: int = 0, layer: int | None = None
     ) -> TokenMatrix | Grid | TokenStrips:
@@ -151,8 +156,7 @@ class SpanMatrices(Result):
             quantity=self.of,
             layer=layer,
             segments=tuple(
-                TokenSegment(name, "span", start, stop)
-                for name, (start, stop) in zip(names, self.spans[prompt], strict=True)
+                TokenSegment(name, "span", place, place + 1) for place, name in enumerate(names)
             ),
             means=values.masked_fill(~below, torch.nan),
             note=f"text {prompt}, {len(names)} spans"
