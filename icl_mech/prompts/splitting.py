@@ -8,6 +8,7 @@ name) is not cut. A line break belongs to the span that it ends, a blank to the 
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Literal, get_args
 
 from icl_mech.errors import PromptError, near_matches
@@ -141,7 +142,7 @@ def _turns(text: str) -> list[Interval]:
 def _items(text: str) -> list[Interval]:
     starts = [found.start() for found in _ITEM.finditer(text)]
     found = []
-    for start, stop in zip(starts, [*starts[1:], len(text)], strict=True):
+    for start, stop in pairwise([*starts, len(text)]):
         cut = _BREAK.search(text, start, stop)
         end = cut.end() if cut and (stop == len(text) or text[cut.end() : stop].strip()) else stop
         found.append((start, end))
