@@ -11,6 +11,9 @@ from icl_mech.models import KeyValues, LanguageModel
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import PADDING, Segment, by_length
 
+ALIKE, SLACK = 0.8, 16
+"""Copies share a batch if they run this share of the longest one's rows, or so many fewer."""
+
 
 @dataclass(frozen=True, eq=False)
 class FromHereOn(Layout):
@@ -47,9 +50,12 @@ class FromHereOn(Layout):
             *others, _ = work.interventions  # the last one is the suppression
             starts = self.starts if self._shared(others) else (0,) * len(self.starts)
             cache = self._beginning(others, max(starts)) if max(starts) else None
-            # A copy's keys and values take memory too, so it counts whole.
-            for batch in by_length([length] * len(starts), tokens=self.tokens, size=self.size):
-                yield number, self._segment(batch, [starts[copy] for copy in batch], cache)
+            for alike in _alike([length - start for start in starts]):
+                # A copy's keys and values take memory too, so it counts whole.
+                whole = [length] * len(alike)
+                for places in by_length(whole, tokens=self.tokens, size=self.size):
+                    batch = [alike[place] for place in places]
+                    yield number, self._segment(batch, [starts[copy] for copy in batch], cache)
 
     def _shared(self, others: Sequence[Intervention]) -> bool:
         return self.share and self.model.takes_cache and all(
@@ -79,6 +85,16 @@ class FromHereOn(Layout):
             cache=kept,
             cached=cached,
         )
+
+
+def _alike(rows: Sequence[int]) -> list[list[int]]:
+    """Copies that run about as many rows together, so that little is run for padding."""
+    groups: list[list[int]] = []
+    for copy in sorted(range(len(rows)), key=lambda copy: -rows[copy]):
+        if not groups or rows[copy] < ALIKE * rows[groups[-1][0]] - SLACK:
+            groups.append([])
+        groups[-1].append(copy)
+    return groups
 
 
 def _first(cache: KeyValues, count: int) -> KeyValues:
