@@ -32,8 +32,9 @@ def texts(
 ) -> PromptBatch:
     """Prompts made of any texts: numbered spans, no demonstrations and no classes.
 
-    Tokens in no span (BOS, what stands between given spans, a continuation) are kept apart. The
-    target is a token of the span it stands in. Measurements that need classes refuse such prompts;
+    Tokens in no span (BOS, what stands between given spans, a continuation) are kept apart. So is the
+    first token where there is no BOS, unless spans are given: it attracts attention whatever it is.
+    The target is a token of the span it stands in. Measurements that need classes refuse such prompts;
     saliency is that of the loss `next` (the token behind the target) or `rest` (all of them).
 
     Args:
@@ -71,6 +72,8 @@ def texts(
     for number, (text, own) in enumerate(zip(given, intervals, strict=True)):
         parts = _Parts(pieces, text, bos, number)
         laid = parts.by_token(own) if unit == "tokens" and own is not None else parts.by_text(own)
+        if isinstance(spans, str) and laid and laid[0][0] == 0 and laid[0][1] > 1:
+            laid[0] = (1, laid[0][1])
         prompts.append(parts.prompt(laid, targets[number], rests[number]))
     check_lengths(prompts, limit)
     report_inexact(prompts)

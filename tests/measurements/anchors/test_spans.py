@@ -138,7 +138,12 @@ def test_rank_correlation_is_spearmans():
 
 def test_rows_of_attention_add_up(model):
     """Spans that tile a text: sums over the spans that are read give the rows of attention."""
-    prompts = icl.texts(TEXTS, model)
+    prompts = icl.PromptBatch(
+        tuple(
+            icl.Prompt.from_spans(own.tokens, [(0, own.text_spans[0][1]), *own.text_spans[1:]])
+            for own in icl.texts(TEXTS, model)
+        )
+    )
     result = icl.span_flow(model, prompts, proximity=1)
     for matrix, spans in zip(result.matrices, result.spans, strict=True):
         sizes = torch.tensor([stop - start for start, stop in spans])
