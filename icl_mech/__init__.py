@@ -26,6 +26,8 @@ from icl_mech.measurements.compression.compress_context import compress_context
 from icl_mech.measurements.compression.demonstrations import compress_demonstrations
 from icl_mech.measurements.compression.table import compare_compression
 from icl_mech.measurements.confusion.diagnosis import diagnose_confusion
+from icl_mech.measurements.demos.flow import flow_by_demonstration
+from icl_mech.measurements.demos.left_out import leave_one_out
 from icl_mech.measurements.extraction.average import averaged_extraction
 from icl_mech.measurements.extraction.label_words import extraction
 from icl_mech.measurements.heads.ablating import ablation
@@ -91,12 +93,14 @@ __all__ = [
     "extraction",
     "find_false_induction_heads",
     "fit_reweighting",
+    "flow_by_demonstration",
     "flow_scores",
     "head_attention",
     "head_scores",
     "isolation",
     "isolation_map",
     "layer_accuracy",
+    "leave_one_out",
     "load_analysis",
     "load_model",
     "load_sweep",

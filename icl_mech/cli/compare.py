@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from icl_mech.cli.console import say
+from icl_mech.cli.options import OverwritePage
 from icl_mech.sweeps import compare as compared
 
 
@@ -18,13 +19,7 @@ def compare(
     names: Annotated[
         str | None, typer.Option(help="What to call them, separated by commas.")
     ] = None,
-    overwrite: Annotated[
-        bool,
-        typer.Option(
-            "--overwrite",
-            help="Replace any file; without it only a page that nobody edited is replaced.",
-        ),
-    ] = False,
+    overwrite: OverwritePage = False,
 ) -> None:
     """Write a page that compares runs: figures side by side, claims with nested intervals."""
     chosen = None if names is None else [name.strip() for name in names.split(",")]

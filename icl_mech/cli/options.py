@@ -224,3 +224,10 @@ class OutputOptions:
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
+OverwritePage = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite",
+        help="Replace any file; without it only a page that nobody edited is replaced.",
+    ),
+]

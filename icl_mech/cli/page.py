@@ -7,6 +7,7 @@ import typer
 
 import icl_mech as icl
 from icl_mech.cli.console import say
+from icl_mech.cli.options import OverwritePage
 from icl_mech.cli.show import RunFolder
 from icl_mech.results import PAGE
 
@@ -16,13 +17,7 @@ def page(
     out: Annotated[
         Path | None, typer.Option(help="The page; default: index.html in the run's folder.")
     ] = None,
-    overwrite: Annotated[
-        bool,
-        typer.Option(
-            "--overwrite",
-            help="Replace any file; without it only a page that nobody edited is replaced.",
-        ),
-    ] = False,
+    overwrite: OverwritePage = False,
 ) -> None:
     """Write the page of a saved run; no model is loaded."""
     written = icl.load_analysis(folder).to_html(out or folder / PAGE, overwrite=overwrite)

@@ -52,6 +52,12 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+def write_line(text: str) -> None:
+    """A line on standard error, at once."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
 class TerminalBar(Bar):
     """A bar of rich, on standard error."""
 
@@ -129,5 +135,4 @@ class LineBar(Bar):
         now = time.monotonic()
         if now - self._written >= LINES_EVERY:
             self._written = now
-            sys.stderr.write(f"{title} {words}\n")
-            sys.stderr.flush()
+            write_line(f"{title} {words}")

@@ -23,6 +23,8 @@ from icl_mech.measurements.compression.compress_context import CompressContext
 from icl_mech.measurements.compression.demonstrations import Compress
 from icl_mech.measurements.compression.table import CompareCompression
 from icl_mech.measurements.confusion.diagnosis import Confusion
+from icl_mech.measurements.demos.flow import FlowByDemonstration
+from icl_mech.measurements.demos.left_out import LeaveOneOut
 from icl_mech.measurements.extraction.label_words import Extraction
 from icl_mech.measurements.heads.ablating import Ablate
 from icl_mech.measurements.heads.by_layer import LayerMatching
@@ -54,10 +56,12 @@ __all__ = [
     "Extraction",
     "FindHeads",
     "Flow",
+    "FlowByDemonstration",
     "HeadScoring",
     "Isolation",
     "IsolationWindows",
     "LayerMatching",
+    "LeaveOneOut",
     "LeavingEarly",
     "Lens",
     "Measurement",

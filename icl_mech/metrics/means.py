@@ -67,12 +67,12 @@ def _student(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     still = error <= 1e-12 * mean.abs()
     shift = weights @ centred
     spread = ((weights @ centred.square() - shift.square()).clamp(min=0) / (n - 1)).sqrt()
-    # A resample of one value repeated says nothing.
-    ratio = torch.where(spread > 1e-9 * error, shift / spread, torch.nan)
-    tail = (1 - LEVEL) / 2
-    usual = float(t.ppf(1 - tail, n - 1))
-    least, most = quantiles(ratio, tail, 1 - tail)
-    least = least.nan_to_num(-usual).clamp(-LONGEST * usual, 0.0)
-    most = most.nan_to_num(usual).clamp(0.0, LONGEST * usual)
+    # A resample of one value repeated has no spread: its mean lies as far away as a mean can.
+    # Rounding leaves about 1e-8 of it, so what counts as none lies well above.
+    usual = float(t.ppf((1 + LEVEL) / 2, n - 1))
+    far = LONGEST * usual
+    ratio = (shift / spread.clamp(min=1e-6 * error)).nan_to_num(0.0).clamp(-far, far)
+    least, most = quantiles(ratio, (1 - LEVEL) / 2, (1 + LEVEL) / 2)
+    least, most = least.clamp(max=0.0), most.clamp(min=0.0)
     error = torch.where(still, 0.0, error)
     return mean - most * error, mean - least * error

@@ -78,8 +78,9 @@ def layer_curves(shape: LayerCurves) -> go.Figure:
     )
     for own in axes:
         _draw(fig, shape, own)
-    base = layout(shape.title, shape.note)
-    top = heading(shape.note) + above
+    note = _note(shape)
+    base = layout(shape.title, note)
+    top = heading(note) + above
     fig.update_layout(**base)
     fig.update_layout(
         height=total + top + BELOW,
@@ -87,6 +88,12 @@ def layer_curves(shape: LayerCurves) -> go.Figure:
         meta={"above": above},
     )
     return fig
+
+
+def _note(shape: LayerCurves) -> str:
+    """With what bands over several points do not say: that all of them hold together."""
+    banded = bool((shape.high > shape.low).any()) and shape.values.shape[1] > 1
+    return f"{shape.note}; each point for itself" if banded and shape.note else shape.note
 
 
 # --- names ---

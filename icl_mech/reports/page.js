@@ -180,10 +180,32 @@ function showHead(id, layer, head) {
 
 function setLayer(layer) {
   state.layer = layer;
-  findAll("input.layer").forEach(own => { own.value = layer; });
-  findAll(".layer-out").forEach(own => { own.textContent = `layer ${layer}`; });
   for (const [id, own] of Object.entries(DATA.figures)) if (own.layered) drawFigure(id);
-  state.listeners.forEach(own => own.layer?.(layer));
+  tellLayer();
+}
+
+function tellLayer() {
+  findAll("input.layer").forEach(own => { own.value = state.layer; });
+  findAll(".layer-out").forEach(own => { own.textContent = `layer ${state.layer}`; });
+  state.listeners.forEach(own => own.layer?.(state.layer));
+}
+
+/* Figures on the screen at once, the others one by one whenever the browser has time. */
+function drawFirst() {
+  const below = Object.keys(DATA.figures).filter(id => {
+    const element = document.getElementById(`${id}-plot`);
+    element.style.height ||= `${DATA.figures[id].wide.layout.height || 450}px`;
+    if (element.getBoundingClientRect().top > 1.5 * innerHeight) return true;
+    drawFigure(id);
+    return false;
+  });
+  const idle = () => new Promise(go => (window.requestIdleCallback || setTimeout)(go));
+  return async () => {
+    for (const id of below) {
+      await idle();
+      if (!document.getElementById(`${id}-plot`).dataset.listens) drawFigure(id);
+    }
+  };
 }
 
 function drawAll() {

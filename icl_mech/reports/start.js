@@ -21,9 +21,9 @@ async function start() {
   await Promise.all(maps.map(unpack)).catch(withoutTokens);
   if (maps.length) state.layer = DATA.maps[maps[0]].open;
   findAll("[data-prompt]").forEach(promptView);
-  Object.keys(DATA.figures).forEach(drawFigure);
+  const drawRest = drawFirst();
   maps.forEach(matrixView);
-  if (maps.length) setLayer(state.layer);
+  if (maps.length) tellLayer();
   findAll("input.layer").forEach(own => own.addEventListener("input", () => setLayer(Number(own.value))));
   findAll("[data-picture]").forEach(own => own.addEventListener("click", () => picture(own.dataset.picture)));
   SCREEN_DARK.addEventListener("change", drawAll);
@@ -40,6 +40,8 @@ async function start() {
     timer = setTimeout(drawAll, 120);
   });
   contents();
+  document.documentElement.dataset.first = "yes";
+  await drawRest();
   document.documentElement.dataset.ready = "yes";
 }
 start();

@@ -1,11 +1,11 @@
 """Progress over a whole sweep: a bar where someone watches, else a line now and then."""
 
-import sys
 import time
 from types import TracebackType
 
 from rich.console import Console
 
+from icl_mech.engine.bars import duration, write_line
 from icl_mech.engine.progress import Progress
 from icl_mech.frontend import in_notebook
 
@@ -35,7 +35,7 @@ class SweepProgress:
         """Start."""
         self._bar.__enter__()
         if self._lines and self._before:
-            self._write(f"Sweep: {self._before} of {self._total} items were finished before.")
+            write_line(f"Sweep: {self._before} of {self._total} items were finished before.")
         return self
 
     def __exit__(
@@ -56,7 +56,7 @@ class SweepProgress:
         last = self._before + self._finished == self._total
         if self._lines and (last or failed or now - self._written >= EVERY):
             self._written = now
-            self._write(f"Sweep: {self.words(now - self._began)}; {title}")
+            write_line(f"Sweep: {self.words(now - self._began)}; {title}")
 
     def words(self, seconds: float) -> str:
         """How far it is, and how long it will take."""
@@ -65,15 +65,3 @@ class SweepProgress:
         text += f", {self._failed} failed" if self._failed else ""
         left = (self._total - done) * seconds / max(self._finished, 1)
         return f"{text}, {duration(seconds)}" + (f", about {duration(left)} left" if left else "")
-
-    @staticmethod
-    def _write(text: str) -> None:
-        sys.stderr.write(f"{text}\n")
-        sys.stderr.flush()
-
-
-def duration(seconds: float) -> str:
-    """Seconds, minutes or hours."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

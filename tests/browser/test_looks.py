@@ -110,11 +110,13 @@ def test_a_large_study_is_small_enough(browser, tmp_path, record_property, capsy
     own = context.new_page()
     start = time.perf_counter()
     own.goto((tmp_path / "large.html").as_uri())
-    own.wait_for_selector("html[data-ready]", state="attached", timeout=30_000)
-    seconds = time.perf_counter() - start
+    seconds = {}
+    for mark, when in (("first", "first screen drawn"), ("ready", "all drawn")):
+        own.wait_for_selector(f"html[data-{mark}]", state="attached", timeout=30_000)
+        seconds[when] = round(time.perf_counter() - start, 2)
     context.close()
     record_property("bytes", len(content))
-    record_property("seconds", round(seconds, 2))
+    record_property("seconds", seconds)
     with capsys.disabled():
-        print(f"\nlarge page: {len(content) / 1e6:.2f} MB, opened and drawn in {seconds:.2f} s")  # noqa: T201
+        print(f"\nlarge page: {len(content) / 1e6:.2f} MB, seconds: {seconds}")  # noqa: T201
     assert len(content) < LIMIT

@@ -96,7 +96,7 @@ def harm(own: Sides, critical: Interval | None, chance: float, reachable: float,
     caption = (
         "**Calibrated accuracy after each layer, with true and with false demonstrations**, and the "
         f"gap between the two. {SCORE} Layer 0 is the embedding, the last one the model's own answer. "
-        f"Bands: {own.basis}. {reference_lines(chance, reachable)}"
+        f"Bands (each point for itself): {own.basis}. {reference_lines(chance, reachable)}"
     )
     if critical is not None:
         caption += (
@@ -137,7 +137,7 @@ def followed(score: Interval, chance: float, own: Sides) -> Figure:
         f"demonstrations teach scores {said(score)} in place of the true one, {words}.",
         "**Permuted score after each layer**: calibrated accuracy with the label that the false "
         "demonstrations teach for the query in place of the true one, on an axis of its own. "
-        f"Bands: {own.basis}. Dashes: chance.",
+        f"Bands (each point for itself): {own.basis}. Dashes: chance.",
         "that errors under false demonstrations follow the rule the demonstrations show."
         if status == "supported"
         else "",
@@ -157,7 +157,7 @@ def uncalibrated(own: Sides, commonest: float, chance: float) -> Figure:
         "Is the gap there without calibration too?",
         f"{OPENINGS[status]}{few(status, own.pairs)}: the likeliest label word is right in "
         f"{own.both}, a difference of {said(own.gap)}; {constant} is right in {told(commonest)}.",
-        "**Share of prompts whose likeliest label word is right, after each layer.** Bands: 95 % "
+        "**Share of prompts whose likeliest label word is right, after each layer.** Bands (each point for itself): 95 % "
         f"intervals ({'mean ± 1.96 standard errors' if own.kind == 'reference' else 'Wilson'}), "
         f"{counted(own.pairs, 'pair')} of prompts{own.given}; the difference is paired (Tango). Dashes: "
         f"{constant} ({told(commonest)})"
@@ -190,7 +190,7 @@ def format_found(own: Sides, half: int | None) -> Figure:
         "From which layer on does the model answer in label words?",
         f"After the last layer all label words together have a probability of {own.both}; {when}.",
         "**Probability of all label words together, after each layer**: where the format of the answer "
-        f"is understood, right or wrong. Bands: {own.basis}.",
+        f"is understood, right or wrong. Bands (each point for itself): {own.basis}.",
         "",
         "that the answer is right: the label words may share the probability in any way.",
         "Label words at all",

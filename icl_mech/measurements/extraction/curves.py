@@ -243,7 +243,7 @@ def curve_figure(
         question,
         answer,
         f"**How well the target's attention to the label words of a class tells {truth}** (1: always "
-        f"more attention to that class; 0.5: chance).{both} Bands: 95 % intervals over {basis}.",
+        f"more attention to that class; 0.5: chance).{both} Bands (each point for itself): 95 % intervals over {basis}.",
         establishes="late attention to label words goes with the answer."
         if own == "supported"
         else "",

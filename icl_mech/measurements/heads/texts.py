@@ -215,7 +215,7 @@ def opening_gap(
         answer,
         "**Prefix matching of whole layers (heads added), and the share of the final gap between true "
         "and false demonstrations that is open after each layer**, on axes of their own. A head in layer "
-        "l acts between the readings “after layer l” and “after layer l + 1”. Bands: 95 % bootstrap "
+        "l acts between the readings “after layer l” and “after layer l + 1”. Bands (each point for itself): 95 % bootstrap "
         f"intervals over {counted(prompts, 'pair')} of prompts{given}."
         + ("" if share is not None else " No share is drawn: the final gap includes 0."),
         "",

@@ -164,7 +164,7 @@ class IsolationMap(Result):
                 self.answer(),
                 f"**Share of answers that stay the same (label loyalty) and overlap of the likeliest next "
                 f"tokens (word loyalty)** with {SHOWN[self.tokens]} isolated in {kinds} at a time. Each bar "
-                f"spans exactly the layers it stands for. Bands or thin bars: 95 % intervals over "
+                f"spans exactly the layers it stands for. Bands or thin bars (each window for itself): 95 % intervals over "
                 f"{counted(len(self.predicted), 'prompt')}{given(self)} (Wilson, "
                 "with an effective number of prompts). Dashed: what chance and constant answers keep.",
                 limits=limits,

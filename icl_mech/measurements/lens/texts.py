@@ -40,7 +40,7 @@ def answering(
         "Does the model come to the right answer, and where?",
         answer,
         f"**Probability of {whose} among the label words, read out after each layer.** Layer 0 is the "
-        "embedding, the last one the model's own answer. Bands: 95 % intervals over "
+        "embedding, the last one the model's own answer. Bands (each point for itself): 95 % intervals over "
         f"{counted(prompts, 'prompt')}{given}. Dashes: chance.",
         "",
         LIMITS,

@@ -50,7 +50,7 @@ def _flow(flow: "FlowScores") -> Figure:
     question = "Do the texts feed the label words early, and these the target late?"
     parts = "(in the last layer only the target's row has any)"
     caption = (
-        "**Share of each kind of edge in a layer's saliency, per edge**, by layer. Bands: "
+        "**Share of each kind of edge in a layer's saliency, per edge**, by layer. Bands (each point for itself): "
         f"{_prompts(flow)}. The three shares of a layer add up to 1."
     )
     limits = (
@@ -125,7 +125,7 @@ def _null(flow: "FlowScores", draws: int) -> Figure:
         answer.replace("Yes.", "The label words.", 1).replace("No.", "The random tokens more.", 1),
         "**The same shares with as many random tokens in the label words' place**: for each label "
         "word a token at most 16 positions away that belongs to none; mean of "
-        f"{counted(draws, 'draw')}. Bands: {_prompts(flow)}; those of random tokens also over draws.",
+        f"{counted(draws, 'draw')}. Bands (each point for itself): {_prompts(flow)}; those of random tokens also over draws.",
         "How much of the flow is owed to label words rather than to where they stand.",
         "Which property of the label words it is: a line break beside them may carry as much.",
         "Random tokens",
@@ -155,7 +155,7 @@ def _roles(flow: "FlowScores") -> Figure:
         where + _sources(flow),
         "**Shares of the sum of saliency**, not of means per edge: left by the role of the tokens "
         "that receive, right of what the target receives by the role of the tokens it comes from. "
-        f"Each adds up to 1. Bands: {_prompts(flow)}{together_}.",
+        f"Each adds up to 1. Bands (each point for itself): {_prompts(flow)}{together_}.",
         "How much of all saliency means per edge stand for.",
         "Many tokens of a role have a large share even if each matters little.",
         "Shares by role",

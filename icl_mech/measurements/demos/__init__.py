@@ -1,0 +1,1 @@
+"""Single demonstrations: which are read, and what leaving one out changes."""
