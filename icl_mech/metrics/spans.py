@@ -10,6 +10,7 @@ import torch
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Count, checked
 from icl_mech.errors import ResultError
+from icl_mech.metrics.ranks import rank_agreement
 
 Average = Literal["mean", "median"]
 """How rows are averaged: their median is the mean of the two middle ones of an even number."""
@@ -91,7 +92,5 @@ def rank_correlation(one: Float[Tensor, " span"], other: Float[Tensor, " span"])
     known = one.isfinite() & other.isfinite()
     if int(known.sum()) < 3:
         return float("nan")
-    ranks = [_ranked(values.double()[known]) for values in (one, other)]
-    first, second = (own - own.mean() for own in ranks)
-    scale = float((first.square().sum() * second.square().sum()).sqrt())
-    return float((first * second).sum()) / scale if scale > 0 else float("nan")
+    first, second = (values.double()[known][None] for values in (one, other))
+    return float(rank_agreement(first, second))

@@ -84,6 +84,8 @@ FUNCTIONS = {
         m, t, interventions=[NEEDED["EvaluateReweighting"]["reweighting"]]
     ),
     "layer_accuracy": lambda m, t: icl.layer_accuracy(m, t, t),
+    "leave_one_out": icl.leave_one_out,
+    "flow_by_demonstration": icl.flow_by_demonstration,
     "logit_lens": icl.logit_lens,
     "overthinking": lambda m, t: icl.analyze(m, (t, t), study="overthinking"),
     "predict": icl.predict,
