@@ -19,6 +19,7 @@ WITH_STUDIES = [
         "getting_started.md",
         "guides/label_words.md",
         "guides/overthinking.md",
+        "guides/anchors.md",
     )
 ]
 FEW = 8
