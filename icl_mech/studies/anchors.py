@@ -20,8 +20,8 @@ from icl_mech.studies.bench import Bench
 ORDER = ("suppression", "anchor_agreement", "span_flow", "span_saliency", "anchor_tokens")
 """Of the results on a page."""
 
-FAR, NEAR = 4, 1
-"""Following spans that scores leave out; the second in short texts."""
+PROXIMITIES = {4: 12, 2: 7, 1: 0}
+"""Following spans that scores leave out, and the fewest spans of a text for it."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class Anchors:
                 "with texts(list_of_texts, model); of label words anchor_tokens tells the same."
             )
         shortest = min(map(len, prompts.text_spans))
-        far = shortest >= FAR + 3
-        proximity = FAR if far else NEAR
-        if not far:
+        proximity = next(p for p, least in PROXIMITIES.items() if shortest >= least)
+        if proximity < max(PROXIMITIES):
             bench.notes.append(
-                f"The shortest text has {shortest} spans, so scores of spans leave out the span itself "
-                f"only, not {FAR} spans."
+                f"The shortest text has {shortest} spans; scores of spans are over those that follow at a "
+                f"distance of {proximity} or more, not of {max(PROXIMITIES)}, which takes "
+                f"{PROXIMITIES[max(PROXIMITIES)]} spans."
             )
         found: dict[str, AnyMeasurement[Any, Any]] = {
             "span_flow": SpanFlow(proximity=proximity),

@@ -30,11 +30,12 @@ def study(model, prompts):
 
 def test_it_holds_every_part(study):
     assert tuple(study) == ORDER
-    assert study.notes == ()
+    assert len(study.notes) == 1
+    assert "distance of 2 or more, not of 4, which takes 12 spans" in study.notes[0]
 
 
 def test_its_parts_are_the_single_analyses(model, prompts, study):
-    flow = icl.span_flow(model, prompts)
+    flow = icl.span_flow(model, prompts, proximity=2)
     assert_close(study["span_flow"].kurtosis, flow.kurtosis, atol=1e-4, rtol=0, equal_nan=True)
     saliency = icl.span_flow(model, prompts, of="saliency")
     assert_close(study["span_saliency"].matrices[1], saliency.matrices[1], atol=1e-6, rtol=1e-3)
@@ -42,7 +43,7 @@ def test_its_parts_are_the_single_analyses(model, prompts, study):
     assert study["anchor_tokens"].anchors == tokens.anchors
     effects = icl.suppression(model, prompts)
     assert_close(study["suppression"].divergence[0], effects.divergence[0], equal_nan=True)
-    agreed = icl.anchor_agreement(model, prompts)
+    agreed = icl.anchor_agreement(model, prompts, proximity=2)
     assert_close(study["anchor_agreement"].correlation, agreed.correlation)
 
 

@@ -69,6 +69,14 @@ class SuppressionEffects(Result):
     def _reach(self) -> int:
         return min(len(own) for own in self.spans) - 1
 
+    @property
+    def proximity(self) -> int:
+        """Distance from which figures count later spans: 2, or 1 if a text has fewer than 4 spans.
+
+        The next span changes most whatever is hidden, and of the last spans it is the only one.
+        """
+        return 2 if self._reach > 2 else 1
+
     def _by_distance(self, values: tuple[Tensor, ...]) -> Float[Tensor, "batch distance"]:
         reach = range(1, self._reach + 1)
         return torch.stack(
@@ -162,12 +170,12 @@ class SuppressionEffects(Result):
             tokens=self.tokens[prompt],
             marks=("",) * len(self.tokens[prompt]),
             quantity="mean KL divergence of later spans (nats)",
-            note=f"text {prompt}; undefined (0) for the last span",
+            note=f"text {prompt}; spans at a distance of {self.proximity} or more; undefined (0) at the end",
         )
 
     def _spread(self, prompt: int, fill: float) -> Float[Tensor, " token"]:
         values = torch.full((len(self.tokens[prompt]),), fill, dtype=torch.float64)
-        scores = self.scores(prompt).tolist()
+        scores = self.scores(prompt, self.proximity).tolist()
         for (start, stop), value in zip(self.spans[prompt], scores, strict=True):
             values[start:stop] = value if value == value else fill
         return values

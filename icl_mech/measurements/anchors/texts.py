@@ -87,13 +87,14 @@ def _most_read(result: "SpanMatrices") -> str:
 
 def suppression_figures(result: "SuppressionEffects") -> list[Figure]:
     """One text, effects by distance, and one text coloured."""
-    scores = result.scores(0)
+    scores = result.scores(0, result.proximity)
     place = int(scores.nan_to_num(nan=-1.0).argmax())
+    where = " at a distance of two or more" if result.proximity == 2 else ""
     following = result.interval("divergence", distance=1)
     texts = counted(len(result.spans), "text")
     answer = (
         f"Of the spans of the first text, hiding span {place} (“{result.names[0][place]}”) changes later "
-        f"spans most: by {told(float(scores[place]))} nats on average."
+        f"spans{where} most: by {told(float(scores[place]))} nats on average."
     )
     far = ""
     if result._reach > 1:
@@ -128,7 +129,7 @@ def suppression_figures(result: "SuppressionEffects") -> list[Figure]:
             "text",
             "Where do the spans that matter most stand?",
             "",
-            "**One text coloured by the mean effect of hiding each span** on all later ones.",
+            "**One text coloured by the mean effect of hiding each span** on later ones" f"{where}.",
             "",
             ONE_TEXT,
             "Text by effect",
