@@ -34,6 +34,7 @@ def read_texts(file: Path) -> list[str]:
     Raises:
         PromptError: a file that cannot be read, or holds something else.
     """
+    listed: Any
     try:
         content = file.read_text(encoding="utf-8")
         if file.suffix == ".json":
@@ -46,7 +47,8 @@ def read_texts(file: Path) -> list[str]:
         raise PromptError(f"--texts {str(file)!r} cannot be read: {error}.") from error
     if not isinstance(listed, list):
         raise PromptError(f"--texts {str(file)!r} holds {shown(listed)}; expected a list of texts.")
-    return [own.get("text") if isinstance(own, dict) else own for own in listed]
+    found: list[Any] = [own.get("text") if isinstance(own, dict) else own for own in listed]
+    return found
 
 
 def _divided(content: str) -> list[str]:
