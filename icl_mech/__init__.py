@@ -17,11 +17,13 @@ from icl_mech.interventions import Isolate, Reweight, Suppress, ZeroHeads, ZeroL
 from icl_mech.measurements.accuracy.context import context_accuracy
 from icl_mech.measurements.accuracy.early_exit import early_exit
 from icl_mech.measurements.accuracy.layers import layer_accuracy
+from icl_mech.measurements.alignment.semantic import alignment
 from icl_mech.measurements.anchors.agreement import anchor_agreement
 from icl_mech.measurements.anchors.spans import span_flow
 from icl_mech.measurements.anchors.suppression import suppression
 from icl_mech.measurements.anchors.tokens import anchor_tokens
 from icl_mech.measurements.base import Measurement
+from icl_mech.measurements.calibration.label_prior import calibration
 from icl_mech.measurements.compression.compress_context import compress_context
 from icl_mech.measurements.compression.demonstrations import compress_demonstrations
 from icl_mech.measurements.compression.table import compare_compression
@@ -37,12 +39,18 @@ from icl_mech.measurements.heads.scoring import head_scores
 from icl_mech.measurements.heads.tokens import head_attention
 from icl_mech.measurements.isolation.map import isolation_map
 from icl_mech.measurements.isolation.windows import isolation
+from icl_mech.measurements.lens.compare import compare_lenses
+from icl_mech.measurements.lens.jacobian import JacobianLens, load_jacobian_lens
+from icl_mech.measurements.lens.jacobian_fit import fit_jacobian_lens
 from icl_mech.measurements.lens.logit_lens import logit_lens
+from icl_mech.measurements.lens.tuned import TunedLens, load_tuned_lens
+from icl_mech.measurements.lens.tuned_fit import fit_tuned_lens
 from icl_mech.measurements.predictions import predict
 from icl_mech.measurements.reweighting.evaluation import evaluate_reweighting
 from icl_mech.measurements.reweighting.fit import fit_reweighting
 from icl_mech.measurements.saliency.flow import flow_scores
 from icl_mech.measurements.saliency.maps import saliency_maps
+from icl_mech.metrics import calibrate_batch, calibrate_labels
 from icl_mech.models import load_model, remote_model
 from icl_mech.prompts import (
     Prompt,
@@ -63,6 +71,7 @@ __all__ = [
     "Example",
     "IclMechError",
     "Isolate",
+    "JacobianLens",
     "Measurement",
     "Prompt",
     "PromptBatch",
@@ -72,18 +81,24 @@ __all__ = [
     "Sweep",
     "Task",
     "Template",
+    "TunedLens",
     "ZeroHeads",
     "ZeroLayers",
     "ablation",
+    "alignment",
     "analyze",
     "anchor_agreement",
     "anchor_tokens",
     "averaged_extraction",
     "build_prompt_pairs",
     "build_prompts",
+    "calibrate_batch",
+    "calibrate_labels",
+    "calibration",
     "chat_template",
     "compare",
     "compare_compression",
+    "compare_lenses",
     "compress_context",
     "compress_demonstrations",
     "context_accuracy",
@@ -92,7 +107,9 @@ __all__ = [
     "evaluate_reweighting",
     "extraction",
     "find_false_induction_heads",
+    "fit_jacobian_lens",
     "fit_reweighting",
+    "fit_tuned_lens",
     "flow_by_demonstration",
     "flow_scores",
     "head_attention",
@@ -102,9 +119,11 @@ __all__ = [
     "layer_accuracy",
     "leave_one_out",
     "load_analysis",
+    "load_jacobian_lens",
     "load_model",
     "load_sweep",
     "load_task",
+    "load_tuned_lens",
     "logit_lens",
     "matching_by_layer",
     "measure",

@@ -20,6 +20,9 @@ WITH_STUDIES = [
         "guides/label_words.md",
         "guides/overthinking.md",
         "guides/anchors.md",
+        "guides/lenses.md",
+        "guides/baselines.md",
+        "guides/many_shots.md",
     )
 ]
 FEW = 8

@@ -16,6 +16,7 @@ import typer
 
 from icl_mech.checking import AtLeast, Head
 from icl_mech.measurements import AnyMeasurement
+from icl_mech.measurements.lens.fitted import FittedLens
 
 PANEL = "Variants"
 
@@ -149,12 +150,15 @@ def _plain_option(hint: Any) -> tuple[Any, int | None]:
 
 
 def text_form(hint: Any) -> TextForm | None:
-    """How values of a type are written: `1,2,5`, `first,last`, `24.6,13.2` for heads.
+    """How values of a type are written: `1,2,5`, `first,last`, `24.6,13.2` for heads, the folder of
+    a saved lens.
 
     None for what cannot be written as one word: prompts, interventions, anything.
     """
     if hint == Head:
         return TextForm(_head, "LAYER.HEAD")
+    if hint is FittedLens:
+        return TextForm(FittedLens.load, "FOLDER")
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return text_form(args[0])

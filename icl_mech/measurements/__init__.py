@@ -6,6 +6,7 @@ A folder holds a family of methods: measurements, their readings and their resul
 from icl_mech.measurements.accuracy.context import AccuracyByDemonstrations
 from icl_mech.measurements.accuracy.early_exit import LeavingEarly
 from icl_mech.measurements.accuracy.layers import AccuracyByLayer
+from icl_mech.measurements.alignment.semantic import Alignment
 from icl_mech.measurements.anchors.agreement import AnchorAgreement
 from icl_mech.measurements.anchors.spans import SpanFlow
 from icl_mech.measurements.anchors.suppression import Suppression
@@ -19,6 +20,7 @@ from icl_mech.measurements.base import (
     Pass,
     Variants,
 )
+from icl_mech.measurements.calibration.label_prior import Calibration
 from icl_mech.measurements.compression.compress_context import CompressContext
 from icl_mech.measurements.compression.demonstrations import Compress
 from icl_mech.measurements.compression.table import CompareCompression
@@ -33,6 +35,7 @@ from icl_mech.measurements.heads.scoring import HeadScoring
 from icl_mech.measurements.heads.tokens import AttentionOfHeads
 from icl_mech.measurements.isolation.map import IsolationWindows
 from icl_mech.measurements.isolation.windows import Isolation
+from icl_mech.measurements.lens.compare import CompareLenses
 from icl_mech.measurements.lens.logit_lens import Lens
 from icl_mech.measurements.predictions import Predict
 from icl_mech.measurements.reweighting.evaluation import EvaluateReweighting
@@ -44,11 +47,14 @@ __all__ = [
     "Ablate",
     "AccuracyByDemonstrations",
     "AccuracyByLayer",
+    "Alignment",
     "AnchorAgreement",
     "AnchorTokens",
     "AnyMeasurement",
     "AttentionOfHeads",
+    "Calibration",
     "CompareCompression",
+    "CompareLenses",
     "Compress",
     "CompressContext",
     "Confusion",

@@ -62,6 +62,7 @@ from icl_mech.metrics.nested import (
     over_units,
 )
 from icl_mech.metrics.outcomes import paired_ends, share_ends
+from icl_mech.metrics.priors import BatchForm, CalibrationForm, calibrate_batch, calibrate_labels
 from icl_mech.metrics.spans import Average, kurtosis, rank_correlation, span_sums, vertical_scores
 
 __all__ = [
@@ -71,6 +72,8 @@ __all__ = [
     "ONE_SIDED",
     "RESAMPLES",
     "Average",
+    "BatchForm",
+    "CalibrationForm",
     "Crossing",
     "Estimate",
     "GapStatistic",
@@ -83,6 +86,8 @@ __all__ = [
     "attention_to_same",
     "auc_ends",
     "bootstrap_interval",
+    "calibrate_batch",
+    "calibrate_labels",
     "calibrated_scores",
     "class_resamples",
     "class_scores",

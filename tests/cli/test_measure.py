@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import pytest
+import torch
 
 import icl_mech as icl
 from icl_mech import measurements
 from icl_mech.checking import Count, Heads
 from icl_mech.cli.measure import measurable
 from icl_mech.cli.variants import documented, text_form, variants_of
-from icl_mech.measurements import AnyMeasurement, Confusion, Flow, Isolation
+from icl_mech.measurements import AnyMeasurement, CompareLenses, Confusion, Flow, Isolation
+from icl_mech.measurements.lens.fitted import FittedLens
+from icl_mech.measurements.lens.tuned import TunedLens
 from icl_mech.prompts import PromptBatch
 from tests.cli.conftest import own_data
 
@@ -76,6 +79,18 @@ def test_what_is_no_text_has_no_form(hint):
 def test_text_that_cannot_be_read(hint, text):
     with pytest.raises(ValueError, match=r".*"):
         text_form(hint).read(text)
+
+
+def test_a_saved_lens_is_named_by_its_folder(tmp_path):
+    lens = TunedLens(weight=torch.zeros(2, 3, 3), bias=torch.zeros(2, 3), readout="digest")
+    lens.save(tmp_path / "lens")
+    form = text_form(FittedLens | None)
+    assert form.example == "FOLDER"
+    assert torch.equal(form.read(str(tmp_path / "lens")).weight, lens.weight)
+    with pytest.raises(ValueError, match="missing"):
+        form.read(str(tmp_path / "nothing"))
+    (variant,) = variants_of(CompareLenses, ())
+    assert variant.needed
 
 
 def test_a_measurement_of_ones_own():

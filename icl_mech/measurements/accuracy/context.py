@@ -30,6 +30,7 @@ from icl_mech.measurements.accuracy.pairs import (
 )
 from icl_mech.measurements.accuracy.texts import Sides, growing
 from icl_mech.measurements.base import Pair
+from icl_mech.measurements.lens.fitted import FittedLens
 from icl_mech.measurements.lens.residuals import (
     LayerLensReading,
     LensVariant,
@@ -193,7 +194,10 @@ class AccuracyByDemonstrations(OfPairs[ContextAccuracy]):
 
     def readings(self) -> list[LayerLensReading]:
         """Lenses at every demonstration and at the target."""
-        return [LayerLensReading(self.variant, "demonstrations"), LayerLensReading(self.variant)]
+        return [
+            LayerLensReading(self.variant, at, lens=self.lens)
+            for at in ("demonstrations", "target")
+        ]
 
     def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> ContextAccuracy:
         """Scores at every demonstration, and at the query where it is another one."""
@@ -259,6 +263,7 @@ def context_accuracy(
     interventions: Sequence[Intervention] = (),
     variant: LensVariant = "sound",
     interval: IntervalKind = "score",
+    lens: FittedLens | None = None,
     batch_size: int | None = None,
     memory: str | int | None = None,
     path: Path = "auto",
@@ -273,6 +278,8 @@ def context_accuracy(
         interventions: Made during both passes.
         variant: Lens and ties, `sound` or `reference`.
         interval: `score`, `bootstrap` or `reference`, see `score_interval`.
+        lens: A fitted lens (`fit_tuned_lens`, `fit_jacobian_lens`) that maps every entry but the
+            last before it is read; None: the logit lens.
         batch_size: Prompts per batch at most.
         memory: Budget such as `"8GB"`.
         path: `auto` or `whole`, see `engine.run`.
@@ -281,12 +288,12 @@ def context_accuracy(
     Raises:
         PromptError: sets that are not pairs, or prompts with different numbers of
             demonstrations, or with the same ones.
-        RunError: unknown variant or interval.
+        RunError: unknown variant or interval, or a lens of another model.
 
     Source: Halawi et al. 2023, §3.
     """
     return measured(
-        AccuracyByDemonstrations(variant, interval), model, (true, false),
+        AccuracyByDemonstrations(variant, interval, lens), model, (true, false),
         interventions=interventions, batch_size=batch_size, memory=memory, path=path,
         progress=progress,
     )  # fmt: skip

@@ -20,6 +20,7 @@ from icl_mech.errors import ResultError
 from icl_mech.measurements.accuracy.exit_result import EarlyExit
 from icl_mech.measurements.accuracy.layers import AccuracyByLayer, LayerAccuracy
 from icl_mech.measurements.base import Pair, PairMeasurement, Pass
+from icl_mech.measurements.lens.fitted import FittedLens
 from icl_mech.measurements.lens.residuals import LensVariant
 from icl_mech.metrics import (
     calibrated_scores,
@@ -40,17 +41,19 @@ class LeavingEarly(PairMeasurement[EarlyExit]):
     Attributes:
         variant: `sound` splits the prompts; `reference` does not, and takes the paper's lens.
         seed: Of the split.
+        lens: A fitted lens that maps every entry but the last; None: the logit lens.
     """
 
     name: ClassVar[str] = "early_exit"
 
     variant: LensVariant = "sound"
     seed: Natural = 0
+    lens: FittedLens | None = None
 
     @property
     def accuracy(self) -> AccuracyByLayer:
         """What it is computed from."""
-        return AccuracyByLayer(self.variant)
+        return AccuracyByLayer(self.variant, lens=self.lens)
 
     def check(self, model: LanguageModel, data: Pair) -> None:
         """Refuse sets that are not pairs, or too few to be split.

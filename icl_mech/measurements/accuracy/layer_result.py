@@ -30,6 +30,7 @@ from icl_mech.measurements.accuracy.texts import (
     harm,
     uncalibrated,
 )
+from icl_mech.measurements.lens.fitted_texts import noted
 from icl_mech.measurements.lens.residuals import LensVariant
 from icl_mech.measurements.lens.words import AFTER
 from icl_mech.metrics import (
@@ -161,6 +162,7 @@ class LayerAccuracy(PairScores):
             levels = (*levels, (self.commonest, f"{constant} {told(self.commonest)}"))
         elif show in ("top_labels", "label_space"):
             levels = ()
+        pairs = counted(len(self.answers), "pair") + " of prompts"
         return LayerCurves(
             title=f"{found.unit[0].upper()}{found.unit[1:]} by layer",
             names=names,
@@ -169,7 +171,7 @@ class LayerAccuracy(PairScores):
             high=ends[2],
             y_title=found.unit,
             x_title=AFTER,
-            note=basis(self, counted(len(self.answers), "pair") + " of prompts"),
+            note=noted(self) + basis(self, pairs),
             meanings=meanings,
             panels=panels,
             marks=marks,

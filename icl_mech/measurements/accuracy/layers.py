@@ -18,6 +18,7 @@ from icl_mech.interventions import Intervention
 from icl_mech.measurements.accuracy.layer_result import LayerAccuracy
 from icl_mech.measurements.accuracy.pairs import OfPairs, entry_scores, taught_classes
 from icl_mech.measurements.base import Pair
+from icl_mech.measurements.lens.fitted import FittedLens
 from icl_mech.measurements.lens.residuals import LensVariant
 from icl_mech.measurements.running import measured
 from icl_mech.metrics import IntervalKind
@@ -62,6 +63,7 @@ def layer_accuracy(
     interventions: Sequence[Intervention] = (),
     variant: LensVariant = "sound",
     interval: IntervalKind = "score",
+    lens: FittedLens | None = None,
     batch_size: int | None = None,
     memory: str | int | None = None,
     path: Path = "auto",
@@ -77,6 +79,8 @@ def layer_accuracy(
         variant: `sound`, or `reference`: the paper's lens, exact ties and first crossing.
         interval: `score` (see `score_interval`), `bootstrap` or `reference`: mean +- 1.96 sd /
             sqrt(N).
+        lens: A fitted lens (`fit_tuned_lens`, `fit_jacobian_lens`) that maps every entry but the
+            last before it is read; None: the logit lens.
         batch_size: Prompts per batch at most.
         memory: Budget such as `"8GB"`.
         path: `auto` or `whole`, see `engine.run`.
@@ -84,11 +88,11 @@ def layer_accuracy(
 
     Raises:
         PromptError: sets that are not pairs, or have no answers.
-        RunError: unknown variant or interval.
+        RunError: unknown variant or interval, or a lens of another model.
 
     Source: Halawi et al. 2023, §4.
     """
     return measured(
-        AccuracyByLayer(variant, interval), model, (true, false), interventions=interventions,
+        AccuracyByLayer(variant, interval, lens), model, (true, false), interventions=interventions,
         batch_size=batch_size, memory=memory, path=path, progress=progress,
     )  # fmt: skip

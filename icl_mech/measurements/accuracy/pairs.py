@@ -9,6 +9,7 @@ import torch
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.errors import PromptError, ResultError, near_matches
 from icl_mech.measurements.base import Pair, PairMeasurement, Pass
+from icl_mech.measurements.lens.fitted import FittedLens, check_lens
 from icl_mech.measurements.lens.residuals import LayerLensReading, LensRows, LensVariant
 from icl_mech.metrics import (
     IntervalKind,
@@ -152,22 +153,26 @@ class OfPairs(PairMeasurement[R]):
         variant: `sound`, or `reference`: the paper's lens, exact ties and first crossing.
         interval: `score` (see `score_interval`), `bootstrap` (percentiles), or `reference`: mean +-
             1.96 sd / sqrt(N).
+        lens: A fitted lens that maps every entry but the last; None: the logit lens.
     """
 
     variant: LensVariant = "sound"
     interval: IntervalKind = "score"
+    lens: FittedLens | None = None
 
     def check(self, model: LanguageModel, data: Pair) -> None:
-        """Refuse sets that are not pairs.
+        """Refuse sets that are not pairs, and a lens of another model.
 
         Raises:
             PromptError: says what differs.
+            RunError: as `check_lens`.
         """
         check_pairs(*data)
+        check_lens(self.lens, model, self.variant)
 
     def readings(self) -> list[LayerLensReading]:
         """What is read on either side; by default the lens at the target."""
-        return [LayerLensReading(self.variant)]
+        return [LayerLensReading(self.variant, lens=self.lens)]
 
     def passes(self, model: LanguageModel, data: Pair) -> list[Pass]:
         """The true prompts and the false ones."""

@@ -2,22 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import checked
 from icl_mech.errors import ResultError
-from icl_mech.measurements.demos.texts import DEFINITIONS, read_most
+from icl_mech.measurements.demos.definitions import DEFINITIONS
+from icl_mech.measurements.demos.left_out_result import LeftOut
+from icl_mech.measurements.demos.texts import read_most
 from icl_mech.measurements.saliency.kinds import third_of
 from icl_mech.metrics import Interval, bootstrap_interval, mean_interval
 from icl_mech.metrics.ranks import rank_agreement
 from icl_mech.results import Definition, Figure, Quantity, Result, basis, function_of_means
+from icl_mech.results.prompts import given
 from icl_mech.shapes import Grid, LayerCurves, Panel
-
-if TYPE_CHECKING:
-    from icl_mech.measurements.demos.left_out_result import LeftOut
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -129,7 +129,7 @@ class DemonstrationFlow(Result):
         return Interval(float(statistic(self.pq.mean(0))), float(low), float(high))
 
     @checked(ResultError)
-    def agreement(self, left_out: "LeftOut", third: str = "last") -> Interval:
+    def agreement(self, left_out: LeftOut, third: str = "last") -> Interval:
         """Rank correlation of what is read with what leaving it out changes, mean over prompts.
 
         Per prompt, Spearman's correlation over demonstrations of the saliency that the target reads
@@ -175,12 +175,12 @@ class DemonstrationFlow(Result):
 
     def _recency_curves(self) -> LayerCurves:
         layers = third_of(self.pq.shape[2], "last")
-        given = [("label words", self.pq, _shares)]
+        kinds = [("label words", self.pq, _shares)]
         if self.read is not None:
             both = torch.cat([self.read, self.received[:, None]], dim=1)
-            given.append(("whole demonstrations", both, _of_last))
+            kinds.append(("whole demonstrations", both, _of_last))
         rows = []
-        for _, samples, function in given:
+        for _, samples, function in kinds:
             statistic = _counted_back(function, layers)
             low, high = bootstrap_interval(samples, statistic)
             rows.append(torch.stack([statistic(samples.mean(0)), low, high]))
@@ -188,22 +188,32 @@ class DemonstrationFlow(Result):
         titles = ("share of the label words' saliency", "share of all that the target receives")
         return LayerCurves(
             "Which demonstrations the target reads, last third of the layers",
-            tuple(name for name, _, _ in given), value, low, high, titles[0], basis(self),
+            tuple(name for name, _, _ in kinds), value, low, high, titles[0], basis(self),
             x=tuple(float(place) for place in range(1, self.count + 1)),
             x_title="demonstrations back from the query",
-            meanings=("label", "text") if len(given) > 1 else ("label",),
+            meanings=("label", "text") if len(kinds) > 1 else ("label",),
             panels=tuple(
                 Panel(
                     name, (place,), titles[place],
                     levels=((1 / self.count, "all alike"),) if place == 0 else (),
                 )
-                for place, (name, _, _) in enumerate(given)
+                for place, (name, _, _) in enumerate(kinds)
             ),
         )  # fmt: skip
 
     def figures(self) -> list[Figure]:
         """Which demonstrations are read."""
-        return read_most(self)
+        if self.count < 2:
+            return []
+        shares, depth = self.quantities()["pq_share"].value(), self.pq.shape[2]
+        most = {}
+        for third in ("first", "last"):
+            own = shares[:, third_of(depth, third)].mean(-1)
+            most[third] = (self.count - int(own.argmax()), float(own.max()))
+        return read_most(
+            self.recency(), most, layers=third_of(depth, "last"), prompts=len(self.pq),
+            given=given(self),
+        )  # fmt: skip
 
     def summary(self) -> str:
         """How much more later demonstrations are read."""

@@ -6,9 +6,11 @@ from typing import ClassVar
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.measurements.demos.texts import LEFT_OUT, left_out
+from icl_mech.measurements.demos.definitions import LEFT_OUT
+from icl_mech.measurements.demos.texts import left_out
 from icl_mech.metrics import Interval, mean_ends, mean_interval
 from icl_mech.results import Definition, Figure, Quantity, Result, basis
+from icl_mech.results.prompts import given
 from icl_mech.shapes import LayerCurves
 
 
@@ -81,7 +83,10 @@ class LeftOut(Result):
         """Which demonstrations help."""
         mean = self.change.double().mean(0)
         place = int(mean.argmax())
-        return left_out(self, (place, self.interval("change", demo=place)))
+        effect, back = self.interval("change", demo=place), len(mean) - place
+        return left_out(
+            self.same_class(), effect, back, prompts=len(self.change), given=given(self)
+        )
 
     def summary(self) -> str:
         """Own class against others."""

@@ -8,6 +8,7 @@ import torch
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.errors import ResultError
 from icl_mech.measurements.accuracy.definitions import LENS
+from icl_mech.measurements.lens.fitted_texts import lens_name
 from icl_mech.measurements.lens.texts import answering, first_words
 from icl_mech.measurements.lens.words import AFTER, settled, word_table
 from icl_mech.results import Definition, Figure, Quantity, Result, basis
@@ -82,6 +83,12 @@ class LogitLens(Result):
         return {"label": self.labels}
 
     @property
+    def page_title(self) -> str:
+        """The lens it was read with."""
+        name = lens_name(self)
+        return f"{name[0].upper()}{name[1:]}"
+
+    @property
     def probs(self) -> Float[Tensor, "batch *demo layer label"]:
         """Probabilities of the label words over the whole vocabulary.
 
@@ -123,7 +130,7 @@ class LogitLens(Result):
         )
         chance = 1 / len(self.labels)
         return LayerCurves(
-            title="Logit lens: what each layer would answer",
+            title=f"{self.page_title}: what each layer would answer",
             names=names,
             values=values,
             low=low,
@@ -164,7 +171,7 @@ class LogitLens(Result):
         right = None
         if self.answers is not None and self.label_logits.ndim == 3:
             right = self.interval("accuracy", layer=self.label_logits.shape[1] - 1)
-        shown = [answering(right, 1 / classes, n, classes, given=given(self))]
+        shown = [answering(right, 1 / classes, n, classes, given=given(self), lens=lens_name(self))]
         if self.top_logits is not None:
             table = self._table(0)
             last = {
@@ -173,7 +180,11 @@ class LogitLens(Result):
                     table.columns, table.words, table.probs, self._tokens(), strict=False
                 )
             }
-            shown.append(first_words(last, prompt=0, prompts=n, labels=bool(table.bold)))
+            shown.append(
+                first_words(
+                    last, prompt=0, prompts=n, labels=bool(table.bold), lens=lens_name(self)
+                )
+            )
         return shown
 
     def _tokens(self) -> Tensor:

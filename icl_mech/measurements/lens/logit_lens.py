@@ -30,6 +30,7 @@ from icl_mech.measurements.lens.components import (
     check_own_weights,
     check_sum,
 )
+from icl_mech.measurements.lens.fitted import FittedLens, check_lens
 from icl_mech.measurements.lens.layer_lens import LogitLens
 from icl_mech.measurements.lens.residuals import (
     LayerLensReading,
@@ -58,6 +59,7 @@ class Lens(Measurement[LogitLens | ComponentLens]):
         variant: `sound` or `reference` (layers only).
         norm: `frozen` or `own` (heads and MLPs).
         vocabulary: Also keep log-sum-exp and the likeliest tokens (layers only).
+        lens: A fitted lens that maps every entry but the last (layers only); None: the logit lens.
     """
 
     name: ClassVar[str] = "logit_lens"
@@ -67,29 +69,37 @@ class Lens(Measurement[LogitLens | ComponentLens]):
     variant: LensVariant = "sound"
     norm: Norm = "frozen"
     vocabulary: bool = True
+    lens: FittedLens | None = None
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
         """Refuse heads elsewhere than at the target, and what cannot be read as asked.
 
         Raises:
-            RunError: heads or MLPs at demonstrations, or of processed weights.
+            RunError: heads or MLPs at demonstrations, of processed weights, or with a lens; a lens of
+                another model.
             PromptError: prompts with different numbers of demonstrations.
         """
         if self.per != "layer":
+            if self.lens is not None:
+                raise RunError(
+                    f"lens= maps entries of the residual stream, so it is for per='layer', not {self.per!r}."
+                )
             if self.at != "target":
                 raise RunError(
                     f"at={self.at!r} is for per='layer'; heads and MLPs are read at the target."
                 )
             check_own_weights(model)
-        elif self.at == "demonstrations":
+            return
+        check_lens(self.lens, model, self.variant)
+        if self.at == "demonstrations":
             check_demonstrations(data)
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """One pass."""
         reading: Reading[Any]
         if self.per == "layer":
-            reading = LayerLensReading(self.variant, self.at, self.vocabulary)
-            return [Pass(data, [reading], title="logit lens")]
+            reading = LayerLensReading(self.variant, self.at, self.vocabulary, self.lens)
+            return [Pass(data, [reading], title="lens")]
         reading = FrozenComponentReading() if self.norm == "frozen" else OwnComponentReading()
         return [Pass(data, [reading], title=f"{self.per} lens")]
 
@@ -147,6 +157,7 @@ def logit_lens(
     variant: LensVariant = "sound",
     norm: Norm = "frozen",
     vocabulary: bool = True,
+    lens: FittedLens | None = None,
     interventions: Sequence[Intervention] = (),
     batch_size: int | None = None,
     memory: str | int | None = None,
@@ -164,6 +175,8 @@ def logit_lens(
         norm: `frozen` or `own` (heads and MLPs).
         vocabulary: Also keep log-sum-exp and the likeliest tokens (layers only); without them
             the vocabulary is never unembedded.
+        lens: A fitted lens (`fit_tuned_lens`, `fit_jacobian_lens`) that maps every entry but the
+            last before it is read (layers only); None: the logit lens.
         interventions: Made during the pass.
         batch_size: Prompts per batch at most.
         memory: Budget such as `"8GB"`.
@@ -171,13 +184,13 @@ def logit_lens(
         progress: Show a progress bar.
 
     Raises:
-        RunError: unknown options, processed weights (heads and MLPs), or components that do
-            not add up to the model's logits.
+        RunError: unknown options, processed weights (heads and MLPs), a lens of another model, or
+            components that do not add up to the model's logits.
         PromptError: prompts with different numbers of demonstrations (`at="demonstrations"`).
 
     Source: Halawi et al. 2023, §4.
     """
     return measured(
-        Lens(per, at, variant, norm, vocabulary), model, prompts, interventions=interventions,
+        Lens(per, at, variant, norm, vocabulary, lens), model, prompts, interventions=interventions,
         batch_size=batch_size, memory=memory, path=path, progress=progress,
     )  # fmt: skip

@@ -13,6 +13,7 @@ import torch
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.engine import Kept, Reading
 from icl_mech.errors import PromptError
+from icl_mech.measurements.lens.fitted import FittedLens
 from icl_mech.models import ModelInfo, Site
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
@@ -60,12 +61,14 @@ class LayerLensReading(Reading[LensRows]):
     """The residual entering every block, and the last one leaving, read out.
 
     `sound`: the final norm once, everything the model's own readout has. `reference`: the
-    norm twice at the last entry, and no bias of the unembedding (the paper's code).
+    norm twice at the last entry, and no bias of the unembedding (the paper's code). `lens`: what
+    maps every entry but the last before it is read; None: nothing, the logit lens.
     """
 
     variant: LensVariant = "sound"
     at: Positions = "target"
     vocabulary: bool = True
+    lens: FittedLens | None = None
 
     @property
     def target_only(self) -> bool:  # type: ignore[override]
@@ -81,7 +84,10 @@ class LayerLensReading(Reading[LensRows]):
         model = segment.model
         last = site == Site("resid_post", model.info.n_layers - 1)
         sound = self.variant == "sound"
-        normed = model.final_norm(self._rows(activation, segment))
+        rows = self._rows(activation, segment)
+        if self.lens is not None:
+            rows = self.lens.mapped(site.layer + (site.name == "resid_post"), rows)
+        normed = model.final_norm(rows)
         if last and not sound:
             normed = model.final_norm(normed)
         labels = model.unembed_labels(normed, segment.label_tokens, bias=sound).float()

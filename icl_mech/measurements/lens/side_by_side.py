@@ -17,6 +17,8 @@ from icl_mech.errors import ResultError
 from icl_mech.measurements.accuracy.definitions import LENS
 from icl_mech.measurements.accuracy.pairs import check_pairs
 from icl_mech.measurements.base import Pair, PairMeasurement, Pass
+from icl_mech.measurements.lens.fitted import FittedLens, check_lens
+from icl_mech.measurements.lens.fitted_texts import lens_name
 from icl_mech.measurements.lens.residuals import LayerLensReading, LensRows, LensVariant
 from icl_mech.measurements.lens.texts import first_words
 from icl_mech.measurements.lens.words import decoded, in_order, settled, word_table
@@ -99,7 +101,11 @@ class TopWords(Result):
             )
         }
         count = len(self.top_tokens)
-        return [first_words(found, prompt=0, prompts=count, labels=bool(self.label_words))]
+        return [
+            first_words(
+                found, prompt=0, prompts=count, labels=bool(self.label_words), lens=lens_name(self)
+            )
+        ]
 
     def summary(self) -> str:
         """The last layer's word on the first prompt, by side."""
@@ -117,24 +123,28 @@ class WordsByLayer(PairMeasurement[TopWords]):
     Attributes:
         first: Number of prompts kept; None: all.
         variant: Of the lens, `sound` or `reference`.
+        lens: A fitted lens that maps every entry but the last; None: the logit lens.
     """
 
     name: ClassVar[str] = "top_words"
 
     first: Count | None = 8
     variant: LensVariant = "sound"
+    lens: FittedLens | None = None
 
     def check(self, model: LanguageModel, data: Pair) -> None:
         """Refuse sets that are not pairs.
 
         Raises:
             PromptError: says what differs.
+            RunError: as `check_lens`.
         """
         check_pairs(*data)
+        check_lens(self.lens, model, self.variant)
 
     def passes(self, model: LanguageModel, data: Pair) -> list[Pass]:
         """Both sides as accuracy by layer reads them, and the bare queries."""
-        reading = LayerLensReading(self.variant)
+        reading = LayerLensReading(self.variant, lens=self.lens)
         sides = zip(("true", "false"), data, strict=True)
         found = [Pass(own, [reading], title=f"{side} demonstrations") for side, own in sides]
         bare = without_demonstrations(data[0][: self.first])

@@ -2,19 +2,23 @@
 
 from collections.abc import Mapping
 
+from icl_mech.measurements.lens.fitted_texts import LIMITS as FITTED
 from icl_mech.metrics import Interval
 from icl_mech.results.figures import Figure
 from icl_mech.results.judging import FEWEST_PROMPTS, OPENINGS, Status, judged
 from icl_mech.results.wording import counted, said, told
 
-LIMITS = (
-    "that an earlier layer knows nothing else: the lens reads only what stands in the last layer's "
-    "directions."
-)
+LIMITS = {
+    "logit lens": "that an earlier layer knows nothing else: the lens reads only what stands in the last "
+    "layer's directions.",
+    "tuned lens": FITTED,
+    "Jacobian lens": FITTED,
+}
+"""What a lens does not establish, by its name."""
 
 
 def answering(
-    right: Interval | None, chance: float, prompts: int, classes: int, *, given: str
+    right: Interval | None, chance: float, prompts: int, classes: int, *, given: str, lens: str
 ) -> Figure:
     """Probability of the true label (or of all labels) by layer.
 
@@ -24,6 +28,7 @@ def answering(
         prompts: Number of prompts.
         classes: Number of classes.
         given: What the intervals take as given, with a comma before it, or nothing.
+        lens: What the lens is called.
     """
     whose = "the true label word" if right is not None else f"each of the {classes} label words"
     answer = f"The true classes of the prompts are not known, so the figure shows {whose}."
@@ -39,17 +44,22 @@ def answering(
         "curves",
         "Does the model come to the right answer, and where?",
         answer,
-        f"**Probability of {whose} among the label words, read out after each layer.** Layer 0 is the "
+        f"**Probability of {whose} among the label words, read out after each layer** ({lens}). Layer 0 is the "
         "embedding, the last one the model's own answer. Bands (each point for itself): 95 % intervals over "
         f"{counted(prompts, 'prompt')}{given}. Dashes: chance.",
         "",
-        LIMITS,
-        "Logit lens",
+        LIMITS[lens],
+        f"{lens[0].upper()}{lens[1:]}",
     )
 
 
 def first_words(
-    columns: Mapping[str, tuple[str, float, int]], *, prompt: int, prompts: int, labels: bool
+    columns: Mapping[str, tuple[str, float, int]],
+    *,
+    prompt: int,
+    prompts: int,
+    labels: bool,
+    lens: str,
 ) -> Figure:
     """Which word each layer would say next.
 
@@ -58,6 +68,7 @@ def first_words(
         prompt: Which prompt is shown, from 0.
         prompts: Number of prompts measured.
         labels: Label words stand in bold.
+        lens: What the lens is called.
     """
     parts = [
         f"{name}: “{word.strip() or repr(word)}” ({told(prob)}), first from layer {layer} on"
@@ -68,12 +79,12 @@ def first_words(
         "words",
         "What would each layer say next?",
         f"On {which} the model ends with – {'; '.join(parts)}.",
-        "**The likeliest next word after each layer** (the logit lens), coloured by its probability over "
+        f"**The likeliest next word after each layer** (the {lens}), coloured by its probability over "
         f"the whole vocabulary, on {which}. Layer 0 is the embedding."
         + (" Label words are bold." if labels else "")
         + " Pointing shows the next words too.",
         "",
-        f"anything of other prompts: it is an example. Nor {LIMITS}",
+        f"anything of other prompts: it is an example. Nor {LIMITS[lens]}",
         "Top words by layer",
     )
 

@@ -287,7 +287,7 @@ def test_leaving_early_shares_the_runs_of_accuracy_by_layer(monkeypatch):
     assert made == [1, 1]
     expected = early_exit(found.layer_accuracy, seed=2)
     assert_same(found.early_exit, expected)
-    assert found.early_exit.provenance["variants"] == {"variant": "sound", "seed": 2}
+    assert found.early_exit.provenance["variants"] == {"variant": "sound", "seed": 2, "lens": None}
     assert expected.provenance["variants"] == found.early_exit.provenance["variants"]
     assert expected.provenance["measurement"] == "early_exit"
     assert found.early_exit.provenance["prompts"] == expected.provenance["prompts"]
@@ -338,8 +338,10 @@ def test_files_figures_and_tables(planted, tmp_path):
     assert torch.equal(loaded.change, found.change)
     assert loaded.summary() == found.summary()
     assert torch.equal(loaded.tie_counts, found.tie_counts)
-    assert loaded.provenance["variants"] == {"variant": "sound", "seed": 3}
-    assert loaded.provenance["layer_accuracy"] == {"variant": "sound", "interval": "score"}
+    assert loaded.provenance["variants"] == {"variant": "sound", "seed": 3, "lens": None}
+    assert loaded.provenance["layer_accuracy"] == {
+        "variant": "sound", "interval": "score", "lens": None,
+    }  # fmt: skip
     assert found.plot().data
     assert_close(found.drawing().values, found.change)
     table = found.to_pandas()

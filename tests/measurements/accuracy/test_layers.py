@@ -406,7 +406,9 @@ def test_the_reference_reads_another_last_entry_and_other_intervals(gpt2):
     low, high = ends_of(other, "true")
     assert_close(low, scores.mean(0) - half)
     assert_close(high, scores.mean(0) + half)
-    assert other.provenance["variants"] == {"variant": "reference", "interval": "reference"}
+    assert other.provenance["variants"] == {
+        "variant": "reference", "interval": "reference", "lens": None,
+    }  # fmt: skip
 
 
 def test_random_labels_teach_no_class(gpt2):

@@ -133,7 +133,7 @@ def test_the_reference_applies_the_last_norm_twice_and_drops_the_bias():
     assert lens.provenance["measurement"] == "logit_lens"
     assert lens.provenance["variants"] == {
         "per": "layer", "at": "target", "variant": "reference", "norm": "frozen",
-        "vocabulary": True,
+        "vocabulary": True, "lens": None,
     }  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""What answers follow: the truth, the demonstrations, or the model without demonstrations."""

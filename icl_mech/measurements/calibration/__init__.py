@@ -1,0 +1,1 @@
+"""Label probabilities with what the model says whatever the text taken out."""

@@ -1,0 +1,218 @@
+"""Calibration baselines: label probabilities divided by what the model says without content.
+
+Contextual calibration divides by the mean over queries without content (“N/A”, nothing, “[MASK]”),
+domain calibration by the mean over random words of calibration texts, batch calibration by the
+mean over the prompts themselves. All stand behind the same demonstrations as the prompts and are
+judged on the same ones, beside re-weighting and more demonstrations if these are given.
+
+Source: Zhao et al. 2021, *Calibrate Before Use*; Fei et al. 2023, *Mitigating Label Biases for
+In-context Learning*; Zhou et al. 2024, *Batch Calibration*.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.checking import Count, Natural
+from icl_mech.engine import Path
+from icl_mech.errors import PromptError
+from icl_mech.interventions import Intervention, Reweight
+from icl_mech.measurements.base import Measurement, Pass
+from icl_mech.measurements.calibration.content_free import (
+    ContentFree,
+    check_own_texts,
+    check_replaceable,
+    random_words,
+    replaced,
+    texts_of,
+    training_texts,
+)
+from icl_mech.measurements.calibration.result import CalibrationResult
+from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.provenance import prompt_source
+from icl_mech.measurements.reweighting.evaluation import EvaluateReweighting
+from icl_mech.measurements.reweighting.learnable import check_same_queries
+from icl_mech.measurements.running import measured
+from icl_mech.metrics import BatchForm, CalibrationForm, calibrate_batch, calibrate_labels
+from icl_mech.models import LanguageModel
+from icl_mech.prompts import PromptBatch, check_batch
+from icl_mech.tasks import Task, as_task
+
+CONTENT_FREE = ("N/A", "", "[MASK]")
+"""Zhao et al.'s inputs without content."""
+
+
+@dataclass(frozen=True)
+class Calibration(Measurement[CalibrationResult]):
+    """Accuracy of plain, contextual, domain and batch-calibrated label probabilities.
+
+    Attributes:
+        inputs: Texts without content.
+        texts: Calibration texts whose words are drawn, never those of the prompts; None: those of
+            the prompts' demonstrations.
+        draws: Texts of random words.
+        form: How label probabilities are calibrated, see `calibrate_labels`.
+        batch_form: The same for batch calibration, see `calibrate_batch`.
+        together: Prompts that share a mean in batch calibration, in their order; None: all.
+        seed: Of the random words.
+        reweighting: Factors on attention to label words, judged beside.
+        more_shots: The same queries behind more demonstrations, judged beside.
+    """
+
+    name: ClassVar[str] = "calibration"
+
+    inputs: Sequence[str] = CONTENT_FREE
+    texts: Sequence[str] | None = None
+    draws: Count = 20
+    form: CalibrationForm = "paper"
+    batch_form: BatchForm = "ratio"
+    together: Count | None = None
+    seed: Natural = 0
+    reweighting: Reweight | None = None
+    more_shots: PromptBatch | None = None
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse prompts that cannot be calibrated, and calibration texts that are tested on.
+
+        Raises:
+            PromptError: prompts without answers or query texts, test texts, no texts at all, or
+                `more_shots` with other queries.
+            RunError: factors of another model.
+        """
+        _ = data.answers
+        check_replaceable(data)
+        if model.tokenizer is None:
+            raise PromptError(
+                f"{model.info.name!r} has no tokenizer, which is needed to write texts without content; "
+                "load the model with its tokenizer."
+            )
+        if not self.inputs:
+            raise PromptError(
+                f"inputs is empty; give texts without content such as {CONTENT_FREE}."
+            )
+        check_own_texts(self._texts(data), data)
+        if self.reweighting is not None:
+            EvaluateReweighting(self.reweighting).check(model, data)
+        if self.more_shots is not None:
+            check_same_queries(self.more_shots, data)
+
+    def _texts(self, data: PromptBatch) -> Sequence[str]:
+        return texts_of(data, "demo_text") if self.texts is None else self.texts
+
+    def _content_free(self, model: LanguageModel, data: PromptBatch) -> list[ContentFree]:
+        """Prompts of the contextual and of the domain prior."""
+        words = random_words(self._texts(data), self.draws, self.seed)
+        return [replaced(data, own, model.tokenizer) for own in (self.inputs, words)]
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """The prompts, those without content, and whatever is judged beside."""
+        reading = [PredictionReading()]
+        passes = [Pass(data, reading, title="prompts")]
+        passes += [
+            Pass(own.prompts, reading, title="without content")
+            for own in self._content_free(model, data)
+        ]
+        if self.reweighting is not None:
+            passes.append(Pass(data, reading, [self.reweighting], title="re-weighted"))
+        if self.more_shots is not None:
+            passes.append(Pass(self.more_shots, reading, title="more shots"))
+        return passes
+
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> CalibrationResult:
+        """Label probabilities of every method, and the priors."""
+        plain, *others = [logits.double().softmax(-1) for ((logits, *_),) in read]
+        rows = [
+            _by_prompt(own, found)
+            for own, found in zip(self._content_free(model, data), others[:2], strict=True)
+        ]
+        probs = [plain, *(calibrate_labels(plain, own, self.form) for own in rows)]
+        probs += [calibrate_batch(plain, self.batch_form, self.together), *others[2:]]
+        names = ["plain", "contextual", "domain", "batch"]
+        names += ["reweighted"] * (self.reweighting is not None)
+        names += ["more_shots"] * (self.more_shots is not None)
+        size = self.together or len(plain)
+        mean = [own.mean(0).expand(len(own), -1) for own in plain.split(size)]
+        origin = {} if self.more_shots is None else {"more_shots": prompt_source(self.more_shots)}
+        return CalibrationResult(
+            scores=torch.stack(probs, dim=1),
+            priors=torch.stack([*(own.mean(1) for own in rows), torch.cat(mean)], dim=1),
+            answers=data.answers,
+            methods=tuple(names),
+            labels=data.labels,
+            form=self.form,
+            provenance=origin,
+        )
+
+
+def _by_prompt(
+    own: ContentFree, probs: Float[Tensor, "row label"]
+) -> Float[Tensor, "batch row label"]:
+    """Rows of each prompt's own context."""
+    by_context = probs.reshape(-1, own.each, probs.shape[-1])
+    return by_context[list(own.context)]
+
+
+def calibration(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    task: str | Task | None = None,
+    texts: Sequence[str] | None = None,
+    inputs: Sequence[str] = CONTENT_FREE,
+    draws: int = 20,
+    form: CalibrationForm = "paper",
+    batch_form: BatchForm = "ratio",
+    together: int | None = None,
+    seed: int = 0,
+    reweighting: Reweight | None = None,
+    more_shots: PromptBatch | None = None,
+    interventions: Sequence[Intervention] = (),
+    batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
+    progress: bool | None = None,
+) -> CalibrationResult:
+    """Plain, contextual, domain and batch-calibrated accuracy on the same prompts.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Prompts with answers.
+        task: The task whose training texts the random words are drawn from, but for texts that are
+            queries of these prompts.
+        texts: Such texts themselves; by default those of the task, else of the demonstrations.
+        inputs: Texts without content.
+        draws: Texts of random words.
+        form: `paper`, `staicc` or `difference`, see `calibrate_labels`.
+        batch_form: `ratio`, `staicc` or `log_mean`, see `calibrate_batch`.
+        together: Prompts that share a mean in batch calibration; None: all.
+        seed: Of the random words.
+        reweighting: Factors on attention to label words (`fit_reweighting`), judged beside.
+        more_shots: The same queries behind more demonstrations, judged beside.
+        interventions: Made in every pass, also over texts without content.
+        batch_size: Prompts per pass at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto` or `whole`, see `engine.run`.
+        progress: Show a progress bar.
+
+    Raises:
+        PromptError: prompts without answers or query texts, calibration texts that are tested on, no
+            texts at all, both `task` and `texts`, or `more_shots` with other queries.
+        RunError: an option out of range, or factors of another model.
+        TaskError: an unknown task.
+
+    Source: Zhao et al. 2021, §4; Fei et al. 2023, §4; Zhou et al. 2024, §3.
+    """
+    if task is not None:
+        if texts is not None:
+            raise PromptError("task and texts both say where words are drawn from; give one.")
+        texts = training_texts(as_task(task), check_batch(prompts))
+    measurement = Calibration(
+        inputs, texts, draws, form, batch_form, together, seed, reweighting, more_shots
+    )
+    return measured(
+        measurement, model, prompts, interventions=interventions, batch_size=batch_size,
+        memory=memory, path=path, progress=progress,
+    )  # fmt: skip

@@ -1,0 +1,196 @@
+"""Two lenses side by side: the same residuals through the logit lens and through a fitted one.
+
+One pass. Both readings are of the same prompts, so their difference is paired; at the last entry both
+are the model's own answer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.engine import Path
+from icl_mech.interventions import Intervention
+from icl_mech.measurements.accuracy.definitions import LENS
+from icl_mech.measurements.base import Measurement, Pass
+from icl_mech.measurements.lens.fitted import FittedLens, check_lens
+from icl_mech.measurements.lens.fitted_texts import JACOBIAN, NAMES, TUNED, compared_figure
+from icl_mech.measurements.lens.residuals import LayerLensReading, LensRows
+from icl_mech.measurements.lens.words import AFTER
+from icl_mech.measurements.running import measured
+from icl_mech.models import LanguageModel
+from icl_mech.prompts import PromptBatch
+from icl_mech.results import Definition, Figure, Quantity, Result, basis
+from icl_mech.results.prompts import given
+from icl_mech.results.wording import counted, told
+from icl_mech.shapes import LayerCurves, Panel
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ComparedLenses(Result):
+    """What each entry would answer, read by a fitted lens and by the logit lens.
+
+    Attributes:
+        label_logits: Logits of the label words' first tokens; entry 0 is the embedding.
+        answers: True class of each query.
+        labels: Names of the classes.
+        kind: Of the fitted lens: `tuned`, `jacobian`.
+    """
+
+    title: ClassVar[str] = "Two lenses side by side"
+    definitions: ClassVar[tuple[Definition, ...]] = (LENS, TUNED, JACOBIAN)
+
+    label_logits: Float[Tensor, "batch lens layer label"]
+    answers: Int[Tensor, " batch"]
+    labels: tuple[str, ...]
+    kind: str
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Right answers and the true label's probability by lens and layer; the paired gain."""
+        right = self.label_logits.argmax(-1) == self.answers[:, None, None]
+        probs = self.label_logits.double().softmax(-1)
+        index = self.answers[:, None, None, None].expand(*probs.shape[:-1], 1)
+        dims = ("lens", "layer")
+        gain = right[:, 0].double() - right[:, 1].double()
+        return {
+            "accuracy": Quantity(dims, right, unit="accuracy over label words"),
+            "true_label": Quantity(
+                dims, probs.gather(-1, index)[..., 0], unit="probability among the label words"
+            ),
+            "gain": Quantity(("layer",), gain, unit="accuracy above the logit lens", kind="change"),
+        }
+
+    def coordinates(self) -> dict[str, tuple[str, ...]]:
+        """Names of the lenses; layers are entries, 0 the embedding."""
+        return {"lens": (self.kind, "logit")}
+
+    def drawing(self) -> LayerCurves:
+        """Accuracy by layer under both lenses, and the paired difference."""
+        own, gain = self.sel("accuracy"), self.sel("gain")
+        ends = [
+            torch.cat([one, other[None]])
+            for one, other in zip(
+                (own.values, own.low, own.high), (gain.values, gain.low, gain.high), strict=True
+            )
+        ]
+        chance = 1 / len(self.labels)
+        return LayerCurves(
+            title="What each layer would answer, by lens",
+            names=(NAMES[self.kind], NAMES["logit"], "difference"),
+            values=ends[0],
+            low=ends[1],
+            high=ends[2],
+            y_title=own.unit,
+            x_title=AFTER,
+            note=basis(self),
+            meanings=("label", "reference", "other"),
+            panels=(
+                Panel(
+                    "Accuracy", (0, 1), own.unit, ((chance, f"chance {told(chance)}"),),
+                    y_range=(-0.03, 1.05),
+                ),
+                Panel(
+                    f"{NAMES[self.kind]} minus logit lens", (2,), gain.unit, ((0.0, "no difference"),)
+                ),
+            ),
+        )  # fmt: skip
+
+    def figures(self) -> list[Figure]:
+        """Where the fitted lens finds right answers that the logit lens does not."""
+        low, high = self.quantities()["gain"].ends()
+        gain = self.quantities()["gain"].value()
+        best = int(gain[:-1].argmax())
+        return [
+            compared_figure(
+                self.kind,
+                above=int((low[:-1] > 0).sum()),
+                below=int((high[:-1] < 0).sum()),
+                best=best,
+                gain=self.interval("gain", layer=best),
+                layers=len(gain) - 1,
+                prompts=len(self.answers),
+                given=given(self),
+            )
+        ]
+
+    def summary(self) -> str:
+        """Mean accuracy over the entries before the last."""
+        means = self.quantities()["accuracy"].value()[:, :-1].mean(1)
+        return (
+            f"accuracy before the last layer {told(float(means[0]))} under the {NAMES[self.kind]}, "
+            f"{told(float(means[1]))} under the logit lens (means over layers, "
+            f"{counted(len(self.answers), 'prompt')})"
+        )
+
+
+@dataclass(frozen=True)
+class CompareLenses(Measurement[ComparedLenses]):
+    """Accuracy at every layer under a fitted lens and under the logit lens.
+
+    Attributes:
+        lens: The fitted lens.
+    """
+
+    name: ClassVar[str] = "compared_lenses"
+
+    lens: FittedLens
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse prompts without answers and a lens of another model.
+
+        Raises:
+            PromptError: prompts without answers.
+            RunError: a lens of another model.
+        """
+        _ = data.answers
+        check_lens(self.lens, model)
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """One pass with both readings."""
+        readings = [LayerLensReading(vocabulary=False, lens=lens) for lens in (self.lens, None)]
+        return [Pass(data, readings, title="lenses")]
+
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> ComparedLenses:
+        """Both readings on an axis of their own."""
+        found: list[LensRows] = read[0]
+        return ComparedLenses(
+            label_logits=torch.stack([rows.label_logits[:, 0] for rows in found], dim=1),
+            answers=data.answers,
+            labels=data.labels,
+            kind=self.lens.kind,
+        )
+
+
+def compare_lenses(
+    model: Any,
+    prompts: PromptBatch,
+    lens: FittedLens,
+    *,
+    interventions: Sequence[Intervention] = (),
+    batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
+    progress: bool | None = None,
+) -> ComparedLenses:
+    """Accuracy at every layer under a fitted lens and under the logit lens, paired.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: The prompts, with answers; not those the lens was fitted on.
+        lens: The fitted lens, see `fit_tuned_lens` and `fit_jacobian_lens`.
+        interventions: Made during the pass.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto` or `whole`, see `engine.run`.
+        progress: Show a progress bar.
+
+    Raises:
+        PromptError: prompts without answers.
+        RunError: a lens of another model.
+    """
+    return measured(
+        CompareLenses(lens), model, prompts, interventions=interventions, batch_size=batch_size,
+        memory=memory, path=path, progress=progress,
+    )  # fmt: skip

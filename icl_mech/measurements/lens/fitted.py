@@ -1,0 +1,245 @@
+"""`FittedLens`: what a lens that was fitted puts between the residual stream and the readout.
+
+A fitted lens maps entry `l` of the residual stream (`h_l`, the input of block `l`) to what the
+final norm and the unembedding read; the last entry has no map, so the model's own logits stand
+there. It belongs to one model, which is recognised by a digest of its unembedding.
+"""
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.errors import PromptError, ResultError, RunError
+from icl_mech.measurements.lens.fitted_texts import kl_curves, kl_figure
+from icl_mech.models import LanguageModel
+from icl_mech.prompts import Prompt, PromptBatch
+from icl_mech.results import Figure, Quantity, Result
+from icl_mech.results.wording import counted, told
+from icl_mech.shapes import LayerCurves
+
+_ROWS = 4096
+"""Rows of the unembedding read at a time."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FittedLens(Result):
+    """What all fitted lenses share.
+
+    Attributes:
+        readout: Digest of the unembedding it was fitted for, see `readout_digest`.
+        held_out_kl: KL(model || lens) in nats at every entry, of each prompt that was held out; the
+            plain logit lens' beside it. None where none was measured.
+        training: How it was fitted.
+    """
+
+    kind: ClassVar[str] = ""
+    """What it is called: `tuned`, `jacobian`."""
+
+    readout: str
+    held_out_kl: Float[Tensor, "batch lens layer"] | None = None
+    training: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check that its tensors fit together.
+
+        Raises:
+            ResultError: names the field.
+        """
+        for name, tensor in self.maps().items():
+            if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
+                raise ResultError(
+                    f"{name} of the {self.kind} lens holds values that are not finite numbers."
+                )
+            if tensor.shape[0] != self.n_layers or set(tensor.shape[1:]) != {self.width}:
+                raise ResultError(
+                    f"{name} of the {self.kind} lens has the shape {list(tensor.shape)}; expected "
+                    f"{self.n_layers} layers of width {self.width}."
+                )
+
+    @abstractmethod
+    def maps(self) -> dict[str, Tensor]:
+        """Its tensors by name, one row per entry but the last."""
+
+    @abstractmethod
+    def through(
+        self, entry: int, rows: Float[Tensor, "*rows d_model"]
+    ) -> Float[Tensor, "*rows d_model"]:
+        """Residuals of an entry that has a map, mapped."""
+
+    @property
+    def n_layers(self) -> int:
+        """Entries with a map: one per block."""
+        return next(iter(self.maps().values())).shape[0]
+
+    @property
+    def width(self) -> int:
+        """Size of the residual stream."""
+        return next(iter(self.maps().values())).shape[-1]
+
+    def mapped(
+        self, entry: int, rows: Float[Tensor, "*rows d_model"]
+    ) -> Float[Tensor, "*rows d_model"]:
+        """What final norm and unembedding read of an entry; the last one is left as it is."""
+        if entry == self.n_layers:
+            return rows
+        # Half-precision models are mapped in float32, so that no map means no change.
+        wide = torch.promote_types(rows.dtype, torch.float32)
+        return self.through(entry, rows.to(wide)).to(rows.dtype)
+
+    def check_model(self, model: LanguageModel) -> None:
+        """Refuse another model than the one it was fitted for.
+
+        Raises:
+            RunError: names what differs.
+        """
+        own, given = (self.n_layers, self.width), (model.info.n_layers, model.info.d_model)
+        if own != given:
+            raise RunError(
+                f"This {self.kind} lens has {own[0]} layers of width {own[1]}, {model.info.name!r} "
+                f"has {given[0]} of width {given[1]}; fit one for this model."
+            )
+        if readout_digest(model) != self.readout:
+            fitted = self.training.get("model", "another model")
+            raise RunError(
+                f"This {self.kind} lens was fitted for {fitted}; the unembedding of "
+                f"{model.info.name!r}, as it is loaded, is another one. Fit a lens for it, or load the "
+                "model with the weights the lens was fitted with."
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """What provenance records of it: its kind, how it was fitted, and a digest of its maps."""
+        parts = [tensor.detach().cpu().contiguous() for tensor in self.maps().values()]
+        found = hashlib.sha256()
+        for tensor in parts:
+            found.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
+        return {
+            "lens": self.kind,
+            "readout": self.readout,
+            "digest": found.hexdigest()[:32],
+            "training": self.training,
+        }
+
+    # --- held-out numbers ---
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Held-out KL by lens and entry, and what the fitted lens leaves less of it, paired."""
+        if self.held_out_kl is None:
+            return {}
+        fitted, logit = self.held_out_kl.double().unbind(1)
+        return {
+            "kl": Quantity(("lens", "layer"), self.held_out_kl, unit="KL(model || lens) in nats"),
+            "saved": Quantity(("layer",), logit - fitted, unit="nats less than the logit lens"),
+        }
+
+    def coordinates(self) -> dict[str, tuple[str, ...]]:
+        """Names of the lenses; layers are entries, 0 the embedding."""
+        return {"lens": (self.kind, "logit")}
+
+    @property
+    def better(self) -> int:
+        """Entries but the last at which the held-out KL is below the logit lens'."""
+        saved = self.quantities().get("saved")
+        return 0 if saved is None else int((saved.value()[:-1] > 0).sum())
+
+    def drawing(self) -> LayerCurves:
+        """Held-out KL of both lenses by layer.
+
+        Raises:
+            ResultError: nothing was held out.
+        """
+        if self.held_out_kl is None:
+            raise ResultError(
+                "Nothing was held out when this lens was made, so there is nothing to draw; measure "
+                "it with compare_lenses."
+            )
+        found = self.sel("kl")
+        return kl_curves(self.kind, found, len(self.held_out_kl))
+
+    def figures(self) -> list[Figure]:
+        """Held-out KL of both lenses."""
+        if self.held_out_kl is None:
+            return []
+        found = self.quantities()["saved"]
+        low, _ = found.ends()
+        return [
+            kl_figure(
+                self.kind,
+                better=self.better,
+                clearly=int((low[:-1] > 0).sum()),
+                layers=self.n_layers,
+                means=[float(self.held_out_kl[:, own, :-1].mean()) for own in (0, 1)],
+                prompts=len(self.held_out_kl),
+            )
+        ]
+
+    def summary(self) -> str:
+        """Size, and in how many layers the held-out KL is below the logit lens'."""
+        size = f"{self.kind} lens of {counted(self.n_layers, 'layer')}, width {self.width}"
+        if self.held_out_kl is None:
+            return size
+        means = (told(float(self.held_out_kl[:, own, :-1].mean())) for own in (0, 1))
+        return (
+            f"{size}: held-out KL below the logit lens' in {self.better} layers "
+            f"(mean {next(means)} against {next(means)} nats, {len(self.held_out_kl)} prompts)"
+        )
+
+
+def check_lens(lens: FittedLens | None, model: LanguageModel, variant: str = "sound") -> None:
+    """Refuse a lens of another model, and one beside the reference variant.
+
+    Raises:
+        RunError: says which.
+    """
+    if lens is None:
+        return
+    if variant != "sound":
+        raise RunError(
+            f"variant={variant!r} is the paper's logit lens and takes no other lens; leave out lens=, "
+            "or use variant='sound'."
+        )
+    lens.check_model(model)
+
+
+def readout_digest(model: LanguageModel) -> str:
+    """Recognises an unembedding: SHA-256 of every weight and bias of it, as float32.
+
+    Weights stored in half precision give the same digest however wide they are loaded.
+    """
+    found = hashlib.sha256()
+    for start in range(0, model.info.d_vocab, _ROWS):
+        stop = min(start + _ROWS, model.info.d_vocab)
+        ids = torch.arange(start, stop, device=model.device)[None]
+        for part in model.readout(ids):
+            if part is not None:
+                found.update(part.detach().float().cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()[:32]
+
+
+def as_prompts(given: Any) -> PromptBatch:
+    """Prompts, or sequences of token ids as prompts without roles.
+
+    Raises:
+        PromptError: neither.
+    """
+    if isinstance(given, PromptBatch):
+        return given
+    rows = given.tolist() if isinstance(given, Tensor) else given
+    if not _is_list(rows) or not rows or not all(_is_list(row) and len(row) for row in rows):
+        raise PromptError(
+            "Expected a PromptBatch, or sequences of token ids such as [[1, 2, 3], [4, 5, 6]]; "
+            f"found a {type(given).__name__}."
+        )
+    made = [
+        Prompt.from_positions(row, label_positions=[], label_classes=[], label_tokens=[0, 1])
+        for row in rows
+    ]
+    return PromptBatch(tuple(made), {"tokens": "given"})
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
