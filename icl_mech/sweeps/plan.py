@@ -161,7 +161,11 @@ def contents_of(
         found.append(Content(name, name == "overthinking", tuple(extra), measured))
     if not found:
         raise SweepError("study is empty; leave it out, or name one.")
-    return found
+    # What no chosen study has prompts for gets items of its own.
+    studied = {content.pair for content in found}
+    return found + [
+        content for content in _of_measurements(measurements, run) if content.pair not in studied
+    ]
 
 
 def _of_measurements(measurements: Measurements, run: Mapping[str, Any]) -> list[Content]:

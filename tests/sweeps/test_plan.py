@@ -69,6 +69,21 @@ def test_pairs_get_items_of_their_own():
     ]
 
 
+@pytest.mark.parametrize(
+    ("study", "rest"), [("overthinking", Flow()), ("label_words", AccuracyByLayer())]
+)
+def test_what_a_study_has_no_prompts_for_gets_items_of_its_own(study, rest):
+    plan = plan_of(Predict(), AccuracyByLayer(), rest, study=study, seeds=0)
+    found = {
+        (e.item.study, e.item.pair): [m.name for m in e.content.measurements] for e in plan.entries
+    }
+    single, pairs = [Predict.name, *(["flow"] if rest.name == "flow" else [])], ["layer_accuracy"]
+    if study == "overthinking":
+        assert found == {("overthinking", True): pairs, ("measurements", False): single}
+    else:
+        assert found == {("label_words", False): single, ("measurements", True): pairs * 2}
+
+
 def test_settings_that_are_one_are_one_item():
     plan = plan_of(Predict(), labels=("correct", "permuted"), false_share=(0.2, 0.6), seeds=0)
     assert [(i.labels, i.false_share) for i in plan.items] == [
