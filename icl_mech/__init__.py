@@ -13,11 +13,23 @@ from typing import Any
 
 from icl_mech.errors import IclMechError
 from icl_mech.frontend import without_widgets
-from icl_mech.interventions import AddVector, Isolate, Patch, Reweight, ZeroHeads, ZeroLayers
+from icl_mech.interventions import (
+    AddVector,
+    Isolate,
+    Patch,
+    Reweight,
+    Suppress,
+    ZeroHeads,
+    ZeroLayers,
+)
 from icl_mech.measurements.accuracy.context import context_accuracy
 from icl_mech.measurements.accuracy.early_exit import early_exit
 from icl_mech.measurements.accuracy.layers import layer_accuracy
 from icl_mech.measurements.alignment.semantic import alignment
+from icl_mech.measurements.anchors.agreement import anchor_agreement
+from icl_mech.measurements.anchors.spans import span_flow
+from icl_mech.measurements.anchors.suppression import suppression
+from icl_mech.measurements.anchors.tokens import anchor_tokens
 from icl_mech.measurements.base import Measurement
 from icl_mech.measurements.calibration.label_prior import calibration
 from icl_mech.measurements.causal.attribution import attribution_patching
@@ -66,6 +78,7 @@ from icl_mech.prompts import (
     build_prompts,
     chat_template,
     prompts_from_text,
+    texts,
 )
 from icl_mech.studies import Analysis, analyze, load_analysis, measure
 from icl_mech.sweeps import Sweep, compare, load_sweep, sweep
@@ -84,6 +97,7 @@ __all__ = [
     "PromptBatch",
     "Reweight",
     "Span",
+    "Suppress",
     "Sweep",
     "Task",
     "Template",
@@ -93,6 +107,8 @@ __all__ = [
     "ablation",
     "alignment",
     "analyze",
+    "anchor_agreement",
+    "anchor_tokens",
     "attribution_patching",
     "averaged_extraction",
     "build_prompt_pairs",
@@ -118,8 +134,8 @@ __all__ = [
     "fit_tuned_lens",
     "flow_by_demonstration",
     "flow_scores",
-    "generate",
     "function_vector",
+    "generate",
     "head_attention",
     "head_mediation",
     "head_scores",
@@ -144,9 +160,12 @@ __all__ = [
     "remote_model",
     "saliency_check",
     "saliency_maps",
+    "span_flow",
     "steer",
+    "suppression",
     "sweep",
     "task_vector",
+    "texts",
 ]
 
 without_widgets()

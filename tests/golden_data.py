@@ -70,3 +70,19 @@ def overthinking_prompts(config: str, kind: str) -> PromptBatch:
             )
         )
     return PromptBatch(tuple(prompts))
+
+
+def thought_anchors() -> "np.lib.npyio.NpzFile":
+    """Numbers of the thought-anchors reference code, and sound ones beside them."""
+    return arrays("any_text", "thought_anchors.npz")
+
+
+def thought_anchors_prompts() -> PromptBatch:
+    """Its three texts of random ids, with their sentences as spans."""
+    data = thought_anchors()
+    return PromptBatch(
+        tuple(
+            Prompt.from_spans(data[f"t{i}_input_ids"].tolist(), data[f"t{i}_spans"].tolist())
+            for i in range(3)
+        )
+    )

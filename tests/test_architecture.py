@@ -45,6 +45,10 @@ MODEL_HALF = {"models"}
 CIRCLES = {
     ("results.base", "results.samples"),
     ("results.base", "results.storage"),
+    ("measurements.anchors.agreement", "measurements.anchors.texts"),
+    ("measurements.anchors.span_result", "measurements.anchors.texts"),
+    ("measurements.anchors.suppression_result", "measurements.anchors.texts"),
+    ("measurements.anchors.token_result", "measurements.anchors.texts"),
     ("measurements.saliency.maps", "measurements.saliency.texts"),
     ("measurements.saliency.scores", "measurements.saliency.texts"),
 }

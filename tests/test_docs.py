@@ -24,6 +24,7 @@ WITH_STUDIES = [
         "guides/label_words.md",
         "guides/overthinking.md",
         "guides/causal_heads.md",
+        "guides/anchors.md",
         "guides/lenses.md",
         "guides/baselines.md",
         "guides/generation.md",

@@ -50,7 +50,17 @@ def protocol(thing: type) -> tuple[str, ...]:
     if thing.__module__.startswith("icl_mech.measurements.base"):
         return ()
     if issubclass(thing, AnyMeasurement):
-        return ("check", "check_options", "filled", "name", "passes", "result", "side", "steps")
+        return (
+            "check",
+            "check_options",
+            "filled",
+            "name",
+            "needs_classes",
+            "passes",
+            "result",
+            "side",
+            "steps",
+        )
     if issubclass(thing, Result) and thing.__module__.startswith("icl_mech.measurements"):
         return ("basis_words", "coordinates", "definitions", "figures", "note", "page_title",
                 "renamed", "shows", "status", "summary", "title")  # fmt: skip

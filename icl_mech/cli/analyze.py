@@ -15,11 +15,13 @@ from icl_mech.cli.options import (
     PromptOptions,
     RunOptions,
     TaskOptions,
+    TextOptions,
 )
 from icl_mech.engine import Loss
 from icl_mech.measurements.saliency.reduction import Reduction
 from icl_mech.studies import Study
 from icl_mech.studies.analysis import PARTS
+from icl_mech.studies.anchors import ORDER as ANCHORS
 
 _STUDY = "Study"
 
@@ -30,9 +32,7 @@ def analyze(
     *,
     study: Annotated[
         Study | None,
-        typer.Option(
-            rich_help_panel=_STUDY, help="Which paper's; without it predictions and flow."
-        ),
+        typer.Option(rich_help_panel=_STUDY, help="Which one; without it predictions and flow."),
     ] = None,
     loss: Annotated[
         Loss | None,
@@ -46,6 +46,7 @@ def analyze(
     ] = "sum_then_abs",
     model: ModelOptions,
     task: TaskOptions,
+    texts: TextOptions,
     prompts: PromptOptions,
     run: RunOptions,
     output: OutputOptions,
@@ -56,10 +57,15 @@ def analyze(
             "a study needs demonstrations, one per class at least.", param_hint="--shots"
         )
 
+    if study == "anchors" and texts.texts is None:
+        raise typer.BadParameter(
+            "the study of anchors needs a file of texts.", param_hint="--texts"
+        )
+
     def work(loaded: Any, built: Prompts, options: dict[str, Any]) -> icl.Analysis:
         return icl.analyze(
             loaded, built, study=study, loss=loss, reduction=reduction, seed=prompts.seed, **options
         )
 
-    job = Job(model, task, prompts, run, output, command_line(context))
-    job.do(work, pair=study == "overthinking", name="analysis", parts=PARTS)
+    job = Job(model, task, prompts, run, output, command_line(context), texts)
+    job.do(work, pair=study == "overthinking", name="analysis", parts=(*PARTS, *ANCHORS))

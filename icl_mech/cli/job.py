@@ -5,7 +5,7 @@ model is loaded.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,9 @@ from icl_mech.cli.options import (
     PromptOptions,
     RunOptions,
     TaskOptions,
+    TextOptions,
 )
+from icl_mech.cli.texts import built_texts
 from icl_mech.results import INDEX, PAGE, Folder, claimed, paths_of
 from icl_mech.studies.made import by_command
 
@@ -54,6 +56,7 @@ class Job:
         run: How it is computed.
         output: Where results go.
         command: How it was called, for the page.
+        texts: Any texts in the place of task and prompts.
     """
 
     model: ModelOptions
@@ -62,6 +65,7 @@ class Job:
     run: RunOptions
     output: OutputOptions
     command: str
+    texts: TextOptions = field(default_factory=TextOptions)
 
     def do(self, work: Work, *, pair: bool, name: str, parts: Sequence[str]) -> None:
         """Measure, write, and print what came out.
@@ -110,6 +114,11 @@ class Job:
 
     def _analysis(self, work: Work, options: dict[str, Any], pair: bool) -> icl.Analysis:
         quiet = self.output.quiet
+        if self.texts.texts is not None:
+            built_texts(loaded_tokenizer(self.model, quiet=quiet), self.texts)
+            model = loaded_model(self.model, quiet=quiet)
+            with by_command(self.command):
+                return work(model, built_texts(model, self.texts), options)
         task = loaded_task(self.task)
         # The tokenizer is there at once; what the prompts are refused for need not wait.
         built_prompts(task, loaded_tokenizer(self.model, quiet=quiet), self.prompts, pair=pair)

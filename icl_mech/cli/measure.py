@@ -22,12 +22,13 @@ from icl_mech.cli.options import (
     PromptOptions,
     RunOptions,
     TaskOptions,
+    TextOptions,
 )
 from icl_mech.cli.variants import Variant, variants_of
 from icl_mech.cli.wording import in_options
 from icl_mech.measurements import AnyMeasurement, PairMeasurement
 
-GROUPS = (ModelOptions, TaskOptions, PromptOptions, RunOptions, OutputOptions)
+GROUPS = (ModelOptions, TaskOptions, TextOptions, PromptOptions, RunOptions, OutputOptions)
 """Options of all measurements."""
 
 Kind = type[AnyMeasurement[Any, Any]]
@@ -72,6 +73,7 @@ def measuring(name: str, kind: Kind, variants: list[Variant]) -> Command:
         context: Any,
         model: ModelOptions,
         task: TaskOptions,
+        texts: TextOptions,
         prompts: PromptOptions,
         run: RunOptions,
         output: OutputOptions,
@@ -85,7 +87,7 @@ def measuring(name: str, kind: Kind, variants: list[Variant]) -> Command:
             with in_options(words):
                 return icl.measure(loaded, built, measurement, **options)
 
-        job = Job(model, task, prompts, run, output, command_line(context))
+        job = Job(model, task, prompts, run, output, command_line(context), texts)
         pair = issubclass(kind, PairMeasurement) or getattr(kind, "side", None) is not None
         job.do(work, pair=pair, name=name, parts=[kind.name])
 

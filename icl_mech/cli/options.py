@@ -12,6 +12,7 @@ import typer
 from icl_mech.corruption import LabelSetting
 from icl_mech.models import known_models
 from icl_mech.prompts.build import Demonstrations
+from icl_mech.prompts.splitting import Unit
 from icl_mech.tasks import known_tasks
 from icl_mech.tasks.label_column import LabelsAs
 from icl_mech.tasks.parts import Overlap
@@ -34,6 +35,7 @@ def _option(panel: str, *names: str, **more: Any) -> Any:
 
 
 _MODEL, _DATA, _PROMPTS = "Model", "Task", "Prompts"
+_TEXTS = "Any texts"
 _OWN, _RUN, _OUT = "Your own data", "How to run", "What is written"
 
 
@@ -107,6 +109,22 @@ class TaskOptions:
     overlap: Annotated[
         Overlap, _option(_OWN, help="What to do with texts that training and test share.")
     ] = "avoid"
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """Any texts in the place of a task."""
+
+    texts: Annotated[
+        Path | None,
+        _option(
+            _TEXTS,
+            help="Texts instead of a task: .txt (texts divided by lines of ---), .json or .jsonl.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None
+    spans: Annotated[Unit, _option(_TEXTS, help="What each text is cut into.")] = "sentences"
 
 
 Number = Annotated[int, _option(_PROMPTS, "--n", "-n", min=1, help="Prompts.")]

@@ -26,6 +26,7 @@ STYLES: dict[Role, str] = {
     "query_text": "green underline",
     "target": "bold reverse",
     "unknown": "",
+    "span": "",
 }
 NAMES: dict[Role, str] = {
     "bos": "beginning of text",
@@ -36,6 +37,7 @@ NAMES: dict[Role, str] = {
     "query_text": "query text",
     "target": "target",
     "unknown": "unknown",
+    "span": "text in a span",
 }
 
 

@@ -2,7 +2,7 @@
 
 from icl_mech.engine.hooks import AnyReading
 from icl_mech.engine.layouts import Layout, behind_cache
-from icl_mech.engine.losses import Loss, target_loss
+from icl_mech.engine.losses import OF_CLASSES, Loss, check_loss_of, target_loss
 from icl_mech.engine.memory import parse_memory, plan
 from icl_mech.engine.prefix import can_share, common_prefix
 from icl_mech.engine.prepared import Prepared, prepare, single_rows
@@ -13,6 +13,7 @@ from icl_mech.engine.taking import RowsReading
 from icl_mech.engine.work import Work
 
 __all__ = [
+    "OF_CLASSES",
     "AnyReading",
     "GradientReading",
     "Kept",
@@ -27,6 +28,7 @@ __all__ = [
     "Work",
     "behind_cache",
     "can_share",
+    "check_loss_of",
     "common_prefix",
     "cost",
     "expect",

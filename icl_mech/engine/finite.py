@@ -155,7 +155,11 @@ def _first(segment: Segment, hooks: Sequence[Hook]) -> str | None:
     watched = [watch(name, layer) for layer in range(model.info.n_layers) for name in names]
     with torch.no_grad():
         output = _run(segment, [*hooks, *watched])
-        logits = model.label_logits(segment.at_target(output), segment.label_tokens)
+        at_target = segment.at_target(output)
+        labels = segment.label_tokens
+        logits = (
+            model.label_logits(at_target, labels) if labels.numel() else model.logits(at_target)
+        )
     if not bool(logits.isfinite().all()):
         found.append("the final norm or the logits of the labels")
     return found[0] if found else None
@@ -172,7 +176,7 @@ def _first_gradient(segment: Segment, hooks: Sequence[Hook], loss: Loss) -> str 
     keep: list[Hook] = [(Site("resid_post", layer), seen.append) for layer in layers]
     with model.gradients():
         residual = _run(segment, [(Site("resid_pre", 0), leaf), *hooks, *keep])
-        total = target_loss(segment.at_target(residual), segment, loss).sum()
+        total = target_loss(residual, segment, loss).sum()
         gradients: Sequence[Tensor | None] = torch.autograd.grad(total, seen, allow_unused=True)
     for layer, gradient in reversed(list(zip(layers, gradients, strict=True))):
         if gradient is not None and not bool(gradient.isfinite().all()):

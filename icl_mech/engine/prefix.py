@@ -15,14 +15,16 @@ WORTH_SHARING = 8
 def common_prefix(prompts: PromptBatch) -> int:
     """Length of the longest beginning all prompts share, their targets excluded.
 
-    Shared are its tokens, their roles, and which of them are label words of which class.
+    Shared are its tokens, their roles, the spans of a text, and which of them are label words of
+    which class.
     """
     first, *others = (prompt.tokens for prompt in prompts)
     length = min(prompt.target for prompt in prompts)
     for tokens in others:
         while first[:length] != tokens[:length]:
             length = next(i for i in range(length) if first[i] != tokens[i])
-    known = torch.stack([prompts.position_classes, prompts.position_roles])[..., :length]
+    known = torch.stack([prompts.position_classes, prompts.position_roles, prompts.position_spans])
+    known = known[..., :length]
     unlike = (known != known[:, :1]).any(0).any(0).nonzero()
     return int(unlike[0]) if len(unlike) else length
 

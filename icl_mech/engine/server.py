@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from icl_mech._typing import Tensor
+from icl_mech.engine.losses import OF_CLASSES
 from icl_mech.engine.readings import GradientReading, Reading
 from icl_mech.errors import RunError
 from icl_mech.models import Hook, HookFunction, ModelInfo, SaliencySums, ServerModel, Site
@@ -81,6 +82,11 @@ def _sums(reading: Reading[Any] | GradientReading[Any], segment: Segment) -> Sal
         raise RunError(
             f"{type(reading).__name__} needs more than the target's row, which is all that comes "
             f"from a server. Load {segment.model.info.name!r} here, or measure something else."
+        )
+    if reading.loss not in OF_CLASSES:
+        raise RunError(
+            f"loss={reading.loss!r} is not computed on a server. Load {segment.model.info.name!r} "
+            f"here, or take one of {', '.join(OF_CLASSES)}."
         )
     tokens, classes = segment.label_tokens, None
     if reading.loss == "vocab":

@@ -191,7 +191,7 @@ class Work:
             if not sinks:
                 return self._in_order(values, segment)
             loss = next(r.loss for r in self.readings if isinstance(r, GradientReading))
-            total = target_loss(segment.at_target(output.residual), segment, loss).sum()
+            total = target_loss(output.residual, segment, loss).sum()
             leaves = [] if self.beginning is None or cache is None else asking(cache)
             asked = [*(sink for *_, sink in sinks), *leaves]
             gradients: Sequence[Tensor | None] = torch.autograd.grad(
@@ -239,7 +239,7 @@ class Work:
             segment.tokens, segment.mask, segment.positions, cache=segment.cache, hooks=hooks
         )
         check()
-        losses = target_loss(segment.at_target(output.residual), segment, loss)
+        losses = target_loss(output.residual, segment, loss)
         check_losses(losses)
         return losses
 

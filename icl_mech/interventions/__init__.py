@@ -6,6 +6,7 @@ from icl_mech.interventions.isolate import Isolate
 from icl_mech.interventions.patch import Patch
 from icl_mech.interventions.places import Place
 from icl_mech.interventions.reweight import FittedReweight, Reweight
+from icl_mech.interventions.suppress import Suppress
 from icl_mech.interventions.zero_heads import ZeroHeads
 from icl_mech.interventions.zero_layers import ZeroLayers
 
@@ -19,6 +20,7 @@ __all__ = [
     "Patch",
     "Place",
     "Reweight",
+    "Suppress",
     "Taken",
     "ZeroHeads",
     "ZeroLayers",

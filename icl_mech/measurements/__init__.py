@@ -7,6 +7,10 @@ from icl_mech.measurements.accuracy.context import AccuracyByDemonstrations
 from icl_mech.measurements.accuracy.early_exit import LeavingEarly
 from icl_mech.measurements.accuracy.layers import AccuracyByLayer
 from icl_mech.measurements.alignment.semantic import Alignment
+from icl_mech.measurements.anchors.agreement import AnchorAgreement
+from icl_mech.measurements.anchors.spans import SpanFlow
+from icl_mech.measurements.anchors.suppression import Suppression
+from icl_mech.measurements.anchors.tokens import AnchorTokens
 from icl_mech.measurements.base import (
     AnyMeasurement,
     Measurement,
@@ -52,6 +56,8 @@ __all__ = [
     "AccuracyByDemonstrations",
     "AccuracyByLayer",
     "Alignment",
+    "AnchorAgreement",
+    "AnchorTokens",
     "AnyMeasurement",
     "AttentionOfHeads",
     "AttributePatching",
@@ -86,7 +92,9 @@ __all__ = [
     "Predict",
     "Reweighting",
     "Saliency",
+    "SpanFlow",
     "Steer",
+    "Suppression",
     "TakeTaskVector",
     "Variants",
 ]

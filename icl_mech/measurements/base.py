@@ -112,6 +112,9 @@ class AnyMeasurement(ABC, Generic[Data, R]):
     name: ClassVar[str] = ""
     """Key in an `Analysis`; by default the class name in lower case."""
 
+    needs_classes: ClassVar[bool] = True
+    """True if it rests on label words; texts without classes (see `texts`) are then refused."""
+
     def __init_subclass__(cls) -> None:
         """Name the kind."""
         super().__init_subclass__()

@@ -10,7 +10,7 @@ from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import AnyMeasurement, Measurement, Options, Pass, Steps, Variants
 from icl_mech.measurements.provenance import provenance
 from icl_mech.models import LanguageModel, adapt
-from icl_mech.prompts import PromptBatch, check_batch
+from icl_mech.prompts import PromptBatch, check_batch, check_classes
 from icl_mech.results import Result
 
 R = TypeVar("R", bound=Result)
@@ -43,6 +43,9 @@ class Item:
             IclMechError: what the measurement refuses, of its prompts or of the interventions.
         """
         own = chosen_data(measurement, data)
+        if measurement.needs_classes:
+            for prompts in own if isinstance(own, tuple) else (own,):
+                check_classes(prompts, type(measurement).__name__)
         for intervention in options.interventions:
             intervention.check(model.info)
             for prompts in own if isinstance(own, tuple) else (own,):

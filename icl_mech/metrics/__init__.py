@@ -52,6 +52,7 @@ from icl_mech.metrics.layers import (
     reduction_interval,
     stratified_halves,
 )
+from icl_mech.metrics.masses import matched_means, nearby_medians
 from icl_mech.metrics.means import one_more, student_ends
 from icl_mech.metrics.nested import (
     FEW_GROUPS,
@@ -77,6 +78,7 @@ from icl_mech.metrics.repeats import (
     matched_columns,
     pattern_map,
 )
+from icl_mech.metrics.spans import Average, kurtosis, rank_correlation, span_sums, vertical_scores
 
 __all__ = [
     "FEWEST",
@@ -84,6 +86,7 @@ __all__ = [
     "LEVEL",
     "ONE_SIDED",
     "RESAMPLES",
+    "Average",
     "BatchForm",
     "CalibrationForm",
     "Crossing",
@@ -116,13 +119,16 @@ __all__ = [
     "flow_sums",
     "gap_reduction",
     "head_maximum",
+    "kurtosis",
     "label_thresholds",
     "log_over_trust",
     "macro_auc",
     "matched_columns",
+    "matched_means",
     "mean_ends",
     "mean_interval",
     "near_ties",
+    "nearby_medians",
     "nested_interval",
     "normalised_flow",
     "normalised_probs",
@@ -136,6 +142,7 @@ __all__ = [
     "prefix_matching",
     "quantile_ends",
     "rank_agreement",
+    "rank_correlation",
     "reachable_accuracy",
     "reduction_interval",
     "resample_weights",
@@ -145,10 +152,12 @@ __all__ = [
     "score_interval",
     "share_ends",
     "shuffled_prefix_matching",
+    "span_sums",
     "stratified_halves",
     "student_ends",
     "top_labels_match",
     "top_one_scores",
+    "vertical_scores",
     "wilson_ends",
     "wilson_interval",
     "word_overlap",

@@ -14,6 +14,7 @@ ROLE_STYLES: Mapping[str, str] = {
     "query_text": "query",
     "target": "target",
     "unknown": "unknown",
+    "span": "unknown",
 }
 """How tokens of a role are shown; the names of CSS classes after `icl-`."""
 
@@ -26,6 +27,7 @@ ROLE_NAMES: Mapping[str, str] = {
     "query_text": "query text",
     "target": "target (the answer is read here)",
     "unknown": "other token",
+    "span": "text in a span",
 }
 """Roles in words."""
 

@@ -65,8 +65,10 @@ class Text:
         if isinstance(prompt, Text):
             return prompt
         roles, about = [], []
+        classes = bool(prompt.label_classes)
+        kind, first = ("demonstration", 1) if classes else ("span", 0)
         for span in prompt.spans:
-            said = "" if span.demo is None else f"demonstration {span.demo + 1}"
+            said = "" if span.demo is None else f"{kind} {span.demo + first}"
             if span.role == "label_word":
                 said += f", shows {prompt.labels[prompt.label_classes[span.demo]]}"
             count = span.stop - span.start

@@ -80,6 +80,12 @@ class PromptBatch(Sequence[Prompt]):
         """Size, task and lengths."""
         lengths = [len(prompt) for prompt in self.prompts]
         task = self.source.get("task", {}).get("name", "prompts")
+        if not self.has_classes:
+            counts = [len(prompt.text_spans) for prompt in self.prompts]
+            return (
+                f"PromptBatch({len(self)} x {task}, {min(counts)}-{max(counts)} spans, "
+                f"{min(lengths)}-{max(lengths)} tokens, no classes)"
+            )
         return (
             f"PromptBatch({len(self)} x {task}, {self.n_demos} demonstrations, "
             f"{min(lengths)}-{max(lengths)} tokens, labels: {', '.join(self.labels)})"
@@ -148,6 +154,16 @@ class PromptBatch(Sequence[Prompt]):
         return len(self.prompts[0].label_words)
 
     @property
+    def has_classes(self) -> bool:
+        """False for texts, which have no label words."""
+        return bool(self.prompts[0].label_words)
+
+    @cached_property
+    def text_spans(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """Token intervals of the spans of each text; none in prompts with demonstrations."""
+        return tuple(prompt.text_spans for prompt in self.prompts)
+
+    @property
     def n_demos(self) -> int:
         """Largest number of demonstrations of a prompt."""
         return max(len(prompt.label_classes) for prompt in self.prompts)
@@ -165,7 +181,7 @@ class PromptBatch(Sequence[Prompt]):
     @cached_property
     def label_tokens(self) -> Int[Tensor, " label"]:
         """First token id of each label word, in class order."""
-        return torch.tensor(self.prompts[0].label_tokens)
+        return torch.tensor(self.prompts[0].label_tokens, dtype=torch.long)
 
     @cached_property
     def label_positions(self) -> Int[Tensor, "batch demo"]:
@@ -196,6 +212,15 @@ class PromptBatch(Sequence[Prompt]):
                 places[row, span.start : span.stop] = ROLES.index(span.role)
         return places
 
+    @cached_property
+    def position_spans(self) -> Int[Tensor, "batch pos"]:
+        """Number of the text span each token is in, -1 in none."""
+        numbers = torch.full((len(self), int(self.lengths.max())), NOTHING)
+        for row, spans in enumerate(self.text_spans):
+            for number, (start, stop) in enumerate(spans):
+                numbers[row, start:stop] = number
+        return numbers
+
     @property
     def has_answers(self) -> bool:
         """True if the true class of every query is known."""
@@ -225,7 +250,9 @@ class PromptBatch(Sequence[Prompt]):
         """
         if role not in ROLES:
             raise PromptError(f"Unknown role {role!r}. {near_matches(role, ROLES)}")
-        if role not in ("label_word", "target") and not all(p.has_text_roles for p in self.prompts):
+        if role not in ("label_word", "target", "span") and not all(
+            p.has_text_roles for p in self.prompts
+        ):
             raise PromptError(
                 f"These prompts were made from bare positions and have no {role!r} tokens; "
                 "build them with build_prompts or prompts_from_text."

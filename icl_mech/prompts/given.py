@@ -23,6 +23,20 @@ def check_batch(given: Any, what: str = "prompts") -> PromptBatch:
     )
 
 
+def check_classes(prompts: PromptBatch, what: str) -> None:
+    """Refuse texts where label words are needed.
+
+    Raises:
+        PromptError: names what needs them.
+    """
+    if not prompts.has_classes:
+        raise PromptError(
+            f"{what} rests on label words, and these prompts are texts without classes. Take one of "
+            "span_flow, suppression, anchor_tokens and saliency_maps, or build prompts with "
+            "demonstrations (build_prompts, prompts_from_text)."
+        )
+
+
 def _found(given: Any) -> str:
     kind = type(given).__name__
     article = "an" if kind[0] in "aeiouAEIOU" else "a"
@@ -46,6 +60,7 @@ def _advice(given: Any) -> str:
     if several and all(isinstance(one, str) for one in given):
         return (
             "Prompts know which of their tokens are label words; make them from texts with "
-            "prompts_from_text(texts, label_words, model), or from a task with build_prompts."
+            "prompts_from_text(texts, label_words, model), or from a task with build_prompts; texts "
+            "without label words become prompts with texts(texts, model)."
         )
     return "Give what build_prompts or prompts_from_text returns."

@@ -1,37 +1,25 @@
-"""`Span` and `Prompt`: token ids with the role of every token, fixed when the prompt is built."""
+"""`Prompt`: token ids with the role of every token, fixed when the prompt is built."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from icl_mech.checking import checked
 from icl_mech.errors import PromptError
+from icl_mech.prompts.laying import lay_labels, lay_spans
+from icl_mech.prompts.roles import ROLES, Role, Span
 
 if TYPE_CHECKING:
     from icl_mech.plots.prompt_view import View
 
-Role = Literal[
-    "bos", "narrative", "format", "demo_text", "label_word", "query_text", "target", "unknown"
-]
-ROLES: tuple[Role, ...] = get_args(Role)
-
-
-@dataclass(frozen=True)
-class Span:
-    """Tokens `start` to `stop` (half-open) with one role.
-
-    `demo` counts the demonstrations from 0; it is None outside them (narrative, query).
-    """
-
-    role: Role
-    demo: int | None
-    start: int
-    stop: int
+__all__ = ["ROLES", "Prompt", "Role", "Span", "check_first_tokens"]
 
 
 @dataclass(frozen=True)
 class Prompt:
     """One prompt: demonstrations with label words, then a query whose answer is predicted.
+
+    Or a text with spans (see `texts`), which has no label words and no classes.
 
     Attributes:
         tokens: Token ids, without padding.
@@ -117,6 +105,20 @@ class Prompt:
     def label_positions(self) -> tuple[int, ...]:
         """First token of each demonstration's label word, in prompt order."""
         return tuple(span.start for span in self.label_spans)
+
+    @property
+    def text_spans(self) -> tuple[tuple[int, int], ...]:
+        """Token intervals of a text's spans, in order; none for prompts with demonstrations.
+
+        The target belongs to the span it stands in.
+        """
+        found: dict[int, tuple[int, int]] = {}
+        if any(span.role == "span" for span in self.spans) or not self.label_words:
+            for span in self.spans:
+                if span.demo is not None:
+                    start, _ = found.get(span.demo, (span.start, span.stop))
+                    found[span.demo] = (start, span.stop)
+        return tuple(found.values())
 
     @property
     def has_text_roles(self) -> bool:
@@ -209,33 +211,41 @@ class Prompt:
             )
         if not 0 <= target <= last:
             raise PromptError(f"Target {target} lies outside a prompt of {len(tokens)} tokens.")
-        marks: list[tuple[int, int, Role, int | None]] = [
-            (start, start + length, "label_word", demo)
-            for demo, (start, length) in enumerate(zip(label_positions, lengths, strict=True))
-        ]
-        marks.append((target, target + 1, "target", None))
-        ascending = list(label_positions) == sorted(label_positions)
-        spans: list[Span] = []
-        end = 0
-        for start, stop, role, demo in sorted(marks, key=lambda mark: mark[:2]):
-            if not ascending or start < end or stop > len(tokens):
-                raise PromptError(
-                    f"Label positions {list(label_positions)} and target {target} must be ascending, "
-                    f"apart from each other and inside the prompt of {len(tokens)} tokens."
-                )
-            if start > end:
-                spans.append(Span("unknown", None, end, start))
-            spans.append(Span(role, demo, start, stop))
-            end = stop
-        if end < len(tokens):
-            spans.append(Span("unknown", None, end, len(tokens)))
+        spans = lay_labels(len(tokens), label_positions, lengths, target)
         return cls(
             tuple(tokens),
-            tuple(spans),
+            spans,
             tuple(label_classes),
             tuple((token,) for token in label_tokens),
             answer=answer,
             false_answer=false_answer,
+        )
+
+    @classmethod
+    @checked(PromptError)
+    def from_spans(
+        cls,
+        tokens: Sequence[int],
+        spans: Sequence[tuple[int, int]],
+        *,
+        target: int | None = None,
+        pieces: Sequence[str] = (),
+    ) -> "Prompt":
+        """A text without classes, from raw ids and its spans.
+
+        Args:
+            tokens: Token ids.
+            spans: Half-open token intervals, ascending, without overlap; tokens in none of them
+                are kept apart.
+            target: Position whose next token is predicted (default: the last token).
+            pieces: Text of every token, for figures.
+
+        Raises:
+            PromptError: no spans, or spans that are empty, overlap or leave the text; a target
+                outside of the text or before the end of the first span.
+        """
+        return cls(
+            tuple(tokens), lay_spans(len(tokens), spans, target), (), (), pieces=tuple(pieces)
         )
 
 

@@ -16,6 +16,7 @@ LEGEND = {
     "bos": "template",
     "narrative": "template",
     "query_text": "query",
+    "span": "text in a span",
     "target": "target, where the answer is read",
 }
 """Words of the legend, by role; a word that several roles share stands there once."""
@@ -91,7 +92,8 @@ def _token(text: PromptText, i: int) -> Token:
     mark = text.marks[i] if text.marks else ""
     demo = text.demos[i] if text.demos else None
     about = [f"position {i}", ROLE_NAMES.get(role, role)]
-    about += [f"demonstration {demo + 1}"] if demo is not None else []
+    if demo is not None:
+        about += [f"span {demo}" if "span" in text.roles else f"demonstration {demo + 1}"]
     about += [f"token id {text.ids[i]}"] if text.ids else []
     about += [mark] if mark else []
     return Token(visible(piece) + "\n" * breaks(piece), role, ", ".join(about), mark)

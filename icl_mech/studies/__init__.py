@@ -14,6 +14,7 @@ from icl_mech.measurements.saliency.reduction import Reduction
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch
 from icl_mech.studies.analysis import Analysis, load_analysis
+from icl_mech.studies.anchors import Anchors
 from icl_mech.studies.bench import Bench, prepared_folder
 from icl_mech.studies.default import FlowStudy
 from icl_mech.studies.label_words import LabelWords
@@ -24,7 +25,7 @@ from icl_mech.tasks import Task, as_task
 
 __all__ = ["Analysis", "Study", "analyze", "by_command", "load_analysis", "measure"]
 
-Study = Literal["label_words", "overthinking"]
+Study = Literal["label_words", "overthinking", "anchors"]
 
 
 def analyze(
@@ -52,10 +53,12 @@ def analyze(
     * `overthinking`: accuracy by layer and by number of demonstrations, early exit, head
       scores, false induction heads chosen on another task, and ablations; takes the pair
       (true, false) of `build_prompt_pairs`.
+    * `anchors`: attention and saliency between the spans of texts, suppression of each span, their
+      agreement, and anchor tokens; takes the texts that `texts` returns.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: Prompts with at least one demonstration each, or a pair of such sets.
+        prompts: Prompts with at least one demonstration each, a pair of such sets, or texts.
         study: Which study; None is the default one.
         measurements: Measured besides, your own for example; see `measure`.
         interventions: Made in every pass.
@@ -104,6 +107,8 @@ def analyze(
             Overthinking(heads_from, seed).run(bench, prompts)
         elif study == "label_words":
             LabelWords(flow, seed).run(bench, prompts)
+        elif study == "anchors":
+            Anchors(reduction, loss).run(bench, prompts)
         else:
             bench.measure(prompts, *flow.measurements(), *measurements)
         if study is not None and measurements:

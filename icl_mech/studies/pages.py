@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from icl_mech.errors import ResultError
 from icl_mech.measurements.accuracy.layers import LayerAccuracy
+from icl_mech.measurements.anchors.agreement import AgreementOfAnchors
+from icl_mech.measurements.anchors.suppression_result import SuppressionEffects
 from icl_mech.measurements.extraction.curves import AucCurves
 from icl_mech.measurements.heads.tokens import MARKS, HeadAttention
 from icl_mech.measurements.isolation.loyalty import IsolationResult
@@ -82,6 +84,13 @@ def _plain(results: Mapping[str, Result], title: str) -> tuple[str, str]:
     """Heading and answer of what belongs to no paper."""
     flow = next((own for own in results.values() if isinstance(own, FlowScores)), None)
     origin = origin_of(results)
+    hidden = next((own for own in results.values() if isinstance(own, SuppressionEffects)), None)
+    if hidden is not None and model_name(origin):
+        heading = f"Which parts of a text does {model_name(origin)} depend on?"
+        agreed = next(
+            (own for own in results.values() if isinstance(own, AgreementOfAnchors)), hidden
+        )
+        return heading, agreed.figures()[0].answer
     if flow is None or not model_name(origin):
         return title, ""
     answers = [figure.answer for figure in flow.figures() if figure.question]

@@ -152,7 +152,7 @@ def target_only(model, prompts, repeats: int) -> list[Row]:
                     cache=segment.cache,
                     hooks=Reweight(leaf).hooks(segment),
                 )
-                target_loss(segment.at_target(output.residual), segment, "label").sum().backward()
+                target_loss(output.residual, segment, "label").sum().backward()
         return leaf.grad
 
     for size in (8, 1):

@@ -6,7 +6,7 @@ import warnings
 from icl_mech.errors import PromptError
 from icl_mech.interventions import FittedReweight, Reweight
 from icl_mech.measurements.demonstrations import displayed
-from icl_mech.prompts import Prompt, PromptBatch
+from icl_mech.prompts import Prompt, PromptBatch, check_classes
 
 
 def check_learnable(prompts: PromptBatch, what: str) -> None:
@@ -15,6 +15,7 @@ def check_learnable(prompts: PromptBatch, what: str) -> None:
     Raises:
         PromptError: a prompt without an answer, or without a demonstration before its target.
     """
+    check_classes(prompts, "Re-weighting")
     missing = sum(prompt.answer is None for prompt in prompts)
     if missing:
         raise PromptError(

@@ -218,6 +218,8 @@ class Saliency(OfSaliency[SaliencyMaps]):
 
     first: Count | None = None
 
+    needs_classes: ClassVar[bool] = False
+
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """One backward pass over the prompts that are mapped."""
         assert self.loss is not None
@@ -262,8 +264,8 @@ def saliency_maps(
         prompts: The prompts.
         interventions: Made before reading; saliency is that of the edited pattern.
         reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
-        loss: `label`, `prediction` or `vocab`; None: `label` if the prompts have answers,
-            else `prediction`.
+        loss: `label`, `prediction` or `vocab`, of texts `next` or `rest`; None: `label` if the
+            prompts have answers, else `prediction`, of texts `next`.
         batch_size: Prompts per batch at most.
         memory: Budget such as `"8GB"`.
         path: `auto` or `whole`, see `engine.run`.

@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 import torch
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.engine import Loss
+from icl_mech.engine import Loss, check_loss_of
 from icl_mech.measurements.base import Measurement
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
@@ -43,8 +43,8 @@ class OfSaliency(Measurement[R]):
     """Variants of all measurements of saliency.
 
     Attributes:
-        loss: `label`, `prediction` or `vocab`; None: `label` if the prompts have answers, else
-            `prediction`.
+        loss: `label`, `prediction` or `vocab`, of texts `next` or `rest`; None: `label` if the
+            prompts have answers, else `prediction`, of texts `next`.
         reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
     """
 
@@ -56,13 +56,13 @@ class OfSaliency(Measurement[R]):
         return self if self.loss else replace(self, loss=default_loss(data))
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse losses without the answers they need.
+        """Refuse losses without the answers or label words they need.
 
         Raises:
-            PromptError: prompts without answers.
+            PromptError: prompts without answers, without classes or with nothing to predict.
         """
-        if self.loss != "prediction":
-            _ = data.answers
+        assert self.loss is not None
+        check_loss_of(data, self.loss)
         warn_if_processed(model)
 
 
@@ -82,5 +82,7 @@ def warn_if_processed(model: LanguageModel) -> None:
 
 
 def default_loss(prompts: PromptBatch) -> Loss:
-    """`label` where answers are known, else `prediction`."""
+    """`label` where answers are known, else `prediction`; of texts `next`."""
+    if not prompts.has_classes:
+        return "next"
     return "label" if prompts.has_answers else "prediction"

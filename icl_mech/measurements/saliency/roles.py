@@ -10,7 +10,7 @@ from icl_mech.shapes import Meaning
 NAMES = {
     "bos": "first token", "narrative": "narrative", "format": "template", "demo_text": "texts",
     "label_word": "label words", "query_text": "query", "target": "target",
-    "unknown": "other tokens",
+    "unknown": "other tokens", "span": "spans",
 }  # fmt: skip
 """Roles in words."""
 

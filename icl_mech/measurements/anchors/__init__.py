@@ -1,0 +1,1 @@
+"""Anchors in any text: which spans and tokens later text rests on."""

@@ -1,0 +1,163 @@
+"""`TokenAnchors`: the result of `icl_mech.measurements.anchors.tokens`."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.errors import ResultError
+from icl_mech.measurements.anchors.definitions import TOKENS
+from icl_mech.metrics import mean_ends
+from icl_mech.results import Definition, Figure, Quantity, Result, basis
+from icl_mech.shapes import Bars, TokenStrips
+
+if TYPE_CHECKING:
+    from icl_mech.plots.prompt_view import View
+
+KINDS = ("marked", "matched")
+"""The tokens compared, and position-matched ones."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TokenAnchors(Result):
+    """Column masses of every prompt, the tokens that stand out, and how named tokens compare.
+
+    Attributes:
+        mass: Mean over later rows of what they put on each token, per prompt; up to the target.
+        times: Mass over the chosen layers, divided by the median nearby, per prompt; not-a-number
+            at the first token.
+        anchors: Positions of the tokens that stand out, per prompt.
+        marked: Positions of the tokens compared, per prompt.
+        multiple: Mean of `times` over the tokens compared, and over position-matched ones.
+        found: Share of them that are anchors.
+        tokens: Text of the tokens, per prompt.
+        compared: What the tokens compared are: `label words`, or `last tokens of spans`.
+        of: What was read, `saliency` or `attention`.
+        layers: Layers over which masses are averaged.
+        ratio: How many times the median nearby an anchor's mass exceeds.
+        window: What nearby is.
+    """
+
+    title: ClassVar[str] = "Anchor tokens"
+    shows: ClassVar[tuple[str, ...]] = ("", "text")
+    definitions: ClassVar[tuple[Definition, ...]] = TOKENS
+
+    mass: tuple[Float[Tensor, "layer _"], ...]
+    times: tuple[Float[Tensor, " _"], ...]
+    anchors: tuple[tuple[int, ...], ...]
+    marked: tuple[tuple[int, ...], ...]
+    multiple: Float[Tensor, "batch kind"]
+    found: Float[Tensor, "batch kind"]
+    tokens: tuple[tuple[str, ...], ...]
+    compared: str = "label words"
+    of: str = "saliency"
+    layers: tuple[int, ...] = ()
+    ratio: float = 3.0
+    window: int = 16
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Of the tokens compared and of matched ones: multiples of the median nearby, and shares
+        that are anchors; their paired differences; and the share of all tokens that are anchors.
+        """
+        unit = "times the median nearby", "share that are anchors"
+        counts = [len(own) / int(times.isfinite().sum()) for own, times in self._counted()]
+        return {
+            "multiple": Quantity(("kind",), self.multiple, unit=unit[0]),
+            "found": Quantity(("kind",), self.found, unit=unit[1]),
+            "multiple_difference": Quantity((), self._difference(self.multiple), unit=unit[0]),
+            "found_difference": Quantity((), self._difference(self.found), unit=unit[1]),
+            "anchors": Quantity(
+                (), torch.tensor(counts, dtype=torch.float64), unit="share of all tokens"
+            ),
+        }
+
+    def coordinates(self) -> dict[str, tuple[str, ...]]:
+        """The tokens compared, and position-matched ones."""
+        return {"kind": KINDS}
+
+    def _counted(self) -> list[tuple[tuple[int, ...], Tensor]]:
+        return list(zip(self.anchors, self.times, strict=True))
+
+    @staticmethod
+    def _difference(values: Float[Tensor, "batch kind"]) -> Float[Tensor, " batch"]:
+        return values[:, 0] - values[:, 1]
+
+    # --- showing ---
+
+    def drawing(self, show: str = "", prompt: int = 0) -> Bars | TokenStrips:
+        """The tokens compared beside position-matched ones, or one prompt as text.
+
+        Args:
+            show: "" or `text`.
+            prompt: Which prompt.
+
+        Raises:
+            ResultError: unknown `show`, or no such prompt.
+        """
+        self.check_show(show)
+        if show == "text":
+            return self._text(prompt)
+        ends = mean_ends(self.multiple)
+        values, low, high = (own[None] for own in (self.multiple.mean(0), *ends))
+        return Bars(
+            f"Do {self.compared} stand out?",
+            (f"column mass of {self.of}",),
+            (self.compared, "tokens near them"),
+            values, low, high,
+            "times the median of the tokens nearby",
+            note=basis(self),
+            meanings=("label", "other"),
+            levels=((1.0, "median nearby"), (self.ratio, "anchors")),
+        )  # fmt: skip
+
+    def _text(self, prompt: int) -> TokenStrips:
+        self._check_prompt(prompt)
+        count = len(self.times[prompt])
+        marks = ["" for _ in range(count)]
+        for place in self.anchors[prompt]:
+            marks[place] = "anchor"
+        return TokenStrips(
+            title="Text by column mass",
+            names=(f"layers {self.layers[0]} to {self.layers[-1]}",),
+            values=self.times[prompt].nan_to_num()[None],
+            tokens=self.tokens[prompt][:count],
+            marks=tuple(marks),
+            quantity=f"{self.of}, times the median nearby",
+            note=f"prompt {prompt}; anchors are framed",
+        )
+
+    def view(self, prompt: int = 0) -> "View":
+        """A prompt coloured by column mass, anchors framed; hatched where it is undefined.
+
+        Raises:
+            ResultError: no such prompt.
+        """
+        from icl_mech.plots.prompt_view import Text, prompt_view
+
+        self._check_prompt(prompt)
+        times = self.times[prompt].tolist()
+        own = set(self.anchors[prompt])
+        roles = tuple("label_word" if i in own else "unknown" for i in range(len(times)))
+        about = tuple("anchor" if i in own else "" for i in range(len(times)))
+        text = Text(self.tokens[prompt][: len(times)], roles, about=about)
+        return prompt_view(text, times, name=f"{self.of}, times the median nearby", low=0.0)
+
+    def _check_prompt(self, prompt: int) -> None:
+        if not 0 <= prompt < len(self.times):
+            raise ResultError(f"prompt={prompt}; there are masses of {len(self.times)} prompts.")
+
+    def figures(self) -> list[Figure]:
+        """The comparison, and one prompt as text."""
+        from icl_mech.measurements.anchors.texts import token_figures
+
+        return token_figures(self)
+
+    def summary(self) -> str:
+        """How many tokens stand out, and how the tokens compared do."""
+        share = self.interval("anchors")
+        return (
+            f"{share} of the tokens are anchors; {self.compared} have "
+            f"{self.interval('multiple', kind='marked')} times the median nearby, tokens near them "
+            f"{self.interval('multiple', kind='matched')}"
+        )

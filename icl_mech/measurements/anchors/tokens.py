@@ -1,0 +1,268 @@
+"""Anchor tokens: tokens that later ones read far more than their neighbours.
+
+The column mass `m_l[j]` is the mean of the saliency (or of the attention, averaged over heads) that the
+tokens behind `j`, up to the target, put on `j`. An anchor's mass, averaged over the chosen layers,
+exceeds `ratio` times the median of the tokens around it.
+
+Whether tokens of a kind stand out is told by comparing them with position-matched ones: the label
+words of prompts with demonstrations, the last token of each span of a text. The tokens compared are
+named beforehand, not found, so that nothing is chosen and tested on the same prompts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+
+from icl_mech._typing import Bool, Float, Tensor
+from icl_mech.checking import Count, Natural
+from icl_mech.engine import GradientReading, Kept, Loss, Path, Reading
+from icl_mech.errors import PromptError, RunError
+from icl_mech.interventions import Intervention
+from icl_mech.interventions.base import check_layers
+from icl_mech.measurements.anchors.span_result import pieces_of
+from icl_mech.measurements.anchors.spans import Of
+from icl_mech.measurements.anchors.token_result import TokenAnchors
+from icl_mech.measurements.base import Pass
+from icl_mech.measurements.running import measured
+from icl_mech.measurements.saliency.reduction import OfSaliency, Reduction, head_sum
+from icl_mech.metrics import matched_means, nearby_medians
+from icl_mech.models import LanguageModel, ModelInfo, Site
+from icl_mech.prompts import Prompt, PromptBatch
+from icl_mech.segments import Segment
+
+Ends = tuple[int, ...]
+"""Last row that counts of each prompt."""
+
+
+@dataclass(frozen=True)
+class AnchorTokens(OfSaliency[TokenAnchors]):
+    """Tokens whose column mass stands out, and how label words or ends of spans compare.
+
+    Attributes:
+        of: `saliency`, or `attention` averaged over heads.
+        layers: Layers over which masses are averaged; None: the last third.
+        ratio: How many times the median nearby an anchor's mass exceeds.
+        window: What nearby is, in positions to either side.
+    """
+
+    of: Of = "saliency"
+    layers: Sequence[Natural] | None = None
+    ratio: float = 3.0
+    window: Count = 16
+
+    name: ClassVar[str] = "anchor_tokens"
+    needs_classes: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Check the fields.
+
+        Raises:
+            RunError: names the field and what it may be.
+        """
+        super().__post_init__()
+        if not 0 < self.ratio < float("inf"):
+            raise RunError(f"ratio={self.ratio}; expected a finite number above 0.")
+        if self.layers is not None and not self.layers:
+            raise RunError("layers=() averages over nothing; name one layer, or None for a third.")
+
+    def filled(self, model: LanguageModel, data: PromptBatch) -> "AnchorTokens":
+        """With the loss these prompts can have, and the last third of the layers."""
+        count = model.info.n_layers
+        layers = self.layers or tuple(range(count - max(1, count // 3), count))
+        own = replace(self, layers=tuple(sorted(set(layers))))
+        if self.of == "attention":
+            return replace(own, loss=None)
+        filled = super(AnchorTokens, own).filled(model, data)
+        assert isinstance(filled, AnchorTokens)
+        return filled
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse prompts in which nothing is compared, losses and layers that are not there.
+
+        Raises:
+            PromptError: neither label words nor spans, or too few tokens.
+            RunError: a layer the model does not have.
+        """
+        check_layers(self.layers or (), model.info, "AnchorTokens")
+        if self.of == "saliency":
+            super().check(model, data)
+        for number, prompt in enumerate(data):
+            if not bool(marked(prompt).any()):
+                raise PromptError(
+                    f"AnchorTokens compares label words, or ends of spans, with tokens near them; prompt "
+                    f"{number} has none of either before its target. Build prompts with shots >= 1, or "
+                    "with texts(list_of_texts, model)."
+                )
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """One forward pass, or one backward pass."""
+        width = int(data.lengths.max())
+        reading: Any = AttentionMass(width, self._ends(data))
+        if self.of == "saliency":
+            assert self.loss is not None
+            reading = SaliencyMass(width, self._ends(data), self.loss, self.reduction)
+        return [Pass(data, [reading], title="columns")]
+
+    def _ends(self, data: PromptBatch) -> Ends:
+        """The target, or the last token at which something is predicted."""
+        rest = self.loss == "rest" and self.of == "saliency"
+        return tuple(len(prompt) - 2 if rest else prompt.target for prompt in data)
+
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> TokenAnchors:
+        """Means from sums, tokens that stand out, and the comparison."""
+        (sums,), ends = read[0], self._ends(data)
+        assert self.layers is not None
+        masses, multiples, anchors, marks = [], [], [], []
+        mean, found = (torch.full((len(data), 2), torch.nan, dtype=torch.float64) for _ in range(2))
+        for number, (own, prompt, end) in enumerate(zip(sums, data, ends, strict=True)):
+            later = (end - torch.arange(end)).double()
+            mass = own[:, :end].double() / later
+            average = mass[list(self.layers)].mean(0)
+            average[: _first(prompt)] = torch.nan
+            medians = nearby_medians(average, self.window)
+            times = torch.where(medians > 0, average / medians, torch.nan)
+            places = marked(prompt)[:end]
+            mean[number] = torch.tensor(matched_means(times, places, self.window))
+            stands = torch.where(times.isfinite(), (times > self.ratio).double(), torch.nan)
+            found[number] = torch.tensor(matched_means(stands, places, self.window))
+            masses.append(mass.float())
+            multiples.append(times)
+            anchors.append(tuple((times > self.ratio).nonzero()[:, 0].tolist()))
+            marks.append(tuple(places.nonzero()[:, 0].tolist()))
+        return TokenAnchors(
+            mass=tuple(masses),
+            times=tuple(multiples),
+            anchors=tuple(anchors),
+            marked=tuple(marks),
+            multiple=mean,
+            found=found,
+            tokens=tuple(map(pieces_of, data)),
+            compared="label words" if data.has_classes else "last tokens of spans",
+            of=self.of,
+            layers=tuple(self.layers),
+            ratio=self.ratio,
+            window=self.window,
+        )
+
+
+def marked(prompt: Prompt) -> Bool[Tensor, " pos"]:
+    """The tokens compared: first tokens of label words, of texts the last token of each span."""
+    flags = torch.zeros(len(prompt), dtype=torch.bool)
+    places = prompt.label_positions or tuple(stop - 1 for _, stop in prompt.text_spans)
+    flags[[place for place in places if _first(prompt) <= place < prompt.target]] = True
+    return flags
+
+
+def _first(prompt: Prompt) -> int:
+    """The first token that counts: BOS, or the first of all, attracts attention whatever it is."""
+    return max(1, prompt.spans[0].stop if prompt.spans[0].role == "bos" else 1)
+
+
+@dataclass
+class AttentionMass(Reading[Tensor]):
+    """What later rows put on every token, averaged over heads: `[prompt, layer, pos]` sums.
+
+    Attributes:
+        width: Largest number of tokens of a prompt.
+        ends: Last row that counts, by prompt of the run.
+    """
+
+    width: int
+    ends: Ends
+
+    def sites(self, info: ModelInfo) -> Sequence[Site]:
+        """The pattern of every layer."""
+        return [Site("pattern", layer) for layer in range(info.n_layers)]
+
+    def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
+        """`[batch, pos]`."""
+        return column_sums(activation.float().mean(1), segment, self.width, self.ends)
+
+    def collect(self, kept: Kept) -> Tensor:
+        """As kept."""
+        return kept.stacked()
+
+
+@dataclass
+class SaliencyMass(GradientReading[Tensor]):
+    """The same sums of saliency."""
+
+    width: int
+    ends: Ends
+    loss: Loss = "label"
+    reduction: Reduction = "sum_then_abs"
+
+    def sites(self, info: ModelInfo) -> Sequence[Site]:
+        """The pattern of every layer."""
+        return [Site("pattern", layer) for layer in range(info.n_layers)]
+
+    def shape(self, segment: Segment) -> tuple[int, ...]:
+        """One number per position."""
+        return (len(segment.prompts), self.width)
+
+    def reduce(self, site: Site, activation: Tensor, gradient: Tensor, segment: Segment) -> Tensor:
+        """The sums of one layer."""
+        saliency = head_sum(activation, gradient, self.reduction)
+        return column_sums(saliency, segment, self.width, self.ends)
+
+    def collect(self, kept: Kept) -> Tensor:
+        """As kept."""
+        return kept.stacked()
+
+
+def column_sums(
+    values: Float[Tensor, "batch dest src"], segment: Segment, width: int, ends: Ends
+) -> Float[Tensor, "batch pos"]:
+    """Sums over the rows behind each column, up to a prompt's end, at the position of the column."""
+    last = torch.tensor([ends[index] for index in segment.indices], device=values.device)
+    dest, src = segment.dest[:, :, None], segment.src[:, None]
+    counts = (src >= 0) & (dest > src) & (dest <= last[:, None, None])
+    sums = (values * counts).sum(1)
+    place = segment.src.clamp(min=0)
+    return sums.new_zeros(len(sums), width).scatter_add(1, place, sums)
+
+
+def anchor_tokens(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    of: Of = "saliency",
+    interventions: Sequence[Intervention] = (),
+    layers: Sequence[int] | None = None,
+    ratio: float = 3.0,
+    window: int = 16,
+    reduction: Reduction = "sum_then_abs",
+    loss: Loss | None = None,
+    batch_size: int | None = None,
+    memory: str | int | None = None,
+    path: Path = "auto",
+    progress: bool | None = None,
+) -> TokenAnchors:
+    """Tokens that later ones read far more than their neighbours, and how label words compare.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Prompts with demonstrations, or texts with spans.
+        of: `saliency`, or `attention` averaged over heads.
+        interventions: Made before reading.
+        layers: Layers over which masses are averaged; None: the last third.
+        ratio: How many times the median nearby an anchor's mass exceeds.
+        window: What nearby is, in positions to either side.
+        reduction: Of saliency, see `saliency_maps`.
+        loss: Of saliency, see `saliency_maps`; of texts `next` (default) or `rest`.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto` or `whole`, see `engine.run`.
+        progress: Show a progress bar.
+
+    Raises:
+        RunError: unknown variant, or a layer the model does not have.
+        PromptError: prompts with neither label words nor spans, or without what the loss needs.
+    """
+    return measured(
+        AnchorTokens(loss, reduction, of, layers, ratio, window), model, prompts,
+        interventions=interventions, batch_size=batch_size, memory=memory, path=path,
+        progress=progress,
+    )  # fmt: skip

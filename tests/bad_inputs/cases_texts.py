@@ -1,0 +1,128 @@
+"""Bad texts, spans and what is measured on them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import icl_mech as icl
+from icl_mech.errors import IclMechError, PromptError, RunError
+from tests.bad_inputs.case import Bench, Case
+
+TEXT = "The film was good. It was a story! Was it bad? No."
+
+
+def built(what: str, *says: str, **options: Any) -> Case:
+    """Texts that cannot be prompts."""
+    given = options.pop("given", [TEXT])
+    return Case(what, lambda b: icl.texts(given, b.model, **options), PromptError, says)
+
+
+def measured(
+    what: str,
+    function: Callable[..., Any],
+    *says: str,
+    error: type[IclMechError] = RunError,
+    **options: Any,
+) -> Case:
+    """What cannot be measured of texts."""
+    return Case(
+        what, lambda b: function(b.model, icl.texts([TEXT], b.model), **options), error, says
+    )
+
+
+def hidden(what: str, *says: str, error: type[IclMechError] = RunError, **options: Any) -> Case:
+    """What cannot be hidden from attention."""
+
+    def call(b: Bench) -> object:
+        edits = [icl.Suppress(**options)]
+        return icl.span_flow(b.model, icl.texts([TEXT], b.model), interventions=edits)
+
+    return Case(what, call, error, says)
+
+
+CASES = [
+    built("a text without a list", "one string", given=TEXT),
+    built("a number for texts", "is a int", given=3),
+    built("a number for a text", "Text 0", given=[3]),
+    built("no texts", "texts is empty", given=[]),
+    built("a single sentence", "Text 0 has 1 span ", "Choose smaller spans", given=["One."]),
+    built("spans of an unknown kind", "'sentence'", "Did you mean 'sentences'", spans="sentence"),
+    built("spans by number", "spans=3", "a list of intervals", spans=3),
+    built("spans that are no pairs", "hold 3", "pairs (start, stop)", spans=[[3, 4]]),
+    built("spans of half tokens", "(0, 1.5)", "whole", spans=[[(0, 1.5)]], unit="tokens"),
+    built("spans of truths", "(False, True)", "whole", spans=[[(False, True)]]),
+    built("no spans", "No spans of text 0", spans=[[]]),
+    built("spans that overlap", "overlaps", spans=[[(0, 9), (8, 12)]]),
+    built("spans outside", "leaves the text", spans=[[(0, 9), (10, 999)]]),
+    built("negative spans", "leaves the text", spans=[[(-3, 9), (10, 12)]]),
+    built("an unknown count", "unit='bytes'", "'tokens'", spans=[[(0, 3)]], unit="bytes"),
+    built("a target in words", "target='last'", "a position", target="last"),
+    built("half a target", "target=1.5", "a position", target=1.5),
+    built("a target before the anchors", "Target 1 stands before", target=1),
+    built("a target outside", "Target 999 lies outside", target=999),
+    built("an empty continuation", "continuation of text 0 is empty", continuation=""),
+    built("a continuation by number", "continuation=3", "a text", continuation=3),
+    built("BOS in words", "bos='yes'", "True or False", bos="yes"),
+    built("a text beyond the context", "longer than the model's context", given=[TEXT * 40]),
+    Case(
+        "texts without a tokenizer",
+        lambda b: icl.texts([TEXT], None),
+        PromptError,
+        ("NoneType has no tokenizer",),
+    ),
+    Case(
+        "a span behind the prompt",
+        lambda b: icl.Prompt.from_spans([1, 2, 3], [(0, 1), (2, 9)]),
+        PromptError,
+        ("leaves the text", "3 tokens"),
+    ),
+    Case(
+        "spans as text",
+        lambda b: icl.Prompt.from_spans([1, 2, 3], "ab"),
+        PromptError,
+        ("spans",),
+    ),
+    measured("an unknown reading", icl.span_flow, "of='both'", "attention", of="both"),
+    measured("no proximity", icl.span_flow, "proximity=0", "at least 1", proximity=0),
+    measured("an unknown clamp", icl.span_flow, "clamp='paper'", "reference", clamp="paper"),
+    measured("an unknown average", icl.span_flow, "'mean'", average="means"),
+    measured("rows nearly named", icl.suppression, "Did you mean 'after'", rows="afters"),
+    measured("no temperature", icl.suppression, "temperature=0", "above 0", temperature=0),
+    measured("a NaN temperature", icl.suppression, "temperature=nan", temperature=float("nan")),
+    measured("layers of none", icl.suppression, "layers=()", layers=()),
+    measured("a layer that is not there", icl.suppression, "layer 77", layers=[77]),
+    measured("a ratio of NaN", icl.anchor_tokens, "ratio=nan", ratio=float("nan")),
+    measured("no window", icl.anchor_tokens, "window=0", "at least 1", window=0),
+    measured("no receiver heads", icl.anchor_agreement, "top=0", "at least 1", top=0),
+    measured(
+        "too few spans to agree", icl.anchor_agreement, "needs 7 spans", "has 4", error=PromptError
+    ),
+    measured(
+        "a rest that is not there", icl.saliency_maps, "ends with its target", error=PromptError,
+        loss="rest",
+    ),
+    measured("labels of texts", icl.saliency_maps, "'next'", error=PromptError, loss="label"),
+    measured("a study of labels", icl.analyze, "without classes", error=PromptError, study="label_words"),
+    Case(
+        "a study of anchors in demonstrations",
+        lambda b: icl.analyze(b.model, b.prompts, study="anchors"),
+        PromptError,
+        ("takes texts", "texts(list_of_texts"),
+    ),
+    Case(
+        "spans of demonstrations",
+        lambda b: icl.suppression(b.model, b.prompts),
+        PromptError,
+        ("prompt 0 has none", "texts(list_of_texts"),
+    ),
+    hidden("nothing to hide", "give one of them"),
+    hidden("no spans to hide", "give one of them", spans=[]),
+    hidden("spans and positions", "give one of them", spans=[0], positions=[[(0, 3)]]),
+    hidden("half a span", "entry 0 is 0.5", "whole", spans=[0.5]),
+    hidden("a span that is not there", "hides span 9", "has 4 spans", error=PromptError, spans=[9]),
+    hidden("hidden layers of none", "at least one layer", spans=[0], layers=[]),
+    hidden("a hidden layer too many", "layer 9", spans=[0], layers=[9]),
+    hidden("an interval turned round", "stops behind its start", positions=[[(5, 3)]]),
+    hidden("intervals of other prompts", "intervals of 2 prompts", positions=[[(0, 3)]] * 2),
+    hidden("an interval too long", "up to 999", error=PromptError, positions=[[(0, 999)]]),
+    hidden("unknown rows", "rows='every'", "after, all", spans=[0], rows="every"),
+]  # fmt: skip

@@ -1,0 +1,142 @@
+"""Texts as prompts: spans, target, continuation, files, views, and what is refused."""
+
+import pytest
+import torch
+
+import icl_mech as icl
+from icl_mech.errors import PromptError
+from icl_mech.prompts.splitting import split_text
+from tests.tiny import N_CTX, tiny_model, tiny_tokenizer
+
+TEXT = "The film was good. It was a story! Was it bad? No."
+
+
+@pytest.fixture(scope="module", params=["bpe", "sentencepiece"])
+def tokenizer(request):
+    return tiny_tokenizer(request.param)
+
+
+def written(prompt, number):
+    start, stop = prompt.text_spans[number]
+    return "".join(prompt.pieces[start:stop])
+
+
+def test_spans_are_the_sentences(tokenizer):
+    (prompt,) = icl.texts([TEXT], tokenizer)
+    for number, (start, stop) in enumerate(split_text(TEXT, "sentences")):
+        apart = len(prompt.pieces[0]) if number == 0 and tokenizer.bos_token_id is None else 0
+        assert written(prompt, number).strip() == TEXT[start + apart : stop].strip()
+    assert prompt.target == len(prompt) - 1
+    assert prompt.tokens == tuple(tokenizer(TEXT)["input_ids"])
+    assert prompt.exact
+    assert prompt.spans[0].role == ("bos" if tokenizer.bos_token_id is not None else "unknown")
+    assert prompt.text_spans[0][0] == 1
+
+
+def test_a_continuation_is_in_no_span(tokenizer):
+    (prompt,) = icl.texts([TEXT], tokenizer, continuation=" The movie is good.")
+    (plain,) = icl.texts([TEXT], tokenizer)
+    assert prompt.text_spans == plain.text_spans
+    assert prompt.target == len(plain) - 1
+    assert "".join(prompt.pieces[prompt.target + 1 :]) == " The movie is good."
+    each = icl.texts([TEXT, TEXT], tokenizer, continuation=[" good", " bad"])
+    assert each[0].pieces[-1] != each[1].pieces[-1]
+
+
+@pytest.mark.parametrize("place", [9, 12, 20])
+def test_a_target_inside_belongs_to_its_span(place):
+    tokenizer = tiny_tokenizer("bpe")
+    (prompt,) = icl.texts([TEXT], tokenizer, target=place)
+    (plain,) = icl.texts([TEXT], tokenizer)
+    assert prompt.target == place
+    assert prompt.text_spans == plain.text_spans
+    (target,) = [span for span in prompt.spans if span.role == "target"]
+    (number,) = [n for n, (a, b) in enumerate(plain.text_spans) if a <= place < b]
+    assert target.demo == number
+
+
+def test_given_characters_and_tokens():
+    tokenizer = tiny_tokenizer("bpe")
+    cuts = [(4, 8), (19, 34), (35, 46)]
+    (prompt,) = icl.texts([TEXT], tokenizer, spans=[cuts])
+    assert [written(prompt, i).strip() for i in range(3)] == [TEXT[a:b] for a, b in cuts]
+    kinds = {span.role for span in prompt.spans if span.demo is None}
+    assert kinds == {"unknown", "target"}
+    (by_token,) = icl.texts([TEXT], tokenizer, spans=[[(2, 5), (5, 9)]], unit="tokens")
+    assert by_token.text_spans == ((2, 5), (5, 9))
+    pieces = tiny_tokenizer("sentencepiece")
+    (behind,) = icl.texts([TEXT], pieces, spans=[[(0, 3), (5, 9)]], unit="tokens")
+    assert behind.text_spans == ((1, 4), (6, 10))  # BOS is not counted
+
+
+def test_files_digests_and_parts():
+    batch = icl.texts([TEXT, TEXT + " The end."], tiny_tokenizer("bpe"), continuation=" good")
+    again = icl.PromptBatch.from_dict(batch.to_dict())
+    assert again.digest == batch.digest
+    assert again[1].text_spans == batch[1].text_spans
+    assert not again.has_classes
+    assert again.label_tokens.dtype == torch.long
+    other = icl.Prompt.from_spans(batch[0].tokens, batch[0].text_spans[:2], target=batch[0].target)
+    assert icl.PromptBatch((other,)).digest != batch[:1].digest
+    assert "4-5 spans" in repr(batch)
+    assert batch.position_spans[0].max() == 3
+    assert batch.where("span")[0, :2].tolist() == [False, True]
+    html = batch[0].view()._repr_html_()
+    assert "span 1" in html
+    assert "demonstration" not in html
+
+
+def test_another_models_texts_are_refused():
+    batch = icl.texts([TEXT], tiny_tokenizer("sentencepiece"))
+    with pytest.raises(PromptError, match="tokenizer"):
+        icl.span_flow(tiny_model("gpt2"), batch)
+
+
+def test_from_spans_by_hand():
+    prompt = icl.Prompt.from_spans([5, 6, 7, 8, 9], [(1, 2), (3, 5)])
+    assert [(s.role, s.demo, s.start, s.stop) for s in prompt.spans] == [
+        ("unknown", None, 0, 1), ("span", 0, 1, 2), ("unknown", None, 2, 3), ("span", 1, 3, 4),
+        ("target", 1, 4, 5),
+    ]  # fmt: skip
+    assert prompt.text_spans == ((1, 2), (3, 5))
+    single = icl.Prompt.from_spans([5, 6], [(0, 1), (1, 2)])
+    assert single.text_spans == ((0, 1), (1, 2))
+
+
+def given(**options):
+    return lambda: icl.texts([TEXT], tiny_tokenizer("bpe"), **options)
+
+
+REFUSED = [
+    ("one string", lambda: icl.texts(TEXT, tiny_tokenizer("bpe")), "one string"),
+    ("nothing", lambda: icl.texts([], tiny_tokenizer("bpe")), "texts is empty"),
+    ("no second sentence", lambda: icl.texts([TEXT, "One."], tiny_tokenizer("bpe")), "Text 1 has 1 span "),
+    ("no list", given(spans="items"), "Text 0 has 0 spans"),
+    ("spans of another number", given(spans=[[(0, 3)]] * 2), "1 texts but 2 lists"),
+    ("spans that overlap", given(spans=[[(0, 9), (8, 12)]]), "overlaps"),
+    ("spans out of order", given(spans=[[(8, 12), (0, 5)]]), "overlaps or precedes"),
+    ("spans that leave the text", given(spans=[[(0, 9), (10, 999)]]), "leaves the text, which has 50 char"),
+    ("tokens that leave the text", given(spans=[[(0, 9), (10, 999)]], unit="tokens"), "leaves the text"),
+    ("an empty span", given(spans=[[(0, 0), (10, 12)]]), "is empty"),
+    ("tokens of sentences", given(unit="tokens"), "leave it out with spans='sentences'"),
+    ("a target before the anchors", given(target=2), "Text 0: Target 2 stands before the end"),
+    ("a target outside", given(target=999), "lies outside a text"),
+    ("targets of another number", given(target=[20, 21]), "1 texts but 2 in target="),
+    ("no continuation", given(continuation=""), "is empty"),
+    ("a blank continuation", given(continuation=["  "]), "continuation of text 0 is empty"),
+    ("target and continuation", given(target=20, continuation=" good"), "Leave one of them out"),
+    ("too long", lambda: icl.texts([TEXT * 40], tiny_tokenizer("bpe")), f"context of {N_CTX}"),
+    (
+        "at the end of the context",
+        lambda: icl.texts([TEXT * 14], tiny_tokenizer("bpe"), continuation=" good" * 200),
+        f"context of {N_CTX}",
+    ),
+    ("special tokens", lambda: icl.texts(["One. Two <|endoftext|>"], tiny_tokenizer("bpe")), "special_tokens="),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "call", "says"), REFUSED, ids=lambda own: own if isinstance(own, str) else "")  # fmt: skip
+def test_what_is_refused(what, call, says):
+    with pytest.raises(PromptError) as caught:
+        call()
+    assert says in str(caught.value)
