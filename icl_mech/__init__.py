@@ -31,6 +31,8 @@ from icl_mech.measurements.anchors.spans import span_flow
 from icl_mech.measurements.anchors.suppression import suppression
 from icl_mech.measurements.anchors.tokens import anchor_tokens
 from icl_mech.measurements.base import Measurement
+from icl_mech.measurements.by_demonstration.flow import flow_by_demonstration
+from icl_mech.measurements.by_demonstration.left_out import leave_one_out
 from icl_mech.measurements.calibration.label_prior import calibration
 from icl_mech.measurements.causal.attribution import attribution_patching
 from icl_mech.measurements.causal.comparing import compare_heads
@@ -44,8 +46,6 @@ from icl_mech.measurements.compression.compress_context import compress_context
 from icl_mech.measurements.compression.demonstrations import compress_demonstrations
 from icl_mech.measurements.compression.table import compare_compression
 from icl_mech.measurements.confusion.diagnosis import diagnose_confusion
-from icl_mech.measurements.demos.flow import flow_by_demonstration
-from icl_mech.measurements.demos.left_out import leave_one_out
 from icl_mech.measurements.extraction.average import averaged_extraction
 from icl_mech.measurements.extraction.label_words import extraction
 from icl_mech.measurements.generation.generate import generate

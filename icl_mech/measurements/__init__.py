@@ -20,6 +20,8 @@ from icl_mech.measurements.base import (
     Pass,
     Variants,
 )
+from icl_mech.measurements.by_demonstration.flow import FlowByDemonstration
+from icl_mech.measurements.by_demonstration.left_out import LeaveOneOut
 from icl_mech.measurements.calibration.label_prior import Calibration
 from icl_mech.measurements.causal.attribution import AttributePatching
 from icl_mech.measurements.causal.comparing import CompareHeads
@@ -32,8 +34,6 @@ from icl_mech.measurements.compression.compress_context import CompressContext
 from icl_mech.measurements.compression.demonstrations import Compress
 from icl_mech.measurements.compression.table import CompareCompression
 from icl_mech.measurements.confusion.diagnosis import Confusion
-from icl_mech.measurements.demos.flow import FlowByDemonstration
-from icl_mech.measurements.demos.left_out import LeaveOneOut
 from icl_mech.measurements.extraction.label_words import Extraction
 from icl_mech.measurements.generation.generate import Generate
 from icl_mech.measurements.heads.ablating import Ablate

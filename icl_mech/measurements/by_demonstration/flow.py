@@ -21,8 +21,8 @@ from icl_mech.engine import Loss, Path
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Pass
+from icl_mech.measurements.by_demonstration.flow_result import DemonstrationFlow
 from icl_mech.measurements.demonstrations import check_demonstrations
-from icl_mech.measurements.demos.flow_result import DemonstrationFlow
 from icl_mech.measurements.running import measured
 from icl_mech.measurements.saliency.edges import RoleFlowReading
 from icl_mech.measurements.saliency.reduction import OfSaliency, Reduction

@@ -1,4 +1,4 @@
-"""`DemonstrationFlow`: the result of `icl_mech.measurements.demos.flow`."""
+"""`DemonstrationFlow`: the result of `icl_mech.measurements.by_demonstration.flow`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ import torch
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import checked
 from icl_mech.errors import ResultError
-from icl_mech.measurements.demos.definitions import DEFINITIONS
-from icl_mech.measurements.demos.left_out_result import LeftOut
-from icl_mech.measurements.demos.texts import read_most
+from icl_mech.measurements.by_demonstration.definitions import DEFINITIONS
+from icl_mech.measurements.by_demonstration.left_out_result import LeftOut
+from icl_mech.measurements.by_demonstration.texts import read_most
 from icl_mech.measurements.saliency.kinds import third_of
 from icl_mech.metrics import Interval, bootstrap_interval, mean_interval
 from icl_mech.metrics.ranks import rank_agreement

@@ -13,8 +13,8 @@ from icl_mech.engine import Path
 from icl_mech.errors import PromptError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Pass
+from icl_mech.measurements.by_demonstration.left_out_result import LeftOut
 from icl_mech.measurements.demonstrations import check_demonstrations
-from icl_mech.measurements.demos.left_out_result import LeftOut
 from icl_mech.measurements.predictions import PredictionReading
 from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel

@@ -1,4 +1,4 @@
-"""`LeftOut`: the result of `icl_mech.measurements.demos.left_out`."""
+"""`LeftOut`: the result of `icl_mech.measurements.by_demonstration.left_out`."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,8 +6,8 @@ from typing import ClassVar
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.measurements.demos.definitions import LEFT_OUT
-from icl_mech.measurements.demos.texts import left_out
+from icl_mech.measurements.by_demonstration.definitions import LEFT_OUT
+from icl_mech.measurements.by_demonstration.texts import left_out
 from icl_mech.metrics import Interval, mean_ends, mean_interval
 from icl_mech.results import Definition, Figure, Quantity, Result, basis
 from icl_mech.results.prompts import given
