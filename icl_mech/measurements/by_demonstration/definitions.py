@@ -17,7 +17,8 @@ DEFINITIONS = (
         "what is read of a demonstration",
         r"\sum_{j \in d} I_l[q, j] \Big/ \sum_{j<q} I_l[q, j]",
         "Of all saliency that the target q receives, what comes from the tokens of demonstration d: its "
-        "text, label word and template. From means over prompts.",
+        "text, label word and template, but not the first token of the prompt, which models attend to "
+        "whatever it is. From means over prompts.",
     ),
     Definition(
         "recency",

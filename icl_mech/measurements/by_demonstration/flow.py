@@ -4,7 +4,8 @@ With the saliency `I_l`, label positions `p_d` of demonstrations `d` and the tar
 
 * `S_wp^d` = mean of `I_l[p_d, j]` over `j < p_d`, and `S_pq^d` = `I_l[q, p_d]`. Means over
   demonstrations weighted by their numbers of edges (`p_d`, and 1) are `S_wp` and `S_pq`;
-* what the target reads of a whole demonstration: the sum of `I_l[q, j]` over all its tokens `j`.
+* what the target reads of a whole demonstration: the sum of `I_l[q, j]` over all its tokens `j`, but
+  for the first one of the prompt, which models attend to whatever it is.
 
 Source: Wang et al. 2023, *Label Words are Anchors*, §2.1, one demonstration at a time; the paper
 reports sums over all.
@@ -94,12 +95,16 @@ class FlowByDemonstration(OfSaliency[DemonstrationFlow]):
 
 
 def _of_demonstrations(prompts: PromptBatch, width: int) -> Float[Tensor, "batch demo pos"]:
-    """1 at the tokens of each demonstration: its text, label word and template."""
+    """1 at the tokens of each demonstration: its text, label word and template.
+
+    The first token of a prompt counts in none: models attend to it whatever it is.
+    """
     found = torch.zeros(len(prompts), prompts.n_demos, width, dtype=torch.float64)
     for row, prompt in enumerate(prompts):
         for span in prompt.spans:
             if span.demo is not None:
                 found[row, span.demo, span.start : span.stop] = 1
+    found[..., 0] = 0
     return found
 
 

@@ -27,7 +27,8 @@ class DemonstrationFlow(Result):
     Attributes:
         wp: `S_wp` of each: mean saliency of the edges into its label word.
         pq: `S_pq` of each: saliency of the edge from its label word to the target.
-        read: Sum over the edges from all its tokens to the target; None without text roles.
+        read: Sum over the edges from all its tokens but the prompt's first to the target; None without
+            text roles.
         received: Sum over all edges into the target.
         edges: Number of edges into each label word.
         distance: Tokens from each label word to the target.

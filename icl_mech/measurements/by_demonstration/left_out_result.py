@@ -10,6 +10,7 @@ from icl_mech.measurements.by_demonstration.definitions import LEFT_OUT
 from icl_mech.measurements.by_demonstration.texts import left_out
 from icl_mech.metrics import Interval, mean_ends, mean_interval
 from icl_mech.results import Definition, Figure, Quantity, Result, basis
+from icl_mech.results.judging import FEWEST_PROMPTS
 from icl_mech.results.prompts import given
 from icl_mech.shapes import LayerCurves
 
@@ -57,7 +58,10 @@ class LeftOut(Result):
         return mean_interval(means[0] - means[1])
 
     def drawing(self) -> LayerCurves:
-        """Mean effects, counted back from the query: of all, and of the query's own class."""
+        """Mean effects, counted back from the query: of all, and of the query's own class.
+
+        The latter where enough prompts have such a demonstration there.
+        """
         count = self.change.shape[1]
         same = self.classes == self.answers[:, None]
         rows = [torch.stack([self.change.double().mean(0), *mean_ends(self.change)])]
@@ -65,7 +69,7 @@ class LeftOut(Result):
             row = torch.full((3, count), torch.nan, dtype=torch.float64)
             for demo in range(count):
                 own = self.change[part[:, demo], demo]
-                if len(own) > 1:
+                if len(own) >= FEWEST_PROMPTS:
                     low, high = mean_ends(own)
                     row[:, demo] = torch.stack([own.double().mean(), low, high])
             rows.append(row)

@@ -39,6 +39,16 @@ def test_cells_of_the_maps(model, path, reduction):
         assert_close(found.received[row], below[:, prompt.target].sum(-1), **SAME)
 
 
+def test_the_first_token_belongs_to_no_demonstration(model):
+    prompts = with_roles()[[2]]  # no BOS: a text begins it
+    found, (values,) = (
+        icl.flow_by_demonstration(model, prompts), icl.saliency_maps(model, prompts).values
+    )  # fmt: skip
+    row = values.double().tril(-1)[:, prompts[0].target]
+    assert_close(found.read[0, 0], row[:, 1:5].sum(-1), **SAME)
+    assert float(row[0, 0]) > 0
+
+
 def test_weighted_by_their_edges_they_are_the_scores(model):
     for prompts in (sharing(), with_roles()[[2]], with_roles()[[1]]):
         found = icl.flow_by_demonstration(model, prompts)

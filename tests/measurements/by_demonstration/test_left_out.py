@@ -1,5 +1,7 @@
 """Leaving one demonstration out: against prompts written without it."""
 
+from math import nan
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -68,12 +70,23 @@ def test_own_class_by_hand(tmp_path):
     )  # fmt: skip
     assert found.same_class().value == pytest.approx(2.0)
     curves = found.drawing()
-    assert curves.values[:, 0].tolist() == pytest.approx([8 / 3, 3.5, torch.nan], nan_ok=True)
+    assert curves.values[:, 0].tolist() == pytest.approx([8 / 3, nan, nan], nan_ok=True)
     assert "of the query's class" in curves.names
     assert found.figures()[0].answer.startswith("Cannot be judged:")
     assert "effect of the query's class" in found.summary()
     assert found.plot().data
     assert_close(LeftOut.load(found.save(tmp_path / "r")).change, found.change)
+
+
+def test_classes_are_drawn_where_enough_prompts_have_them():
+    found = LeftOut(
+        change=torch.tensor([[3.0, 1.0]] * 6 + [[0.0, 2.0]] * 2), log_prob=torch.zeros(8),
+        classes=torch.tensor([[0, 1]] * 8), answers=torch.tensor([0] * 6 + [1] * 2),
+        labels=("a", "b"), provenance={"prompts": {"count": 8}},
+    )  # fmt: skip
+    values = found.drawing().values
+    assert values[1].tolist() == pytest.approx([nan, 3.0], nan_ok=True)
+    assert values[2].tolist() == pytest.approx([1.0, nan], nan_ok=True)
 
 
 def test_refusals(model):
