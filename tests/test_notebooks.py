@@ -12,6 +12,8 @@ from tests.notebooks import BARS, FIGURE, NOTEBOOKS, clean, execute, outputs, re
 LARGEST = 1e6
 MOST_CELLS = 25
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+LONG = ("3_", "4_", "5_", "9_")
+"""Notebooks that take minutes."""
 
 
 def code(notebook):
@@ -20,7 +22,15 @@ def code(notebook):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the kernel's own libraries
-@each
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(
+            path, marks=[pytest.mark.exhaustive] if path.stem.startswith(LONG) else [], id=path.stem
+        )
+        for path in NOTEBOOKS
+    ],
+)
 def test_notebook(path, tmp_path):
     notebook = read(path)
     sources = [cell.source for cell in notebook.cells]

@@ -160,6 +160,7 @@ def things():
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
 @pytest.mark.usefixtures("unchecked")
 def test_three_hundred_rounds():

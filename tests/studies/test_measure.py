@@ -418,6 +418,7 @@ def test_a_folder_that_cannot_be_written(model, prompts, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_killed_and_started_again(tmp_path):
     """Five kills at random moments: equal values in the end, no finished part made twice."""
 

@@ -34,6 +34,7 @@ def test_the_same_numbers_as_serially(client, tmp_path, monkeypatch):
     assert memory.items.state.tolist() == ["done"] * 24
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("executor", ["processes", "dask"])
 def test_kills_lose_and_double_nothing(executor, tmp_path, monkeypatch):
     if executor == "dask":
