@@ -76,7 +76,8 @@ class Writer:
             return Shown(section, number, name, "none", **more)
         if isinstance(figure, TokenMatrix) and len(figure.tokens) > 1:
             self.maps[name] = found = packed(figure)
-            both = bool(found["blob"]) and bool(found["means"])
+            several = len(figure.segments) < len(figure.tokens)
+            both = several and bool(found["blob"]) and bool(found["means"])
             return Shown(
                 section, number, name, "matrix", layers=found["layers"],
                 n_tokens=len(figure.tokens) * both, **more,

@@ -17,7 +17,7 @@ from icl_mech.shapes import Grid, TokenMatrix, TokenSegment, TokenStrips
 if TYPE_CHECKING:
     from icl_mech.plots.prompt_view import View
 
-LONGEST = 22
+LONGEST = 18
 """Characters of the name of a span."""
 
 RECEIVERS = 5
