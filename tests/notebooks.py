@@ -18,7 +18,9 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 REPOSITORY = Path(__file__).parents[1]
-NOTEBOOKS = sorted((REPOSITORY / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted(
+    (REPOSITORY / "notebooks").glob("*.ipynb"), key=lambda path: int(path.stem.split("_")[0])
+)
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
