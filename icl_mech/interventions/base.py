@@ -47,7 +47,21 @@ class Intervention(ABC):
     """True if it is defined on the checkpoint's own parameters only (no folding, no centring)."""
 
     def __init_subclass__(cls) -> None:
-        """Make the kind known to `load_intervention`."""
+        """Make the kind known to `load_intervention`.
+
+        Raises:
+            RunError: a kind of this package has that name.
+        """
+        known = _KINDS.get(cls.__name__)
+        own = __name__.split(".")[0]
+        if (
+            known is not None
+            and known.__module__.split(".")[0] == own != cls.__module__.split(".")[0]
+        ):
+            raise RunError(
+                f"There is an intervention {cls.__name__!r} in {known.__module__} already; saved ones are "
+                "known by their class name, so choose another."
+            )
         _KINDS[cls.__name__] = cls
 
     def __post_init__(self) -> None:

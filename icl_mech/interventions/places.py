@@ -131,7 +131,7 @@ class Place:
             expected, found = first if prompt is prompts[0] else self.shape(prompt), self.shape(own)
             if expected != found:
                 raise PromptError(
-                    f"Prompt {number} and prompt {other} of the source do not align at {self}: "
+                    f"Prompt {number} and prompt {other} of the source do not align {self}: "
                     f"{_difference(expected, found)}."
                 )
 

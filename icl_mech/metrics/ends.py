@@ -15,8 +15,9 @@ from icl_mech.metrics.intervals import Interval
 from icl_mech.metrics.means import student_ends
 from icl_mech.metrics.outcomes import paired_ends, share_ends
 
-Kind = Literal["value", "outcome", "change", "contrast"]
-"""Of per-prompt values: any number; an outcome in [0, 1]; a difference of two; of two changes."""
+Kind = Literal["value", "outcome", "change", "contrast", "correlation"]
+"""Of per-prompt values: any number; an outcome in [0, 1]; a difference of two; of two changes; a
+correlation."""
 
 
 @checked(ResultError)
@@ -32,7 +33,7 @@ def mean_ends(
         per_prompt: Values, prompt axis first; True and False are outcomes.
         kind: `outcome`: in [0, 1], Wilson's interval with an effective n; `change`: differences
             of two outcomes, Tango's; `contrast`: of two changes, likewise; `value`: the
-            studentised bootstrap.
+            studentised bootstrap, of a `correlation` never beyond -1 and 1.
         seed: Of the bootstrap.
     """
     if kind == "change":
@@ -42,7 +43,10 @@ def mean_ends(
         return 2 * low, 2 * high
     if kind == "outcome" or per_prompt.dtype == torch.bool:
         return share_ends(per_prompt.double())
-    return student_ends(per_prompt, seed=seed)
+    low, high = student_ends(per_prompt, seed=seed)
+    if kind == "correlation":
+        return low.clamp(-1.0, 1.0), high.clamp(-1.0, 1.0)
+    return low, high
 
 
 @checked(ResultError)

@@ -111,6 +111,7 @@ def test_a_written_command_can_be_read(line, tmp_path, monkeypatch):
     """Every word of it is known; the command itself is not run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "heads.json").write_text("[]")
+    (tmp_path / "my.txt").write_text("One. Two.")
     _, *words = shlex.split(line, comments=True)
     own = typer.main.get_command(app)
     while hasattr(own, "commands") and words and not words[0].startswith("-"):

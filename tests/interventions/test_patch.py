@@ -233,3 +233,8 @@ def test_places(pair):
     one = Place("all", 1).positions(prompt)
     assert {prompt.label_positions[1]} <= set(one) < set(range(len(prompt)))
     assert Place([3]).positions(prompt) == [3]
+
+
+def test_the_packages_names_of_interventions_are_taken():
+    with pytest.raises(RunError, match="There is an intervention 'Patch' in icl_mech"):
+        type("Patch", (Patch,), {"__module__": "mine"})

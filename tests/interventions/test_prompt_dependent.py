@@ -28,7 +28,7 @@ CLOSE = {"atol": 2e-5, "rtol": 1e-5}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Patch(Intervention):
+class Swap(Intervention):
     """Replaces what enters a block at one position by values of each prompt's own."""
 
     values: Float[Tensor, "batch d_model"]
@@ -54,7 +54,7 @@ class Patch(Intervention):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PatchTarget(Patch):
+class SwapTarget(Swap):
     """The same at each prompt's target."""
 
     @property
@@ -82,7 +82,7 @@ def setting(request):
     generator = torch.Generator().manual_seed(0)
     values = 3 * torch.randn(6, model.cfg.d_model, generator=generator)
     assert common_prefix(prompts) > 8
-    return model, prompts, Patch(values, layer=1, position=5), PatchTarget(values, 1, -1)
+    return model, prompts, Swap(values, layer=1, position=5), SwapTarget(values, 1, -1)
 
 
 def one_by_one(model, prompts, patch, readings):
@@ -101,7 +101,7 @@ def logits_of(found):
 def test_it_differs_by_prompt(setting):
     """Else the other tests could not fail: prompt 0's values for all give other logits."""
     model, prompts, patch, _ = setting
-    same = Patch(patch.values[[0]].expand(6, -1), patch.layer, patch.position)
+    same = Swap(patch.values[[0]].expand(6, -1), patch.layer, patch.position)
     own = run(model, prompts, [PredictionReading()], [patch], path="whole")[0][0]
     zeroth = run(model, prompts, [PredictionReading()], [same], path="whole")[0][0]
     assert float((own - zeroth)[1:].abs().max()) > 1e-2

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from icl_mech.metrics import mean_ends
 from icl_mech.metrics.means import student_ends
 
 
@@ -27,3 +28,11 @@ def test_one_value_apart_leaves_room_on_its_side():
 def test_equal_values_have_no_spread():
     low, high = student_ends(torch.full((12,), 0.1))
     assert float(low) == float(high) == pytest.approx(0.1)
+
+
+def test_correlations_have_ends():
+    values = torch.tensor([0.9, 0.9, 0.9, -0.8])
+    low, high = mean_ends(values, "correlation")
+    assert float(low) == -1.0
+    assert float(mean_ends(values)[0]) < -1.0
+    assert float(high) <= 1.0

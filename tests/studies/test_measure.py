@@ -237,7 +237,7 @@ def test_refusals_come_before_anything_runs(model, prompts, pair, monkeypatch):
     ("given", "message"),
     [
         (lambda: Flow(loss="labels"), "loss='labels'. Did you mean 'label'"),
-        (lambda: Flow(loss=3), "loss=3. Known: label, prediction, vocab"),
+        (lambda: Flow(loss=3), "loss=3. Known: label, next, prediction, rest, vocab"),
         (lambda: Predict(top_k=2.5), "top_k=2.5; expected a whole number"),
         (lambda: Predict(top_k=True), "top_k=True; expected a whole number"),
         (lambda: ResidualNorms(scale="big"), "scale='big'; expected a number"),

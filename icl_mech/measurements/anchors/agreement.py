@@ -66,7 +66,11 @@ class AgreementOfAnchors(Result):
     def quantities(self) -> dict[str, Quantity]:
         """Mean rank correlation over texts."""
         unit = "Spearman's rank correlation"
-        return {"correlation": Quantity(("control", "score"), self.correlation, unit=unit)}
+        return {
+            "correlation": Quantity(
+                ("control", "score"), self.correlation, unit=unit, kind="correlation"
+            )
+        }
 
     def coordinates(self) -> dict[str, tuple[str, ...]]:
         """Scores, and whether rows were replaced by ranks."""
@@ -74,7 +78,7 @@ class AgreementOfAnchors(Result):
 
     def drawing(self) -> Bars:
         """Correlations with intervals, plain and with control of depth."""
-        low, high = mean_ends(self.correlation)
+        low, high = mean_ends(self.correlation, "correlation")
         return Bars(
             "Do spans that are read much matter?",
             tuple(NAMES[score] for score in SCORES),

@@ -150,7 +150,7 @@ class DemonstrationFlow(Result):
             raise ResultError("The two results are of different prompts; measure both on one set.")
         layers = third_of(self.pq.shape[2], third)
         read = self.read[..., layers].mean(-1)
-        return mean_interval(rank_agreement(read, left_out.change.abs()))
+        return mean_interval(rank_agreement(read, left_out.change.abs()), "correlation")
 
     # --- showing ---
 

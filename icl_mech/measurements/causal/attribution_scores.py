@@ -115,7 +115,9 @@ class Attribution(Result):
             found["exact"] = Quantity(dims, self.exact, unit="change of the logit difference")
             agreement = self.agreement
             if agreement is not None and not bool(agreement.isnan().any()):
-                found["agreement"] = Quantity((), agreement, unit="rank correlation over heads")
+                found["agreement"] = Quantity(
+                    (), agreement, unit="rank correlation over heads", kind="correlation"
+                )
         if self.edges is not None:
             found["edges"] = Quantity(("node", "reader"), self.edges, unit=unit)
         return found
@@ -216,7 +218,7 @@ class Attribution(Result):
 
     def _agreement(self) -> Interval | None:
         own = self.agreement
-        return None if own is None or bool(own.isnan().any()) else mean_interval(own)
+        return None if own is None or bool(own.isnan().any()) else mean_interval(own, "correlation")
 
     def summary(self) -> str:
         """Largest attributions, and how far they can be trusted."""

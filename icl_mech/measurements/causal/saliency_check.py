@@ -63,7 +63,9 @@ class SaliencyCheck(Result):
         dims, own = ("group", "layer"), self.agreement
         found = {}
         if not bool(own.isnan().any()):
-            found["agreement"] = Quantity(dims[:1], own, unit="rank correlation over layers")
+            found["agreement"] = Quantity(
+                dims[:1], own, unit="rank correlation over layers", kind="correlation"
+            )
         found["saliency"] = Quantity(dims, self.saliency, unit="saliency")
         found["change"] = Quantity(dims, self.change, unit="change of the loss, in nats")
         return found
