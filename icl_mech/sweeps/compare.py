@@ -227,11 +227,9 @@ def _lead(found: Sequence[Judged]) -> str:
 
 
 def _failures(sweep: Sweep, most: int = 3) -> list[str]:
-    failed = [
-        f"{item.title}: {sweep.error(item)}" for item in sweep.plan if sweep.state(item) == "failed"
-    ]
+    failed = sweep.failures()
     shown = [f"Failed: {text}" for text in failed[:most]]
-    return [*shown, f"{len(failed) - most} more failed."] if len(failed) > most else shown
+    return [*shown, f"{len(failed) - most} more reasons."] if len(failed) > most else shown
 
 
 FACTS = {

@@ -221,6 +221,17 @@ class Sweep:
         shown = {key: options.pop(key) for key in ("panels", "curves", "x") if key in options}
         return self.average(quantity, over, **options).plot(**shown)
 
+    def failures(self) -> list[str]:
+        """Which items failed and why: one line for each reason."""
+        reasons: dict[str, list[str]] = {}
+        for item in self.plan:
+            if self.state(item) == "failed":
+                reasons.setdefault(self.error(item), []).append(item.title)
+        return [
+            f"{titles[0]}{f' and {len(titles) - 1} more' if len(titles) > 1 else ''}: {reason}"
+            for reason, titles in reasons.items()
+        ]
+
     def summary(self) -> str:
         """How many items there are of what, and what became of them."""
         from collections import Counter
@@ -232,9 +243,7 @@ class Sweep:
         sizes = {dim: len({getattr(item, dim) for item in self.plan}) for dim in DIMS}
         varied = " × ".join(f"{size} {dim}" for dim, size in sizes.items() if size > 1)
         lines = [f"{len(self.plan)} items ({varied or 'one of each'}): {counts}"]
-        lines += [
-            f"  failed: {i.title}: {self.error(i)}" for i in self.plan if self.state(i) == "failed"
-        ]
+        lines += [f"  failed: {text}" for text in self.failures()]
         lines += [f"  left out: {text}" for text in self.skipped]
         return "\n".join(lines)
 
