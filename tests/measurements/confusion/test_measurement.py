@@ -26,7 +26,7 @@ from icl_mech.metrics import resample_weights
 from icl_mech.results import load_result
 from icl_mech.results.wording import said
 from tests.engine.cases import Edge
-from tests.interventions.test_prompt_dependent import Patch
+from tests.interventions.test_prompt_dependent import Swap
 from tests.measurements.confusion.test_diagnosis import LAYERS, full, made
 from tests.prompts.cases import KINGDOMS, OBJECT, toy_task
 from tests.saved import without_date
@@ -97,7 +97,7 @@ def test_keys_queries_and_predictions_under_an_intervention(model, path):
 def test_equal_demonstrations_that_are_changed_by_prompt_are_all_run(gpt2, shared, monkeypatch):
     """Each prompt has values of its own at a position inside the shared demonstrations."""
     values = 3 * torch.randn(9, gpt2.cfg.d_model, generator=torch.Generator().manual_seed(0))
-    patch = Patch(values, layer=1, position=3)
+    patch = Swap(values, layer=1, position=3)
     counts = counted(monkeypatch)
     found = diagnose_confusion(gpt2, shared, interventions=[patch])
     assert counts == [9]

@@ -21,7 +21,7 @@ from icl_mech.prompts import PromptBatch
 from icl_mech.results import load_result
 from icl_mech.results.wording import said, told
 from tests.engine.cases import Edge, ragged
-from tests.interventions.test_prompt_dependent import Patch
+from tests.interventions.test_prompt_dependent import Swap
 from tests.measurements.reweighting.test_reweighting import (
     plain_gradient,
     random_beta,
@@ -81,7 +81,7 @@ def test_gradients_behind_edited_prompts(model):
 def test_training_under_an_intervention_starts_at_its_losses(gpt2):
     prompts = ragged()
     generator = torch.Generator().manual_seed(0)
-    patch = Patch(3 * torch.randn(5, gpt2.cfg.d_model, generator=generator), layer=1, position=1)
+    patch = Swap(3 * torch.randn(5, gpt2.cfg.d_model, generator=generator), layer=1, position=1)
     heads = ZeroHeads([(1, 0)])
     for changes in ([EDGE], [patch], [heads], [Isolate([0])], [patch, heads]):
         fitted = fit_reweighting(
