@@ -222,3 +222,14 @@ def test_saliency_of_the_control_is_far_below(model, control):
     scores = [icl.flow_scores(own, build(own, n=12)).per_prompt.mean(0) for own in (model, control)]
     for score, (layer, _) in ((0, COLLECTING_HEAD), (1, READING_HEAD)):
         assert scores[0][score, layer] > 100 * scores[1][score].max()
+
+
+def test_anchor_tokens_rank_a_planted_column_first(model, prompts):
+    """Those of all classes but the weak one are anchors; at three times the median noise is, too."""
+    found = icl.anchor_tokens(model, prompts)
+    strongest = []
+    for prompt, times, anchors in zip(prompts, found.times, found.anchors, strict=True):
+        shown = zip(prompt.label_positions, prompt.label_classes, strict=True)
+        assert {place for place, label in shown if label != WEAKEST} <= set(anchors)
+        strongest.append(int(times.nan_to_num(0.0).argmax()) in prompt.label_positions)
+    assert all(strongest)
