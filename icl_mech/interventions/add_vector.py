@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Natural
 from icl_mech.errors import RunError
-from icl_mech.interventions.base import At, Intervention, check_layers, rows_at
+from icl_mech.interventions.base import At, ByTarget, Intervention, check_layers, rows_at
 from icl_mech.models import Hook, ModelInfo, Site
-from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AddVector(Intervention):
+class AddVector(ByTarget, Intervention):
     """Add a vector to the output of a block.
 
     Attributes:
@@ -49,20 +48,6 @@ class AddVector(Intervention):
                 f"The vector has {len(self.vector)} numbers, the residual stream of {info.name!r} "
                 f"{info.d_model}."
             )
-
-    @property
-    def by_number(self) -> bool:
-        """False: every prompt is treated by its own target."""
-        return False
-
-    def shares(self, prompts: PromptBatch, length: int) -> bool:
-        """Always: equal tokens before the target are treated alike."""
-        return True
-
-    @property
-    def target_only(self) -> bool:
-        """True unless it acts at all positions."""
-        return self.at == "target"
 
     @property
     def first_layer(self) -> int:

@@ -166,6 +166,26 @@ class Intervention(ABC):
         return f"{type(self).__name__}({shown})"
 
 
+class ByTarget:
+    """Of interventions at each prompt's target, or at all its tokens alike."""
+
+    at: At
+
+    @property
+    def by_number(self) -> bool:
+        """False: every prompt is treated by its own target."""
+        return False
+
+    def shares(self, prompts: PromptBatch, length: int) -> bool:
+        """Always: equal tokens before the target are treated alike."""
+        return True
+
+    @property
+    def target_only(self) -> bool:
+        """True unless it acts at all positions."""
+        return self.at == "target"
+
+
 def plain(value: Any) -> Any:
     """Tensors as lists, also inside of sequences and mappings."""
     if isinstance(value, Tensor):

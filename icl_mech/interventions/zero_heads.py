@@ -20,20 +20,20 @@ from icl_mech.checking import Heads, conformed
 from icl_mech.errors import RunError
 from icl_mech.interventions.base import (
     At,
+    ByTarget,
     Intervention,
     check_layers,
     editable,
     rows_at,
 )
 from icl_mech.models import Hook, HookFunction, ModelInfo, Site
-from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
 Kind = Literal["zero_output", "uniform_attention", "mean"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ZeroHeads(Intervention):
+class ZeroHeads(ByTarget, Intervention):
     """Ablate attention heads.
 
     Attributes:
@@ -83,20 +83,6 @@ class ZeroHeads(Intervention):
         wrong = [head for _, head in self.heads if not 0 <= head < info.n_heads]
         if wrong:
             raise RunError(f"ZeroHeads names head {wrong[0]}; heads are 0 to {info.n_heads - 1}.")
-
-    @property
-    def by_number(self) -> bool:
-        """False: every prompt is treated by its own target."""
-        return False
-
-    def shares(self, prompts: PromptBatch, length: int) -> bool:
-        """Always: equal tokens before the target are treated alike."""
-        return True
-
-    @property
-    def target_only(self) -> bool:
-        """True unless it acts at all positions."""
-        return self.at == "target"
 
     @property
     def first_layer(self) -> int:

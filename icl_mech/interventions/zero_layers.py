@@ -16,6 +16,7 @@ from icl_mech._typing import Tensor
 from icl_mech.errors import RunError
 from icl_mech.interventions.base import (
     At,
+    ByTarget,
     Intervention,
     check_layers,
     editable,
@@ -23,7 +24,6 @@ from icl_mech.interventions.base import (
 )
 from icl_mech.interventions.zero_heads import uniform_hook
 from icl_mech.models import Hook, HookFunction, ModelInfo, Site
-from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
 Part = Literal["block", "attention", "mlp"]
@@ -31,7 +31,7 @@ Kind = Literal["zero_output", "reference"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ZeroLayers(Intervention):
+class ZeroLayers(ByTarget, Intervention):
     """Zero components of the blocks `>= start`.
 
     Attributes:
@@ -65,20 +65,6 @@ class ZeroLayers(Intervention):
         """Refuse a start the model does not have."""
         super().check(info)
         check_layers([self.start], info, "ZeroLayers")
-
-    @property
-    def by_number(self) -> bool:
-        """False: every prompt is treated by its own target."""
-        return False
-
-    def shares(self, prompts: PromptBatch, length: int) -> bool:
-        """Always: equal tokens before the target are treated alike."""
-        return True
-
-    @property
-    def target_only(self) -> bool:
-        """True unless it acts at all positions."""
-        return self.at == "target"
 
     @property
     def first_layer(self) -> int:
