@@ -55,7 +55,9 @@ def other_changes(bench: Bench) -> object:
 
 
 CASES = [
-    Case("generate without a tokenizer", wordless, RunError, ("no tokenizer", "with its tokenizer")),
+    Case(
+        "generate without a tokenizer", wordless, RunError, ("no tokenizer", "with its tokenizer")
+    ),
     writing("no new tokens", "max_new_tokens=0", "at least one token", max_new_tokens=0),
     writing("fewer than none", "max_new_tokens", "-1", max_new_tokens=-1),
     writing("half a token", "max_new_tokens", "2.5", max_new_tokens=2.5),
