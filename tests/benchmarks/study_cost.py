@@ -1,7 +1,9 @@
 """What a study runs, as a multiple of one bare forward pass: `python -m tests.benchmarks.study_cost`.
 
 Counted, not timed: token rows that go through a block, over those of one forward pass over the same
-prompts. Rows that are recomputed count again; a backward pass is counted beside.
+prompts. Rows that are recomputed count again; a backward pass is counted beside. With `--narrow` the
+model has the same tokenizer, layers and heads, random weights and 4 numbers a head: rows are the same,
+CPU seconds say nothing.
 """
 
 import argparse
@@ -18,6 +20,8 @@ from icl_mech.measurements.base import AnyMeasurement
 from icl_mech.studies.bench import Bench
 
 Counts = dict[str, int]
+
+STUDIES = ("label_words", "overthinking", "causal")
 
 
 class Counter:
@@ -104,25 +108,45 @@ def report(study: str, data: Any, model: Any, counter: Counter, *, apart: bool) 
     )
 
 
+def narrow() -> Any:
+    """A model of the shape of the offline one, but narrow."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    offline = icl.load_model()
+    own = offline.cfg
+    config = LlamaConfig(
+        vocab_size=own.d_vocab, hidden_size=4 * own.n_heads, intermediate_size=32,
+        num_hidden_layers=own.n_layers, num_attention_heads=own.n_heads,
+        num_key_value_heads=own.n_key_value_heads, max_position_embeddings=own.n_ctx,
+        attn_implementation="eager",
+    )  # fmt: skip
+    torch.manual_seed(0)
+    return icl.load_model(LlamaForCausalLM(config).eval(), tokenizer=offline.tokenizer)
+
+
 def main() -> None:
-    """Both studies on one task."""
+    """The studies of label words, overthinking and what acts, on one task."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--prompts", type=int, default=48)
     parser.add_argument("--task", default="headlines")
-    parser.add_argument("--study", choices=("label_words", "overthinking"))
+    parser.add_argument("--study", choices=STUDIES)
     parser.add_argument("--apart", action="store_true", help="one count per measurement")
+    parser.add_argument("--narrow", action="store_true", help="count rows only, in minutes")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    model = icl.load_model()
+    model = narrow() if given.narrow else icl.load_model()
     counter = Counter(model)
-    if given.study != "overthinking":
-        prompts = icl.build_prompts(given.task, model, shots=1, n=given.prompts)
-        report("label_words", prompts, model, counter, apart=given.apart)
-    if given.study != "label_words":
-        pair = icl.build_prompt_pairs(
-            given.task, model, shots=2, n=given.prompts, demonstrations="per_prompt"
-        )
-        report("overthinking", pair, model, counter, apart=given.apart)
+    for study in STUDIES:
+        if given.study not in (None, study):
+            continue
+        data: Any
+        if study == "label_words":
+            data = icl.build_prompts(given.task, model, shots=1, n=given.prompts)
+        else:
+            data = icl.build_prompt_pairs(
+                given.task, model, shots=2, n=given.prompts, demonstrations="per_prompt"
+            )
+        report(study, data, model, counter, apart=given.apart)
 
 
 if __name__ == "__main__":
