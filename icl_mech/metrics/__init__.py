@@ -70,6 +70,7 @@ from icl_mech.metrics.over_trust import (
 )
 from icl_mech.metrics.priors import BatchForm, CalibrationForm, calibrate_batch, calibrate_labels
 from icl_mech.metrics.ranks import rank_agreement
+from icl_mech.metrics.relabelling import Relabelling, relabelling
 from icl_mech.metrics.repeats import (
     Pattern,
     attention_elsewhere,
@@ -97,6 +98,7 @@ __all__ = [
     "Kind",
     "NestedInterval",
     "Pattern",
+    "Relabelling",
     "Ties",
     "above_together",
     "attention_elsewhere",
@@ -145,6 +147,7 @@ __all__ = [
     "rank_correlation",
     "reachable_accuracy",
     "reduction_interval",
+    "relabelling",
     "resample_weights",
     "resampled_auc",
     "same_label",
