@@ -62,6 +62,7 @@ from icl_mech.metrics.nested import (
     over_units,
 )
 from icl_mech.metrics.outcomes import paired_ends, share_ends
+from icl_mech.metrics.outliers import Outliers, standing_out, uniform_mass
 from icl_mech.metrics.over_trust import (
     head_maximum,
     log_over_trust,
@@ -97,6 +98,7 @@ __all__ = [
     "IntervalKind",
     "Kind",
     "NestedInterval",
+    "Outliers",
     "Pattern",
     "Relabelling",
     "Ties",
@@ -156,10 +158,12 @@ __all__ = [
     "share_ends",
     "shuffled_prefix_matching",
     "span_sums",
+    "standing_out",
     "stratified_halves",
     "student_ends",
     "top_labels_match",
     "top_one_scores",
+    "uniform_mass",
     "vertical_scores",
     "wilson_ends",
     "wilson_interval",

@@ -140,9 +140,7 @@ def suppression_figures(result: "SuppressionEffects") -> list[Figure]:
 def token_figures(result: "TokenAnchors") -> list[Figure]:
     """The tokens compared beside those near them, and one prompt as text."""
     prompts = len(result.anchors)
-    more = result.interval("multiple_difference")
     own, near = (result.interval("multiple", kind=kind) for kind in ("marked", "matched"))
-    status = judged(more, prompts=prompts)
     share, matched = (result.interval("found", kind=kind) for kind in ("marked", "matched"))
     of = result.compared
     places = {i for i, names in enumerate(result.anchors) if names}
@@ -151,27 +149,46 @@ def token_figures(result: "TokenAnchors") -> list[Figure]:
         Figure(
             "",
             f"Do {of} stand out as anchors?",
-            f"{OPENINGS[status]}{' with so few prompts' * (status == 'cannot be judged')}. {of.capitalize()} "
+            f"{_opening(result)}. {said(share)} of the {of} are anchors, of the tokens near them "
+            f"{said(matched)} (difference {said(result.interval('found_difference'), sign=True)}). They "
             f"receive {said(own)} times the median {result.of} of the tokens around them, tokens near them "
-            f"{said(near)} (difference {said(more, sign=True)}). {said(share)} of them are anchors, of the "
-            f"tokens near them {said(matched)}.",
+            f"{said(near)}.",
             f"**Column mass** of {of} and of all other tokens at most {result.window} positions away, as a "
             f"multiple of the median there; mean over {counted(prompts, 'prompt')}, bars: 95 % intervals.",
-            "Whether tokens of this kind are read more than their place explains.",
-            "That the model needs them; hide them to see. Which property of theirs it is.",
+            "Whether tokens of this kind are read more than their place and the spread of other tokens "
+            "explain.",
+            "That the model needs them; hide them to see. Which property of theirs it is. Multiples alone "
+            "show nothing: heads that read tokens at random give some of them many times the median.",
             "Anchor tokens",
         ),
         Figure(
             "text",
             "Which tokens are anchors?",
-            named or "No token exceeds the ratio.",
-            f"**One prompt coloured by column mass**, as a multiple of the median nearby. Framed: more than "
-            f"{result.ratio:g} times.",
+            named or "No token stands out.",
+            f"**One prompt coloured by column mass**, as a multiple of the median nearby. Framed: "
+            f"{_anchor_rule(result)}.",
             "",
             "One prompt is an example, not evidence.",
             "Text by column mass",
         ),
     ]  # fmt: skip
+
+
+def _opening(result: "TokenAnchors") -> str:
+    """Whether they stand out; a fixed ratio has no rate of errors to hold that against."""
+    if result.ratio is not None:
+        return f"{OPENINGS['cannot be judged']} by a fixed ratio, which noise exceeds as well"
+    status = result.status
+    return f"{OPENINGS[status]}{' with so few prompts' * (status == 'cannot be judged')}"
+
+
+def _anchor_rule(result: "TokenAnchors") -> str:
+    if result.ratio is not None:
+        return f"more than {result.ratio:g} times"
+    return (
+        "further from it than the largest of a text without anchors is in 95 % of cases, by the spread of "
+        "the other tokens"
+    )
 
 
 def _anchors_named(result: "TokenAnchors", number: int) -> str:

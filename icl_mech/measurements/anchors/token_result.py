@@ -10,6 +10,7 @@ from icl_mech.errors import ResultError
 from icl_mech.measurements.anchors.definitions import TOKENS
 from icl_mech.metrics import mean_ends
 from icl_mech.results import Definition, Figure, Quantity, Result, basis
+from icl_mech.results.judging import Status, judged
 from icl_mech.shapes import Bars, TokenStrips
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class TokenAnchors(Result):
         mass: Mean over later rows of what they put on each token, per prompt; up to the target.
         times: Mass over the chosen layers, divided by the median nearby, per prompt; not-a-number
             at the first token.
+        scores: How far it lies from those nearby, in units of the text's own spread, per prompt.
+        limits: Score that anchors exceed, per prompt, if the text's spread decides.
         anchors: Positions of the tokens that stand out, per prompt.
         marked: Positions of the tokens compared, per prompt.
         multiple: Mean of `times` over the tokens compared, and over position-matched ones.
@@ -35,7 +38,7 @@ class TokenAnchors(Result):
         compared: What the tokens compared are: `label words`, or `last tokens of spans`.
         of: What was read, `saliency` or `attention`.
         layers: Layers over which masses are averaged.
-        ratio: How many times the median nearby an anchor's mass exceeds.
+        ratio: How many times the median nearby an anchor's mass exceeds; None: the spread decides.
         window: What nearby is.
     """
 
@@ -53,8 +56,10 @@ class TokenAnchors(Result):
     compared: str = "label words"
     of: str = "saliency"
     layers: tuple[int, ...] = ()
-    ratio: float = 3.0
+    ratio: float | None = 3.0
     window: int = 16
+    scores: tuple[Float[Tensor, " _"], ...] = ()
+    limits: tuple[float, ...] = ()
 
     def quantities(self) -> dict[str, Quantity]:
         """Of the tokens compared and of matched ones: multiples of the median nearby, and shares
@@ -83,6 +88,16 @@ class TokenAnchors(Result):
     def _difference(values: Float[Tensor, "batch kind"]) -> Float[Tensor, " batch"]:
         return values[:, 0] - values[:, 1]
 
+    @property
+    def status(self) -> Status:
+        """Of the claim that the tokens compared are anchors more often than those near them.
+
+        Given these texts' own words: the same few words may be read much by chance.
+        """
+        if self.ratio is not None:
+            return "cannot be judged"
+        return judged(self.interval("found_difference"), prompts=len(self.found))
+
     # --- showing ---
 
     def drawing(self, show: str = "", prompt: int = 0) -> Bars | TokenStrips:
@@ -108,7 +123,7 @@ class TokenAnchors(Result):
             "times the median of the tokens nearby",
             note=basis(self),
             meanings=("label", "other"),
-            levels=((1.0, "median nearby"), (self.ratio, "anchors")),
+            levels=((1.0, "median nearby"), *([(self.ratio, "anchors")] if self.ratio else [])),
         )  # fmt: skip
 
     def _text(self, prompt: int) -> TokenStrips:
@@ -157,7 +172,8 @@ class TokenAnchors(Result):
         """How many tokens stand out, and how the tokens compared do."""
         share = self.interval("anchors")
         return (
-            f"{share} of the tokens are anchors; {self.compared} have "
+            f"{share} of the tokens are anchors, of the {self.compared} "
+            f"{self.interval('found', kind='marked')}; {self.compared} have "
             f"{self.interval('multiple', kind='marked')} times the median nearby, tokens near them "
             f"{self.interval('multiple', kind='matched')}"
         )

@@ -1,8 +1,11 @@
 """Anchor tokens: tokens that later ones read far more than their neighbours.
 
 The column mass `m_l[j]` is the mean of the saliency (or of the attention, averaged over heads) that the
-tokens behind `j`, up to the target, put on `j`. An anchor's mass, averaged over the chosen layers,
-exceeds `ratio` times the median of the tokens around it.
+tokens behind `j`, up to the target, put on `j`, averaged over the chosen layers. Masses of tokens that
+nothing singles out differ by factors of hundreds, so an anchor is a token whose mass does not belong
+with those of the others: its distance from the median of the tokens around it, on a logarithmic
+scale and beside what its place alone gives, exceeds the largest that a text without anchors would show
+in 95 % of cases. With `ratio` it is one that exceeds so many times that median, whatever the others do.
 
 Whether tokens of a kind stand out is told by comparing them with position-matched ones: the label
 words of prompts with demonstrations, the last token of each span of a text. The tokens compared are
@@ -27,7 +30,13 @@ from icl_mech.measurements.anchors.token_result import TokenAnchors
 from icl_mech.measurements.base import Pass
 from icl_mech.measurements.running import measured
 from icl_mech.measurements.saliency.reduction import OfSaliency, Reduction, head_sum
-from icl_mech.metrics import matched_means, nearby_medians
+from icl_mech.metrics import (
+    Outliers,
+    matched_means,
+    nearby_medians,
+    standing_out,
+    uniform_mass,
+)
 from icl_mech.models import LanguageModel, ModelInfo, Site
 from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.segments import Segment
@@ -43,13 +52,14 @@ class AnchorTokens(OfSaliency[TokenAnchors]):
     Attributes:
         of: `saliency`, or `attention` averaged over heads.
         layers: Layers over which masses are averaged; None: the last third.
-        ratio: How many times the median nearby an anchor's mass exceeds.
+        ratio: How many times the median nearby an anchor's mass exceeds; None: as many as the other
+            tokens of the text leave to chance in 5 % of texts.
         window: What nearby is, in positions to either side.
     """
 
     of: Of = "saliency"
     layers: Sequence[Natural] | None = None
-    ratio: float = 3.0
+    ratio: float | None = None
     window: Count = 16
 
     name: ClassVar[str] = "anchor_tokens"
@@ -62,8 +72,8 @@ class AnchorTokens(OfSaliency[TokenAnchors]):
             RunError: names the field and what it may be.
         """
         super().__post_init__()
-        if not 0 < self.ratio < float("inf"):
-            raise RunError(f"ratio={self.ratio}; expected a finite number above 0.")
+        if self.ratio is not None and not 0 < self.ratio < float("inf"):
+            raise RunError(f"ratio={self.ratio}; expected a finite number above 0, or None.")
         if self.layers is not None and not self.layers:
             raise RunError("layers=() averages over nothing; name one layer, or None for a third.")
 
@@ -114,7 +124,7 @@ class AnchorTokens(OfSaliency[TokenAnchors]):
         """Means from sums, tokens that stand out, and the comparison."""
         (sums,), ends = read[0], self._ends(data)
         assert self.layers is not None
-        masses, multiples, anchors, marks = [], [], [], []
+        masses, multiples, anchors, marks, apart = [], [], [], [], []
         mean, found = (torch.full((len(data), 2), torch.nan, dtype=torch.float64) for _ in range(2))
         for number, (own, prompt, end) in enumerate(zip(sums, data, ends, strict=True)):
             later = (end - torch.arange(end)).double()
@@ -125,15 +135,20 @@ class AnchorTokens(OfSaliency[TokenAnchors]):
             times = torch.where(medians > 0, average / medians, torch.nan)
             places = marked(prompt)[:end]
             mean[number] = torch.tensor(matched_means(times, places, self.window))
-            stands = torch.where(times.isfinite(), (times > self.ratio).double(), torch.nan)
+            outliers = self._outliers(average, prompt)
+            flags = outliers.stands if self.ratio is None else times > self.ratio
+            stands = torch.where(times.isfinite(), flags.double(), torch.nan)
             found[number] = torch.tensor(matched_means(stands, places, self.window))
             masses.append(mass.float())
             multiples.append(times)
-            anchors.append(tuple((times > self.ratio).nonzero()[:, 0].tolist()))
+            apart.append(outliers)
+            anchors.append(tuple(flags.nonzero()[:, 0].tolist()))
             marks.append(tuple(places.nonzero()[:, 0].tolist()))
         return TokenAnchors(
             mass=tuple(masses),
             times=tuple(multiples),
+            scores=tuple(own.scores for own in apart),
+            limits=tuple(own.limit for own in apart),
             anchors=tuple(anchors),
             marked=tuple(marks),
             multiple=mean,
@@ -145,6 +160,11 @@ class AnchorTokens(OfSaliency[TokenAnchors]):
             ratio=self.ratio,
             window=self.window,
         )
+
+    def _outliers(self, mass: Float[Tensor, " pos"], prompt: Prompt) -> Outliers:
+        """Attention reads from every row, saliency from those at which something is predicted."""
+        first_row = prompt.target if self.of == "saliency" else 0
+        return standing_out(mass, uniform_mass(len(mass), first_row), self.window)
 
 
 def marked(prompt: Prompt) -> Bool[Tensor, " pos"]:
@@ -231,7 +251,7 @@ def anchor_tokens(
     of: Of = "saliency",
     interventions: Sequence[Intervention] = (),
     layers: Sequence[int] | None = None,
-    ratio: float = 3.0,
+    ratio: float | None = None,
     window: int = 16,
     reduction: Reduction = "sum_then_abs",
     loss: Loss | None = None,
@@ -248,7 +268,8 @@ def anchor_tokens(
         of: `saliency`, or `attention` averaged over heads.
         interventions: Made before reading.
         layers: Layers over which masses are averaged; None: the last third.
-        ratio: How many times the median nearby an anchor's mass exceeds.
+        ratio: How many times the median nearby an anchor's mass exceeds; None: as many as the other
+            tokens of the text leave to chance in 5 % of texts.
         window: What nearby is, in positions to either side.
         reduction: Of saliency, see `saliency_maps`.
         loss: Of saliency, see `saliency_maps`; of texts `next` (default) or `rest`.
