@@ -134,7 +134,7 @@ def _simulated(count: int, window: int) -> float:
 
 def _medians(values: np.ndarray, window: int) -> np.ndarray:
     """Median of each row's known values at most `window` places away, the place itself left out."""
-    rows, count = values.shape
+    count = values.shape[1]
     reach = min(window, count)
     padded = np.pad(values, ((0, 0), (reach, reach)), constant_values=np.nan)
     near = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1, axis=1)

@@ -15,6 +15,8 @@ from icl_mech.metrics import (
     mean_interval,
     relabelling,
     same_label,
+    standing_out,
+    uniform_mass,
     wilson_interval,
 )
 from icl_mech.plots import figure
@@ -138,6 +140,12 @@ CASES = [
         lambda: relabelling(torch.rand(1, 3, 3), torch.rand(3, 3), orders=0),
         "orders=0",
     ),
+    any_(
+        "outliers without a window",
+        lambda: standing_out(torch.rand(20), torch.ones(20), window=0),
+        "window=0",
+    ),
+    any_("tokens before a row", lambda: uniform_mass(-1), "count=-1"),
     any_("a share of numbers", lambda: wilson_interval(torch.zeros(3)), "float32", "bool numbers"),
     any_(
         "classes of other prompts",

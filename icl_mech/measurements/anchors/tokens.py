@@ -20,16 +20,17 @@ import torch
 
 from icl_mech._typing import Bool, Float, Tensor
 from icl_mech.checking import Count, Natural
-from icl_mech.engine import GradientReading, Kept, Loss, Path, Reading
+from icl_mech.engine import Loss, Path
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.interventions.base import check_layers
+from icl_mech.measurements.anchors.columns import AttentionMass, Ends, SaliencyMass
 from icl_mech.measurements.anchors.span_result import pieces_of
 from icl_mech.measurements.anchors.spans import Of
 from icl_mech.measurements.anchors.token_result import TokenAnchors
 from icl_mech.measurements.base import Pass
 from icl_mech.measurements.running import measured
-from icl_mech.measurements.saliency.reduction import OfSaliency, Reduction, head_sum
+from icl_mech.measurements.saliency.reduction import OfSaliency, Reduction
 from icl_mech.metrics import (
     Outliers,
     matched_means,
@@ -37,12 +38,8 @@ from icl_mech.metrics import (
     standing_out,
     uniform_mass,
 )
-from icl_mech.models import LanguageModel, ModelInfo, Site
+from icl_mech.models import LanguageModel
 from icl_mech.prompts import Prompt, PromptBatch
-from icl_mech.segments import Segment
-
-Ends = tuple[int, ...]
-"""Last row that counts of each prompt."""
 
 
 @dataclass(frozen=True)
@@ -178,70 +175,6 @@ def marked(prompt: Prompt) -> Bool[Tensor, " pos"]:
 def _first(prompt: Prompt) -> int:
     """The first token that counts: BOS, or the first of all, attracts attention whatever it is."""
     return max(1, prompt.spans[0].stop if prompt.spans[0].role == "bos" else 1)
-
-
-@dataclass
-class AttentionMass(Reading[Tensor]):
-    """What later rows put on every token, averaged over heads: `[prompt, layer, pos]` sums.
-
-    Attributes:
-        width: Largest number of tokens of a prompt.
-        ends: Last row that counts, by prompt of the run.
-    """
-
-    width: int
-    ends: Ends
-
-    def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """The pattern of every layer."""
-        return [Site("pattern", layer) for layer in range(info.n_layers)]
-
-    def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """`[batch, pos]`."""
-        return column_sums(activation.float().mean(1), segment, self.width, self.ends)
-
-    def collect(self, kept: Kept) -> Tensor:
-        """As kept."""
-        return kept.stacked()
-
-
-@dataclass
-class SaliencyMass(GradientReading[Tensor]):
-    """The same sums of saliency."""
-
-    width: int
-    ends: Ends
-    loss: Loss = "label"
-    reduction: Reduction = "sum_then_abs"
-
-    def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """The pattern of every layer."""
-        return [Site("pattern", layer) for layer in range(info.n_layers)]
-
-    def shape(self, segment: Segment) -> tuple[int, ...]:
-        """One number per position."""
-        return (len(segment.prompts), self.width)
-
-    def reduce(self, site: Site, activation: Tensor, gradient: Tensor, segment: Segment) -> Tensor:
-        """The sums of one layer."""
-        saliency = head_sum(activation, gradient, self.reduction)
-        return column_sums(saliency, segment, self.width, self.ends)
-
-    def collect(self, kept: Kept) -> Tensor:
-        """As kept."""
-        return kept.stacked()
-
-
-def column_sums(
-    values: Float[Tensor, "batch dest src"], segment: Segment, width: int, ends: Ends
-) -> Float[Tensor, "batch pos"]:
-    """Sums over the rows behind each column, up to a prompt's end, at the position of the column."""
-    last = torch.tensor([ends[index] for index in segment.indices], device=values.device)
-    dest, src = segment.dest[:, :, None], segment.src[:, None]
-    counts = (src >= 0) & (dest > src) & (dest <= last[:, None, None])
-    sums = (values * counts).sum(1)
-    place = segment.src.clamp(min=0)
-    return sums.new_zeros(len(sums), width).scatter_add(1, place, sums)
 
 
 def anchor_tokens(

@@ -1,5 +1,8 @@
 """Anchor tokens: masses from whole maps, cases by hand, and a planted column."""
 
+import json
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -7,8 +10,9 @@ from torch.testing import assert_close
 import icl_mech as icl
 from icl_mech.errors import PromptError, RunError
 from icl_mech.measurements.anchors.token_result import TokenAnchors
-from icl_mech.metrics import matched_means, nearby_medians
+from icl_mech.metrics import matched_means, nearby_medians, standing_out, uniform_mass
 from tests.engine.test_paths import TASK
+from tests.saved import reseal
 from tests.tiny import tiny_model
 
 TEXTS = [
@@ -89,8 +93,35 @@ def test_anchors_are_those_above_the_ratio(model, labelled):
         assert 0 not in anchors
 
 
+@pytest.mark.parametrize(
+    ("of", "loss"), [("attention", None), ("saliency", "label"), ("saliency", "next")]
+)
+def test_anchors_stand_out_of_the_spread_of_their_text(model, labelled, of, loss):
+    result = icl.anchor_tokens(model, labelled, of=of, loss=loss, layers=[0, 2], window=7)
+    assert result.ratio is None
+    for number, prompt in enumerate(labelled):
+        average = result.mass[number].double()[[0, 2]].mean(0)
+        average[0] = torch.nan
+        expected = uniform_mass(prompt.target, 0 if of == "attention" else prompt.target)
+        wanted = standing_out(average, expected, 7)
+        assert_close(result.scores[number], wanted.scores, equal_nan=True, atol=1e-5, rtol=1e-4)
+        assert result.limits[number] == wanted.limit
+        assert list(result.anchors[number]) == wanted.stands.nonzero()[:, 0].tolist()
+
+
+def test_the_rest_is_read_from_the_target_on(model):
+    prompts = icl.texts(TEXTS, model, continuation=" It was good.")
+    result = icl.anchor_tokens(model, prompts, loss="rest", layers=[2])
+    for mass, scores, prompt in zip(result.mass, result.scores, prompts, strict=True):
+        average = mass[2].double()
+        average[0] = torch.nan
+        expected = uniform_mass(len(prompt) - 2, prompt.target)
+        wanted = standing_out(average, expected).scores
+        assert_close(scores, wanted, equal_nan=True, atol=1e-5, rtol=1e-4)
+
+
 def test_label_words_are_compared_with_tokens_near_them(model, labelled):
-    result = icl.anchor_tokens(model, labelled)
+    result = icl.anchor_tokens(model, labelled, ratio=3.0)
     assert result.compared == "label words"
     assert result.marked == tuple(prompt.label_positions for prompt in labelled)
     for number, prompt in enumerate(labelled):
@@ -116,11 +147,43 @@ def test_the_result_is_complete(model, labelled, tmp_path):
     result = icl.anchor_tokens(model, labelled)
     loaded = TokenAnchors.load(result.save(tmp_path / "anchors"))
     assert loaded.anchors == result.anchors
+    assert loaded.limits == result.limits
+    assert loaded.status == result.status
     assert_close(loaded.times[0], result.times[0], equal_nan=True)
     for show in result.shows:
         assert result.plot(show).data
     assert "hatched" in result.view()._repr_html_()
     assert "label words have" in result.summary()
+
+
+def test_results_saved_with_a_ratio_load(model, labelled, tmp_path):
+    """Before there were scores, every result had a ratio."""
+    result = icl.anchor_tokens(model, labelled, ratio=2.0)
+    folder = replace(result, scores=(), limits=()).save(tmp_path / "anchors")
+    values = json.loads((folder / "result.json").read_text())["values"]
+    kept = {name: own for name, own in values.items() if name not in ("scores", "limits")}
+    reseal(folder / "result.json", values=kept)
+    loaded = TokenAnchors.load(folder)
+    assert loaded.ratio == 2.0
+    assert loaded.status == "cannot be judged"
+    assert loaded.anchors == result.anchors
+    assert loaded.figures()[0].answer.startswith("Cannot be judged by a fixed ratio")
+    assert "Framed: more than 2 times" in loaded.figures()[1].caption
+
+
+def test_the_answer_rests_on_shares_of_anchors(model, labelled):
+    result = icl.anchor_tokens(model, icl.build_prompts(TASK, model, shots=2, n=6))
+    for shares, opening in (
+        ((1.0, 0.0), "Yes. "),
+        ((0.0, 0.0), "Not shown. "),
+        ((0.0, 1.0), "No. "),
+    ):
+        found = torch.tensor([shares] * 6).double()
+        found[0] = 0.0
+        answer = replace(result, found=found).figures()[0].answer
+        assert answer.startswith(opening)
+    few = icl.anchor_tokens(model, labelled)
+    assert few.figures()[0].answer.startswith("Cannot be judged with so few prompts. ")
 
 
 def test_what_is_refused(model, labelled):
