@@ -69,11 +69,16 @@ class TokenAnchors(Result):
         counts = [len(own) / int(times.isfinite().sum()) for own, times in self._counted()]
         return {
             "multiple": Quantity(("kind",), self.multiple, unit=unit[0]),
-            "found": Quantity(("kind",), self.found, unit=unit[1]),
+            "found": Quantity(("kind",), self.found, unit=unit[1], kind="outcome"),
             "multiple_difference": Quantity((), self._difference(self.multiple), unit=unit[0]),
-            "found_difference": Quantity((), self._difference(self.found), unit=unit[1]),
+            "found_difference": Quantity(
+                (), self._difference(self.found), unit=unit[1], kind="change"
+            ),
             "anchors": Quantity(
-                (), torch.tensor(counts, dtype=torch.float64), unit="share of all tokens"
+                (),
+                torch.tensor(counts, dtype=torch.float64),
+                unit="share of all tokens",
+                kind="outcome",
             ),
         }
 
