@@ -253,6 +253,8 @@ def test_the_columns_that_are_read_are_anchors(model, prompts):
         if label == p.answer != WEAKEST
     ]
     assert sum(read) >= 0.8 * len(read)
+    assert found.interval("strongest", kind="marked").low > 0.5
+    assert found.interval("strongest", kind="matched").high < 0.1
     assert sum(map(bool, others)) <= binom.ppf(0.999, len(prompts), 0.05)
 
 

@@ -150,8 +150,8 @@ def token_figures(result: "TokenAnchors") -> list[Figure]:
             "",
             f"Do {of} stand out as anchors?",
             f"{_opening(result)}. {said(share)} of the {of} are anchors, of the tokens near them "
-            f"{said(matched)} (difference {said(result.interval('found_difference'), sign=True)}). They "
-            f"receive {said(own)} times the median {result.of} of the tokens around them, tokens near them "
+            f"{said(matched)} (difference {said(result.interval('found_difference'), sign=True)}).{_ranked(result)} "
+            f"They receive {said(own)} times the median {result.of} of the tokens around them, tokens near them "
             f"{said(near)}.",
             f"**Column mass** of {of} and of all other tokens at most {result.window} positions away, as a "
             f"multiple of the median there; mean over {counted(prompts, 'prompt')}, bars: 95 % intervals.",
@@ -180,6 +180,16 @@ def _opening(result: "TokenAnchors") -> str:
         return f"{OPENINGS['cannot be judged']} by a fixed ratio, which noise exceeds as well"
     status = result.status
     return f"{OPENINGS[status]}{' with so few prompts' * (status == 'cannot be judged')}"
+
+
+def _ranked(result: "TokenAnchors") -> str:
+    if not result.scores:
+        return ""
+    own, near = (result.interval("strongest", kind=kind) for kind in ("marked", "matched"))
+    return (
+        f" {said(own)} of them are among as many tokens of their text that stand out most, of the tokens "
+        f"near them {said(near)}."
+    )
 
 
 def _anchor_rule(result: "TokenAnchors") -> str:

@@ -8,7 +8,7 @@ import torch
 from icl_mech._typing import Float, Tensor
 from icl_mech.errors import ResultError
 from icl_mech.measurements.anchors.definitions import TOKENS
-from icl_mech.metrics import mean_ends
+from icl_mech.metrics import matched_means, mean_ends
 from icl_mech.results import Definition, Figure, Quantity, Result, basis
 from icl_mech.results.judging import Status, judged
 from icl_mech.shapes import Bars, TokenStrips
@@ -64,10 +64,13 @@ class TokenAnchors(Result):
     def quantities(self) -> dict[str, Quantity]:
         """Of the tokens compared and of matched ones: multiples of the median nearby, and shares
         that are anchors; their paired differences; and the share of all tokens that are anchors.
+
+        With scores also `strongest`: shares that are among the k tokens of the largest scores, k
+        being the number of tokens compared in the prompt.
         """
         unit = "times the median nearby", "share that are anchors"
         counts = [len(own) / int(times.isfinite().sum()) for own, times in self._counted()]
-        return {
+        found = {
             "multiple": Quantity(("kind",), self.multiple, unit=unit[0]),
             "found": Quantity(("kind",), self.found, unit=unit[1], kind="outcome"),
             "multiple_difference": Quantity((), self._difference(self.multiple), unit=unit[0]),
@@ -81,6 +84,23 @@ class TokenAnchors(Result):
                 kind="outcome",
             ),
         }
+        if self.scores:
+            unit_of = "share among the strongest"
+            found["strongest"] = Quantity(
+                ("kind",), self._strongest(), unit=unit_of, kind="outcome"
+            )
+        return found
+
+    def _strongest(self) -> Float[Tensor, "batch kind"]:
+        shares = []
+        for scores, marked in zip(self.scores, self.marked, strict=True):
+            places = torch.zeros(len(scores), dtype=torch.bool)
+            places[list(marked)] = True
+            flags = torch.zeros(len(scores), dtype=torch.float64)
+            flags[scores.nan_to_num(-torch.inf).topk(len(marked)).indices] = 1.0
+            flags[scores.isnan()] = torch.nan
+            shares.append(matched_means(flags, places, self.window))
+        return torch.tensor(shares, dtype=torch.float64)
 
     def coordinates(self) -> dict[str, tuple[str, ...]]:
         """The tokens compared, and position-matched ones."""

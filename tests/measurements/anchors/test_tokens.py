@@ -156,6 +156,21 @@ def test_the_result_is_complete(model, labelled, tmp_path):
     assert "label words have" in result.summary()
 
 
+def test_the_strongest_are_as_many_as_are_compared(model, labelled):
+    result = icl.anchor_tokens(model, labelled)
+    shares = result.quantities()["strongest"].per_prompt
+    for number, scores in enumerate(result.scores):
+        marked = result.marked[number]
+        order = sorted(range(1, len(scores)), key=lambda i: -float(scores[i]))
+        flags = torch.tensor([float(i in order[: len(marked)]) for i in range(len(scores))])
+        flags[0] = torch.nan
+        places = torch.tensor([i in marked for i in range(len(scores))])
+        assert_close(shares[number], torch.tensor(matched_means(flags, places, 16)).double())
+    assert 0 < float(shares.sum()) < shares.numel()
+    few = replace(result, scores=tuple(torch.full_like(own, torch.nan) for own in result.scores))
+    assert few.quantities()["strongest"].per_prompt.isnan().all()
+
+
 def test_results_saved_with_a_ratio_load(model, labelled, tmp_path):
     """Before there were scores, every result had a ratio."""
     result = icl.anchor_tokens(model, labelled, ratio=2.0)
@@ -165,6 +180,7 @@ def test_results_saved_with_a_ratio_load(model, labelled, tmp_path):
     reseal(folder / "result.json", values=kept)
     loaded = TokenAnchors.load(folder)
     assert loaded.ratio == 2.0
+    assert "strongest" not in loaded.quantities()
     assert loaded.status == "cannot be judged"
     assert loaded.anchors == result.anchors
     assert loaded.figures()[0].answer.startswith("Cannot be judged by a fixed ratio")
