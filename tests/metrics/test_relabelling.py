@@ -96,6 +96,8 @@ def test_drawn_orders_come_near_all_of_them():
     drawn = relabelling(one[None], other, orders=600, seed=3)
     assert 0.02 < float(every.above) < 0.98
     assert_close(drawn.above, every.above, atol=0.06, rtol=0)
+    same = relabelling(one[None], one, orders=600, seed=3)  # the given order counts once more
+    assert float(same.above) == float(same.smallest) == pytest.approx(2 / 601, abs=1.01 / 601)
     again = relabelling(one[None], other, orders=600, seed=3)
     assert float(again.above) == float(drawn.above)
     assert float(relabelling(one[None], other, orders=600, seed=4).above) != float(drawn.above)
