@@ -261,7 +261,7 @@ def test_the_columns_that_are_read_are_anchors(model, prompts):
 def test_a_ratio_takes_noise_for_anchors(model, prompts):
     """Three times the median: all classes but the weak one, and much of what is no anchor."""
     found, own, others, _ = found_and_others(model, prompts, ratio=3.0)
-    assert found.status == "cannot be judged"
+    assert found.status == "supported"  # the comparison does not depend on the rule
     for p, anchors in zip(prompts, own, strict=True):
         shown = zip(p.label_positions, p.label_classes, strict=True)
         assert {place for place, label in shown if label != WEAKEST} <= anchors

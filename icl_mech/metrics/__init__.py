@@ -43,6 +43,7 @@ from icl_mech.metrics.intervals import (
     wilson_ends,
     wilson_interval,
 )
+from icl_mech.metrics.kinds import KindsTest, kinds_test
 from icl_mech.metrics.layers import (
     Crossing,
     GapStatistic,
@@ -97,6 +98,7 @@ __all__ = [
     "Interval",
     "IntervalKind",
     "Kind",
+    "KindsTest",
     "NestedInterval",
     "Outliers",
     "Pattern",
@@ -123,6 +125,7 @@ __all__ = [
     "flow_sums",
     "gap_reduction",
     "head_maximum",
+    "kinds_test",
     "kurtosis",
     "label_thresholds",
     "log_over_trust",

@@ -12,6 +12,7 @@ from icl_mech.errors import MissingResult, ModelError, PromptError, ResultError
 from icl_mech.measurements import Flow, Predict
 from icl_mech.metrics import (
     bootstrap_interval,
+    kinds_test,
     mean_interval,
     relabelling,
     same_label,
@@ -144,6 +145,11 @@ CASES = [
         "outliers without a window",
         lambda: standing_out(torch.rand(20), torch.ones(20), window=0),
         "window=0",
+    ),
+    any_(
+        "a seed of words below 0",
+        lambda: kinds_test(torch.ones(1), ["a"], torch.ones(1).bool(), seed=-1),
+        "seed=-1",
     ),
     any_("tokens before a row", lambda: uniform_mass(-1), "count=-1"),
     any_("a share of numbers", lambda: wilson_interval(torch.zeros(3)), "float32", "bool numbers"),

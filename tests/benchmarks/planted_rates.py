@@ -61,6 +61,8 @@ def anchors(seed: int) -> Found:
             name = f"anchor tokens by {of}{', planted' * planted}"
             found, labels, others, strongest = found_and_others(model, prompts, of=of)
             yield f"{name}: label words stand out", found.status
+            alone = judged(found.interval("score_difference"))
+            yield f"{name}: interval over prompts alone", alone
             for which, tokens in (("label words", labels), ("others", others)):
                 yield from [(f"{name}: tokens", which)] * sum(map(len, tokens))
             for own, other, best in zip(labels, others, strongest, strict=True):

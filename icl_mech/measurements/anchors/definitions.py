@@ -70,8 +70,15 @@ TOKENS = (
     Definition(
         "anchors by a ratio",
         r"\bar m[j] > c \cdot \mathrm{median}\{\bar m[k] : 0 < |k - j| \leq w\}",
-        "The variant with a ratio c: tokens whose mass exceeds so many times the median nearby. No "
+        "The variant `ratio`: tokens whose mass exceeds so many times the median nearby. No "
         "rate of errors belongs to it.",
+    ),
+    Definition(
+        "p-value over words",
+        r"p = P\left(\bar z_{\mathrm{chosen}} \geq \bar z_{\mathrm{compared}}\right)",
+        "The score z of a word is the mean over its places, in spreads. As many words as are compared are "
+        "chosen at random among all: p is the share of the choices whose mean score is as high. The "
+        "interval is over prompts, with these words; a positive statement needs both.",
     ),
     SALIENCY,
 )

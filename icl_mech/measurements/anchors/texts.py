@@ -149,16 +149,16 @@ def token_figures(result: "TokenAnchors") -> list[Figure]:
         Figure(
             "",
             f"Do {of} stand out as anchors?",
-            f"{_opening(result)}. {said(share)} of the {of} are anchors, of the tokens near them "
-            f"{said(matched)} (difference {said(result.interval('found_difference'), sign=True)}).{_ranked(result)} "
-            f"They receive {said(own)} times the median {result.of} of the tokens around them, tokens near them "
-            f"{said(near)}.",
+            f"{_compared(result)} They receive {said(own)} times the median {result.of} of the tokens around "
+            f"them, tokens near them {said(near)}. One by one, {said(share)} of them are anchors, of the tokens "
+            f"near them {said(matched)}.",
             f"**Column mass** of {of} and of all other tokens at most {result.window} positions away, as a "
             f"multiple of the median there; mean over {counted(prompts, 'prompt')}, bars: 95 % intervals.",
             "Whether tokens of this kind are read more than their place and the spread of other tokens "
-            "explain.",
-            "That the model needs them; hide them to see. Which property of theirs it is. Multiples alone "
-            "show nothing: heads that read tokens at random give some of them many times the median.",
+            "explain, for other prompts of these words and for other words.",
+            "That the model needs them; hide them to see. Which property of theirs it is. Multiples and "
+            "intervals alone show nothing: heads that read words at random read some of them much, in all "
+            "prompts.",
             "Anchor tokens",
         ),
         Figure(
@@ -174,21 +174,23 @@ def token_figures(result: "TokenAnchors") -> list[Figure]:
     ]  # fmt: skip
 
 
-def _opening(result: "TokenAnchors") -> str:
-    """Whether they stand out; a fixed ratio has no rate of errors to hold that against."""
-    if result.ratio is not None:
-        return f"{OPENINGS['cannot be judged']} by a fixed ratio, which noise exceeds as well"
-    status = result.status
-    return f"{OPENINGS[status]}{' with so few prompts' * (status == 'cannot be judged')}"
-
-
-def _ranked(result: "TokenAnchors") -> str:
+def _compared(result: "TokenAnchors") -> str:
+    """Whether they stand out, and what that rests on."""
+    status, of = result.status, result.compared
+    opening = (
+        f"{OPENINGS[status]}{' with so few prompts or words' * (status == 'cannot be judged')}."
+    )
     if not result.scores:
-        return ""
-    own, near = (result.interval("strongest", kind=kind) for kind in ("marked", "matched"))
+        return f"{opening} This result was saved before there were scores."
+    own, near = (result.interval("score", kind=kind) for kind in ("marked", "matched"))
+    first, other = (result.interval("strongest", kind=kind) for kind in ("marked", "matched"))
+    test = result.words_test
     return (
-        f" {said(own)} of them are among as many tokens of their text that stand out most, of the tokens "
-        f"near them {said(near)}."
+        f"{opening} {of.capitalize()} lie {said(own)} spreads of their text above the tokens around them, "
+        f"tokens near them {said(near)} (difference {said(result.interval('score_difference'), sign=True)}); "
+        f"permutation p-value over words {told(test.p_value)} ({counted(test.named, 'word')} against "
+        f"{test.others}). {said(first)} of them are among as many tokens of their text that stand out most, "
+        f"of the tokens near them {said(other)}."
     )
 
 

@@ -1,16 +1,17 @@
 """`TokenAnchors`: the result of `icl_mech.measurements.anchors.tokens`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from icl_mech._typing import Float, Tensor
+from icl_mech._typing import Bool, Float, Tensor
 from icl_mech.errors import ResultError
 from icl_mech.measurements.anchors.definitions import TOKENS
-from icl_mech.metrics import matched_means, mean_ends
+from icl_mech.metrics import KindsTest, kinds_test, matched_means, mean_ends
 from icl_mech.results import Definition, Figure, Quantity, Result, basis
-from icl_mech.results.judging import Status, judged
+from icl_mech.results.judging import Status, judged_twice
 from icl_mech.shapes import Bars, TokenStrips
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ class TokenAnchors(Result):
         """Of the tokens compared and of matched ones: multiples of the median nearby, and shares
         that are anchors; their paired differences; and the share of all tokens that are anchors.
 
-        With scores also `strongest`: shares that are among the k tokens of the largest scores, k
-        being the number of tokens compared in the prompt.
+        With scores also these, their paired difference, and `strongest`: shares that are among the k
+        tokens of the largest scores, k being the number of tokens compared in the prompt.
         """
         unit = "times the median nearby", "share that are anchors"
         counts = [len(own) / int(times.isfinite().sum()) for own, times in self._counted()]
@@ -85,22 +86,34 @@ class TokenAnchors(Result):
             ),
         }
         if self.scores:
-            unit_of = "share among the strongest"
-            found["strongest"] = Quantity(
-                ("kind",), self._strongest(), unit=unit_of, kind="outcome"
-            )
+            strongest, scores = self._matched(self._strongest()), self._matched(self.scores)
+            unit = "share among the strongest", "spreads above the median nearby"
+            found["strongest"] = Quantity(("kind",), strongest, unit=unit[0], kind="outcome")
+            found["score"] = Quantity(("kind",), scores, unit=unit[1])
+            found["score_difference"] = Quantity((), self._difference(scores), unit=unit[1])
         return found
 
-    def _strongest(self) -> Float[Tensor, "batch kind"]:
-        shares = []
+    def _places(self) -> list[Bool[Tensor, " _"]]:
+        """Which tokens are compared, per prompt."""
+        flags = [torch.zeros(len(own), dtype=torch.bool) for own in self.times]
+        for own, marked in zip(flags, self.marked, strict=True):
+            own[list(marked)] = True
+        return flags
+
+    def _strongest(self) -> list[Tensor]:
+        """Which tokens are among the k of the largest scores, per prompt."""
+        found = []
         for scores, marked in zip(self.scores, self.marked, strict=True):
-            places = torch.zeros(len(scores), dtype=torch.bool)
-            places[list(marked)] = True
             flags = torch.zeros(len(scores), dtype=torch.float64)
             flags[scores.nan_to_num(-torch.inf).topk(len(marked)).indices] = 1.0
-            flags[scores.isnan()] = torch.nan
-            shares.append(matched_means(flags, places, self.window))
-        return torch.tensor(shares, dtype=torch.float64)
+            found.append(flags.masked_fill(scores.isnan(), torch.nan))
+        return found
+
+    def _matched(self, values: Sequence[Tensor]) -> Float[Tensor, "batch kind"]:
+        """Means over the tokens compared and over those near them."""
+        pairs = zip(values, self._places(), strict=True)
+        means = [matched_means(own, places, self.window) for own, places in pairs]
+        return torch.tensor(means, dtype=torch.float64)
 
     def coordinates(self) -> dict[str, tuple[str, ...]]:
         """The tokens compared, and position-matched ones."""
@@ -114,14 +127,34 @@ class TokenAnchors(Result):
         return values[:, 0] - values[:, 1]
 
     @property
-    def status(self) -> Status:
-        """Of the claim that the tokens compared are anchors more often than those near them.
+    def words_test(self) -> KindsTest:
+        """Of scores, over words: how often words chosen at random lie as high as those compared.
 
-        Given these texts' own words: the same few words may be read much by chance.
+        The interval of `score_difference` takes the words as given; this takes the prompts so.
+
+        Raises:
+            ResultError: a result saved before there were scores.
         """
-        if self.ratio is not None:
+        if not self.scores:
+            raise ResultError("This result has no scores; measure again to compare words.")
+        words = [
+            own for text, s in zip(self.tokens, self.scores, strict=True) for own in text[: len(s)]
+        ]
+        return kinds_test(torch.cat(self.scores), words, torch.cat(self._places()))
+
+    @property
+    def status(self) -> Status:
+        """Of the claim that the tokens compared stand out from those near them.
+
+        It needs an interval of `score_difference` above 0 and a p-value over words of at most 0.025.
+        """
+        if not self.scores:
             return "cannot be judged"
-        return judged(self.interval("found_difference"), prompts=len(self.found))
+        p_value, smallest, *_ = self.words_test
+        effect = self.interval("score_difference")
+        return judged_twice(
+            effect, p_value, smallest, opposite=1 - p_value, prompts=len(self.found)
+        )
 
     # --- showing ---
 

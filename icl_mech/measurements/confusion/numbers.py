@@ -15,13 +15,10 @@ from icl_mech.measurements.confusion.distances import (
     pair_aucs,
     rank_correlation,
 )
-from icl_mech.metrics import ONE_SIDED, Interval, Relabelling, relabelling
+from icl_mech.metrics import Interval, Relabelling, relabelling
 from icl_mech.results import Quantity, Result
-from icl_mech.results.judging import Status, judged
+from icl_mech.results.judging import Status, judged_twice
 from icl_mech.results.wording import said, told
-
-CHANCE = round(1 - ONE_SIDED, 9)
-"""Share of the renamings of the classes that may agree as well: one side of a 95 % interval."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -188,9 +185,7 @@ class ConfusionNumbers(Result):
         0.025. Where no order of the classes can have one, as with four classes or fewer, the claim
         cannot be judged.
         """
-        own = judged(self.rank_correlation(), prompts=len(self.answers))
         above, below, smallest = (float(p[self.index(self.layer)]) for p in self.relabelled)
-        if own == "cannot be judged" or not smallest <= CHANCE:
-            return "cannot be judged"
-        by_chance = {"supported": above, "opposite": below}.get(own, 0.0)
-        return own if by_chance <= CHANCE else "not shown"
+        return judged_twice(
+            self.rank_correlation(), above, smallest, opposite=below, prompts=len(self.answers)
+        )

@@ -2,9 +2,9 @@
 
 import math
 
-from icl_mech.measurements.confusion.numbers import CHANCE, ConfusionNumbers
+from icl_mech.measurements.confusion.numbers import ConfusionNumbers
 from icl_mech.results.figures import Definition, Figure
-from icl_mech.results.judging import OPENINGS
+from icl_mech.results.judging import CHANCE, OPENINGS
 from icl_mech.results.prompts import given
 from icl_mech.results.wording import counted, said, told
 

@@ -8,9 +8,10 @@ import torch
 from torch.testing import assert_close
 
 import icl_mech as icl
-from icl_mech.errors import PromptError, RunError
+from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements.anchors.token_result import TokenAnchors
 from icl_mech.metrics import matched_means, nearby_medians, standing_out, uniform_mass
+from icl_mech.results.wording import told
 from tests.engine.test_paths import TASK
 from tests.saved import reseal
 from tests.tiny import tiny_model
@@ -183,23 +184,42 @@ def test_results_saved_with_a_ratio_load(model, labelled, tmp_path):
     assert "strongest" not in loaded.quantities()
     assert loaded.status == "cannot be judged"
     assert loaded.anchors == result.anchors
-    assert loaded.figures()[0].answer.startswith("Cannot be judged by a fixed ratio")
+    assert loaded.figures()[0].answer.startswith("Cannot be judged with so few prompts or words.")
     assert "Framed: more than 2 times" in loaded.figures()[1].caption
+    with pytest.raises(ResultError, match="no scores"):
+        _ = loaded.words_test
 
 
-def test_the_answer_rests_on_shares_of_anchors(model, labelled):
+@pytest.mark.parametrize(
+    ("shift", "opening"), [(9.0, "Yes. "), (0.0, "Not shown. "), (-9.0, "No. ")]
+)
+def test_the_answer_rests_on_scores(model, labelled, shift, opening):
+    """Scores drawn by word, label words shifted: by prompts alone every shift would be certain."""
     result = icl.anchor_tokens(model, labelled[[0, 1, 2, 3] * 3])
-    for shares, opening in (
-        ((1.0, 0.0), "Yes. "),
-        ((0.0, 0.0), "Not shown. "),
-        ((0.0, 1.0), "No. "),
-    ):
-        found = torch.tensor([shares] * 12).double()
-        found[::4] = 0.0
-        answer = replace(result, found=found).figures()[0].answer
-        assert answer.startswith(opening)
-    few = icl.anchor_tokens(model, labelled)
-    assert few.figures()[0].answer.startswith("Cannot be judged with so few prompts. ")
+    generator = torch.Generator().manual_seed(0)
+    level = {w: float(torch.randn(1, generator=generator)) for t in result.tokens for w in t}
+    scores = []
+    for text, own, marked in zip(result.tokens, result.scores, result.marked, strict=True):
+        values = torch.tensor([level[word] for word in text[: len(own)]]).double()
+        values += 0.1 * torch.randn(len(own), generator=generator)
+        values[list(marked)] += shift
+        scores.append(values)
+    shown = replace(result, scores=tuple(scores))
+    answer = shown.figures()[0].answer
+    assert answer.startswith(opening)
+    assert f"p-value over words {told(shown.words_test.p_value)} (2 words against" in answer
+    if shift:
+        few = icl.anchor_tokens(model, labelled)
+        assert few.figures()[0].answer.startswith("Cannot be judged with so few prompts or words. ")
+
+
+def test_what_one_word_in_few_can_show_is_nothing(model):
+    """A word among less than forty cannot have a p-value of 0.025."""
+    result = icl.anchor_tokens(
+        model, icl.texts(["It was. He was. We was. She was. It was."] * 8, model)
+    )
+    assert result.words_test.smallest > 0.025
+    assert result.status == "cannot be judged"
 
 
 def test_what_is_refused(model, labelled):
