@@ -22,6 +22,8 @@ from icl_mech.measurements.saliency.reduction import Reduction
 from icl_mech.studies import Study
 from icl_mech.studies.analysis import PARTS
 from icl_mech.studies.anchors import ORDER as ANCHORS
+from icl_mech.studies.causal import ORDER as CAUSAL
+from icl_mech.studies.names import PAIRED
 
 _STUDY = "Study"
 
@@ -68,4 +70,5 @@ def analyze(
         )
 
     job = Job(model, task, prompts, run, output, command_line(context), texts)
-    job.do(work, pair=study == "overthinking", name="analysis", parts=(*PARTS, *ANCHORS))
+    parts = (*PARTS, *ANCHORS, *CAUSAL)
+    job.do(work, pair=study in PAIRED, name="analysis", parts=parts)

@@ -7,7 +7,8 @@
 * `SharedVariants`: the same for many sets of interventions, which also share everything below
   the first block they change.
 * `TargetOnly`: keys and values of everything before the target are kept (`prepare`), each set of
-  interventions computes one token per prompt. For readings and interventions at the target only.
+  interventions computes one token per prompt, from the first block it changes. For readings and
+  interventions at the target only.
 
 Applications have layouts of their own, such as queries behind a given cache.
 """
@@ -125,11 +126,20 @@ class TargetOnly(Layout):
     prepared: Prepared
 
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
-        """The kept segments, for each work."""
-        for number, work in enumerate(works):
+        """Each kept segment for every work, which goes on from the plain run where it changes it."""
+        for work in works:
             work.take_over(self.prepared.acted)
-            for segment in self.prepared.segments:
-                yield number, segment
+        starts = [self._start(work) if len(works) > 1 else 0 for work in works]
+        entries = sorted(set(starts))
+        for segment in self.prepared.segments:
+            _, residuals = _plain(segment, entries, keep_cache=False)
+            for number, start in enumerate(starts):
+                entered = Resume(start, residuals[start]) if start else None
+                yield number, replace(segment, start=entered)
+
+    def _start(self, work: Work) -> int:
+        # Kept keys and values were made under these, which no plain run knows.
+        return 0 if self.prepared.interventions else _start(self.prepared.segments[0].model, work)
 
 
 @dataclass(frozen=True, eq=False)

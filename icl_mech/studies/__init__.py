@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path as FilePath
-from typing import Any, Literal
+from typing import Any
 
 from icl_mech.checking import Natural, conformed
 from icl_mech.engine import Loss, Overall, Path
@@ -16,16 +16,16 @@ from icl_mech.prompts import PromptBatch
 from icl_mech.studies.analysis import Analysis, load_analysis
 from icl_mech.studies.anchors import Anchors
 from icl_mech.studies.bench import Bench, prepared_folder
+from icl_mech.studies.causal import Causal
 from icl_mech.studies.default import FlowStudy
 from icl_mech.studies.label_words import LabelWords
 from icl_mech.studies.made import Making, by_command, call_line
 from icl_mech.studies.measuring import check_values, measure, title
+from icl_mech.studies.names import PAIRED, Study
 from icl_mech.studies.overthinking import Overthinking
 from icl_mech.tasks import Task, as_task
 
 __all__ = ["Analysis", "Study", "analyze", "by_command", "load_analysis", "measure"]
-
-Study = Literal["label_words", "overthinking", "anchors"]
 
 
 def analyze(
@@ -55,6 +55,9 @@ def analyze(
       (true, false) of `build_prompt_pairs`.
     * `anchors`: attention and saliency between the spans of texts, suppression of each span, their
       agreement, and anchor tokens; takes the texts that `texts` returns.
+    * `causal`: function-vector, induction, false induction and label-promoting heads, chosen on one
+      half of the pairs and ablated on the other, each set without the heads of the others; the function
+      vector in bare queries; what answers follow; calibration. Takes the pair (true, false).
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
@@ -81,13 +84,15 @@ def analyze(
     making = Making(call_line(analyze, locals()))
     conformed("study", study, Study | None)
     pair = isinstance(check_data(prompts), tuple)
-    if study == "overthinking" and not pair:
+    if study in PAIRED and not pair:
         raise PromptError(
-            "The overthinking study compares true and false demonstrations; give the pair that "
+            f"The {study} study compares true and false demonstrations; give the pair that "
             "build_prompt_pairs returns."
         )
-    if study != "overthinking" and pair:
-        raise PromptError("A pair of prompt sets is for study='overthinking'; give one set here.")
+    if study not in PAIRED and pair:
+        raise PromptError(
+            "A pair of prompt sets is for study='overthinking' or 'causal'; give one set here."
+        )
     check_values(measurements)
     options = Options(interventions, batch_size, memory, path, progress)
     flow = FlowStudy(maps, reduction, loss)
@@ -103,7 +108,9 @@ def analyze(
     for given in measurements:
         Item.checked(given, adapted, prompts, options)
     with Overall(f"{(study or 'flow').replace('_', ' ')} study", progress):
-        if isinstance(prompts, tuple):
+        if study == "causal" and isinstance(prompts, tuple):
+            Causal(seed).run(bench, prompts)
+        elif isinstance(prompts, tuple):
             Overthinking(heads_from, seed).run(bench, prompts)
         elif study == "label_words":
             LabelWords(flow, seed).run(bench, prompts)

@@ -15,11 +15,17 @@ MANY = 6
 
 
 def origin_of(results: Mapping[str, Result]) -> Mapping[str, Any]:
-    """The provenance of the first result that names its model; empty if none does."""
+    """The provenance of the result with the most prompts, the first on ties; empty if none names its model.
+
+    What was chosen on other prompts, or on a part of them, is not the study's own.
+    """
     origins = [result.provenance for result in results.values() if "model" in result.provenance]
-    # What was chosen on other prompts is no part of the study's own.
     names = [origin for origin in origins if "prompts" in origin]
-    return (names or origins or [{}])[0]
+    return max(names or origins or [{}], key=_count)
+
+
+def _count(origin: Mapping[str, Any]) -> int:
+    return int(origin.get("prompts", {}).get("count") or 0)
 
 
 def model_name(origin: Mapping[str, Any]) -> str:

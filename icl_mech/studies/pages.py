@@ -7,6 +7,7 @@ from icl_mech.errors import ResultError
 from icl_mech.measurements.accuracy.layers import LayerAccuracy
 from icl_mech.measurements.anchors.agreement import AgreementOfAnchors
 from icl_mech.measurements.anchors.suppression_result import SuppressionEffects
+from icl_mech.measurements.causal.comparison import HeadComparison
 from icl_mech.measurements.extraction.curves import AucCurves
 from icl_mech.measurements.heads.tokens import MARKS, HeadAttention
 from icl_mech.measurements.isolation.loyalty import IsolationResult
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 KICKERS = {
     "label_words": "Label-words study · Wang et al. 2023, Label Words are Anchors (EMNLP)",
     "overthinking": "Overthinking study · Halawi et al. 2023, Overthinking the Truth (ICLR 2024)",
+    "causal": "Causal study · after Todd et al. 2024, Olsson et al. 2022, Halawi et al. 2023 and Yin and "
+    "Steinhardt 2025",
 }
 
 
@@ -67,14 +70,18 @@ def study_of(results: Mapping[str, Result]) -> str:
     kinds = {type(result) for result in results.values()}
     if {IsolationResult, FlowScores} <= kinds:
         return "label_words"
+    if HeadComparison in kinds and len(kinds) > 1:
+        return "causal"
     return "overthinking" if LayerAccuracy in kinds and len(kinds) > 1 else ""
 
 
 def _claims(study: str, results: Mapping[str, Result]) -> tuple[Sequence[Verdict], str, str]:
     """Verdicts, heading and the answer to it."""
-    from icl_mech.studies.claims import label_words, overthinking
+    from icl_mech.studies.claims import causal, label_words, overthinking
 
-    claims = label_words if study == "label_words" else overthinking
+    claims: Any = {"label_words": label_words, "overthinking": overthinking, "causal": causal}[
+        study
+    ]
     origin = origin_of(results)
     heading, lead = claims.headline(results, model_name(origin), task_name(origin))
     return claims.verdicts(results), heading, lead

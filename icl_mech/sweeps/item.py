@@ -24,7 +24,7 @@ class Item:
     Attributes:
         model: Its name.
         task: Its name.
-        study: `label_words`, `overthinking`, `default` or `measurements`.
+        study: `label_words`, `overthinking`, `causal`, `default` or `measurements`.
         labels: Label setting of the demonstrations, of a pair that of the false ones.
         false_share: Probability of a false label; None: the setting's own.
         shots: Demonstrations per class.

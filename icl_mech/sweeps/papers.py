@@ -1,5 +1,7 @@
 """The papers' quantities by name, and their claims as effects that can be averaged.
 
+Beside those of the two papers stand what others say of heads, vectors and priors (the causal study).
+
 Every function takes an `Analysis` and gives a number with its interval over prompts; one of a part
 that is not there is left out by whoever averages.
 """
@@ -8,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from icl_mech.measurements.causal.sets import EXPECTED
+from icl_mech.measurements.causal.vector_effect import VectorEffect
 from icl_mech.measurements.compression.numbers import ANCHORS
 from icl_mech.measurements.heads.names import CHOSEN
 from icl_mech.measurements.isolation.texts import compared
@@ -64,6 +68,33 @@ def without_heads(side: str) -> Effect:
     return effect
 
 
+def without_set(name: str, side: str) -> Effect:
+    """Change of the right answer's logit without the heads only this set has, beyond random heads."""
+
+    def effect(analysis: Analysis) -> Interval | None:
+        result = analysis["head_comparison"]
+        if name not in result.coordinates()["set"]:
+            return None
+        return result.interval("above_random", measure="difference", side=side, set=name)
+
+    return effect
+
+
+def vector_gain(analysis: Analysis) -> Interval:
+    """Change of the right answer's logit by a function vector a third of the way."""
+    result = analysis[VectorEffect]
+    return result.interval("difference_change", layer=result.third)
+
+
+def calibration_gain(method: str) -> Effect:
+    """Accuracy of a calibration minus plain accuracy."""
+
+    def effect(analysis: Analysis) -> Interval:
+        return analysis["calibration"].interval("gain", method=method)
+
+    return effect
+
+
 def _attribute(part: str, name: str, *given: Any) -> Effect:
     def effect(analysis: Analysis) -> Any:
         own = getattr(analysis[part], name)
@@ -102,15 +133,29 @@ QUANTITIES: Mapping[str, str | Effect] = {
     "without chosen heads, false": without_heads("false"),
     "without chosen heads, true": without_heads("true"),
     "chosen above random heads": _attribute("ablation", "beside_random"),
+    # What acts
+    **{f"{own.name} heads": without_set(own.name, own.side) for own in EXPECTED},
+    "function vector effect": "vector_effect.difference_change",
+    "function vector gain": vector_gain,
+    "taught above truth": _attribute("alignment", "taught_above_truth"),
+    **{
+        f"{own} calibration gain": calibration_gain(own)
+        for own in ("contextual", "domain", "batch")
+    },
+    "calibration accuracy": "calibration.accuracy",
+    "alignment": "alignment.alignment",
 }
-"""What the two papers report, by names that `Sweep.average` takes."""
+"""What the papers report, by names that `Sweep.average` takes."""
+
+IN_LOGITS = ("function vector gain", *(f"{own.name} heads" for own in EXPECTED))
+"""Single numbers without ends."""
 
 ENDS: Mapping[str, tuple[float, float]] = {
     name: (0.0, 1.0) if name == "late extraction" else (-1.0, 1.0)
     for name, own in QUANTITIES.items()
-    if callable(own)
+    if callable(own) and name not in IN_LOGITS
 }
-"""Between which their single numbers lie: one is an AUC, the others are differences of shares."""
+"""Between which the others lie: one is an AUC, the rest are differences of shares."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +179,7 @@ class Claim:
 
 
 LW, OT = "Label Words are Anchors", "Overthinking the Truth"
+OTHERS = "Others on heads, vectors and priors"
 
 CLAIMS = (
     Claim(LW, "Shallow aggregation: label words collect the demonstrations in early layers",
@@ -153,5 +199,13 @@ CLAIMS = (
     Claim(OT, "False induction heads: without a few heads false demonstrations do less harm",
           (("without chosen heads, false", 0.0, True), ("chosen above random heads", 0.0, True)),
           "ablation", "final gap"),
+    *(Claim(OTHERS, own.claim, ((f"{own.name} heads", 0.0, own.rising),), "head_comparison")
+      for own in EXPECTED),
+    Claim(OTHERS, "Function vector: added to a bare query it raises the right answer",
+          (("function vector gain", 0.0, True),), "vector_effect"),
+    Claim(OTHERS, "Override: answers follow false demonstrations rather than the truth",
+          (("taught above truth", 0.0, True),), "alignment"),
+    Claim(OTHERS, "Calibration: without the label prior answers are better",
+          (("contextual calibration gain", 0.0, True),), "calibration"),
 )  # fmt: skip
-"""The four claims of the first paper and the three of the second."""
+"""The four claims of the first paper, the three of the second, and those of others."""

@@ -11,6 +11,7 @@ from icl_mech.errors import SweepError
 from icl_mech.measurements.base import AnyMeasurement, Measurement
 from icl_mech.prompts.build import Demonstrations
 from icl_mech.studies.measuring import check_values
+from icl_mech.studies.names import PAIRED
 from icl_mech.sweeps.item import Item
 from icl_mech.sweeps.sources import (
     ModelSource,
@@ -20,7 +21,7 @@ from icl_mech.sweeps.sources import (
     task_sources,
 )
 
-SweptStudy = Literal["default", "label_words", "overthinking"]
+SweptStudy = Literal["default", "label_words", "overthinking", "causal"]
 STUDIES: tuple[SweptStudy, ...] = get_args(SweptStudy)
 
 SHARELESS = ("correct", "half_permuted")
@@ -150,7 +151,8 @@ def contents_of(
     for name in dict.fromkeys(own or "default" for own in named):
         if name not in STUDIES:
             conformed("study", name, SweptStudy, SweepError)
-        extra = [own for own in measurements if _is_pair(own) is (name == "overthinking")]
+        pair = name in PAIRED
+        extra = [own for own in measurements if _is_pair(own) is pair]
         kept = [own for own in variants if own["measurement"] in {given.name for given in extra}]
         own_options = {
             key: value
@@ -158,7 +160,7 @@ def contents_of(
             if (key == "heads_from") is (name == "overthinking")
         }
         measured = {"study": name, "options": own_options, "measurements": kept, **run}
-        found.append(Content(name, name == "overthinking", tuple(extra), measured))
+        found.append(Content(name, pair, tuple(extra), measured))
     if not found:
         raise SweepError("study is empty; leave it out, or name one.")
     # What no chosen study has prompts for gets items of its own.

@@ -68,7 +68,7 @@ def sweep(
         tasks: Names, files or tasks; one, a list, or a mapping from the name that tables show.
         measurements: What to measure, see `icl_mech.measurements`. Those that compare true with
             false demonstrations get pairs, in items of their own.
-        study: `label_words`, `overthinking`, `default`, or several of them; see `analyze`.
+        study: `label_words`, `overthinking`, `causal`, `default`, or several of them; see `analyze`.
         labels: Label settings of the demonstrations, of pairs those of the false ones (default
             `correct`, and `permuted` for pairs).
         false_share: Doses of false labels, see `build_prompts`.

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from icl_mech.errors import IclMechError
+from icl_mech.measurements.causal.sets import EXPECTED
 from icl_mech.metrics import Interval
 from icl_mech.reports import Section
 from icl_mech.results.wording import said
@@ -75,6 +76,7 @@ def _by_task(quantity: str, **labels: Any) -> Callable[[Sweep], Averages]:
 
 
 FEW = "fewer than about ten tasks or seeds say little of others of their kind."
+SETS = "what heads do that two sets share: they are left out of both."
 SEEDS = "seeds draw their queries from the same examples."
 
 WANTED = (
@@ -111,6 +113,16 @@ WANTED = (
            ("without chosen heads, false", "without chosen heads, true")),
     Wanted("Which share of the gap do the chosen heads make?", "Gap reduction", "gap_reduction",
            gap_reduction, FEW),
+    *(Wanted(f"What happens without the {own.name} heads?", f"{own.name.capitalize()} heads",
+             f"head_comparison-{own.name.replace(' ', '_')}", _over(f"{own.name} heads", "seed"),
+             f"{SETS} {SEEDS}") for own in EXPECTED),
+    Wanted("Does a function vector replace demonstrations?", "Function vector", "vector_effect",
+           _over("function vector effect", "task", "seed"), FEW, {}, ("function vector gain",)),
+    Wanted("What do answers follow?", "Alignment", "alignment",
+           _over("alignment", "task", "seed"), FEW, {}, ("taught above truth",)),
+    Wanted("Does calibration help?", "Calibration", "calibration",
+           _over("calibration accuracy", "task", "seed"), FEW, {},
+           ("contextual calibration gain", "domain calibration gain", "batch calibration gain")),
 )  # fmt: skip
 
 

@@ -28,6 +28,21 @@ def elsewhere(bench: Bench) -> object:
     return icl.generate(bench.model, bench.prompts[:1], context=context)
 
 
+def wordless(bench: Bench) -> object:
+    bare = tiny_model("gpt2", seed=2)
+    bare.tokenizer = None
+    return icl.generate(bare, PLAIN)
+
+
+PLAIN = icl.PromptBatch(
+    (
+        icl.Prompt.from_positions(
+            [5, 6, 7, 8], label_positions=[1], label_classes=[0], label_tokens=[10, 11]
+        ),
+    )
+)
+
+
 def again(bench: Bench) -> object:
     context = icl.compress_context(bench.model, bench.prompts)
     return icl.generate(bench.model, bench.prompts, context=context, path="whole")
@@ -40,6 +55,9 @@ def other_changes(bench: Bench) -> object:
 
 
 CASES = [
+    Case(
+        "generate without a tokenizer", wordless, RunError, ("no tokenizer", "with its tokenizer")
+    ),
     writing("no new tokens", "max_new_tokens=0", "at least one token", max_new_tokens=0),
     writing("fewer than none", "max_new_tokens", "-1", max_new_tokens=-1),
     writing("half a token", "max_new_tokens", "2.5", max_new_tokens=2.5),

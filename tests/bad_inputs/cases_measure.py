@@ -255,6 +255,8 @@ CASES = [
     ),
     analyzed("a pair for a study of one", "study='overthinking'", pair=True, error=PromptError),
     analyzed("one set for pairs", "the pair", study="overthinking", error=PromptError),
+    analyzed("one set for heads that act", "the pair", study="causal", error=PromptError),
+    analyzed("two pairs to choose and test", "four pairs", pair=True, study="causal", error=PromptError),
     analyzed("a folder by number", "=3", "a folder", out=3, error=ResultError),
     analyzed("a folder without a name", "a folder", out="", error=ResultError),
     ablated("a part nearly named", "Did you mean 'late layers'", start=1, what=["late layer"]),

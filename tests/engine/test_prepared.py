@@ -40,6 +40,32 @@ def test_runs_make_the_interventions_of_kept_keys_first(setting, name):
         assert_close(found, logits(model, prompts, [*before, *more], path="whole"), **CLOSE)
 
 
+def test_blocks_below_a_change_run_once_for_all_variants(setting):
+    model, prompts = setting
+    ready = prepare(model, prompts)
+    last = model.cfg.n_layers - 1
+    variants = [[], [ZeroHeads([(last, 0)])], [ZeroHeads([(last, 1)])], [ZeroHeads([(0, 0)])]]
+    entered = [0] * model.cfg.n_layers
+
+    def count(layer):
+        def hook(*_):
+            entered[layer] += 1
+
+        return hook
+
+    handles = [block.mlp.register_forward_hook(count(n)) for n, block in enumerate(model.blocks)]
+    try:
+        read = run_variants(model, ready, [PredictionReading()], variants)
+    finally:
+        for handle in handles:
+            handle.remove()
+    for own, ((found, *_),) in zip(variants, read, strict=True):
+        assert_close(found, logits(model, prompts, own, path="whole"), **CLOSE)
+    # The plain run and the variant that begins there; above, all variants too.
+    each = len(ready.segments)
+    assert entered == [2 * each] * last + [5 * each]
+
+
 def test_an_intervention_that_did_nothing_before_or_at_the_targets_is_refused(setting):
     model, prompts = setting
     ready = prepare(model, prompts, interventions=[Isolate([0], positions=((),) * 6)])

@@ -9,7 +9,7 @@ from icl_mech.errors import SweepError
 from icl_mech.measurements import AccuracyByLayer, Extraction, Flow, Predict
 from icl_mech.results.judging import judged as status_of
 from icl_mech.sweeps import comparison, fixed_exit, sweep
-from icl_mech.sweeps.papers import CLAIMS, LW, OT
+from icl_mech.sweeps.papers import CLAIMS, LW, OT, OTHERS
 from tests.cli.conftest import MODEL, command  # noqa: F401 - a fixture
 from tests.sweeps.loaders import OTHER, TASK, tiny
 
@@ -24,8 +24,8 @@ def found(tmp_path_factory):
     )  # fmt: skip
 
 
-def test_the_claims_of_both_papers():
-    assert [claim.paper for claim in CLAIMS] == [LW] * 4 + [OT] * 3
+def test_the_claims_of_both_papers_and_of_others():
+    assert [claim.paper for claim in CLAIMS] == [LW] * 4 + [OT] * 3 + [OTHERS] * 7
 
 
 def test_claims_are_judged_by_means_over_tasks_and_seeds(found):

@@ -109,10 +109,15 @@ class AlignmentResult(Result):
         follows = (self.predicted[..., None] == self.targets)[:, 1].double()
         return follows[:, 1] - follows[:, 0]
 
+    @property
+    def taught_above_truth(self) -> Interval:
+        """Behind false demonstrations: answers that are the label taught, minus those that are true."""
+        found = Quantity((), self.lead, kind="change")
+        return Interval(float(found.value()), *(float(end) for end in found.ends()))
+
     def figures(self) -> list[Figure]:
         """Whether false demonstrations win over the truth."""
-        found = Quantity((), self.lead, kind="change")
-        ends = Interval(float(found.value()), *(float(end) for end in found.ends()))
+        ends = self.taught_above_truth
         status = judged(ends, prompts=len(self.lead))
         shares = {name: self.interval(side="false", followed=name) for name in FOLLOWED}
         parts = ", ".join(f"{NAMES[name]} in {said(own)}" for name, own in shares.items())

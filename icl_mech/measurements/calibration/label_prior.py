@@ -149,7 +149,7 @@ class Calibration(Measurement[CalibrationResult]):
 
 def _by_prompt(
     own: ContentFree, probs: Float[Tensor, "row label"]
-) -> Float[Tensor, "batch row label"]:
+) -> Float[Tensor, "batch each label"]:
     """Rows of each prompt's own context."""
     by_context = probs.reshape(-1, own.each, probs.shape[-1])
     return by_context[list(own.context)]

@@ -2,7 +2,9 @@
 
 On prompts with shuffled labels, which teach no task, one head's `z` at the last token is replaced by its
 mean over prompts with true labels. A head whose mean output carries what the demonstrations teach then
-raises the right answer. See `icl_mech.measurements.causal.mediation_result`.
+raises the right answer. In classification a mean over all queries also takes away what a head says of one
+query; `mean="class"` is over true prompts of the same class with other queries. See
+`icl_mech.measurements.causal.mediation_result`.
 
 Source: Todd et al. 2024, *Function vectors in large language models*, §2.
 """
@@ -13,12 +15,14 @@ from typing import Any, ClassVar
 
 import torch
 
+from icl_mech._typing import Float, Tensor
 from icl_mech.engine import Path, RowsReading
-from icl_mech.errors import RunError
+from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention, Patch
 from icl_mech.measurements.base import Options, Pair, PairMeasurement, Pass, Steps, Variants
 from icl_mech.measurements.causal.answers import AnswerReading, check_answers, check_label_words
-from icl_mech.measurements.causal.mediation_result import HeadMediation
+from icl_mech.measurements.causal.mediation_result import HeadMediation, MeanOver
+from icl_mech.measurements.reweighting.learnable import query
 from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel, Site
 from icl_mech.prompts import PromptBatch
@@ -30,9 +34,15 @@ class MediateHeads(PairMeasurement[HeadMediation]):
 
     Of the pair the true prompts give the mean outputs, the others are patched: with labels="random" they
     teach nothing, as published; with permuted labels they teach another task.
+
+    Attributes:
+        mean: Over `all` true prompts (as published), or of every prompt over those of its `class` with
+            other queries.
     """
 
     name: ClassVar[str] = "head_mediation"
+
+    mean: MeanOver = "all"
 
     def check(self, model: LanguageModel, data: Pair) -> None:
         """Refuse prompts without answers, sets of two tasks, and processed weights.
@@ -45,6 +55,8 @@ class MediateHeads(PairMeasurement[HeadMediation]):
         check_label_words(true, shuffled)
         check_answers(shuffled, "head_mediation")
         check_own_weights(model, "head_mediation")
+        if self.mean == "class":
+            _ = class_weights(true, shuffled)
 
     def passes(self, model: LanguageModel, data: Pair) -> list[Pass]:
         """The mean outputs; the patched passes follow from them."""
@@ -57,9 +69,15 @@ class MediateHeads(PairMeasurement[HeadMediation]):
     def steps(self, model: LanguageModel, data: Pair, options: Options) -> Steps[HeadMediation]:
         """Mean outputs of the true prompts, then every head patched on the shuffled ones."""
         ((read,),) = yield self.passes(model, data)
-        means = torch.stack([own[:, 0].double().mean(0) for own in read.values()]).float()
-        shape = means.shape[:2]
-        patches = [[Patch("z", [head], values=means[head][None])] for head in heads_of(shape)]
+        outputs = torch.stack([own[:, 0].double() for own in read.values()], dim=1)
+        means = outputs.mean(0).float()
+        if self.mean == "class":
+            weights = class_weights(*data)
+            # By prompt, token and place, as a Patch wants them.
+            given = torch.einsum("nm,mlhd->lhnd", weights, outputs).float()[..., None, None, :]
+        else:
+            given = means[..., None, :]
+        patches = [[Patch("z", [head], values=given[head])] for head in heads_of(means.shape[:2])]
         (found,) = yield [
             Variants(data[1], [AnswerReading()], title="heads", variants=[[], *patches])
         ]
@@ -83,7 +101,26 @@ class MediateHeads(PairMeasurement[HeadMediation]):
             plain_probability=values[0][:, 0],
             plain_difference=values[1][:, 0],
             means=means,
+            mean=self.mean,
         )
+
+
+def class_weights(true: PromptBatch, shuffled: PromptBatch) -> Float[Tensor, "shuffled true"]:
+    """Equal weights of the true prompts of each prompt's class, those with its own query left out.
+
+    Raises:
+        PromptError: a prompt whose class no other query has.
+    """
+    queries = [[query(prompt) or [prompt.tokens] for prompt in own] for own in (true, shuffled)]
+    same = torch.tensor([[one == other for other in queries[0]] for one in queries[1]])
+    counted = ((shuffled.answers[:, None] == true.answers) & ~same).double()
+    alone = (counted.sum(1) == 0).nonzero().flatten().tolist()
+    if alone:
+        raise PromptError(
+            f"mean='class' needs true prompts of the same class with other queries; prompt {alone[0]} (class "
+            f"{shuffled.labels[int(shuffled.answers[alone[0]])]}) has none. Give more prompts, or mean='all'."
+        )
+    return counted / counted.sum(1, keepdim=True)
 
 
 def heads_of(shape: Sequence[int]) -> list[tuple[int, int]]:
@@ -110,6 +147,7 @@ def head_mediation(
     true: PromptBatch,
     shuffled: PromptBatch,
     *,
+    mean: MeanOver = "all",
     interventions: Sequence[Intervention] = (),
     batch_size: int | None = None,
     memory: str | int | None = None,
@@ -124,6 +162,8 @@ def head_mediation(
         model: TransformerBridge, HookedTransformer or adapted model.
         true: Prompts with true labels: the mean output of every head at their last token is taken.
         shuffled: Prompts of the same task that teach nothing (labels="random"): these are patched.
+        mean: Over `all` true prompts (as published), or of every prompt over those of its `class` with
+            other queries.
         interventions: Made in every run.
         batch_size: Prompts per batch at most.
         memory: Budget such as `"8GB"`.
@@ -131,12 +171,13 @@ def head_mediation(
         progress: Show a progress bar.
 
     Raises:
-        PromptError: sets with different label words, or shuffled prompts without answers.
+        PromptError: sets with different label words, shuffled prompts without answers, or with
+            mean="class" a class of one query.
         RunError: processed weights.
 
     Source: Todd et al. 2024, §2.
     """
     return measured(
-        MediateHeads(), model, (true, shuffled), interventions=interventions, batch_size=batch_size,
+        MediateHeads(mean), model, (true, shuffled), interventions=interventions, batch_size=batch_size,
         memory=memory, path=path, progress=progress,
     )  # fmt: skip

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Measure = Literal["probability", "difference"]
+MeanOver = Literal["all", "class"]
 
 UNITS = {
     "probability": "change of the right answer's probability",
@@ -50,6 +51,8 @@ class HeadMediation(Result):
         plain_probability: The probability without any patch.
         plain_difference: The logit difference without any patch.
         means: Mean output `z` of every head at the last token of the true prompts.
+        mean: What was patched in: the mean over `all` true prompts, or over others of the query's
+            `class`.
     """
 
     title: ClassVar[str] = "Heads that carry the task"
@@ -61,6 +64,7 @@ class HeadMediation(Result):
     plain_probability: Float[Tensor, " batch"]
     plain_difference: Float[Tensor, " batch"]
     means: Float[Tensor, "layer head d_head"]
+    mean: MeanOver = "all"
 
     def quantities(self) -> dict[str, Quantity]:
         """Mean effects in both measures, and what both are without a patch."""
@@ -121,6 +125,7 @@ class HeadMediation(Result):
                 heads=self.means[..., 0].numel(),
                 prompts=len(self.difference),
                 plain=self.interval("plain_probability"),
+                by_class=self.mean == "class",
                 given=given(self),
             )
         ]

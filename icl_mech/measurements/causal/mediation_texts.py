@@ -19,6 +19,7 @@ def mediating(
     heads: int,
     prompts: int,
     plain: Interval,
+    by_class: bool,
     given: str,
 ) -> Figure:
     """Which heads, at their mean output over true demonstrations, bring the right answer back?
@@ -30,6 +31,7 @@ def mediating(
         heads: Number of heads of the model.
         prompts: Number of prompts.
         plain: Probability of the right answer without any patch.
+        by_class: Means are over other queries of the same class.
         given: What the intervals take as given, with a comma before it, or nothing.
     """
     best, effect = next(iter(top.items()))
@@ -50,12 +52,13 @@ def mediating(
         )
     if lowering and prompts >= FEWEST_PROMPTS:
         answer += f" {named(lowering)} lower{'s' * (len(lowering) == 1)} it."
+    which = "prompts with true labels" + by_class * " and other queries of the same class"
     return Figure(
         "maps",
         "Do single heads carry what the demonstrations teach?",
         answer,
-        "**Effect of every head: its output at the last token of prompts with shuffled labels, replaced by "
-        f"its mean over prompts with true labels.** Means over {counted(prompts, 'prompt')}; above, change of "
+        "**Effect of every head: its output at the last token of prompts with other labels, replaced by "
+        f"its mean over {which}.** Means over {counted(prompts, 'prompt')}; above, change of "
         f"the right label word's probability ({said(plain)} without a patch), below, of its logit above the "
         f"other label words. Framed: the largest effects (layer.head). Intervals (when pointing): 95 % "
         f"over prompts{given}, for each head alone.",

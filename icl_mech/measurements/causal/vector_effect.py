@@ -90,6 +90,11 @@ class VectorEffect(Result):
         """The block behind which the logit difference rises most."""
         return self.layers[int(self.changes.mean(0).argmax())]
 
+    @property
+    def third(self) -> int:
+        """The block nearest to a third of the depth, where the paper adds function vectors."""
+        return min(self.layers, key=lambda layer: abs(layer - (max(self.layers) + 1) // 3))
+
     def drawing(self) -> LayerCurves:
         """Accuracy and logit difference by block, on axes of their own."""
         found = self.quantities()

@@ -34,8 +34,13 @@ class Stops:
         """Those of a model, and those given.
 
         Raises:
-            RunError: an empty text, or a token the model does not have.
+            RunError: a model without a tokenizer, an empty text, or a token the model does not have.
         """
+        if model.tokenizer is None:
+            raise RunError(
+                f"{model.info.name!r} has no tokenizer, which is needed to write texts; load the model with "
+                "its tokenizer."
+            )
         given = [stop] if isinstance(stop, str | int) else list(stop)
         words = tuple(own for own in given if isinstance(own, str))
         ids = frozenset(own for own in given if isinstance(own, int))

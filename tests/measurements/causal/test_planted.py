@@ -6,6 +6,7 @@ from torch.testing import assert_close
 
 import icl_mech as icl
 from icl_mech.measurements import MediateHeads
+from icl_mech.measurements.causal.mediation import class_weights
 from tests.planted import (
     INDUCTION_HEADS,
     N_HEADS,
@@ -44,6 +45,59 @@ def test_planted_heads_come_first(mediation):
     assert set(mediation.top(2)) == set(INDUCTION_HEADS)
     assert set(INDUCTION_HEADS) <= set(mediation.clear())
     assert not set(PROMOTING_DECOYS) & set(mediation.clear())
+
+
+def test_means_over_the_class_find_the_planted_heads_among_all_classes(model, sets):
+    """The mean over all queries also takes the decoys' harm away; that of a class does not."""
+    over_all = icl.head_mediation(model, *sets)
+    by_class = icl.head_mediation(model, *sets, mean="class")
+    assert set(by_class.top(2, "difference")) == set(INDUCTION_HEADS)
+    decoys = [
+        (own.effect("difference")[head])
+        for own in (over_all, by_class)
+        for head in PROMOTING_DECOYS
+    ]
+    assert min(decoys[:2]) > 0.3
+    assert max(map(abs, decoys[2:])) < 0.1
+    assert not set(PROMOTING_DECOYS) & set(by_class.clear())
+    assert_close(by_class.means, over_all.means)
+
+
+def test_what_the_decoys_write_works_against_the_answer(model, mediation):
+    """They write the same with true and with other labels, so only adding it shows it."""
+    info = model.cfg
+    prompts = icl.build_prompts(planted_task(), model, shots=0, n=12)
+    mine = prompts[[i for i, prompt in enumerate(prompts) if prompt.answer == 0]]
+    for layer, head in PROMOTING_DECOYS:
+        written = mediation.means[layer, head] @ model.blocks[layer].attn.W_O[head].detach()
+        assert written.shape == (info.d_model,)
+        assert bool((icl.steer(model, mine, written, layers=[3]).changes < -0.1).all())
+
+
+def test_a_class_mean_is_over_other_queries_of_the_class(model, sets):
+    true, shuffled = (own[:12] for own in sets)
+    weights = class_weights(true, shuffled)
+    answers = true.answers.tolist()
+    for row, own in enumerate(answers):
+        others = [n for n, other in enumerate(answers) if other == own and n != row]
+        expected = torch.zeros(12, dtype=torch.float64)
+        expected[others] = 1 / len(others)
+        assert_close(weights[row], expected)
+    found = icl.head_mediation(model, true, shuffled, mean="class")
+    layer, head = INDUCTION_HEADS[0]
+    others = [n for n, other in enumerate(answers) if other == answers[0] and n != 0]
+    patch = icl.Patch("z", [(layer, head)], source=true[others], mean=True)
+    plain, patched = (
+        icl.predict(model, shuffled[[0]], interventions=own).label_logits[0]
+        for own in ([], [patch])
+    )
+    rest = [c for c in range(3) if c != answers[0]]
+    change = (patched - plain)[answers[0]] - (patched - plain)[rest].mean()
+    assert_close(float(found.difference[0, layer, head]), float(change), atol=1e-4, rtol=1e-4)
+    whole = icl.head_mediation(model, true, shuffled, mean="class", path="whole")
+    assert_close(found.difference, whole.difference, atol=5e-4, rtol=1e-4)
+    with pytest.raises(icl.IclMechError, match="same class with other queries"):
+        icl.head_mediation(model, true[:3], shuffled[:3], mean="class")
 
 
 def test_effects_are_paired_changes(model, one_class, mediation):

@@ -1,0 +1,134 @@
+"""The study of what acts: sets of heads side by side, function vectors, calibration and what answers follow."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from icl_mech.errors import IclMechError, PromptError
+from icl_mech.measurements.alignment.semantic import Alignment
+from icl_mech.measurements.base import Pair
+from icl_mech.measurements.calibration.label_prior import Calibration
+from icl_mech.measurements.causal.comparing import CompareHeads
+from icl_mech.measurements.causal.function_vectors import function_vector
+from icl_mech.measurements.causal.induction import Induction
+from icl_mech.measurements.causal.induction_scores import InductionScores
+from icl_mech.measurements.causal.mediation import MediateHeads, check_own_weights
+from icl_mech.measurements.causal.mediation_result import HeadMediation
+from icl_mech.measurements.causal.sets import (
+    FALSE_INDUCTION,
+    FUNCTION_VECTOR,
+    INDUCTION,
+    LABEL_PROMOTING,
+)
+from icl_mech.measurements.causal.steering import Steer
+from icl_mech.measurements.heads.scores import HeadScores
+from icl_mech.measurements.heads.scoring import HeadScoring
+from icl_mech.measurements.lens.side_by_side import without_demonstrations
+from icl_mech.metrics import stratified_halves
+from icl_mech.results import Result
+from icl_mech.studies.bench import Bench
+
+HEADS = 5
+"""Heads of each set."""
+
+VECTOR_HEADS = 10
+"""Heads whose outputs make the function vector (the paper's number)."""
+
+ORDER = (
+    "head_comparison", "head_mediation", "head_scores", "induction_scores", "vector_effect", "alignment",
+    "calibration",
+)  # fmt: skip
+"""Of the results on a page."""
+
+Sets = Mapping[str, tuple[tuple[int, int], ...]]
+
+
+@dataclass(frozen=True)
+class Causal:
+    """Heads are chosen by four measures on one half of the pairs, and ablated on the other.
+
+    Attributes:
+        seed: Of the halves and of random controls.
+    """
+
+    seed: int = 0
+
+    def run(self, bench: Bench, pair: Pair) -> None:
+        """Put everything that these prompts give on the bench.
+
+        Raises:
+            PromptError: too few pairs to choose heads on one half and test them on the other.
+            RunError: processed weights, or interventions that may go by the number of a prompt.
+        """
+        check_own_weights(bench.model, "The causal study")
+        by_number = [edit for edit in bench.options.interventions if edit.by_number]
+        if by_number:
+            raise PromptError(
+                f"{by_number[0]!r} may go by the number of a prompt, and the causal study chooses heads on "
+                "one half of the prompts and tests them on the other; leave it out."
+            )
+        choosing, testing = self.halves(pair)
+        bench.measure(
+            choosing, MediateHeads("class"), HeadScoring(seed=self.seed), Induction(seed=self.seed)
+        )
+        sets = chosen(bench.results)
+        bench.measure(testing, CompareHeads(sets, seed=self.seed))
+        self._vector(bench, testing)
+        bench.measure(pair, optional=[Alignment()])
+        bench.measure(pair[0], optional=[Calibration(seed=self.seed)])
+        bench.notes.append(
+            f"Heads were chosen on {len(choosing[0])} pairs and ablated on the other {len(testing[0])}."
+        )
+        bench.order(ORDER)
+
+    def halves(self, pair: Pair) -> tuple[Pair, Pair]:
+        """Pairs on which heads are chosen, and those they are tested on.
+
+        Raises:
+            PromptError: a class with fewer than two queries in either half.
+        """
+        first, second = (part.tolist() for part in stratified_halves(pair[0].answers, self.seed))
+        counts = pair[0].answers[first].bincount(minlength=pair[0].n_labels)
+        rare = (counts == 1).nonzero().flatten().tolist()
+        if not second or rare:
+            name = pair[0].labels[rare[0]] if rare else "every class"
+            raise PromptError(
+                f"The causal study chooses heads on half of {len(pair[0])} pairs, by means over other queries "
+                f"of the same class, and {name} has too few; give four pairs of each class at least."
+            )
+        return (pair[0][first], pair[1][first]), (pair[0][second], pair[1][second])
+
+    def _vector(self, bench: Bench, testing: Pair) -> None:
+        """The function vector of the chosen half in queries of the other, without demonstrations."""
+        mediation, bare = bench.results["head_mediation"], without_demonstrations(testing[0])
+        assert isinstance(mediation, HeadMediation)
+        info = bench.model.info
+        if bare is None:
+            bench.notes.append(
+                "The function vector was left out: the queries cannot be cut out of these prompts."
+            )
+            return
+        try:
+            k = min(VECTOR_HEADS, info.n_layers * info.n_heads)
+            vector = function_vector(bench.model, mediation, k, by="difference").vector
+        except IclMechError as error:
+            bench.notes.append(f"The function vector was left out: {error}")
+            return
+        bench.measure(bare, Steer(vector.expand(info.n_layers, -1)))
+
+
+def chosen(results: Mapping[str, Result]) -> Sets:
+    """The heads that each measure puts first."""
+    mediation, scores, induction = (
+        results[name] for name in ("head_mediation", "head_scores", "induction_scores")
+    )
+    assert isinstance(mediation, HeadMediation)
+    assert isinstance(scores, HeadScores)
+    assert isinstance(induction, InductionScores)
+    sets = {
+        FUNCTION_VECTOR: mediation.top(HEADS, "difference"),
+        INDUCTION: induction.top(HEADS),
+        FALSE_INDUCTION: scores.top(HEADS),
+    }
+    if scores.promoting is not None:
+        sets[LABEL_PROMOTING] = scores.top(HEADS, "label_promoting")
+    return sets

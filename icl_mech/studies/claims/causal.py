@@ -1,0 +1,113 @@
+"""What the field says of sets of heads, beside what a run found."""
+
+from collections.abc import Mapping
+
+from icl_mech.measurements.alignment.result import AlignmentResult
+from icl_mech.measurements.calibration.result import CalibrationResult
+from icl_mech.measurements.causal.comparison import HeadComparison
+from icl_mech.measurements.causal.sets import EXPECTED, Expected
+from icl_mech.measurements.causal.vector_effect import VectorEffect
+from icl_mech.results import Result
+from icl_mech.results.judging import judged
+from icl_mech.results.wording import counted, listed, said
+from icl_mech.studies.verdicts import Verdict
+
+
+def verdicts(results: Mapping[str, Result]) -> tuple[Verdict, ...]:
+    """One per claim, as far as the results bear on it: sets of heads, vectors, priors, calibration."""
+    found: list[Verdict] = []
+    for name, result in results.items():
+        if isinstance(result, HeadComparison):
+            found += _sets(name, result)
+        elif isinstance(result, VectorEffect):
+            found.append(_vector(name, result))
+        elif isinstance(result, AlignmentResult):
+            found.append(_alignment(name, result))
+        elif isinstance(result, CalibrationResult):
+            found.append(_calibration(name, result))
+    return tuple(found)
+
+
+def headline(results: Mapping[str, Result], model: str, task: str) -> tuple[str, str]:
+    """The question of the study, and its answer in one sentence."""
+    question = f"Which heads of {model} act on {task}?"
+    own = next(result for result in results.values() if isinstance(result, HeadComparison))
+    acting = [
+        expected.name
+        for expected, verdict in zip(_known(own), _sets("", own), strict=True)
+        if verdict.status == "supported"
+    ]
+    n = counted(len(own.plain), "pair")
+    if not acting:
+        return question, (
+            f"Of {counted(len(own.sets), 'set')} of heads, none is shown to do alone what is said of it, beyond "
+            f"random heads of the same layers ({n})."
+        )
+    return question, (
+        f"Removed alone, the {listed(acting)} heads change the answer as is said of them, beyond random heads of "
+        f"the same layers ({n})."
+    )
+
+
+def _known(result: HeadComparison) -> list[Expected]:
+    return [own for own in EXPECTED if own.name in result.sets]
+
+
+def _sets(name: str, result: HeadComparison) -> list[Verdict]:
+    n, found = len(result.plain), []
+    for own in _known(result):
+        if own.name not in result.ablated:
+            finding = "Every one of these heads is in another set too, so none was removed alone."
+            found.append(Verdict(own.claim, "cannot be judged", finding, name))
+            continue
+        beyond, change = (
+            result.interval(kind, measure="difference", side=own.side, set=own.name)
+            for kind in ("above_random", "change")
+        )
+        place = result.sets.index(own.name)
+        alone, all_heads = len(result.alone[place]), len(result.heads[place])
+        found.append(
+            Verdict(
+                own.claim,
+                judged(beyond, rising=own.rising, prompts=n),
+                f"Without the {alone} of {counted(all_heads, 'head')} that no other set has, the logit of the right "
+                f"answer above the others changes by {said(change, sign=True)} with {own.side} "
+                f"demonstrations; beyond random heads {said(beyond, sign=True)} (n = {counted(n, 'pair')}).",
+                name,
+            )
+        )
+    return found
+
+
+def _vector(name: str, result: VectorEffect) -> Verdict:
+    layer, n = result.third, len(result.plain_correct)
+    effect = result.interval("difference_change", layer=layer)
+    return Verdict(
+        "Function vector: added to a bare query it raises the right answer",
+        judged(effect, prompts=n),
+        f"Added behind block {layer}, a third of the way, it changes the logit of the right answer above the "
+        f"others by {said(effect, sign=True)} (n = {counted(n, 'prompt')}).",
+        name,
+    )
+
+
+def _alignment(name: str, result: AlignmentResult) -> Verdict:
+    n, lead = len(result.answers), result.taught_above_truth
+    return Verdict(
+        "Override: answers follow false demonstrations rather than the truth",
+        judged(lead, prompts=n),
+        f"Label taught minus true label {said(lead, sign=True)}; against the zero-shot answer "
+        f"{said(result.interval('override'))} of the prompts follow the demonstrations (n = {counted(n, 'pair')}).",
+        name,
+    )
+
+
+def _calibration(name: str, result: CalibrationResult) -> Verdict:
+    n, gain = len(result.answers), result.interval("gain", method="contextual")
+    return Verdict(
+        "Calibration: without the label prior answers are better",
+        judged(gain, prompts=n),
+        f"Contextual calibration changes accuracy by {said(gain, sign=True)}, from "
+        f"{said(result.interval('accuracy', method='plain'))} (n = {counted(n, 'prompt')}).",
+        name,
+    )
