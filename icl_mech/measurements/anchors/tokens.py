@@ -9,7 +9,9 @@ in 95 % of cases. With `ratio` it is one that exceeds so many times that median,
 
 Whether tokens of a kind stand out is told by comparing them with position-matched ones: the label
 words of prompts with demonstrations, the last token of each span of a text. The tokens compared are
-named beforehand, not found, so that nothing is chosen and tested on the same prompts.
+named beforehand, not found, so that nothing is chosen and tested on the same prompts. They are a few
+words, the same in all prompts, so that they stand out needs a p-value over words (`words_test`) beside
+the interval over prompts.
 """
 
 from collections.abc import Sequence
