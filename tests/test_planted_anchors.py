@@ -224,12 +224,60 @@ def test_saliency_of_the_control_is_far_below(model, control):
         assert scores[0][score, layer] > 100 * scores[1][score].max()
 
 
-def test_anchor_tokens_rank_a_planted_column_first(model, prompts):
-    """Those of all classes but the weak one are anchors; at three times the median noise is, too."""
-    found = icl.anchor_tokens(model, prompts)
-    strongest = []
-    for prompt, times, anchors in zip(prompts, found.times, found.anchors, strict=True):
-        shown = zip(prompt.label_positions, prompt.label_classes, strict=True)
-        assert {place for place, label in shown if label != WEAKEST} <= set(anchors)
-        strongest.append(int(times.nan_to_num(0.0).argmax()) in prompt.label_positions)
+# Anchor tokens: the label words are not told
+
+
+def found_and_others(model, prompts, **options):
+    """Label words called anchors, other tokens called so, and whether the strongest is a label word."""
+    found = icl.anchor_tokens(model, prompts, progress=False, **options)
+    pairs = [
+        (set(anchors) & set(p.label_positions), set(anchors) - set(p.label_positions))
+        for p, anchors in zip(prompts, found.anchors, strict=True)
+    ]
+    strongest = [
+        int(times.nan_to_num(0.0).argmax()) in p.label_positions
+        for p, times in zip(prompts, found.times, strict=True)
+    ]
+    return found, [own for own, _ in pairs], [others for _, others in pairs], strongest
+
+
+def test_the_columns_that_are_read_are_anchors(model, prompts):
+    """The one that fits the query is read; the others hardly differ from noise, as the weak class."""
+    found, own, others, strongest = found_and_others(model, prompts)
     assert all(strongest)
+    assert found.status == "supported"
+    read = [
+        place in anchors
+        for p, anchors in zip(prompts, own, strict=True)
+        for place, label in zip(p.label_positions, p.label_classes, strict=True)
+        if label == p.answer != WEAKEST
+    ]
+    assert sum(read) >= 0.8 * len(read)
+    assert found.interval("strongest", kind="marked").low > 0.5
+    assert found.interval("strongest", kind="matched").high < 0.1
+    assert sum(map(bool, others)) <= binom.ppf(0.999, len(prompts), 0.05)
+
+
+def test_a_ratio_takes_noise_for_anchors(model, prompts):
+    """Three times the median: all classes but the weak one, and much of what is no anchor."""
+    found, own, others, _ = found_and_others(model, prompts, ratio=3.0)
+    assert found.status == "supported"  # the comparison does not depend on the rule
+    for p, anchors in zip(prompts, own, strict=True):
+        shown = zip(p.label_positions, p.label_classes, strict=True)
+        assert {place for place, label in shown if label != WEAKEST} <= anchors
+    assert sum(map(len, others)) > len(prompts)
+
+
+def test_the_control_has_no_anchors():
+    """Of the texts of a control at most 5 % have any; those of one share their words' codes."""
+    rates, judged = [], []
+    for seed in range(12):
+        control = icl.planted_model(anchors=False, seed=seed)
+        prompts = build(control, n=12, seed=seed, demonstrations="per_prompt")
+        for of in ("saliency", "attention"):
+            found = icl.anchor_tokens(control, prompts, of=of, progress=False)
+            rates.append(sum(map(bool, found.anchors)) / len(prompts))
+            judged.append(found.status)
+    error = torch.tensor(rates).std() / len(rates) ** 0.5
+    assert sum(rates) / len(rates) <= 0.05 + 3 * error
+    check_rate(judged)

@@ -43,6 +43,7 @@ from icl_mech.metrics.intervals import (
     wilson_ends,
     wilson_interval,
 )
+from icl_mech.metrics.kinds import KindsTest, kinds_test
 from icl_mech.metrics.layers import (
     Crossing,
     GapStatistic,
@@ -62,6 +63,7 @@ from icl_mech.metrics.nested import (
     over_units,
 )
 from icl_mech.metrics.outcomes import paired_ends, share_ends
+from icl_mech.metrics.outliers import Outliers, standing_out, uniform_mass
 from icl_mech.metrics.over_trust import (
     head_maximum,
     log_over_trust,
@@ -70,6 +72,7 @@ from icl_mech.metrics.over_trust import (
 )
 from icl_mech.metrics.priors import BatchForm, CalibrationForm, calibrate_batch, calibrate_labels
 from icl_mech.metrics.ranks import rank_agreement
+from icl_mech.metrics.relabelling import Relabelling, relabelling
 from icl_mech.metrics.repeats import (
     Pattern,
     attention_elsewhere,
@@ -95,8 +98,11 @@ __all__ = [
     "Interval",
     "IntervalKind",
     "Kind",
+    "KindsTest",
     "NestedInterval",
+    "Outliers",
     "Pattern",
+    "Relabelling",
     "Ties",
     "above_together",
     "attention_elsewhere",
@@ -119,6 +125,7 @@ __all__ = [
     "flow_sums",
     "gap_reduction",
     "head_maximum",
+    "kinds_test",
     "kurtosis",
     "label_thresholds",
     "log_over_trust",
@@ -145,6 +152,7 @@ __all__ = [
     "rank_correlation",
     "reachable_accuracy",
     "reduction_interval",
+    "relabelling",
     "resample_weights",
     "resampled_auc",
     "same_label",
@@ -153,10 +161,12 @@ __all__ = [
     "share_ends",
     "shuffled_prefix_matching",
     "span_sums",
+    "standing_out",
     "stratified_halves",
     "student_ends",
     "top_labels_match",
     "top_one_scores",
+    "uniform_mass",
     "vertical_scores",
     "wilson_ends",
     "wilson_interval",

@@ -3,12 +3,15 @@
 from math import isfinite
 from typing import Literal
 
-from icl_mech.metrics import Interval
+from icl_mech.metrics import ONE_SIDED, Interval
 
 Status = Literal["supported", "mixed", "not shown", "opposite", "cannot be judged"]
 
 FEWEST_PROMPTS = 6
 """Fewer show nothing: even if all of them change alike, chance alone does that once in 16 times."""
+
+CHANCE = round(1 - ONE_SIDED, 9)
+"""Largest p-value of a positive statement: 0.025, one side of a 95 % interval."""
 
 OPENINGS: dict[Status, str] = {
     "supported": "Yes",
@@ -45,6 +48,28 @@ def judged(
     if not (above or below):
         return "not shown"
     return "supported" if above is rising else "opposite"
+
+
+def judged_twice(
+    effect: Interval | None, p_value: float, smallest: float, *, opposite: float, prompts: int
+) -> Status:
+    """The status of a claim that an effect lies above 0 for other prompts and for other units.
+
+    An interval over prompts takes the units (classes, words) as given, a permutation p-value over
+    units takes the prompts so; a statement needs both.
+
+    Args:
+        effect: Estimate with its 95 % interval over prompts.
+        p_value: One-sided, over units.
+        smallest: The smallest that so few units can give; above 0.025 nothing can be judged.
+        opposite: The p-value of the other side.
+        prompts: How many there are.
+    """
+    own = judged(effect, prompts=prompts)
+    if own == "cannot be judged" or not smallest <= CHANCE:
+        return "cannot be judged"
+    by_chance = {"supported": p_value, "opposite": opposite}.get(own, 0.0)
+    return own if by_chance <= CHANCE else "not shown"
 
 
 def together(*statuses: Status) -> Status:

@@ -10,7 +10,16 @@ import torch
 import icl_mech as icl
 from icl_mech.errors import MissingResult, ModelError, PromptError, ResultError
 from icl_mech.measurements import Flow, Predict
-from icl_mech.metrics import bootstrap_interval, mean_interval, same_label, wilson_interval
+from icl_mech.metrics import (
+    bootstrap_interval,
+    kinds_test,
+    mean_interval,
+    relabelling,
+    same_label,
+    standing_out,
+    uniform_mass,
+    wilson_interval,
+)
 from icl_mech.plots import figure
 from icl_mech.results import Result
 from tests.bad_inputs.case import Bench, Case
@@ -127,6 +136,22 @@ CASES = [
     any_("a figure of a number", lambda: figure(3), "No figure for a int", "plot()"),
     any_("a mean of a list", lambda: mean_interval([0.5]), "per_prompt=[0.5]", "a tensor of float"),
     any_("a mean of no prompts", lambda: mean_interval(torch.zeros(0)), "one prompt at least"),
+    any_(
+        "no orders of classes",
+        lambda: relabelling(torch.rand(1, 3, 3), torch.rand(3, 3), orders=0),
+        "orders=0",
+    ),
+    any_(
+        "outliers without a window",
+        lambda: standing_out(torch.rand(20), torch.ones(20), window=0),
+        "window=0",
+    ),
+    any_(
+        "a seed of words below 0",
+        lambda: kinds_test(torch.ones(1), ["a"], torch.ones(1).bool(), seed=-1),
+        "seed=-1",
+    ),
+    any_("tokens before a row", lambda: uniform_mass(-1), "count=-1"),
     any_("a share of numbers", lambda: wilson_interval(torch.zeros(3)), "float32", "bool numbers"),
     any_(
         "classes of other prompts",

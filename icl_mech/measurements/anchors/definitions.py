@@ -58,10 +58,27 @@ TOKENS = (
     ),
     Definition(
         "anchor tokens",
+        r"\frac{1}{s}\left(\log\frac{\bar m[j]}{u[j]} - \mathrm{median}\left\{\log\frac{\bar m[k]}"
+        r"{u[k]} : 0 < |k - j| \leq w\right\}\right) > c_n",
+        "Tokens whose mass, averaged over the chosen layers (the last third) and divided by the mass u "
+        "that uniform attention would give their place, lies further above the median of the tokens at "
+        "most w = 16 positions away than the largest of a text without anchors does in 95 % of cases. "
+        "The spread s is the 0.84 quantile of these distances; the limit c for n tokens comes from "
+        "normal values. Tokens found are left out of medians and spread, until no more are found. The "
+        "first token is left out throughout: it attracts attention whatever it is.",
+    ),
+    Definition(
+        "anchors by a ratio",
         r"\bar m[j] > c \cdot \mathrm{median}\{\bar m[k] : 0 < |k - j| \leq w\}",
-        "Tokens whose mass, averaged over the chosen layers (the last third), exceeds c = 3 times "
-        "the median of the tokens at most w = 16 positions away. The first token is left out on both "
-        "sides: it attracts attention whatever it is.",
+        "The variant `ratio`: tokens whose mass exceeds so many times the median nearby. No "
+        "rate of errors belongs to it.",
+    ),
+    Definition(
+        "p-value over words",
+        r"p = P\left(\bar z_{\mathrm{chosen}} \geq \bar z_{\mathrm{compared}}\right)",
+        "The score z of a word is the mean over its places, in spreads. As many words as are compared are "
+        "chosen at random among all: p is the share of the choices whose mean score is as high. The "
+        "interval is over prompts, with these words; a positive statement needs both.",
     ),
     SALIENCY,
 )

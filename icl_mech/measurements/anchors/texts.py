@@ -140,9 +140,7 @@ def suppression_figures(result: "SuppressionEffects") -> list[Figure]:
 def token_figures(result: "TokenAnchors") -> list[Figure]:
     """The tokens compared beside those near them, and one prompt as text."""
     prompts = len(result.anchors)
-    more = result.interval("multiple_difference")
     own, near = (result.interval("multiple", kind=kind) for kind in ("marked", "matched"))
-    status = judged(more, prompts=prompts)
     share, matched = (result.interval("found", kind=kind) for kind in ("marked", "matched"))
     of = result.compared
     places = {i for i, names in enumerate(result.anchors) if names}
@@ -151,27 +149,58 @@ def token_figures(result: "TokenAnchors") -> list[Figure]:
         Figure(
             "",
             f"Do {of} stand out as anchors?",
-            f"{OPENINGS[status]}{' with so few prompts' * (status == 'cannot be judged')}. {of.capitalize()} "
-            f"receive {said(own)} times the median {result.of} of the tokens around them, tokens near them "
-            f"{said(near)} (difference {said(more, sign=True)}). {said(share)} of them are anchors, of the "
-            f"tokens near them {said(matched)}.",
+            f"{_compared(result)} They receive {said(own)} times the median {result.of} of the tokens around "
+            f"them, tokens near them {said(near)}. One by one, {said(share)} of them are anchors, of the tokens "
+            f"near them {said(matched)}.",
             f"**Column mass** of {of} and of all other tokens at most {result.window} positions away, as a "
             f"multiple of the median there; mean over {counted(prompts, 'prompt')}, bars: 95 % intervals.",
-            "Whether tokens of this kind are read more than their place explains.",
-            "That the model needs them; hide them to see. Which property of theirs it is.",
+            "Whether tokens of this kind are read more than their place and the spread of other tokens "
+            "explain, for other prompts of these words and for other words.",
+            "That the model needs them; hide them to see. Which property of theirs it is. Multiples and "
+            "intervals alone show nothing: heads that read words at random read some of them much, in all "
+            "prompts.",
             "Anchor tokens",
         ),
         Figure(
             "text",
             "Which tokens are anchors?",
-            named or "No token exceeds the ratio.",
-            f"**One prompt coloured by column mass**, as a multiple of the median nearby. Framed: more than "
-            f"{result.ratio:g} times.",
+            named or "No token stands out.",
+            f"**One prompt coloured by column mass**, as a multiple of the median nearby. Framed: "
+            f"{_anchor_rule(result)}.",
             "",
             "One prompt is an example, not evidence.",
             "Text by column mass",
         ),
     ]  # fmt: skip
+
+
+def _compared(result: "TokenAnchors") -> str:
+    """Whether they stand out, and what that rests on."""
+    status, of = result.status, result.compared
+    opening = (
+        f"{OPENINGS[status]}{' with so few prompts or words' * (status == 'cannot be judged')}."
+    )
+    if not result.scores:
+        return f"{opening} This result was saved before there were scores."
+    own, near = (result.interval("score", kind=kind) for kind in ("marked", "matched"))
+    first, other = (result.interval("strongest", kind=kind) for kind in ("marked", "matched"))
+    test = result.words_test
+    return (
+        f"{opening} {of.capitalize()} lie {said(own)} spreads of their text above the tokens around them, "
+        f"tokens near them {said(near)} (difference {said(result.interval('score_difference'), sign=True)}); "
+        f"permutation p-value over words {told(test.p_value)} ({counted(test.named, 'word')} against "
+        f"{test.others}). {said(first)} of them are among as many tokens of their text that stand out most, "
+        f"of the tokens near them {said(other)}."
+    )
+
+
+def _anchor_rule(result: "TokenAnchors") -> str:
+    if result.ratio is not None:
+        return f"more than {result.ratio:g} times"
+    return (
+        "further from it than the largest of a text without anchors is in 95 % of cases, by the spread of "
+        "the other tokens"
+    )
 
 
 def _anchors_named(result: "TokenAnchors", number: int) -> str:

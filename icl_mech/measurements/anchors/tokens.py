@@ -1,12 +1,17 @@
 """Anchor tokens: tokens that later ones read far more than their neighbours.
 
 The column mass `m_l[j]` is the mean of the saliency (or of the attention, averaged over heads) that the
-tokens behind `j`, up to the target, put on `j`. An anchor's mass, averaged over the chosen layers,
-exceeds `ratio` times the median of the tokens around it.
+tokens behind `j`, up to the target, put on `j`, averaged over the chosen layers. Masses of tokens that
+nothing singles out differ by factors of hundreds, so an anchor is a token whose mass does not belong
+with those of the others: its distance from the median of the tokens around it, on a logarithmic
+scale and beside what its place alone gives, exceeds the largest that a text without anchors would show
+in 95 % of cases. With `ratio` it is one that exceeds so many times that median, whatever the others do.
 
 Whether tokens of a kind stand out is told by comparing them with position-matched ones: the label
 words of prompts with demonstrations, the last token of each span of a text. The tokens compared are
-named beforehand, not found, so that nothing is chosen and tested on the same prompts.
+named beforehand, not found, so that nothing is chosen and tested on the same prompts. They are a few
+words, the same in all prompts, so that they stand out needs a p-value over words (`words_test`) beside
+the interval over prompts.
 """
 
 from collections.abc import Sequence
@@ -17,23 +22,26 @@ import torch
 
 from icl_mech._typing import Bool, Float, Tensor
 from icl_mech.checking import Count, Natural
-from icl_mech.engine import GradientReading, Kept, Loss, Path, Reading
+from icl_mech.engine import Loss, Path
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.interventions.base import check_layers
+from icl_mech.measurements.anchors.columns import AttentionMass, Ends, SaliencyMass
 from icl_mech.measurements.anchors.span_result import pieces_of
 from icl_mech.measurements.anchors.spans import Of
 from icl_mech.measurements.anchors.token_result import TokenAnchors
 from icl_mech.measurements.base import Pass
 from icl_mech.measurements.running import measured
-from icl_mech.measurements.saliency.reduction import OfSaliency, Reduction, head_sum
-from icl_mech.metrics import matched_means, nearby_medians
-from icl_mech.models import LanguageModel, ModelInfo, Site
+from icl_mech.measurements.saliency.reduction import OfSaliency, Reduction
+from icl_mech.metrics import (
+    Outliers,
+    matched_means,
+    nearby_medians,
+    standing_out,
+    uniform_mass,
+)
+from icl_mech.models import LanguageModel
 from icl_mech.prompts import Prompt, PromptBatch
-from icl_mech.segments import Segment
-
-Ends = tuple[int, ...]
-"""Last row that counts of each prompt."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +51,14 @@ class AnchorTokens(OfSaliency[TokenAnchors]):
     Attributes:
         of: `saliency`, or `attention` averaged over heads.
         layers: Layers over which masses are averaged; None: the last third.
-        ratio: How many times the median nearby an anchor's mass exceeds.
+        ratio: How many times the median nearby an anchor's mass exceeds; None: as many as the other
+            tokens of the text leave to chance in 5 % of texts.
         window: What nearby is, in positions to either side.
     """
 
     of: Of = "saliency"
     layers: Sequence[Natural] | None = None
-    ratio: float = 3.0
+    ratio: float | None = None
     window: Count = 16
 
     name: ClassVar[str] = "anchor_tokens"
@@ -62,8 +71,8 @@ class AnchorTokens(OfSaliency[TokenAnchors]):
             RunError: names the field and what it may be.
         """
         super().__post_init__()
-        if not 0 < self.ratio < float("inf"):
-            raise RunError(f"ratio={self.ratio}; expected a finite number above 0.")
+        if self.ratio is not None and not 0 < self.ratio < float("inf"):
+            raise RunError(f"ratio={self.ratio}; expected a finite number above 0, or None.")
         if self.layers is not None and not self.layers:
             raise RunError("layers=() averages over nothing; name one layer, or None for a third.")
 
@@ -114,7 +123,7 @@ class AnchorTokens(OfSaliency[TokenAnchors]):
         """Means from sums, tokens that stand out, and the comparison."""
         (sums,), ends = read[0], self._ends(data)
         assert self.layers is not None
-        masses, multiples, anchors, marks = [], [], [], []
+        masses, multiples, anchors, marks, apart = [], [], [], [], []
         mean, found = (torch.full((len(data), 2), torch.nan, dtype=torch.float64) for _ in range(2))
         for number, (own, prompt, end) in enumerate(zip(sums, data, ends, strict=True)):
             later = (end - torch.arange(end)).double()
@@ -125,15 +134,20 @@ class AnchorTokens(OfSaliency[TokenAnchors]):
             times = torch.where(medians > 0, average / medians, torch.nan)
             places = marked(prompt)[:end]
             mean[number] = torch.tensor(matched_means(times, places, self.window))
-            stands = torch.where(times.isfinite(), (times > self.ratio).double(), torch.nan)
+            outliers = self._outliers(average, prompt)
+            flags = outliers.stands if self.ratio is None else times > self.ratio
+            stands = torch.where(times.isfinite(), flags.double(), torch.nan)
             found[number] = torch.tensor(matched_means(stands, places, self.window))
             masses.append(mass.float())
             multiples.append(times)
-            anchors.append(tuple((times > self.ratio).nonzero()[:, 0].tolist()))
+            apart.append(outliers)
+            anchors.append(tuple(flags.nonzero()[:, 0].tolist()))
             marks.append(tuple(places.nonzero()[:, 0].tolist()))
         return TokenAnchors(
             mass=tuple(masses),
             times=tuple(multiples),
+            scores=tuple(own.scores for own in apart),
+            limits=tuple(own.limit for own in apart),
             anchors=tuple(anchors),
             marked=tuple(marks),
             multiple=mean,
@@ -145,6 +159,11 @@ class AnchorTokens(OfSaliency[TokenAnchors]):
             ratio=self.ratio,
             window=self.window,
         )
+
+    def _outliers(self, mass: Float[Tensor, " pos"], prompt: Prompt) -> Outliers:
+        """Attention reads from every row, saliency from those at which something is predicted."""
+        first_row = prompt.target if self.of == "saliency" else 0
+        return standing_out(mass, uniform_mass(len(mass), first_row), self.window)
 
 
 def marked(prompt: Prompt) -> Bool[Tensor, " pos"]:
@@ -160,70 +179,6 @@ def _first(prompt: Prompt) -> int:
     return max(1, prompt.spans[0].stop if prompt.spans[0].role == "bos" else 1)
 
 
-@dataclass
-class AttentionMass(Reading[Tensor]):
-    """What later rows put on every token, averaged over heads: `[prompt, layer, pos]` sums.
-
-    Attributes:
-        width: Largest number of tokens of a prompt.
-        ends: Last row that counts, by prompt of the run.
-    """
-
-    width: int
-    ends: Ends
-
-    def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """The pattern of every layer."""
-        return [Site("pattern", layer) for layer in range(info.n_layers)]
-
-    def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """`[batch, pos]`."""
-        return column_sums(activation.float().mean(1), segment, self.width, self.ends)
-
-    def collect(self, kept: Kept) -> Tensor:
-        """As kept."""
-        return kept.stacked()
-
-
-@dataclass
-class SaliencyMass(GradientReading[Tensor]):
-    """The same sums of saliency."""
-
-    width: int
-    ends: Ends
-    loss: Loss = "label"
-    reduction: Reduction = "sum_then_abs"
-
-    def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """The pattern of every layer."""
-        return [Site("pattern", layer) for layer in range(info.n_layers)]
-
-    def shape(self, segment: Segment) -> tuple[int, ...]:
-        """One number per position."""
-        return (len(segment.prompts), self.width)
-
-    def reduce(self, site: Site, activation: Tensor, gradient: Tensor, segment: Segment) -> Tensor:
-        """The sums of one layer."""
-        saliency = head_sum(activation, gradient, self.reduction)
-        return column_sums(saliency, segment, self.width, self.ends)
-
-    def collect(self, kept: Kept) -> Tensor:
-        """As kept."""
-        return kept.stacked()
-
-
-def column_sums(
-    values: Float[Tensor, "batch dest src"], segment: Segment, width: int, ends: Ends
-) -> Float[Tensor, "batch pos"]:
-    """Sums over the rows behind each column, up to a prompt's end, at the position of the column."""
-    last = torch.tensor([ends[index] for index in segment.indices], device=values.device)
-    dest, src = segment.dest[:, :, None], segment.src[:, None]
-    counts = (src >= 0) & (dest > src) & (dest <= last[:, None, None])
-    sums = (values * counts).sum(1)
-    place = segment.src.clamp(min=0)
-    return sums.new_zeros(len(sums), width).scatter_add(1, place, sums)
-
-
 def anchor_tokens(
     model: Any,
     prompts: PromptBatch,
@@ -231,7 +186,7 @@ def anchor_tokens(
     of: Of = "saliency",
     interventions: Sequence[Intervention] = (),
     layers: Sequence[int] | None = None,
-    ratio: float = 3.0,
+    ratio: float | None = None,
     window: int = 16,
     reduction: Reduction = "sum_then_abs",
     loss: Loss | None = None,
@@ -248,7 +203,8 @@ def anchor_tokens(
         of: `saliency`, or `attention` averaged over heads.
         interventions: Made before reading.
         layers: Layers over which masses are averaged; None: the last third.
-        ratio: How many times the median nearby an anchor's mass exceeds.
+        ratio: How many times the median nearby an anchor's mass exceeds; None: as many as the other
+            tokens of the text leave to chance in 5 % of texts.
         window: What nearby is, in positions to either side.
         reduction: Of saliency, see `saliency_maps`.
         loss: Of saliency, see `saliency_maps`; of texts `next` (default) or `rest`.

@@ -9,7 +9,9 @@ values, have Euclidean distances between classes; divided by the largest, 0 is m
 or b. 1 tells them apart perfectly, 0.5 is chance.
 
 If distances predict confusion, both order the pairs of classes alike: their Spearman rank
-correlation over pairs is positive. Queries and keys are read before QK-norm and rotary, unscaled;
+correlation over pairs is positive. Few classes agree in rank by chance, for any number of prompts, so
+beside its interval over prompts stands a p-value over classes (`p_value`): how often classes that are
+renamed at random agree as well. Queries and keys are read before QK-norm and rotary, unscaled;
 in grouped-query models every query head has its group's key.
 
 Source: Wang et al. 2023, *Label Words are Anchors*, §3.3.

@@ -15,13 +15,10 @@ from icl_mech.measurements.confusion.distances import (
     pair_aucs,
     rank_correlation,
 )
-from icl_mech.metrics import Interval
+from icl_mech.metrics import Interval, Relabelling, relabelling
 from icl_mech.results import Quantity, Result
-from icl_mech.results.judging import Status, judged
-from icl_mech.results.wording import said
-
-FEWEST_PAIRS = 6
-"""Of classes whose ranks are compared: those of four classes."""
+from icl_mech.results.judging import Status, judged_twice
+from icl_mech.results.wording import said, told
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -146,7 +143,10 @@ class ConfusionNumbers(Result):
         found = self.rank_correlation(layer)
         if math.isnan(found.value):
             return f"no rank correlation over {pairs} pair{'s' * (pairs != 1)} of classes"
-        return f"Spearman correlation over {pairs} pairs of classes: {said(found)}"
+        return (
+            f"Spearman correlation over {pairs} pairs of classes: {said(found)}, permutation p-value "
+            f"over classes {told(self.p_value(layer))}"
+        )
 
     @property
     def told_apart(self) -> bool:
@@ -154,11 +154,38 @@ class ConfusionNumbers(Result):
         return bool(self.pairs) and all(float(self.confusion_auc[pair]) == 1 for pair in self.pairs)
 
     @property
+    def relabelled(self) -> Relabelling:
+        """The Mantel test of each layer: how often renamed classes agree as well.
+
+        Of the classes that were measured; not-a-number where there is no correlation.
+        """
+        present = sorted({own for pair in self.pairs for own in pair})
+        rows = torch.tensor(present, dtype=torch.long)
+        distances = self.distances[:, rows][:, :, rows].double()
+        found = relabelling(distances, self.confusion_auc[rows][:, rows].double())
+        undefined = self.correlation.isnan()
+        return Relabelling(*(own.masked_fill(undefined, torch.nan) for own in found))
+
+    @checked(ResultError)
+    def p_value(self, layer: int | None = None) -> float:
+        """One-sided p-value of a positive rank correlation in one layer, over renamed classes.
+
+        The interval of the correlation takes the classes as given; this takes the prompts so.
+
+        Raises:
+            ResultError: a layer that was not read.
+        """
+        return float(self.relabelled.above[self.index(self.layer if layer is None else layer)])
+
+    @property
     def status(self) -> Status:
         """Of the claim that classes whose keys are near are confused, in `layer`.
 
-        Few pairs agree in rank by chance: three do once in six times.
+        It needs an interval over prompts that lies above 0, and a p-value over classes of at most
+        0.025. Where no order of the classes can have one, as with four classes or fewer, the claim
+        cannot be judged.
         """
-        if len(self.pairs) < FEWEST_PAIRS:
-            return "cannot be judged"
-        return judged(self.rank_correlation(), prompts=len(self.answers))
+        above, below, smallest = (float(p[self.index(self.layer)]) for p in self.relabelled)
+        return judged_twice(
+            self.rank_correlation(), above, smallest, opposite=below, prompts=len(self.answers)
+        )

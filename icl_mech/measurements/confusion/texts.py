@@ -2,11 +2,11 @@
 
 import math
 
-from icl_mech.measurements.confusion.numbers import FEWEST_PAIRS, ConfusionNumbers
+from icl_mech.measurements.confusion.numbers import ConfusionNumbers
 from icl_mech.results.figures import Definition, Figure
-from icl_mech.results.judging import OPENINGS
+from icl_mech.results.judging import CHANCE, OPENINGS
 from icl_mech.results.prompts import given
-from icl_mech.results.wording import counted, said
+from icl_mech.results.wording import counted, said, told
 
 SOURCE = "Wang et al. 2023, Label Words are Anchors, §3.3"
 
@@ -33,6 +33,16 @@ DEFINITIONS = (
         "Spearman correlation of both over the pairs of classes that were measured.",
         SOURCE,
     ),
+    Definition(
+        "permutation p-value",
+        r"p = \frac{1}{C!} \sum_{\pi} \left[\rho(d_{a,b}, \text{AUC}_{\pi(a),\pi(b)}) \geq "
+        r"\rho(d_{a,b}, \text{AUC}_{a,b})\right]",
+        "Share of all orders of the C classes (more than 10 000: of as many drawn ones and the given "
+        "one) in which one table with its classes renamed agrees with the other at least as well. "
+        "One-sided. The interval is over prompts, with these classes; the p-value is over classes, "
+        "with these prompts. A positive statement needs both.",
+        "Mantel 1967",
+    ),
 )
 
 
@@ -51,7 +61,8 @@ def matrices(result: ConfusionNumbers) -> Figure:
         "probabilities tells prompts of the two classes apart** (1: always, 0.5: chance). Dark cells "
         f"are near, or hard to tell apart. Intervals (on pointing): 95 % over {n}"
         f"{given(result)}.",
-        limits="that near keys cause confusion; intervals take distances as fixed."
+        limits="that near keys cause confusion; intervals take distances and classes as fixed, the "
+        "p-value takes the prompts so."
         + "".join(f" {note[:1].upper()}{note[1:]}." for note in notes),
         short="Confusable classes",
         drawn=bool(result.pairs) and not result.told_apart,
@@ -63,6 +74,9 @@ def layers(result: ConfusionNumbers) -> Figure:
     best = result.layers[int(result.correlation.nan_to_num(-math.inf).argmax())]
     above, known = int((result.low > 0).sum()), int(result.correlation.isfinite().sum())
     where = f"in {above} of {counted(known, 'layer')}" if above else "in no layer"
+    if above:
+        both = int(((result.low > 0) & (result.relabelled.above <= CHANCE)).sum())
+        where += f" ({both or 'none'} of these with a permutation p-value of at most {CHANCE:g})"
     return Figure(
         "layers",
         "In which layers do distances of keys predict confusion?",
@@ -90,11 +104,13 @@ def _why_not(result: ConfusionNumbers) -> str:
         )
     if math.isnan(result.rank_correlation().value):
         return f"there is no rank correlation over {pairs} of classes ({n})"
-    if len(result.pairs) < FEWEST_PAIRS:
+    smallest = float(result.relabelled.smallest[result.index(result.layer)])
+    if smallest > CHANCE:
         found = said(result.rank_correlation(), sign=True)
         return (
-            f"{pairs} of classes may agree in rank by chance (rank correlation {found} in layer "
-            f"{result.layer}, {n})"
+            f"{pairs} of classes may agree in rank by chance, since no agreement has a permutation "
+            f"p-value below {told(smallest)}, where {CHANCE:g} is needed (rank correlation {found} in "
+            f"layer {result.layer}, p-value {told(result.p_value())}, {n})"
         )
     return ""
 
@@ -105,11 +121,13 @@ def _answer(result: ConfusionNumbers) -> str:
         opening, than = f"{OPENINGS[own]} from {n}:", "and its interval shows nothing"
     else:
         opening = f"{OPENINGS[own]}."
-        than = {"supported": "above 0", "opposite": "below 0"}.get(
-            own, "not clearly different from 0"
-        )
+        low, high = result.rank_correlation()[1:]
+        than = "above 0" if low > 0 else "below 0" if high < 0 else "not clearly different from 0"
+        if own == "not shown" and (low > 0 or high < 0):
+            than += ", but renamed classes agree as well too often"
     return (
         f"{opening} {'the' if opening.endswith(':') else 'The'} rank correlation of the distances in "
         f"layer {result.layer} with measured confusion over {counted(len(result.pairs), 'pair')} of "
-        f"classes is {said(result.rank_correlation(), sign=True)} ({n}), {than}."
+        f"classes is {said(result.rank_correlation(), sign=True)} ({n}), {than}; permutation p-value "
+        f"over classes {told(result.p_value())}."
     )

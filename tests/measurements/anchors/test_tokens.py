@@ -1,14 +1,19 @@
 """Anchor tokens: masses from whole maps, cases by hand, and a planted column."""
 
+import json
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.testing import assert_close
 
 import icl_mech as icl
-from icl_mech.errors import PromptError, RunError
+from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements.anchors.token_result import TokenAnchors
-from icl_mech.metrics import matched_means, nearby_medians
+from icl_mech.metrics import matched_means, nearby_medians, standing_out, uniform_mass
+from icl_mech.results.wording import told
 from tests.engine.test_paths import TASK
+from tests.saved import reseal
 from tests.tiny import tiny_model
 
 TEXTS = [
@@ -89,8 +94,35 @@ def test_anchors_are_those_above_the_ratio(model, labelled):
         assert 0 not in anchors
 
 
+@pytest.mark.parametrize(
+    ("of", "loss"), [("attention", None), ("saliency", "label"), ("saliency", "next")]
+)
+def test_anchors_stand_out_of_the_spread_of_their_text(model, labelled, of, loss):
+    result = icl.anchor_tokens(model, labelled, of=of, loss=loss, layers=[0, 2], window=7)
+    assert result.ratio is None
+    for number, prompt in enumerate(labelled):
+        average = result.mass[number].double()[[0, 2]].mean(0)
+        average[0] = torch.nan
+        expected = uniform_mass(prompt.target, 0 if of == "attention" else prompt.target)
+        wanted = standing_out(average, expected, 7)
+        assert_close(result.scores[number], wanted.scores, equal_nan=True, atol=1e-5, rtol=1e-4)
+        assert result.limits[number] == wanted.limit
+        assert list(result.anchors[number]) == wanted.stands.nonzero()[:, 0].tolist()
+
+
+def test_the_rest_is_read_from_the_target_on(model):
+    prompts = icl.texts(TEXTS, model, continuation=" It was good.")
+    result = icl.anchor_tokens(model, prompts, loss="rest", layers=[2])
+    for mass, scores, prompt in zip(result.mass, result.scores, prompts, strict=True):
+        average = mass[2].double()
+        average[0] = torch.nan
+        expected = uniform_mass(len(prompt) - 2, prompt.target)
+        wanted = standing_out(average, expected).scores
+        assert_close(scores, wanted, equal_nan=True, atol=1e-5, rtol=1e-4)
+
+
 def test_label_words_are_compared_with_tokens_near_them(model, labelled):
-    result = icl.anchor_tokens(model, labelled)
+    result = icl.anchor_tokens(model, labelled, ratio=3.0)
     assert result.compared == "label words"
     assert result.marked == tuple(prompt.label_positions for prompt in labelled)
     for number, prompt in enumerate(labelled):
@@ -116,11 +148,78 @@ def test_the_result_is_complete(model, labelled, tmp_path):
     result = icl.anchor_tokens(model, labelled)
     loaded = TokenAnchors.load(result.save(tmp_path / "anchors"))
     assert loaded.anchors == result.anchors
+    assert loaded.limits == result.limits
+    assert loaded.status == result.status
     assert_close(loaded.times[0], result.times[0], equal_nan=True)
     for show in result.shows:
         assert result.plot(show).data
     assert "hatched" in result.view()._repr_html_()
     assert "label words have" in result.summary()
+
+
+def test_the_strongest_are_as_many_as_are_compared(model, labelled):
+    result = icl.anchor_tokens(model, labelled)
+    shares = result.quantities()["strongest"].per_prompt
+    for number, scores in enumerate(result.scores):
+        marked = result.marked[number]
+        order = sorted(range(1, len(scores)), key=lambda i: -float(scores[i]))
+        flags = torch.tensor([float(i in order[: len(marked)]) for i in range(len(scores))])
+        flags[0] = torch.nan
+        places = torch.tensor([i in marked for i in range(len(scores))])
+        assert_close(shares[number], torch.tensor(matched_means(flags, places, 16)).double())
+    assert 0 < float(shares.sum()) < shares.numel()
+    few = replace(result, scores=tuple(torch.full_like(own, torch.nan) for own in result.scores))
+    assert few.quantities()["strongest"].per_prompt.isnan().all()
+
+
+def test_results_saved_with_a_ratio_load(model, labelled, tmp_path):
+    """Before there were scores, every result had a ratio."""
+    result = icl.anchor_tokens(model, labelled, ratio=2.0)
+    folder = replace(result, scores=(), limits=()).save(tmp_path / "anchors")
+    values = json.loads((folder / "result.json").read_text())["values"]
+    kept = {name: own for name, own in values.items() if name not in ("scores", "limits")}
+    reseal(folder / "result.json", values=kept)
+    loaded = TokenAnchors.load(folder)
+    assert loaded.ratio == 2.0
+    assert "strongest" not in loaded.quantities()
+    assert loaded.status == "cannot be judged"
+    assert loaded.anchors == result.anchors
+    assert loaded.figures()[0].answer.startswith("Cannot be judged with so few prompts or words.")
+    assert "Framed: more than 2 times" in loaded.figures()[1].caption
+    with pytest.raises(ResultError, match="no scores"):
+        _ = loaded.words_test
+
+
+@pytest.mark.parametrize(
+    ("shift", "opening"), [(9.0, "Yes. "), (0.0, "Not shown. "), (-9.0, "No. ")]
+)
+def test_the_answer_rests_on_scores(model, labelled, shift, opening):
+    """Scores drawn by word, label words shifted: by prompts alone every shift would be certain."""
+    result = icl.anchor_tokens(model, labelled[[0, 1, 2, 3] * 3])
+    generator = torch.Generator().manual_seed(0)
+    level = {w: float(torch.randn(1, generator=generator)) for t in result.tokens for w in t}
+    scores = []
+    for text, own, marked in zip(result.tokens, result.scores, result.marked, strict=True):
+        values = torch.tensor([level[word] for word in text[: len(own)]]).double()
+        values += 0.1 * torch.randn(len(own), generator=generator)
+        values[list(marked)] += shift
+        scores.append(values)
+    shown = replace(result, scores=tuple(scores))
+    answer = shown.figures()[0].answer
+    assert answer.startswith(opening)
+    assert f"p-value over words {told(shown.words_test.p_value)} (2 words against" in answer
+    if shift:
+        few = icl.anchor_tokens(model, labelled)
+        assert few.figures()[0].answer.startswith("Cannot be judged with so few prompts or words. ")
+
+
+def test_what_one_word_in_few_can_show_is_nothing(model):
+    """A word among less than forty cannot have a p-value of 0.025."""
+    result = icl.anchor_tokens(
+        model, icl.texts(["It was. He was. We was. She was. It was."] * 8, model)
+    )
+    assert result.words_test.smallest > 0.025
+    assert result.status == "cannot be judged"
 
 
 def test_what_is_refused(model, labelled):

@@ -1,6 +1,6 @@
 """The diagnosis under the user's interventions, and as labelled samples."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -22,9 +22,9 @@ from icl_mech.measurements.confusion.distances import (
 )
 from icl_mech.measurements.confusion.projections import KeyReading, QueryReading
 from icl_mech.measurements.predictions import Predict
-from icl_mech.metrics import resample_weights
+from icl_mech.metrics import relabelling, resample_weights
 from icl_mech.results import load_result
-from icl_mech.results.wording import said
+from icl_mech.results.wording import said, told
 from tests.engine.cases import Edge
 from tests.interventions.test_prompt_dependent import Swap
 from tests.measurements.confusion.test_diagnosis import LAYERS, full, made
@@ -275,26 +275,87 @@ def test_figures_of_a_page(gpt2, found):
     )
 
 
+PLACES = torch.tensor([0.0, 1.0, 3.0, 7.0, 12.0, 14.5])
+
+
+def on_a_line(places, distances=None, size=200):
+    """Classes on a line, confused the more the nearer their means are; their own distances."""
+    answers = torch.arange(len(places)).repeat(size)
+    noise = torch.randn(len(answers), generator=torch.Generator().manual_seed(0))
+    logits = -((places[answers] + 2 * noise)[:, None] - places).square()
+    own = (places[:, None] - places).abs().double() if distances is None else distances
+    return logits, answers, own[None, None]
+
+
 @pytest.mark.parametrize(
     ("order", "opening", "than"),
     [(1, "Yes.", "above 0"), (-1, "No.", "below 0"), (0, "Not shown.", "not clearly different")],
 )
-def test_an_answer_follows_the_interval(order, opening, than):
-    """Four classes on a line, confused the more the nearer their means are."""
-    answers = torch.arange(4).repeat(200)
-    places = torch.tensor([0.0, 1.0, 3.0, 7.0])
-    noisy = places[answers] + 2 * torch.randn(800, generator=torch.Generator().manual_seed(0))
-    distances = (places[:, None] - places).abs().double()
-    logits = -((noisy[:, None] - places) ** 2)
+def test_an_answer_follows_the_interval_and_the_p_value(order, opening, than):
+    logits, answers, distances = on_a_line(PLACES)
     if order < 0:
-        distances = (8 - distances).fill_diagonal_(0)
+        distances = (20 - distances) * (1 - torch.eye(6))
     if order == 0:
-        logits = torch.randn(800, 4, generator=torch.Generator().manual_seed(0))
-    found = made(logits, answers, distances[None, None])
+        logits = torch.randn(len(logits), 6, generator=torch.Generator().manual_seed(0))
+    found = made(logits, answers, distances)
     figure = found.figures()[0]
     assert figure.answer.startswith(opening)
-    assert f"{said(found.rank_correlation(), sign=True)} (800 prompts), {than}" in figure.answer
+    assert f"{said(found.rank_correlation(), sign=True)} (1200 prompts), {than}" in figure.answer
+    assert f"p-value over classes {told(found.p_value())}." in figure.answer
+    assert found.p_value() <= 1 / 60 if order > 0 else found.p_value() > 0.025
+    assert f"classes {told(found.p_value())}" in found.summary()
     assert figure.drawn
+
+
+def test_an_interval_over_prompts_is_not_enough():
+    """Renamed classes: the correlation is not 0 for any number of prompts, and yet chance."""
+    renamed = PLACES[[0, 2, 1, 4, 5, 3]]
+    found = made(*on_a_line(PLACES, (renamed[:, None] - renamed).abs().double()))
+    assert found.low[0] > 0
+    assert found.p_value() > 0.025
+    assert found.status == "not shown"
+    answer = found.figures()[0].answer
+    assert "above 0, but renamed classes agree as well too often; permutation p-value" in answer
+
+
+def test_four_classes_are_too_few_to_tell_agreement_from_chance():
+    found = made(*on_a_line(PLACES[:4]))
+    assert found.low[0] > 0
+    assert found.p_value() == pytest.approx(1 / 24)
+    assert found.status == "cannot be judged"
+    answer = found.figures()[0].answer
+    assert answer.startswith("Cannot be judged: 6 pairs of classes may agree in rank by chance")
+    assert "no agreement has a permutation p-value below 0.04, where 0.025 is needed" in answer
+
+
+def test_one_confused_pair_among_six_classes_is_too_little():
+    """One pair of 15 comes to lie on the nearest one in one of 15 orders."""
+    logits, answers, distances = on_a_line(torch.tensor([0.0, 1, 50, 100, 150, 200]))
+    found = made(logits, answers, distances)
+    assert found.rank_correlation().low > 0
+    assert float(found.relabelled.smallest) == pytest.approx(1 / 15)
+    assert found.p_value() == pytest.approx(1 / 15)
+    assert found.status == "cannot be judged"
+
+
+def test_the_p_value_is_over_the_classes_that_were_measured():
+    logits, answers, distances = on_a_line(PLACES)
+    found = made(logits[answers != 4], answers[answers != 4], distances)
+    kept = [0, 1, 2, 3, 5]
+    expected = relabelling(found.distances[:, kept][:, :, kept], found.confusion_auc[kept][:, kept])
+    assert [float(own) for own in found.relabelled] == [float(own) for own in expected]
+    assert float(expected.smallest) < 1 / 24
+
+
+def test_results_saved_before_there_was_a_p_value_have_one(tmp_path):
+    """It comes from the tables, so nothing more is stored."""
+    found = made(*on_a_line(PLACES))
+    folder = found.save(tmp_path / "diagnosis")
+    names = {item.name for item in fields(found)}
+    assert not names & {"relabelled", "p_value", "smallest"}
+    loaded = load_result(folder)
+    assert loaded.p_value() == found.p_value()
+    assert loaded.status == "supported"
 
 
 def test_classes_told_apart_perfectly_leave_nothing_to_draw():

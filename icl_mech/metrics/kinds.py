@@ -1,0 +1,93 @@
+"""Do named tokens differ from others by more than their words explain? Words are the units.
+
+A prompt shows the same few words again and again, so any of them that is read much by chance is
+read much in all prompts, and an interval over prompts calls that certain. What is drawn at random
+is the word.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from math import comb
+from typing import NamedTuple
+
+import numpy as np
+
+from icl_mech._typing import Bool, Float, Tensor
+from icl_mech.checking import Natural, checked
+from icl_mech.errors import ResultError
+
+DRAWS = 9_999
+"""Draws of words, if there are more ways to choose them."""
+
+AT_ONCE = 500
+"""Draws in memory at a time."""
+
+
+class KindsTest(NamedTuple):
+    """How often words chosen at random lie as high as the named ones.
+
+    Attributes:
+        p_value: One-sided, that the named words lie higher.
+        smallest: The smallest that so many words can give.
+        named: Number of words that were named.
+        others: Number of other words.
+    """
+
+    p_value: float
+    smallest: float
+    named: int
+    others: int
+
+
+@checked(ResultError)
+def kinds_test(
+    values: Float[Tensor, " pos"],
+    words: Sequence[str],
+    marked: Bool[Tensor, " pos"],
+    *,
+    seed: Natural = 0,
+) -> KindsTest:
+    """Permutation test of the mean over words, each word's mean being one value.
+
+    Words that are marked anywhere have the mean of their marked places, and their other places
+    count nowhere; the others have that of all their places. Then as many words as were named are
+    chosen among all: in all ways if there are no more than 9999, else drawn, and the given choice
+    counts as one more. Rare words vary more than those of every prompt, so a p-value is rather too large.
+
+    Args:
+        values: Of all places of all prompts; not-a-number for places that do not count.
+        words: What stands there.
+        marked: The named places.
+        seed: Of the draws.
+
+    Returns:
+        Not-a-number if there are no words on one side.
+    """
+    own: dict[str, list[float]] = {}
+    other: dict[str, list[float]] = {}
+    for value, word, named in zip(values.tolist(), words, marked.tolist(), strict=True):
+        if value == value:
+            (own if named else other).setdefault(word, []).append(value)
+    named = [float(np.mean(seen)) for seen in own.values()]
+    rest = [float(np.mean(seen)) for word, seen in other.items() if word not in own]
+    if not named or not rest:
+        return KindsTest(float("nan"), float("nan"), len(named), len(rest))
+    every = np.array([*named, *rest])
+    means = np.concatenate(
+        [every[chosen].mean(1) for chosen in _choices(len(every), len(named), seed)]
+    )
+    # Equal means differ by the order in which they are summed.
+    high = means >= means[0] - 1e-12 * np.abs(every).max()
+    return KindsTest(float(high.mean()), 1 / len(means), len(named), len(rest))
+
+
+def _choices(count: int, size: int, seed: int) -> Iterator[np.ndarray]:
+    """Places of the words chosen, the given ones (the first) first, a part at a time."""
+    if comb(count, size) <= DRAWS:
+        yield np.array(list(combinations(range(count), size)))
+        return
+    generator = np.random.default_rng(seed)
+    yield np.arange(size)[None]
+    for drawn in range(0, DRAWS, AT_ONCE):
+        order = generator.random((min(AT_ONCE, DRAWS - drawn), count))
+        yield order.argpartition(size - 1, axis=1)[:, :size]

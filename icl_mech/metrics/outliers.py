@@ -1,0 +1,145 @@
+"""Tokens whose column mass does not belong with that of the others of the text.
+
+A few times the median nearby is no threshold: the masses of tokens that nothing singles out differ
+by factors of hundreds. Their logarithms are about normal, so what tells is how far a token lies
+from those near it, beside how far the tokens of this text do anyway.
+
+Sources: Rosner 1983, *Percentage points for a generalized ESD many-outlier procedure* (outliers one
+after the other, so that they do not hide each other); the median and the upper quantile in place
+of mean and standard deviation, and simulated percentage points, are added here.
+"""
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from icl_mech._typing import Bool, Float, Tensor
+from icl_mech.checking import Count, Natural, checked
+from icl_mech.errors import ResultError
+from icl_mech.metrics.intervals import LEVEL
+
+FEWEST_TOKENS = 10
+"""Fewer have no spread to speak of."""
+
+SIMULATED = 512
+"""Up to so many tokens limits are simulated; above, spread and medians are as good as known."""
+
+DRAWS = 2000
+VALUES = 500_000
+"""Texts that are simulated: so many values' worth, and no fewer than `DRAWS`."""
+
+GRID = 1.25
+"""Limits are simulated for numbers of tokens that grow by this factor, and interpolated."""
+
+ONE_ABOVE = 0.8413447460685429
+"""Quantile that lies one standard deviation above the median."""
+
+
+class Outliers(NamedTuple):
+    """Which tokens stand out, and by how much.
+
+    Attributes:
+        scores: Logarithm of the mass over the median of those nearby, in units of the text's own
+            spread; not-a-number where a mass is 0 or not known.
+        limit: Score that the largest of a text in which nothing stands out exceeds in 5 % of cases.
+        stands: Tokens above their limit, in this step or an earlier one.
+    """
+
+    scores: Float[Tensor, " pos"]
+    limit: float
+    stands: Bool[Tensor, " pos"]
+
+
+@checked(ResultError)
+def uniform_mass(count: Natural, first_row: Natural = 0) -> Float[Tensor, " pos"]:
+    """Column mass `m[j]` of `count` tokens before a last row, if every row read all tokens alike.
+
+    `m[j] = 1 / (q - j) * sum over i of 1 / (i + 1)`, over the rows `i > j` up to `q = count` that
+    are not before `first_row`: of attention all, of saliency those that reach the loss.
+    """
+    rows = torch.arange(count + 1, dtype=torch.float64)
+    read = torch.where(rows >= first_row, 1 / (rows + 1), 0.0)
+    below = read.flip(0).cumsum(0).flip(0)[1:]
+    return below / (count - rows[:-1])
+
+
+@checked(ResultError)
+def standing_out(
+    mass: Float[Tensor, " pos"], expected: Float[Tensor, " pos"], window: Count = 16
+) -> Outliers:
+    """Tokens that stand out from those at most `window` positions away, all errors counted at once.
+
+    The score of a token is `log(mass / expected)` minus the median of those nearby, divided by the
+    upper spread of these differences (their 0.84 quantile). Tokens above the limit are taken out of
+    medians and spread, and the rest is judged again, until none is above. Where logarithms are
+    normal around a level that changes slowly, any token is called an outlier in 5 % of the texts.
+
+    Args:
+        mass: Column masses; not-a-number for tokens that do not count.
+        expected: What position alone gives, up to a factor.
+        window: What nearby is.
+
+    Returns:
+        No token, and no limit, if fewer than 10 have a mass above 0 or their spread is 0. More
+        than one token in six standing out hides them.
+    """
+    logs = (mass.double() / expected.double()).log().numpy()[None]
+    logs = np.where(np.isfinite(logs), logs, np.nan)
+    known = ~np.isnan(logs)
+    out = np.zeros_like(known)
+    scores, limit = np.full_like(logs, np.nan), math.nan
+    while True:
+        kept = known & ~out
+        if kept.sum() < FEWEST_TOKENS:
+            break
+        apart = logs - _medians(np.where(kept, logs, np.nan), window)
+        spread = float(np.nanquantile(apart[kept], ONE_ABOVE))
+        if not spread > 0:
+            break
+        scores, limit = apart / spread, _limit(int(kept.sum()), window)
+        more = known & ~out & (scores > limit)
+        if not more.any():
+            break
+        out |= more
+    return Outliers(torch.from_numpy(scores[0]), limit, torch.from_numpy(out[0]))
+
+
+def _limit(count: int, window: int) -> float:
+    """Interpolated between numbers of tokens for which it was simulated."""
+    from scipy.special import ndtri
+
+    if count > SIMULATED:
+        # The median of the tokens nearby has an error of its own.
+        return float(ndtri(LEVEL ** (1 / count))) * math.sqrt(1 + math.pi / (4 * window))
+    step = math.log(count / FEWEST_TOKENS) / math.log(GRID)
+    ends = [round(FEWEST_TOKENS * GRID**own) for own in (math.floor(step), math.ceil(step))]
+    return float(np.interp(math.log(count), np.log(ends), [_simulated(n, window) for n in ends]))
+
+
+@lru_cache
+def _simulated(count: int, window: int) -> float:
+    """Quantile of the largest score of so many normal values."""
+    generator = np.random.default_rng(0)
+    largest = []
+    for _ in range(0, max(DRAWS, VALUES // count), 100):
+        values = generator.standard_normal((100, count))
+        apart = values - _medians(values, window)
+        spread = np.quantile(apart, ONE_ABOVE, axis=1)
+        largest.append(apart.max(1) / np.where(spread > 0, spread, np.inf))
+    return float(np.quantile(np.concatenate(largest), LEVEL))
+
+
+def _medians(values: np.ndarray, window: int) -> np.ndarray:
+    """Median of each row's known values at most `window` places away, the place itself left out."""
+    count = values.shape[1]
+    reach = min(window, count)
+    padded = np.pad(values, ((0, 0), (reach, reach)), constant_values=np.nan)
+    near = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1, axis=1)
+    near = np.sort(np.delete(near, reach, axis=2), axis=2)  # not-a-number comes last
+    known = (~np.isnan(near)).sum(2)[..., None]
+    low, high = (np.maximum(known - own, 0) // 2 for own in (1, 0))
+    middle = [np.take_along_axis(near, own, axis=2)[..., 0] for own in (low, high)]
+    return np.asarray((middle[0] + middle[1]) / 2)
