@@ -33,6 +33,9 @@ HEADS = 5
 VECTOR_HEADS = 10
 """Heads whose outputs make the function vector (the paper's number)."""
 
+DRAWS = 5
+"""Texts of random words behind each context; contexts differ, so that few are enough for their mean."""
+
 ORDER = (
     "head_comparison", "head_mediation", "head_scores", "induction_scores", "vector_effect", "alignment",
     "calibration",
@@ -74,7 +77,7 @@ class Causal:
         bench.measure(testing, CompareHeads(sets, seed=self.seed))
         self._vector(bench, testing)
         bench.measure(pair, optional=[Alignment()])
-        bench.measure(pair[0], optional=[Calibration(seed=self.seed)])
+        bench.measure(pair[0], optional=[Calibration(draws=DRAWS, seed=self.seed)])
         bench.notes.append(
             f"Heads were chosen on {len(choosing[0])} pairs and ablated on the other {len(testing[0])}."
         )

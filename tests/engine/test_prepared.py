@@ -53,7 +53,7 @@ def test_blocks_below_a_change_run_once_for_all_variants(setting):
 
         return hook
 
-    handles = [block.mlp.register_forward_hook(count(n)) for n, block in enumerate(model.blocks)]
+    handles = [block.attn.register_forward_hook(count(n)) for n, block in enumerate(model.blocks)]
     try:
         read = run_variants(model, ready, [PredictionReading()], variants)
     finally:

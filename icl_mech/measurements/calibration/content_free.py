@@ -25,6 +25,11 @@ class ContentFree(NamedTuple):
     context: tuple[int, ...]
     each: int
 
+    def by_context(self) -> list[PromptBatch]:
+        """The prompts of each context, which share all that stands before the query."""
+        starts = range(0, len(self.prompts), self.each)
+        return [self.prompts[start : start + self.each] for start in starts]
+
 
 def replaced(prompts: PromptBatch, texts: Sequence[str], tokenizer: Any) -> ContentFree:
     """Every context of the prompts with each of these texts as its query.

@@ -102,18 +102,19 @@ class Calibration(Measurement[CalibrationResult]):
     def _texts(self, data: PromptBatch) -> Sequence[str]:
         return texts_of(data, "demo_text") if self.texts is None else self.texts
 
-    def _content_free(self, model: LanguageModel, data: PromptBatch) -> list[ContentFree]:
-        """Prompts of the contextual and of the domain prior."""
+    def _content_free(self, model: LanguageModel, data: PromptBatch) -> ContentFree:
+        """Prompts of the contextual and, behind these, of the domain prior."""
         words = random_words(self._texts(data), self.draws, self.seed)
-        return [replaced(data, own, model.tokenizer) for own in (self.inputs, words)]
+        return replaced(data, [*self.inputs, *words], model.tokenizer)
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """The prompts, those without content, and whatever is judged beside."""
         reading = [PredictionReading()]
         passes = [Pass(data, reading, title="prompts")]
+        # One for each context, whose demonstrations are then run once.
         passes += [
-            Pass(own.prompts, reading, title="without content")
-            for own in self._content_free(model, data)
+            Pass(own, reading, title="without content")
+            for own in self._content_free(model, data).by_context()
         ]
         if self.reweighting is not None:
             passes.append(Pass(data, reading, [self.reweighting], title="re-weighted"))
@@ -124,12 +125,12 @@ class Calibration(Measurement[CalibrationResult]):
     def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> CalibrationResult:
         """Label probabilities of every method, and the priors."""
         plain, *others = [logits.double().softmax(-1) for ((logits, *_),) in read]
-        rows = [
-            _by_prompt(own, found)
-            for own, found in zip(self._content_free(model, data), others[:2], strict=True)
-        ]
+        empty = self._content_free(model, data)
+        count = len(empty.by_context())
+        found = _by_prompt(empty, torch.cat(others[:count]))
+        rows = found.split([len(self.inputs), self.draws], dim=1)
         probs = [plain, *(calibrate_labels(plain, own, self.form) for own in rows)]
-        probs += [calibrate_batch(plain, self.batch_form, self.together), *others[2:]]
+        probs += [calibrate_batch(plain, self.batch_form, self.together), *others[count:]]
         names = ["plain", "contextual", "domain", "batch"]
         names += ["reweighted"] * (self.reweighting is not None)
         names += ["more_shots"] * (self.more_shots is not None)

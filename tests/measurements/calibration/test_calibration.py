@@ -81,6 +81,19 @@ def test_every_context_has_inputs_of_its_own(gpt2):
         )
 
 
+TEXTS = ["plain words of other films", "nothing that is asked here"]
+
+
+def test_contexts_run_apart_give_what_whole_prompts_give(gpt2):
+    model, _ = gpt2
+    prompts = build_prompts(TASK, model, shots=2, n=6, demonstrations="per_prompt", seed=3)
+    apart = calibration(model, prompts, texts=TEXTS, draws=4, progress=False)
+    whole = calibration(model, prompts, texts=TEXTS, draws=4, path="whole", progress=False)
+    assert_close(apart.scores, whole.scores, atol=1e-6, rtol=0)
+    assert_close(apart.priors, whole.priors, atol=1e-6, rtol=0)
+    assert not torch.allclose(apart.priors[0, 0], apart.priors[1, 0])
+
+
 def test_each_method_is_its_formula(gpt2):
     model, prompts = gpt2
     found = calibration(model, prompts, draws=3, seed=1)
