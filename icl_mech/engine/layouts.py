@@ -134,7 +134,8 @@ class TargetOnly(Layout):
         for segment in self.prepared.segments:
             _, residuals = _plain(segment, entries, keep_cache=False)
             for number, start in enumerate(starts):
-                entered = Resume(start, residuals[start]) if start else None
+                # A copy for each: an intervention may write into what it enters with.
+                entered = Resume(start, residuals[start].clone()) if start else None
                 yield number, replace(segment, start=entered)
 
     def _start(self, work: Work) -> int:
@@ -207,7 +208,7 @@ class SharedVariants(Shared):
         for segment in self.behind(plain):
             _, residuals = _plain(segment, entries, keep_cache=False)
             for number, (start, cache) in enumerate(zip(starts, caches, strict=True)):
-                entered = Resume(start, residuals[start]) if start else None
+                entered = Resume(start, residuals[start].clone()) if start else None
                 cached = cache.expand(len(segment.prompts))
                 yield number, replace(segment, cache=cached, start=entered)
 

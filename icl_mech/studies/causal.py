@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from icl_mech.errors import IclMechError, PromptError
+from icl_mech.errors import IclMechError, PromptError, RunError
+from icl_mech.measurements.accuracy.pairs import check_pairs
 from icl_mech.measurements.alignment.semantic import Alignment
 from icl_mech.measurements.base import Pair
 from icl_mech.measurements.calibration.label_prior import Calibration
@@ -23,12 +24,16 @@ from icl_mech.measurements.causal.steering import Steer
 from icl_mech.measurements.heads.scores import HeadScores
 from icl_mech.measurements.heads.scoring import HeadScoring
 from icl_mech.measurements.lens.side_by_side import without_demonstrations
+from icl_mech.measurements.reweighting.learnable import query
 from icl_mech.metrics import stratified_halves
 from icl_mech.results import Result
 from icl_mech.studies.bench import Bench
 
 HEADS = 5
-"""Heads of each set."""
+"""Heads of each set; fewer in models with fewer than 40."""
+
+SETS = 4
+"""Function-vector, induction, false induction and label-promoting heads."""
 
 VECTOR_HEADS = 10
 """Heads whose outputs make the function vector (the paper's number)."""
@@ -59,10 +64,21 @@ class Causal:
         """Put everything that these prompts give on the bench.
 
         Raises:
-            PromptError: too few pairs to choose heads on one half and test them on the other.
-            RunError: processed weights, or interventions that may go by the number of a prompt.
+            PromptError: sets that are no pairs, queries that come twice or all of one class, too few
+                pairs to choose heads on one half and test them on the other, or interventions that may
+                go by the number of a prompt.
+            RunError: processed weights, or too few heads.
         """
         check_own_weights(bench.model, "The causal study")
+        check_pairs(*pair)
+        total = bench.model.info.n_layers * bench.model.info.n_heads
+        # As many heads again are left for the random ones.
+        count = min(HEADS, total // (2 * SETS))
+        if not count:
+            raise RunError(
+                f"The causal study compares {SETS} sets of heads with random ones, and {bench.model.info.name!r} "
+                f"has {total} heads in all; {2 * SETS} are the fewest."
+            )
         by_number = [edit for edit in bench.options.interventions if edit.by_number]
         if by_number:
             raise PromptError(
@@ -73,13 +89,15 @@ class Causal:
         bench.measure(
             choosing, MediateHeads("class"), HeadScoring(seed=self.seed), Induction(seed=self.seed)
         )
-        sets = chosen(bench.results)
+        sets = chosen(bench.results, count)
         bench.measure(testing, CompareHeads(sets, seed=self.seed))
         self._vector(bench, testing)
         bench.measure(pair, optional=[Alignment()])
         bench.measure(pair[0], optional=[Calibration(draws=DRAWS, seed=self.seed)])
         bench.notes.append(
-            f"Heads were chosen on {len(choosing[0])} pairs and ablated on the other {len(testing[0])}."
+            f"Heads were chosen on {len(choosing[0])} pairs and ablated on the other {len(testing[0])}. Those of "
+            "the function vector raise the right answer behind the other labels of these pairs, patched by means "
+            "over other queries of the class; the vector is the sum of their means over all queries."
         )
         bench.order(ORDER)
 
@@ -87,8 +105,21 @@ class Causal:
         """Pairs on which heads are chosen, and those they are tested on.
 
         Raises:
-            PromptError: a class with fewer than two queries in either half.
+            PromptError: a query that comes twice, queries of one class, or a class with fewer than
+                two queries in either half.
         """
+        queries = [query(prompt) for prompt in pair[0]]
+        again = [n for n, own in enumerate(queries) if own and own in queries[:n]]
+        if again:
+            raise PromptError(
+                f"Query {again[0]} is that of an earlier prompt, so that heads could be tested on what chose "
+                "them; give every query once."
+            )
+        if len(set(pair[0].answers.tolist())) < 2:
+            raise PromptError(
+                "All queries are of one class, where the right answer is a preference for one label; give "
+                "queries of several (balanced=True)."
+            )
         first, second = (part.tolist() for part in stratified_halves(pair[0].answers, self.seed))
         counts = pair[0].answers[first].bincount(minlength=pair[0].n_labels)
         rare = (counts == 1).nonzero().flatten().tolist()
@@ -119,8 +150,8 @@ class Causal:
         bench.measure(bare, Steer(vector.expand(info.n_layers, -1)))
 
 
-def chosen(results: Mapping[str, Result]) -> Sets:
-    """The heads that each measure puts first."""
+def chosen(results: Mapping[str, Result], count: int) -> Sets:
+    """The heads that each measure puts first, so many of each."""
     mediation, scores, induction = (
         results[name] for name in ("head_mediation", "head_scores", "induction_scores")
     )
@@ -128,10 +159,10 @@ def chosen(results: Mapping[str, Result]) -> Sets:
     assert isinstance(scores, HeadScores)
     assert isinstance(induction, InductionScores)
     sets = {
-        FUNCTION_VECTOR: mediation.top(HEADS, "difference"),
-        INDUCTION: induction.top(HEADS),
-        FALSE_INDUCTION: scores.top(HEADS),
+        FUNCTION_VECTOR: mediation.top(count, "difference"),
+        INDUCTION: induction.top(count),
+        FALSE_INDUCTION: scores.top(count),
     }
     if scores.promoting is not None:
-        sets[LABEL_PROMOTING] = scores.top(HEADS, "label_promoting")
+        sets[LABEL_PROMOTING] = scores.top(count, "label_promoting")
     return sets

@@ -15,13 +15,16 @@ MANY = 6
 
 
 def origin_of(results: Mapping[str, Result]) -> Mapping[str, Any]:
-    """The provenance of the result with the most prompts, the first on ties; empty if none names its model.
+    """The provenance of the first result that names its model; empty if none does.
 
-    What was chosen on other prompts, or on a part of them, is not the study's own.
+    Of several on parts of the same prompts that of the most. What was chosen on prompts of another
+    task is no part of the study's own.
     """
     origins = [result.provenance for result in results.values() if "model" in result.provenance]
     names = [origin for origin in origins if "prompts" in origin]
-    return max(names or origins or [{}], key=_count)
+    first, *_ = names or origins or [{}]
+    alike = [own for own in names if task_name(own) == task_name(first)]
+    return max(alike or [first], key=_count)
 
 
 def _count(origin: Mapping[str, Any]) -> int:

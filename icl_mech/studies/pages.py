@@ -8,6 +8,8 @@ from icl_mech.measurements.accuracy.layers import LayerAccuracy
 from icl_mech.measurements.anchors.agreement import AgreementOfAnchors
 from icl_mech.measurements.anchors.suppression_result import SuppressionEffects
 from icl_mech.measurements.causal.comparison import HeadComparison
+from icl_mech.measurements.causal.induction_scores import InductionScores
+from icl_mech.measurements.causal.mediation_result import HeadMediation
 from icl_mech.measurements.extraction.curves import AucCurves
 from icl_mech.measurements.heads.tokens import MARKS, HeadAttention
 from icl_mech.measurements.isolation.loyalty import IsolationResult
@@ -70,7 +72,7 @@ def study_of(results: Mapping[str, Result]) -> str:
     kinds = {type(result) for result in results.values()}
     if {IsolationResult, FlowScores} <= kinds:
         return "label_words"
-    if HeadComparison in kinds and len(kinds) > 1:
+    if {HeadComparison, HeadMediation, InductionScores} <= kinds and LayerAccuracy not in kinds:
         return "causal"
     return "overthinking" if LayerAccuracy in kinds and len(kinds) > 1 else ""
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from icl_mech.measurements.causal.comparison import HeadComparison
 from icl_mech.measurements.causal.sets import EXPECTED
 from icl_mech.measurements.causal.vector_effect import VectorEffect
 from icl_mech.measurements.compression.numbers import ANCHORS
@@ -68,14 +69,19 @@ def without_heads(side: str) -> Effect:
     return effect
 
 
-def without_set(name: str, side: str) -> Effect:
-    """Change of the right answer's logit without the heads only this set has, beyond random heads."""
+def without_set(name: str, side: str, *, beside: bool = False) -> Effect:
+    """Change of the right above the taught false label without the heads that only this set has.
+
+    With `beside`, minus that of random heads. None where it has no head of its own.
+    """
 
     def effect(analysis: Analysis) -> Interval | None:
-        result = analysis["head_comparison"]
-        if name not in result.coordinates()["set"]:
+        result = analysis[HeadComparison]
+        if name not in result.ablated:
             return None
-        return result.interval("above_random", measure="difference", side=side, set=name)
+        if beside:
+            return result.beside_random(name, side)
+        return result.interval("change", measure="difference", side=side, set=name)
 
     return effect
 
@@ -134,7 +140,11 @@ QUANTITIES: Mapping[str, str | Effect] = {
     "without chosen heads, true": without_heads("true"),
     "chosen above random heads": _attribute("ablation", "beside_random"),
     # What acts
-    **{f"{own.name} heads": without_set(own.name, own.side) for own in EXPECTED},
+    **{f"without {own.name} heads": without_set(own.name, own.side) for own in EXPECTED},
+    **{
+        f"{own.name} above random heads": without_set(own.name, own.side, beside=True)
+        for own in EXPECTED
+    },
     "function vector effect": "vector_effect.difference_change",
     "function vector gain": vector_gain,
     "taught above truth": _attribute("alignment", "taught_above_truth"),
@@ -147,7 +157,11 @@ QUANTITIES: Mapping[str, str | Effect] = {
 }
 """What the papers report, by names that `Sweep.average` takes."""
 
-IN_LOGITS = ("function vector gain", *(f"{own.name} heads" for own in EXPECTED))
+IN_LOGITS = (
+    "function vector gain",
+    *(f"without {own.name} heads" for own in EXPECTED),
+    *(f"{own.name} above random heads" for own in EXPECTED),
+)
 """Single numbers without ends."""
 
 ENDS: Mapping[str, tuple[float, float]] = {
@@ -199,8 +213,10 @@ CLAIMS = (
     Claim(OT, "False induction heads: without a few heads false demonstrations do less harm",
           (("without chosen heads, false", 0.0, True), ("chosen above random heads", 0.0, True)),
           "ablation", "final gap"),
-    *(Claim(OTHERS, own.claim, ((f"{own.name} heads", 0.0, own.rising),), "head_comparison")
-      for own in EXPECTED),
+    *(Claim(OTHERS, own.claim,
+            ((f"without {own.name} heads", 0.0, own.rising),
+             (f"{own.name} above random heads", 0.0, own.rising)),
+            f"head_comparison-{own.name.replace(' ', '_')}") for own in EXPECTED),
     Claim(OTHERS, "Function vector: added to a bare query it raises the right answer",
           (("function vector gain", 0.0, True),), "vector_effect"),
     Claim(OTHERS, "Override: answers follow false demonstrations rather than the truth",

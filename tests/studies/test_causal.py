@@ -7,8 +7,9 @@ from torch.testing import assert_close
 import icl_mech as icl
 from icl_mech.errors import PromptError
 from icl_mech.measurements.causal.sets import EXPECTED, FALSE_INDUCTION, FUNCTION_VECTOR
-from icl_mech.studies.causal import HEADS, ORDER, Causal
+from icl_mech.studies.causal import ORDER, Causal
 from icl_mech.studies.claims.causal import verdicts
+from icl_mech.studies.pages import study_of
 from icl_mech.sweeps import comparison, sweep
 from icl_mech.sweeps.papers import OTHERS
 from tests.planted import INDUCTION_HEADS, planted_model, planted_task
@@ -45,7 +46,7 @@ def test_heads_are_chosen_on_one_half_and_tested_on_the_other(model, pair, study
     assert_close(study["head_mediation"].difference, alone.difference, atol=1e-4, rtol=1e-4)
     comparison = study["head_comparison"]
     sets = dict(zip(comparison.sets, comparison.heads, strict=True))
-    assert sets[FUNCTION_VECTOR] == alone.top(HEADS, "difference")
+    assert sets[FUNCTION_VECTOR] == alone.top(2, "difference")  # of 16 heads two a set
     own = icl.compare_heads(model, *testing, sets, progress=False)
     assert_close(comparison.change, own.change, atol=1e-4, rtol=1e-4, equal_nan=True)
 
@@ -94,6 +95,23 @@ def test_too_few_pairs_are_refused(model, pair):
     few = tuple(own[[0, 1, 2, 3]] for own in pair)
     with pytest.raises(PromptError, match="four pairs of each class"):
         icl.analyze(model, few, study="causal", progress=False)
+
+
+def test_what_would_test_heads_on_what_chose_them_is_refused(model, pair):
+    twice = tuple(own[[*range(12), *range(12)]] for own in pair)
+    with pytest.raises(PromptError, match="that of an earlier prompt"):
+        icl.analyze(model, twice, study="causal", progress=False)
+    one = [n for n, answer in enumerate(pair[0].answers.tolist()) if answer == 0]
+    with pytest.raises(PromptError, match="All queries are of one class"):
+        Causal().halves((pair[0][one], pair[1][one]))
+    with pytest.raises(PromptError, match="pairs are needed"):
+        icl.analyze(model, (pair[0], pair[1][:20]), study="causal", progress=False)
+
+
+def test_its_page_is_not_that_of_another_study(study):
+    results = study.results
+    assert study_of(results) == "causal"
+    assert study_of({"one": results["head_comparison"], "two": results["vector_effect"]}) == ""
 
 
 def test_it_takes_pairs(model, pair):

@@ -112,15 +112,15 @@ class CompareHeads(PairMeasurement[HeadComparison]):
         for member in members:
             if not member.alone:
                 own.append(nothing)
-                random.append(nothing)
+                random.append(nothing[..., None].expand(*nothing.shape, self.draws))
                 continue
             changes = values[..., place : place + 1 + self.draws] - values[..., :1]
             own.append(changes[..., 0])
-            random.append(changes[..., 1:].mean(-1))
+            random.append(changes[..., 1:])
             place += 1 + self.draws
         return HeadComparison(
             change=torch.stack(own, dim=-1),
-            random=torch.stack(random, dim=-1),
+            random=torch.stack(random, dim=-2),
             plain=values[..., 0],
             sets=tuple(member.name for member in members),
             heads=tuple(member.heads for member in members),

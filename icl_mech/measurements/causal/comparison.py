@@ -1,8 +1,8 @@
 """Sets of heads side by side: overlap, and what removing each alone changes.
 
 *Alone* are the heads of a set that are in no other set. Removing them changes, on every pair of prompts, the
-logit difference (right minus taught false label word) and whether the answer is right; beside it stands
-the mean change over random heads of the same layers that are in no set.
+logit difference (right minus taught false label word) and whether the answer is right; beside it stand
+the changes by random heads of the same layers that are in no set.
 
 Source: Yin and Steinhardt 2025, *Which attention heads matter for in-context learning?*; Halawi et al.
 2023, *Overthinking the Truth*, §5.
@@ -18,6 +18,7 @@ from icl_mech.errors import ResultError
 from icl_mech.measurements.accuracy.pairs import SIDES
 from icl_mech.measurements.causal.comparison_texts import compared
 from icl_mech.measurements.causal.definitions import ALONE, OVERLAP
+from icl_mech.metrics import Interval, mean_interval, one_more
 from icl_mech.results import Definition, Figure, Quantity, Result, basis
 from icl_mech.results.prompts import given
 from icl_mech.results.wording import listed
@@ -42,7 +43,7 @@ class HeadComparison(Result):
     Attributes:
         change: Of the logit difference and of right answers, with true and with false demonstrations;
             not-a-number for sets that have no head alone.
-        random: The same for random heads, mean over the draws.
+        random: The same for each draw of random heads.
         plain: Without any ablation.
         sets: Names.
         heads: (layer, head) of each set.
@@ -56,7 +57,7 @@ class HeadComparison(Result):
     definitions: ClassVar[tuple[Definition, ...]] = (OVERLAP, ALONE)
 
     change: Float[Tensor, "batch measure side set"]
-    random: Float[Tensor, "batch measure side set"]
+    random: Float[Tensor, "batch measure side set draw"]
     plain: Float[Tensor, "batch measure side"]
     sets: tuple[str, ...]
     heads: tuple[tuple[tuple[int, int], ...], ...]
@@ -74,20 +75,41 @@ class HeadComparison(Result):
         return tuple(name for name, own in zip(self.sets, self.alone, strict=True) if own)
 
     def quantities(self) -> dict[str, Quantity]:
-        """Changes without each set, without random heads, and the paired difference of both."""
+        """Changes without each set, and without random heads, mean over the draws."""
         inside = torch.tensor([bool(own) for own in self.alone])
         if not bool(inside.any()):
             return {
                 "plain": Quantity(("measure", "side"), self.plain, unit="logits, or share right")
             }
         dims, unit = ("measure", "side", "set"), "change (logits, or share right)"
-        own, drawn = self.change[..., inside], self.random[..., inside]
+        own, drawn = self.change[..., inside], self.random[..., inside, :].mean(-1)
         return {
             "change": Quantity(dims, own, unit=unit),
             "random": Quantity(dims, drawn, unit=unit),
-            "above_random": Quantity(dims, own - drawn, unit="change beyond random heads"),
             "plain": Quantity(dims[:2], self.plain, unit="logits, or share right"),
         }
+
+    def beside_random(
+        self, name: str, side: str = "false", measure: str = "difference"
+    ) -> Interval | None:
+        """Change without the heads only this set has, minus that without random ones, paired over prompts.
+
+        The interval takes the spread of the draws in: it is that over prompts or, where it is wider,
+        that of one more draw beside these (Student's t), which is the null of heads that are as good as
+        any others. None for a set that has no head of its own.
+
+        Raises:
+            ResultError: no such set, side or measure.
+        """
+        if name in self.sets and name not in self.ablated:
+            return None
+        self.interval("change", measure=measure, side=side, set=name)  # refuses what is not there
+        m, s, own = MEASURES.index(measure), SIDES.index(side), self.sets.index(name)
+        drawn = self.random[:, m, s, own].double()
+        values = self.change[:, m, s, own].double() - drawn.mean(1)
+        value, low, high = mean_interval(values)
+        half = one_more(drawn.mean(0))
+        return Interval(value, min(low, value - half), max(high, value + half))
 
     @property
     def overlap(self) -> Float[Tensor, "set set"]:
@@ -140,10 +162,12 @@ class HeadComparison(Result):
         """What each set does beyond the others and beyond random heads."""
         effects = {
             name: (
-                self.interval("above_random", measure="difference", side="false", set=name),
+                self.interval("change", measure="difference", side="false", set=name),
+                beside,
                 self.interval("change", measure="difference", side="true", set=name),
             )
             for name in self.ablated
+            if (beside := self.beside_random(name)) is not None
         }
         shared = {
             f"{self.sets[i]} and {self.sets[j]}": int(self.overlap[i, j])
@@ -158,10 +182,7 @@ class HeadComparison(Result):
 
     def summary(self) -> str:
         """Sizes, and the effects of what each set has alone."""
-        parts = [
-            f"{name}: {self.interval('above_random', measure='difference', side='false', set=name)}"
-            for name in self.ablated
-        ]
+        parts = [f"{name}: {self.beside_random(name)}" for name in self.ablated]
         if not parts:
             return f"{listed(self.sets)}: no set has a head of its own"
         return (

@@ -113,8 +113,8 @@ ALONE = Definition(
     "change without a set's own heads",
     r"m(p_n \mid z_{H_a \setminus \bigcup_{b \neq a} H_b} \leftarrow 0) - m(p_n)",
     "The heads that only set a has are removed at the last token; m is the logit of the right minus that of "
-    "the taught false label word, or whether the answer is right. Beside it stands the mean over random "
-    "heads, as many in each layer and in no set.",
+    "the taught false label word, or whether the answer is right. Beside it stand random heads, as many in "
+    "each layer and in no set; the interval of the difference is at least that of one more draw.",
     "Yin and Steinhardt 2025, Which attention heads matter for in-context learning?",
 )
 

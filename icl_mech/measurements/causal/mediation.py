@@ -109,9 +109,14 @@ def class_weights(true: PromptBatch, shuffled: PromptBatch) -> Float[Tensor, "sh
     """Equal weights of the true prompts of each prompt's class, those with its own query left out.
 
     Raises:
-        PromptError: a prompt whose class no other query has.
+        PromptError: prompts without roles of their texts, or one whose class no other query has.
     """
-    queries = [[query(prompt) or [prompt.tokens] for prompt in own] for own in (true, shuffled)]
+    queries = [[query(prompt) for prompt in own] for own in (true, shuffled)]
+    if not all(map(all, queries)):
+        raise PromptError(
+            "mean='class' leaves a prompt's own query out, and the texts of these queries are not known; build "
+            "prompts with build_prompts or prompts_from_text, or take mean='all'."
+        )
     same = torch.tensor([[one == other for other in queries[0]] for one in queries[1]])
     counted = ((shuffled.answers[:, None] == true.answers) & ~same).double()
     alone = (counted.sum(1) == 0).nonzero().flatten().tolist()

@@ -24,7 +24,7 @@ class Expected(NamedTuple):
         name: Of the set.
         claim: In words.
         side: Demonstrations with which it is tested.
-        rising: Removing its own heads raises the right answer, beyond random heads.
+        rising: Removing its own heads raises the right answer, and more than removing random ones.
     """
 
     name: str
@@ -34,11 +34,12 @@ class Expected(NamedTuple):
 
 
 EXPECTED = (
-    Expected(FUNCTION_VECTOR, "Function-vector heads: without them true demonstrations help less",
+    Expected(FUNCTION_VECTOR, "Function-vector heads: without them the right answer falls behind true demonstrations",
              "true", False),
-    Expected(INDUCTION, "Induction heads: without them true demonstrations help less", "true", False),
-    Expected(FALSE_INDUCTION, "False induction heads: without them false demonstrations do less harm",
+    Expected(INDUCTION, "Induction heads: without them the right answer falls behind true demonstrations",
+             "true", False),
+    Expected(FALSE_INDUCTION, "False induction heads: without them the right answer rises behind false demonstrations",
              "false", True),
-    Expected(LABEL_PROMOTING, "Label-promoting heads: without them false demonstrations do less harm",
+    Expected(LABEL_PROMOTING, "Label-promoting heads: without them the right answer rises behind false demonstrations",
              "false", True),
 )  # fmt: skip

@@ -8,7 +8,7 @@ from icl_mech.measurements.causal.comparison import HeadComparison
 from icl_mech.measurements.causal.sets import EXPECTED, Expected
 from icl_mech.measurements.causal.vector_effect import VectorEffect
 from icl_mech.results import Result
-from icl_mech.results.judging import judged
+from icl_mech.results.judging import judged, together
 from icl_mech.results.wording import counted, listed, said
 from icl_mech.studies.verdicts import Verdict
 
@@ -19,7 +19,7 @@ def verdicts(results: Mapping[str, Result]) -> tuple[Verdict, ...]:
     for name, result in results.items():
         if isinstance(result, HeadComparison):
             found += _sets(name, result)
-        elif isinstance(result, VectorEffect):
+        elif isinstance(result, VectorEffect) and result.kind == "add":
             found.append(_vector(name, result))
         elif isinstance(result, AlignmentResult):
             found.append(_alignment(name, result))
@@ -32,16 +32,16 @@ def headline(results: Mapping[str, Result], model: str, task: str) -> tuple[str,
     """The question of the study, and its answer in one sentence."""
     question = f"Which heads of {model} act on {task}?"
     own = next(result for result in results.values() if isinstance(result, HeadComparison))
-    acting = [
-        expected.name
-        for expected, verdict in zip(_known(own), _sets("", own), strict=True)
-        if verdict.status == "supported"
-    ]
+    found = dict(zip((one.name for one in _known(own)), _sets("", own), strict=True))
+    acting = [name for name, verdict in found.items() if verdict.status == "supported"]
+    known = [name for name, verdict in found.items() if verdict.status != "cannot be judged"]
     n = counted(len(own.plain), "pair")
+    if not known:
+        return question, f"No set of heads can be judged ({n})."
     if not acting:
         return question, (
-            f"Of {counted(len(own.sets), 'set')} of heads, none is shown to do alone what is said of it, beyond "
-            f"random heads of the same layers ({n})."
+            f"Of {counted(len(known), 'set')} of heads that can be judged, none is shown to do alone what is said of "
+            f"it, beyond random heads of the same layers ({n})."
         )
     return question, (
         f"Removed alone, the {listed(acting)} heads change the answer as is said of them, beyond random heads of "
@@ -60,18 +60,17 @@ def _sets(name: str, result: HeadComparison) -> list[Verdict]:
             finding = "Every one of these heads is in another set too, so none was removed alone."
             found.append(Verdict(own.claim, "cannot be judged", finding, name))
             continue
-        beyond, change = (
-            result.interval(kind, measure="difference", side=own.side, set=own.name)
-            for kind in ("above_random", "change")
-        )
+        change = result.interval("change", measure="difference", side=own.side, set=own.name)
+        beyond = result.beside_random(own.name, own.side)
+        assert beyond is not None
         place = result.sets.index(own.name)
         alone, all_heads = len(result.alone[place]), len(result.heads[place])
         found.append(
             Verdict(
                 own.claim,
-                judged(beyond, rising=own.rising, prompts=n),
+                together(*(judged(e, rising=own.rising, prompts=n) for e in (change, beyond))),
                 f"Without the {alone} of {counted(all_heads, 'head')} that no other set has, the logit of the right "
-                f"answer above the others changes by {said(change, sign=True)} with {own.side} "
+                f"above the taught false label changes by {said(change, sign=True)} with {own.side} "
                 f"demonstrations; beyond random heads {said(beyond, sign=True)} (n = {counted(n, 'pair')}).",
                 name,
             )

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from scipy.stats import t
 from torch.testing import assert_close
 
 import icl_mech as icl
@@ -48,9 +49,26 @@ def test_each_set_without_the_heads_of_the_others(model, pair, found):
 
 
 def test_planted_induction_heads_do_what_the_others_do_not(found):
-    own = found.interval("above_random", measure="difference", side="false", set="induction")
-    other = found.interval("above_random", measure="difference", side="false", set="attending")
+    own, other = found.beside_random("induction"), found.beside_random("attending")
     assert own.low > 1 > abs(other.value)
+    assert found.beside_random(found.sets[2]) is None
+
+
+def test_the_spread_of_the_draws_is_taken_in(model, pair):
+    """Random heads against random heads: what one draw does more than the mean shows nothing."""
+    heads = [
+        (layer, head)
+        for layer in (2, 3)
+        for head in range(4)
+        if (layer, head) not in INDUCTION_HEADS
+    ]
+    found = compare_heads(model, *pair, {"one": heads[:1], "other": heads[1:2]}, draws=4)
+    drawn = found.random[:, 0, 1, 0].mean(0)
+    own = found.beside_random("one")
+    half = t.ppf(0.975, 3) * float(drawn.std(correction=1)) * (1 + 1 / 4) ** 0.5
+    assert own.high - own.value >= half - 1e-9
+    assert own.value - own.low >= half - 1e-9
+    assert float(own.value) == pytest.approx(float(found.change[:, 0, 1, 0].mean() - drawn.mean()))
 
 
 def test_random_heads_are_in_no_set(model):
