@@ -63,7 +63,7 @@ from icl_mech.metrics.nested import (
     over_units,
 )
 from icl_mech.metrics.outcomes import paired_ends, share_ends
-from icl_mech.metrics.outliers import Outliers, standing_out, uniform_mass
+from icl_mech.metrics.outliers import FEWEST_TOKENS, Outliers, standing_out, uniform_mass
 from icl_mech.metrics.over_trust import (
     head_maximum,
     log_over_trust,
@@ -85,6 +85,7 @@ from icl_mech.metrics.spans import Average, kurtosis, rank_correlation, span_sum
 
 __all__ = [
     "FEWEST",
+    "FEWEST_TOKENS",
     "FEW_GROUPS",
     "LEVEL",
     "ONE_SIDED",

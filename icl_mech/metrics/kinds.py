@@ -31,12 +31,14 @@ class KindsTest(NamedTuple):
         smallest: The smallest that so many words can give.
         named: Number of words that were named.
         others: Number of other words.
+        below: One-sided, that the named words lie lower.
     """
 
     p_value: float
     smallest: float
     named: int
     others: int
+    below: float
 
 
 @checked(ResultError)
@@ -50,9 +52,11 @@ def kinds_test(
     """Permutation test of the mean over words, each word's mean being one value.
 
     Words that are marked anywhere have the mean of their marked places, and their other places
-    count nowhere; the others have that of all their places. Then as many words as were named are
-    chosen among all: in all ways if there are no more than 9999, else drawn, and the given choice
-    counts as one more. Rare words vary more than those of every prompt, so a p-value is rather too large.
+    count nowhere; the others have that of theirs, of as many as the rarest named word has at most
+    (spread evenly): means of more places would vary less, and a rare named word stand out for that
+    alone. Then as many words as were named are chosen among all: in all ways if there are no more
+    than 9999, else drawn, and the given choice counts as one more. Words rarer than the named ones
+    vary more, so p-values are rather too large.
 
     Args:
         values: Of all places of all prompts; not-a-number for places that do not count.
@@ -69,16 +73,24 @@ def kinds_test(
         if value == value:
             (own if named else other).setdefault(word, []).append(value)
     named = [float(np.mean(seen)) for seen in own.values()]
-    rest = [float(np.mean(seen)) for word, seen in other.items() if word not in own]
+    most = min(map(len, own.values()), default=1)
+    rest = [float(np.mean(_some(seen, most))) for word, seen in other.items() if word not in own]
     if not named or not rest:
-        return KindsTest(float("nan"), float("nan"), len(named), len(rest))
+        return KindsTest(float("nan"), float("nan"), len(named), len(rest), float("nan"))
     every = np.array([*named, *rest])
     means = np.concatenate(
         [every[chosen].mean(1) for chosen in _choices(len(every), len(named), seed)]
     )
     # Equal means differ by the order in which they are summed.
-    high = means >= means[0] - 1e-12 * np.abs(every).max()
-    return KindsTest(float(high.mean()), 1 / len(means), len(named), len(rest))
+    rounding = 1e-12 * np.abs(every).max()
+    high, low = means >= means[0] - rounding, means <= means[0] + rounding
+    return KindsTest(float(high.mean()), 1 / len(means), len(named), len(rest), float(low.mean()))
+
+
+def _some(values: Sequence[float], most: int) -> list[float]:
+    """So many of them at most, spread evenly."""
+    count = min(most, len(values))
+    return [values[place * len(values) // count] for place in range(count)]
 
 
 def _choices(count: int, size: int, seed: int) -> Iterator[np.ndarray]:

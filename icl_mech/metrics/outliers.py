@@ -31,6 +31,9 @@ DRAWS = 2000
 VALUES = 500_000
 """Texts that are simulated: so many values' worth, and no fewer than `DRAWS`."""
 
+AT_ONCE = 4_000_000
+"""Numbers in memory at a time while simulating."""
+
 GRID = 1.25
 """Limits are simulated for numbers of tokens that grow by this factor, and interpolated."""
 
@@ -124,8 +127,9 @@ def _simulated(count: int, window: int) -> float:
     """Quantile of the largest score of so many normal values."""
     generator = np.random.default_rng(0)
     largest = []
-    for _ in range(0, max(DRAWS, VALUES // count), 100):
-        values = generator.standard_normal((100, count))
+    together = max(1, AT_ONCE // (count * (2 * min(window, count) + 1)))
+    for _ in range(0, max(DRAWS, VALUES // count), together):
+        values = generator.standard_normal((together, count))
         apart = values - _medians(values, window)
         spread = np.quantile(apart, ONE_ABOVE, axis=1)
         largest.append(apart.max(1) / np.where(spread > 0, spread, np.inf))

@@ -18,7 +18,7 @@ def test_a_word_is_one_value_by_hand():
     values = torch.tensor([4.0, 6.0, 4.0, 1.0, 6.0, 2.0, -90.0, NAN])
     marked = torch.tensor([True, True, True, False, False, False, False, False])
     found = kinds_test(values, words, marked)
-    assert found == pytest.approx((3 / 10, 1 / 10, 2, 3))
+    assert found == pytest.approx((3 / 10, 1 / 10, 2, 3, 8 / 10))
 
 
 def test_the_same_places_many_times_are_no_more_evidence():
@@ -26,7 +26,7 @@ def test_the_same_places_many_times_are_no_more_evidence():
     values, marked = torch.tensor([9.0, 0, 1, 2]), torch.tensor([True, False, False, False])
     once = kinds_test(values, words, marked)
     often = kinds_test(values.repeat(50), words * 50, marked.repeat(50))
-    assert once == often == pytest.approx((1 / 4, 1 / 4, 1, 3))
+    assert once == often == pytest.approx((1 / 4, 1 / 4, 1, 3, 1))
 
 
 def words_of(seed, named):
@@ -58,6 +58,25 @@ def test_words_that_lie_higher_are_found():
     assert found.smallest == 1 / 10_000
     again = kinds_test(values.flatten(), [str(i) for i in range(40)] * 20, marked.repeat(20))
     assert again == found
+
+
+def test_rare_words_do_not_stand_out_for_being_rare():
+    """Three named words seen once, sixty others twenty times: no levels, so nothing is to be found."""
+    positive = 0
+    words = ["a", "b", "c", *(str(i) for i in range(60) for _ in range(20))]
+    marked = torch.arange(len(words)) < 3
+    for seed in range(200):
+        values = torch.randn(len(words), generator=torch.Generator().manual_seed(seed))
+        positive += kinds_test(values, words, marked).p_value <= 0.025
+    assert positive <= binom.ppf(0.999, 200, 0.025)
+
+
+def test_both_sides_count_the_given_choice():
+    words, values = [str(i) for i in range(40)], torch.arange(40.0)
+    for place in (0, 1):
+        found = kinds_test(values, words, torch.arange(40) == place)
+        assert found.below == pytest.approx((place + 1) / 40)
+        assert found.p_value == pytest.approx((40 - place) / 40)
 
 
 def test_nothing_to_compare():

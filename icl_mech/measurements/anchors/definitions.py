@@ -76,8 +76,9 @@ TOKENS = (
     Definition(
         "p-value over words",
         r"p = P\left(\bar z_{\mathrm{chosen}} \geq \bar z_{\mathrm{compared}}\right)",
-        "The score z of a word is the mean over its places, in spreads. As many words as are compared are "
-        "chosen at random among all: p is the share of the choices whose mean score is as high. The "
+        "The score z of a word is the mean over its places (at most as many as the rarest word compared has), "
+        "in spreads. As many words as are compared are chosen among all, in all ways or in 9999 drawn ones "
+        "(seed 0): p is the share of the choices whose mean score is as high. The "
         "interval is over prompts, with these words; a positive statement needs both.",
     ),
     SALIENCY,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -126,7 +127,7 @@ class TokenAnchors(Result):
     def _difference(values: Float[Tensor, "batch kind"]) -> Float[Tensor, " batch"]:
         return values[:, 0] - values[:, 1]
 
-    @property
+    @cached_property
     def words_test(self) -> KindsTest:
         """Of scores, over words: how often words chosen at random lie as high as those compared.
 
@@ -150,10 +151,9 @@ class TokenAnchors(Result):
         """
         if not self.scores:
             return "cannot be judged"
-        p_value, smallest, *_ = self.words_test
-        effect = self.interval("score_difference")
+        test, effect = self.words_test, self.interval("score_difference")
         return judged_twice(
-            effect, p_value, smallest, opposite=1 - p_value, prompts=len(self.found)
+            effect, test.p_value, test.smallest, opposite=test.below, prompts=len(self.found)
         )
 
     # --- showing ---

@@ -34,6 +34,7 @@ from icl_mech.measurements.base import Pass
 from icl_mech.measurements.running import measured
 from icl_mech.measurements.saliency.reduction import OfSaliency, Reduction
 from icl_mech.metrics import (
+    FEWEST_TOKENS,
     Outliers,
     matched_means,
     nearby_medians,
@@ -103,6 +104,13 @@ class AnchorTokens(OfSaliency[TokenAnchors]):
                     f"AnchorTokens compares label words, or ends of spans, with tokens near them; prompt "
                     f"{number} has none of either before its target. Build prompts with shots >= 1, or "
                     "with texts(list_of_texts, model)."
+                )
+            count = self._ends(data)[number] - _first(prompt)
+            if self.ratio is None and count < FEWEST_TOKENS:
+                raise PromptError(
+                    f"Prompt {number} has {count} tokens that could be anchors, and how far they lie apart by "
+                    f"chance takes {FEWEST_TOKENS}. Leave it out, or say how many times the median nearby an "
+                    "anchor's mass exceeds (ratio=3)."
                 )
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
@@ -215,7 +223,8 @@ def anchor_tokens(
 
     Raises:
         RunError: unknown variant, or a layer the model does not have.
-        PromptError: prompts with neither label words nor spans, or without what the loss needs.
+        PromptError: prompts with neither label words nor spans, with too few tokens for a spread, or
+            without what the loss needs.
     """
     return measured(
         AnchorTokens(loss, reduction, of, layers, ratio, window), model, prompts,

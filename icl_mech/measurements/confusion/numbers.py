@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -153,7 +154,7 @@ class ConfusionNumbers(Result):
         """True if label words tell every measured pair of classes apart without an error."""
         return bool(self.pairs) and all(float(self.confusion_auc[pair]) == 1 for pair in self.pairs)
 
-    @property
+    @cached_property
     def relabelled(self) -> Relabelling:
         """The Mantel test of each layer: how often renamed classes agree as well.
 

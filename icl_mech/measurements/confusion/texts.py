@@ -37,8 +37,8 @@ DEFINITIONS = (
         "permutation p-value",
         r"p = \frac{1}{C!} \sum_{\pi} \left[\rho(d_{a,b}, \text{AUC}_{\pi(a),\pi(b)}) \geq "
         r"\rho(d_{a,b}, \text{AUC}_{a,b})\right]",
-        "Share of all orders of the C classes (more than 10 000: of as many drawn ones and the given "
-        "one) in which one table with its classes renamed agrees with the other at least as well. "
+        "Share of all orders of the C classes (more than 10 000: of as many drawn ones, seed 0, and the "
+        "given one) in which one table with its classes renamed agrees with the other at least as well. "
         "One-sided. The interval is over prompts, with these classes; the p-value is over classes, "
         "with these prompts. A positive statement needs both.",
         "Mantel 1967",
