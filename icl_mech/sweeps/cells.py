@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from icl_mech._typing import Float, Tensor
@@ -91,10 +92,12 @@ class Averaged:
         return found[0]
 
     def basis(self, cell: Cell) -> str:
-        """Over how many seeds, tasks ... and prompts: `5 seeds × 48 prompts`."""
+        """Over how many seeds, tasks ... and prompts: `5 seeds × 48 prompts`; and if items lack it."""
         parts = [f"{n} {dim if n == 1 else plural(dim)}" for dim, n in cell.counts.items()]
         prompts = "prompt" if cell.prompts == 1 else "prompts"
-        return " × ".join([*parts, f"{cell.prompts} {prompts}"])
+        text = " × ".join([*parts, f"{cell.prompts} {prompts}"])
+        every = prod(cell.counts.values())
+        return text if cell.items >= every else f"{text}; {cell.items} of {every} items have it"
 
     def summary(self) -> str:
         """The number, or how many there are of what."""
