@@ -140,13 +140,13 @@ QUANTITIES: Mapping[str, str | Effect] = {
     "without chosen heads, true": without_heads("true"),
     "chosen above random heads": _attribute("ablation", "beside_random"),
     # What acts
-    **{f"without {own.name} heads": without_set(own.name, own.side) for own in EXPECTED},
+    **{f"without {own.name} heads, logits": without_set(own.name, own.side) for own in EXPECTED},
     **{
-        f"{own.name} above random heads": without_set(own.name, own.side, beside=True)
+        f"{own.name} above random heads, logits": without_set(own.name, own.side, beside=True)
         for own in EXPECTED
     },
     "function vector effect": "vector_effect.difference_change",
-    "function vector gain": vector_gain,
+    "function vector gain, logits": vector_gain,
     "taught above truth": _attribute("alignment", "taught_above_truth"),
     **{
         f"{own} calibration gain": calibration_gain(own)
@@ -158,9 +158,9 @@ QUANTITIES: Mapping[str, str | Effect] = {
 """What the papers report, by names that `Sweep.average` takes."""
 
 IN_LOGITS = (
-    "function vector gain",
-    *(f"without {own.name} heads" for own in EXPECTED),
-    *(f"{own.name} above random heads" for own in EXPECTED),
+    "function vector gain, logits",
+    *(f"without {own.name} heads, logits" for own in EXPECTED),
+    *(f"{own.name} above random heads, logits" for own in EXPECTED),
 )
 """Single numbers without ends."""
 
@@ -214,11 +214,11 @@ CLAIMS = (
           (("without chosen heads, false", 0.0, True), ("chosen above random heads", 0.0, True)),
           "ablation", "final gap"),
     *(Claim(OTHERS, own.claim,
-            ((f"without {own.name} heads", 0.0, own.rising),
-             (f"{own.name} above random heads", 0.0, own.rising)),
+            ((f"without {own.name} heads, logits", 0.0, own.rising),
+             (f"{own.name} above random heads, logits", 0.0, own.rising)),
             f"head_comparison-{own.name.replace(' ', '_')}") for own in EXPECTED),
     Claim(OTHERS, "Function vector: added to a bare query it raises the right answer",
-          (("function vector gain", 0.0, True),), "vector_effect"),
+          (("function vector gain, logits", 0.0, True),), "vector_effect"),
     Claim(OTHERS, "Override: answers follow false demonstrations rather than the truth",
           (("taught above truth", 0.0, True),), "alignment"),
     Claim(OTHERS, "Calibration: without the label prior answers are better",

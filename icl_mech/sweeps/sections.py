@@ -76,7 +76,7 @@ def _by_task(quantity: str, **labels: Any) -> Callable[[Sweep], Averages]:
 
 
 FEW = "fewer than about ten tasks or seeds say little of others of their kind."
-SETS = "what heads do that two sets share: they are left out of both."
+SETS = "what heads do that two sets share, which are left out of both;"
 SEEDS = "seeds draw their queries from the same examples."
 
 WANTED = (
@@ -114,10 +114,10 @@ WANTED = (
     Wanted("Which share of the gap do the chosen heads make?", "Gap reduction", "gap_reduction",
            gap_reduction, FEW),
     *(Wanted(f"What happens without the {own.name} heads?", f"{own.name.capitalize()} heads",
-             f"head_comparison-{own.name.replace(' ', '_')}", _over(f"without {own.name} heads", "seed"), f"{SETS} {SEEDS}", {},
-             (f"without {own.name} heads", f"{own.name} above random heads")) for own in EXPECTED),
+             f"head_comparison-{own.name.replace(' ', '_')}", _over(f"without {own.name} heads, logits", "seed"), f"{SETS} {SEEDS}", {},
+             (f"without {own.name} heads, logits", f"{own.name} above random heads, logits")) for own in EXPECTED),
     Wanted("Does a function vector replace demonstrations?", "Function vector", "vector_effect",
-           _over("function vector effect", "task", "seed"), FEW, {}, ("function vector gain",)),
+           _over("function vector effect", "task", "seed"), FEW, {}, ("function vector gain, logits",)),
     Wanted("What do answers follow?", "Alignment", "alignment",
            _over("alignment", "task", "seed"), FEW, {}, ("taught above truth",)),
     Wanted("Does calibration help?", "Calibration", "calibration",
