@@ -60,7 +60,7 @@ ONLY = {
     "shapes": {"_typing"},
 }
 
-LONGEST = 300
+LONGEST = 400
 """Lines of a file."""
 
 NOT_AT_IMPORT = (
