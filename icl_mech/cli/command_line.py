@@ -1,6 +1,7 @@
 """The command that was typed, as it can be copied: in full, but without what goes without saying."""
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 ABOUT_OUTPUT = frozenset({"out", "overwrite", "resume", "json", "quiet"})
@@ -20,11 +21,25 @@ def command_line(context: Any) -> str:
         if parameter.name in ABOUT_OUTPUT or value is None or value == parameter.default:
             continue
         if parameter.param_type_name == "argument":
-            words += map(str, value if isinstance(value, list | tuple) else [value])
+            words += map(without_place, value if isinstance(value, list | tuple) else [value])
             continue
         option = max(parameter.opts, key=len)
         if isinstance(value, bool):
             words.append(option if value else max(parameter.secondary_opts, key=len))
         else:
-            words += [option, str(value)]
+            words += [option, without_place(value)]
     return shlex.join(words)
+
+
+def without_place(value: Any) -> str:
+    """A value of the command; of a path what does not tell where on this machine it lies.
+
+    Pages that are shared print the command: a file or folder is named as seen from where the command
+    was given, or by its last part alone.
+    """
+    text = str(value)
+    path = Path(text)
+    if not (path.is_absolute() and path.exists()):
+        return text
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else path.name

@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from icl_mech.export_text import csv_text
 from icl_mech.plots.pieces import quoted
 from icl_mech.reports.figures import drawn, spoken
 from icl_mech.reports.look import colours, variables
@@ -70,7 +71,7 @@ class Writer:
         if frame is None and isinstance(figure, TokenMatrix):
             frame = numbers(figure)
         if frame is not None:
-            more["csv"] = csv_link(frame.to_csv(index=False))
+            more["csv"] = csv_link(csv_text(frame))
             more["frame"] = frame_table(frame)
         if figure is None:
             return Shown(section, number, name, "none", **more)
@@ -126,8 +127,7 @@ def _points(figure: dict[str, Any]) -> str:
         xs, ys = trace.get("x"), trace.get("y")
         if isinstance(xs, list) and isinstance(ys, list) and trace.get("hoverinfo") != "skip":
             rows += [(trace.get("name", ""), x, y) for x, y in zip(xs, ys, strict=False)]
-    text: str = pd.DataFrame(rows, columns=["curve", "x", "y"]).to_csv(index=False)
-    return text
+    return csv_text(pd.DataFrame(rows, columns=["curve", "x", "y"]))
 
 
 def embedded(value: Any) -> str:

@@ -1,8 +1,10 @@
 """`Averages`: what `Sweep.average` gives, as table, LaTeX and figure."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icl_mech.export_text import csv_text
 from icl_mech.sweeps.cells import Averaged
 from icl_mech.sweeps.drawings import drawing
 from icl_mech.sweeps.tables import latex, rows
@@ -23,9 +25,15 @@ class Averages(Averaged):
         return pd.DataFrame(rows(self))
 
     def to_csv(self, path: Any = None) -> str | None:
-        """`to_pandas` as CSV: written to a file, or returned."""
-        text: str | None = self.to_pandas().to_csv(path, index=False)
-        return text
+        """`to_pandas` as CSV: written to a file, or returned.
+
+        Texts that a spreadsheet would take for formulas begin with `'`.
+        """
+        text = csv_text(self.to_pandas())
+        if path is None:
+            return text
+        Path(path).write_text(text, encoding="utf-8")
+        return None
 
     def to_latex(self, columns: str | None = None, *, digits: int = 3) -> str:
         """A table as in papers: rows are the cells, columns the values of one dimension or axis.

@@ -5,6 +5,7 @@ from itertools import product
 from typing import Any
 
 from icl_mech.errors import SweepError
+from icl_mech.export_text import one_line, tex_text
 from icl_mech.sweeps.cells import FEW, Averaged, Cell, plural
 from icl_mech.sweeps.item import DIMS
 
@@ -70,7 +71,7 @@ def latex(given: Sequence[Averaged], columns: str | None, digits: int) -> str:
     note = (
         f"Means{f' over {over}' if over else ''}, 95 % intervals in brackets; {', '.join(basis)}."
     )
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", f"% {note}", ""])
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", f"% {one_line(note)}", ""])
 
 
 def _texts(averages: Averaged, cell: Cell, digits: int) -> list[tuple[dict[str, Any], str]]:
@@ -89,6 +90,4 @@ def _texts(averages: Averaged, cell: Cell, digits: int) -> list[tuple[dict[str, 
 
 def _escaped(text: Any) -> str:
     plain = "" if text is None else f"{text:g}" if isinstance(text, float) else str(text)
-    for sign in "&%$#_{}":
-        plain = plain.replace(sign, f"\\{sign}")
-    return plain
+    return tex_text(plain)

@@ -166,7 +166,7 @@ class Template:
                 yield Piece("text", text)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Task:
     """A classification task.
 
@@ -205,6 +205,27 @@ class Task:
                 )
             object.__setattr__(self, split, tuple(examples))
             self._check(split, getattr(self, split))
+
+    def __repr__(self) -> str:
+        """Name, label words, template, numbers of examples and source."""
+        labels = shortened(", ".join(self.labels))
+        return (
+            f"Task({shortened(self.name)!r}, {len(self.labels)} classes: {labels}; template "
+            f"{shortened(self.template.pattern)!r}; {len(self.train)} train and {len(self.test)} test "
+            f"examples; {shortened(self.source)})"
+        )
+
+    def _repr_html_(self) -> str:
+        from icl_mech.plots.task_card import task_html
+
+        rows = []
+        splits = zip(self.labels, self.by_class("train"), self.by_class("test"), strict=True)
+        for label, train, test in splits:
+            first = next(iter((*train, *test)), None)
+            pieces = self.template.pieces(first, f" {label}") if first else ()
+            text = "".join(piece.text for piece in pieces)
+            rows.append((label, f"{len(train)}, {len(test)}", text))
+        return task_html(repr(self), rows)
 
     def _check(self, split: str, examples: Sequence[Example]) -> None:
         where = f"Task {self.name!r}, {split} example"
@@ -251,6 +272,11 @@ class Task:
             "narrative": self.template.narrative,
             "labels": list(self.labels),
         }
+
+
+def shortened(text: str, most: int = 120) -> str:
+    """The text, cut where it is long."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def label_names(labels: Any, where: str) -> tuple[str, ...]:

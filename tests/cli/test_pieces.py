@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from icl_mech import Analysis
-from icl_mech.cli.command_line import command_line
+from icl_mech.cli.command_line import command_line, without_place
 from icl_mech.cli.console import draw, error_line, note, say, say_json, waiting
 from icl_mech.cli.described import described, result_values
 from icl_mech.cli.grouping import grouped
@@ -189,3 +189,15 @@ def test_results_without_quantities():
     assert values["quantities"] == {}
     assert values["summary"] == found.summary()
     assert values["kind"] == "FalseInductionHeads"
+
+
+def test_a_command_tells_no_place_on_the_machine(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    inside, outside = tmp_path / "here" / "study.yaml", tmp_path / "films.csv"
+    for file in (inside, outside):
+        file.write_text("")
+    monkeypatch.chdir(tmp_path / "here")
+    assert without_place(inside) == "study.yaml"
+    assert without_place(str(outside)) == "films.csv"
+    assert without_place("/{text}:{label}") == "/{text}:{label}"
+    assert without_place(3) == "3"

@@ -3,7 +3,7 @@
 import pytest
 
 from icl_mech.errors import TaskError
-from icl_mech.tasks import Example, Task, Template
+from icl_mech.tasks import Example, Task, Template, load_task
 
 TEMPLATE = Template("{text}:{label}")
 EXAMPLES = (Example("a", 0), Example("b", 1), Example("c", 0))
@@ -55,3 +55,18 @@ def test_refusals(changes, fragments):
         task(**changes)
     for fragment in fragments:
         assert fragment in str(caught.value)
+
+
+def test_a_task_is_one_line_and_a_card():
+    task = load_task("reviews")
+    assert len(repr(task)) < 500
+    assert "2 classes: Negative, Positive" in repr(task)
+    many = Task(
+        "x" * 999, Template("R: {text}\nS:{label}"), tuple(f"l{i}" for i in range(999)), (), ()
+    )
+    assert len(repr(many)) < 500
+    hostile = Example("<script>alert(1)</script>", 0)
+    card = Task("t", Template("R: {text}\nS:{label}"), ("A", "B"), (hostile,), ())._repr_html_()
+    assert "<script>" not in card
+    assert "R: &lt;script&gt;" in card
+    assert "1, 0" in card

@@ -1,0 +1,48 @@
+"""Names as plain text in tables of other programs: TeX, spreadsheets."""
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_TEX = {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\symbol{34}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    # At the start of a row they would be read as options of the line break before it.
+    **{sign: f"{{{sign}}}" for sign in "[]*"},
+}  # fmt: skip
+
+_ACTS_IN_SHEETS = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
+"""First characters by which spreadsheets take a text for a formula, and the mark that prevents it."""
+
+
+def one_line(text: str) -> str:
+    """The text with control characters (line breaks, tabs, ...) as spaces."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", " ", text)
+
+
+def tex_text(text: str) -> str:
+    r"""The text as LaTeX sets it letter by letter: nothing in it is a command.
+
+    Control characters become spaces; runs of `-` are kept apart, so that they are no dash.
+    """
+    escaped = "".join(_TEX.get(sign, sign) for sign in one_line(text))
+    return re.sub(r"-(?=-)", "-{}", escaped)
+
+
+def sheet_text(text: str) -> str:
+    """The text with a leading `'` where a spreadsheet would take it for a formula.
+
+    Texts that begin with `'` get another one, so that taking one off gives the text back.
+    """
+    return f"'{text}" if text.lstrip(" ").startswith(_ACTS_IN_SHEETS) else text
+
+
+def csv_text(frame: "pd.DataFrame") -> str:
+    """The table as CSV in which every text is one, see `sheet_text`; numbers stay as they are."""
+    plain = frame.rename(columns=lambda name: sheet_text(name) if isinstance(name, str) else name)
+    plain = plain.map(lambda value: sheet_text(value) if isinstance(value, str) else value)
+    text: str = plain.to_csv(index=False)
+    return text
