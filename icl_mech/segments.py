@@ -240,13 +240,16 @@ def check_fits(model: LanguageModel, prompts: PromptBatch) -> None:
         )
 
 
-def by_length(lengths: Sequence[int], *, tokens: int, size: int | None) -> list[list[int]]:
+def by_length(
+    lengths: Sequence[int], *, tokens: int, size: int | None, padded: bool = True
+) -> list[list[int]]:
     """Indices of prompts in batches of similar length, longest first.
 
     Args:
         lengths: Length of each prompt.
         tokens: Largest number of padded tokens of a batch (one prompt always fits).
         size: Largest number of prompts of a batch.
+        padded: False: a batch holds prompts of one length, so that none is padded.
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     batches: list[list[int]] = []
@@ -254,6 +257,7 @@ def by_length(lengths: Sequence[int], *, tokens: int, size: int | None) -> list[
         full = batches and (
             (len(batches[-1]) + 1) * lengths[batches[-1][0]] > tokens
             or (size is not None and len(batches[-1]) >= size)
+            or (not padded and lengths[batches[-1][0]] != lengths[index])
         )
         if full or not batches:
             batches.append([])

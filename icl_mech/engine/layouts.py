@@ -36,6 +36,11 @@ Numbered = tuple[int, Segment]
 class Layout(ABC):
     """How prompts become segments."""
 
+    @property
+    def whole(self) -> bool:
+        """True if every prompt is run whole and by itself, as the model's own code would."""
+        return False
+
     def within(self, tokens: int, size: int | None, *, share: bool) -> "Layout":
         """A given layout, told how large batches may be; those the engine chooses know.
 
@@ -111,9 +116,18 @@ class Whole(Layout):
     tokens: int
     size: int | None
 
+    @property
+    def whole(self) -> bool:
+        """True."""
+        return type(self) is Whole
+
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
         """All batches for one work, then for the next."""
-        batches = by_length(self.prompts.lengths.tolist(), tokens=self.tokens, size=self.size)
+        batches = by_length(
+            self.prompts.lengths.tolist(), tokens=self.tokens, size=self.size,
+            # Hooks of others may look at positions, which padding on the left would move.
+            padded=not self.model.has_own_hooks,
+        )  # fmt: skip
         for number in range(len(works)):
             for indices in batches:
                 yield number, Segment.build(self.model, self.prompts[indices], indices)

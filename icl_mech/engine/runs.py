@@ -131,6 +131,13 @@ def run_variants(
     if layout is not None:
         share = path == "auto" and adapted.splits
         given = layout.within(tokens, batch_size, share=share)
+        if adapted.has_own_hooks and not given.whole:
+            raise RunError(
+                f"{adapted.info.name!r} has hooks of your own in place, which may look at positions, "
+                "but here parts of prompts are run behind kept keys and values, where a hook sees "
+                "other positions than in the whole prompt. Take them off, or make them an "
+                "intervention."
+            )
         laid: Laid = [(given, list(range(len(works))))]
     else:
         choice = _Choice(adapted, prepared, batch, tokens, batch_size, memory, path)

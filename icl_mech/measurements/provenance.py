@@ -31,7 +31,12 @@ def provenance(
     origin = {
         "measurement": measurement.name,
         "variants": measurement.variants(),
-        "model": {**asdict(model.info), "weights": weights},
+        "model": {
+            **asdict(model.info),
+            "weights": weights,
+            "settings": model.settings,
+            **({"own_hooks": list(hooks)} if (hooks := model.watch.foreign_hooks()) else {}),
+        },
         "prompts": prompt_source(true),
         "conditional_on_demonstrations": true.source.get("demonstrations") == "shared",
         "interventions": [intervention.to_dict() for intervention in interventions],

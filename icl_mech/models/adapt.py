@@ -79,6 +79,7 @@ def adapt(model: Any, *, revision: str | None = None) -> LanguageModel:
     """
     if isinstance(model, LanguageModel):
         check_eval_mode(model.module)
+        model.refresh()
         return model
     module = model._module if is_nnsight(model) else model
     if not isinstance(module, torch.nn.Module):
@@ -95,6 +96,7 @@ def adapt(model: Any, *, revision: str | None = None) -> LanguageModel:
             adapted = runtime.wrap(model, revision=revision)
             check_model(adapted)
         vars(module)[_ADAPTED] = adapted
+    adapted.refresh()
     return adapted
 
 

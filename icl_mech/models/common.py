@@ -59,8 +59,8 @@ class TransformerLensModel(LanguageModel):
 
     @property
     def has_own_hooks(self) -> bool:
-        """True if a hook point has hooks; permanent ones are TransformerLens' own."""
-        return any(
+        """True if a hook point or a module has hooks; permanent ones are TransformerLens' own."""
+        return bool(self.watch.foreign_hooks()) or any(
             not handle.is_permanent
             for point in self._all_points
             for handle in (*point.fwd_hooks, *point.bwd_hooks)

@@ -4,11 +4,8 @@ A *site* is a place of the forward pass that can be read or edited. Everything
 above `models/` speaks of sites, never of a library's hook names.
 """
 
-import hashlib
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +17,7 @@ from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.models.key_values import KeyValues
 from icl_mech.models.norms import FrozenNorm
 from icl_mech.models.undo import Undo
+from icl_mech.models.watching import Watch
 
 SiteName = Literal[
     "pattern",  # attention after softmax,       batch head dest src
@@ -258,23 +256,31 @@ class LanguageModel(ABC):
                 residuals.append(self.forward(ids, ids.bool(), places).residual)
         return not torch.equal(*residuals)
 
-    def fingerprint(self) -> str:
-        """Recognises the weights: a digest of every parameter and buffer, each bit of it.
+    def fingerprint(self, *, exact: bool = False) -> str:
+        """Recognises the weights: a digest of every parameter and buffer, see `Watch.weights`.
 
-        A checksum for each keeps this at about the time of reading them once.
+        Args:
+            exact: Read every byte, whatever the counters of changes say.
         """
-        named = (*self.module.named_parameters(), *self.module.named_buffers())
+        return self.watch.weights(exact=exact)
 
-        def checked(item: tuple[str, Tensor]) -> tuple[Any, ...]:
-            name, tensor = item
-            values = tensor.detach().cpu().contiguous().flatten()
-            check = zlib.crc32(values.view(torch.uint8).numpy().data) if values.numel() else 0
-            return name, tuple(tensor.shape), str(tensor.dtype), check
+    @property
+    def settings(self) -> str:
+        """Recognises what else decides numbers: factors, switches, the configuration."""
+        return self.watch.settings()
 
-        # zlib works outside of the interpreter's lock.
-        with ThreadPoolExecutor() as pool:
-            checks = list(pool.map(checked, named))
-        return hashlib.sha256(repr(checks).encode()).hexdigest()[:32]
+    @cached_property
+    def watch(self) -> Watch:
+        """What is known of the weights, so that asking again costs next to nothing."""
+        return Watch(self.module)
+
+    def refresh(self) -> None:
+        """Forget what was made of the weights if they changed since it was made."""
+        now = self.fingerprint()
+        if now != self.__dict__.get("_made_of"):
+            for name in ("final_norm_parts", "_attention_norms", "_readout"):
+                self.__dict__.pop(name, None)
+            self.__dict__["_made_of"] = now
 
     @property
     def device(self) -> torch.device:

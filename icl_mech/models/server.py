@@ -174,7 +174,12 @@ class ServerModel(NnsightModel):
         """Refused: only the unembedding is fetched."""
         raise self._refused("the weights of single heads")
 
-    def fingerprint(self) -> str:
+    @property
+    def settings(self) -> str:
+        """Not known: they are on the server."""
+        return ""
+
+    def fingerprint(self, *, exact: bool = False) -> str:
         """What was asked for; the weights are not read."""
         return f"on a server: {self.info.name}@{self.info.revision}"
 

@@ -84,7 +84,7 @@ class Bench:
 
     def run(self, items: dict[str, Item]) -> None:
         """The results of named items; finished ones are taken from the folder."""
-        weights = self.model.fingerprint() if self.out is not None else ""
+        weights = self.model.fingerprint(exact=True) if self.out is not None else ""
         if self.out is not None and self.model.has_own_hooks:
             raise RunError(
                 f"{self.model.info.name!r} has hooks of your own in place, by which finished results "
@@ -165,9 +165,12 @@ class Bench:
 def differences(wanted: dict[str, Any], found: dict[str, Any]) -> list[str]:
     """Parts of the identity of two results that are not equal."""
     both = [json.loads(json.dumps(jsonable(origin))) for origin in (wanted, found)]
-    for origin in both:
-        # Earlier results do not say it; the fingerprint beside it recognises the weights.
-        (origin.get("model") or {}).pop("weights_format", None)
+    models = [origin.get("model") or {} for origin in both]
+    for name in ("weights_format", "settings"):
+        # Earlier results do not say it.
+        if name == "weights_format" or not all(own.get(name) for own in models):
+            for own in models:
+                own.pop(name, None)
     return [key for key in IDENTITY if both[0].get(key) != both[1].get(key)]
 
 

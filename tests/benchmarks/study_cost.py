@@ -31,11 +31,20 @@ class Counter:
         self.rows: Counts = defaultdict(int)
         layers = model.original_model.model.layers
         for block in layers:
-            # Not the block itself, which is called also where a run enters above it.
-            block.mlp.register_forward_hook(self._forward)
+            # Not the block itself, which is called also where a run enters above it; and not by
+            # a hook, where there is one prompts share nothing.
+            vars(block.mlp)["forward"] = self._counted(block.mlp.forward)
         self.blocks = len(layers)
 
-    def _forward(self, _: Any, inputs: Any, output: Any) -> None:
+    def _counted(self, forward: Any) -> Any:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            output = forward(*args, **kwargs)
+            self._forward(output)
+            return output
+
+        return run
+
+    def _forward(self, output: Any) -> None:
         hidden = output[0] if isinstance(output, tuple) else output
         self.rows["forward"] += hidden.shape[0] * hidden.shape[1]
         if hidden.requires_grad:

@@ -39,6 +39,11 @@ class FromHereOn(Layout):
     size: int | None = None
     share: bool = True
 
+    @property
+    def whole(self) -> bool:
+        """True if nothing is shared."""
+        return not self.share
+
     def within(self, tokens: int, size: int | None, *, share: bool) -> "FromHereOn":
         """With batches of this size."""
         return replace(self, tokens=tokens, size=size, share=share)

@@ -138,7 +138,8 @@ class AttributePatching(PairMeasurement[Attribution]):
 
         each = cost(gradient=True, variants=max(self.points, 1))
         with Progress("attribution", len(false), options.progress, cost=each) as bar:
-            for rows in by_length(false.lengths.tolist(), tokens=tokens, size=options.batch_size):
+            lengths, padded = false.lengths.tolist(), not model.has_own_hooks
+            for rows in by_length(lengths, tokens=tokens, size=options.batch_size, padded=padded):
                 clean, corrupt = (Segment.build(model, side[rows], rows) for side in data)
                 found = batch_scores(
                     work, clean, corrupt, metric, steps=self.points, edges=self.edges
