@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-ABOUT_OUTPUT = frozenset({"out", "overwrite", "resume", "json", "quiet"})
+ABOUT_OUTPUT = frozenset({"out", "overwrite", "resume", "again", "json", "quiet"})
 """Options that change where results go and not what they are."""
 
 

@@ -1,7 +1,7 @@
 """`icl-mech sweep`: many models, tasks, settings and seeds, as a YAML file says."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -34,6 +34,10 @@ def sweep(
         bool,
         _option(_OUT, "--resume", help="Go on in the folder: finished items stay, others run."),
     ] = False,
+    again: Annotated[
+        bool,
+        _option(_OUT, "--again", help="With --resume: items of a changed model or task run anew."),
+    ] = False,
     overwrite: Annotated[
         bool, _option(_OUT, "--overwrite", help="Measure all items of the folder again.")
     ] = False,
@@ -58,7 +62,7 @@ def sweep(
     kept = f"Finished items are kept in {out}; the same command with --resume goes on with them."
     with interruptible(kept), by_command(command_line(context)):
         found = run_sweep(
-            **given, out=out, resume=resume and out.exists(), overwrite=overwrite,
+            **given, out=out, resume=_resumed(again) if resume and out.exists() else False, overwrite=overwrite,
             progress=False if quiet else None,
         )  # fmt: skip
     written = _page(found, out)
@@ -74,6 +78,10 @@ def sweep(
             say(f"Page: {written}")
     if any(state != "done" for state in found.items.state):
         raise typer.Exit(1)
+
+
+def _resumed(again: bool) -> bool | Literal["again"]:
+    return "again" if again else True
 
 
 def _page(found: Sweep, out: Path) -> str | None:

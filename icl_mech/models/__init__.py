@@ -14,6 +14,7 @@ from icl_mech.models.interface import (
 from icl_mech.models.key_values import KeyValues
 from icl_mech.models.known import KnownModel, known_models
 from icl_mech.models.server import SaliencySums, ServerModel, remote_model
+from icl_mech.models.sources import content_of
 
 __all__ = [
     "ForwardOutput",
@@ -29,6 +30,7 @@ __all__ = [
     "Site",
     "SiteName",
     "adapt",
+    "content_of",
     "known_models",
     "load_model",
     "remote_model",

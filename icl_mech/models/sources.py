@@ -1,8 +1,10 @@
 """Where a model comes from: a known name, the hub, a local folder or a GGUF file."""
 
+import hashlib
 import os
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -72,6 +74,36 @@ def resolve(name: str) -> Source:
         f"Unknown model {name!r}. {near_matches(name, KNOWN)} Also accepted: a hub id "
         "('owner/name'), a folder, or a .gguf file."
     )
+
+
+def content_of(name: str) -> dict[str, str]:
+    """Checksums of the files a model on this machine is read from, by name; empty for others.
+
+    A file is read once, and again when its size or time of change is another.
+    """
+    if name in KNOWN:
+        return {}
+    path = Path(name).expanduser()
+    if path.is_file():
+        return {path.name: _checksum(path)}
+    if not path.is_dir():
+        return {}
+    files = sorted(own for own in path.iterdir() if own.is_file() and own.name[0] != ".")
+    return {own.name: _checksum(own) for own in files if own.suffix.lower() != ".md"}
+
+
+def _checksum(file: Path) -> str:
+    state = file.stat()
+    return _read_whole(str(file.resolve()), state.st_size, state.st_mtime_ns, state.st_ino)
+
+
+@lru_cache(maxsize=4096)
+def _read_whole(file: str, *_: int) -> str:
+    found = hashlib.blake2b(digest_size=8)
+    with Path(file).open("rb") as stream:
+        while block := stream.read(1 << 22):
+            found.update(block)
+    return found.hexdigest()
 
 
 def _known_source(model: KnownModel) -> Source:

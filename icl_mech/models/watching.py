@@ -28,7 +28,7 @@ SAMPLED = 256
 
 HOOK_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
-LIBRARIES = ("torch", "transformers", "transformer_lens", "accelerate", "icl_mech")
+LIBRARIES = ("torch", "transformers", "transformer_lens", "accelerate", "nnsight", "icl_mech")
 """Hooks of these belong to how a model runs."""
 
 PLAIN = (bool, int, float, str)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from icl_mech.checking import Count, conformed, shown
 from icl_mech.errors import SweepError, near_matches
@@ -12,6 +12,7 @@ from icl_mech.measurements.base import AnyMeasurement, Options
 from icl_mech.measurements.provenance import now
 from icl_mech.prompts.build import Demonstrations
 from icl_mech.results import given_path, is_vacant
+from icl_mech.results.wording import counted, listed
 from icl_mech.sweeps.executors import Workers, in_processes, on_executor, serially
 from icl_mech.sweeps.files import (
     error_of,
@@ -52,7 +53,7 @@ def sweep(
     workers: int | None = None,
     devices: Sequence[str] = (),
     out: str | Path | None = None,
-    resume: bool = False,
+    resume: bool | Literal["again"] = False,
     overwrite: bool = False,
     progress: bool | None = None,
     **options: Any,
@@ -85,7 +86,8 @@ def sweep(
         workers: Instead of an executor: this many processes; None: this process.
         devices: One for each of these processes, such as `("cuda:0", "cuda:1")`.
         out: Folder of the sweep, on a disk that all workers see.
-        resume: The folder may hold a sweep: finished items are kept, failed ones run again.
+        resume: The folder may hold a sweep: finished items are kept, failed ones run again. Refused
+            where a model's files or a task changed since; `"again"` measures these items anew.
         overwrite: The folder may hold a sweep: all items are measured again.
         progress: Show a bar; None: in a terminal or notebook, elsewhere a line now and then.
         **options: Of studies (`maps`, `loss`, `reduction`, `heads_from`) and of every run
@@ -106,7 +108,7 @@ def sweep(
     plan = planned(models, tasks, formats, grid, contents)
     folder = _folder(out, resume=resume, overwrite=overwrite)
     carry = _carrier(plan, executor, workers, devices)
-    earlier = _earlier(folder, plan, overwrite=overwrite)
+    earlier = _earlier(folder, plan, resume=resume, overwrite=overwrite)
     if folder is not None:
         known = {item.key for item in earlier}
         _write(folder, [*earlier, *(own for own in plan.items if own.key not in known)], plan)
@@ -141,7 +143,11 @@ def _options(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], 
     return of_studies, of_runs, {"interventions": edits} if edits else {}
 
 
-def _folder(out: str | Path | None, *, resume: bool, overwrite: bool) -> Path | None:
+def _folder(
+    out: str | Path | None, *, resume: bool | Literal["again"], overwrite: bool
+) -> Path | None:
+    if resume not in (True, False, "again"):
+        raise SweepError(f"resume={shown(resume)}; give True, False or 'again'.")
     if resume and overwrite:
         raise SweepError("resume=True keeps finished items, overwrite=True measures them again.")
     if out is None:
@@ -162,11 +168,14 @@ def _folder(out: str | Path | None, *, resume: bool, overwrite: bool) -> Path | 
     return folder
 
 
-def _earlier(folder: Path | None, plan: Plan, *, overwrite: bool) -> list[Item]:
+def _earlier(
+    folder: Path | None, plan: Plan, *, resume: bool | Literal["again"], overwrite: bool
+) -> list[Item]:
     """Items that the folder knows already.
 
     Raises:
-        SweepError: they are of other measurements, which would be averaged with these.
+        SweepError: they are of other measurements, models or tasks, which would be averaged with
+            these.
     """
     if folder is None or overwrite or not is_sweep(folder):
         return []
@@ -179,7 +188,43 @@ def _earlier(folder: Path | None, plan: Plan, *, overwrite: bool) -> list[Item]:
                 f"{item.study!r}; results are not mixed. Choose another folder, or give those of the "
                 "sweep that is there."
             )
-    return items
+    changed = _changed(items, plan)
+    if changed and resume != "again":
+        raise SweepError(
+            f"{_differing(changed)} changed since this was measured in {str(folder)!r}: "
+            f"{counted(len(changed), 'item')}; results are not mixed. Start a new folder, or let "
+            "resume='again' measure those anew."
+        )
+    return [item for item in items if item.key not in changed]
+
+
+def _changed(items: Sequence[Item], plan: Plan) -> dict[str, tuple[Item, Item]]:
+    """Items of the folder, by key, that are planned again with another model or task of that name."""
+    of_models: dict[str, Item] = {item.model: item for item in plan.items}
+    of_tasks: dict[str, Item] = {item.task: item for item in plan.items}
+    found: dict[str, tuple[Item, Item]] = {}
+    for item in items:
+        for part, own in (("model", of_models.get(item.model)), ("task", of_tasks.get(item.task))):
+            if own is not None and own.sources.get(part) != item.sources.get(part):
+                found.setdefault(item.key, (item, own))
+    return found
+
+
+def _differing(changed: Mapping[str, tuple[Item, Item]]) -> str:
+    """What is another now, in words."""
+    said: dict[str, None] = {}
+    for before, after in changed.values():
+        if before.sources.get("task") != after.sources.get("task") and before.task == after.task:
+            said[f"The task {before.task!r}"] = None
+        if (
+            before.sources.get("model") != after.sources.get("model")
+            and before.model == after.model
+        ):
+            lines = [set(own.sources.get("model", "").splitlines()) for own in (before, after)]
+            files = sorted({line.rsplit(" ", 1)[0] for line in lines[0] ^ lines[1] if " " in line})
+            of = f" ({listed(files)})" if files else ""
+            said[f"The model {before.model!r}{of}"] = None
+    return " and ".join(said)
 
 
 def _write(folder: Path, items: Sequence[Item], plan: Plan) -> None:

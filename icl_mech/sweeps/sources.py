@@ -10,7 +10,7 @@ from typing import Any
 
 from icl_mech.checking import shown
 from icl_mech.errors import SweepError
-from icl_mech.models import adapt, load_model
+from icl_mech.models import adapt, content_of, load_model
 from icl_mech.tasks import Task, Template, as_task, known_tasks, load_task
 
 
@@ -21,7 +21,8 @@ class ModelSource:
     Attributes:
         name: In tables and folders.
         given: A name or folder, a function without arguments that loads it, or the model.
-        identity: Recognises a model that was given as an object.
+        identity: Recognises what the name does not: the model that was given as an object, the files
+            of a folder.
     """
 
     name: str
@@ -38,6 +39,29 @@ class ModelSource:
         if isinstance(self.given, str):
             return load_model(self.given, device=device, dtype=dtype)
         return self.given() if is_loader(self.given) else self.given
+
+    def same(self, other: "ModelSource") -> bool:
+        """True if the other one gives the same model, as far as can be known without loading it."""
+        return (self.name, self.identity) == (other.name, other.identity) and (
+            self.given == other.given or _same_loader(self.given, other.given)
+        )
+
+
+def _same_loader(one: Any, other: Any) -> bool:
+    """Two functions of one name may load different models; sent ones are other objects each time."""
+    if isinstance(one, partial) and isinstance(other, partial):
+        same = one.args == other.args and one.keywords == other.keywords
+        return same and _same_loader(one.func, other.func)
+    if one is other:
+        return True
+    code, others = getattr(one, "__code__", None), getattr(other, "__code__", None)
+    return (
+        code is not None
+        and code == others
+        and one.__globals__ is other.__globals__
+        and one.__closure__ is None is other.__closure__
+        and one.__defaults__ == other.__defaults__
+    )
 
 
 def is_loader(given: Any) -> bool:
@@ -66,7 +90,8 @@ def _model_name(given: Any) -> str:
 def _model(name: str, given: Any) -> ModelSource:
     if isinstance(given, str | os.PathLike):
         path = os.fspath(given)
-        return ModelSource(name, path, "" if name == path else path)
+        files = [f"{file} {checksum}" for file, checksum in content_of(path).items()]
+        return ModelSource(name, path, "\n".join([*([] if name == path else [path]), *files]))
     if is_loader(given):
         function: Callable[[], Any] = given.func if isinstance(given, partial) else given
         arguments = f"{given.args}{given.keywords}" if isinstance(given, partial) else ""

@@ -83,7 +83,8 @@ class Outcome:
 _ONE = threading.Lock()
 """Hooks of two items on one model would mix: threads of a process take turns."""
 
-_LOADED: dict[tuple[str, str, str | None, str | None], Any] = {}
+_LOADED: list[tuple[ModelSource, tuple[str | None, str | None], Any]] = []
+"""The model that is kept, with where it came from and where it went."""
 
 _DEVICE: list[str] = []
 """The device this process was given."""
@@ -96,11 +97,11 @@ def use_device(device: str) -> None:
 
 def loaded(source: ModelSource, device: str | None, dtype: str | None) -> Any:
     """The model, loaded once; another one takes its place."""
-    key = (source.name, source.identity, device, dtype)
-    if key not in _LOADED:
+    place = (device, dtype)
+    if not (_LOADED and _LOADED[0][0].same(source) and _LOADED[0][1] == place):
         _LOADED.clear()
-        _LOADED[key] = source.load(device, dtype)
-    return _LOADED[key]
+        _LOADED.append((source, place, source.load(device, dtype)))
+    return _LOADED[0][2]
 
 
 def forget_models() -> None:

@@ -16,6 +16,7 @@ from icl_mech.sweeps import work as working
 from icl_mech.sweeps.files import item_folder
 from tests.saved import contents
 from tests.sweeps.loaders import LOADED, OTHER, PREDICT, TASK, broken, dying, other, tiny
+from tests.tiny import tiny_hf, tiny_tokenizer
 
 QUIET = {"n": 4, "progress": False}
 
@@ -165,13 +166,59 @@ def test_a_model_that_was_given_is_recognised_by_its_weights(tmp_path):
     model = tiny()
     found = sweep({"mine": model}, TASK, PREDICT, seeds=(0,), out=tmp_path, **QUIET)
     changed = other()
-    again = sweep({"mine": changed}, TASK, PREDICT, seeds=(0,), out=tmp_path, resume=True, **QUIET)
+    with pytest.raises(
+        SweepError, match=r"The model 'mine' changed since this .*: 1 item; results"
+    ):
+        sweep({"mine": changed}, TASK, PREDICT, seeds=(0, 1), out=tmp_path, resume=True, **QUIET)
+    again = sweep(
+        {"mine": changed}, TASK, PREDICT, seeds=(0, 1), out=tmp_path, resume="again", **QUIET
+    )
     assert len(again) == 2
-    assert len({item.key for item in again.plan}) == 2
-    assert found.plan[0].key in {item.key for item in again.plan}
+    assert found.plan[0].key not in {item.key for item in again.plan}
+    alone = icl.predict(changed, icl.build_prompts(TASK, changed, n=4)).provenance["model"]
+    assert {own.predictions.provenance["model"]["weights"] for _, own in again} == {
+        alone["weights"]
+    }
     for executor in ({"workers": 2}, {"executor": ProcessPoolExecutor(1)}):
         with pytest.raises(SweepError, match="other processes do not have"):
             sweep(model, TASK, PREDICT, **executor, **QUIET)
+
+
+def test_a_folder_is_recognised_by_its_files(tmp_path):
+    place, out = tmp_path / "model", tmp_path / "runs"
+    tiny_tokenizer("sentencepiece").save_pretrained(place)
+    tiny_hf("llama", 0).save_pretrained(place)
+    options = {"seeds": (0,), "out": out, **QUIET}
+    sweep(str(place), TASK, PREDICT, **options)
+    tiny_hf("llama", 1).save_pretrained(place)
+    with pytest.raises(SweepError, match=r"\(model.safetensors\) changed since"):
+        sweep(str(place), TASK, PREDICT, resume=True, **options)
+    ((_, found),) = sweep(str(place), TASK, PREDICT, resume="again", **options)
+    model = icl.load_model(str(place))
+    wanted = icl.predict(model, icl.build_prompts(TASK, model, n=4)).label_logits
+    torch.testing.assert_close(found.predictions.label_logits, wanted)
+
+
+def test_a_word_for_resume_is_refused(unchecked, tmp_path):
+    with pytest.raises(SweepError, match="give True, False or 'again'"):
+        sweep(tiny, TASK, PREDICT, resume="twice", out=tmp_path, **QUIET)
+
+
+def test_loaders_of_one_name_are_told_apart():
+    models = [lambda seed=seed: tiny() if seed else other() for seed in (0, 1)]
+    logits = []
+    for load in models:
+        ((_, found),) = sweep({"m": load}, TASK, PREDICT, seeds=(0,), **QUIET)
+        logits.append(found.predictions.label_logits)
+    assert not torch.equal(*logits)
+
+
+def test_a_task_that_changed_is_named(tmp_path):
+    options = {"seeds": (0,), "out": tmp_path, **QUIET}
+    sweep(tiny, {"t": TASK}, PREDICT, **options)
+    with pytest.raises(SweepError, match="The task 't' changed since"):
+        sweep(tiny, {"t": OTHER}, PREDICT, resume=True, **options)
+    assert len(sweep(tiny, {"t": OTHER}, PREDICT, resume="again", **options)) == 1
 
 
 class Flaky(ThreadPoolExecutor):
