@@ -32,7 +32,7 @@ ORDER = (
     {"tasks"},
     {"demo", "models", "results"},
     {"plots", "metrics"},
-    {"shapes", "checking"},
+    {"shapes", "checking", "at_home"},
     {"_files", "_typing", "errors", "export_text", "frontend"},
 )
 LEVEL = {name: len(ORDER) - depth for depth, names in enumerate(ORDER) for name in names}

@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.errors import PromptError, RunError, near_matches
+from icl_mech.models import at_least_float32
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
@@ -66,7 +67,7 @@ def target_loss(
         return torch.stack([_rest(residual, segment, row) for row in range(len(residual))])
     at_target = segment.at_target(residual)
     if loss == "next":
-        logits = segment.model.logits(at_target).float()
+        logits = at_least_float32(segment.model.logits(at_target))
         follow = [
             prompt.tokens[prompt.target + 1 : prompt.target + 2] for prompt in segment.prompts
         ]
@@ -76,8 +77,10 @@ def target_loss(
     if loss == "vocab":
         answers = segment.prompts.answers.to(residual.device)
         tokens = segment.label_tokens.gather(1, answers[:, None])[:, 0]
-        return cross_entropy(segment.model.logits(at_target).float(), tokens, reduction="none")
-    logits = segment.model.label_logits(at_target, segment.label_tokens).float()
+        return cross_entropy(
+            at_least_float32(segment.model.logits(at_target)), tokens, reduction="none"
+        )
+    logits = at_least_float32(segment.model.label_logits(at_target, segment.label_tokens))
     if loss == "prediction":
         answers = logits.argmax(-1)
     else:
@@ -88,5 +91,5 @@ def target_loss(
 def _rest(residual: Float[Tensor, "batch dest d_model"], segment: Segment, row: int) -> Tensor:
     prompt, first = segment.prompts[row], int(segment.target_row[row])
     behind = torch.tensor(prompt.tokens[prompt.target + 1 :], device=residual.device)
-    logits = segment.model.logits(residual[row, first : first + len(behind)]).float()
+    logits = at_least_float32(segment.model.logits(residual[row, first : first + len(behind)]))
     return cross_entropy(logits, behind, reduction="sum")

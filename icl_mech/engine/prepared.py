@@ -12,7 +12,7 @@ from icl_mech.engine.memory import plan, rows_together
 from icl_mech.engine.work import Work
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
-from icl_mech.models import KeyValues, LanguageModel, adapt
+from icl_mech.models import KeyValues, LanguageModel, adapt, exclusive
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import PADDING, Segment, by_length
 
@@ -36,6 +36,7 @@ class Prepared:
     acted: tuple[bool, ...] = ()
 
 
+@exclusive
 def prepare(
     model: Any,
     prompts: PromptBatch,

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import torch
-
 from icl_mech._typing import Tensor
 from icl_mech.checking import Count, checked
 from icl_mech.engine.hooks import AnyReading
@@ -18,7 +16,7 @@ from icl_mech.engine.taking import fill_taken
 from icl_mech.engine.work import Work
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
-from icl_mech.models import LanguageModel, ModelInfo, Site, adapt
+from icl_mech.models import LanguageModel, ModelInfo, Site, adapt, at_least_float32, exclusive
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
@@ -80,6 +78,7 @@ def run(
 
 
 @checked(RunError)
+@exclusive
 def run_variants(
     model: Any,
     prompts: PromptBatch | Prepared,
@@ -120,8 +119,6 @@ def run_variants(
     losses = {reading.loss for reading in readings if isinstance(reading, GradientReading)}
     if len(losses) > 1:
         raise RunError(f"One pass has one loss; these readings ask for {sorted(losses)}.")
-    if losses and torch.is_inference_mode_enabled():
-        raise RunError("Saliency needs gradients; leave torch.inference_mode() (no_grad is fine).")
     prepared = prompts if isinstance(prompts, Prepared) else None
     batch = prompts.prompts if isinstance(prompts, Prepared) else prompts
     made = prepared.interventions if prepared else ()
@@ -261,7 +258,7 @@ class TargetMean(Reading[list[Tensor]]):
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
         """The target's row."""
-        return segment.at_target(activation).float()
+        return at_least_float32(segment.at_target(activation))
 
     def collect(self, kept: Kept) -> list[Tensor]:
         """One mean per site."""

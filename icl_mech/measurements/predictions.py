@@ -19,7 +19,7 @@ from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.right_answers import DEFINITIONS, answered, by_class, confusion
 from icl_mech.measurements.running import measured
 from icl_mech.metrics import Interval, wilson_interval
-from icl_mech.models import LanguageModel, ModelInfo, Site
+from icl_mech.models import LanguageModel, ModelInfo, Site, at_least_float32
 from icl_mech.prompts import Prompt, PromptBatch, Span
 from icl_mech.results import Definition, Figure, Quantity, Result
 from icl_mech.segments import Segment
@@ -45,7 +45,7 @@ class PredictionReading(Reading[tuple[Tensor, Tensor, Tensor]]):
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
         """Packed as `[batch, label | label | top_k]`."""
-        logits = segment.model.logits(segment.at_target(activation)).float()
+        logits = at_least_float32(segment.model.logits(segment.at_target(activation)))
         labels = logits.gather(1, segment.label_tokens)
         log_probs = labels - logits.logsumexp(-1, keepdim=True)
         # Ids below 2^24 are exact in float32, and every vocabulary is smaller.
@@ -163,7 +163,7 @@ class WordReading(Reading[Tensor]):
         total = torch.zeros(len(segment.prompts), device=activation.device)
         for offset, token in enumerate(self.word):
             residual = activation[segment.rows, segment.target_row + offset]
-            total += segment.model.logits(residual).float().log_softmax(-1)[:, token]
+            total += at_least_float32(segment.model.logits(residual)).log_softmax(-1)[:, token]
         return total
 
     def collect(self, kept: Kept) -> Tensor:

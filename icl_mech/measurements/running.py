@@ -9,7 +9,7 @@ from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import AnyMeasurement, Measurement, Options, Pass, Steps, Variants
 from icl_mech.measurements.provenance import provenance
-from icl_mech.models import LanguageModel, adapt
+from icl_mech.models import LanguageModel, adapt, exclusive
 from icl_mech.prompts import PromptBatch, check_batch, check_classes
 from icl_mech.results import Result
 
@@ -97,6 +97,7 @@ def check_data(data: Any) -> Prompts:
     return check_batch(data)
 
 
+@exclusive
 def measured(measurement: AnyMeasurement[Any, R], model: Any, data: Prompts, **options: Any) -> R:
     """The result of one measurement: what the public functions return.
 

@@ -13,6 +13,8 @@ from icl_mech.models.interface import (
 )
 from icl_mech.models.key_values import KeyValues
 from icl_mech.models.known import KnownModel, known_models
+from icl_mech.models.lock import exclusive, waiting
+from icl_mech.models.precision import at_least_float32
 from icl_mech.models.server import SaliencySums, ServerModel, remote_model
 from icl_mech.models.sources import content_of
 
@@ -30,8 +32,11 @@ __all__ = [
     "Site",
     "SiteName",
     "adapt",
+    "at_least_float32",
     "content_of",
+    "exclusive",
     "known_models",
     "load_model",
     "remote_model",
+    "waiting",
 ]

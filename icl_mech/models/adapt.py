@@ -8,6 +8,7 @@ import torch
 from icl_mech.errors import ModelError
 from icl_mech.models.checks import check_eval_mode, check_model, foreign_errors
 from icl_mech.models.interface import LanguageModel
+from icl_mech.models.lock import exclusive, plain_modes
 from icl_mech.models.nnsight import is_nnsight
 
 _ADAPTED = "_icl_mech_adapted"
@@ -56,7 +57,8 @@ def load_model(
                 f"tokenizer= goes with a Hugging Face model; {name!r} has its own. Leave it out, or "
                 "load the model with transformers and pass both."
             )
-        bridge = boot(os.fspath(name), device=device, dtype=dtype, **spreading, **kwargs)
+        with plain_modes():  # weights made in inference mode could give no gradients
+            bridge = boot(os.fspath(name), device=device, dtype=dtype, **spreading, **kwargs)
     else:
         options = kwargs | {key: value for key, value in spreading.items() if value is not None}
         bridge = boot_object(name, tokenizer, device=device, dtype=dtype, options=options)
@@ -64,6 +66,7 @@ def load_model(
     return bridge
 
 
+@exclusive
 def adapt(model: Any, *, revision: str | None = None) -> LanguageModel:
     """The model behind the package's own interface; checked the first time it is seen.
 

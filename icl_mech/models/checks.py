@@ -62,12 +62,22 @@ def plain_name(name: str) -> str:
 
 
 def check_weights(model: torch.nn.Module) -> None:
-    """Refuse weights that are not finite.
+    """Refuse weights that are not loaded, were made in inference mode, or are not finite.
 
     Raises:
         ModelError: names the first such parameter.
     """
     for name, parameter in model.named_parameters():
+        if parameter.is_meta:
+            raise ModelError(
+                f"The weights are not loaded ({name!r} is on the device 'meta'). Load the model with "
+                "its weights, not under torch.device('meta')."
+            )
+        if parameter.is_inference():
+            raise ModelError(
+                f"The weights were made inside torch.inference_mode() ({name!r}), so they can give no "
+                "gradients. Load the model outside of it, or with icl_mech.load_model."
+            )
         if not torch.isfinite(parameter).all():
             raise ModelError(
                 f"The weights hold NaN or infinite values (first in {name!r}); the file is damaged "

@@ -20,6 +20,8 @@ from torch.overrides import (
     _pop_mode_temporarily,
 )
 
+from icl_mech._typing import Tensor
+
 
 class _Float64(TorchFunctionMode):
     """Where float32 is asked for, float64 is given."""
@@ -38,6 +40,11 @@ class _Float64(TorchFunctionMode):
 
 def _wide(value: Any) -> Any:
     return torch.float64 if value is torch.float32 else value
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """Half precision widened for sums and logarithms; float64 stays what it is."""
+    return values if values.dtype is torch.float64 else values.float()
 
 
 def undiminished(dtype: str) -> AbstractContextManager[Any]:

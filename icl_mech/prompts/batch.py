@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from icl_mech._typing import Bool, Int, Tensor
+from icl_mech.at_home import at_home
 from icl_mech.errors import PromptError, near_matches
 from icl_mech.prompts.saving import from_values, to_values
 from icl_mech.prompts.spans import ROLES, Prompt, Role
@@ -19,6 +20,7 @@ NOTHING = -1
 """Fills positions and classes where a prompt has none."""
 
 
+@at_home
 @dataclass(frozen=True, eq=False)
 class PromptBatch(Sequence[Prompt]):
     """Prompts over the same label words, in the order results report them.

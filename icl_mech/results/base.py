@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from icl_mech.at_home import at_home
 from icl_mech.checking import checked
 from icl_mech.errors import ResultError, near_matches
 from icl_mech.frontend import in_notebook
@@ -33,6 +34,7 @@ ENDS = ("value", "low", "high")
 """Along the axis `end` of estimates."""
 
 
+@at_home
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Result:
     """Base of all results.
@@ -67,7 +69,7 @@ class Result:
                 f"There is a result {cls.__name__!r} in {known.__module__} already; saved files know "
                 "kinds by their class name, so choose another."
             )
-        _KINDS[cls.__name__] = cls
+        _KINDS[cls.__name__] = at_home(cls)
         if "__repr__" not in vars(cls):
             # `dataclass` leaves a method that is there; its own would print every tensor.
             cls.__repr__ = Result.__repr__  # type: ignore[method-assign]

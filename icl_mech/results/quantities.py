@@ -12,6 +12,7 @@ from typing import Any, get_args, get_type_hints
 import torch
 
 from icl_mech._typing import Float, Tensor
+from icl_mech.at_home import at_home
 from icl_mech.errors import ResultError
 from icl_mech.metrics import Kind, mean_ends, quantile_ends, resample_weights
 
@@ -25,6 +26,7 @@ PROMPT = "prompt"
 """Its name in labelled arrays."""
 
 
+@at_home
 @dataclass(frozen=True, eq=False)
 class Quantity:
     """One number per cell, estimated over prompts.

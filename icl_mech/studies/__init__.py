@@ -11,7 +11,7 @@ from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import AnyMeasurement, Options
 from icl_mech.measurements.running import Item, check_data
 from icl_mech.measurements.saliency.reduction import Reduction
-from icl_mech.models import adapt
+from icl_mech.models import adapt, exclusive
 from icl_mech.prompts import PromptBatch
 from icl_mech.studies.analysis import Analysis, load_analysis
 from icl_mech.studies.anchors import Anchors
@@ -28,6 +28,7 @@ from icl_mech.tasks import Task, as_task
 __all__ = ["Analysis", "Study", "analyze", "by_command", "load_analysis", "measure"]
 
 
+@exclusive
 def analyze(
     model: Any,
     prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
@@ -45,6 +46,7 @@ def analyze(
     path: Path = "auto",
     progress: bool | None = None,
     out: str | FilePath | None = None,
+    wait: bool | int | float = True,
 ) -> Analysis:
     """A study of all prompts.
 
@@ -76,6 +78,8 @@ def analyze(
         path: `auto` or `whole`, see `measure`.
         progress: Show progress bars.
         out: Folder that keeps every finished result at once, see `measure`.
+        wait: While another thread runs this model: True waits, False refuses at once, a number
+            waits at most so many seconds.
 
     Raises:
         RunError: unknown study.

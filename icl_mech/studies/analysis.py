@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
+from icl_mech.at_home import at_home
 from icl_mech.errors import MissingResult, ResultError, near_matches
 from icl_mech.frontend import in_notebook
 from icl_mech.measurements.accuracy.context import ContextAccuracy
@@ -43,6 +44,7 @@ from icl_mech.studies.published import PublishedNumbers
 R = TypeVar("R", bound=Result)
 
 
+@at_home
 @dataclass(frozen=True, eq=False, repr=False)
 class Analysis:
     """The results of one study, by name: `analysis["flow"]`, or `analysis.flow`.

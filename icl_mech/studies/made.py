@@ -20,8 +20,8 @@ from icl_mech.tasks import known_tasks
 
 _COMMAND: ContextVar[str] = ContextVar("command", default="")
 
-QUIET = ("out", "progress")
-"""Options that change nothing in the numbers and hold paths of one machine."""
+QUIET = ("out", "progress", "wait")
+"""Options that change nothing in the numbers."""
 
 
 @contextmanager

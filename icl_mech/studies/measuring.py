@@ -10,12 +10,13 @@ from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import AnyMeasurement, Options
 from icl_mech.measurements.running import Prompts, check_data
-from icl_mech.models import LanguageModel, adapt
+from icl_mech.models import LanguageModel, adapt, exclusive
 from icl_mech.studies.analysis import Analysis
 from icl_mech.studies.bench import Bench, prepared_folder
 from icl_mech.studies.made import Making, call_line
 
 
+@exclusive
 def measure(
     model: Any,
     data: Prompts,
@@ -26,6 +27,7 @@ def measure(
     path: Path = "auto",
     progress: bool | None = None,
     out: str | FilePath | None = None,
+    wait: bool | int | float = True,
 ) -> Analysis:
     """Measurements side by side: `measure(model, prompts, Flow(), Extraction(), Mine(k=3))`.
 
@@ -43,6 +45,8 @@ def measure(
         progress: Show progress bars; None: if someone may be watching.
         out: Folder that keeps every finished result at once: the same call goes on where a
             stopped one was. Results are recognised by model, prompts and variants.
+        wait: While another thread runs this model: True waits, False refuses at once, a number
+            waits at most so many seconds.
 
     Raises:
         RunError: no measurements, or a folder that holds results of something else.

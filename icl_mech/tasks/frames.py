@@ -1,5 +1,6 @@
 """Rows of a pandas.DataFrame, a datasets.Dataset, or several of them by split."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -102,6 +103,13 @@ def by_name(
                 f"{{{names[0]!r}: {words[0]!r}, ...}}."
             )
         label_map = {name: str(word) for name, word in found.items()}
+        if list(label_map.values()) != list(words):
+            warnings.warn(
+                f"{parts[0].origin} counts its classes {', '.join(names)}; the label words are "
+                f"{', '.join(words)}. Classes take the label word of their own name, whatever the "
+                "order; if you mean others, say so with label_map=.",
+                stacklevel=5,
+            )
     elif not set(label_map) & set(names):  # it speaks of the indices themselves
         return list(parts), label_map, None
     return [_named(part, names, column) for part in parts], label_map, None

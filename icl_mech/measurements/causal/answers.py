@@ -13,7 +13,7 @@ import torch
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.engine import Kept, Reading
 from icl_mech.errors import PromptError
-from icl_mech.models import ModelInfo, Site
+from icl_mech.models import ModelInfo, Site, at_least_float32
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
@@ -52,7 +52,7 @@ class AnswerReading(Reading[Answers]):
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
         """Packed as `[batch, label | log-sum]`."""
-        logits = segment.model.logits(segment.at_target(activation)).float()
+        logits = at_least_float32(segment.model.logits(segment.at_target(activation)))
         labels = logits.gather(1, segment.label_tokens)
         return torch.cat([labels, logits.logsumexp(-1, keepdim=True)], dim=-1)
 

@@ -19,7 +19,7 @@ from icl_mech.measurements.causal.definitions import FUNCTION
 from icl_mech.measurements.causal.mediation import check_own_weights
 from icl_mech.measurements.causal.mediation_result import HeadMediation, Measure
 from icl_mech.measurements.heads.texts import head_name
-from icl_mech.models import LanguageModel, adapt
+from icl_mech.models import LanguageModel, adapt, exclusive
 from icl_mech.results import Definition, Result
 
 
@@ -47,6 +47,7 @@ class FunctionVector(Result):
 
 
 @checked(RunError)
+@exclusive
 def function_vector(
     model: Any,
     mediation: HeadMediation,

@@ -22,12 +22,13 @@ from icl_mech.measurements.lens.held_out import held_out_kl
 from icl_mech.measurements.lens.jacobian import JacobianLens
 from icl_mech.measurements.lens.rows import ResidualReading, draw_positions
 from icl_mech.measurements.provenance import prompt_source
-from icl_mech.models import Hook, LanguageModel, Site, adapt
+from icl_mech.models import Hook, LanguageModel, Site, adapt, exclusive
 from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.segments import Segment
 
 
 @checked(RunError, but=["prompts", "held_out"])
+@exclusive
 def fit_jacobian_lens(
     model: Any,
     prompts: PromptBatch | Sequence[Sequence[int]],

@@ -14,7 +14,7 @@ from icl_mech._typing import Float, Int, Tensor
 from icl_mech.engine import Kept, Reading
 from icl_mech.errors import PromptError
 from icl_mech.measurements.lens.fitted import FittedLens
-from icl_mech.models import ModelInfo, Site
+from icl_mech.models import ModelInfo, Site, at_least_float32
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
@@ -90,12 +90,12 @@ class LayerLensReading(Reading[LensRows]):
         normed = model.final_norm(rows)
         if last and not sound:
             normed = model.final_norm(normed)
-        labels = model.unembed_labels(normed, segment.label_tokens, bias=sound).float()
+        labels = at_least_float32(model.unembed_labels(normed, segment.label_tokens, bias=sound))
         if not self.vocabulary:
             return labels
         flat = normed.flatten(0, 1)
         packed = [
-            _of_vocabulary(model.unembed(rows, bias=sound).float(), labels.shape[-1])
+            _of_vocabulary(at_least_float32(model.unembed(rows, bias=sound)), labels.shape[-1])
             for rows in flat.split(_ROWS)
         ]
         rest = torch.cat(packed).reshape(*normed.shape[:2], -1)

@@ -29,7 +29,7 @@ from icl_mech.measurements.lens.held_out import held_out_kl, kl
 from icl_mech.measurements.lens.rows import ResidualReading, draw_positions, flat, split_prompts
 from icl_mech.measurements.lens.tuned import TunedLens
 from icl_mech.measurements.provenance import prompt_source
-from icl_mech.models import LanguageModel, adapt
+from icl_mech.models import LanguageModel, adapt, exclusive
 from icl_mech.prompts import PromptBatch
 
 Start = Literal["ridge", "zero"]
@@ -77,6 +77,7 @@ class LensTraining:
             )
 
 
+@exclusive
 def fit_tuned_lens(
     model: Any,
     prompts: PromptBatch | Sequence[Sequence[int]],

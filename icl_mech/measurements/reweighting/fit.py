@@ -32,10 +32,11 @@ from icl_mech.measurements.reweighting.learnable import (
 )
 from icl_mech.measurements.reweighting.training import Training, train
 from icl_mech.measurements.running import check_numbers
-from icl_mech.models import adapt
+from icl_mech.models import adapt, exclusive
 from icl_mech.prompts import PromptBatch, check_batch
 
 
+@exclusive
 def fit_reweighting(
     model: Any,
     prompts: PromptBatch,

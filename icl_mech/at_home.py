@@ -1,0 +1,40 @@
+"""Results and prompts make their tensors on the CPU, whatever torch's default device is.
+
+`torch.set_default_device("cuda")` would put what a mean or an interval starts from beside the values
+it is about, which lie on the CPU.
+"""
+
+from collections.abc import Callable
+from functools import cached_property, wraps
+from typing import Any, TypeVar
+
+import torch
+
+C = TypeVar("C", bound=type)
+
+
+def at_home(kind: C) -> C:
+    """Class decorator: methods and properties run with the CPU as default device."""
+    for name, value in list(vars(kind).items()):
+        found: Any = None
+        if isinstance(value, property) and value.fget is not None:
+            found = property(_on_cpu(value.fget), doc=value.__doc__)
+        elif isinstance(value, cached_property):
+            found = cached_property(_on_cpu(value.func))
+            found.attrname = name
+        elif callable(value) and not isinstance(value, type) and hasattr(value, "__code__"):
+            found = _on_cpu(value)
+        if found is not None:
+            setattr(kind, name, found)
+    return kind
+
+
+def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if torch.get_default_device().type == "cpu":
+            return function(*args, **kwargs)
+        with torch.device("cpu"):
+            return function(*args, **kwargs)
+
+    return run
