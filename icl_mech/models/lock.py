@@ -80,7 +80,6 @@ def exclusive(function: Callable[P, R]) -> Callable[P, R]:
 
     If it has an option `wait`: True as `waiting` says, False not at all, or so many seconds.
     """
-
     place = [*signature(function).parameters].index("model")
 
     @wraps(function)

@@ -143,8 +143,11 @@ class Watch:
     # Hooks
 
     def foreign_hooks(self) -> tuple[str, ...]:
-        """Where modules have hooks that no library put there, and which; hook points apart."""
-        return tuple(
+        """Where modules have hooks that no library put there, and which; hook points apart.
+
+        A `forward` that was put in the place of a module's own is one, too.
+        """
+        hooks = tuple(
             f"{name or 'the model'}: {_name(hook)}"
             for name, module in self._parts()
             if type(module).__name__ != "HookPoint"
@@ -152,6 +155,12 @@ class Watch:
             for hook in (module.__dict__.get(table) or {}).values()
             if not _of_library(hook)
         )
+        replaced = tuple(
+            f"{name or 'the model'}: forward = {_name(forward)}"
+            for name, module in self._parts()
+            if (forward := module.__dict__.get("forward")) is not None and not _of_library(forward)
+        )
+        return hooks + replaced
 
 
 def _marks(tensor: Tensor, known: _Known | None) -> tuple[Any, ...]:

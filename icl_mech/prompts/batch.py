@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, overload
 
-import numpy as np
 import torch
 
 from icl_mech._typing import Bool, Int, Tensor
 from icl_mech.at_home import at_home
 from icl_mech.errors import PromptError, near_matches
+from icl_mech.prompts.choosing import Array, chosen_numbers
 from icl_mech.prompts.saving import from_values, to_values
 from icl_mech.prompts.spans import ROLES, Prompt, Role
 from icl_mech.results import jsonable
@@ -65,14 +65,23 @@ class PromptBatch(Sequence[Prompt]):
     @overload
     def __getitem__(self, index: int) -> Prompt: ...
     @overload
-    def __getitem__(self, index: slice | list[int]) -> "PromptBatch": ...
-    def __getitem__(self, index: int | slice | list[int]) -> "Prompt | PromptBatch":
-        """One prompt, or a smaller batch."""
-        if isinstance(index, int | np.integer):
-            return self.prompts[index]
+    def __getitem__(
+        self, index: slice | Sequence[int | bool] | Tensor | Array
+    ) -> "PromptBatch": ...
+    def __getitem__(
+        self, index: int | slice | Sequence[int | bool] | Tensor | Array
+    ) -> "Prompt | PromptBatch":
+        """One prompt, or a smaller batch: of a slice, of numbers, or of a mask.
+
+        Raises:
+            PromptError: a number that no prompt has, a mask of another length, or something else.
+        """
         if isinstance(index, slice):
             return PromptBatch(self.prompts[index], self.source)
-        return PromptBatch(tuple(self.prompts[i] for i in index), self.source)
+        chosen = chosen_numbers(index, len(self))
+        if isinstance(chosen, int):
+            return self.prompts[chosen]
+        return PromptBatch(tuple(self.prompts[number] for number in chosen), self.source)
 
     def __iter__(self) -> Iterator[Prompt]:
         """The prompts in order."""

@@ -1,6 +1,5 @@
 """`Bench`: measures one model, keeps what is finished, and goes on where it was stopped."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any, TypeVar
 
 from icl_mech.errors import IclMechError, ResultError, RunError
 from icl_mech.measurements.base import AnyMeasurement, Options
-from icl_mech.measurements.provenance import provenance
+from icl_mech.measurements.identity import Identity
 from icl_mech.measurements.running import Item, Prompts, completed
 from icl_mech.models import LanguageModel
 from icl_mech.results import (
@@ -19,7 +18,6 @@ from icl_mech.results import (
     check_names,
     given_path,
     is_vacant,
-    jsonable,
     list_results,
     load_result,
 )
@@ -27,11 +25,6 @@ from icl_mech.studies.analysis import Analysis
 from icl_mech.studies.made import Making
 
 R = TypeVar("R", bound=Result)
-
-IDENTITY = (
-    "measurement", "variants", "model", "prompts", "false_prompts", "interventions", "versions",
-)  # fmt: skip
-"""Parts of the provenance by which a finished result is recognised."""
 
 
 @dataclass
@@ -150,28 +143,16 @@ class Bench:
                 f"{str(self.out / name)!r} is there but cannot be read ({error}), so the study cannot "
                 "go on in this folder; choose another one."
             ) from error
-        wanted = provenance(
+        wanted = Identity.of(
             self.model, item.measurement, item.data, self.options.interventions, weights=weights
         )
-        differing = differences(wanted, result.provenance)
+        differing = wanted.differences(Identity.recorded(result.provenance))
         if differing:
             raise RunError(
                 f"{str(self.out / name)!r} holds a result of another study ({', '.join(differing)} "
                 "differ); results are not mixed. Choose another folder for this one."
             )
         return result
-
-
-def differences(wanted: dict[str, Any], found: dict[str, Any]) -> list[str]:
-    """Parts of the identity of two results that are not equal."""
-    both = [json.loads(json.dumps(jsonable(origin))) for origin in (wanted, found)]
-    models = [origin.get("model") or {} for origin in both]
-    for name in ("weights_format", "settings"):
-        # Earlier results do not say it.
-        if name == "weights_format" or not all(own.get(name) for own in models):
-            for own in models:
-                own.pop(name, None)
-    return [key for key in IDENTITY if both[0].get(key) != both[1].get(key)]
 
 
 def prepared_folder(out: str | Path | None) -> Path | None:

@@ -47,12 +47,13 @@ def test_blocks_below_a_change_run_once_for_all_variants(setting, monkeypatch):
     variants = [[], [ZeroHeads([(last, 0)])], [ZeroHeads([(last, 1)])], [ZeroHeads([(0, 0)])]]
     entered = [0] * model.cfg.n_layers
 
-    # Not by hooks: prompts are run whole where there are some that are not the library's.
+    # As if by the library: prompts are run whole where there are hooks of others.
     def counted(layer, forward):
         def count(*args, **kwargs):
             entered[layer] += 1
             return forward(*args, **kwargs)
 
+        count.__module__ = forward.__module__
         return count
 
     with monkeypatch.context() as patched:

@@ -160,10 +160,26 @@ def test_kept_results_are_of_the_same_settings(loaded, prompts, tmp_path):
     inner, model = loaded
     icl.measure(model, prompts, Flow(), out=tmp_path)
     inner.model.layers[0].self_attn.scaling *= 3
-    with pytest.raises(RunError, match=r"another study \(model differ"):
+    with pytest.raises(RunError, match=r"another study \(settings of the model differ"):
         icl.measure(model, prompts, Flow(), out=tmp_path)
 
 
 def test_hooks_of_libraries_are_no_hooks_of_others():
     model = tiny_model("opt")
     assert Watch(model).foreign_hooks() == ()
+
+
+def test_a_forward_put_in_the_place_of_a_modules_own_is_a_hook(loaded):
+    hf, model = loaded
+    adapted = adapt(model)
+    assert not adapted.watch.foreign_hooks()
+    part = hf.get_submodule("model.layers.1.mlp")._original_component
+    own = part.forward
+    part.forward = lambda *given, **named: 2 * own(*given, **named)
+    try:
+        (found,) = adapted.watch.foreign_hooks()
+        assert "forward = " in found
+        assert adapted.has_own_hooks
+    finally:
+        del part.forward
+    assert not adapted.watch.foreign_hooks()

@@ -2,6 +2,7 @@
 
 import inspect
 
+import numpy as np
 import pytest
 import torch
 
@@ -160,3 +161,55 @@ def test_other_label_words():
         PromptBatch((short(), short(), other))
     for fragment in ("Prompt 2 has other label words", "'x'", "prompt 0", "separate batches"):
         assert fragment in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        [False, True, True],
+        np.array([False, True, True]),
+        torch.tensor([False, True, True]),
+        [1, 2],
+        (1, -1),
+        range(1, 3),
+        np.array([1, 2], dtype=np.uint8),
+        torch.tensor([1, 2]),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("unchecked")
+def test_masks_and_numbers_choose_prompts(index):
+    prompts = batch()
+    assert prompts[index].prompts == prompts.prompts[1:]
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_one_prompt_by_any_whole_number():
+    prompts = batch()
+    for number in (1, np.int64(1), torch.tensor(1), -2):
+        assert prompts[number] is prompts.prompts[1]
+
+
+@pytest.mark.parametrize(
+    ("index", "told"),
+    [
+        ([True, False], "mask of 2 booleans for 3 prompts"),
+        ([1.0, 2.0], "cannot be chosen by"),
+        ("two", "cannot be chosen by"),
+        (True, "cannot be chosen by"),
+        ([[0, 1], [1, 2]], "cannot be chosen by"),
+        ([[0], [1, 2]], "cannot be chosen by"),
+        (None, "cannot be chosen by"),
+        (3, "no prompt 3: the batch has 3"),
+        ([0, -4], "no prompt -4"),
+        ([], "needs at least one prompt"),
+        ([False] * 3, "needs at least one prompt"),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("unchecked")
+def test_indices_that_choose_nothing_are_refused(index, told):
+    with pytest.raises(PromptError, match=told):
+        batch()[index]
+    with pytest.raises(IndexError):
+        batch()[3]

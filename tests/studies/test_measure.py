@@ -312,9 +312,9 @@ def test_other_things_are_not_mixed(model, prompts, tmp_path):
     edit = [Isolate([0])]
     for change, options in (
         ("prompts", {"data": other}),
-        ("variants", {"given": Flow(loss="vocab")}),
+        ("loss of the variants", {"given": Flow(loss="vocab")}),
         ("interventions", {"interventions": edit}),
-        ("model", {"model": tiny_model("llama", seed=1)}),
+        ("weights of the model", {"model": tiny_model("llama", seed=1)}),
     ):
         chosen = {"model": model, "data": prompts, "given": Flow(), **options}
         with pytest.raises(RunError, match=rf"result of another study \({change} differ"):
@@ -486,7 +486,7 @@ def test_any_change_of_the_weights_is_another_model(prompts, tmp_path):
     with torch.no_grad():
         next(p for p in model.parameters() if p.ndim == 2)[3, 5] *= -3
     assert adapt(model).fingerprint() != before
-    with pytest.raises(RunError, match=r"another study \(model differ"):
+    with pytest.raises(RunError, match=r"another study \(weights of the model differ"):
         icl.measure(model, prompts, ResidualNorms(), out=tmp_path)
 
 
@@ -494,7 +494,7 @@ def test_tensors_of_a_measurement_are_part_of_it(model, prompts, tmp_path):
     direction = torch.zeros(2048)
     icl.measure(model, prompts, Along(direction=direction), out=tmp_path)
     direction[1000] = 1e-6
-    with pytest.raises(RunError, match=r"another study \(variants differ"):
+    with pytest.raises(RunError, match=r"another study \(direction of the variants differ"):
         icl.measure(model, prompts, Along(direction=direction), out=tmp_path)
     with pytest.raises(RunError, match="A field holds a object, by which results could not be"):
         icl.measure(model, prompts, Along(direction=object()))

@@ -20,9 +20,9 @@ from icl_mech.measurements.compression.methods import (
     refuse_positions,
     same_demonstrations,
 )
-from icl_mech.measurements.compression.same_model import probe
 from icl_mech.measurements.compression.stand_in import Position, StandIn, misplaced
 from icl_mech.measurements.running import measured
+from icl_mech.measurements.same_model import probe
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import Prompt, PromptBatch
 

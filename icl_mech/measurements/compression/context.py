@@ -18,7 +18,6 @@ from icl_mech.measurements.compression.behind import BehindContext, treated_alik
 from icl_mech.measurements.compression.kept import Method
 from icl_mech.measurements.compression.methods import refuse_positions
 from icl_mech.measurements.compression.queries import behind_demonstrations
-from icl_mech.measurements.compression.same_model import check_same_model
 from icl_mech.measurements.compression.stand_in import Position, StandIn, misplaced
 from icl_mech.measurements.predictions import (
     PredictionReading,
@@ -27,6 +26,7 @@ from icl_mech.measurements.predictions import (
     predictions,
 )
 from icl_mech.measurements.running import measured
+from icl_mech.measurements.same_model import check_same_model
 from icl_mech.models import KeyValues, LanguageModel
 from icl_mech.prompts import Prompt, PromptBatch, Role, Span
 from icl_mech.results import Result, jsonable

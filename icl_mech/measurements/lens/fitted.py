@@ -2,10 +2,12 @@
 
 A fitted lens maps entry `l` of the residual stream (`h_l`, the input of block `l`) to what the
 final norm and the unembedding read; the last entry has no map, so the model's own logits stand
-there. It belongs to one model, which is recognised by a digest of its unembedding.
+there. It belongs to one model, which is recognised by a digest of its unembedding and by what its
+blocks do to a few tokens.
 """
 
 import hashlib
+import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,6 +18,7 @@ import torch
 from icl_mech._typing import Float, Tensor
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements.lens.fitted_texts import kl_curves, kl_figure
+from icl_mech.measurements.same_model import WIDE, is_like, probe, probe_tokens
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.results import Figure, Quantity, Result
@@ -32,6 +35,7 @@ class FittedLens(Result):
 
     Attributes:
         readout: Digest of the unembedding it was fitted for, see `readout_digest`.
+        probe: What the blocks of that model make of a few tokens; None in lenses of earlier versions.
         held_out_kl: KL(model || lens) in nats at every entry, of each prompt that was held out; the
             plain logit lens' beside it. None where none was measured.
         training: How it was fitted.
@@ -41,6 +45,7 @@ class FittedLens(Result):
     """What it is called: `tuned`, `jacobian`."""
 
     readout: str
+    probe: Float[Tensor, "pos d_model"] | None = None
     held_out_kl: Float[Tensor, "batch lens layer"] | None = None
     training: dict[str, Any] = field(default_factory=dict)
 
@@ -109,6 +114,19 @@ class FittedLens(Result):
                 f"This {self.kind} lens was fitted for {fitted}; the unembedding of "
                 f"{model.info.name!r}, as it is loaded, is another one. Fit a lens for it, or load the "
                 "model with the weights the lens was fitted with."
+            )
+        if self.probe is None:
+            warnings.warn(
+                f"This {self.kind} lens is of an earlier version and knows only the unembedding of its "
+                "model; whether the blocks are the same cannot be checked.",
+                stacklevel=2,
+            )
+            return
+        half = not {model.info.dtype, self.training.get("dtype", "float32")} <= {*WIDE}
+        if not is_like(model, probe_tokens(model), self.probe, half=half):
+            raise RunError(
+                f"This {self.kind} lens was fitted for other weights than {model.info.name!r} has now: "
+                "the unembedding is the same, the blocks are not. Fit a lens for this model."
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -218,6 +236,11 @@ def readout_digest(model: LanguageModel) -> str:
             if part is not None:
                 found.update(part.detach().float().cpu().contiguous().numpy().tobytes())
     return found.hexdigest()[:32]
+
+
+def made_for(model: LanguageModel) -> dict[str, Any]:
+    """By what a lens knows its model: its fields `readout` and `probe`."""
+    return {"readout": readout_digest(model), "probe": probe(model, probe_tokens(model))}
 
 
 def as_prompts(given: Any) -> PromptBatch:

@@ -17,7 +17,7 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Count, Natural, checked
 from icl_mech.engine import Progress, run
 from icl_mech.errors import PromptError, RunError
-from icl_mech.measurements.lens.fitted import as_prompts, readout_digest
+from icl_mech.measurements.lens.fitted import as_prompts, made_for
 from icl_mech.measurements.lens.held_out import held_out_kl
 from icl_mech.measurements.lens.jacobian import JacobianLens
 from icl_mech.measurements.lens.rows import ResidualReading, draw_positions
@@ -73,7 +73,7 @@ def fit_jacobian_lens(
             bar.advance(1)
     lens = JacobianLens(
         jacobian=(total / len(batch)).float(),
-        readout=readout_digest(adapted),
+        **made_for(adapted),
         training={
             "model": adapted.info.name,
             "dtype": adapted.info.dtype,

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import checked
 from icl_mech.errors import ResultError
-from icl_mech.measurements.lens.fitted import FittedLens, readout_digest
+from icl_mech.measurements.lens.fitted import FittedLens, made_for
 from icl_mech.measurements.lens.fitted_texts import HELD_OUT_KL, TUNED
 from icl_mech.models import adapt
 from icl_mech.results import Definition
@@ -59,7 +59,7 @@ class TunedLens(FittedLens):
         lens = cls(
             weight=weight,
             bias=bias,
-            readout=readout_digest(adapted),
+            **made_for(adapted),
             training={"model": adapted.info.name, "translators": "given"},
         )
         lens.check_model(adapted)

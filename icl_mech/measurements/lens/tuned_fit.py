@@ -24,7 +24,7 @@ from icl_mech.checking import Count, Natural, check_fields
 from icl_mech.engine import Progress, run
 from icl_mech.errors import RunError
 from icl_mech.measurements.base import Options
-from icl_mech.measurements.lens.fitted import as_prompts, readout_digest
+from icl_mech.measurements.lens.fitted import as_prompts, made_for
 from icl_mech.measurements.lens.held_out import held_out_kl, kl
 from icl_mech.measurements.lens.rows import ResidualReading, draw_positions, flat, split_prompts
 from icl_mech.measurements.lens.tuned import TunedLens
@@ -142,7 +142,7 @@ def fit_tuned_lens(
         weight=weight.cpu(),
         bias=bias.cpu(),
         losses=losses,
-        readout=readout_digest(adapted),
+        **made_for(adapted),
         training={
             "model": adapted.info.name,
             "dtype": adapted.info.dtype,

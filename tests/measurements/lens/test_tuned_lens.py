@@ -1,11 +1,14 @@
 """Tuned lenses: the reference's numbers, the logit lens as a special case, a rotated model."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.testing import assert_close
 
 from icl_mech import (
     build_prompt_pairs,
+    build_prompts,
     context_accuracy,
     early_exit,
     layer_accuracy,
@@ -304,6 +307,25 @@ def test_another_models_lens_is_refused(fitted, rotated, gpt2, tmp_path):
     fitted.save(tmp_path / "lens")
     with pytest.raises(RunError, match="has 4 layers of width 14"):
         load_tuned_lens(tmp_path / "lens", tiny)
+
+
+def test_a_lens_is_of_the_blocks_too(gpt2):
+    model = tiny_model("gpt2", seed=5)
+    prompts = build_prompts("reviews", model, shots=1, n=2)
+    adapted = adapt(model)
+    width, layers = adapted.info.d_model, adapted.info.n_layers
+    zero = torch.zeros(layers, width, width), torch.zeros(layers, width)
+    lens = TunedLens.given(model, *zero)
+    logit_lens(model, prompts, lens=lens)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if ".mlp." in name:
+                parameter.mul_(1.5)
+    with pytest.raises(RunError, match="the blocks are not"):
+        logit_lens(model, prompts, lens=lens)
+    old = replace(lens, probe=None)
+    with pytest.warns(UserWarning, match="earlier version"):
+        logit_lens(model, prompts, lens=old)
 
 
 def test_the_reference_variant_and_parts_take_no_lens(gpt2):

@@ -1,0 +1,96 @@
+"""`Identity`: what was measured, part by part; what is kept or resumed goes by it and nothing else.
+
+Its parts are those of the provenance that decide numbers. Two identities are equal if no part
+differs; what differs is named, down to the entry: `weights of the model`, `loss of the variants`.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from icl_mech.interventions import Intervention
+from icl_mech.measurements.base import AnyMeasurement
+from icl_mech.measurements.provenance import provenance
+from icl_mech.models import LanguageModel
+from icl_mech.prompts import PromptBatch
+from icl_mech.results import jsonable
+
+PARTS = (
+    "measurement", "variants", "model", "prompts", "false_prompts", "interventions", "versions",
+)  # fmt: skip
+
+NAMED = ("model", "variants", "versions")
+"""Parts whose entries are named."""
+
+LATER = ("settings",)
+"""Entries of the model that results of earlier versions lack; they are compared where both have them."""
+
+UNCOUNTED = ("weights_format", "notes")
+"""Entries of the model that decide nothing beside the weights."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The parts by name, as plain values.
+
+    The code's part are the versions of this package and the libraries that compute; the
+    tokenizer's is in the digest of the prompts, which is over token ids.
+    """
+
+    parts: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        model: LanguageModel,
+        measurement: AnyMeasurement[Any, Any],
+        data: PromptBatch | tuple[PromptBatch, PromptBatch],
+        interventions: Sequence[Intervention] = (),
+        *,
+        weights: str | None = None,
+    ) -> "Identity":
+        """That of a measurement which has not been made.
+
+        Args:
+            model: What would be measured.
+            measurement: With its variants filled in.
+            data: Its prompts.
+            interventions: Made in every pass.
+            weights: The model's exact fingerprint, if it was taken just now.
+        """
+        weights = weights or model.fingerprint(exact=True)
+        return cls.recorded(provenance(model, measurement, data, interventions, weights=weights))
+
+    @classmethod
+    def recorded(cls, origin: Mapping[str, Any]) -> "Identity":
+        """That of a result, from its provenance."""
+        plain = json.loads(json.dumps(jsonable(dict(origin))))
+        parts = {name: plain[name] for name in PARTS if name in plain}
+        model = parts.get("model")
+        if isinstance(model, dict):
+            parts["model"] = {name: v for name, v in model.items() if name not in UNCOUNTED}
+        return cls(parts)
+
+    @property
+    def digest(self) -> str:
+        """Stands for all parts."""
+        text = json.dumps(self.parts, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def differences(self, other: "Identity") -> list[str]:
+        """What is not equal, in words; empty if it is the same."""
+        return [*self._differing(other)]
+
+    def _differing(self, other: "Identity") -> Iterator[str]:
+        for part in PARTS:
+            one, two = self.parts.get(part), other.parts.get(part)
+            if part not in NAMED or not (isinstance(one, dict) and isinstance(two, dict)):
+                if one != two:
+                    yield part
+                continue
+            for name in {**one, **two}:
+                early = name in LATER and not (one.get(name) and two.get(name))
+                if one.get(name) != two.get(name) and not early:
+                    yield f"{name} of the {part}"
