@@ -47,6 +47,10 @@ def sweep(
     devices: Annotated[
         str | None, _option(_RUN, help="One process for each: cuda:0,cuda:1")
     ] = None,
+    timeout: Annotated[
+        float | None,
+        _option(_RUN, min=0.001, help="Seconds an item may take in its process; default: 6 hours."),
+    ] = None,
     json: Annotated[bool, _option(_OUT, "--json", help="Print the items as JSON.")] = False,
     quiet: Annotated[
         bool,
@@ -59,6 +63,8 @@ def sweep(
         given |= {"workers": workers}
     if devices is not None:
         given |= {"devices": tuple(own.strip() for own in devices.split(","))}
+    if timeout is not None:
+        given |= {"timeout": timeout}
     kept = f"Finished items are kept in {out}; the same command with --resume goes on with them."
     with interruptible(kept), by_command(command_line(context)):
         found = run_sweep(

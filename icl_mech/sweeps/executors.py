@@ -6,7 +6,7 @@ import signal
 import threading
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from concurrent.futures import BrokenExecutor, Executor, Future
 from concurrent.futures.process import ProcessPoolExecutor
 from multiprocessing.connection import wait as wait_for
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from icl_mech.errors import SweepError
+from icl_mech.sweeps.patience import Flying, gone, too_long
 from icl_mech.sweeps.work import Job, Outcome, run_job, use_device
 
 TRIES = 3
@@ -83,11 +84,12 @@ def _end_with(sentinel: int) -> None:
     os._exit(1)
 
 
-def in_processes(jobs: Sequence[Job], workers: Workers) -> Iterator[Outcome]:
+def in_processes(jobs: Sequence[Job], workers: Workers, timeout: float) -> Iterator[Outcome]:
     """Items in processes of our own; those of a killed process are run again.
 
     All that were running together are suspected. Whoever is suspected twice runs alone, so that
-    an item that kills its process ends no other.
+    an item that kills its process ends no other. An item that takes longer than `timeout` seconds
+    fails: all processes are ended, and the others are run again.
     """
     suspected: Counter[str] = Counter()
     single: deque[Job] = deque()
@@ -95,7 +97,7 @@ def in_processes(jobs: Sequence[Job], workers: Workers) -> Iterator[Outcome]:
     try:
         while waiting or single:
             queue, limit = (waiting, workers.count) if waiting else (single, 1)
-            for killed in (yield from _until_killed(queue, workers, limit)):
+            for killed in (yield from _until_killed(queue, workers, limit, timeout)):
                 key = killed.item.key
                 suspected[key] += 1
                 if limit == 1 and suspected[key] >= TRIES:
@@ -109,27 +111,31 @@ def in_processes(jobs: Sequence[Job], workers: Workers) -> Iterator[Outcome]:
 
 
 def _until_killed(
-    queue: "deque[Job]", workers: Workers, limit: int
+    queue: "deque[Job]", workers: Workers, limit: int, timeout: float
 ) -> Generator[Outcome, None, list[Job]]:
     """Run until a process is killed or nothing is left; returns what was running then."""
-    flying: dict[Future[Outcome], Job] = {}
+    flying: Flying[Job] = Flying(timeout)
     lost: list[Job] = []
-    while (queue or flying) and not lost:
+    while (queue or flying.jobs) and not lost:
         try:
-            while queue and len(flying) < limit:
-                flying[workers.submit(queue[0])] = queue[0]
+            while queue and len(flying.jobs) < limit:
+                flying.add(workers.submit(queue[0]), queue[0])
                 queue.popleft()
         except BrokenExecutor:
             lost += [queue.popleft()]
-        for future in wait(flying, return_when=FIRST_COMPLETED).done if flying else ():
-            job = flying.pop(future)
+        for future, job in flying.look():
             try:
                 yield future.result()
-            except BrokenExecutor:
+            except BrokenExecutor:  # noqa: PERF203 - each item has its own
                 lost.append(job)
             except Exception as error:  # noqa: BLE001 - it could not be sent
                 yield _lost(job, f"it could not be run there ({type(error).__name__}: {error})")
-    for future, job in flying.items():  # all are at an end once one process is
+        if late := flying.overdue():
+            queue.extendleft(flying.jobs.values())  # nothing is held against them
+            workers.begin_anew()
+            yield from (_lost(job, too_long(timeout)) for job in late)
+            return []
+    for future, job in flying.jobs.items():  # all are at an end once one process is
         if isinstance(future.exception(), BrokenExecutor):
             lost.append(job)
         else:
@@ -139,38 +145,55 @@ def _until_killed(
     return lost
 
 
-def on_executor(jobs: Sequence[Job], executor: Executor) -> Iterator[Outcome]:
+def on_executor(jobs: Sequence[Job], executor: Executor, timeout: float) -> Iterator[Outcome]:
     """Items on an executor that was given: all are submitted at once, in order.
 
     An item that comes back with an error of the executor's own (a worker was lost) is submitted
-    again.
+    again. If the executor is gone, or answers nothing for `timeout` seconds, items fail that have
+    not come back.
 
     Raises:
         SweepError: the executor is broken, and only whoever made it can make another.
     """
     tries: Counter[str] = Counter()
-    flying = {executor.submit(run_job, job): job for job in jobs}
+    flying: Flying[Job] = Flying(timeout)
     try:
-        while flying:
-            for future in wait(flying, return_when=FIRST_COMPLETED).done:
-                job = flying.pop(future)
-                try:
-                    yield future.result()
-                except BrokenExecutor as error:
+        for number, job in enumerate(jobs):
+            try:
+                flying.add(executor.submit(run_job, job), job)
+            except Exception as error:  # noqa: BLE001, PERF203 - it takes no more
+                why = f"the executor does not take it ({type(error).__name__}: {error})"
+                yield from (_lost(own, why) for own in jobs[number:])
+                break
+        while flying.jobs:
+            for future, job in flying.look():
+                problem = None if future.cancelled() else future.exception()
+                if isinstance(problem, BrokenExecutor):
                     raise SweepError(
-                        f"The executor is broken ({error}): a worker of it was killed, and it takes "
+                        f"The executor is broken ({problem}): a worker of it was killed, and it takes "
                         "no more items. Finished items are kept if there is a folder; call again "
                         "with a new executor and resume=True, or give workers= instead, which "
                         "begins anew by itself."
-                    ) from error
-                except Exception as error:  # noqa: BLE001 - of the executor: items return theirs
-                    tries[job.item.key] += 1
-                    if tries[job.item.key] >= TRIES:
-                        yield _lost(job, f"{type(error).__name__}: {error}")
-                    else:
-                        flying[executor.submit(run_job, job)] = job
+                    ) from problem
+                if not future.cancelled() and problem is None:
+                    yield future.result()
+                    continue
+                # Of the executor: items return their own.
+                why = f"{type(problem).__name__}: {problem}" if problem else "it was cancelled"
+                tries[job.item.key] += 1
+                if tries[job.item.key] >= TRIES or gone(executor):
+                    yield _lost(job, gone(executor) or why)
+                    continue
+                try:
+                    flying.add(executor.submit(run_job, job), job)
+                except Exception as refusal:  # noqa: BLE001 - it takes no more
+                    yield _lost(job, f"{why}; {type(refusal).__name__}: {refusal}")
+            yield from (_lost(job, too_long(timeout)) for job in flying.overdue())
+            if why := gone(executor) or "":
+                yield from (_lost(job, why) for job in flying.jobs.values())
+                return
     finally:
-        for future in flying:
+        for future in flying.jobs:
             future.cancel()
 
 

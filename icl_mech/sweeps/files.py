@@ -98,17 +98,26 @@ def forget_error(folder: Path) -> None:
 
 
 @contextmanager
-def alone(folder: Path, key: str) -> Iterator[None]:
-    """The right to run an item; waits for another process that runs it.
+def alone(folder: Path, key: str, patience: float) -> Iterator[None]:
+    """The right to run an item; waits so many seconds for another process that runs it.
 
     The system takes it back when the process ends, whatever ends it.
+
+    Raises:
+        SweepError: another process runs it all the time.
     """
     place = folder / RUNNING / key
+    until = time.monotonic() + patience
     while True:
         place.mkdir(parents=True, exist_ok=True)
         try:
             lock = FolderLock(place, 0.0)
         except BlockingIOError:
+            if time.monotonic() > until:
+                raise SweepError(
+                    f"Another process has been running this item for more than {patience:g} s "
+                    "(timeout=); end it, and call again with resume=True."
+                ) from None
             time.sleep(POLL)
         except FileNotFoundError:
             continue  # whoever had it has just removed it

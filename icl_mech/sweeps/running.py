@@ -24,10 +24,14 @@ from icl_mech.sweeps.files import (
     write_list,
 )
 from icl_mech.sweeps.item import Item
+from icl_mech.sweeps.patience import check_guard, full_disk, stopped_by
 from icl_mech.sweeps.plan import Plan, contents_of, grid_of, planned
 from icl_mech.sweeps.progress import SweepProgress
 from icl_mech.sweeps.result import Sweep, load_sweep
 from icl_mech.sweeps.work import Job, Outcome
+
+PATIENCE = 6 * 3600.0
+"""Seconds an item may take unless something else is said."""
 
 OF_STUDIES = ("maps", "loss", "reduction", "heads_from")
 OF_RUNS = ("interventions", "batch_size", "memory", "path")
@@ -52,6 +56,7 @@ def sweep(
     executor: Executor | None = None,
     workers: int | None = None,
     devices: Sequence[str] = (),
+    timeout: float | int | None = None,
     out: str | Path | None = None,
     resume: bool | Literal["again"] = False,
     overwrite: bool = False,
@@ -85,6 +90,8 @@ def sweep(
             `Client.get_executor()`; its workers load models by name or function.
         workers: Instead of an executor: this many processes; None: this process.
         devices: One for each of these processes, such as `("cuda:0", "cuda:1")`.
+        timeout: Seconds an item may take on an executor or in processes (default: six hours); then
+            it fails, and the others go on. An item in this process cannot be ended.
         out: Folder of the sweep, on a disk that all workers see.
         resume: The folder may hold a sweep: finished items are kept, failed ones run again. Refused
             where a model's files or a task changed since; `"again"` measures these items anew.
@@ -107,7 +114,10 @@ def sweep(
     contents = contents_of(study, measurements, of_studies, plain)
     plan = planned(models, tasks, formats, grid, contents)
     folder = _folder(out, resume=resume, overwrite=overwrite)
-    carry = _carrier(plan, executor, workers, devices)
+    patience = _patience(
+        timeout, apart=executor is not None or workers is not None or bool(devices)
+    )
+    carry = _carrier(plan, executor, workers, devices, patience)
     earlier = _earlier(folder, plan, resume=resume, overwrite=overwrite)
     if folder is not None:
         known = {item.key for item in earlier}
@@ -115,7 +125,7 @@ def sweep(
     jobs = [
         Job.of(
             entry, {**of_runs, **(of_studies if entry.item.study != "measurements" else {})},
-            device=device, dtype=dtype, out=folder, overwrite=overwrite,
+            device=device, dtype=dtype, out=folder, overwrite=overwrite, timeout=patience,
         )
         for entry in plan.entries
         if overwrite or folder is None or not is_complete(item_folder(folder, entry.item.key))
@@ -240,7 +250,11 @@ def _write(folder: Path, items: Sequence[Item], plan: Plan) -> None:
 
 
 def _carrier(
-    plan: Plan, executor: Executor | None, workers: int | None, devices: Sequence[str]
+    plan: Plan,
+    executor: Executor | None,
+    workers: int | None,
+    devices: Sequence[str],
+    patience: float,
 ) -> Any:
     """What runs jobs.
 
@@ -267,9 +281,24 @@ def _carrier(
                 "its name or folder, or a function of a module that loads it."
             )
     if executor is not None:
-        return partial(on_executor, executor=executor)
+        return partial(on_executor, executor=executor, timeout=patience)
     count = conformed("workers", workers, Count, SweepError)
-    return partial(in_processes, workers=Workers(count, devices))
+    check_guard()
+    return partial(in_processes, workers=Workers(count, devices), timeout=patience)
+
+
+def _patience(timeout: float | int | None, *, apart: bool) -> float:
+    if timeout is None:
+        return PATIENCE
+    timeout = conformed("timeout", timeout, float, SweepError)
+    if timeout <= 0:
+        raise SweepError(f"timeout={shown(timeout)}; give a number of seconds above 0.")
+    if not apart:
+        raise SweepError(
+            "timeout= ends items in other processes, and these run in this one; give workers=1 or "
+            "more, or an executor."
+        )
+    return float(timeout)
 
 
 def _stays_here(executor: Executor | None) -> bool:
@@ -287,6 +316,9 @@ def _run(
         outcomes: Iterator[Outcome] = carry(jobs) if jobs else iter(())
         for outcome in outcomes:
             found.append(outcome)
+            if outcome.state == "full" and folder is not None:
+                done = total - len(jobs) + sum(own.state == "done" for own in found)
+                raise stopped_by(outcome.error, folder, {"done": done, "all": total})
             failed = outcome.state == "failed"
             if failed and folder is not None:
                 _note(folder, outcome)
@@ -298,4 +330,12 @@ def _note(folder: Path, outcome: Outcome) -> None:
     """Keep the error of an item whose worker could not."""
     place = item_folder(folder, outcome.key)
     if error_of(place) is None:
-        note_error(place, {"type": "SweepError", "message": outcome.error})
+        try:
+            note_error(place, {"type": "SweepError", "message": outcome.error})
+        except OSError as error:
+            if full := full_disk(error):
+                raise SweepError(
+                    f"The disk of {str(folder)!r} takes no more ({full}), not even why "
+                    f"{outcome.key} failed: {outcome.error} Make space, and go on with resume=True."
+                ) from error
+            raise

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from icl_mech.errors import IclMechError
+from icl_mech.errors import IclMechError, SweepError
 from icl_mech.prompts import build_prompt_pairs, build_prompts
 from icl_mech.studies import Analysis, analyze, measure
 from icl_mech.sweeps.files import (
@@ -19,6 +19,7 @@ from icl_mech.sweeps.files import (
     note_error,
 )
 from icl_mech.sweeps.item import Item
+from icl_mech.sweeps.patience import full_disk
 from icl_mech.sweeps.plan import Measurements, Planned
 from icl_mech.sweeps.sources import ModelSource, TaskSource
 
@@ -37,6 +38,7 @@ class Job:
         dtype: Number format of the weights.
         out: Folder of the sweep, or None: the results are sent back.
         overwrite: Finished results are measured again.
+        timeout: Seconds to wait for another process that runs the item.
     """
 
     item: Item
@@ -48,6 +50,7 @@ class Job:
     dtype: str | None = None
     out: Path | None = None
     overwrite: bool = False
+    timeout: float = 0.0
 
     @classmethod
     def of(cls, planned: Planned, options: Mapping[str, Any], **more: Any) -> "Job":
@@ -65,7 +68,7 @@ class Outcome:
 
     Attributes:
         key: Of the item.
-        state: `done` or `failed`.
+        state: `done`, `failed`, or `full`: the disk takes no more.
         seconds: It took.
         error: Kind of the error and what it says; empty if there was none.
         analysis: The results, if there is no folder for them.
@@ -115,11 +118,15 @@ def run_job(job: Job) -> Outcome:
         if job.out is None:
             return _run(job, None)
         folder = item_folder(job.out, job.item.key)
-        with alone(job.out, job.item.key):
-            if is_complete(folder) and not job.overwrite:  # another process was faster
-                forget_error(folder)
-                return Outcome(job.item.key, "done", 0.0, process=os.getpid())
-            return _run(job, folder)
+        try:
+            with alone(job.out, job.item.key, job.timeout):
+                if is_complete(folder) and not job.overwrite:  # another process was faster
+                    forget_error(folder)
+                    return Outcome(job.item.key, "done", 0.0, process=os.getpid())
+                return _run(job, folder)
+        except (SweepError, OSError) as error:
+            state = "full" if full_disk(error) else "failed"
+            return Outcome(job.item.key, state, 0.0, str(error), process=os.getpid())
 
 
 def _run(job: Job, folder: Path | None) -> Outcome:
@@ -128,6 +135,8 @@ def _run(job: Job, folder: Path | None) -> Outcome:
         analysis = run_item(job, folder)
     except Exception as error:  # noqa: BLE001 - whatever it is, the other items go on
         seconds = time.monotonic() - start
+        if folder is not None and (full := full_disk(error)):
+            return Outcome(job.item.key, "full", seconds, str(full), process=os.getpid())
         said = {"type": type(error).__name__, "message": str(error), "item": job.item.title}
         if folder is not None:
             note_error(folder, {**said, "seconds": round(seconds, 2)})

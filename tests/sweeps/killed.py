@@ -27,7 +27,12 @@ def run(folder, **how):
 
 def main(folder, executor="processes"):
     torch.set_num_threads(1)
-    if executor == "dask":
+    if executor.startswith("tcp://"):
+        from distributed import Client
+
+        with Client(executor, timeout=20) as client:
+            found = run(folder, executor=client.get_executor(), timeout=120)
+    elif executor == "dask":
         from distributed import Client, LocalCluster
 
         with (

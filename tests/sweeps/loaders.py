@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from functools import lru_cache
 from pathlib import Path
@@ -60,3 +61,12 @@ def dying(folder, times):
 def broken():
     """Fails."""
     raise ValueError("no such weights")
+
+
+def hanging():
+    """Does not come back for a while."""
+    hanging.until.wait(float(os.environ.get("HANGING", "0")))
+    return tiny()
+
+
+hanging.until = threading.Event()

@@ -1,0 +1,147 @@
+"""How long a sweep waits: for an item, for an executor that is gone, for another process."""
+
+import ast
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from icl_mech.errors import SweepError
+
+LOOK = 0.5
+"""Seconds between two looks at what does not answer."""
+
+ALIVE = ("running", "connecting", "newly-created")
+"""States of a Dask client that may still answer."""
+
+J = TypeVar("J")
+
+
+class Flying(Generic[J]):
+    """Items under way, by their futures."""
+
+    def __init__(self, timeout: float) -> None:
+        """None yet.
+
+        Args:
+            timeout: Seconds an item may take.
+        """
+        self.jobs: dict[Future[Any], J] = {}
+        self._timeout = timeout
+        self._seen: dict[Future[Any], float] = {}
+        self._last = time.monotonic()
+
+    def add(self, future: "Future[Any]", job: J) -> None:
+        """One more."""
+        self.jobs[future] = job
+
+    def look(self) -> Iterator[tuple["Future[Any]", J]]:
+        """Those that are done by now, after waiting for a moment; they are under way no more."""
+        done = wait(self.jobs, timeout=LOOK, return_when=FIRST_COMPLETED).done
+        now = time.monotonic()
+        if done:
+            self._last = now
+        for future in self.jobs:
+            if future.running():
+                self._seen.setdefault(future, now)
+        for future in done:
+            self._seen.pop(future, None)
+            yield future, self.jobs.pop(future)
+
+    def overdue(self) -> list[J]:
+        """Items that have taken too long; they are under way no more.
+
+        An executor that does not tell which of them run is given the time from its last answer.
+        """
+        now = time.monotonic()
+        late = [
+            future
+            for future in self.jobs
+            if now - (self._seen.get(future, now) if self._seen else self._last) > self._timeout
+        ]
+        for future in late:
+            future.cancel()
+            self._seen.pop(future, None)
+        return [self.jobs.pop(future) for future in late]
+
+
+def too_long(timeout: float) -> str:
+    """Why an item was given up."""
+    return f"it gave no result within {timeout:g} s (timeout=)"
+
+
+def gone(executor: Executor) -> str | None:
+    """Why an executor will answer no more, as far as it tells; None: it may."""
+    client = getattr(executor, "_client", None)
+    status = getattr(client, "status", None)
+    if isinstance(status, str) and status not in ALIVE:
+        return f"the Dask client is {status}"
+    return None
+
+
+def check_guard() -> None:
+    """Refuse a script that starts processes while they would run it again from the top.
+
+    Each process imports the script, and without a guard begins the sweep anew: all would die.
+
+    Raises:
+        SweepError: names the line, and what to put before it.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise SweepError(f"A worker has come to the sweep itself. {GUARD}")
+    main: Any = sys.modules.get("__main__")
+    file = getattr(main, "__file__", None)
+    frame: Any = sys._getframe()
+    while frame is not None and not (
+        frame.f_code.co_name == "<module>" and frame.f_globals is vars(main)
+    ):
+        frame = frame.f_back
+    if frame is None or file is None:
+        return
+    try:
+        tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError):
+        return
+    if not _guarded(tree, frame.f_lineno):
+        raise SweepError(f"{Path(file).name}, line {frame.f_lineno}: {GUARD}")
+
+
+GUARD = (
+    "Processes import the script that starts them. Put what it does behind\n"
+    '    if __name__ == "__main__":\n'
+    "or measure in this process, without workers= and devices=."
+)
+
+
+def _guarded(tree: ast.Module, line: int) -> bool:
+    return any(
+        isinstance(node, ast.If)
+        and node.lineno <= line <= (node.end_lineno or node.lineno)
+        and any(isinstance(own, ast.Name) and own.id == "__name__" for own in ast.walk(node.test))
+        for node in tree.body
+    )
+
+
+def full_disk(error: BaseException) -> OSError | None:
+    """The error of a disk that takes no more, among what led to this one."""
+    import errno
+
+    found: BaseException | None = error
+    for _ in range(20):
+        if isinstance(found, OSError) and found.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            return found
+        if found is None:
+            return None
+        found = found.__cause__ or found.__context__
+    return None
+
+
+def stopped_by(full: str, folder: Path, counts: Mapping[str, int]) -> SweepError:
+    """The error of a sweep whose disk takes no more."""
+    return SweepError(
+        f"The disk of {str(folder)!r} takes no more ({full}); {counts['done']} of {counts['all']} items "
+        "are finished and kept, nothing is half-written. Make space, and go on with resume=True."
+    )
