@@ -32,7 +32,7 @@ ORDER = (
     {"tasks"},
     {"demo", "models", "results"},
     {"plots", "metrics"},
-    {"shapes", "checking", "at_home"},
+    {"shapes", "checking", "at_home", "documents"},
     {"_files", "_typing", "errors", "export_text", "frontend"},
 )
 LEVEL = {name: len(ORDER) - depth for depth, names in enumerate(ORDER) for name in names}

@@ -1,6 +1,5 @@
 """Model, task and prompts from the options; what can be refused without a model is."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -11,6 +10,7 @@ from icl_mech.checking import shown
 from icl_mech.cli.console import waiting
 from icl_mech.cli.options import ModelOptions, PromptOptions, RunOptions, TaskOptions
 from icl_mech.cli.wording import in_options
+from icl_mech.documents import json_of
 from icl_mech.errors import RunError, TaskError
 from icl_mech.interventions import Intervention
 from icl_mech.interventions.base import load_intervention
@@ -144,10 +144,7 @@ def run_options(options: RunOptions, *, quiet: bool) -> dict[str, Any]:
 def _interventions(file: Path | None) -> Sequence[Intervention]:
     if file is None:
         return ()
-    try:
-        documents = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"--interventions {str(file)!r} cannot be read as JSON: {error}.") from error
+    documents = json_of(file, RunError)
     if not isinstance(documents, list) or not all(isinstance(own, Mapping) for own in documents):
         raise RunError(
             f"--interventions {str(file)!r} holds {shown(documents)}; expected a list such as "

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from icl_mech.documents import check_plain, content_of_file
 from icl_mech.errors import ResultError
 
 FORMAT = 3
@@ -107,7 +108,7 @@ def read_json(path: Path) -> dict[str, Any]:
         ResultError: missing, damaged, or of a newer layout.
     """
     try:
-        content = path.read_bytes()
+        content = content_of_file(path, ResultError)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ResultError(
             f"No saved result at {str(path.parent)!r} ({path.name} is missing)."
@@ -123,6 +124,7 @@ def parsed(content: bytes, path: Path) -> dict[str, Any]:
         document: Any = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # not JSON, or not even text
         raise ResultError(f"{path} is damaged: {error}.") from error
+    check_plain(document, ResultError, str(path))
     if not isinstance(document, dict) or type(document.get("format")) is not int:
         raise ResultError(f"{path} is damaged: it holds no layout number; expected a saved result.")
     if document["format"] > FORMAT:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from icl_mech.documents import fitted
 from icl_mech.errors import ResultError
 from icl_mech.results.base import Result
 from icl_mech.results.files import (
@@ -90,14 +91,8 @@ def read_results(folder: str | Path) -> tuple[dict[str, Result], About]:
 
 def _read(folder: Path) -> tuple[dict[str, Result], About]:
     index = read_json(folder / INDEX)
-    names, title, notes = index.get("results"), index.get("title"), index.get("notes", [])
-    made = index.get("made", {})
-    if not isinstance(title, str) or not isinstance(names, list) or not isinstance(notes, list):
-        raise ResultError(f"{folder / INDEX} is damaged: it has no title or no list of results.")
-    if not isinstance(made, dict):
-        raise ResultError(
-            f"{folder / INDEX} is damaged: how it was made is a {type(made).__name__}."
-        )
+    fit = fitted("analysis.json", index, ResultError, f"{folder / INDEX} is damaged")
+    names, title, notes, made = (fit[name] for name in ("results", "title", "notes", "made"))
     try:
         check_names(names)
     except ResultError as error:

@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 import torch
 
+from icl_mech.documents import content_of_file, fitted
 from icl_mech.errors import ResultError, near_matches
 from icl_mech.results.base import Result, known_kinds
 from icl_mech.results.files import (
     FORMAT,
-    INDEXES,
     TENSORS,
     digest,
     given_path,
@@ -134,8 +134,8 @@ def _version(file: Path) -> tuple[int, int, bytes | None] | None:
 
 def _bytes(file: Path) -> bytes | None:
     try:
-        return file.read_bytes()
-    except OSError:
+        return content_of_file(file, ResultError, kind=".jsonl")
+    except (OSError, ResultError):
         return None
 
 
@@ -169,11 +169,8 @@ def _loaded(document: Mapping[str, Any], folder: Path) -> Result:
     from safetensors.torch import load
 
     index = folder / "result.json"
-    if not INDEXES["result.json"] <= document.keys():
-        raise ResultError(f"{index} is damaged: it has no kind or no values.")
-    name, values = document["kind"], document["values"]
-    if not isinstance(name, str) or not isinstance(values, dict):
-        raise ResultError(f"{index} is damaged: expected a name as kind and values by name.")
+    fit = fitted("result.json", document, ResultError, f"{index} is damaged")
+    name, values = fit["kind"], fit["values"]
     checksum = document["files"].get(TENSORS)
     if document["format"] > 1 and checksum is None:
         raise ResultError(f"{index} is damaged: it has no checksum of {TENSORS}.")

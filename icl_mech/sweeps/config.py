@@ -9,6 +9,7 @@ from typing import Any
 
 from icl_mech import measurements
 from icl_mech.checking import shown
+from icl_mech.documents import SEEDS, fitted, read_yaml
 from icl_mech.errors import IclMechError, SweepError, near_matches
 from icl_mech.interventions.base import load_intervention
 from icl_mech.measurements.base import AnyMeasurement
@@ -33,14 +34,8 @@ def read_config(file: str | Path) -> dict[str, Any]:
     Raises:
         SweepError: it is no YAML, or holds keys or values that it may not.
     """
-    import yaml
-
     path = Path(file).expanduser()
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise SweepError(f"{str(file)!r} cannot be read as YAML: {error}") from error
-    return arguments(found, path.parent)
+    return arguments(read_yaml(path, SweepError), path.parent)
 
 
 def arguments(found: Any, folder: Path) -> dict[str, Any]:
@@ -53,6 +48,7 @@ def arguments(found: Any, folder: Path) -> dict[str, Any]:
     for name in ("models", "tasks"):
         if name not in given:
             raise SweepError(f"{name} is missing; a sweep needs one at least.")
+    fitted("study", given, SweepError, "The file")
     read: dict[str, Any] = {**given, "models": _models(given["models"], folder)}
     read["tasks"] = _tasks(given["tasks"], folder)
     if "measurements" in given:
@@ -62,10 +58,7 @@ def arguments(found: Any, folder: Path) -> dict[str, Any]:
     if "seeds" in given:
         read["seeds"] = seeds(given["seeds"])
     if "interventions" in given:
-        listed = given["interventions"]
-        if not isinstance(listed, list):
-            raise SweepError("interventions is a list of what Intervention.to_dict() gives.")
-        read["interventions"] = [load_intervention(dict(own)) for own in listed]
+        read["interventions"] = [load_intervention(own) for own in given["interventions"]]
     if given.get("false_share", ()) is None:
         read["false_share"] = (None,)
     return read
@@ -93,8 +86,14 @@ def seeds(given: Any) -> Any:
     """
     if isinstance(given, str) and given.count("-") == 1:
         first, _, last = given.partition("-")
-        if first.strip().isdigit() and last.strip().isdigit() and int(first) <= int(last):
-            return range(int(first), int(last) + 1)
+        try:
+            found = range(int(first), int(last) + 1)
+        except ValueError:
+            found = range(0)
+        if len(found) > SEEDS:
+            raise SweepError(f"seeds: {given}; at most {SEEDS} of them.")
+        if found:
+            return found
     if not isinstance(given, list):
         raise SweepError(f"seeds: {shown(given)}; write a list such as [0, 1, 2], or 0-4.")
     return given

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from icl_mech._files import FolderLock, write_synced
+from icl_mech.documents import content_of_file, fitted
 from icl_mech.errors import IclMechError, ResultError, SweepError
 from icl_mech.results import INDEX, Folder, given_path
 from icl_mech.results.files import FORMAT, read_json, sealed
@@ -59,7 +60,9 @@ def read_list(folder: str | Path) -> tuple[Path, dict[str, Any]]:
                 f"{str(folder)!r} holds no sweep ({LIST} is missing); give the folder that "
                 "sweep(..., out=) or icl-mech sweep wrote."
             )
-        return place, read_json(place / LIST)
+        document = read_json(place / LIST)
+        fit = fitted("sweep.json", document, SweepError, f"{place / LIST} is damaged")
+        return place, {**document, **fit}
     except ResultError as error:
         raise SweepError(str(error)) from error
 
@@ -85,8 +88,8 @@ def note_error(folder: Path, values: Mapping[str, Any]) -> None:
 def error_of(folder: Path) -> dict[str, Any] | None:
     """Why an item failed; None if that is not known."""
     try:
-        found = json.loads((folder / ERROR).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads(content_of_file(folder / ERROR, SweepError))
+    except (OSError, ValueError, RecursionError, SweepError):
         return None
     return found if isinstance(found, dict) else None
 

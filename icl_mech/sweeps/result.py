@@ -259,12 +259,14 @@ def load_sweep(folder: str | Path) -> Sweep:
         SweepError: the folder holds none, or its list is damaged.
     """
     place, document = read_list(folder)
-    items = document.get("items")
-    if not isinstance(items, list) or not items:
-        raise SweepError(f"The list of items of {str(folder)!r} is damaged: it holds none.")
+    items = [Item.from_dict(values) for values in document["items"]]
+    if len({item.key for item in items}) < len(items):
+        raise SweepError(
+            f"The list of items of {str(folder)!r} is damaged: one stands there twice."
+        )
     return Sweep(
-        [Item.from_dict(values) for values in items],
+        items,
         folder=place,
-        skipped=[str(text) for text in document.get("skipped", [])],
+        skipped=document["skipped"],
         made=document.get("made") or {},
     )

@@ -329,7 +329,8 @@ def _run(
 def _note(folder: Path, outcome: Outcome) -> None:
     """Keep the error of an item whose worker could not."""
     place = item_folder(folder, outcome.key)
-    if error_of(place) is None:
+    # A worker that was given up may have finished nevertheless.
+    if error_of(place) is None and not is_complete(place):
         try:
             note_error(place, {"type": "SweepError", "message": outcome.error})
         except OSError as error:

@@ -301,8 +301,8 @@ CASES = [
         ),
         "result.json is damaged",
     ),
-    case("values a list", lambda b: load_result(edited(b, values=[1])), "values by name"),
-    case("kind a number", lambda b: load_result(edited(b, kind=3)), "a name as kind"),
+    case("values a list", lambda b: load_result(edited(b, values=[1])), "values is [1]; expected a mapping of names"),
+    case("kind a number", lambda b: load_result(edited(b, kind=3)), "kind is 3; expected text"),
     case(
         "provenance a text",
         lambda b: load_result(edited(b, values={"provenance": "x"})),
@@ -341,9 +341,9 @@ CASES = [
         lambda b: load_result(changed_tensors(b, lambda t: t.update(labels=torch.zeros(2)))),
         "labels is there in odd parts",
     ),
-    case("results an object", lambda b: icl.load_analysis(earlier_listing(b, results={})), "no list"),
-    case("results of numbers", lambda b: icl.load_analysis(earlier_listing(b, results=[3])), "3 cannot"),
-    case("title a list", lambda b: icl.load_analysis(earlier_listing(b, title=[])), "no title"),
+    case("results an object", lambda b: icl.load_analysis(earlier_listing(b, results={})), "results is {}; expected a list"),
+    case("results of numbers", lambda b: icl.load_analysis(earlier_listing(b, results=[3])), "results[0] is 3; expected text"),
+    case("title a list", lambda b: icl.load_analysis(earlier_listing(b, title=[])), "title is []; expected text"),
     case(
         "a result above the folder",
         lambda b: icl.load_analysis(earlier_listing(b, results=["../x"])),

@@ -6,6 +6,7 @@ import pytest
 
 import icl_mech as icl
 from icl_mech.cli import job
+from icl_mech.cli.command_line import without_place
 from tests.cli.conftest import MODEL, own_data
 from tests.saved import contents
 
@@ -77,7 +78,8 @@ def test_json_holds_the_command_without_what_goes_without_saying(command, table,
     assert document["folder"] == str(folder)
     assert document["page"] == str(folder / "index.html")
     assert document["command"] == (
-        f"icl-mech measure predictions --model {MODEL} --task {table} "
+        f"icl-mech measure predictions --model {without_place(str(MODEL))} "
+        f"--task {without_place(str(table))} "
         r"--template 'Review: {text}\nSentiment:{label}' --label-words 'Negative, Positive' "
         "--text-column sentence --label-column verdict --shots 2 --n 4 --no-balanced "
         "--batch-size 2"

@@ -89,11 +89,11 @@ def once(folder, cluster, role, chance):
     return killed, f"{role} after {after:.0f} s: {ended}, code {client.returncode}; {told[0][:90]}"
 
 
-def main(folder, each="10"):
+def main(folder, each="10", *roles):
     folder, chance = Path(folder), random.Random(0)
     cluster = Cluster(18786 + os.getpid() % 1000)
     try:
-        for role in ROLES:
+        for role in roles or ROLES:
             left, kept = int(each), {}
             while left:
                 killed, line = once(folder, cluster, role, chance)

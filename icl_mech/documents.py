@@ -1,0 +1,251 @@
+"""Everything that comes from outside, as types: sweep files, lists of items, indexes of results.
+
+A document is read from a regular file of bounded size, and its values are held against a model; what
+does not fit is named with its place in the document. What the values mean - that a layer exists, that
+a variant is one - is checked where they are used.
+"""
+
+import json
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from icl_mech.errors import IclMechError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+MEBIBYTE = 1 << 20
+
+LARGEST = {".json": 256 * MEBIBYTE, ".jsonl": 4096 * MEBIBYTE, ".yaml": 4 * MEBIBYTE}
+"""Bytes of a file, by its kind."""
+
+DEEPEST = 60
+"""Values inside of values."""
+
+SEEDS, ITEMS = 100_000, 1_000_000
+"""The most of them a sweep has."""
+
+
+def content_of_file(path: Path, error: type[IclMechError], *, kind: str = ".json") -> bytes:
+    """The bytes of a regular file that is not larger than files of its kind are.
+
+    Raises:
+        IclMechError: of the kind given; it is a pipe, a device or a folder, or too large.
+        OSError: it cannot be read.
+    """
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise error(f"{str(path)!r} is no file but a {_kind(found.st_mode)}; expected a file.")
+    most = LARGEST[kind]
+    if found.st_size > most:
+        raise error(
+            f"{str(path)!r} has {found.st_size / MEBIBYTE:.0f} MiB; files of this kind have at most "
+            f"{most / MEBIBYTE:.0f} MiB."
+        )
+    return path.read_bytes()
+
+
+def _kind(mode: int) -> str:
+    names = {
+        stat.S_ISDIR: "folder", stat.S_ISFIFO: "pipe", stat.S_ISSOCK: "socket",
+        stat.S_ISCHR: "device", stat.S_ISBLK: "device",
+    }  # fmt: skip
+    return next((name for test, name in names.items() if test(mode)), "special file")
+
+
+def read_yaml(path: Path, error: type[IclMechError]) -> Any:
+    """The values of a YAML file.
+
+    Raises:
+        IclMechError: of the kind given; it cannot be read, or is no YAML of plain values.
+    """
+    import yaml
+
+    try:
+        text = content_of_file(path, error, kind=".yaml").decode("utf-8")
+        found = yaml.safe_load(text)
+    except (OSError, ValueError, RecursionError, OverflowError, yaml.YAMLError) as problem:
+        raise error(f"{str(path)!r} cannot be read as YAML: {problem}") from problem
+    check_plain(found, error, str(path))
+    return found
+
+
+def check_plain(found: Any, error: type[IclMechError], where: str) -> None:
+    """Refuse values that are nested without end, or are no plain ones.
+
+    Raises:
+        IclMechError: of the kind given.
+    """
+    level: list[Any] = [found]
+    for _ in range(DEEPEST):
+        inside: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                if not all(isinstance(key, str | int | float | bool | None) for key in value):
+                    raise error(f"{where!r} holds a mapping whose keys are not words.")
+                inside += value.values()
+            elif isinstance(value, list):
+                inside += value
+            elif not isinstance(value, str | int | float | bool | None):
+                raise error(
+                    f"{where!r} holds {str(value)[:60]!r}, a {type(value).__name__}; expected text, "
+                    "numbers, lists and mappings. Put it in quotation marks if it is text."
+                )
+        if len(inside) > ITEMS:
+            raise error(f"{where!r} holds more than {ITEMS} values side by side.")
+        level = inside
+    if level:
+        raise error(f"{where!r} holds values nested more than {DEEPEST} deep.")
+
+
+def fitted(kind: str, values: Any, error: type[IclMechError], where: str) -> dict[str, Any]:
+    """Values that fit a kind of document, entries beyond it left as they are.
+
+    Args:
+        kind: Name in `models`.
+        values: What was read.
+        error: Kind of the refusal.
+        where: The document, for messages.
+
+    Raises:
+        IclMechError: of the kind given; names the first entry that does not fit.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return models()[kind].model_validate(values, strict=True).model_dump()
+    except (ValidationError, RecursionError) as problem:
+        if isinstance(problem, RecursionError):
+            raise error(f"{where}: values nested too deep.") from None
+        raise error(f"{where}: {_told(problem.errors()[0])}") from None
+
+
+def _told(problem: Any) -> str:
+    """A problem of pydantic's in our words."""
+    place = "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]
+    ).lstrip(".")
+    # Alternatives of a type are named in the place by their types.
+    place = place.split(".str")[0].split(".list[")[0].split(".int")[0] or "it"
+    found = repr(problem["input"])
+    found = found if len(found) <= 80 else f"{found[:77]}..."
+    words = {
+        "missing": "is missing", "string_type": "expected text", "int_type": "expected a whole number",
+        "float_type": "expected a number", "bool_type": "expected true or false",
+        "list_type": "expected a list", "dict_type": "expected a mapping of names to values",
+        "model_type": "expected a mapping of names to values", "none_required": "expected nothing",
+        "model_attributes_type": "expected a mapping of names to values",
+    }  # fmt: skip
+    if problem["type"] == "missing":
+        return f"{place} is missing."
+    told = words.get(problem["type"]) or problem["msg"][:1].lower() + problem["msg"][1:]
+    return f"{place} is {found}; {told}."
+
+
+def models() -> dict[str, type["BaseModel"]]:
+    """The kinds of documents by name; made when the first is read."""
+    if not _MODELS:
+        _MODELS.update(_made())
+    return _MODELS
+
+
+_MODELS: dict[str, type["BaseModel"]] = {}
+
+
+def _made() -> dict[str, type["BaseModel"]]:
+    from pydantic import BaseModel, ConfigDict, Field
+
+    class Open(BaseModel):
+        """Entries beyond those that are known are kept as they are."""
+
+        model_config = ConfigDict(extra="allow", strict=True)
+
+    class Closed(BaseModel):
+        """There are no other entries."""
+
+        model_config = ConfigDict(extra="forbid", strict=True)
+
+    count = Annotated[int, Field(ge=1, le=10**9)]
+    natural = Annotated[int, Field(ge=0, lt=2**63)]
+    share = Annotated[float, Field(ge=0, le=1)]
+    words = Annotated[str, Field(min_length=1, max_length=4096)]
+
+    class ItemEntry(Closed):
+        """One item of a sweep."""
+
+        model: words
+        task: words
+        study: words
+        labels: words
+        false_share: share | Annotated[int, Field(ge=0, le=1)] | None
+        shots: natural
+        format: str
+        demonstrations: words
+        n: count
+        seed: natural
+        pair: bool
+        balanced: bool
+        measured: dict[str, Any]
+        sources: dict[str, str]
+
+    class SweepList(Open):
+        """`sweep.json`."""
+
+        items: Annotated[list[ItemEntry], Field(min_length=1, max_length=ITEMS)]
+        skipped: list[str] = Field(default_factory=list)
+        made: dict[str, Any] | None = None
+
+    class Index(Open):
+        """`analysis.json`."""
+
+        title: str
+        results: list[str]
+        notes: list[str] = Field(default_factory=list)
+        made: dict[str, Any] = Field(default_factory=dict)
+        prompts: Annotated[int, Field(ge=0, le=1000)] = 0
+
+    class ResultFile(Open):
+        """`result.json`."""
+
+        kind: str
+        values: dict[str, Any]
+
+    class StudyFile(Open):
+        """A sweep as YAML: what `sweep` itself does not hold against types."""
+
+        study: str | list[str | None] | None = None
+        seeds: str | Annotated[list[natural], Field(min_length=1, max_length=SEEDS)] | natural = (
+            "0-4"
+        )
+        interventions: list[dict[str, Any]] = Field(default_factory=list)
+        devices: list[str] | None = None
+        workers: count | None = None
+        device: str | None = None
+        dtype: str | None = None
+        timeout: float | int | None = None
+        balanced: bool = True
+        heads_from: str | None = None
+        memory: str | int | None = None
+        path: Literal["auto", "whole"] = "auto"
+
+    return {
+        "sweep.json": SweepList,
+        "analysis.json": Index,
+        "result.json": ResultFile,
+        "study": StudyFile,
+    }
+
+
+def json_of(path: Path, error: type[IclMechError]) -> Any:
+    """The values of a JSON file a user gave.
+
+    Raises:
+        IclMechError: of the kind given; it cannot be read, or holds no JSON.
+    """
+    try:
+        found = json.loads(content_of_file(path, error).decode("utf-8"))
+    except (OSError, ValueError, RecursionError) as problem:
+        raise error(f"{str(path)!r} cannot be read as JSON: {problem}.") from problem
+    check_plain(found, error, str(path))
+    return found

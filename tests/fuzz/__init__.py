@@ -1,0 +1,1 @@
+"""Random inputs: whatever comes in is understood, or refused in our words."""
