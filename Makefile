@@ -26,7 +26,7 @@ MOST := TEST_FAMILIES="gpt2 gptj gemma3"
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-portable test-tl3 test-oldest audit lint format typecheck test-all test-exhaustive wheel browser check bench notebooks docs clean
+.PHONY: help install demo test test-portable test-tl3 test-oldest audit lint format typecheck test-all test-exhaustive wheel browser check bench fuzz notebooks docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -121,6 +121,10 @@ check: ## everything continuous integration does
 
 bench: $(STAMP) ## time the engine and write the benchmark table
 	$(BIN)/python -m tests.benchmarks
+
+fuzz: $(STAMP) ## compare random cases with plain Hugging Face for MINUTES (10), and 2,000 documents
+	$(BIN)/python -m tests.fuzz.differential $(or $(MINUTES),10) $(or $(SEED),0)
+	FUZZ_DOCUMENTS=2000 $(PYTEST) tests/fuzz/test_documents.py
 
 notebooks: $(STAMP) ## run the notebooks and store what they show
 	$(BIN)/python -m tests.notebooks
