@@ -26,8 +26,8 @@ from icl_mech.prompts import Prompt, PromptBatch
 from tests.fuzz.plain import Plain, flow, parts_of
 from tests.tiny import tiny_hf, tiny_tokenizer, tokenizer_kind
 
-KEPT = (288,)
-"""Seeds that fail where a mend is taken out and few others do: what was made of changed weights."""
+KEPT = ()
+"""Seeds that failed once."""
 
 FAMILIES = ("gpt2", "llama", "neox", "gemma3")
 EVENTS = ("none", "none", "hook", "weights", "kept", "mask", "thread", "settings")
@@ -257,6 +257,8 @@ def _weights(chance, inner, plain, case):
     elif how == "step":
         with torch.no_grad():
             theirs.add_(change)
+    elif "query_key_value" in name or "c_attn" in name:
+        theirs.data += change  # a bridge computes with views of them, which an exchange would leave
     else:
         theirs.data = theirs.detach().clone() + change
     with torch.no_grad():
