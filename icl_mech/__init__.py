@@ -69,6 +69,7 @@ from icl_mech.measurements.saliency.flow import flow_scores
 from icl_mech.measurements.saliency.maps import saliency_maps
 from icl_mech.metrics import calibrate_batch, calibrate_labels
 from icl_mech.models import load_model, remote_model
+from icl_mech.models.untrained import untrained
 from icl_mech.planted import planted_model, planted_task
 from icl_mech.prompts import (
     Prompt,
@@ -166,6 +167,7 @@ __all__ = [
     "sweep",
     "task_vector",
     "texts",
+    "untrained",
 ]
 
 without_widgets()

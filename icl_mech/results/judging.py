@@ -1,5 +1,6 @@
 """The status of a claim from intervals: one rule for the answers of results and for verdicts."""
 
+from collections.abc import Mapping
 from math import isfinite
 from typing import Literal
 
@@ -15,7 +16,7 @@ CHANCE = round(1 - ONE_SIDED, 9)
 
 OPENINGS: dict[Status, str] = {
     "supported": "Yes",
-    "mixed": "Perhaps",
+    "mixed": "Mixed",
     "not shown": "Not shown",
     "opposite": "No",
     "cannot be judged": "Cannot be judged",
@@ -72,12 +73,28 @@ def judged_twice(
     return own if by_chance <= CHANCE else "not shown"
 
 
-def together(*statuses: Status) -> Status:
-    """The status of a claim that several measures bear on: mixed where they disagree.
+def together(*required: Status) -> Status:
+    """The status of a claim that requires several measures.
 
-    Measures that cannot be judged are left out.
+    One that cannot be judged: the claim cannot be judged. Supported and opposite: every one is.
+    Not shown: none is clear. Mixed: they disagree.
     """
-    known = {status for status in statuses if status != "cannot be judged"}
-    if not known:
+    found = set(required)
+    if not found or "cannot be judged" in found:
         return "cannot be judged"
-    return known.pop() if len(known) == 1 else "mixed"
+    return found.pop() if len(found) == 1 else "mixed"
+
+
+def disagreeing(measures: Mapping[str, Status]) -> str:
+    """Which measures say what, for a claim on which they disagree; else which cannot be judged."""
+    by_status: dict[str, list[str]] = {}
+    for name, status in measures.items():
+        by_status.setdefault(status, []).append(name)
+    lacking = by_status.get("cannot be judged")
+    if lacking:
+        return f"{' and '.join(lacking)} cannot be judged, and the claim requires all its measures"
+    said_so = {"supported": "says so", "opposite": "says the opposite", "mixed": "is divided"}
+    return "; ".join(
+        f"{' and '.join(names)}: {said_so.get(status, 'does not show it')}"
+        for status, names in by_status.items()
+    )

@@ -17,7 +17,7 @@ from icl_mech.studies.analysis import Analysis, load_analysis
 from icl_mech.studies.anchors import Anchors
 from icl_mech.studies.bench import Bench, prepared_folder
 from icl_mech.studies.causal import Causal
-from icl_mech.studies.default import FlowStudy
+from icl_mech.studies.default import FlowStudy, add_untrained
 from icl_mech.studies.label_words import LabelWords
 from icl_mech.studies.made import Making, by_command, call_line
 from icl_mech.studies.measuring import check_values, measure, title
@@ -46,6 +46,7 @@ def analyze(
     path: Path = "auto",
     progress: bool | None = None,
     out: str | FilePath | None = None,
+    nulls: Natural | None = None,
     wait: bool | int | float = True,
 ) -> Analysis:
     """A study of all prompts.
@@ -78,6 +79,9 @@ def analyze(
         path: `auto` or `whole`, see `measure`.
         progress: Show progress bars.
         out: Folder that keeps every finished result at once, see `measure`.
+        nulls: Untrained networks that stand beside the flow: claims must beat them. None: three, of
+            models of at most 4 GiB; 0: none, and claims about the flow cannot be judged. Each costs
+            one gradient pass over eight prompts, and the memory of one more model.
         wait: While another thread runs this model: True waits, False refuses at once, a number
             waits at most so many seconds.
 
@@ -101,6 +105,7 @@ def analyze(
     options = Options(interventions, batch_size, memory, path, progress)
     flow = FlowStudy(maps, reduction, loss)
     seed = conformed("seed", seed, Natural)
+    nulls = conformed("nulls", nulls, Natural | None)
     if heads_from is not None and study != "overthinking":
         raise RunError(
             "heads_from= says on what the overthinking study chooses heads; leave it out."
@@ -117,11 +122,12 @@ def analyze(
         elif isinstance(prompts, tuple):
             Overthinking(heads_from, seed).run(bench, prompts)
         elif study == "label_words":
-            LabelWords(flow, seed).run(bench, prompts)
+            LabelWords(flow, seed, nulls).run(bench, prompts)
         elif study == "anchors":
             Anchors(reduction, loss).run(bench, prompts)
         else:
             bench.measure(prompts, *flow.measurements(), *measurements)
+            add_untrained(bench, prompts, flow, nulls)
         if study is not None and measurements:
             bench.measure(prompts, *measurements)
     return bench.analysis(title(adapted, prompts), prompts, making)

@@ -105,6 +105,13 @@ class Bench:
         if self.out is not None:
             result.save(self.out / name, overwrite=True)
 
+    def kept(self, name: str, kind: type[R]) -> R | None:
+        """A result of this kind that the folder holds already."""
+        if self.out is None or is_vacant(self.out / name):
+            return None
+        found = load_result(self.out / name)
+        return found if isinstance(found, kind) else None
+
     def order(self, names: Sequence[str]) -> None:
         """Put these results first, in this order."""
         first = {name: self.results[name] for name in names if name in self.results}

@@ -10,11 +10,11 @@ from icl_mech.measurements.isolation.windows import Isolation
 from icl_mech.measurements.reweighting.learning import Reweighting
 from icl_mech.prompts import PromptBatch
 from icl_mech.studies.bench import Bench
-from icl_mech.studies.default import FlowStudy
+from icl_mech.studies.default import FlowStudy, add_untrained
 from icl_mech.studies.published import label_words_numbers
 
 ORDER = (
-    "predictions", "flow", "saliency", "isolation", "isolation_map", "extraction", "compression",
+    "predictions", "flow", "untrained", "saliency", "isolation", "isolation_map", "extraction", "compression",
     "confusion", "reweighting", "published",
 )  # fmt: skip
 """Of the results on a page."""
@@ -27,10 +27,12 @@ class LabelWords:
     Attributes:
         flow: What is measured of the information flow.
         seed: Of random controls.
+        nulls: Untrained networks beside the flow; None: three of models that are not large.
     """
 
     flow: FlowStudy = field(default_factory=FlowStudy)
     seed: int = 0
+    nulls: int | None = None
 
     def run(self, bench: Bench, prompts: PromptBatch) -> None:
         """Put everything that these prompts give on the bench."""
@@ -47,6 +49,7 @@ class LabelWords:
                 Reweighting(seed=self.seed),
             ),
         )
+        add_untrained(bench, prompts, self.flow, self.nulls)
         if prompts.has_answers:
             bench.keep("published", label_words_numbers(bench.results))
         if prompts.source.get("demonstrations") == "shared":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from icl_mech.errors import IclMechError, SweepError
 from icl_mech.metrics import Interval
 from icl_mech.reports import Fact, Finding, Origin, Page, write_page
-from icl_mech.results.judging import Status, judged, together
+from icl_mech.results.judging import Status, disagreeing, judged, together
 from icl_mech.results.wording import counted, listed, said
 from icl_mech.sweeps.averaged import Averages
 from icl_mech.sweeps.cells import Cell, plural
@@ -176,28 +176,57 @@ def _judge(sweep: Sweep, model: str, claim: Claim) -> Judged | None:
     Where items differ in more than tasks and seeds, their usual setting counts: the first one.
     """
     part = sweep.select(model=model)
-    statuses: list[Status] = []
+    statuses: dict[str, Status] = {}
     effects: dict[str, Interval] = {}
     basis = setting = ""
     for name, null, rising in claim.effects:
         found = _effect(part, name)
         if found is None:
+            statuses[name] = "cannot be judged"
             continue
         averages, cell = found
         effects[name] = interval = _interval(cell)
-        statuses.append(judged(interval, null=null, rising=rising, prompts=cell.prompts))
+        statuses[name] = judged(interval, null=null, rising=rising, prompts=cell.prompts)
         basis, setting = averages.basis(cell), _setting(averages, cell)
     if not effects:
         return None
-    status = together(*statuses)
+    status = together(*statuses.values())
     words = "; ".join(f"{name} {said(own, sign=True)}" for name, own in effects.items())
     text = f"{words[0].upper()}{words[1:]} ({basis}{setting})."
+    if status in ("mixed", "cannot be judged"):
+        text = f"{text} Required measures: {disagreeing(statuses)}."
+    alone = _by_task(part, claim)
+    if {"supported", "opposite"} <= set(alone.values()):
+        status = "mixed"
+    if len(set(alone.values())) > 1:
+        # A mean speaks for tasks only where they agree.
+        text = f"{text} By task: {', '.join(f'{task} {own}' for task, own in alone.items())}."
     if claim.needs and (needed := _effect(part, claim.needs)) is not None:
         interval = _interval(needed[1])
         if interval.low <= 0:
             status = "cannot be judged"
             text = f"There is no clear {claim.needs} to close: {said(interval, sign=True)}. {text}"
     return Judged(model, claim, status, text, effects)
+
+
+def _by_task(part: Sweep, claim: Claim) -> dict[str, Status]:
+    """What each task alone says, where there are several."""
+    tasks = list(dict.fromkeys(item.task for item in part.plan))
+    found: dict[str, Status] = {}
+    for task in tasks if len(tasks) > 1 else ():
+        own = part.select(task=task)
+        each: list[Status] = []
+        for name, null, rising in claim.effects:
+            effect = _effect(own, name)
+            each.append(
+                "cannot be judged"
+                if effect is None
+                else judged(
+                    _interval(effect[1]), null=null, rising=rising, prompts=effect[1].prompts
+                )
+            )
+        found[task] = together(*each)
+    return found
 
 
 def _effect(part: Sweep, name: str) -> tuple[Averages, Cell] | None:

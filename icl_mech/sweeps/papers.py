@@ -18,6 +18,7 @@ from icl_mech.measurements.heads.names import CHOSEN
 from icl_mech.measurements.isolation.texts import compared
 from icl_mech.metrics import Interval
 from icl_mech.studies import Analysis
+from icl_mech.studies.untrained import UntrainedFlow
 
 Effect = Callable[[Analysis], Any]
 
@@ -31,6 +32,34 @@ def isolated(against: str) -> Effect:
         if windows is None or against not in windows.others:
             return None
         return result.difference(windows.early, windows.others[against])
+
+    return effect
+
+
+def beyond_untrained(score: str, third: str) -> Effect:
+    """Flow above random tokens, beyond what one more untrained network would show.
+
+    None where no untrained networks were measured.
+    """
+
+    def effect(analysis: Analysis) -> Interval | None:
+        above = analysis.flow.above_null(score, third)
+        kinds = analysis.results.values()
+        nulls = next((own for own in kinds if isinstance(own, UntrainedFlow)), None)
+        if above is None or nulls is None:
+            return None
+        bound = max(0.0, nulls.bound(third))
+        return Interval(*(end - bound for end in above[1]))
+
+    return effect
+
+
+def above_random(score: str, third: str) -> Effect:
+    """Flow of label words minus that of random tokens in their place."""
+
+    def effect(analysis: Analysis) -> Interval | None:
+        above = analysis.flow.above_null(score, third)
+        return None if above is None else above[1]
 
     return effect
 
@@ -114,6 +143,10 @@ QUANTITIES: Mapping[str, str | Effect] = {
     "mean flow": "flow.share",
     "early flow": _attribute("flow", "difference", "first"),
     "late flow": _attribute("flow", "difference", "last"),
+    "early flow above random tokens": above_random("wp", "first"),
+    "late flow above random tokens": above_random("pq", "last"),
+    "early flow beyond untrained": beyond_untrained("wp", "first"),
+    "late flow beyond untrained": beyond_untrained("pq", "last"),
     "isolation loyalty": "isolation.label_loyalty",
     "isolation effect": isolated("random tokens"),
     "isolation early and late": isolated("last layers"),
@@ -197,10 +230,11 @@ OTHERS = "Others on heads, vectors and priors"
 
 CLAIMS = (
     Claim(LW, "Shallow aggregation: label words collect the demonstrations in early layers",
-          (("isolation effect", 0.0, False), ("isolation early and late", 0.0, False),
-           ("early flow", 0.0, True)), "isolation"),
+          (("isolation effect", 0.0, False), ("early flow beyond untrained", 0.0, True)),
+          "isolation"),
     Claim(LW, "Deep extraction: the answer is read from the label words in late layers",
-          (("late flow", 0.0, False), ("late extraction", 0.5, True)), "extraction"),
+          (("late flow beyond untrained", 0.0, True), ("late extraction", 0.5, True)),
+          "extraction"),
     Claim(LW, "Anchors suffice: label words' states can replace the demonstrations",
           (("anchors above text", 0.0, True), ("anchors above random tokens", 0.0, True)),
           "compression"),

@@ -245,7 +245,13 @@ def _hook(chance, inner, plain, case):
 
 def _weights(chance, inner, plain, case):
     """Another weight, changed in place: through `.data`, by an optimiser's step, or exchanged."""
-    names = [name for name, own in plain.model.named_parameters() if own.numel() > 1]
+    # A bridge computes with parts of fused weights, which are copies or views of them.
+    fused = ("query_key_value", "c_attn")
+    names = [
+        name
+        for name, own in plain.model.named_parameters()
+        if own.numel() > 1 and not any(own_name in name for own_name in fused)
+    ]
     name, how = chance.choice(names), chance.choice(["data", "step", "loaded"])
     case.told.append(f"{name} by {how}")
     own = dict(plain.model.named_parameters())[name]
@@ -257,8 +263,6 @@ def _weights(chance, inner, plain, case):
     elif how == "step":
         with torch.no_grad():
             theirs.add_(change)
-    elif "query_key_value" in name or "c_attn" in name:
-        theirs.data += change  # a bridge computes with views of them, which an exchange would leave
     else:
         theirs.data = theirs.detach().clone() + change
     with torch.no_grad():

@@ -39,6 +39,10 @@ ISOLATION = Definition(
 DEFINITIONS = (ISOLATION, LABEL_LOYALTY, WORD_LOYALTY)
 
 
+CONTROL = "random tokens"
+"""What decides: cut off in the same layers."""
+
+
 class Compared(NamedTuple):
     """The early window beside what it is compared with.
 
@@ -63,8 +67,9 @@ def compared(result: LoyaltyByWindow) -> Compared | None:
 def status(result: LoyaltyByWindow) -> Status:
     """Of the claim that label words collect the demonstrations in early layers.
 
-    Both loyalties must fall below those of random tokens in the same layers and of label words in
-    the last ones, as far as these were run.
+    Both loyalties must fall below those of random tokens in the same layers. Label words in the last
+    layers stand beside them as a curve and decide nothing: few later blocks read what is cut there, so
+    isolation does nearly nothing by construction, in networks that learned nothing, too.
     """
     return together(*(status_of(result, loyalty) for loyalty in LOYALTIES))
 
@@ -72,17 +77,12 @@ def status(result: LoyaltyByWindow) -> Status:
 def status_of(result: LoyaltyByWindow, loyalty: Loyalty) -> Status:
     """The same by one loyalty."""
     windows = compared(result)
-    if windows is None:
+    if windows is None or CONTROL not in windows.others:
         return "cannot be judged"
-    return together(
-        *(
-            judged(
-                result.difference(windows.early, other, loyalty),
-                rising=False,
-                prompts=len(result.predicted),
-            )
-            for other in windows.others.values()
-        )
+    return judged(
+        result.difference(windows.early, windows.others[CONTROL], loyalty),
+        rising=False,
+        prompts=len(result.predicted),
     )
 
 
@@ -195,7 +195,7 @@ def _words_differ(result: LoyaltyByWindow, windows: Compared) -> str:
     said_of = listed(f"{value} against {name}" for name, value in found.items())
     if word == "supported" and label != "supported":
         return f"The likely next words do change: word loyalty differs by {said_of}."
-    return f"Comparisons and measures disagree; word loyalty differs by {said_of}."
+    return f"The two loyalties disagree; word loyalty differs by {said_of}."
 
 
 def _caption(result: LoyaltyByWindow) -> str:
@@ -226,10 +226,8 @@ def _establishes(result: LoyaltyByWindow) -> str:
     if windows is None or found not in ("supported", "opposite"):
         return ""
     if found == "opposite":
-        return "Answers rest less on what label words read early than on what it is compared with."
-    than = {"last layers": "on what they read late", "random tokens": "on what other tokens read"}
-    others = listed((than[name] for name in reversed(windows.others)), "or")
-    return f"Answers rest on what label words read in the early layers, more than {others}."
+        return "Answers rest less on what label words read early than on what other tokens read."
+    return "Answers rest on what label words read in the early layers, more than on what other tokens read."
 
 
 def _limits(result: LoyaltyByWindow) -> str:
@@ -241,7 +239,9 @@ def _limits(result: LoyaltyByWindow) -> str:
             "that the answers which stay are still known: a constant answer keeps some, too."
         )
     if any(side == "last" for side, *_ in result.windows):
-        parts.append("Isolation in the last layer alone changes nothing by construction.")
+        parts.append(
+            "Isolation in the last layers changes little by construction, also in untrained networks."
+        )
     if result.provenance.get("conditional_on_demonstrations"):
         parts.append("One set of demonstrations was used.")
     return " ".join(parts)

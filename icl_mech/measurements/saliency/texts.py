@@ -64,16 +64,21 @@ def _flow(flow: "FlowScores") -> Figure:
             f"Cannot be judged: the model has one layer, and nothing flows on from there {parts}."
         )
         return Figure("", question, answer, caption, "", limits, short)
-    early, late = flow.difference("first"), flow.difference("last")
-    status = together(
-        judged(early, rising=True, prompts=prompts), judged(late, rising=False, prompts=prompts)
-    )
+    early, late = flow.above_null("wp", "first"), flow.above_null("pq", "last")
+    if early is None or late is None:
+        opening = "Cannot be judged: no random tokens could be put in the label words' place"
+    else:
+        status = together(*(judged(more, prompts=prompts) for _, more in (early, late)))
+        opening = OPENINGS[status] + " with so few prompts" * (status == "cannot be judged")
+        opening += (
+            f". Beyond random tokens in their place, label words receive {said(early[1], sign=True)} of "
+            f"the saliency per edge of {_span(flow, 'first')} and send the target "
+            f"{said(late[1], sign=True)} of that of {_span(flow, 'last')}"
+        )
     answer = (
-        f"{OPENINGS[status]}{' with so few prompts' * (status == 'cannot be judged')}. Per edge, "
-        f"{said(flow.share('wp', 'first'))} of the saliency of {_span(flow, 'first')} runs from the "
-        f"texts into the label words and {said(flow.share('pq', 'first'))} from these to the target; "
-        f"in {_span(flow, 'last')} it is {said(flow.share('wp', 'last'))} and "
-        f"{said(flow.share('pq', 'last'))}."
+        f"{opening}. The shares themselves, {said(flow.share('wp', 'first'))} into label words early and "
+        f"{said(flow.share('pq', 'last'))} from them late, say little: late ones are near 1 in untrained "
+        "networks, too."
     )
     if flow.role_saliency is not None:
         answer += f" {_sources(flow)}"

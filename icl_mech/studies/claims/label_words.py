@@ -17,8 +17,9 @@ from icl_mech.measurements.reweighting.texts import halves
 from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.metrics import Interval
 from icl_mech.results import Result
-from icl_mech.results.judging import Status, judged, together
+from icl_mech.results.judging import Status, disagreeing, together
 from icl_mech.results.wording import counted, listed, said, told
+from icl_mech.studies.untrained import UntrainedFlow, beside, flow_status
 from icl_mech.studies.verdicts import Verdict
 
 EARLY = "Shallow aggregation: label words collect the demonstrations in early layers"
@@ -34,13 +35,14 @@ class Found(NamedTuple):
     flow: tuple[str, FlowScores] | None
     isolation: tuple[str, IsolationResult] | None
     extraction: tuple[str, ExtractionResult] | None
+    nulls: UntrainedFlow | None
 
 
 def verdicts(results: Mapping[str, Result]) -> tuple[Verdict, ...]:
     """One per claim, as far as the results bear on it.
 
-    Shallow aggregation and deep extraction rest on two measures each, which may disagree:
-    isolation and saliency, saliency and attention.
+    Shallow aggregation and deep extraction require two measures each: isolation against random
+    tokens and flow beyond untrained networks; flow beyond untrained networks and attention.
     """
     of = _found(results)
     found = []
@@ -62,7 +64,7 @@ def headline(results: Mapping[str, Result], model: str, task: str) -> tuple[str,
     """The question of the study, and its answer in at most two sentences, doubt included."""
     question = f"Do label words anchor {model} on {task}?"
     of = _found(results)
-    if not any(of):
+    if not any(of[:3]):
         return question, "The results at hand do not bear on this question."
     sentences = []
     if of.isolation or of.flow:
@@ -73,7 +75,7 @@ def headline(results: Mapping[str, Result], model: str, task: str) -> tuple[str,
 
 
 def _found(results: Mapping[str, Result]) -> Found:
-    flow = extraction = isolated = None
+    flow = extraction = isolated = nulls = None
     for name, result in results.items():
         if isinstance(result, FlowScores):
             flow = flow or (name, result)
@@ -81,20 +83,21 @@ def _found(results: Mapping[str, Result]) -> Found:
             isolated = isolated or (name, result)
         elif isinstance(result, ExtractionResult):
             extraction = extraction or (name, result)
-    return Found(flow, isolated, extraction)
+        elif isinstance(result, UntrainedFlow):
+            nulls = nulls or result
+    return Found(flow, isolated, extraction, nulls)
 
 
 # Early layers
 
 
-def _early_statuses(of: Found) -> tuple[Status, Status]:
-    """By isolation, and by saliency."""
-    return (
-        isolation.status(of.isolation[1]) if of.isolation else "cannot be judged",
-        judged(of.flow[1].difference("first"), prompts=len(of.flow[1].per_prompt))
-        if of.flow
-        else "cannot be judged",
-    )
+def _early_statuses(of: Found) -> dict[str, Status]:
+    """By the measures the claim requires."""
+    flow = of.flow[1] if of.flow else None
+    return {
+        "isolation": isolation.status(of.isolation[1]) if of.isolation else "cannot be judged",
+        "saliency": flow_status(flow, of.nulls, "wp", "first"),
+    }
 
 
 def _early(of: Found) -> Verdict:
@@ -102,9 +105,18 @@ def _early(of: Found) -> Verdict:
     if of.isolation:
         parts.append(_isolated(of.isolation[1]))
     if of.flow:
-        parts.append(_flow(of.flow[1], "first"))
+        parts.append(_flow(of.flow[1], of.nulls, "first"))
     name = of.isolation[0] if of.isolation else of.flow[0] if of.flow else ""
-    return Verdict(EARLY, together(*_early_statuses(of)), " ".join(parts), name)
+    return _required(EARLY, _early_statuses(of), parts, name)
+
+
+def _required(claim: str, measures: Mapping[str, Status], parts: list[str], name: str) -> Verdict:
+    """A verdict on a claim that requires all its measures; says which disagree or are lacking."""
+    status = together(*measures.values())
+    if status in ("mixed", "cannot be judged"):
+        why = disagreeing(measures)
+        parts = [f"{why[0].upper()}{why[1:]}.", *parts]
+    return Verdict(claim, status, " ".join(parts), name)
 
 
 def _isolated(result: IsolationResult) -> str:
@@ -129,58 +141,61 @@ def _isolated(result: IsolationResult) -> str:
     return f"{text} {became}" if became else text
 
 
-def _flow(result: FlowScores, third: str) -> str:
+def _flow(result: FlowScores, nulls: UntrainedFlow | None, third: str) -> str:
     n = counted(len(result.per_prompt), "prompt")
-    gap = result.difference(third)
-    into, out = (said(result.share(score, third)) for score in ("wp", "pq"))
+    score, runs = ("wp", "into") if third == "first" else ("pq", "from")
+    above = result.above_null(score, third)
+    share = said(result.share(score, third))
+    text = (
+        f"Saliency per edge in the {third} third of the layers: {share} of it runs {runs} label "
+        f"words{' to the target' if third == 'last' else ''} (n = {n})"
+    )
+    if above is None:
+        return f"{text}; no random tokens could be put in their place."
     return (
-        f"Saliency per edge in the {third} third of the layers: {into} of it runs into label words, "
-        f"{out} from them to the target (difference {said(gap, sign=True)}, n = {n})."
+        f"{text}, {said(above[1], sign=True)} more than with random tokens in their place; "
+        f"{beside(nulls, third)}."
     )
 
 
 def _early_words(of: Found) -> str:
-    by_isolation, by_saliency = _early_statuses(of)
-    status = together(by_isolation, by_saliency)
+    measures = _early_statuses(of)
     fact = ""
     windows = isolation.compared(of.isolation[1]) if of.isolation else None
     if of.isolation and windows:
         kept = told(of.isolation[1].loyalty(windows.early).value)
         fact = f" (cut off in the first {counted(windows.early[1], 'layer')}, {kept} of the answers stay)"
-    if status == "supported" and by_isolation == "supported":
-        return f"In the early layers, yes: label words must collect the demonstrations there{fact}."
     return {
-        "supported": "In the early layers, by saliency, yes: it runs into the label words there; "
-        "whether they are needed was not shown by isolating them.",
-        "mixed": "In the early layers, perhaps: measures disagree whether label words collect the "
-        f"demonstrations there{fact}.",
+        "supported": f"In the early layers, yes: label words must collect the demonstrations there{fact}.",
+        "mixed": "Whether label words collect the demonstrations early is mixed: "
+        f"{disagreeing(measures)}{fact}.",
         "not shown": f"It is not shown that label words collect the demonstrations early{fact}.",
         "opposite": f"In the early layers, no: label words are not where demonstrations are collected{fact}.",
-        "cannot be judged": f"Whether label words collect the demonstrations early cannot be judged{fact}.",
-    }[status]
+        "cannot be judged": "Whether label words collect the demonstrations early cannot be judged: "
+        f"{disagreeing(measures)}{fact}.",
+    }[together(*measures.values())]
 
 
 # Late layers
 
 
-def _late_statuses(of: Found) -> tuple[Status, Status]:
-    """By saliency, and by attention."""
-    return (
-        judged(of.flow[1].difference("last"), rising=False, prompts=len(of.flow[1].per_prompt))
-        if of.flow
-        else "cannot be judged",
-        of.extraction[1].status if of.extraction else "cannot be judged",
-    )
+def _late_statuses(of: Found) -> dict[str, Status]:
+    """By the measures the claim requires."""
+    flow = of.flow[1] if of.flow else None
+    return {
+        "saliency": flow_status(flow, of.nulls, "pq", "last"),
+        "attention": of.extraction[1].status if of.extraction else "cannot be judged",
+    }
 
 
 def _late(of: Found) -> Verdict:
     parts = []
     if of.flow:
-        parts.append(_flow(of.flow[1], "last"))
+        parts.append(_flow(of.flow[1], of.nulls, "last"))
     if of.extraction:
         parts.append(_attended(of.extraction[1]))
     name = of.extraction[0] if of.extraction else of.flow[0] if of.flow else ""
-    return Verdict(LATE, together(*_late_statuses(of)), " ".join(parts), name)
+    return _required(LATE, _late_statuses(of), parts, name)
 
 
 def _attended(result: ExtractionResult) -> str:
@@ -198,31 +213,16 @@ def _attended(result: ExtractionResult) -> str:
 
 
 def _late_words(of: Found) -> str:
-    by_saliency, by_attention = _late_statuses(of)
-    status = together(by_saliency, by_attention)
-    if status == "supported":
-        only = {
-            (True, True): "saliency and attention both say",
-            (True, False): "saliency says",
-            (False, True): "attention says",
-        }[by_saliency == "supported", by_attention == "supported"]
-        doubt = "" if by_saliency == by_attention else ", but no second measure can be judged"
-        return f"That late layers then read the answer from them is what {only}{doubt}."
-    if status == "mixed":
-        said_of = {
-            "supported": "says so", "not shown": "does not show it",
-            "opposite": "says the opposite", "mixed": "is divided",
-        }  # fmt: skip
-        return (
-            f"Whether late layers read the answer from them is open: saliency "
-            f"{said_of[by_saliency]}, attention {said_of[by_attention]}."
-            if "cannot be judged" not in (by_saliency, by_attention)
-            else "Whether late layers read the answer from them is open: their measures disagree."
-        )
+    measures = _late_statuses(of)
     return {
+        "supported": "Late layers then read the answer from them: saliency and attention both say so, "
+        "beyond what untrained networks show.",
+        "mixed": f"Whether late layers read the answer from them is mixed: {disagreeing(measures)}.",
         "not shown": "It is not shown that late layers read the answer from them.",
         "opposite": "Late layers do not read the answer from them.",
-    }.get(status, "Whether late layers read the answer from them cannot be judged.")
+        "cannot be judged": "Whether late layers read the answer from them cannot be judged: "
+        f"{disagreeing(measures)}.",
+    }[together(*measures.values())]
 
 
 # Uses of anchors
