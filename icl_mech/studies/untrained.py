@@ -83,15 +83,23 @@ class UntrainedFlow(Result):
         """None over prompts: each network is one number."""
         return {}
 
+    def range(self, third: str) -> tuple[float, float]:
+        """The 95 % prediction interval for one more untrained network."""
+        values = (self.early if third == "first" else self.late).double()
+        count = len(values)
+        reach = float(student.ppf(ONE_SIDED, count - 1) * values.std()) * sqrt(1 + 1 / count)
+        return float(values.mean()) - reach, float(values.mean()) + reach
+
     def bound(self, third: str) -> float:
-        """Upper end of the prediction interval for one more untrained network."""
-        return _bound(self.early if third == "first" else self.late)
+        """Its upper end, which a claim must lie beyond."""
+        return self.range(third)[1]
 
     def status(self, effect: Interval, third: str, prompts: int) -> Status:
         """Of the claim that an effect lies above random tokens and beyond these networks."""
         own = judged(effect, prompts=prompts)
-        if own == "supported":
-            return judged(effect, null=max(0.0, self.bound(third)), prompts=prompts)
+        low, high = self.range(third)
+        if (own == "supported" and effect.low <= high) or (own == "opposite" and effect.high >= low):
+            return "not shown"
         return own
 
     def drawing(self, show: str = "") -> LayerCurves:
@@ -155,12 +163,6 @@ class UntrainedFlow(Result):
         )
 
 
-def _bound(values: Float[torch.Tensor, " network"]) -> float:
-    count = len(values)
-    spread = float(values.double().std()) * sqrt(1 + 1 / count)
-    return float(values.double().mean()) + float(student.ppf(ONE_SIDED, count - 1)) * spread
-
-
 def usual_nulls(model: LanguageModel) -> int:
     """How many untrained networks are measured unless something else is said."""
     size = sum(own.numel() * own.element_size() for own in model.module.parameters())
@@ -202,11 +204,12 @@ def untrained_flow(
     made_of = (model.info.architecture, model.info.dtype, model.settings, first.digest, flow, edits)
     found: list[FlowScores] = []
     for seed in range(count):
-        if (known := _KNOWN.get((*made_of, seed))) is None:
+        key = (*made_of, seed)
+        if (known := _KNOWN.get(key)) is None:
             known = measured(flow, untrained(model.wrapped, seed), first, **vars(how))
             if len(_KNOWN) >= MOST_KNOWN:
                 _KNOWN.clear()
-            _KNOWN[(*made_of, seed)] = known
+            _KNOWN[key] = known
         found.append(known)
     names = [f"untrained, seed {seed}" for seed in range(count)]
     above = [(_above(one, "wp", "first"), _above(one, "pq", "last")) for one in found]

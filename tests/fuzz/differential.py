@@ -32,7 +32,7 @@ KEPT = ()
 FAMILIES = ("gpt2", "llama", "neox", "gemma3")
 EVENTS = ("none", "none", "hook", "weights", "kept", "mask", "thread", "settings")
 QUANTITIES = ("predict", "flow", "maps", "extraction", "lens")
-ALLOWED = {"float32": 2e-4, "float64": 2e-5}
+ALLOWED = {"float32": 2e-4, "float64": 1e-4}  # the plain path takes norms in float32
 
 
 @dataclass
