@@ -46,6 +46,14 @@ def analyze(
             rich_help_panel=_STUDY, help="Absolute value after or before the sum over heads."
         ),
     ] = "sum_then_abs",
+    nulls: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel=_STUDY,
+            min=0,
+            help="Untrained networks that claims must beat; default 3 of models up to 4 GiB.",
+        ),
+    ] = None,
     model: ModelOptions,
     task: TaskOptions,
     texts: TextOptions,
@@ -66,8 +74,9 @@ def analyze(
 
     def work(loaded: Any, built: Prompts, options: dict[str, Any]) -> icl.Analysis:
         return icl.analyze(
-            loaded, built, study=study, loss=loss, reduction=reduction, seed=prompts.seed, **options
-        )
+            loaded, built, study=study, loss=loss, reduction=reduction, nulls=nulls,
+            seed=prompts.seed, **options,
+        )  # fmt: skip
 
     job = Job(model, task, prompts, run, output, command_line(context), texts)
     parts = (*PARTS, *ANCHORS, *CAUSAL)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -55,13 +55,15 @@ def _demo_page(n: int, seed: int) -> bytes:
         shown = [section for section in page.sections if section.key != "predictions"]
         pages.append(replace(page, sections=[section.of(name) for section in shown]))
         lines.append(
-            f"{name:<10} S_wp - S_pq, first third of layers: {report.flow.difference('first')}, "
-            f"last third: {report.flow.difference('last')}"
+            f"{name:<10} label words above random tokens: into them, first third of layers "
+            f"{_above(report, 'wp', 'first')}; from them to the target, last third "
+            f"{_above(report, 'pq', 'last')}"
         )
     lead = (
-        "Label words are anchors: in shallow layers information flows from the texts to the label "
-        "words (S_wp leads), in deep layers from the label words to the target (S_pq leads). "
-        "Shares of a layer's saliency per edge, 95 % intervals over prompts."
+        "Label words are anchors: in shallow layers more information flows into them than into random "
+        "tokens in their place, in deep layers more from them to the target – and more than in networks of "
+        "the same architecture that learned nothing. Differences of shares of a layer's saliency per edge, "
+        "95 % intervals over prompts."
     )
     say(f"Information flow in SmolLM2-135M-Instruct, {n} prompts per task")
     for line in lines:
@@ -81,3 +83,15 @@ def _demo_page(n: int, seed: int) -> bytes:
             sections=[section for page in pages for section in page.sections],
         )
     )
+
+
+def _above(report: Any, score: str, third: str) -> str:
+    """Label words above random tokens, and where one more untrained network would lie."""
+    from icl_mech.studies.untrained import UntrainedFlow
+
+    found = report.flow.above_null(score, third)
+    if found is None:
+        return "not measured"
+    nulls = next((own for own in report.results.values() if isinstance(own, UntrainedFlow)), None)
+    beside = "" if nulls is None else f" (untrained networks below {nulls.bound(third):.2g})"
+    return f"{found[1]}{beside}"

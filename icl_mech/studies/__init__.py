@@ -17,7 +17,7 @@ from icl_mech.studies.analysis import Analysis, load_analysis
 from icl_mech.studies.anchors import Anchors
 from icl_mech.studies.bench import Bench, prepared_folder
 from icl_mech.studies.causal import Causal
-from icl_mech.studies.default import FlowStudy, add_untrained
+from icl_mech.studies.default import GIVEN, FlowStudy, add_untrained
 from icl_mech.studies.label_words import LabelWords
 from icl_mech.studies.made import Making, by_command, call_line
 from icl_mech.studies.measuring import check_values, measure, title
@@ -128,6 +128,9 @@ def analyze(
         else:
             bench.measure(prompts, *flow.measurements(), *measurements)
             add_untrained(bench, prompts, flow, nulls)
+            bench.order(["predictions", "flow", "untrained"])
+            if prompts.source.get("demonstrations") == "shared":
+                bench.notes.append(GIVEN)
         if study is not None and measurements:
             bench.measure(prompts, *measurements)
     return bench.analysis(title(adapted, prompts), prompts, making)

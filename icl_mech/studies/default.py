@@ -18,6 +18,8 @@ from icl_mech.prompts import PromptBatch
 from icl_mech.studies.bench import Bench
 from icl_mech.studies.untrained import UntrainedFlow, untrained_flow, usual_nulls
 
+GIVEN = "All prompts share their demonstrations; intervals hold given these."
+
 
 @dataclass(frozen=True)
 class FlowStudy:

@@ -10,7 +10,7 @@ from icl_mech.measurements.isolation.windows import Isolation
 from icl_mech.measurements.reweighting.learning import Reweighting
 from icl_mech.prompts import PromptBatch
 from icl_mech.studies.bench import Bench
-from icl_mech.studies.default import FlowStudy, add_untrained
+from icl_mech.studies.default import GIVEN, FlowStudy, add_untrained
 from icl_mech.studies.published import label_words_numbers
 
 ORDER = (
@@ -53,7 +53,5 @@ class LabelWords:
         if prompts.has_answers:
             bench.keep("published", label_words_numbers(bench.results))
         if prompts.source.get("demonstrations") == "shared":
-            bench.notes.append(
-                "All prompts share their demonstrations; intervals hold given these."
-            )
+            bench.notes.append(GIVEN)
         bench.order(ORDER)

@@ -98,7 +98,9 @@ class UntrainedFlow(Result):
         """Of the claim that an effect lies above random tokens and beyond these networks."""
         own = judged(effect, prompts=prompts)
         low, high = self.range(third)
-        if (own == "supported" and effect.low <= high) or (own == "opposite" and effect.high >= low):
+        if (own == "supported" and effect.low <= high) or (
+            own == "opposite" and effect.high >= low
+        ):
             return "not shown"
         return own
 

@@ -33,7 +33,7 @@ from icl_mech.sweeps.work import Job, Outcome
 PATIENCE = 6 * 3600.0
 """Seconds an item may take unless something else is said."""
 
-OF_STUDIES = ("maps", "loss", "reduction", "heads_from")
+OF_STUDIES = ("maps", "loss", "reduction", "heads_from", "nulls")
 OF_RUNS = ("interventions", "batch_size", "memory", "path")
 
 
@@ -97,7 +97,7 @@ def sweep(
             where a model's files or a task changed since; `"again"` measures these items anew.
         overwrite: The folder may hold a sweep: all items are measured again.
         progress: Show a bar; None: in a terminal or notebook, elsewhere a line now and then.
-        **options: Of studies (`maps`, `loss`, `reduction`, `heads_from`) and of every run
+        **options: Of studies (`maps`, `loss`, `reduction`, `heads_from`, `nulls`) and of every run
             (`interventions`, `batch_size`, `memory`, `path`), see `analyze`.
 
     Raises:

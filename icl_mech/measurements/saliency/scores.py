@@ -275,10 +275,17 @@ class FlowScores(Result):
         return flow_figures(self)
 
     def summary(self) -> str:
-        """Both shares in the first and last third of the layers."""
-        return "; ".join(
-            f"{third} third: S_wp {self.share('wp', third)}, S_pq {self.share('pq', third)}"
-            for third in ("first", "last")
+        """What lies above random tokens early and late, and the shares themselves."""
+        into, out_of = self.above_null("wp", "first"), self.above_null("pq", "last")
+        shares = (
+            f"S_wp {self.share('wp', 'first')} in the first third, S_pq "
+            f"{self.share('pq', 'last')} in the last"
+        )
+        if into is None or out_of is None:
+            return f"shares: {shares}"
+        return (
+            f"label words above random tokens: into them {into[1]} in the first third, from them "
+            f"{out_of[1]} in the last (shares {shares}, near 1 in any network)"
         )
 
     def to_pandas(self) -> "pd.DataFrame":

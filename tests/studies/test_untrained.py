@@ -1,0 +1,122 @@
+"""Claims about flow beside untrained networks: the range by hand, and the rule of verdicts."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+import icl_mech as icl
+from icl_mech.errors import RunError
+from icl_mech.metrics import Interval
+from icl_mech.results.judging import disagreeing, together
+from icl_mech.studies import untrained as nulls
+from icl_mech.studies.untrained import UntrainedFlow, flow_status
+from tests.tiny import tiny_model
+
+
+@pytest.fixture(scope="module")
+def report():
+    model = tiny_model("llama")
+    prompts = icl.build_prompts("reviews", model, shots=1, n=8)
+    return icl.analyze(model, prompts, nulls=3, progress=False)
+
+
+def test_the_prediction_interval_by_hand(report):
+    found = replace(report.untrained, late=torch.tensor([0.0, 0.1, 0.2]))
+    # mean .1, s = .1, t with 2 degrees of freedom 4.3027, sqrt(4 / 3)
+    reach = 4.302653 * 0.1 * math.sqrt(4 / 3)
+    assert found.range("last") == pytest.approx((0.1 - reach, 0.1 + reach), abs=1e-5)
+    assert found.bound("last") == pytest.approx(0.1 + reach, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("effect", "status"),
+    [
+        ((0.7, 0.65, 0.75), "supported"),
+        ((0.7, 0.55, 0.85), "not shown"),  # its lower end is not beyond
+        ((0.05, 0.01, 0.09), "not shown"),
+        ((0.0, -0.1, 0.1), "not shown"),
+        ((-0.2, -0.25, -0.15), "not shown"),
+        ((-0.7, -0.8, -0.6), "opposite"),
+    ],
+)
+def test_a_claim_lies_beyond_with_its_whole_interval(report, effect, status):
+    found = replace(report.untrained, early=torch.tensor([0.0, 0.1, 0.2]))
+    assert found.status(Interval(*effect), "first", 24) == status
+    assert found.status(Interval(*effect), "first", 3) == "cannot be judged"
+
+
+def test_without_untrained_networks_nothing_is_supported(report):
+    flow = report.flow
+    above = flow.above_null("wp", "first")[1]
+    sign = torch.where(torch.tensor(above.value) > 0, 1.0, -1.0)
+    assert sign in (1.0, -1.0)
+    assert flow_status(flow, None, "wp", "first") != "supported"
+    assert flow_status(None, report.untrained, "wp", "first") == "cannot be judged"
+
+
+@pytest.mark.parametrize(
+    ("required", "status"),
+    [
+        (("supported", "supported"), "supported"),
+        (("supported", "cannot be judged"), "cannot be judged"),
+        (("opposite", "opposite"), "opposite"),
+        (("not shown", "not shown"), "not shown"),
+        (("supported", "not shown"), "mixed"),
+        (("supported", "opposite"), "mixed"),
+        (("mixed", "mixed"), "mixed"),
+        ((), "cannot be judged"),
+    ],
+)
+def test_a_claim_requires_all_its_measures(required, status):
+    assert together(*required) == status
+
+
+def test_measures_that_disagree_are_named():
+    told = disagreeing({"isolation": "supported", "saliency": "not shown"})
+    assert told == "isolation: says so; saliency: does not show it"
+    told = disagreeing({"isolation": "supported", "saliency": "cannot be judged"})
+    assert told.startswith("saliency cannot be judged")
+
+
+def test_networks_are_measured_once_and_kept(report, tmp_path, monkeypatch):
+    model = tiny_model("llama", seed=3)  # other weights, the same architecture
+    prompts = icl.build_prompts("reviews", model, shots=1, n=8)
+
+    def never(*_, **__):
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(nulls, "untrained", never)
+    again = icl.analyze(model, prompts, nulls=3, progress=False, out=tmp_path / "run")
+    assert torch.equal(again.untrained.late, report.untrained.late)
+    loaded = icl.load_analysis(tmp_path / "run")
+    assert isinstance(loaded.untrained, UntrainedFlow)
+    assert torch.equal(loaded.untrained.curves, again.untrained.curves)
+    monkeypatch.setattr(nulls, "_KNOWN", {})
+    resumed = icl.analyze(model, prompts, nulls=3, progress=False, out=tmp_path / "run")
+    assert torch.equal(resumed.untrained.late, report.untrained.late)
+
+
+def test_curves_are_those_of_the_networks(report):
+    model = tiny_model("llama")
+    prompts = icl.build_prompts("reviews", model, shots=1, n=8)
+    flow = icl.flow_scores(icl.untrained(model, 1), prompts, progress=False)
+    assert torch.allclose(
+        report.untrained.curves[1, 0].double(), flow.values[1].double(), atol=1e-6
+    )
+    assert float(report.untrained.late[1]) == pytest.approx(
+        flow.above_null("pq", "last")[1].value, abs=1e-6
+    )
+    assert report.untrained.figures()[0].answer
+    assert report.untrained.drawing().values.shape == (6, 3)
+
+
+def test_none_or_two_at_least():
+    model = tiny_model("llama")
+    prompts = icl.build_prompts("reviews", model, shots=1, n=6)
+    without = icl.analyze(model, prompts, nulls=0, progress=False)
+    assert "untrained" not in without
+    assert any("nulls=3" in note for note in without.notes)
+    with pytest.raises(RunError, match="two untrained networks at least"):
+        icl.analyze(model, prompts, nulls=1, progress=False)
