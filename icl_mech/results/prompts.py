@@ -9,6 +9,9 @@ from icl_mech.metrics import FEWEST_VALUES, prompts_needed
 from icl_mech.results.base import Result
 from icl_mech.results.quantities import Quantity
 
+FOR_A_TENTH = 48
+"""With so many prompts means are held where a tenth of them is ten times as large."""
+
 
 def check_same_prompts(one: Result, other: Result) -> None:
     """Refuse results of other prompts, or whose prompts are not known.
@@ -85,15 +88,25 @@ def too_skewed(quantity: Quantity) -> tuple[int, int, int]:
 def doubtful(results: Mapping[str, Result]) -> list[str]:
     """Sentences on whether the prompts of some results are enough for their intervals, by title."""
     found: dict[str, list[str]] = {}
+    counts = []
     for result in results.values():
         for name, quantity in result.quantities().items():
             own = doubts([quantity])
             if own:
                 found.setdefault(own.removeprefix("; "), []).append(name.replace("_", " "))
-    return [
+            if _of_values(quantity):
+                counts.append(quantity.count)
+    short = [
         f"Intervals of {', '.join(dict.fromkeys(names))} may be too short: {own}."
         for own, names in found.items()
     ]
+    # Values that no prompt has do not show in any statistic of the sample.
+    if counts and FEWEST_VALUES <= min(counts) < FOR_A_TENTH:
+        short.append(
+            f"{min(counts)} prompts say nothing of values that fewer than one prompt in "
+            f"{min(counts) // 3} has: means that such values move lie farther off than intervals say."
+        )
+    return short
 
 
 def _of_values(quantity: Quantity) -> bool:
