@@ -189,7 +189,7 @@ def score_interval(
     same prompts it holds, since where the thresholds lie moves the scores of both classes beside
     them, and in opposite directions. Of two labels (`n_labels=2`) the scores of one class fall
     with those of the other, so that means lie 2 / N apart: the ends are those of means 1 / N lower
-    and higher, without which .85 to .97 hold, hanging on where between two of these means the
+    and higher, without which .85 to .99 hold, hanging on where between two of these means the
     true value lies. `bootstrap`: percentile over prompts, thresholds fixed, too
     narrow near 0 and 1. `reference`: mean +- 1.96 sd / sqrt(N), not clipped to [0, 1].
     """
