@@ -54,7 +54,7 @@ from icl_mech.metrics.layers import (
     stratified_halves,
 )
 from icl_mech.metrics.masses import matched_means, nearby_medians
-from icl_mech.metrics.means import one_more, student_ends
+from icl_mech.metrics.means import FEWEST_VALUES, one_more, prompts_needed, student_ends
 from icl_mech.metrics.nested import (
     FEW_GROUPS,
     Estimate,
@@ -86,6 +86,7 @@ from icl_mech.metrics.spans import Average, kurtosis, rank_correlation, span_sum
 __all__ = [
     "FEWEST",
     "FEWEST_TOKENS",
+    "FEWEST_VALUES",
     "FEW_GROUPS",
     "LEVEL",
     "ONE_SIDED",
@@ -148,6 +149,7 @@ __all__ = [
     "plain_scores",
     "points_to",
     "prefix_matching",
+    "prompts_needed",
     "quantile_ends",
     "rank_agreement",
     "rank_correlation",

@@ -15,6 +15,7 @@ from icl_mech.checking import Count, Natural, checked
 from icl_mech.errors import ResultError
 from icl_mech.metrics.ends import mean_ends
 from icl_mech.metrics.intervals import bootstrap_interval
+from icl_mech.metrics.outcomes import share_ends
 
 FLOOR = 1e-14
 
@@ -176,15 +177,24 @@ def top_labels_match(
 
 @checked(ResultError)
 def score_interval(
-    per_prompt: Float[Tensor, " batch *rest"], kind: IntervalKind = "score", seed: Natural = 0
+    per_prompt: Float[Tensor, " batch *rest"],
+    kind: IntervalKind = "score",
+    seed: Natural = 0,
+    *,
+    n_labels: Count | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Ends of the 95 % interval of the mean of scores over prompts.
 
     `score`: Wilson's with an effective n, see `mean_ends`; simulated with thresholds from the
     same prompts it holds, since where the thresholds lie moves the scores of both classes beside
-    them, and in opposite directions. `bootstrap`: percentile over prompts, thresholds fixed, too
+    them, and in opposite directions. Of two labels (`n_labels=2`) the scores of one class fall
+    with those of the other, so that means lie 2 / N apart: the ends are those of means 1 / N lower
+    and higher, without which .85 to .99 hold, hanging on where between two of these means the
+    true value lies. `bootstrap`: percentile over prompts, thresholds fixed, too
     narrow near 0 and 1. `reference`: mean +- 1.96 sd / sqrt(N), not clipped to [0, 1].
     """
+    if kind == "score" and n_labels == 2:
+        return share_ends(per_prompt, step=2 / max(len(per_prompt), 2))
     if kind == "score":
         return mean_ends(per_prompt, "outcome")
     if kind == "bootstrap":

@@ -1,7 +1,8 @@
 """Which interval a mean over prompts gets: one place for all of them.
 
 Yes or no, and values that stand for it (calibrated scores, means over draws), have score
-intervals, which are never of zero width; other values the studentised bootstrap.
+intervals, which are never of zero width; other values the farther end of the studentised bootstrap
+and of Student's t.
 """
 
 from typing import Literal
@@ -33,7 +34,8 @@ def mean_ends(
         per_prompt: Values, prompt axis first; True and False are outcomes.
         kind: `outcome`: in [0, 1], Wilson's interval with an effective n; `change`: differences
             of two outcomes, Tango's; `contrast`: of two changes, likewise; `value`: the
-            studentised bootstrap, of a `correlation` never beyond -1 and 1.
+            studentised bootstrap or Student's t, whichever reaches farther (`student_ends`), of a
+            `correlation` never beyond -1 and 1.
         seed: Of the bootstrap.
     """
     if kind == "change":

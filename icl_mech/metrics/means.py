@@ -1,9 +1,16 @@
-"""The studentised bootstrap: intervals of means that hold for skewed values.
+"""Intervals of means that hold for skewed values and for values with outliers.
 
 The percentile interval covers means of 20 to 100 skewed values in .83-.92 of the cases, since
-few of them hold the tail. Here each resampled mean is divided by its own standard error.
+few of them hold the tail; the studentised bootstrap divides each resampled mean by its own
+standard error. With outliers on both sides that one is too short (.87 of 48 prompts, a tenth of
+them ten times as large): resamples without outliers have ratios near 0. Student's t is too long
+there, and too short where values are skewed, so each end is the farther one of the two.
 
-Source: Hall 1988, *Theoretical comparison of bootstrap confidence intervals*.
+Few values cannot show how skewed they are: `prompts_needed` says how many it takes.
+
+Sources: Hall 1988, *Theoretical comparison of bootstrap confidence intervals*; Cochran 1977,
+*Sampling techniques*, 2.15 (that the number of values grows with the square of the skewness);
+that the farther end is taken, and the factor 4, are ours (`docs/benchmarks/coverage.md`).
 """
 
 import torch
@@ -16,21 +23,35 @@ from icl_mech.metrics.intervals import LEVEL, RESAMPLES, quantiles, resample_wei
 AT_ONCE = 512
 """Cells that are resampled together: 10 000 x 512 numbers are 40 MB."""
 
-LONGEST = 3.0
+LONGEST = 5.0
 """An end lies at most so many times as far from the mean as Student's t puts it.
 
 Few values of which most are equal leave resamples with hardly any spread.
 """
+
+FEWEST_VALUES = 12
+"""Fewer say nothing of how skewed values are: a skewness of 1 is then no more than chance."""
+
+PER_SQUARE = 4
+"""Values that a skewness of 1 takes: with so many simulated intervals hold in .93 of the cases."""
 
 
 @checked(ResultError)
 def student_ends(
     per_prompt: Float[Tensor, " batch *cell"], *, resamples: Count = RESAMPLES, seed: Natural = 0
 ) -> tuple[Float[Tensor, " *cell"], Float[Tensor, " *cell"]]:
-    """Ends of the studentised bootstrap interval of means; not-a-number for a single prompt.
+    """Ends of the 95 % interval of means; not-a-number for a single prompt.
 
-    Cells that are the same for all prompts have ends equal to their mean: values without
-    bounds say nothing about how far others could lie.
+    `mean - max(t, q[.975]) * s` and `mean + max(t, -q[.025]) * s`, where `s` is the standard
+    error, `t` the .975 quantile of Student's t with n - 1 degrees of freedom, and `q` are quantiles
+    of `(m* - mean) / s*` over the resamples, no farther than 5 t. Cells that are the same for all
+    prompts have ends equal to their mean: values without bounds say nothing about how far others
+    could lie.
+
+    Args:
+        per_prompt: Values, prompt axis first.
+        resamples: Number of bootstrap resamples.
+        seed: Of the resampling.
     """
     n, cells = len(per_prompt), per_prompt.shape[1:]
     values = per_prompt.double().reshape(n, -1)
@@ -41,6 +62,25 @@ def student_ends(
     found = [_student(part, weights) for part in values.split(AT_ONCE, dim=1)]
     low, high = (torch.cat(ends).reshape(cells) for ends in zip(*found, strict=True))
     return low, high
+
+
+@checked(ResultError)
+def prompts_needed(per_prompt: Float[Tensor, " batch *cell"]) -> Float[Tensor, " *cell"]:
+    """From how many prompts on the interval of a mean holds for values as skewed as these.
+
+    `4 g^2`, rounded up, with the skewness `g = mean((x - mean)^3) / mean((x - mean)^2)^1.5`; 0
+    where values are the same for all prompts. A few values show less skewness than there is
+    (`g^2 < n` always), so that more prompts than this may be needed, and outliers that are not
+    among them do not show at all: n prompts say nothing of what fewer than 3 in n have.
+    """
+    centred = per_prompt.double() - per_prompt.double().mean(0)
+    size = centred.abs().amax(0)
+    moving = size > 1e-12 * per_prompt.double().abs().amax(0)
+    centred = centred / torch.where(moving, size, 1.0)
+    variance, third = centred.square().mean(0), centred.pow(3).mean(0)
+    skewness = third / torch.where(moving, variance, 1.0) ** 1.5
+    # Rounding is no skewness.
+    return torch.where(moving, (PER_SQUARE * skewness.square() - 1e-9).ceil(), 0.0).clamp(min=0.0)
 
 
 @checked(ResultError)
@@ -73,6 +113,6 @@ def _student(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     far = LONGEST * usual
     ratio = (shift / spread.clamp(min=1e-6 * error)).nan_to_num(0.0).clamp(-far, far)
     least, most = quantiles(ratio, (1 - LEVEL) / 2, (1 + LEVEL) / 2)
-    least, most = least.clamp(max=0.0), most.clamp(min=0.0)
+    least, most = least.clamp(max=-usual), most.clamp(min=usual)
     error = torch.where(still, 0.0, error)
     return mean - most * error, mean - least * error

@@ -27,13 +27,26 @@ Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 
 @checked(ResultError)
 def share_ends(
-    per_prompt: Float[Tensor, " batch *cell"],
+    per_prompt: Float[Tensor, " batch *cell"], *, step: float = 0.0
 ) -> tuple[Float[Tensor, " *cell"], Float[Tensor, " *cell"]]:
-    """Ends of the interval of means of values in [0, 1]: Wilson's, with an effective n."""
+    """Ends of the interval of means of values in [0, 1]: Wilson's, with an effective n.
+
+    Args:
+        per_prompt: Values, prompt axis first.
+        step: How far apart the means are that can come about, if that is more than yes or no of
+            one prompt makes: the ends are those of means half a step lower and higher (Newcombe
+            1998, *Two-sided confidence intervals for the single proportion*, method 4).
+
+    Raises:
+        ResultError: a step that is no share.
+    """
+    if not 0 <= step <= 1:
+        raise ResultError(f"Means in [0, 1] lie 0 to 1 apart, not step={step}; leave it out.")
     values = per_prompt.double()
     share = values.mean(0)
     n = len(values) / _relative_variance(values, 0.0)
-    return wilson(share, n)
+    low = wilson((share - step / 2).clamp(min=0.0), n)[0]
+    return low, wilson((share + step / 2).clamp(max=1.0), n)[1]
 
 
 def wilson(share: Float[Tensor, " *cell"], n: Float[Tensor, " *cell"]) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,16 @@
-"""Which prompts a result rests on."""
+"""Which prompts a result rests on, and whether they are enough for its intervals."""
+
+from collections.abc import Iterable, Mapping
+
+import torch
 
 from icl_mech.errors import ResultError
+from icl_mech.metrics import FEWEST_VALUES, prompts_needed
 from icl_mech.results.base import Result
+from icl_mech.results.quantities import Quantity
+
+FOR_A_TENTH = 48
+"""With so many prompts means are held where a tenth of them is ten times as large."""
 
 
 def check_same_prompts(one: Result, other: Result) -> None:
@@ -29,20 +38,85 @@ def check_same_prompts(one: Result, other: Result) -> None:
         )
 
 
-def basis(result: Result, prompts: str = "") -> str:
-    """How many prompts the intervals of a result rest on, and what they take as given.
+def basis(result: Result, prompts: str = "", quantity: str | None = None) -> str:
+    """How many prompts the intervals of a result rest on, what they take as given, and doubts.
 
     Args:
         result: Whose intervals.
         prompts: Which they are, such as "24 pairs of prompts"; by default their number.
+        quantity: Of which the intervals are, for doubts about them; by default the main one, `""`
+            for none.
     """
-    origin = result.provenance
+    origin, quantities = result.provenance, result.quantities()
     if not prompts:
         whole = origin.get("prompts", {}).get("count", 0)
         # A measurement may leave out some of the prompts it is given.
-        count = next((quantity.count for quantity in result.quantities().values()), whole)
+        count = next((own.count for own in quantities.values()), whole)
         prompts = f"{count} prompts"
-    return f"{prompts}, 95 % intervals over prompts{given(result)}"
+    shown = quantities.get(next(iter(quantities), "") if quantity is None else quantity)
+    text = f"{prompts}, 95 % intervals over prompts{given(result)}"
+    return f"{text}{doubts([shown] if shown is not None else [])}"
+
+
+def doubts(quantities: Iterable[Quantity]) -> str:
+    """What a note adds, from its semicolon on, where prompts are too few for intervals of values.
+
+    Fewer than 12 prompts do not show how skewed values are; more may be fewer than
+    `prompts_needed`. Outcomes, their differences and functions of means have other intervals.
+    """
+    own = [quantity for quantity in quantities if _of_values(quantity)]
+    few = [quantity.count for quantity in own if quantity.count < FEWEST_VALUES]
+    if few:
+        return f"; {min(few)} prompts do not show how skewed values are ({FEWEST_VALUES} would)"
+    skewed = [found for found in map(too_skewed, own) if found[0]]
+    if not skewed:
+        return ""
+    cells, means, most = (list(part) for part in zip(*skewed, strict=True))
+    return (
+        f"; too few prompts for values as skewed as those of {sum(cells)} of {sum(means)} "
+        f"{'means' if sum(means) > 1 else 'mean'} (n ≥ {max(most)})"
+    )
+
+
+def too_skewed(quantity: Quantity) -> tuple[int, int, int]:
+    """How many means have values too skewed for so few prompts, of how many, and what it takes."""
+    needed = prompts_needed(quantity.per_prompt) if _of_values(quantity) else torch.zeros(1)
+    above = needed > quantity.count
+    return int(above.sum()), needed.numel(), int(needed[above].max()) if bool(above.any()) else 0
+
+
+def doubtful(results: Mapping[str, Result]) -> list[str]:
+    """Sentences on whether the prompts of some results are enough for their intervals, by title."""
+    found: dict[str, list[str]] = {}
+    counts = []
+    for result in results.values():
+        for name, quantity in result.quantities().items():
+            own = doubts([quantity])
+            if own:
+                found.setdefault(own.removeprefix("; "), []).append(name.replace("_", " "))
+            if _of_values(quantity):
+                counts.append(quantity.count)
+    short = [
+        f"Intervals of {', '.join(dict.fromkeys(names))} may be too short: {own}."
+        for own, names in found.items()
+    ]
+    # Values that no prompt has do not show in any statistic of the sample.
+    if counts and FEWEST_VALUES <= min(counts) < FOR_A_TENTH:
+        short.append(
+            f"{min(counts)} prompts say nothing of values that fewer than one prompt in "
+            f"{min(counts) // 3} has: means that such values move lie farther off than intervals say."
+        )
+    return short
+
+
+def _of_values(quantity: Quantity) -> bool:
+    """Whether its intervals are those of means of values that are not yes or no."""
+    return (
+        quantity.statistic is None
+        and quantity.known is None
+        and quantity.kind in ("value", "correlation")
+        and not quantity.outcomes
+    )
 
 
 def given(result: Result) -> str:

@@ -1,7 +1,7 @@
 """`Samples`: labelled numbers with intervals, cut out of a result or the difference of two."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,7 +10,7 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.errors import ResultError
 from icl_mech.metrics import Interval, Kind
 from icl_mech.results.base import ENDS, Result
-from icl_mech.results.prompts import basis, check_same_prompts
+from icl_mech.results.prompts import basis, check_same_prompts, doubts
 from icl_mech.results.quantities import Quantity, labels_of
 from icl_mech.shapes import Bars, Grid, LayerCurves, Shape, Table
 
@@ -188,19 +188,24 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
         samples = None
     value, low, high = (torch.tensor(end) for end in chosen.values)
     means = quantity is None or quantity.statistic is None
+    own = torch.tensor(samples.values) if samples is not None and means else None
+    dims = tuple(map(str, chosen.dims[1:]))
+    shown = (
+        [] if own is None or quantity is None else [replace(quantity, dims=dims, per_prompt=own)]
+    )
     return Samples(
         name=name,
-        dims=tuple(map(str, chosen.dims[1:])),
+        dims=dims,
         labels=tuple(tuple(chosen[dim].values.tolist()) for dim in chosen.dims[1:]),
         values=value,
         low=low,
         high=high,
-        per_prompt=torch.tensor(samples.values) if samples is not None and means else None,
+        per_prompt=own,
         unit=str(chosen.attrs.get("unit", name)),
         heading=", ".join(
             [name.replace("_", " "), *(f"{dim} {label}" for dim, label in labels.items())]
         ),
-        note=basis(result),
+        note=basis(result, quantity="") + doubts(shown),
         kind="value" if quantity is None else quantity.kind,
         provenance={**result.provenance, "selected": {"quantity": name, **labels}},
     )
@@ -246,6 +251,9 @@ def difference(one: Result, other: Any) -> Samples:
         )
     value, low, high = first.minus(second)
     means = first.statistic is None and second.statistic is None
+    changes = first.per_prompt.double() - second.per_prompt.double() if means else None
+    kind = first.kind_minus(second)
+    shown = [] if changes is None else [Quantity(first.dims, changes, kind=kind)]
     return Samples(
         name=name,
         dims=first.dims,
@@ -253,11 +261,11 @@ def difference(one: Result, other: Any) -> Samples:
         values=value,
         low=low,
         high=high,
-        per_prompt=first.per_prompt.double() - second.per_prompt.double() if means else None,
+        per_prompt=changes,
         unit=f"difference of {first.unit or name.replace('_', ' ')}",
         heading=f"difference of {name.replace('_', ' ')}",
-        note=f"{basis(one)}; paired",
-        kind=first.kind_minus(second),
+        note=f"{basis(one, quantity='')}{doubts(shown)}; paired",
+        kind=kind,
         provenance={
             **one.provenance,
             "difference": {"minuend": one.provenance, "subtrahend": other.provenance},

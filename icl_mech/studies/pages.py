@@ -18,6 +18,7 @@ from icl_mech.measurements.saliency.maps import SaliencyMaps
 from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.reports import Finding, Origin, Page, PromptText, Section, TokenValues
 from icl_mech.results import Figure, Result
+from icl_mech.results.prompts import doubtful
 from icl_mech.studies.facts import facts, model_name, origin_of, task_name
 from icl_mech.studies.verdicts import Verdict
 
@@ -119,7 +120,7 @@ def _limits(results: Mapping[str, Result], notes: Sequence[str]) -> list[str]:
     shared = any(own.provenance.get("conditional_on_demonstrations") for own in results.values())
     if shared and not any("share" in note for note in given):
         held = held[:-1] + "; all prompts share one set of demonstrations, so they hold given it."
-    return [held, *given]
+    return [held, *doubtful(results), *given]
 
 
 def sections_of(

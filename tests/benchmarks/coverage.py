@@ -29,6 +29,7 @@ from icl_mech.metrics import (
     one_more,
     over_units,
     resampled_auc,
+    score_interval,
     stratified_halves,
 )
 
@@ -162,7 +163,10 @@ def calibrated(classes: int, *strengths: float) -> Simulated:
         truth = 0.0
 
     def rate(n: int, repeats: int, rng: np.random.Generator) -> float:
-        return covered(mean_ends(one(n, repeats, rng), kind), truth)
+        found = one(n, repeats, rng)
+        if kind == "outcome":
+            return covered(score_interval(found, n_labels=classes), truth)
+        return covered(mean_ends(found, "change"), truth)
 
     return rate
 

@@ -11,6 +11,7 @@ from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.errors import ResultError
 from icl_mech.metrics import mean_ends, quantile_ends, resample_weights, wilson_interval
 from icl_mech.results import Quantity, Result, Samples, basis, function_of_means, load_result
+from icl_mech.results.prompts import doubtful, doubts, too_skewed
 from icl_mech.results.quantities import axes_of
 from icl_mech.shapes import Bars, Grid, LayerCurves, Table
 
@@ -220,6 +221,11 @@ class Measured(Result):
         return {"mass": Quantity(("layer",), self.mass, known=(mean - self.half, mean + self.half))}
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Masses(Result):
+    mass: Float[Tensor, "batch layer"]
+
+
 def test_ends_that_are_known_are_taken_but_differences_stay_paired():
     one, other = (Measured(mass=MASS[:, 0], half=half, provenance=DIGEST) for half in (0.5, 3.0))
     assert one.interval(layer=0) == (3.0, 2.5, 3.5)
@@ -230,11 +236,54 @@ def test_ends_that_are_known_are_taken_but_differences_stay_paired():
 
 
 def test_what_intervals_rest_on():
-    assert basis(colours()) == "4 prompts, 95 % intervals over prompts"
+    four = "; 4 prompts do not show how skewed values are (12 would)"
+    assert basis(colours()) == "4 prompts, 95 % intervals over prompts" + four
+    assert basis(colours(), quantity="") == "4 prompts, 95 % intervals over prompts"
+    assert colours().sel().note == (colours() - colours()).note.removesuffix("; paired")
     shared = colours(origin={**DIGEST, "conditional_on_demonstrations": True})
     assert basis(shared, "2 pairs of prompts") == (
-        "2 pairs of prompts, 95 % intervals over prompts, given their shared demonstrations"
+        "2 pairs of prompts, 95 % intervals over prompts, given their shared demonstrations" + four
     )
+
+
+def skewed(prompts):
+    """Of three means the first has one prompt apart from all others."""
+    own = torch.linspace(-1, 1, prompts)[:, None].repeat(1, 3)
+    own[:, 0] = (torch.arange(prompts) == 0).float()
+    return own
+
+
+def test_values_too_skewed_for_so_few_prompts_are_named():
+    one = Measured(mass=skewed(16), half=0.1, provenance=DIGEST)
+    assert "skewed" not in one.sel().note  # its ends are of another kind
+    own = Quantity(("layer",), skewed(16))
+    # Skewness (1 - 2 / 16) / sqrt(15) * 16 / sqrt(1): 14 / sqrt(15), four times its square is 52.3.
+    assert (
+        doubts([own]) == "; too few prompts for values as skewed as those of 1 of 3 means (n ≥ 53)"
+    )
+    assert too_skewed(own) == (1, 3, 53)
+    assert doubts([Quantity(("layer",), skewed(16)[:, 1:])]) == ""
+    assert doubts([Quantity(("layer",), skewed(16).abs(), kind="outcome")]) == ""
+    assert doubts([Quantity(("layer",), skewed(16) > 0)]) == ""
+    assert "8 prompts do not show" in doubts([Quantity(("layer",), skewed(8)), own])
+
+
+def test_pages_say_where_prompts_are_too_few():
+    assert doubtful({"one": colours(), "two": colours()}) == [
+        "Intervals of mass may be too short: 4 prompts do not show how skewed values are (12 would)."
+    ]
+    enough, apart = (Masses(mass=skewed(24)[:, own]) for own in (slice(1, 3), slice(3)))
+    rare = (
+        "24 prompts say nothing of values that fewer than one prompt in 8 has: means that such "
+        "values move lie farther off than intervals say."
+    )
+    assert doubtful({"one": enough}) == [rare]
+    assert doubtful({"one": apart, "two": enough}) == [
+        "Intervals of mass may be too short: too few prompts for values as skewed as those of 1 of "
+        "3 means (n ≥ 85).",
+        rare,
+    ]
+    assert doubtful({"one": Masses(mass=skewed(48)[:, 1:])}) == []
 
 
 def test_differences_of_differences():

@@ -70,6 +70,9 @@ class ContextAccuracy(PairScores):
     reachable: Float[Tensor, " shown"]
     n_labels: int
 
+    def _labels(self) -> int:
+        return self.n_labels
+
     @property
     def ties(self) -> Ties:
         """Ties among the scores that the summary speaks of, at the last entry.

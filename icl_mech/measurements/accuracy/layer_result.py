@@ -83,6 +83,9 @@ class LayerAccuracy(PairScores):
             "gap": Quantity(("layer",), paired, unit="accuracy gap", kind="change"),
         }
 
+    def _labels(self) -> int:
+        return self.true_probs.shape[-1]
+
     @property
     def pair_scores(self) -> Float[Tensor, "batch side entry"]:
         """Calibrated scores, paired."""

@@ -53,6 +53,9 @@ ZERO_OR_ONE = ("plain", "top_1", "top_labels")
 OUTCOMES = ("calibrated", "permuted", *ZERO_OR_ONE)
 """Metrics of right or wrong, ties included."""
 
+WITH_THRESHOLDS = ("calibrated", "permuted")
+"""Metrics whose thresholds are fitted on the same prompts."""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PairScores(Result):
@@ -88,7 +91,11 @@ class PairScores(Result):
         kind: Kind = "outcome" if metric in OUTCOMES else "value"
         own_ends, plain = self.interval_kind, metric in ZERO_OR_ONE
         known = None
-        if own_ends == "reference" or (own_ends == "bootstrap" and kind == "outcome" and not plain):
+        if own_ends == "score" and metric in WITH_THRESHOLDS:
+            known = score_interval(scores, n_labels=self._labels())
+        elif own_ends == "reference" or (
+            own_ends == "bootstrap" and kind == "outcome" and not plain
+        ):
             known = score_interval(scores, own_ends)
         if plain and known is None:
             scores = scores.bool()
@@ -97,6 +104,10 @@ class PairScores(Result):
     def coordinates(self) -> dict[str, tuple[str, ...]]:
         """Names of the sides."""
         return {"side": SIDES}
+
+    def _labels(self) -> int | None:
+        """Number of classes."""
+        return None
 
     @property
     def ties(self) -> Ties:

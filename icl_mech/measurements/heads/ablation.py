@@ -31,6 +31,7 @@ from icl_mech.metrics import (
     mean_interval,
     one_more,
     reduction_interval,
+    score_interval,
 )
 from icl_mech.results import Definition, Figure, Quantity, Result, basis, function_of_means
 from icl_mech.results.prompts import given
@@ -89,7 +90,14 @@ class Ablation(Result):
         low, high = mean_ends(changes, "change")
         low[0] = high[0] = 0.0  # the model beside itself
         found = {
-            "accuracy": Quantity(dims, scores, unit="calibrated accuracy", kind="outcome"),
+            "accuracy": Quantity(
+                dims,
+                scores,
+                None,
+                "calibrated accuracy",
+                score_interval(scores, n_labels=self.n_labels),
+                "outcome",
+            ),
             "change": Quantity(dims, changes, None, CHANGE, (low, high), "change"),
             "gap": Quantity((), gap, unit="calibrated accuracy", kind="change"),
         }
