@@ -23,19 +23,58 @@ TEMPLATES = (
 LABELS = (
     ("Positive", "Negative"),
     ("World", "Sports", "Business", "Technology"),
-    ("movie", "quickly", "Earth"),
+    ("movie", "quickly", "Article"),
     ("animal", "Personal", "x9"),
 )
-WORDS = "the movie was good bad and of is a story river quick 7 Sports zebra plot, hope; vegetable".split()
+WORDS = [
+    "the",
+    "movie",
+    "was",
+    "good",
+    "bad",
+    "and",
+    "of",
+    "is",
+    "a",
+    "story",
+    "river",
+    "quick",
+    "7",
+    "Sports",
+    "zebra",
+    "plot,",
+    "hope;",
+    "vegetable",
+]
 
 DOORS = ("function", "function", "measure", "variants", "prepared", "kept", "compress", "threads")
 QUANTITIES = ("predict", "flow", "maps", "lens", "extraction", "isolation")
-CHANGES = ("weights", "hook on", "hook off", "changes", "prompts", "options", "nothing")
+CHANGES = (
+    "weights",
+    "weights",
+    "settings",
+    "hook on",
+    "hook off",
+    "changes",
+    "prompts",
+    "options",
+    "nothing",
+)
 CHOICES = (
     "all", "slice", "numbers", "array", "tensor",
     "mask list", "mask array", "mask tensor", "mask numpy",
 )  # fmt: skip
-PLACES = ("block", "attention", "mlp", "norm", "attention out", "mlp out", "embedding", "final norm", "head")
+PLACES = (
+    "block",
+    "attention",
+    "mlp",
+    "norm",
+    "attention out",
+    "mlp out",
+    "embedding",
+    "final norm",
+    "head",
+)
 
 
 @dataclass
@@ -100,7 +139,8 @@ class Case:
     def settled(self) -> "Case":
         """Without what would leave two readings of the same words."""
         if self.between.startswith("hook") and self.hook is None:
-            self.hook = {"at": "mlp", "layer": 0, "kind": "places", "factor": 0.5, "pre": False}
+            self.hook = {"at": "mlp", "layer": 0, "kind": "places", "factor": 0.5, "pre": False,
+                         "late": True}  # fmt: skip
         if self.hook is not None:
             if self.door == "compress":
                 self.hook, self.between = None, "nothing"
@@ -110,14 +150,18 @@ class Case:
         if self.hook is not None:
             # Which of two changes of one activation comes first is not said anywhere.
             kinds = {change["kind"] for change in self.changes}
-            if kinds & {"zero_layers", "zero_heads"} or "lens" in self.quantities:
-                if self.hook["at"] not in ("norm", "embedding"):
-                    self.hook["at"] = "norm"
+            unclear = kinds & {"zero_layers", "zero_heads"} or "lens" in self.quantities
+            if unclear and self.hook["at"] not in ("norm", "embedding"):
+                self.hook["at"] = "norm"
         if self.model.dtype == "bfloat16":
             # Gradients through three blocks in eight bits of precision agree in nothing.
-            self.quantities = [q for q in self.quantities if q not in ("flow", "maps")] or ["predict"]
+            self.quantities = [q for q in self.quantities if q not in ("flow", "maps")] or [
+                "predict"
+            ]
         if self.prompts["kind"] == "built" and not self.prompts["shots"]:
-            self.quantities = [q for q in self.quantities if q in ("predict", "lens")] or ["predict"]
+            self.quantities = [q for q in self.quantities if q in ("predict", "lens")] or [
+                "predict"
+            ]
             self.changes = [c for c in self.changes if c["kind"] not in ("isolate", "reweight")]
         if self.door == "compress" and self.between not in ("nothing", "weights"):
             self.between = "nothing"
@@ -179,20 +223,30 @@ def beta(values: Values, model: Architecture, labels: int) -> torch.Tensor:
     return torch.randn(model.layers, model.heads, labels, generator=generator)
 
 
-def interventions(changes: list[Values], model: Architecture, labels: int) -> list[Any]:
+def given_positions(own: Values, prompts: PromptBatch) -> list[list[int]] | None:
+    """Positions an `isolate` names prompt by prompt, if it does."""
+    if not own["given"]:
+        return None
+    draw = random.Random(own["seed"])
+    return [sorted(draw.sample(range(1, len(p)), min(2, len(p) - 1))) for p in prompts]
+
+
+def interventions(changes: list[Values], model: Architecture, prompts: PromptBatch) -> list[Any]:
     """As the package makes them."""
     made: list[Any] = []
     for own in changes:
-        rest = {name: value for name, value in own.items() if name not in ("kind", "how", "seed")}
+        other = ("kind", "how", "seed", "given")
+        rest = {name: value for name, value in own.items() if name not in other}
         match own["kind"]:
             case "isolate":
-                made.append(icl.Isolate(**rest, seed=own["seed"]))
+                places = given_positions(own, prompts)
+                made.append(icl.Isolate(**rest, seed=own["seed"], positions=places))
             case "zero_heads":
                 made.append(icl.ZeroHeads(kind=own["how"], **rest))
             case "zero_layers":
                 made.append(icl.ZeroLayers(kind=own["how"], **rest))
             case _:
-                made.append(icl.Reweight(beta(own, model, labels)))
+                made.append(icl.Reweight(beta(own, model, prompts.n_labels)))
     return made
 
 
@@ -215,6 +269,7 @@ def _change(draw: random.Random, kind: str, model: Architecture, door: str) -> V
                 "kind": kind, "layers": layers, "tokens": draw.choice(("label", "label", "random")),
                 "mode": draw.choice(("mask", "zero")),
                 "redraw": draw.choice(("set", "prompt", "layer")), "seed": draw.randrange(100),
+                "given": draw.random() < 0.2,
             }  # fmt: skip
         case "zero_heads":
             heads = [(layer, draw.randrange(model.heads)) for layer in layers]
@@ -236,6 +291,7 @@ def _hook(draw: random.Random, model: Architecture) -> Values:
         "kind": draw.choice(("all", "places", "last", "first")),
         "factor": draw.choice((0.5, 2.0, -1.0)),
         "pre": draw.random() < 0.3,
+        "late": draw.random() < 0.5,
     }
 
 
@@ -305,8 +361,13 @@ def _bare(own: Values, vocabulary: int) -> PromptBatch:
         tokens += text(own["behind"])
         prompts.append(
             Prompt.from_positions(
-                tokens, label_positions=positions, label_classes=classes, label_tokens=labels,
-                label_lengths=lengths, answer=draw.randrange(own["classes"]), target=target,
-            )  # fmt: skip
+                tokens,
+                label_positions=positions,
+                label_classes=classes,
+                label_tokens=labels,
+                label_lengths=lengths,
+                answer=draw.randrange(own["classes"]),
+                target=target,
+            )
         )
     return PromptBatch(tuple(prompts))

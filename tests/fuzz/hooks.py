@@ -11,18 +11,18 @@ from tests.fuzz.reference import Plain
 
 
 def place_hook(model: Any, plain: Plain, own: Values) -> Callable[[], Any]:
-    """What puts the hook on the model; modules are looked up now, by the plain model's names.
+    """What puts the hook on the model, on the module of that name as it is now.
 
     Args:
         model: The model, not yet wrapped.
         plain: Knows where parts are.
         own: Where (`at`, `layer`), of which kind (`pre`), which rows (`kind`), times what (`factor`).
     """
-    modules = dict(model.named_modules())
-    module = modules[_name(plain, own)]
+    module = model
+    for part in _name(plain, own).split("."):
+        module = module[int(part)] if part.isdigit() else getattr(module, part)
 
     def changed(values: Tensor) -> Tensor:
-        width = values.shape[-1]
         factors = torch.ones(values.shape[-2], dtype=values.dtype)
         match own["kind"]:
             case "all":
@@ -33,7 +33,6 @@ def place_hook(model: Any, plain: Plain, own: Values) -> Callable[[], Any]:
                 factors[-1] = own["factor"]
             case _:
                 factors[::3] = own["factor"]
-        assert width
         return values * factors[:, None]
 
     def before(module: Any, args: Any, kwargs: Any) -> Any:
@@ -63,11 +62,14 @@ def _name(plain: Plain, own: Values) -> str:
         case "mlp out":
             return names[id(plain.mlp_out(own["layer"]))]
         case "attention":
-            return names[id(block)] + "." + next(n for n in inside if "att" in n and "norm" not in n)
+            return (
+                names[id(block)] + "." + next(n for n in inside if "att" in n and "norm" not in n)
+            )
         case "mlp":
             return names[id(inside.get("mlp", plain.mlp_out(own["layer"])))]
         case "norm":
-            found = next(n for n in inside if "norm" in n or n.startswith("ln"))
+            # Norms of queries and keys get heads and positions in another order from a bridge.
+            found = next(n for n in inside if "." not in n and ("norm" in n or n.startswith("ln")))
             return names[id(block)] + "." + found
         case "embedding":
             return names[id(plain.model.get_input_embeddings())]
@@ -76,7 +78,8 @@ def _name(plain: Plain, own: Values) -> str:
             return next(
                 name
                 for name in plain.modules
-                if name.rpartition(".")[0] == stem and ("norm" in name or "ln_f" in name)
+                if name.rpartition(".")[0] == stem
+                and ("norm" in name or "ln_f" in name)
                 and "embedding" not in name
             )
         case _:

@@ -62,6 +62,12 @@ class Architecture:
         )
 
     @property
+    def windowed(self) -> bool:
+        """True if some layers see a few tokens only."""
+        names = BY_NAME[self.family].options.keys()
+        return bool(names & {"sliding_window", "attention_types"})
+
+    @property
     def tokenizer(self) -> Kind:
         """Which tiny tokenizer."""
         return BY_NAME[self.family].tokenizer

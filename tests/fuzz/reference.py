@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
 ATTENTION_OUT = ("o_proj", "c_proj", "out_proj", "dense")
-MLP_OUT = ("down_proj", "c_proj", "fc2", "fc_out", "dense_4h_to_h", "c_proj")
+MLP_OUT = ("down_proj", "c_proj", "fc2", "fc_out", "dense_4h_to_h")
 
 
 @dataclass
@@ -215,14 +216,19 @@ class Plain:
         config = model.config.get_text_config()
         self.n_layers = config.num_hidden_layers
         self.n_heads = config.num_attention_heads
-        self.blocks = next(
-            module
-            for name, module in model.named_modules()
-            if name.rpartition(".")[2] in ("h", "layers", "blocks")
-            and isinstance(module, torch.nn.ModuleList)
-        )
+        self.blocks = self.blocks_of(model)
         self.parameters = dict(model.named_parameters())
         self.modules = dict(model.named_modules())
+
+    @staticmethod
+    def blocks_of(model: Any) -> torch.nn.ModuleList:
+        """The blocks, in order."""
+        return next(
+            module
+            for name, module in model.named_modules()
+            if name.rpartition(".")[2] in ("h", "layers")
+            and isinstance(module, torch.nn.ModuleList)
+        )
 
     def attention_out(self, layer: int) -> torch.nn.Module:
         """The projection that heads enter."""
@@ -330,36 +336,16 @@ class Plain:
             read: dict[int, Tensor] = {}
             with ExitStack() as stack:
                 for layer in {layer for layer, _ in heads}:
-
-                    def keep(module: Any, args: Any, layer: int = layer) -> None:
-                        read[layer] = args[0].reshape(-1, self.n_heads, args[0].shape[-1] // self.n_heads)
-
-                    handle = self.attention_out(layer).register_forward_pre_hook(keep)
+                    hook = partial(self._keep, read, layer)
+                    handle = self.attention_out(layer).register_forward_pre_hook(hook)
                     stack.callback(handle.remove)
                 self.run(text)
             for number, (layer, head) in enumerate(heads):
                 total[number] = total[number] + read[layer][text.target, head] / len(texts)
         return torch.stack(total)
 
-
-def flow(maps: Tensor, text: Text) -> Tensor:
-    """`[3, layer]`: mean saliency of text to label words, label words to target, and of the rest."""
-    q = text.target
-    scores = torch.zeros(3, len(maps), dtype=torch.float64)
-    counts = torch.zeros(3, 1, dtype=torch.float64)
-    for dest, src in itertools.combinations(range(q + 1), 2):
-        dest, src = src, dest
-        kind = 0 if dest in text.positions else 1 if dest == q and src in text.positions else 2
-        scores[kind] += maps[:, dest, src]
-        counts[kind] += 1
-    return torch.where(counts > 0, scores / counts.clamp(min=1), 0.0)
-
-
-def by_role(maps: Tensor, text: Text, roles: Sequence[str]) -> Tensor:
-    """`[dest role, src role, layer]`: saliency below the diagonal, summed."""
-    members = torch.tensor([[own == role for own in text.roles] for role in roles]).double()
-    below = maps.tril(-1)
-    return torch.einsum("ad,lds,bs->abl", members, below, members)
+    def _keep(self, read: dict[int, Tensor], layer: int, module: Any, args: Any) -> None:
+        read[layer] = args[0].reshape(-1, self.n_heads, args[0].shape[-1] // self.n_heads)
 
 
 def firsts(text: Text) -> list[int]:
