@@ -123,7 +123,7 @@ bench: $(STAMP) ## time the engine and write the benchmark table
 	$(BIN)/python -m tests.benchmarks
 
 fuzz: $(STAMP) ## compare random cases with plain Hugging Face for MINUTES (10), and 2,000 documents
-	$(BIN)/python -m tests.fuzz.differential $(or $(MINUTES),10) $(or $(SEED),0)
+	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) --log build/fuzz.log $(if $(SEED),--first $(SEED))
 	FUZZ_DOCUMENTS=2000 $(PYTEST) tests/fuzz/test_documents.py
 
 notebooks: $(STAMP) ## run the notebooks and store what they show

@@ -27,6 +27,7 @@ class Prepared:
         segments: The target rows, one segment per length bucket; runs reuse them.
         interventions: Under which keys and values were computed; every run makes them too.
         acted: Which of them changed something before a target.
+        made_of: The model's weights, settings and hooks when it was made.
     """
 
     model: LanguageModel
@@ -34,6 +35,19 @@ class Prepared:
     segments: tuple[Segment, ...]
     interventions: tuple[Intervention, ...] = ()
     acted: tuple[bool, ...] = ()
+    made_of: tuple[str, ...] = ()
+
+    def check_current(self) -> None:
+        """Refuse keys and values of weights, settings or hooks that the model no longer has.
+
+        Raises:
+            RunError: says what to do.
+        """
+        if self.made_of and self.made_of != _state(self.model):
+            raise RunError(
+                f"Weights, settings or hooks of {self.model.info.name!r} were changed after these "
+                "prompts were prepared; their keys and values are those of before. Prepare them again."
+            )
 
 
 @exclusive
@@ -97,7 +111,13 @@ def prepare(
         )
     most = min(rows_together(adapted), batch_size or len(prompts))
     together = tuple(_together(segments, most))
-    return Prepared(adapted, prompts, together, tuple(interventions), tuple(work.acted))
+    acted, state = tuple(work.acted), _state(adapted)
+    return Prepared(adapted, prompts, together, tuple(interventions), acted, state)
+
+
+def _state(model: LanguageModel) -> tuple[str, ...]:
+    """What of a model decides its numbers."""
+    return (model.fingerprint(), model.settings, *model.watch.foreign_hooks())
 
 
 def _together(segments: Sequence[Segment], most: int) -> Iterator[Segment]:

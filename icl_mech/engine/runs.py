@@ -120,6 +120,8 @@ def run_variants(
     if len(losses) > 1:
         raise RunError(f"One pass has one loss; these readings ask for {sorted(losses)}.")
     prepared = prompts if isinstance(prompts, Prepared) else None
+    if prepared is not None:
+        prepared.check_current()
     batch = prompts.prompts if isinstance(prompts, Prepared) else prompts
     made = prepared.interventions if prepared else ()
     tokens, checkpoint = plan(adapted, batch.lengths.tolist(), gradient=bool(losses), memory=memory)

@@ -167,12 +167,14 @@ def random_positions(prompt: Prompt, redraw: Redraw, seed: int, layer: int) -> t
     """
     labels = {i for span in prompt.label_spans for i in range(span.start, span.stop)}
     end = max((span.stop for span in prompt.label_spans), default=0)
+    # Whatever follows the target, such as the label words that are scored there, has the same draw.
+    asked = prompt.tokens[: prompt.target + 1]
     if redraw == "set":
         pool, drawn_from, salt = range(1, end), prompt.tokens[:end], 0
     elif redraw == "prompt":
-        pool, drawn_from, salt = range(1, prompt.target - 1), prompt.tokens, 0
+        pool, drawn_from, salt = range(1, prompt.target - 1), asked, 0
     else:
-        pool, drawn_from, salt = range(prompt.target - 1), prompt.tokens, layer + 1
+        pool, drawn_from, salt = range(prompt.target - 1), asked, layer + 1
     candidates = [i for i in pool if i not in labels]
     count = len(prompt.label_positions)
     if count > len(candidates):

@@ -12,9 +12,11 @@ import torch
 from icl_mech._typing import Bool, Int, Tensor
 from icl_mech.errors import ModelError
 from icl_mech.models.common import TransformerLensModel
+from icl_mech.models.fused import FusedWeights
 from icl_mech.models.huggingface import dynamic_cache, key_values, scaled_logits
 from icl_mech.models.interface import ForwardOutput, Hook, Resume, Site
 from icl_mech.models.key_values import KeyValues
+from icl_mech.models.own_hooks import called, check_heard
 from icl_mech.models.precision import undiminished
 
 
@@ -25,6 +27,47 @@ class BridgeModel(TransformerLensModel):
     def __post_init__(self) -> None:
         """Find out what blocks return: it takes a pass, which the hooks of a run must not see."""
         _ = self._blocks_return_tuples
+
+    def refresh(self) -> None:
+        """Forget what was made of changed weights, renew what was split; refuse hooks left out.
+
+        Raises:
+            ModelError: a hook of the caller's where a pass would not run it, or weights of which
+                two versions were changed.
+        """
+        if self.fingerprint() != self.__dict__.get("_made_of"):
+            self._fused.renew()
+        super().refresh()
+        self._check_own_hooks()
+
+    @cached_property
+    def _fused(self) -> FusedWeights:
+        return FusedWeights(self.wrapped)
+
+    def _check_own_hooks(self) -> None:
+        hooked = self.watch.hooked()
+        known = self.__dict__.setdefault("_heard", {})
+        if not hooked.keys() <= known.keys() or any(
+            known[n][0] is not m for n, m in hooked.items()
+        ):
+            token = torch.zeros(1, 1, dtype=torch.long, device=self.device)
+
+            def behind() -> None:
+                with torch.no_grad():
+                    self.unembed(self.final_norm(self._like[None]))
+
+            def inside() -> None:
+                with torch.no_grad():
+                    self.forward(token, token == 0, token)
+
+            after, during = (called(hooked, run, self.undo) for run in (behind, inside))
+            known.clear()
+            known |= {n: (m, n in during, n in after) for n, m in hooked.items()}
+        check_heard(
+            hooked,
+            {name for name, (_, during, _) in known.items() if during},
+            {name for name, (_, _, after) in known.items() if after},
+        )
 
     @property
     def takes_cache(self) -> bool:

@@ -147,20 +147,28 @@ class Watch:
 
         A `forward` that was put in the place of a module's own is one, too.
         """
-        hooks = tuple(
-            f"{name or 'the model'}: {_name(hook)}"
-            for name, module in self._parts()
-            if type(module).__name__ != "HookPoint"
-            for table in HOOK_TABLES
-            for hook in (module.__dict__.get(table) or {}).values()
-            if not _of_library(hook)
-        )
-        replaced = tuple(
-            f"{name or 'the model'}: forward = {_name(forward)}"
-            for name, module in self._parts()
-            if (forward := module.__dict__.get("forward")) is not None and not _of_library(forward)
-        )
-        return hooks + replaced
+        found = [*self._foreign()]
+        hooks = (f"{name}: {_name(own)}" for name, _, own, forward in found if not forward)
+        replaced = (f"{name}: forward = {_name(own)}" for name, _, own, forward in found if forward)
+        return (*hooks, *replaced)
+
+    def hooked(self) -> dict[str, torch.nn.Module]:
+        """The modules that `foreign_hooks` tells of, by name."""
+        return {name: module for name, module, _, _ in self._foreign()}
+
+    def _foreign(self) -> Iterator[tuple[str, torch.nn.Module, Callable[..., Any], bool]]:
+        """Name, module, hook, and whether it is a `forward` in the place of the module's own."""
+        for name, module in self._parts():
+            if type(module).__name__ == "HookPoint":
+                continue
+            named = name or "the model"
+            for table in HOOK_TABLES:
+                for hook in (module.__dict__.get(table) or {}).values():
+                    if not _of_library(hook):
+                        yield named, module, hook, False
+            forward = module.__dict__.get("forward")
+            if forward is not None and not _of_library(forward):
+                yield named, module, forward, True
 
 
 def _marks(tensor: Tensor, known: _Known | None) -> tuple[Any, ...]:

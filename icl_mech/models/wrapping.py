@@ -11,6 +11,7 @@ from icl_mech._typing import Tensor
 from icl_mech.errors import ModelError
 from icl_mech.models.checks import tolerance
 from icl_mech.models.conversion import LOAD_ERRORS
+from icl_mech.models.watching import Watch
 
 WRAP_ERRORS = (*LOAD_ERRORS, AssertionError, AttributeError, NotImplementedError)
 """What TransformerLens raises on models it does not fit."""
@@ -45,6 +46,11 @@ def wrap_loaded(hf_model: Any, tokenizer: Any, name: str, dtype: torch.dtype, de
     # In float64 TransformerLens computes some parts in float32.
     allowed = max(tolerance(kind, own) for kind in ("float32", str(dtype).removeprefix("torch.")))
     if not gap <= allowed and bool(own.isfinite().all()):
+        if hooks := Watch(hf_model).foreign_hooks():
+            raise ModelError(
+                f"{name!r} has hooks of your own that a bridge does not run as the model does: "
+                f"{'; '.join(hooks[:3])}. Take them off, and put them on what load_model returns."
+            )
         raise ModelError(
             f"TransformerLens {version('transformer-lens')} wraps {name!r} "
             f"({type(hf_model).__name__}) wrongly: logits differ from the model's own by "

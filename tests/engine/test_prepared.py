@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from icl_mech import build_prompts
-from icl_mech.engine import prepare, run_variants, runs, single_rows
+from icl_mech import build_prompts, load_model
+from icl_mech.engine import prepare, run, run_variants, runs, single_rows
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate, Reweight, ZeroHeads
 from icl_mech.measurements.predictions import PredictionReading
@@ -13,7 +13,7 @@ from icl_mech.models import adapt
 from icl_mech.models.bridge import BridgeModel
 from tests.engine.cases import ragged
 from tests.engine.test_paths import CLOSE, FAMILIES, PREFIX, TARGET, TASK, logits
-from tests.tiny import tiny_model
+from tests.tiny import tiny_hf, tiny_model, tiny_tokenizer
 
 pytestmark = pytest.mark.tl3
 
@@ -124,3 +124,15 @@ def test_a_run_that_is_the_first_to_enter_a_later_block(setting):
     read = run_variants(fresh, prompts, [PredictionReading()], variants)
     for changes, ((found, *_),) in zip(variants, read, strict=True):
         assert_close(found, logits(model, prompts, changes, path="whole"), **CLOSE)
+
+
+def test_keys_of_earlier_weights_are_refused():
+    inner = tiny_hf("gpt2")
+    model = load_model(inner, tokenizer=tiny_tokenizer("bpe"))
+    ready = prepare(model, ragged())
+    run(model, ready, [PredictionReading()])
+    with torch.no_grad():
+        inner.get_parameter("transformer.wte.weight").mul_(1.5)
+    with pytest.raises(RunError, match="changed after these prompts were prepared"):
+        run(model, ready, [PredictionReading()])
+    run(model, prepare(model, ragged()), [PredictionReading()])
