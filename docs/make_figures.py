@@ -117,6 +117,9 @@ def main() -> None:
     (DOCS / "figures").mkdir(exist_ok=True)
     (DOCS / "figures" / "flow.json").write_text(flow.to_json(), encoding="utf-8")
     picture(flow, DOCS / "images" / "flow_reviews.png")
+    beside = go.Figure(runs["reviews"].untrained.plot())
+    beside.update_layout(title=None, margin={"t": 50})
+    picture(beside, DOCS / "images" / "untrained_reviews.png", 1000, 400)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from icl_mech.measurements import Reweighting
 from icl_mech.measurements.predictions import PredictionReading
 from icl_mech.measurements.saliency.flow import FlowReading
 from icl_mech.models import Site
+from icl_mech.prompts import Prompt
 from tests.engine.test_paths import FAMILIES, TASK
 from tests.tiny import tiny_model
 
