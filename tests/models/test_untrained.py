@@ -10,7 +10,7 @@ from icl_mech.models import adapt
 from tests.tiny import FAMILIES, tiny_model
 
 
-@pytest.fixture(scope="module", params=[*{*FAMILIES, "llama", "neox"}])
+@pytest.fixture(scope="module", params=sorted({*FAMILIES, "llama", "neox"}))
 def model(request):
     return tiny_model(request.param)
 
