@@ -19,6 +19,7 @@ from icl_mech.measurements import Reweighting
 from icl_mech.measurements.predictions import PredictionReading
 from icl_mech.measurements.saliency.flow import FlowReading
 from icl_mech.models import Site
+from icl_mech.prompts import Prompt
 from tests.engine.test_paths import FAMILIES, TASK
 from tests.tiny import tiny_model
 
@@ -199,3 +200,17 @@ def test_an_intervention_that_is_no_dataclass_is_refused(setting):
     model, prompts, _, _ = setting
     with pytest.raises(RunError, match="Steer is no dataclass"):
         icl.predict(model, prompts, interventions=[Steer(2.0)])
+
+
+@pytest.mark.parametrize("redraw", ["set", "prompt", "layer"])
+def test_what_follows_the_target_changes_no_draw(redraw):
+    """Label words of several tokens are scored behind the target: each under the same isolation."""
+    places = {"label_positions": (4,), "label_classes": (0,), "label_tokens": (301, 302)}
+    start = [*range(10, 14), 301, *range(20, 30)]
+    drawn = {
+        Isolate([0], tokens="random", redraw=redraw).isolated(
+            Prompt.from_positions([*start, *behind], target=14, **places), 0, 0
+        )
+        for behind in ([], [50], [60, 61])
+    }
+    assert len(drawn) == 1
