@@ -4,6 +4,7 @@ import copy
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,14 +92,12 @@ class Comparison(Doors):
             for name, module in block.named_modules()
         }
         self.plain = Plain(case.model.make())
-        late = case.hook is not None and case.hook["late"]
-        self.hooked_inner = None
-        if case.hook and not late:
-            self.hooked_inner = place_hook(inner, self.plain, case.hook)
+        self.hooked_inner = place_hook(inner, self.plain, case.hook) if case.hook else None
         tokenizer = copy.deepcopy(tiny_tokenizer(case.model.tokenizer))
         self.model = icl.load_model(inner, tokenizer=tokenizer)
-        if case.hook and late:
-            self.hooked_inner = place_hook(inner, self.plain, case.hook)
+        if case.hook and case.hook["late"]:
+            with suppress(AttributeError):  # a bridge has no such part: the one before it stays
+                self.hooked_inner = place_hook(inner, self.plain, case.hook)
         self.hooked_plain = (
             place_hook(self.plain.model, self.plain, case.hook) if case.hook else None
         )
