@@ -94,7 +94,7 @@ def test_a_model_changed_after_its_first_use(change):
     before = icl.flow_scores(bridge, prompts)
     change(bridge)
     logits = torch.stack([bridge(torch.tensor([p.tokens]))[0, -1] for p in prompts])
-    labels = logits[:, prompts.label_tokens].detach().float()
+    labels = logits[:, prompts.label_tokens].detach()
     found = icl.predict(bridge, prompts)
     torch.testing.assert_close(found.label_logits, labels, rtol=0, atol=5e-5)
     residual = torch.randn(2, D_MODEL, generator=torch.Generator().manual_seed(0)).to(logits.dtype)

@@ -164,10 +164,10 @@ def test_closing_the_gap(means, opening):
     check_texts(result)
 
 
-def test_an_effect_that_random_heads_have_too_is_perhaps():
+def test_an_effect_that_random_heads_have_too_is_mixed():
     means = {"none": (0.9, 0.4), "chosen heads": (0.9, 0.75)}
     figure = shown(ablation_of(means, [(0.9, 0.75), (0.9, 0.7), (0.9, 0.8)]), "change")
-    assert figure.answer.startswith("Perhaps: ")
+    assert figure.answer.startswith("Mixed: ")
     assert "more than random heads" in figure.answer
 
 

@@ -130,8 +130,7 @@ def test_table(known):
 
 def test_summary(known):
     assert known.summary() == (
-        "first third: S_wp 0.667 [0.5, 0.75], S_pq 0.167 [0.125, 0.25]; "
-        "last third: S_wp 0 [0, 0], S_pq 0.6 [0.4, 0.8]"
+        "shares: S_wp 0.667 [0.5, 0.75] in the first third, S_pq 0.6 [0.4, 0.8] in the last"
     )
 
 
