@@ -75,15 +75,22 @@ def test_without_answers(model):
 def test_number_of_maps(model):
     assert len(icl.analyze(model, ragged(), maps=99).saliency.values) == 5
     without = icl.analyze(model, ragged(), maps=0)
-    assert list(without.results) == ["predictions", "flow"]
-    with pytest.raises(ResultError, match="has no 'saliency'; it holds predictions, flow"):
+    assert list(without.results) == ["predictions", "flow", "untrained"]
+    with pytest.raises(
+        ResultError, match="has no 'saliency'; it holds predictions, flow, untrained"
+    ):
         _ = without.saliency
 
 
 def test_summary(analysis):
     lines = analysis.summary().split("\n")
     assert lines[0] == analysis.title == "tiny-llama on prompts (5 prompts)"
-    assert [line.split()[0] for line in lines[1:]] == ["predictions", "flow", "saliency"]
+    assert [line.split()[0] for line in lines[1:5]] == [
+        "predictions",
+        "flow",
+        "untrained",
+        "saliency",
+    ]
     assert analysis.flow.summary() in lines[2]
     assert repr(analysis) == analysis.summary()
 
@@ -108,7 +115,7 @@ def test_saving_again_replaces_if_told_so(model, analysis, folder):
         less.save(folder)
     less.save(folder, overwrite=True)
     assert not (folder / "saliency").exists()
-    assert list(icl.load_analysis(folder).results) == ["predictions", "flow"]
+    assert list(icl.load_analysis(folder).results) == ["predictions", "flow", "untrained"]
 
 
 def test_notes_of_the_user_stay_beside_and_inside(model, folder):
@@ -168,7 +175,7 @@ def test_page(analysis, tmp_path):
     page = analysis.to_html(tmp_path / "page.html", offline=False).read_text(encoding="utf-8")
     sections = analysis.sections()
     keys = [section.key for section in sections]
-    assert list(dict.fromkeys(keys)) == ["predictions", "flow", "saliency"]
+    assert list(dict.fromkeys(keys)) == ["predictions", "flow", "untrained", "saliency"]
     shown = re.findall(r'<h2><span class="no">(\d+)</span> (.+)</h2>', page)
     assert shown == [(str(i + 1), str(text_html(own.name))) for i, own in enumerate(sections)]
     for section in sections:

@@ -21,6 +21,7 @@ WITH_STUDIES = [
     for name in (
         "index.md",
         "getting_started.md",
+        "untrained.md",
         "guides/label_words.md",
         "guides/overthinking.md",
         "guides/causal_heads.md",

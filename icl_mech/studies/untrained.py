@@ -12,7 +12,6 @@ from math import sqrt
 from typing import Any, ClassVar
 
 import torch
-from scipy.stats import t as student
 
 from icl_mech._typing import Float
 from icl_mech.errors import RunError
@@ -85,6 +84,8 @@ class UntrainedFlow(Result):
 
     def range(self, third: str) -> tuple[float, float]:
         """The 95 % prediction interval for one more untrained network."""
+        from scipy.stats import t as student
+
         values = (self.early if third == "first" else self.late).double()
         count = len(values)
         reach = float(student.ppf(ONE_SIDED, count - 1) * values.std()) * sqrt(1 + 1 / count)
