@@ -130,7 +130,8 @@ def test_a_drawing_holds_both_curves(by_hand):
     assert_close(drawn.high[0, :-1], high)
     assert bool(drawn.values[0, -1].isnan())
     assert bool(drawn.values[1, 0].isnan())
-    assert drawn.note == "4 prompts, 95 % intervals over prompts"
+    few = "; 4 prompts do not show how skewed values are (12 would)"
+    assert drawn.note == "4 prompts, 95 % intervals over prompts" + few
     axes = {trace.yaxis for trace in by_hand.plot().data}
     assert axes == {"y", "y2"}
 
