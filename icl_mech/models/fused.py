@@ -31,8 +31,10 @@ class FusedWeights:
     def _split(self) -> Iterator[tuple[Any, list[Any], Sequence[Any]]]:
         """Each component, the parts it computes with, and those of the fused weights as they are."""
         for component, split, parts in self._components:
-            with torch.no_grad():
-                yield component, parts, split(component.original_component)
+            # Splitting makes layers, which draws random numbers before they are filled.
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                fresh = split(component.original_component)
+            yield component, parts, fresh
 
     def renew(self) -> None:
         """Bring the parts up to date with the fused weights.

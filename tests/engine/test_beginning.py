@@ -213,7 +213,7 @@ def test_the_model_is_left_as_it_was(setting):
 
 def test_analyze_goes_through_it(batches):
     model = tiny_model("llama")
-    analyze(model, build_prompts(TASK, model, shots=2, n=6), progress=False)
+    analyze(model, build_prompts(TASK, model, shots=2, n=6), nulls=0, progress=False)
     assert sum(batches) == 6
 
 

@@ -23,7 +23,7 @@ TASK = icl.Task(
     tuple(icl.Example(f"{text} {n}", i % 2) for n in range(6) for i, text in enumerate(TEXTS)),
 )
 LABEL_WORDS = (
-    "predictions", "flow", "saliency", "isolation", "isolation_map", "extraction",
+    "predictions", "flow", "untrained", "saliency", "isolation", "isolation_map", "extraction",
     "compression", "confusion", "reweighting", "published",
 )  # fmt: skip
 OVERTHINKING = (

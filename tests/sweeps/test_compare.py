@@ -33,7 +33,7 @@ def test_claims_are_judged_by_means_over_tasks_and_seeds(found):
     assert set(judged) == {"Deep extraction", "Harm"}
     # No untrained networks were measured, which the claim requires.
     assert judged["Deep extraction"].status == "cannot be judged"
-    assert "late flow beyond untrained cannot be judged" in judged["Deep extraction"].finding
+    assert "late flow beyond untrained" in judged["Deep extraction"].finding
     harm = judged["Harm"]
     average = found.average("final gap", ("task", "seed"), fixed="task").cells[0]
     assert harm.effects["final gap"] == pytest.approx(

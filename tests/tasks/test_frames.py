@@ -108,9 +108,15 @@ def test_frames_by_split():
         ({"labels": ("Pos", "Neg"), "labels_as": "indices"}, ("Pos", "Neg"), WORDS),
     ],
 )  # fmt: skip
+@pytest.mark.filterwarnings("ignore:.*take the label word of their own name")
 def test_names_of_classes(options, labels, classes):
     task = load(named(), **options)
     assert (task.labels, labels_of(task)) == (labels, classes)
+
+
+def test_names_in_another_order_are_told():
+    with pytest.warns(UserWarning, match="Classes take the label word of their own name"):
+        load(named(), labels=("Pos", "Neg"))
 
 
 def test_classes_that_differ_in_case_only_are_not_run_together():
