@@ -1,8 +1,8 @@
 """The status of a claim from intervals: one rule for the answers of results and for verdicts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from math import isfinite
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from icl_mech.metrics import ONE_SIDED, Interval
 
@@ -23,6 +23,11 @@ OPENINGS: dict[Status, str] = {
 }
 """With which word the answer to a question opens."""
 
+
+HOLM = (
+    "Claims stand together: where there is nothing to find, one page in 40 supports any of them "
+    "(Holm over all claims of the page that can be judged, one-sided 2.5 %)"
+)
 
 ROUNDING = 1e-9
 
@@ -73,6 +78,20 @@ def judged_twice(
     return own if by_chance <= CHANCE else "not shown"
 
 
+def jointly(*comparisons: Status) -> Status:
+    """The status of one measure that is compared with several controls, or taken in several ways.
+
+    It is clear where every comparison is, and not shown where one is not. Mixed: they are clear in
+    opposite directions.
+    """
+    found = set(comparisons)
+    if not found or "cannot be judged" in found:
+        return "cannot be judged"
+    if len(found) == 1:
+        return found.pop()
+    return "mixed" if "mixed" in found or {"supported", "opposite"} <= found else "not shown"
+
+
 def together(*required: Status) -> Status:
     """The status of a claim that requires several measures.
 
@@ -85,10 +104,88 @@ def together(*required: Status) -> Status:
     return found.pop() if len(found) == 1 else "mixed"
 
 
-def disagreeing(measures: Mapping[str, Status]) -> str:
+class Required(NamedTuple):
+    """One measure that a claim requires.
+
+    Attributes:
+        name: Of the measure.
+        status: What it says of the claim.
+        p: One-sided p-value of that statement; None where it cannot be judged.
+    """
+
+    name: str
+    status: Status
+    p: float | None
+
+
+def p_value(
+    effect: Interval | None, *, null: float = 0.0, prompts: int | None = None
+) -> float | None:
+    """The one-sided p-value that a 95 % interval implies.
+
+    P(T > t₀.₉₇₅ |value − null| / reach) with T of Student's distribution with n − 1 degrees of freedom,
+    where reach goes from the value to the end that faces the null: 0.025 where that end is the null.
+
+    Args:
+        effect: Estimate with its interval; None if there is none.
+        null: What no effect would give.
+        prompts: Their number n; None: the normal distribution.
+    """
+    from scipy.stats import norm, t
+
+    if effect is None or not all(map(isfinite, effect)):
+        return None
+    distance = abs(effect.value - null)
+    if distance <= ROUNDING:
+        return 0.5
+    reach = effect.value - effect.low if effect.value > null else effect.high - effect.value
+    if reach <= ROUNDING:
+        return 0.0
+    spread = norm if prompts is None else t(max(1, prompts - 1))
+    return float(spread.sf(spread.ppf(ONE_SIDED) * distance / reach))
+
+
+def required(
+    name: str,
+    *effects: Interval | None,
+    null: float = 0.0,
+    rising: bool = True,
+    prompts: int | None = None,
+) -> Required:
+    """A measure that needs all these effects to lie above (`rising`) or below `null`."""
+    status = jointly(*(judged(own, null=null, rising=rising, prompts=prompts) for own in effects))
+    return Required(
+        name, status, largest(p_value(own, null=null, prompts=prompts) for own in effects)
+    )
+
+
+def largest(p_values: Iterable[float | None]) -> float | None:
+    """That of a statement which needs all of them; None where one is missing."""
+    found = list(p_values)
+    known = [own for own in found if own is not None]
+    return max(known) if found and len(known) == len(found) else None
+
+
+def holm(p_values: Sequence[float | None], level: float = CHANCE) -> tuple[bool, ...]:
+    """Which statements stand when no more than one in 1 / `level` families may hold a false one.
+
+    The smallest of m p-values is compared with level / m, the next with level / (m - 1), and so on up
+    to the first that is larger. None is no statement and does not count (Holm 1979).
+    """
+    order = sorted((own, place) for place, own in enumerate(p_values) if own is not None)
+    stands = [False] * len(p_values)
+    for left, (own, place) in zip(range(len(order), 0, -1), order, strict=True):
+        # As in `judged`, ends that touch the null to rounding are no statement.
+        if own * left > level + ROUNDING:
+            break
+        stands[place] = True
+    return tuple(stands)
+
+
+def disagreeing(measures: Sequence[Required]) -> str:
     """Which measures say what, for a claim on which they disagree; else which cannot be judged."""
     by_status: dict[str, list[str]] = {}
-    for name, status in measures.items():
+    for name, status, _ in measures:
         by_status.setdefault(status, []).append(name)
     lacking = by_status.get("cannot be judged")
     if lacking:

@@ -18,6 +18,7 @@ from icl_mech.measurements.saliency.maps import SaliencyMaps
 from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.reports import Finding, Origin, Page, PromptText, Section, TokenValues
 from icl_mech.results import Figure, Result
+from icl_mech.results.judging import HOLM
 from icl_mech.results.prompts import doubtful
 from icl_mech.studies.facts import facts, model_name, origin_of, task_name
 from icl_mech.studies.verdicts import Verdict
@@ -56,7 +57,7 @@ def page_of(
         findings=[Finding(own.claim, own.status, own.finding, own.result) for own in verdicts],
         facts=facts(results, prompts, made),
         command=_command(made),
-        limits=_limits(results, notes),
+        limits=[*_limits(results, notes), *([f"{HOLM}."] if len(verdicts) > 1 else [])],
     )
     return Page(
         heading,

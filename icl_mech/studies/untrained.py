@@ -9,7 +9,7 @@ must lie beyond that with its whole interval.
 
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -19,14 +19,17 @@ from icl_mech.measurements.base import Options
 from icl_mech.measurements.running import measured
 from icl_mech.measurements.saliency.flow import Flow
 from icl_mech.measurements.saliency.scores import FlowScores
-from icl_mech.metrics import ONE_SIDED, Interval
+from icl_mech.metrics import Interval, one_more
 from icl_mech.models import LanguageModel
 from icl_mech.models.untrained import untrained
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Definition, Figure, Quantity, Result
-from icl_mech.results.judging import Status, judged
+from icl_mech.results.judging import Required, Status, judged, largest, p_value
 from icl_mech.results.wording import counted, told
 from icl_mech.shapes import LayerCurves, Panel
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PROMPTS = 8
 """An untrained network is measured on so many prompts: their curves hardly differ."""
@@ -82,13 +85,22 @@ class UntrainedFlow(Result):
         """None over prompts: each network is one number."""
         return {}
 
+    def to_pandas(self) -> "pd.DataFrame":
+        """One row per curve and layer: the model with its interval, and each network."""
+        import pandas as pd
+
+        rows = []
+        for place, curve in enumerate(CURVES):
+            for layer, (value, low, high) in enumerate(self.own[place].T.tolist()):
+                row = {"curve": curve, "layer": layer, "value": value, "low": low, "high": high}
+                networks = self.curves[:, place, layer].tolist()
+                rows.append(row | dict(zip(self.networks, networks, strict=True)))
+        return pd.DataFrame(rows)
+
     def range(self, third: str) -> tuple[float, float]:
         """The 95 % prediction interval for one more untrained network."""
-        from scipy.stats import t as student
-
         values = (self.early if third == "first" else self.late).double()
-        count = len(values)
-        reach = float(student.ppf(ONE_SIDED, count - 1) * values.std()) * sqrt(1 + 1 / count)
+        reach = one_more(values)
         return float(values.mean()) - reach, float(values.mean()) + reach
 
     def bound(self, third: str) -> float:
@@ -104,6 +116,19 @@ class UntrainedFlow(Result):
         ):
             return "not shown"
         return own
+
+    def p(self, effect: Interval, third: str, prompts: int) -> float | None:
+        """One-sided, of an effect other than 0 and other than these networks', the larger of both."""
+        from scipy.stats import t as student
+
+        values = (self.early if third == "first" else self.late).double()
+        count, mean = len(values), float(values.mean())
+        spread = max(float(values.std()) * sqrt(1 + 1 / count), 1e-12)
+        rising = effect.value > mean
+        end = max(effect.low - mean, 0.0) if rising else max(mean - effect.high, 0.0)
+        return largest(
+            (p_value(effect, prompts=prompts), float(student.sf(end / spread, count - 1)))
+        )
 
     def drawing(self, show: str = "") -> LayerCurves:
         """The model's curves, and the range of the untrained networks behind them."""
@@ -136,10 +161,11 @@ class UntrainedFlow(Result):
         share = [told(float(own.mean())) for own in (self.early_share, self.late_share)]
         own = self.own[0, 0]
         answer = (
-            f"The raw share, yes: S_pq in the last third is {told(float(own[-max(1, len(own) // 3) :].mean()))} "
-            f"in this model and {share[1]} in {counted(len(self.networks), 'network')} of its architecture "
-            f"that learned nothing (S_wp in the first third there: {share[0]}). What lies above random tokens "
-            f"in the label words' place separates them: one more untrained network would lie below "
+            "The raw share, yes: what runs from label words to the target in the last third is "
+            f"{told(float(own[-max(1, len(own) // 3) :].mean()))} in this model and {share[1]} in "
+            f"{counted(len(self.networks), 'network')} of its architecture that learned nothing (into label words "
+            f"in the first third there: {share[0]}). What lies above random tokens in the label words' place "
+            "separates them: one more untrained network would lie below "
             f"{told(self.bound('first'))} early and {told(self.bound('last'))} late."
         )
         return [
@@ -160,7 +186,7 @@ class UntrainedFlow(Result):
     def summary(self) -> str:
         """The bounds that a claim must beat."""
         return (
-            f"{counted(len(self.networks), 'untrained network')}, {counted(self.count, 'prompt')} each: late S_pq "
+            f"{counted(len(self.networks), 'untrained network')}, {counted(self.count, 'prompt')} each: late share "
             f"{told(float(self.late_share.mean()))}; above random tokens at most {told(self.bound('first'))} early, "
             f"{told(self.bound('last'))} late (95 % prediction)"
         )
@@ -247,18 +273,23 @@ def _curves(scores: FlowScores) -> Float[torch.Tensor, "curve end layer"]:
     return torch.stack(rows)
 
 
-def flow_status(
+def flow_required(
     flow: FlowScores | None, nulls: UntrainedFlow | None, score: str, third: str
-) -> Status:
+) -> Required:
     """Of the claim that label words carry more than random tokens, and than in untrained networks."""
     above = None if flow is None else flow.above_null(score, third)
     if flow is None or above is None:
-        return "cannot be judged"
+        return Required("saliency", "cannot be judged", None)
     prompts = len(flow.per_prompt)
     if nulls is None:
         own = judged(above[1], prompts=prompts)
-        return "cannot be judged" if own == "supported" else own
-    return nulls.status(above[1], third, prompts)
+        status: Status = "cannot be judged" if own == "supported" else own
+        return Required("saliency", status, p_value(above[1], prompts=prompts))
+    return Required(
+        "saliency",
+        nulls.status(above[1], third, prompts),
+        nulls.p(above[1], third, prompts),
+    )
 
 
 def beside(nulls: UntrainedFlow | None, third: str) -> str:

@@ -1,7 +1,7 @@
 """`compare`: runs side by side on one page: the papers' claims, figures and tables."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 from icl_mech.errors import IclMechError, SweepError
 from icl_mech.metrics import Interval
 from icl_mech.reports import Fact, Finding, Origin, Page, write_page
-from icl_mech.results.judging import Status, disagreeing, judged, together
+from icl_mech.results.judging import (
+    HOLM,
+    Required,
+    Status,
+    disagreeing,
+    holm,
+    jointly,
+    largest,
+    required,
+    together,
+)
 from icl_mech.results.wording import counted, listed, said
 from icl_mech.sweeps.averaged import Averages
 from icl_mech.sweeps.cells import Cell, plural
@@ -35,6 +45,7 @@ class Judged:
         status: What the intervals say.
         finding: Effects with their intervals, and over how much.
         effects: By quantity.
+        p: One-sided p-value; None where it cannot be judged.
     """
 
     model: str
@@ -42,6 +53,7 @@ class Judged:
     status: Status
     finding: str
     effects: dict[str, Interval]
+    p: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,14 +70,19 @@ class Comparison:
 
     @cached_property
     def judged(self) -> tuple[Judged, ...]:
-        """Every claim of the papers that the items bear on, for each model."""
-        found = []
-        for claim in CLAIMS:
-            for model in dict.fromkeys(item.model for item in self.sweep.plan):
-                own = _judge(self.sweep, model, claim)
-                if own is not None:
-                    found.append(own)
-        return tuple(found)
+        """Every claim of the papers that the items bear on, for each model.
+
+        A claim stands if it stands among all claims and models that can be judged (Holm).
+        """
+        models = list(dict.fromkeys(item.model for item in self.sweep.plan))
+        each = (_judge(self.sweep, model, claim) for claim in CLAIMS for model in models)
+        found = [own for own in each if own is not None]
+        count = sum(own.p is not None for own in found)
+        stand = holm([own.p for own in found])
+        return tuple(
+            own if stands else _demoted(own, count)
+            for own, stands in zip(found, stand, strict=True)
+        )
 
     def to_pandas(self) -> "pd.DataFrame":
         """One row a claim and model: its status, and the effects with their intervals."""
@@ -107,6 +124,7 @@ class Comparison:
         origin = Origin(findings, _facts(self.sweep), self.sweep.made.get("command", ""), [
             "Square brackets hold nested 95 % intervals: over seeds and, of means over tasks, over "
             "tasks first; never narrower than those over prompts.",
+            f"{HOLM}.",
             *_failures(self.sweep), *self.sweep.skipped, *found.notes,
         ])  # fmt: skip
         tasks = len({item.task for item, _ in self.sweep})
@@ -176,25 +194,25 @@ def _judge(sweep: Sweep, model: str, claim: Claim) -> Judged | None:
     Where items differ in more than tasks and seeds, their usual setting counts: the first one.
     """
     part = sweep.select(model=model)
-    statuses: dict[str, Status] = {}
+    measures: list[Required] = []
     effects: dict[str, Interval] = {}
     basis = setting = ""
     for name, null, rising in claim.effects:
         found = _effect(part, name)
         if found is None:
-            statuses[name] = "cannot be judged"
+            measures.append(Required(name, "cannot be judged", None))
             continue
         averages, cell = found
         effects[name] = interval = _interval(cell)
-        statuses[name] = judged(interval, null=null, rising=rising, prompts=cell.prompts)
+        measures.append(required(name, interval, null=null, rising=rising, prompts=cell.prompts))
         basis, setting = averages.basis(cell), _setting(averages, cell)
     if not effects:
         return None
-    status = together(*statuses.values())
+    status = (jointly if claim.one else together)(*(own.status for own in measures))
     words = "; ".join(f"{name} {said(own, sign=True)}" for name, own in effects.items())
     text = f"{words[0].upper()}{words[1:]} ({basis}{setting})."
     if status in ("mixed", "cannot be judged"):
-        text = f"{text} Required measures: {disagreeing(statuses)}."
+        text = f"{text} Required measures: {disagreeing(measures)}."
     alone = _by_task(part, claim)
     if {"supported", "opposite"} <= set(alone.values()):
         status = "mixed"
@@ -206,7 +224,18 @@ def _judge(sweep: Sweep, model: str, claim: Claim) -> Judged | None:
         if interval.low <= 0:
             status = "cannot be judged"
             text = f"There is no clear {claim.needs} to close: {said(interval, sign=True)}. {text}"
-    return Judged(model, claim, status, text, effects)
+    p = {"cannot be judged": None, "mixed": 1.0}.get(status, largest(own.p for own in measures))
+    return Judged(model, claim, status, text, effects, p)
+
+
+def _demoted(own: Judged, count: int) -> Judged:
+    """A claim that does not stand among all."""
+    if own.p is None or own.status not in ("supported", "opposite"):
+        return own
+    text = f"{own.finding} Alone it would be {own.status} (p = {own.p:.2g}, one-sided), but not "
+    return replace(
+        own, status="not shown", finding=f"{text}among {counted(count, 'claim')} (Holm)."
+    )
 
 
 def _by_task(part: Sweep, claim: Claim) -> dict[str, Status]:
@@ -217,15 +246,10 @@ def _by_task(part: Sweep, claim: Claim) -> dict[str, Status]:
         own = part.select(task=task)
         each: list[Status] = []
         for name, null, rising in claim.effects:
-            effect = _effect(own, name)
-            each.append(
-                "cannot be judged"
-                if effect is None
-                else judged(
-                    _interval(effect[1]), null=null, rising=rising, prompts=effect[1].prompts
-                )
-            )
-        found[task] = together(*each)
+            cell = None if (effect := _effect(own, name)) is None else effect[1]
+            interval, n = (None, None) if cell is None else (_interval(cell), cell.prompts)
+            each.append(required(name, interval, null=null, rising=rising, prompts=n).status)
+        found[task] = (jointly if claim.one else together)(*each)
     return found
 
 

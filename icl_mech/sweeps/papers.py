@@ -216,6 +216,8 @@ class Claim:
             they lie above that.
         part: Result it rests on.
         needs: Quantity that must lie above 0 for the claim to mean anything; empty: none.
+        one: They are one measure beside several controls, which must all be clear; else each is a
+            measure of its own.
     """
 
     paper: str
@@ -223,6 +225,7 @@ class Claim:
     effects: tuple[tuple[str, float, bool], ...]
     part: str
     needs: str = ""
+    one: bool = False
 
 
 LW, OT = "Label Words are Anchors", "Overthinking the Truth"
@@ -237,7 +240,7 @@ CLAIMS = (
           "extraction"),
     Claim(LW, "Anchors suffice: label words' states can replace the demonstrations",
           (("anchors above text", 0.0, True), ("anchors above random tokens", 0.0, True)),
-          "compression"),
+          "compression", one=True),
     Claim(LW, "Re-weighting: other weights of attention to label words give better answers",
           (("re-weighting gain", 0.0, True),), "reweighting"),
     Claim(OT, "Harm: false demonstrations lower accuracy", (("final gap", 0.0, True),),
@@ -246,11 +249,11 @@ CLAIMS = (
           (("early exit, false", 0.0, True),), "early_exit"),
     Claim(OT, "False induction heads: without a few heads false demonstrations do less harm",
           (("without chosen heads, false", 0.0, True), ("chosen above random heads", 0.0, True)),
-          "ablation", "final gap"),
+          "ablation", "final gap", one=True),
     *(Claim(OTHERS, own.claim,
             ((f"without {own.name} heads, logits", 0.0, own.rising),
              (f"{own.name} above random heads, logits", 0.0, own.rising)),
-            f"head_comparison-{own.name.replace(' ', '_')}") for own in EXPECTED),
+            f"head_comparison-{own.name.replace(' ', '_')}", one=True) for own in EXPECTED),
     Claim(OTHERS, "Function vector: added to a bare query it raises the right answer",
           (("function vector gain, logits", 0.0, True),), "vector_effect"),
     Claim(OTHERS, "Override: answers follow false demonstrations rather than the truth",

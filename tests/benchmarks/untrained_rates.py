@@ -18,10 +18,12 @@ import torch
 
 import icl_mech as icl
 from icl_mech.errors import IclMechError
+from icl_mech.studies.claims import causal, label_words, overthinking
 
 ARCHITECTURES = ("llama, tied", "llama, untied", "gpt2, tied", "neox, untied")
 TASKS = ("headlines", "reviews")
 DEMONSTRATIONS = ("shared", "per_prompt")
+CLAIMS: Any = {"label_words": label_words, "overthinking": overthinking, "causal": causal}
 LAYERS, WIDTH, HEADS, N = 6, 64, 4, 24
 
 
@@ -98,7 +100,7 @@ def main() -> None:
             except IclMechError as error:
                 print(number, "refused:", str(error)[:200], flush=True)
                 continue
-            for verdict in report.verdicts:
+            for verdict in CLAIMS[study].verdicts(report.results):
                 own = counts.setdefault(verdict.claim.split(":")[0], {})
                 own[verdict.status] = own.get(verdict.status, 0) + 1
             print(number, setting(number)[:3], f"{time.monotonic() - start:.1f} s", flush=True)

@@ -211,8 +211,8 @@ def test_demo(command, tmp_path):
         (line,) = [row for row in out.splitlines() if row.startswith(name)]
         assert "first third of layers" in line
     page = (tmp_path / "demo" / "index.html").read_text(encoding="utf-8")
-    # Three figures a task, and the maps of the first.
-    assert page.count('class="plot"') == 3 * 3 + 1
+    # Four figures a task, that of untrained networks among them, and the maps of the first.
+    assert page.count('class="plot"') == 3 * 4 + 1
     assert "reviews: " in page
     assert "questions: " in page
     assert "Label words are anchors" in page

@@ -3,9 +3,20 @@
 import math
 
 import pytest
+import torch
 
 from icl_mech.metrics import Interval
-from icl_mech.results.judging import judged
+from icl_mech.results.judging import (
+    Required,
+    holm,
+    jointly,
+    judged,
+    largest,
+    p_value,
+    required,
+    together,
+)
+from icl_mech.studies.verdicts import claimed, stated_together
 
 
 @pytest.mark.parametrize(
@@ -29,3 +40,101 @@ def test_a_claim_that_something_is_lower():
     assert judged(Interval(-0.3, -0.5, -0.1), rising=False) == "supported"
     assert judged(Interval(0.7, 0.6, 0.8), null=0.5) == "supported"
     assert judged(Interval(0.7, 0.6, 0.8), prompts=2) == "cannot be judged"
+
+
+@pytest.mark.parametrize(
+    ("comparisons", "status"),
+    [
+        (("supported", "supported"), "supported"),
+        (("opposite", "opposite"), "opposite"),
+        (("supported", "not shown"), "not shown"),
+        (("opposite", "not shown"), "not shown"),
+        (("supported", "opposite"), "mixed"),
+        (("supported", "cannot be judged"), "cannot be judged"),
+        ((), "cannot be judged"),
+    ],
+)
+def test_one_measure_beside_several_controls(comparisons, status):
+    assert jointly(*comparisons) == status
+
+
+def test_p_values_of_intervals():
+    # An end at the null is 0.025, whatever the number of prompts; the normal one by hand:
+    # z = 1.959964 * 0.4 / 0.2 = 3.919928.
+    for n in (6, 48, None):
+        assert p_value(Interval(0.3, 0.0, 0.7), prompts=n) == pytest.approx(0.025)
+        assert p_value(Interval(-0.3, -0.9, 0.0), prompts=n) == pytest.approx(0.025)
+    assert p_value(Interval(0.4, 0.2, 0.7)) == pytest.approx(4.4285e-5, rel=1e-3)
+    assert p_value(Interval(0.9, 0.7, 0.95), null=0.5) == pytest.approx(4.4285e-5, rel=1e-3)
+    # t with 5 degrees of freedom, in closed form: 2.570582 * 2 = 5.141164.
+    angle = math.atan(5.141164 / math.sqrt(5))
+    inside = angle + math.sin(angle) * math.cos(angle) * (1 + 2 / 3 * math.cos(angle) ** 2)
+    by_hand = 0.5 - inside / math.pi
+    assert p_value(Interval(0.4, 0.2, 0.7), prompts=6) == pytest.approx(by_hand, rel=1e-4)
+    assert p_value(Interval(0.0, -0.1, 0.1)) == 0.5
+    assert p_value(Interval(0.2, 0.2, 0.2)) == 0.0
+    assert p_value(None) is None
+    assert p_value(Interval(0.3, math.nan, 0.5)) is None
+    assert largest((0.1, 0.2)) == 0.2
+    assert largest((0.1, None)) is None
+    assert largest(()) is None
+
+
+@pytest.mark.parametrize("null", [0.0, 0.5])
+def test_p_values_agree_with_the_status(null):
+    for low in (-0.01, 0.0, 0.01):
+        effect = Interval(null + 0.2, null + low, null + 0.4)
+        p = p_value(effect, null=null, prompts=12)
+        assert (p < 0.025 - 1e-9) is (judged(effect, null=null, prompts=12) == "supported")
+
+
+def test_holm_by_hand():
+    # .005 <= .025 / 4; .008 <= .025 / 3; .02 > .025 / 2, and none after it.
+    assert holm([0.02, 0.005, None, 0.008, 0.02]) == (False, True, False, True, False)
+    assert holm([0.025]) == (True,)
+    assert holm([0.0251]) == (False,)
+    assert holm([None, None]) == (False, False)
+    assert holm([]) == ()
+
+
+def test_claims_stand_together():
+    def verdict(p, status="supported"):
+        return claimed("C", [Required("accuracy", status, p)], "It rises.", "part")
+
+    first, second, third, unknown = stated_together(
+        [
+            verdict(0.02),
+            verdict(0.001),
+            verdict(0.6, "not shown"),
+            verdict(None, "cannot be judged"),
+        ]
+    )
+    assert (first.status, first.alone) == ("not shown", "supported")
+    assert first.finding == (
+        "It rises. Alone it would be supported (p = 0.02, one-sided), but not among 3 claims (Holm)."
+    )
+    assert (second.status, second.finding) == ("supported", "It rises.")
+    assert (third.status, unknown.status) == ("not shown", "cannot be judged")
+    # A claim whose measures disagree is no statement, and takes no other's place.
+    mixed = claimed(
+        "C", [Required("a", "supported", 0.001), Required("b", "opposite", 0.001)], "", ""
+    )
+    assert (mixed.status, mixed.p) == ("mixed", 1.0)
+    assert [own.status for own in stated_together([mixed, verdict(0.01)])] == ["mixed", "supported"]
+    assert [own.status for own in stated_together([mixed, verdict(0.02)])] == ["mixed", "not shown"]
+
+
+def test_nothing_at_all_supports_one_page_in_forty():
+    generator = torch.Generator().manual_seed(0)
+    pages = torch.rand(4000, 5, generator=generator)
+    rate = sum(any(holm(page)) for page in pages.tolist()) / len(pages)
+    assert 0.018 < rate < 0.032
+
+
+def test_a_measure_needs_all_its_effects():
+    clear, unclear = Interval(0.3, 0.1, 0.5), Interval(0.1, -0.1, 0.3)
+    found = required("loyalty", clear, unclear, prompts=24)
+    assert (found.name, found.status) == ("loyalty", "not shown")
+    assert found.p == p_value(unclear, prompts=24)
+    assert required("loyalty").status == "cannot be judged"
+    assert together(found.status) == "not shown"

@@ -9,9 +9,9 @@ import torch
 import icl_mech as icl
 from icl_mech.errors import RunError
 from icl_mech.metrics import Interval
-from icl_mech.results.judging import disagreeing, together
+from icl_mech.results.judging import Required, disagreeing, together
 from icl_mech.studies import untrained as nulls
-from icl_mech.studies.untrained import UntrainedFlow, flow_status
+from icl_mech.studies.untrained import UntrainedFlow, flow_required
 from tests.tiny import tiny_model
 
 
@@ -47,13 +47,22 @@ def test_a_claim_lies_beyond_with_its_whole_interval(report, effect, status):
     assert found.status(Interval(*effect), "first", 3) == "cannot be judged"
 
 
+@pytest.mark.parametrize(("low", "far"), [(0.596827, 4.302653), (0.1, 0.0), (1.5, 12.124356)])
+def test_its_p_value_by_hand(report, low, far):
+    # One more network: mean .1, spread .1 sqrt(4 / 3); t with 2 degrees of freedom.
+    found = replace(report.untrained, early=torch.tensor([0.0, 0.1, 0.2]))
+    by_hand = (1 - far / math.sqrt(2 + far**2)) / 2
+    effect = Interval(low + 1e-4, low, low + 2e-4)
+    assert found.p(effect, "first", 24) == pytest.approx(by_hand, rel=1e-4)
+
+
 def test_without_untrained_networks_nothing_is_supported(report):
     flow = report.flow
     above = flow.above_null("wp", "first")[1]
     sign = torch.where(torch.tensor(above.value) > 0, 1.0, -1.0)
     assert sign in (1.0, -1.0)
-    assert flow_status(flow, None, "wp", "first") != "supported"
-    assert flow_status(None, report.untrained, "wp", "first") == "cannot be judged"
+    assert flow_required(flow, None, "wp", "first").status != "supported"
+    assert flow_required(None, report.untrained, "wp", "first").status == "cannot be judged"
 
 
 @pytest.mark.parametrize(
@@ -74,9 +83,10 @@ def test_a_claim_requires_all_its_measures(required, status):
 
 
 def test_measures_that_disagree_are_named():
-    told = disagreeing({"isolation": "supported", "saliency": "not shown"})
+    isolated = Required("isolation", "supported", 0.001)
+    told = disagreeing([isolated, Required("saliency", "not shown", 0.3)])
     assert told == "isolation: says so; saliency: does not show it"
-    told = disagreeing({"isolation": "supported", "saliency": "cannot be judged"})
+    told = disagreeing([isolated, Required("saliency", "cannot be judged", None)])
     assert told.startswith("saliency cannot be judged")
 
 

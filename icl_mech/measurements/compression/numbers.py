@@ -12,7 +12,7 @@ from icl_mech.errors import ResultError
 from icl_mech.measurements.compression.quality import StandInQuality, check_known, qualities
 from icl_mech.metrics import Interval, mean_interval
 from icl_mech.results import Quantity
-from icl_mech.results.judging import Status, judged, together
+from icl_mech.results.judging import Required, Status, required
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,12 +100,7 @@ class ComparedMethods(StandInQuality):
         """Of the claim that anchors keep more than the controls, by one quantity."""
         if ANCHORS not in self.methods:
             return "cannot be judged"
-        return together(
-            *(
-                judged(self.difference(ANCHORS, other, quantity), prompts=len(self.full_predicted))
-                for other in self.controls
-            )
-        )
+        return self._required(quantity).status
 
     @property
     def status(self) -> Status:
@@ -113,7 +108,22 @@ class ComparedMethods(StandInQuality):
 
         They must keep more answers and more of the likely next words than the controls.
         """
-        return together(self.status_of("label_loyalty"), self.status_of("word_loyalty"))
+        return self.required.status
+
+    @property
+    def required(self) -> Required:
+        """The same as a measure that a claim requires, with its p-value."""
+        return self._required("label_loyalty", "word_loyalty")
+
+    def _required(self, *quantities: Loyalty) -> Required:
+        if ANCHORS not in self.methods:
+            return Required("loyalty", "cannot be judged", None)
+        differences = [
+            self.difference(ANCHORS, other, quantity)
+            for quantity in quantities
+            for other in self.controls
+        ]
+        return required("loyalty", *differences, prompts=len(self.full_predicted))
 
     def to_pandas(self) -> "pd.DataFrame":
         """One row per method, and one for the full prompts; columns end in `_low`, `_high`."""

@@ -18,7 +18,7 @@ from icl_mech.measurements.confusion.distances import (
 )
 from icl_mech.metrics import Interval, Relabelling, relabelling
 from icl_mech.results import Quantity, Result
-from icl_mech.results.judging import Status, judged_twice
+from icl_mech.results.judging import Required, Status, judged_twice, largest, p_value
 from icl_mech.results.wording import said, told
 
 
@@ -186,7 +186,13 @@ class ConfusionNumbers(Result):
         0.025. Where no order of the classes can have one, as with four classes or fewer, the claim
         cannot be judged.
         """
+        return self.required.status
+
+    @property
+    def required(self) -> Required:
+        """The same as a measure that a claim requires, with its p-value."""
         above, below, smallest = (float(p[self.index(self.layer)]) for p in self.relabelled)
-        return judged_twice(
-            self.rank_correlation(), above, smallest, opposite=below, prompts=len(self.answers)
-        )
+        effect, n = self.rank_correlation(), len(self.answers)
+        status = judged_twice(effect, above, smallest, opposite=below, prompts=n)
+        by_classes = below if status == "opposite" else above
+        return Required("distance", status, largest((p_value(effect, prompts=n), by_classes)))

@@ -13,7 +13,7 @@ from icl_mech.measurements.extraction.definitions import DEFINITIONS
 from icl_mech.measurements.extraction.statistics import clearly_positive
 from icl_mech.metrics import Interval
 from icl_mech.results import Definition, Figure, Result
-from icl_mech.results.judging import OPENINGS, Status, judged, together
+from icl_mech.results.judging import OPENINGS, Required, Status, jointly, judged, largest, required
 from icl_mech.results.wording import listed, said
 from icl_mech.shapes import LayerCurves, Meaning, Panel
 
@@ -189,13 +189,17 @@ class AucCurves(Result):
         AUC in the last third of the layers must lie above chance, and above that in the first; a
         positive finding does not count if a class has too few prompts to be resampled.
         """
-        own = together(
-            judged(self.last_third, null=0.5, prompts=self.prompts),
-            judged(self.rise, prompts=self.prompts),
-        )
-        return (
-            "cannot be judged" if self.rare and own in ("supported", "opposite", "mixed") else own
-        )
+        return self.required.status
+
+    @property
+    def required(self) -> Required:
+        """The same as a measure that a claim requires, with its p-value."""
+        late = required("attention", self.last_third, null=0.5, prompts=self.prompts)
+        rise = required("attention", self.rise, prompts=self.prompts)
+        status = jointly(late.status, rise.status)
+        if self.rare and status in ("supported", "opposite", "mixed"):
+            status = "cannot be judged"
+        return Required("attention", status, largest((late.p, rise.p)))
 
 
 def curve_figure(

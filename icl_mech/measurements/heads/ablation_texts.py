@@ -8,7 +8,7 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.measurements.heads.names import CHOSEN, RANDOM
 from icl_mech.metrics import Interval
 from icl_mech.results.figures import Figure
-from icl_mech.results.judging import OPENINGS, Status, judged, together
+from icl_mech.results.judging import OPENINGS, Status, jointly, judged, together
 from icl_mech.results.wording import counted, listed, said, spelled, told
 
 Changes = Mapping[str, tuple[Interval, Interval]]
@@ -29,7 +29,7 @@ def heads_close(change: Interval, beside: Interval | None, gap: Interval, prompt
     if gap.low <= 0:
         return "cannot be judged"
     own = judged(change, prompts=prompts)
-    return own if beside is None else together(own, judged(beside, prompts=prompts))
+    return own if beside is None else jointly(own, judged(beside, prompts=prompts))
 
 
 def removed(

@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 from icl_mech.measurements.isolation.agreement import LOYALTIES, SHOWN, Key, Loyalty, class_name
 from icl_mech.measurements.isolation.values import LoyaltyByWindow
+from icl_mech.metrics import Interval
 from icl_mech.results.figures import Definition, Figure
-from icl_mech.results.judging import OPENINGS, Status, judged, together
+from icl_mech.results.judging import OPENINGS, Required, Status, judged, required
 from icl_mech.results.prompts import given
 from icl_mech.results.wording import counted, listed, said, told
 
@@ -71,19 +72,26 @@ def status(result: LoyaltyByWindow) -> Status:
     layers stand beside them as a curve and decide nothing: few later blocks read what is cut there, so
     isolation does nearly nothing by construction, in networks that learned nothing, too.
     """
-    return together(*(status_of(result, loyalty) for loyalty in LOYALTIES))
+    return required_of(result).status
+
+
+def required_of(result: LoyaltyByWindow) -> Required:
+    """The same as a measure that a claim requires, with its p-value."""
+    differences = [_difference(result, loyalty) for loyalty in LOYALTIES]
+    return required("isolation", *differences, rising=False, prompts=len(result.predicted))
 
 
 def status_of(result: LoyaltyByWindow, loyalty: Loyalty) -> Status:
     """The same by one loyalty."""
+    return judged(_difference(result, loyalty), rising=False, prompts=len(result.predicted))
+
+
+def _difference(result: LoyaltyByWindow, loyalty: Loyalty) -> Interval | None:
+    """Of label words and of random tokens in the first layers."""
     windows = compared(result)
     if windows is None or CONTROL not in windows.others:
-        return "cannot be judged"
-    return judged(
-        result.difference(windows.early, windows.others[CONTROL], loyalty),
-        rising=False,
-        prompts=len(result.predicted),
-    )
+        return None
+    return result.difference(windows.early, windows.others[CONTROL], loyalty)
 
 
 def figures(result: LoyaltyByWindow) -> list[Figure]:

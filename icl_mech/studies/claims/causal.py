@@ -8,9 +8,9 @@ from icl_mech.measurements.causal.comparison import HeadComparison
 from icl_mech.measurements.causal.sets import EXPECTED, Expected
 from icl_mech.measurements.causal.vector_effect import VectorEffect
 from icl_mech.results import Result
-from icl_mech.results.judging import judged, together
+from icl_mech.results.judging import required
 from icl_mech.results.wording import counted, listed, said
-from icl_mech.studies.verdicts import Verdict
+from icl_mech.studies.verdicts import Verdict, claimed, stated_together
 
 
 def verdicts(results: Mapping[str, Result]) -> tuple[Verdict, ...]:
@@ -25,14 +25,15 @@ def verdicts(results: Mapping[str, Result]) -> tuple[Verdict, ...]:
             found.append(_alignment(name, result))
         elif isinstance(result, CalibrationResult):
             found.append(_calibration(name, result))
-    return tuple(found)
+    return stated_together(found)
 
 
 def headline(results: Mapping[str, Result], model: str, task: str) -> tuple[str, str]:
     """The question of the study, and its answer in one sentence."""
     question = f"Which heads of {model} act on {task}?"
     own = next(result for result in results.values() if isinstance(result, HeadComparison))
-    found = dict(zip((one.name for one in _known(own)), _sets("", own), strict=True))
+    sets = {one.claim: one.name for one in _known(own)}
+    found = {sets[one.claim]: one for one in verdicts(results) if one.claim in sets}
     acting = [name for name, verdict in found.items() if verdict.status == "supported"]
     known = [name for name, verdict in found.items() if verdict.status != "cannot be judged"]
     n = counted(len(own.plain), "pair")
@@ -66,9 +67,9 @@ def _sets(name: str, result: HeadComparison) -> list[Verdict]:
         place = result.sets.index(own.name)
         alone, all_heads = len(result.alone[place]), len(result.heads[place])
         found.append(
-            Verdict(
+            claimed(
                 own.claim,
-                together(*(judged(e, rising=own.rising, prompts=n) for e in (change, beyond))),
+                [required("removal", change, beyond, rising=own.rising, prompts=n)],
                 f"Without the {alone} of {counted(all_heads, 'head')} that no other set has, the logit of the right "
                 f"above the taught false label changes by {said(change, sign=True)} with {own.side} "
                 f"demonstrations; beyond random heads {said(beyond, sign=True)} (n = {counted(n, 'pair')}).",
@@ -81,9 +82,9 @@ def _sets(name: str, result: HeadComparison) -> list[Verdict]:
 def _vector(name: str, result: VectorEffect) -> Verdict:
     layer, n = result.third, len(result.plain_correct)
     effect = result.interval("difference_change", layer=layer)
-    return Verdict(
+    return claimed(
         "Function vector: added to a bare query it raises the right answer",
-        judged(effect, prompts=n),
+        [required("steering", effect, prompts=n)],
         f"Added behind block {layer}, a third of the way, it changes the logit of the right answer above the "
         f"others by {said(effect, sign=True)} (n = {counted(n, 'prompt')}).",
         name,
@@ -92,9 +93,9 @@ def _vector(name: str, result: VectorEffect) -> Verdict:
 
 def _alignment(name: str, result: AlignmentResult) -> Verdict:
     n, lead = len(result.answers), result.taught_above_truth
-    return Verdict(
+    return claimed(
         "Override: answers follow false demonstrations rather than the truth",
-        judged(lead, prompts=n),
+        [required("alignment", lead, prompts=n)],
         f"Label taught minus true label {said(lead, sign=True)}; against the zero-shot answer "
         f"{said(result.interval('override'))} of the prompts follow the demonstrations (n = {counted(n, 'pair')}).",
         name,
@@ -103,9 +104,9 @@ def _alignment(name: str, result: AlignmentResult) -> Verdict:
 
 def _calibration(name: str, result: CalibrationResult) -> Verdict:
     n, gain = len(result.answers), result.interval("gain", method="contextual")
-    return Verdict(
+    return claimed(
         "Calibration: without the label prior answers are better",
-        judged(gain, prompts=n),
+        [required("accuracy", gain, prompts=n)],
         f"Contextual calibration changes accuracy by {said(gain, sign=True)}, from "
         f"{said(result.interval('accuracy', method='plain'))} (n = {counted(n, 'prompt')}).",
         name,

@@ -17,10 +17,10 @@ from icl_mech.measurements.reweighting.texts import halves
 from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.metrics import Interval
 from icl_mech.results import Result
-from icl_mech.results.judging import Status, disagreeing, together
+from icl_mech.results.judging import Required, disagreeing, p_value
 from icl_mech.results.wording import counted, listed, said, told
-from icl_mech.studies.untrained import UntrainedFlow, beside, flow_status
-from icl_mech.studies.verdicts import Verdict
+from icl_mech.studies.untrained import UntrainedFlow, beside, flow_required
+from icl_mech.studies.verdicts import Verdict, claimed, stated_together
 
 EARLY = "Shallow aggregation: label words collect the demonstrations in early layers"
 LATE = "Deep extraction: the answer is read from the label words in late layers"
@@ -57,7 +57,7 @@ def verdicts(results: Mapping[str, Result]) -> tuple[Verdict, ...]:
             found.append(_factors(name, result))
         elif isinstance(result, ConfusionDiagnosis):
             found.append(_confusion(name, result))
-    return tuple(found)
+    return stated_together(found)
 
 
 def headline(results: Mapping[str, Result], model: str, task: str) -> tuple[str, str]:
@@ -66,11 +66,10 @@ def headline(results: Mapping[str, Result], model: str, task: str) -> tuple[str,
     of = _found(results)
     if not any(of[:3]):
         return question, "The results at hand do not bear on this question."
-    sentences = []
-    if of.isolation or of.flow:
-        sentences.append(_early_words(of))
-    if of.extraction or of.flow:
-        sentences.append(_late_words(of))
+    found = {own.claim: own for own in verdicts(results)}
+    sentences = [_early_words(of, found[EARLY])] if EARLY in found else []
+    if LATE in found:
+        sentences.append(_late_words(found[LATE]))
     return question, " ".join(sentences)
 
 
@@ -91,15 +90,6 @@ def _found(results: Mapping[str, Result]) -> Found:
 # Early layers
 
 
-def _early_statuses(of: Found) -> dict[str, Status]:
-    """By the measures the claim requires."""
-    flow = of.flow[1] if of.flow else None
-    return {
-        "isolation": isolation.status(of.isolation[1]) if of.isolation else "cannot be judged",
-        "saliency": flow_status(flow, of.nulls, "wp", "first"),
-    }
-
-
 def _early(of: Found) -> Verdict:
     parts = []
     if of.isolation:
@@ -107,16 +97,17 @@ def _early(of: Found) -> Verdict:
     if of.flow:
         parts.append(_flow(of.flow[1], of.nulls, "first"))
     name = of.isolation[0] if of.isolation else of.flow[0] if of.flow else ""
-    return _required(EARLY, _early_statuses(of), parts, name)
+    flow = of.flow[1] if of.flow else None
+    isolated = of.isolation[1] if of.isolation else None
+    measures = [
+        _lacking("isolation") if isolated is None else isolation.required_of(isolated),
+        flow_required(flow, of.nulls, "wp", "first"),
+    ]
+    return claimed(EARLY, measures, " ".join(parts), name)
 
 
-def _required(claim: str, measures: Mapping[str, Status], parts: list[str], name: str) -> Verdict:
-    """A verdict on a claim that requires all its measures; says which disagree or are lacking."""
-    status = together(*measures.values())
-    if status in ("mixed", "cannot be judged"):
-        why = disagreeing(measures)
-        parts = [f"{why[0].upper()}{why[1:]}.", *parts]
-    return Verdict(claim, status, " ".join(parts), name)
+def _lacking(name: str) -> Required:
+    return Required(name, "cannot be judged", None)
 
 
 def _isolated(result: IsolationResult) -> str:
@@ -158,8 +149,8 @@ def _flow(result: FlowScores, nulls: UntrainedFlow | None, third: str) -> str:
     )
 
 
-def _early_words(of: Found) -> str:
-    measures = _early_statuses(of)
+def _early_words(of: Found, verdict: Verdict) -> str:
+    why = disagreeing(verdict.measures)
     fact = ""
     windows = isolation.compared(of.isolation[1]) if of.isolation else None
     if of.isolation and windows:
@@ -167,25 +158,15 @@ def _early_words(of: Found) -> str:
         fact = f" (cut off in the first {counted(windows.early[1], 'layer')}, {kept} of the answers stay)"
     return {
         "supported": f"In the early layers, yes: label words must collect the demonstrations there{fact}.",
-        "mixed": "Whether label words collect the demonstrations early is mixed: "
-        f"{disagreeing(measures)}{fact}.",
+        "mixed": f"Whether label words collect the demonstrations early is mixed: {why}{fact}.",
         "not shown": f"It is not shown that label words collect the demonstrations early{fact}.",
         "opposite": f"In the early layers, no: label words are not where demonstrations are collected{fact}.",
         "cannot be judged": "Whether label words collect the demonstrations early cannot be judged: "
-        f"{disagreeing(measures)}{fact}.",
-    }[together(*measures.values())]
+        f"{why}{fact}.",
+    }[verdict.status]
 
 
 # Late layers
-
-
-def _late_statuses(of: Found) -> dict[str, Status]:
-    """By the measures the claim requires."""
-    flow = of.flow[1] if of.flow else None
-    return {
-        "saliency": flow_status(flow, of.nulls, "pq", "last"),
-        "attention": of.extraction[1].status if of.extraction else "cannot be judged",
-    }
 
 
 def _late(of: Found) -> Verdict:
@@ -195,7 +176,11 @@ def _late(of: Found) -> Verdict:
     if of.extraction:
         parts.append(_attended(of.extraction[1]))
     name = of.extraction[0] if of.extraction else of.flow[0] if of.flow else ""
-    return _required(LATE, _late_statuses(of), parts, name)
+    measures = [
+        flow_required(of.flow[1] if of.flow else None, of.nulls, "pq", "last"),
+        of.extraction[1].required if of.extraction else _lacking("attention"),
+    ]
+    return claimed(LATE, measures, " ".join(parts), name)
 
 
 def _attended(result: ExtractionResult) -> str:
@@ -212,17 +197,17 @@ def _attended(result: ExtractionResult) -> str:
     return text
 
 
-def _late_words(of: Found) -> str:
-    measures = _late_statuses(of)
+def _late_words(verdict: Verdict) -> str:
+    why = disagreeing(verdict.measures)
     return {
         "supported": "Late layers then read the answer from them: saliency and attention both say so, "
         "beyond what untrained networks show.",
-        "mixed": f"Whether late layers read the answer from them is mixed: {disagreeing(measures)}.",
+        "mixed": f"Whether late layers read the answer from them is mixed: {why}.",
         "not shown": "It is not shown that late layers read the answer from them.",
         "opposite": "Late layers do not read the answer from them.",
         "cannot be judged": "Whether late layers read the answer from them cannot be judged: "
-        f"{disagreeing(measures)}.",
-    }[together(*measures.values())]
+        f"{why}.",
+    }[verdict.status]
 
 
 # Uses of anchors
@@ -242,7 +227,7 @@ def _anchors(name: str, result: CompressionTable) -> Verdict:
     text = f"They keep {said(result.label_loyalty(ANCHORS))} of the answers: {listed(parts)} (n = {n})."
     if result.label_loyalty(ANCHORS).low <= result.constant_loyalty:
         text += f" But {constant(result)} keeps {told(result.constant_loyalty)}."
-    return Verdict(ANCHORING, result.status, text, name)
+    return claimed(ANCHORING, [result.required], text, name)
 
 
 def _factors(name: str, result: ReweightingResult) -> Verdict:
@@ -258,11 +243,12 @@ def _factors(name: str, result: ReweightingResult) -> Verdict:
         text += f"; {result.seen_in_training} of these were also learned from"
     elif status == "not shown":
         text += "; the interval includes or touches 0"
-    return Verdict(FACTORS, status, f"{text}.", name)
+    measure = Required("accuracy", status, p_value(gain, prompts=len(result.answers)))
+    return claimed(FACTORS, [measure], f"{text}.", name)
 
 
 def _confusion(name: str, result: ConfusionDiagnosis) -> Verdict:
     _, _, text = matrices(result).answer.partition(
         ". " if result.status != "cannot be judged" else ": "
     )
-    return Verdict(NEARNESS, result.status, f"{text[:1].upper()}{text[1:]}", name)
+    return claimed(NEARNESS, [result.required], f"{text[:1].upper()}{text[1:]}", name)

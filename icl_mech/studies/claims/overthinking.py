@@ -15,11 +15,14 @@ from icl_mech.measurements.heads.scores import HeadScores
 from icl_mech.measurements.heads.texts import head_name
 from icl_mech.metrics import Interval, mean_interval
 from icl_mech.results import Result
-from icl_mech.results.judging import Status, judged
+from icl_mech.results.judging import Required, judged, largest, p_value, required
 from icl_mech.results.wording import counted, listed, said
-from icl_mech.studies.verdicts import Verdict
+from icl_mech.studies.verdicts import Verdict, claimed, stated_together
 
 LATE_ATTENTION = "late attention"
+HARM = "Harm: false demonstrations lower accuracy"
+CRITICAL = "Critical layer: early layers answer alike, later the two sides part"
+LEAVING = "Overthinking: with false demonstrations, earlier layers answer better"
 
 
 def verdicts(results: Mapping[str, Result]) -> tuple[Verdict, ...]:
@@ -34,7 +37,7 @@ def verdicts(results: Mapping[str, Result]) -> tuple[Verdict, ...]:
             found.append(_heads(name, result, results))
         elif isinstance(result, Ablation):
             found += _ablations(name, result)
-    return tuple(found)
+    return stated_together(found)
 
 
 def headline(results: Mapping[str, Result], model: str, task: str) -> tuple[str, str]:
@@ -42,10 +45,10 @@ def headline(results: Mapping[str, Result], model: str, task: str) -> tuple[str,
     question = f"Does {model} overthink false demonstrations on {task}?"
     own = {type(result): result for result in results.values()}
     layers, leaving = own.get(LayerAccuracy), own.get(EarlyExit)
+    status = {verdict.claim: verdict.status for verdict in verdicts(results)}
     parts = []
     if isinstance(layers, LayerAccuracy):
         n = len(layers.answers)
-        status = judged(layers.final_gap, prompts=n)
         gap = f"gap {said(layers.final_gap)}"
         parts.append(
             {
@@ -53,53 +56,45 @@ def headline(results: Mapping[str, Result], model: str, task: str) -> tuple[str,
                 "opposite": f"False demonstrations do not lower its accuracy, they raise it ({gap})",
                 "not shown": f"It is not shown that false demonstrations lower its accuracy ({gap})",
             }.get(
-                status, f"Whether false demonstrations lower its accuracy cannot be judged ({gap})"
+                status[HARM],
+                f"Whether false demonstrations lower its accuracy cannot be judged ({gap})",
             )
             + f" on {counted(n, 'pair')} of prompts"
         )
     if isinstance(leaving, EarlyExit):
         change = leaving.overthinking()
-        status = _exit_status(leaving)
         size = said(change, sign=True)
         parts.append(
             {
                 "supported": f"reading it out after layer {leaving.layer} gives better answers ({size})",
                 "opposite": f"reading it out early makes answers worse, not better ({size})",
                 "not shown": f"reading it out early does not clearly help ({size})",
-            }.get(status, f"whether reading it out early helps cannot be judged ({size})")
+            }.get(status[LEAVING], f"whether reading it out early helps cannot be judged ({size})")
         )
     if not parts:
         return question, "The results at hand do not bear on this question."
     if len(parts) == 1:
         return question, f"{parts[0][0].upper()}{parts[0][1:]}."
-    agree = _good(layers) == _good(leaving)
+    agree = (status[HARM] == "supported") is (status[LEAVING] == "supported")
     return question, f"{parts[0]}{', and' if agree else '; but'} {parts[1]}."
-
-
-def _good(result: object) -> bool:
-    """True where the first claim of a result is supported."""
-    if isinstance(result, LayerAccuracy):
-        return judged(result.final_gap, prompts=len(result.answers)) == "supported"
-    return isinstance(result, EarlyExit) and _exit_status(result) == "supported"
 
 
 def _harm(name: str, result: LayerAccuracy) -> Verdict:
     n, last = len(result.answers), result.scores.shape[-1] - 1
     true, false = (result.interval(side=side, layer=last) for side in SIDES)
     gap = result.final_gap
-    status = judged(gap, prompts=n)
-    return Verdict(
-        "Harm: false demonstrations lower accuracy",
-        status,
+    measure = required("accuracy", gap, prompts=n)
+    return claimed(
+        HARM,
+        [measure],
         f"Calibrated accuracy is {said(true)} with true and {said(false)} with false demonstrations; gap "
-        f"{said(gap)} (n = {counted(n, 'pair')}){'; it includes 0' * (status == 'not shown')}.",
+        f"{said(gap)} (n = {counted(n, 'pair')}){'; it includes 0' * (measure.status == 'not shown')}.",
         name,
     )
 
 
 def _critical(name: str, result: LayerAccuracy) -> Verdict:
     """Is the gap wider at the end than after the first quarter of the layers?"""
-    claim = "Critical layer: early layers answer alike, later the two sides part"
     n, layers = len(result.answers), result.scores.shape[-1] - 1
     quarter = layers // 4
     gaps = result.pair_scores[:, 0] - result.pair_scores[:, 1]
@@ -107,16 +102,16 @@ def _critical(name: str, result: LayerAccuracy) -> Verdict:
     critical = result.critical
     if critical is None:
         return Verdict(
-            claim,
+            CRITICAL,
             "cannot be judged",
             f"No critical layer can be given while the final gap, {said(result.final_gap)}, includes 0 "
             f"(n = {counted(n, 'pair')}).",
             name,
         )
     where = f"{critical.value:.0f} [{critical.low:.0f}, {critical.high:.0f}]"
-    return Verdict(
-        claim,
-        judged(growth, prompts=n),
+    return claimed(
+        CRITICAL,
+        [required("accuracy", growth, prompts=n)],
         f"From layer {where} of {layers} on the gap stays at half its final value, {said(result.final_gap)}, "
         f"or more; from layer {quarter} to the last it changes by {said(growth, sign=True)} "
         f"(n = {counted(n, 'pair')}).",
@@ -124,11 +119,12 @@ def _critical(name: str, result: LayerAccuracy) -> Verdict:
     )
 
 
-def _exit_status(result: EarlyExit) -> Status:
-    tasks = range(len(result.tasks))
-    return exit_status(
-        [(result.overthinking(task), result.halves(task)) for task in tasks], same=result.same
-    )
+def _exit_required(result: EarlyExit) -> Required:
+    changes = [
+        (result.overthinking(task), result.halves(task)) for task in range(len(result.tasks))
+    ]
+    p_values = [p_value(own, prompts=sizes[1] if sizes else None) for own, sizes in changes]
+    return Required("accuracy", exit_status(changes, same=result.same), largest(p_values))
 
 
 def _overthinking(name: str, result: EarlyExit) -> Verdict:
@@ -140,9 +136,9 @@ def _overthinking(name: str, result: EarlyExit) -> Verdict:
         own = f"{said(result.overthinking(task), sign=True)} with false and "
         own += f"{said(result.overthinking(task, 'true'), sign=True)} with true demonstrations ({held})"
         parts.append(f"{of}: {own}" if len(result.tasks) > 1 else own)
-    return Verdict(
-        "Overthinking: with false demonstrations, earlier layers answer better",
-        _exit_status(result),
+    return claimed(
+        LEAVING,
+        [_exit_required(result)],
         f"Reading out after layer {result.layer} changes accuracy by {'; '.join(parts)}.",
         name,
     )
@@ -171,9 +167,12 @@ def _heads(name: str, result: FalseInductionHeads, results: Mapping[str, Result]
     sure = both(held_out, n)
     best = max(sure or held_out, key=lambda own: held_out[own][0].value)
     above_best, promoting_best = held_out[best]
-    return Verdict(
+    # The intervals hold for all these heads at once, so the best of them needs no correction.
+    p_values = [largest(p_value(one, prompts=n) for one in own) for own in held_out.values()]
+    p = min((own for own in p_values if own is not None), default=None)
+    return claimed(
         claim,
-        status,
+        [Required("heads", status, p)],
         f"Chosen on {result.task}: {chosen}. {where[0].upper()}{where[1:]} (n = {counted(n, 'prompt')}) "
         f"{listed(sure) if sure else 'none of them'} both match{'es' * (len(sure) < 2)} beyond shuffled labels "
         f"and promote{'s' * (len(sure) < 2)} the false label; highest {best}: {said(above_best, sign=True)} above "
@@ -199,9 +198,9 @@ def _ablations(name: str, result: Ablation) -> list[Verdict]:
             f"without it accuracy with false demonstrations changes by {said(change, sign=True)}"
         )
         found.append(
-            Verdict(
+            claimed(
                 "Late attention: without it false demonstrations do less harm",
-                status,
+                [Required("ablation", status, p_value(change, prompts=n))],
                 f"{no_gap}; {effect}."
                 if gap.low <= 0
                 else f"{effect[0].upper()}{effect[1:]}, of a gap of {said(gap)} (n = {counted(n, 'pair')}).",
@@ -237,9 +236,10 @@ def _chosen(name: str, result: Ablation, no_gap: str) -> Verdict:
         if beside is not None:
             text += f"; beyond random heads {said(beside, sign=True)}"
         text += f" (n = {counted(n, 'pair')})."
-    return Verdict(
+    p_values = [p_value(own, prompts=n) for own in (false, beside) if own is not None]
+    return claimed(
         "Removing these heads closes part of the gap and does not hurt with true demonstrations",
-        status,
+        [Required("ablation", status, largest(p_values))],
         text,
         name,
     )

@@ -300,7 +300,7 @@ def test_figures_of_a_page():
     assert looked.answer.startswith("In 3 of 6 layers: ")
     assert f"layer {int(gap.argmax())}, {told(float(gap.max()), sign=True)} [" in looked.answer
     early = result(attention.flip(1), truth).figures()[0]
-    assert early.answer.startswith("Mixed. ")
+    assert early.answer.startswith("Not shown. ")
     assert early.establishes == ""
 
 
