@@ -187,7 +187,7 @@ def test_figures_of_a_page():
     result = known()
     (loyalty,) = [own for own in result.figures() if own.show == "loyalty"]
     assert loyalty.question == "Do label words collect the demonstrations early?"
-    assert loyalty.answer.startswith("Mixed. With label words cut off")
+    assert loyalty.answer.startswith("Not shown. With label words cut off")
     assert ", 0.60 [0.31, 0.83] of the answers stay the same" in loyalty.answer
     assert "(difference −0.35 [−0.64, +0.004])" in loyalty.answer
     assert "(difference −0.40 [−0.69, −0.01])" in loyalty.answer
