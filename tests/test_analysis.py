@@ -75,7 +75,7 @@ def test_without_answers(model):
 def test_number_of_maps(model):
     assert len(icl.analyze(model, ragged(), maps=99).saliency.values) == 5
     without = icl.analyze(model, ragged(), maps=0)
-    assert list(without.results) == ["predictions", "flow", "untrained"]
+    assert list(without.results) == ["predictions", "flow", "untrained", "untrained_flow"]
     with pytest.raises(
         ResultError, match="has no 'saliency'; it holds predictions, flow, untrained"
     ):
@@ -115,7 +115,12 @@ def test_saving_again_replaces_if_told_so(model, analysis, folder):
         less.save(folder)
     less.save(folder, overwrite=True)
     assert not (folder / "saliency").exists()
-    assert list(icl.load_analysis(folder).results) == ["predictions", "flow", "untrained"]
+    assert list(icl.load_analysis(folder).results) == [
+        "predictions",
+        "flow",
+        "untrained",
+        "untrained_flow",
+    ]
 
 
 def test_notes_of_the_user_stay_beside_and_inside(model, folder):

@@ -104,6 +104,7 @@ def _y_range(shape: LayerCurves, own: Axes) -> tuple[float, float]:
     found += [height for height, _ in levels_of(shape, own)]
     found += [v for line in shape.published if line.panel == own.number for v in line.y]
     found += [v for place, values in shape.spread if place in own.panel.curves for v in values]
+    found += [v for o in shape.behind if o.curve in own.panel.curves for v in (*o.low, *o.high)]
     found = [v for v in found if math.isfinite(v)]
     lowest, highest = min([0.0, *found]), max([0.0, *found])
     spread = highest - lowest or 1.0

@@ -38,8 +38,15 @@ from icl_mech.plots.style import (
     layout,
     shown,
 )
-from icl_mech.plots.traces import FEW, curve_traces, published_trace, spread_trace
-from icl_mech.shapes import LayerCurves, Panel
+from icl_mech.plots.traces import (
+    FEW,
+    behind_traces,
+    curve_traces,
+    number_format,
+    published_trace,
+    spread_trace,
+)
+from icl_mech.shapes import Behind, LayerCurves, Panel
 
 
 def layer_curves(shape: LayerCurves) -> go.Figure:
@@ -151,6 +158,10 @@ def _font(own: Look) -> dict[str, object]:
 
 
 def _draw(fig: go.Figure, shape: LayerCurves, own: Axes) -> None:
+    for area in _behind(shape, own):
+        form = number_format([*area.low, *area.high], percent=shape.percent)
+        for trace in behind_traces(area, places(shape), form):
+            fig.add_trace(trace, **own.place)
     for place, values in shape.spread:
         if place in own.panel.curves:
             curve = own.curves[own.panel.curves.index(place)]
@@ -161,6 +172,7 @@ def _draw(fig: go.Figure, shape: LayerCurves, own: Axes) -> None:
     if [curve.name for curve in own.curves] != [own.panel.y_title or shape.y_title]:
         _name(fig, own)
     _marks(fig, shape, own)
+    _areas(fig, shape, own)
     _lines(fig, shape, own)
     _published(fig, shape, own)
     _headings(fig, shape, own)
@@ -212,6 +224,27 @@ def _marks(fig: go.Figure, shape: LayerCurves, own: Axes) -> None:
         _write(fig, own, text, (
             (at + side * aside, own.room.height * part)
             for part in (0.97, 0.88, 0.79, 0.7, 0.5, 0.3, 0.1) for side in (1, -1)
+        ))  # fmt: skip
+
+
+def _behind(shape: LayerCurves, own: Axes) -> list[Behind]:
+    return [area for area in shape.behind if area.curve in own.panel.curves]
+
+
+def _areas(fig: go.Figure, shape: LayerCurves, own: Axes) -> None:
+    """The name of grey areas, once, in or near the widest place of one."""
+    found = [
+        (high - low, x, (low + high) / 2, area.name)
+        for area in _behind(shape, own)
+        for x, low, high in zip(places(shape), area.low, area.high, strict=True)
+        if math.isfinite(high - low)
+    ]
+    for _, x, y, name in sorted(found)[-1:]:
+        ((across, up),) = own.room.pixels([x], [y])
+        aside = size([name])[0] * 0.46 + 8
+        _write(fig, own, f"{name} (grey)", (
+            (float(across) + side * aside, float(up) + lift)
+            for lift in (0, 12, -12, 24, -24) for side in (1, -1)
         ))  # fmt: skip
 
 

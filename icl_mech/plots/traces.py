@@ -9,13 +9,16 @@ import plotly.graph_objects as go
 
 from icl_mech.plots.labels import wrapped
 from icl_mech.plots.style import BAND, LOOKS, Look, shown
-from icl_mech.shapes import Published
+from icl_mech.shapes import Behind, Published
 
 FEW = 12
 """Up to this number of columns every place is written on the axis and intervals are thin bars."""
 
 DENSE = 60
 """With more points than this not every one has a marker."""
+
+BEHIND = 0.35
+"""Opacity of what a control gives."""
 
 DIGITS = 5
 """Significant digits of what is drawn."""
@@ -151,10 +154,38 @@ def spread_trace(curve: Curve, values: tuple[float, ...]) -> go.Scatter:
 
 
 def _band(curve: Curve) -> go.Scatter:
-    """The area between the ends, apart at gaps; a point between gaps has a narrow one."""
+    """The interval of a curve."""
+    return _area(list(zip(curve.x, curve.low, curve.high, strict=True)), curve.look, curve.name)
+
+
+def behind_traces(own: Behind, x: list[float], form: str) -> list[go.Scatter]:
+    """The grey area of a control, and its middle for hover texts."""
+    grey = LOOKS["reference"]
+    middle = [(low + high) / 2 for low, high in zip(own.low, own.high, strict=True)]
+    ends = list(zip(_rounded(list(own.low)), _rounded(list(own.high)), strict=True))
+    return [
+        _area(list(zip(x, own.low, own.high, strict=True)), grey, own.name, opacity=BEHIND),
+        go.Scatter(
+            x=_rounded(x),
+            y=_rounded(middle),
+            name=own.name,
+            legendgroup=own.name,
+            mode="lines",
+            line={"color": grey.light, "width": 1, "dash": "dot"},
+            customdata=ends,
+            hovertemplate=f"<b>{shown(own.name)}</b>: %{{customdata[0]:{form}}} to "
+            f"%{{customdata[1]:{form}}}<extra></extra>",
+            showlegend=False,
+        ),
+    ]
+
+
+def _area(
+    points: list[tuple[float, float, float]], look: Look, group_name: str, opacity: float = BAND
+) -> go.Scatter:
+    """Between lower and upper ends, apart at gaps; a point between gaps has a narrow one."""
     x: list[float] = []
     y: list[float] = []
-    points = list(zip(curve.x, curve.low, curve.high, strict=True))
     for known, group in groupby(points, key=lambda point: _known(list(point))):
         run = list(group)
         if not known:
@@ -170,11 +201,11 @@ def _band(curve: Curve) -> go.Scatter:
         y=_rounded(y),
         fill="toself",
         mode="lines",
-        fillcolor=curve.look.light,
-        opacity=BAND,
+        fillcolor=look.light,
+        opacity=opacity,
         line={"width": 0},
         hoverinfo="skip",
-        legendgroup=curve.name,
+        legendgroup=group_name,
     )
 
 

@@ -81,15 +81,12 @@ def judged_twice(
 def jointly(*comparisons: Status) -> Status:
     """The status of one measure that is compared with several controls, or taken in several ways.
 
-    It is clear where every comparison is, and not shown where one is not. Mixed: they are clear in
-    opposite directions.
+    It is clear where every comparison is, in the same direction, and not shown otherwise.
     """
     found = set(comparisons)
     if not found or "cannot be judged" in found:
         return "cannot be judged"
-    if len(found) == 1:
-        return found.pop()
-    return "mixed" if "mixed" in found or {"supported", "opposite"} <= found else "not shown"
+    return found.pop() if len(found) == 1 else "not shown"
 
 
 def together(*required: Status) -> Status:

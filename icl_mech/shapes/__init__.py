@@ -1,13 +1,14 @@
 """The few shapes results are drawn as; `icl_mech.plots` has one figure for each."""
 
 from icl_mech.shapes.cells import Bars, Grid, Grids, LabelMatrices, LabelMatrix, Scatter, Table
-from icl_mech.shapes.curves import LayerCurves, Panel, Published, Windows
+from icl_mech.shapes.curves import Behind, LayerCurves, Panel, Published, Windows
 from icl_mech.shapes.meanings import MEANINGS, Meaning
 from icl_mech.shapes.tokens import LensTable, TokenMatrix, TokenSegment, TokenStrips
 
 __all__ = [
     "MEANINGS",
     "Bars",
+    "Behind",
     "Grid",
     "Grids",
     "LabelMatrices",

@@ -45,6 +45,23 @@ class Published:
 
 
 @dataclass(frozen=True)
+class Behind:
+    """A grey area behind a curve: what a control gives there.
+
+    Attributes:
+        name: Of the control.
+        curve: Place of the curve.
+        low: Lower edge, one value per column; not-a-number leaves a gap.
+        high: Upper edge.
+    """
+
+    name: str
+    curve: int
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class LayerCurves:
     """Curves over layers (or another number) with intervals.
 
@@ -70,6 +87,7 @@ class LayerCurves:
         percent: Values are shares, shown as percentages.
         y_range: Ends of the axis; None: from 0, or what the values need.
         spread: Single values behind a curve, such as seeds: place of the curve, one value per column.
+        behind: Grey areas behind curves, such as what untrained networks show.
     """
 
     title: str
@@ -92,6 +110,7 @@ class LayerCurves:
     percent: bool = False
     y_range: tuple[float, float] | None = None
     spread: tuple[tuple[int, tuple[float, ...]], ...] = ()
+    behind: tuple[Behind, ...] = ()
 
 
 @dataclass(frozen=True)

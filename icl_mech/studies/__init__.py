@@ -17,11 +17,12 @@ from icl_mech.studies.analysis import Analysis, load_analysis
 from icl_mech.studies.anchors import Anchors
 from icl_mech.studies.bench import Bench, prepared_folder
 from icl_mech.studies.causal import Causal
-from icl_mech.studies.default import GIVEN, FlowStudy, add_untrained
+from icl_mech.studies.default import GIVEN, FlowStudy
 from icl_mech.studies.label_words import LabelWords
 from icl_mech.studies.made import Making, by_command, call_line
 from icl_mech.studies.measuring import check_values, measure, title
 from icl_mech.studies.names import PAIRED, Study
+from icl_mech.studies.nulls import PROMPTS, add_untrained
 from icl_mech.studies.overthinking import Overthinking
 from icl_mech.tasks import Task, as_task
 
@@ -79,9 +80,11 @@ def analyze(
         path: `auto` or `whole`, see `measure`.
         progress: Show progress bars.
         out: Folder that keeps every finished result at once, see `measure`.
-        nulls: Untrained networks that stand beside the flow: claims must beat them. None: three, of
-            models of at most 4 GiB; 0: none, and claims about the flow cannot be judged. Each costs
-            one gradient pass over eight prompts, and the memory of one more model.
+        nulls: Untrained networks of the same architecture beside the model: claims about the flow must
+            beat them, and figures over layers show their range in grey. None: three, of models of at
+            most 4 GiB; 0: none, and claims about the flow cannot be judged. Each is measured on eight
+            prompts (flow, isolation) or 24 (attention, accuracy by layer), and takes the memory of one
+            more model.
         wait: While another thread runs this model: True waits, False refuses at once, a number
             waits at most so many seconds.
 
@@ -120,14 +123,14 @@ def analyze(
         if study == "causal" and isinstance(prompts, tuple):
             Causal(seed).run(bench, prompts)
         elif isinstance(prompts, tuple):
-            Overthinking(heads_from, seed).run(bench, prompts)
+            Overthinking(heads_from, seed, nulls).run(bench, prompts)
         elif study == "label_words":
             LabelWords(flow, seed, nulls).run(bench, prompts)
         elif study == "anchors":
             Anchors(reduction, loss).run(bench, prompts)
         else:
             bench.measure(prompts, *flow.measurements(), *measurements)
-            add_untrained(bench, prompts, flow, nulls)
+            add_untrained(bench, prompts, {"flow": (flow.flow, PROMPTS)}, nulls)
             bench.order(["predictions", "flow", "untrained"])
             if prompts.source.get("demonstrations") == "shared":
                 bench.notes.append(GIVEN)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from icl_mech.at_home import at_home
 from icl_mech.errors import MissingResult, ResultError, near_matches
@@ -37,9 +37,13 @@ from icl_mech.results import (
     write_results,
 )
 from icl_mech.studies.kept import batches_of, check_prompts
+from icl_mech.studies.null_bands import PREFIX, UntrainedCurves, with_band
 from icl_mech.studies.pages import page_of, sections_of
 from icl_mech.studies.part import Part
 from icl_mech.studies.published import PublishedNumbers
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 R = TypeVar("R", bound=Result)
 
@@ -191,9 +195,10 @@ class Analysis:
 
     def summary(self) -> str:
         """A few lines that say what came out."""
-        width = max(map(len, self.results), default=0) + 1
+        told = self._told()
+        width = max(map(len, told), default=0) + 1
         lines = [self.title]
-        lines += [f"  {name:<{width}} {result.summary()}" for name, result in self.results.items()]
+        lines += [f"  {name:<{width}} {result.summary()}" for name, result in told.items()]
         lines += [f"  note: {note}" for note in self.notes]
         return "\n".join(lines)
 
@@ -206,7 +211,36 @@ class Analysis:
 
         if not in_notebook():
             raise NotImplementedError  # IPython then prints the repr
-        show(self.title, *(part for result in self.results.values() for part in result.shown()))
+        parts: list[Any] = []
+        for name, result in self._told().items():
+            banded = f"{PREFIX}{name}" in self.results
+            parts += [result.summary(), self.plot(name)] if banded else result.shown()
+        show(self.title, *parts)
+
+    def _told(self) -> dict[str, Result]:
+        """The results that are told of themselves; others lie behind their figures."""
+        return {
+            name: own for name, own in self.results.items() if not isinstance(own, UntrainedCurves)
+        }
+
+    def plot(self, name: str, show: str | None = None) -> "go.Figure":
+        """The figure of one result, with untrained networks behind its curves where they were measured.
+
+        Args:
+            name: Of the result.
+            show: One of its `shows`.
+
+        Raises:
+            MissingResult: no result of that name.
+            ResultError: unknown `show`, or a result without a figure.
+        """
+        from icl_mech.plots import figure
+
+        result = self[name]
+        show = result.shows[0] if show is None else show
+        drawing: Any = result.drawing
+        shape = drawing(show=show) if show else drawing()
+        return figure(with_band(self.results, name, show, shape))
 
     def save(self, folder: str | Path, *, page: bool = False, overwrite: bool = False) -> Path:
         """Write all results into a folder, all or nothing.

@@ -10,7 +10,8 @@ from icl_mech.measurements.isolation.windows import Isolation
 from icl_mech.measurements.reweighting.learning import Reweighting
 from icl_mech.prompts import PromptBatch
 from icl_mech.studies.bench import Bench
-from icl_mech.studies.default import GIVEN, FlowStudy, add_untrained
+from icl_mech.studies.default import GIVEN, FlowStudy
+from icl_mech.studies.nulls import PROMPTS, Wanted, add_untrained
 from icl_mech.studies.published import label_words_numbers
 
 ORDER = (
@@ -49,7 +50,12 @@ class LabelWords:
                 Reweighting(seed=self.seed),
             ),
         )
-        add_untrained(bench, prompts, self.flow, self.nulls)
+        beside: Wanted = {
+            "flow": (self.flow.flow, PROMPTS),
+            "isolation": (Isolation(seed=self.seed), PROMPTS),
+            "extraction": (Extraction(), 3 * PROMPTS),
+        }
+        add_untrained(bench, prompts, beside, self.nulls)
         if prompts.has_answers:
             bench.keep("published", label_words_numbers(bench.results))
         if prompts.source.get("demonstrations") == "shared":

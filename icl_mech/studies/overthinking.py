@@ -19,6 +19,7 @@ from icl_mech.measurements.lens.side_by_side import WordsByLayer
 from icl_mech.measurements.running import Item
 from icl_mech.prompts import PromptBatch
 from icl_mech.studies.bench import Bench
+from icl_mech.studies.nulls import PROMPTS, add_untrained
 from icl_mech.studies.published import overthinking_numbers
 from icl_mech.tasks import Task
 
@@ -45,10 +46,12 @@ class Overthinking:
     Attributes:
         heads_from: Task or false prompts on which the ablated heads are chosen.
         seed: Of random controls and splits.
+        nulls: Untrained networks behind accuracy by layer; None: three of models that are not large.
     """
 
     heads_from: str | Task | PromptBatch | None = None
     seed: int = 0
+    nulls: int | None = None
 
     def run(self, bench: Bench, pair: Pair) -> None:
         """Put everything that these prompts give on the bench."""
@@ -67,6 +70,7 @@ class Overthinking:
                 "Heads and ablations left out: they are defined on the checkpoint's own weights, and "
                 f"those of {bench.model.info.name!r} are processed (norms folded or weights centred)."
             )
+        add_untrained(bench, pair, {"layer_accuracy": (AccuracyByLayer(), 3 * PROMPTS)}, self.nulls)
         bench.keep("published", overthinking_numbers(bench.results))
         bench.order(ORDER)
 

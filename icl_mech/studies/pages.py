@@ -1,6 +1,7 @@
 """The page of an analysis: its results as sections, what it found of a paper's claims, its origin."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from icl_mech.errors import ResultError
@@ -21,6 +22,7 @@ from icl_mech.results import Figure, Result
 from icl_mech.results.judging import HOLM
 from icl_mech.results.prompts import doubtful
 from icl_mech.studies.facts import facts, model_name, origin_of, task_name
+from icl_mech.studies.null_bands import with_band
 from icl_mech.studies.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -133,7 +135,15 @@ def sections_of(
         numbers = _numbers(result)
         figures = result.figures()
         sections += [
-            _section(name, result, figure, numbers, prompts, several=len(figures) > 1)
+            _section(
+                name,
+                result,
+                figure,
+                numbers,
+                prompts,
+                several=len(figures) > 1,
+                behind=partial(with_band, results, name, figure.show),
+            )
             for figure in figures
         ]
     return sections
@@ -147,6 +157,7 @@ def _section(
     prompts: Sequence[PromptBatch],
     *,
     several: bool,
+    behind: Callable[[Any], Any],
 ) -> Section:
     title = result.page_title
     if several and figure.show:
@@ -156,13 +167,13 @@ def _section(
         if isinstance(result, HeadAttention):
             drawing = _attention(result, prompts)
         else:
-            drawing = _drawing(result, figure.show)
+            drawing = behind(_drawing(result, figure.show))
     return Section(
         figure.question or title,
         figure.answer,
         drawing,
         result.provenance | _remarks(result),
-        caption=figure.caption or getattr(drawing, "note", ""),
+        caption=_caption(figure, drawing),
         establishes=figure.establishes,
         limits=figure.limits,
         short=figure.short or title,
@@ -171,6 +182,16 @@ def _section(
         definitions=result.definitions,
         layered=isinstance(result, FlowScores),
     )
+
+
+def _caption(figure: Figure, drawing: Any) -> str:
+    """What is drawn, with the grey areas of untrained networks where there are some."""
+    if not figure.caption:
+        return getattr(drawing, "note", "")
+    grey = (
+        getattr(drawing, "note", "").rpartition("; ")[2] if getattr(drawing, "behind", ()) else ""
+    )
+    return f"{figure.caption} {grey[:1].upper()}{grey[1:]}." if grey else figure.caption
 
 
 def _remarks(result: Result) -> dict[str, Any]:

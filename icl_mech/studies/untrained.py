@@ -7,39 +7,24 @@ nothing. One more of them would lie, 95 % of the time, within mean ± t s sqrt(1
 must lie beyond that with its whole interval.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
 from icl_mech._typing import Float
 from icl_mech.errors import RunError
-from icl_mech.measurements.base import Options
-from icl_mech.measurements.running import measured
-from icl_mech.measurements.saliency.flow import Flow
 from icl_mech.measurements.saliency.scores import FlowScores
 from icl_mech.metrics import Interval, one_more
-from icl_mech.models import LanguageModel
-from icl_mech.models.untrained import untrained
-from icl_mech.prompts import PromptBatch
 from icl_mech.results import Definition, Figure, Quantity, Result
 from icl_mech.results.judging import Required, Status, judged, largest, p_value
-from icl_mech.results.wording import counted, told
+from icl_mech.results.wording import counted, said, told
 from icl_mech.shapes import LayerCurves, Panel
 
 if TYPE_CHECKING:
     import pandas as pd
-
-PROMPTS = 8
-"""An untrained network is measured on so many prompts: their curves hardly differ."""
-
-LARGEST = 4 << 30
-"""Bytes of weights up to which untrained networks are made unless they are asked for."""
-
-MOST_KNOWN = 256
-_KNOWN: dict[tuple[Any, ...], FlowScores] = {}
-"""Networks of one architecture on the same prompts are measured once in a process."""
 
 CURVES = ("S_pq", "S_wp above random tokens", "S_pq above random tokens")
 
@@ -63,10 +48,12 @@ class UntrainedFlow(Result):
         late: S_pq above random tokens in the last third, of each network.
         early_share: S_wp itself there.
         late_share: S_pq itself there.
+        effects: S_wp in the first and S_pq in the last third of the model, above random tokens.
         own: The model's curves: S_pq, and what lies above random tokens, with interval ends.
         curves: The same estimates of each network.
         networks: What they are.
         count: Prompts each was measured on.
+        prompts: Prompts of the model.
     """
 
     title: ClassVar[str] = "Untrained networks"
@@ -76,10 +63,12 @@ class UntrainedFlow(Result):
     late: Float[torch.Tensor, " network"]
     early_share: Float[torch.Tensor, " network"]
     late_share: Float[torch.Tensor, " network"]
+    effects: Float[torch.Tensor, "third end"]
     own: Float[torch.Tensor, "curve end layer"]
     curves: Float[torch.Tensor, "network curve layer"]
     networks: tuple[str, ...]
     count: int
+    prompts: int | None = None
 
     def quantities(self) -> dict[str, Quantity]:
         """None over prompts: each network is one number."""
@@ -158,15 +147,25 @@ class UntrainedFlow(Result):
 
     def figures(self) -> list[Figure]:
         """What an untrained network already shows."""
-        share = [told(float(own.mean())) for own in (self.early_share, self.late_share)]
-        own = self.own[0, 0]
+        early, late = (Interval(*own) for own in self.effects.tolist())
+        prompts = 0 if self.prompts is None else self.prompts
+        found = (self.status(early, "first", prompts), self.status(late, "last", prompts))
+        beyond = [own == "supported" for own in found]
+        opening = "No" if all(beyond) else "Yes, as far as these prompts tell"
+        if beyond[0] != beyond[1]:
+            opening = (
+                f"{'Early' if beyond[0] else 'Late'} no, {'late' if beyond[0] else 'early'} yes"
+            )
+        if "cannot be judged" in found:
+            opening = "Cannot be judged with so few prompts"
+        share, last = self.own[0, 0], self.own.shape[-1] // 3
+        raw = told(float(share[-max(1, last) :].mean()))
         answer = (
-            "The raw share, yes: what runs from label words to the target in the last third is "
-            f"{told(float(own[-max(1, len(own) // 3) :].mean()))} in this model and {share[1]} in "
-            f"{counted(len(self.networks), 'network')} of its architecture that learned nothing (into label words "
-            f"in the first third there: {share[0]}). What lies above random tokens in the label words' place "
-            "separates them: one more untrained network would lie below "
-            f"{told(self.bound('first'))} early and {told(self.bound('last'))} late."
+            f"{opening}. Beyond random tokens in their place, {said(early, sign=True)} runs into label words early "
+            f"and {said(late, sign=True)} from them late; one more of {counted(len(self.networks), 'network')} of this "
+            f"architecture that learned nothing would lie below {told(self.bound('first'))} and "
+            f"{told(self.bound('last'))}. The raw late share, {raw}, says nothing: it is "
+            f"{told(float(self.late_share.mean()))} there."
         )
         return [
             Figure(
@@ -192,73 +191,50 @@ class UntrainedFlow(Result):
         )
 
 
-def usual_nulls(model: LanguageModel) -> int:
-    """How many untrained networks are measured unless something else is said."""
-    size = sum(own.numel() * own.element_size() for own in model.module.parameters())
-    return 3 if size <= LARGEST else 0
-
-
-def untrained_flow(
-    model: LanguageModel,
-    prompts: PromptBatch,
-    own: FlowScores,
-    flow: Flow,
-    count: int,
-    options: Options,
+def beside_flow(
+    own: FlowScores, found: Sequence[FlowScores], networks: Sequence[str], count: int
 ) -> UntrainedFlow:
-    """The flow of so many untrained networks over the first prompts.
-
-    Costs one gradient pass for each network and each of at most `PROMPTS` prompts, and the memory
-    of one more model.
+    """What untrained networks give, beside the flow of the model.
 
     Args:
-        model: Whose architecture they have.
-        prompts: Those of the model.
-        own: What the model gave.
-        flow: The measurement it was.
-        count: Number of networks, two at least.
-        options: Of the run.
+        own: Of the model.
+        found: Of each network.
+        networks: What they are.
+        count: Prompts each was measured on.
 
     Raises:
         RunError: one network, or prompts without random tokens to compare with.
-        ModelError: a model that none can be made of.
     """
-    if count < 2:
-        raise RunError(f"nulls={count}; a range needs two untrained networks at least, 0 is none.")
+    if len(found) < 2:
+        raise RunError(
+            f"nulls={len(found)}; a range needs two untrained networks at least, 0 is none."
+        )
     if own.null is None:
         raise RunError("These prompts have no random tokens to put in the label words' place.")
-    first = prompts[: min(PROMPTS, len(prompts))]
-    how = replace(options, progress=False)
-    edits = repr([edit.to_dict() for edit in options.interventions])
-    made_of = (model.info.architecture, model.info.dtype, model.settings, first.digest, flow, edits)
-    found: list[FlowScores] = []
-    for seed in range(count):
-        key = (*made_of, seed)
-        if (known := _KNOWN.get(key)) is None:
-            known = measured(flow, untrained(model.wrapped, seed), first, **vars(how))
-            if len(_KNOWN) >= MOST_KNOWN:
-                _KNOWN.clear()
-            _KNOWN[key] = known
-        found.append(known)
-    names = [f"untrained, seed {seed}" for seed in range(count)]
     above = [(_above(one, "wp", "first"), _above(one, "pq", "last")) for one in found]
     return UntrainedFlow(
         early=torch.tensor([early for early, _ in above]),
         late=torch.tensor([late for _, late in above]),
         early_share=torch.tensor([one.share("wp", "first").value for one in found]),
         late_share=torch.tensor([one.share("pq", "last").value for one in found]),
+        effects=torch.tensor([_interval(own, "wp", "first"), _interval(own, "pq", "last")]),
         own=_curves(own).float(),
         curves=torch.stack([_curves(one)[:, 0] for one in found]).float(),
-        networks=tuple(names),
-        count=len(first),
-        provenance={**own.provenance, "networks": names},
+        networks=tuple(networks),
+        count=count,
+        prompts=len(own.per_prompt),
+        provenance={**own.provenance, "networks": list(networks)},
     )
 
 
 def _above(scores: FlowScores, score: str, third: str) -> float:
+    return _interval(scores, score, third).value
+
+
+def _interval(scores: FlowScores, score: str, third: str) -> Interval:
     found = scores.above_null(score, third)
     assert found is not None
-    return found[1].value
+    return found[1]
 
 
 def _curves(scores: FlowScores) -> Float[torch.Tensor, "curve end layer"]:

@@ -74,7 +74,7 @@ def test_analyze_writes_results_and_page(command, table, tmp_path):
     names = sorted(path.name for path in out.iterdir())
     assert names == [
         "analysis.json", "flow", "index.html", "predictions", "prompts.json", "saliency",
-        "untrained",
+        "untrained", "untrained_flow",
     ]  # fmt: skip
     assert [path.name for path in out.parent.iterdir()] == ["films"]
 

@@ -49,7 +49,7 @@ def test_a_claim_that_something_is_lower():
         (("opposite", "opposite"), "opposite"),
         (("supported", "not shown"), "not shown"),
         (("opposite", "not shown"), "not shown"),
-        (("supported", "opposite"), "mixed"),
+        (("supported", "opposite"), "not shown"),
         (("supported", "cannot be judged"), "cannot be judged"),
         ((), "cannot be judged"),
     ],

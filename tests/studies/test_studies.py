@@ -24,11 +24,13 @@ TASK = icl.Task(
 )
 LABEL_WORDS = (
     "predictions", "flow", "untrained", "saliency", "isolation", "isolation_map", "extraction",
-    "compression", "confusion", "reweighting", "published",
+    "compression", "confusion", "reweighting", "published", "untrained_flow", "untrained_isolation",
+    "untrained_extraction",
 )  # fmt: skip
 OVERTHINKING = (
     "layer_accuracy", "context_accuracy", "early_exit", "top_words", "head_scores", "matching_by_layer",
     "head_attention", "false_induction", "ablation", "late_ablation", "published",
+    "untrained_layer_accuracy",
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import icl_mech as icl
 from icl_mech.errors import RunError
 from icl_mech.metrics import Interval
 from icl_mech.results.judging import Required, disagreeing, together
-from icl_mech.studies import untrained as nulls
+from icl_mech.studies import nulls
 from icl_mech.studies.untrained import UntrainedFlow, flow_required
 from tests.tiny import tiny_model
 
@@ -130,3 +130,51 @@ def test_none_or_two_at_least():
     assert any("nulls=3" in note for note in without.notes)
     with pytest.raises(RunError, match="two untrained networks at least"):
         icl.analyze(model, prompts, nulls=1, progress=False)
+
+
+def test_curves_of_untrained_networks_lie_behind_the_figures(report):
+    model = tiny_model("llama")
+    prompts = icl.build_prompts("reviews", model, shots=1, n=8)
+    behind = report["untrained_flow"]
+    for seed in range(3):
+        own = icl.flow_scores(icl.untrained(model, seed), prompts, progress=False)
+        assert torch.allclose(behind.values[seed], own.values.float(), atol=1e-6)
+    shape = behind.behind(report.flow.drawing())
+    assert [area.curve for area in shape.behind] == [0, 1, 2]
+    for area, curves in zip(shape.behind, behind.values.unbind(1), strict=True):
+        assert list(area.low) == curves.amin(0).tolist()
+        assert list(area.high) == curves.amax(0).tolist()
+    assert "grey: range of 3 untrained networks over 8 prompts" in shape.note
+    # Another drawing has other curves and gets none.
+    assert behind.behind(report.flow.drawing("null")).behind == ()
+    figure = report.plot("flow")
+    assert sum(trace.name == "untrained" for trace in figure.data) == 3
+    assert any(note.text == "untrained (grey)" for note in figure.layout.annotations)
+    assert not any(trace.name == "untrained" for trace in report.flow.plot().data)
+    assert "untrained_flow" not in report.summary()
+
+
+def test_gaps_of_networks_are_left_out(report):
+    values = report["untrained_flow"].values.clone()
+    values[0, 0, 0], values[:, 1, 1] = torch.nan, torch.nan
+    low, middle, high = replace(report["untrained_flow"], values=values)._range()
+    assert float(low[0, 0]) == float(values[1:, 0, 0].min())
+    assert float(middle[0, 0]) == pytest.approx(float(values[1:, 0, 0].mean()))
+    assert bool(low[1, 1].isnan())
+    assert bool(high[1, 1].isnan())
+
+
+def test_what_the_figure_says(report):
+    def said(early, late):
+        effects = torch.tensor([early, late])
+        some = torch.tensor([0.0, 0.01, 0.02])
+        own = replace(report.untrained, effects=effects, early=some, late=some, prompts=24)
+        return own.figures()[0].answer
+
+    far, near = (0.5, 0.4, 0.6), (0.05, 0.01, 0.09)
+    assert said(far, far).startswith(
+        "No. Beyond random tokens in their place, +0.50 [+0.40, +0.60]"
+    )
+    assert said(far, near).startswith("Early no, late yes. ")
+    assert said(near, far).startswith("Late no, early yes. ")
+    assert said(near, near).startswith("Yes, as far as these prompts tell. ")

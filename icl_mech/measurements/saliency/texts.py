@@ -69,9 +69,12 @@ def _flow(flow: "FlowScores") -> Figure:
         opening = "Cannot be judged: no random tokens could be put in the label words' place"
     else:
         status = together(*(judged(more, prompts=prompts) for _, more in (early, late)))
-        opening = OPENINGS[status] + " with so few prompts" * (status == "cannot be judged")
+        # Some untrained networks are clear of random tokens, too: a yes is said beside these only.
+        opening = "" if status in ("supported", "mixed") else f"{OPENINGS[status]}. "
+        if status == "cannot be judged":
+            opening = f"{OPENINGS[status]} with so few prompts. "
         opening += (
-            f". Beyond random tokens in their place, label words receive {said(early[1], sign=True)} of "
+            f"Beyond random tokens in their place, label words receive {said(early[1], sign=True)} of "
             f"the saliency per edge of {_span(flow, 'first')} and send the target "
             f"{said(late[1], sign=True)} of that of {_span(flow, 'last')}"
         )

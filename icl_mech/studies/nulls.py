@@ -1,0 +1,154 @@
+"""Untrained networks on the bench: what a study measured of the model, of networks that learned nothing.
+
+Networks of one architecture on the same prompts are measured once in a process and, with a folder,
+kept there. Each costs the memory of one more model while it is measured.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from icl_mech.errors import IclMechError, RunError
+from icl_mech.measurements.base import AnyMeasurement, Options
+from icl_mech.measurements.identity import Identity
+from icl_mech.measurements.running import Prompts, measured
+from icl_mech.measurements.saliency.flow import Flow
+from icl_mech.measurements.saliency.scores import FlowScores
+from icl_mech.models import LanguageModel
+from icl_mech.models.untrained import untrained
+from icl_mech.results import Result
+from icl_mech.studies.bench import Bench
+from icl_mech.studies.null_bands import PREFIX, UntrainedCurves, curves_of
+from icl_mech.studies.untrained import UntrainedFlow, beside_flow
+
+PROMPTS = 8
+"""An untrained network is measured on so many prompts: their curves hardly differ."""
+
+LARGEST = 4 << 30
+"""Bytes of weights up to which untrained networks are made unless they are asked for."""
+
+MOST_KNOWN = 1024
+_KNOWN: dict[tuple[Any, ...], Result] = {}
+
+Wanted = Mapping[str, tuple[AnyMeasurement[Any, Any], int]]
+"""By name of the model's result: the measurement, and how many of the prompts."""
+
+
+def usual_nulls(model: LanguageModel) -> int:
+    """How many untrained networks are measured unless something else is said."""
+    size = sum(own.numel() * own.element_size() for own in model.module.parameters())
+    return 3 if size <= LARGEST else 0
+
+
+def add_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int | None) -> None:
+    """Put what untrained networks give beside the results of the model.
+
+    Information flow becomes `untrained`, which claims about it must beat; everything that is drawn as
+    curves over layers becomes a band behind them.
+
+    Args:
+        bench: With the results of the model.
+        data: Its prompts.
+        wanted: What is measured of the networks.
+        nulls: Number of networks; None: three of models that are not large, 0: none.
+
+    Raises:
+        IclMechError: what cannot be measured of networks that were asked for.
+    """
+    count = usual_nulls(bench.model) if nulls is None else nulls
+    wanted = {name: own for name, own in wanted.items() if name in bench.results}
+    flow = any(isinstance(own, Flow) for own, _ in wanted.values())
+    if not count:
+        bench.notes.append(
+            "No untrained networks were measured"
+            + (", so no claim about the flow can be judged" if flow else "")
+            + "; nulls=3 does."
+        )
+        return
+    if count < 2:
+        raise RunError(f"nulls={count}; a range needs two untrained networks at least, 0 is none.")
+    left: dict[str, tuple[AnyMeasurement[Any, Any], Prompts]] = {}
+    for name, (measurement, most) in wanted.items():
+        if not _kept(bench, name, count):
+            left[name] = (measurement, _first(data, most))
+    try:
+        found = untrained_results(bench.model, left, count, bench.options)
+        for name, results in found.items():
+            _keep(bench, name, left[name][1], results)
+    except IclMechError as error:
+        if nulls is not None:
+            raise
+        bench.notes.append(f"Untrained networks left out: {error}")
+
+
+def _kept(bench: Bench, name: str, count: int) -> bool:
+    """True if a folder holds all that is wanted beside this result; it is on the bench then."""
+    own = bench.results[name]
+    found: list[tuple[str, Any]] = [(f"{PREFIX}{name}", UntrainedCurves)]
+    if isinstance(own, FlowScores):
+        found.append(("untrained", UntrainedFlow))
+    for key, kind in found:
+        kept = bench.kept(key, kind)
+        if kept is None or len(kept.networks) != count or not _same(own, kept):
+            return False
+        bench.results[key] = kept
+    return True
+
+
+def _keep(bench: Bench, name: str, data: Prompts, found: Sequence[Result]) -> None:
+    own = bench.results[name]
+    networks = [f"untrained, seed {seed}" for seed in range(len(found))]
+    prompts = len(data[0]) if isinstance(data, tuple) else len(data)
+    flows = [one for one in found if isinstance(one, FlowScores)]
+    if isinstance(own, FlowScores):
+        bench.keep("untrained", beside_flow(own, flows, networks, prompts))
+    curves = curves_of(own, found, prompts, networks)
+    if curves is not None:
+        bench.keep(f"{PREFIX}{name}", curves)
+
+
+def untrained_results(
+    model: LanguageModel,
+    wanted: Mapping[str, tuple[AnyMeasurement[Any, Any], Prompts]],
+    count: int,
+    options: Options,
+) -> dict[str, list[Result]]:
+    """What measurements give of so many untrained networks, the seeds 0, 1, ….
+
+    Raises:
+        IclMechError: what a measurement refuses, or a model that none can be made of.
+    """
+    info, edits = model.info, repr([edit.to_dict() for edit in options.interventions])
+    made_of = (info.architecture, info.dtype, model.settings, edits)
+    how = vars(replace(options, progress=False))
+    found: dict[str, list[Result]] = {name: [] for name in wanted}
+    for seed in range(count):
+        network: Any = None
+        for name, (measurement, data) in wanted.items():
+            batches = data if isinstance(data, tuple) else (data,)
+            key = (*made_of, tuple(own.digest for own in batches), repr(measurement), seed)
+            if key not in _KNOWN:
+                network = untrained(model.wrapped, seed) if network is None else network
+                with warnings.catch_warnings():
+                    # What is said of the prompts was said of all of them.
+                    warnings.simplefilter("ignore")
+                    result = measured(measurement, network, data, **how)
+                if len(_KNOWN) >= MOST_KNOWN:
+                    _KNOWN.clear()
+                _KNOWN[key] = result
+            else:
+                result = _KNOWN[key]
+            found[name].append(result)
+    return found
+
+
+def _first(data: Prompts, most: int) -> Prompts:
+    if isinstance(data, tuple):
+        true, false = (own[: min(most, len(own))] for own in data)
+        return true, false
+    return data[: min(most, len(data))]
+
+
+def _same(own: Result, kept: Result) -> bool:
+    return not Identity.recorded(own.provenance).differences(Identity.recorded(kept.provenance))
