@@ -36,7 +36,14 @@ myst_enable_extensions = [
 myst_substitutions = json.loads((HERE / "numbers.json").read_text(encoding="utf-8"))
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # shown as they were stored; tests/test_notebooks.py runs them
-exclude_patterns = ["_ext", "_static", "_templates", "figures", "untrained_measures.md", "untrained_table.md"]
+exclude_patterns = [
+    "_ext",
+    "_static",
+    "_templates",
+    "figures",
+    "untrained_measures.md",
+    "untrained_table.md",
+]
 
 # --- Reference ---
 autodoc_member_order = "bysource"

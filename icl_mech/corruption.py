@@ -9,7 +9,9 @@ import numpy as np
 
 from icl_mech.errors import TaskError, near_matches
 
-LabelSetting = Literal["correct", "permuted", "half_permuted", "random", "random_incorrect"]
+LabelSetting = Literal[
+    "correct", "permuted", "half_permuted", "random", "random_incorrect", "shuffled"
+]
 SETTINGS: tuple[LabelSetting, ...] = get_args(LabelSetting)
 
 
@@ -32,7 +34,9 @@ def displayed_classes(
     * `permuted`: `(y + s) mod C`, one shift `s` for the whole prompt;
     * `half_permuted`: correct with probability 1/2, else permuted;
     * `random`: uniform over all classes, the true one included;
-    * `random_incorrect`: uniform over the wrong classes.
+    * `random_incorrect`: uniform over the wrong classes;
+    * `shuffled`: the true classes in another order, each as often as before: a control in which
+      label words say nothing of their demonstrations.
 
     With a `share`, each demonstration displays what the setting says with this probability, else
     its true class: `half_permuted` is `permuted` with a share of 1/2. What a small share replaces,
@@ -58,6 +62,8 @@ def displayed_classes(
         shown = np.floor(uniform * n_classes).astype(int)
     elif setting == "random_incorrect":
         shown = (true + 1 + np.floor(uniform * (n_classes - 1)).astype(int)) % n_classes
+    elif setting == "shuffled":
+        shown = true[np.argsort(uniform, kind="stable")]
     else:
         raise TaskError(f"Unknown label setting {setting!r}. {near_matches(setting, SETTINGS)}")
     if share is not None:
@@ -71,7 +77,7 @@ def check_share(share: float, setting: LabelSetting) -> None:
     Raises:
         TaskError: says what it may be.
     """
-    if setting in ("correct", "half_permuted"):
+    if setting in ("correct", "half_permuted", "shuffled"):
         raise TaskError(
             f"false_share={share} with the label setting {setting!r}, which has none of its own; "
             "choose 'permuted', 'random' or 'random_incorrect', or leave false_share out."

@@ -38,12 +38,23 @@ UNIFORM = [0.0, 0.24, 0.25, 0.99, 0.5, 0.74]
         ("random", [0, 0, 1, 3, 2, 2]),
         # y + 1 + floor(3 u) mod 4
         ("random_incorrect", [1, 2, 3, 2, 2, 1]),
+        # In the order of u.
+        ("shuffled", [0, 1, 2, 0, 2, 3]),
     ],
 )
 def test_by_hand(setting, shown):
     # The generator's type is checked at run time, hence the bare function.
     plain = inspect.unwrap(displayed_classes)
     assert plain(CLASSES, 4, setting, 3, Listed(COINS, UNIFORM)) == shown
+
+
+def test_shuffled_labels_are_as_many_of_each_and_say_nothing_of_their_texts():
+    true, generator = [0, 1, 2, 3] * 2, np.random.default_rng(0)
+    drawn = [displayed_classes(true, 4, "shuffled", 1, generator) for _ in range(2000)]
+    assert all(sorted(own) == sorted(true) for own in drawn)
+    assert np.mean(np.array(drawn) == true) == pytest.approx(1 / 4, abs=0.02)
+    with pytest.raises(TaskError, match="none of its own"):
+        displayed_classes(true, 4, "shuffled", 1, generator, share=0.5)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

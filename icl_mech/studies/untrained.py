@@ -162,8 +162,8 @@ class UntrainedFlow(Result):
         raw = told(float(share[-max(1, last) :].mean()))
         answer = (
             f"{opening}. Beyond random tokens in their place, {said(early, sign=True)} runs into label words early "
-            f"and {said(late, sign=True)} from them late; one more of {counted(len(self.networks), 'network')} of this "
-            f"architecture that learned nothing would lie below {told(self.bound('first'))} and "
+            f"and {said(late, sign=True)} from them late. By {counted(len(self.networks), 'network')} of this "
+            f"architecture that learned nothing, one more would lie below {told(self.bound('first'))} and "
             f"{told(self.bound('last'))}. The raw late share, {raw}, says nothing: it is "
             f"{told(float(self.late_share.mean()))} there."
         )

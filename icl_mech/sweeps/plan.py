@@ -24,7 +24,7 @@ from icl_mech.sweeps.sources import (
 SweptStudy = Literal["default", "label_words", "overthinking", "causal"]
 STUDIES: tuple[SweptStudy, ...] = get_args(SweptStudy)
 
-SHARELESS = ("correct", "half_permuted")
+SHARELESS = ("correct", "half_permuted", "shuffled")
 """Label settings without a share of false labels of their own."""
 
 Measurements = Sequence[AnyMeasurement[Any, Any]]
