@@ -7,6 +7,7 @@ import torch
 from scipy.stats import binom
 
 import icl_mech as icl
+from icl_mech.errors import ModelError
 from icl_mech.measurements.confusion.distances import label_pairs
 from icl_mech.measurements.isolation.texts import status
 from icl_mech.models import adapt
@@ -281,3 +282,35 @@ def test_the_control_has_no_anchors():
     error = torch.tensor(rates).std() / len(rates) ** 0.5
     assert sum(rates) / len(rates) <= 0.05 + 3 * error
     check_rate(judged)
+
+
+def test_full_strength_is_the_circuit_itself(model):
+    again = icl.planted_model(strength=1)
+    for (name, own), (_, other) in zip(
+        model.named_parameters(), again.named_parameters(), strict=True
+    ):
+        assert torch.equal(own, other), name
+
+
+def test_strength_is_graded_and_answers_stay_good():
+    kept, above = [], []
+    for strength in (0.0, 0.5, 1.0):
+        weaker = icl.planted_model(strength=strength)
+        prompts = build(weaker, n=48, demonstrations="per_prompt")
+        found = icl.isolation(weaker, prompts, depths=(2,), progress=False)
+        kept.append(found.sel("label_loyalty", side="first", tokens="label").only().value)
+        flow = icl.flow_scores(weaker, prompts, progress=False)
+        above.append(flow.above_null("pq", "last")[1].value)
+        assert icl.predict(weaker, prompts, progress=False).accuracy.value > 0.7
+    # Nothing depends on the label words, half of the words, all of them.
+    assert kept[0] == 1
+    assert kept[0] > kept[1] + 0.2 > kept[2] + 0.4
+    assert above[0] < above[2] / 4
+
+
+def test_a_strength_that_is_none():
+    for strength in (-0.1, 1.5):
+        with pytest.raises(ModelError, match="from 0, no effect, to 1"):
+            icl.planted_model(strength=strength)
+    with pytest.raises(ModelError, match="leave one out"):
+        icl.planted_model(anchors=False, strength=0.5)

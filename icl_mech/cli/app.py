@@ -13,6 +13,7 @@ from icl_mech.cli.demo import demo
 from icl_mech.cli.measure import measure_commands
 from icl_mech.cli.models import models
 from icl_mech.cli.page import page
+from icl_mech.cli.power import power
 from icl_mech.cli.prompts import prompts
 from icl_mech.cli.show import show
 from icl_mech.cli.sweep import sweep
@@ -98,6 +99,10 @@ app.command(
         "icl-mech sweep study.yaml --out runs/study --resume",
     ),
 )(sweep)
+app.command(
+    rich_help_panel=LOOK,
+    epilog=examples("icl-mech power study.yaml --effect 0.3 --power 0.9"),
+)(power)
 app.command(
     rich_help_panel=LOOK,
     epilog=examples(

@@ -16,6 +16,11 @@ The residual stream holds the named spaces of `SPACES`, and each part reads and 
 
 The directions of `CLOSE_CLASSES` make a small angle, so that errors of words confuse these first.
 
+With a strength s below 1 the circuit matters less: the reading head tells label words apart s times
+as much and writes s times as much, and only the share s of the words of each class needs it. The
+others carry the label of their class as label words do (*shown*), and in `KNOWING_HEAD` a `:` reads
+it from the last word of a class and answers by itself.
+
 Without anchors the collecting head is noise too, and in place of the reading head stands one that
 knows: it writes the answer that fits what a `:` asks for, whatever the demonstrations say.
 
@@ -36,6 +41,8 @@ from icl_mech.models import load_model
 from icl_mech.planted.words import CLASS_WORDS, LABELS, N_CTX, PIECES, planted_tokenizer
 
 COLLECTING_HEAD, ASKING_HEAD, READING_HEAD = (1, 1), (2, 0), (4, 2)
+KNOWING_HEAD = (3, 1)
+"""Answers without demonstrations, for words that need none; a noise head at full strength."""
 WEAK_CLASS = "green"
 CLOSE_CLASSES = ("blue", "cyan")
 
@@ -74,7 +81,7 @@ Matrix = Float[Tensor, "feature channel"]
 
 
 @checked(ModelError)
-def planted_model(*, anchors: bool = True, seed: Natural = 0) -> Any:
+def planted_model(*, anchors: bool = True, seed: Natural = 0, strength: float | int = 1.0) -> Any:
     """A `TransformerBridge` of 6 blocks with a known anchor circuit, or without any.
 
     With `planted_task()` it answers from the demonstrations: label words collect the class of
@@ -85,10 +92,23 @@ def planted_model(*, anchors: bool = True, seed: Natural = 0) -> Any:
         anchors: False: a control that gives nearly the same answers from what it knows itself;
             its label words collect nothing, and nothing reads them.
         seed: Of the noise heads, of codes and of the errors of words.
+        strength: How much depends on the anchors, 0 to 1: the share of words whose class only
+            demonstrations can tell, and, of those at 1, how much the reading head's scores go by what
+            label words collected and how much it writes. At 0 it attends to all label words alike and
+            writes nothing.
 
     Raises:
-        ModelError: a seed that is no whole number from 0 on.
+        ModelError: a seed that is no whole number from 0 on, a strength that is not from 0 to 1, or
+            one without anchors.
     """
+    if not 0 <= strength <= 1:
+        raise ModelError(
+            f"strength={strength}; it goes from 0, no effect, to 1, the whole circuit."
+        )
+    if not anchors and strength != 1:
+        raise ModelError(
+            f"strength={strength} is that of the anchors, and anchors=False has none; leave one out."
+        )
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(
@@ -110,10 +130,12 @@ def planted_model(*, anchors: bool = True, seed: Natural = 0) -> Any:
         for name, parameter in model.named_parameters():
             is_scale = ".ln_" in name and name.endswith("weight")
             parameter.fill_(SIZE / math.sqrt(D_MODEL) if is_scale else 0.0)
-        _set_embeddings(model, generator)
+        _set_embeddings(model, generator, float(strength))
         for layer in range(N_LAYERS):
             for head in range(N_HEADS):
-                parts = _planted((layer, head), anchors) or _noise_head(layer, generator)
+                noise = _noise_head(layer, generator) if _is_noise((layer, head), anchors) else None
+                parts = _planted((layer, head), anchors, float(strength)) or noise
+                assert parts is not None
                 _set_head(model.transformer.h[layer].attn, head, *parts)
     return load_model(model, tokenizer=planted_tokenizer())
 
@@ -129,7 +151,7 @@ def class_directions() -> Float[Tensor, "label sense"]:
     return directions
 
 
-def _set_embeddings(model: Any, generator: torch.Generator) -> None:
+def _set_embeddings(model: Any, generator: torch.Generator, strength: float) -> None:
     """Of tokens and places, and the unembedding."""
     ids = {piece: index for index, piece in enumerate(PIECES)}
     tokens = torch.zeros(len(PIECES), N_FEATURES)
@@ -145,10 +167,13 @@ def _set_embeddings(model: Any, generator: torch.Generator) -> None:
         logits[ids[f" {label}"], _space("is_colon")] = 1.0
         errors = ERROR * torch.randn(len(words), SPACES["sense"], generator=generator)
         likelier = 0.5 + 0.4 * torch.rand(len(words), generator=generator)
-        for word, error, share in zip(words, errors, likelier, strict=True):
+        for i, (word, error, share) in enumerate(zip(words, errors, likelier, strict=True)):
+            # Evenly spread, so that any part of the words holds the share.
+            known = int((i + 1) * (1 - strength) + 1e-9) > int(i * (1 - strength) + 1e-9)
             for piece in (word, f" {word}"):
                 tokens[ids[piece], _space("is_word")] = 1.0
                 tokens[ids[piece], _space("sense")] = class_directions()[c] + error
+                tokens[ids[piece], _space("shown").start + c] = float(known)
             logits[ids[f" {word}"], _space("answer").start + c] = share
     places = torch.zeros(N_CTX, N_FEATURES)
     places[:, _space("place")] = torch.arange(N_CTX)[:, None] / N_CTX
@@ -157,21 +182,28 @@ def _set_embeddings(model: Any, generator: torch.Generator) -> None:
     model.lm_head.weight.copy_(logits @ _basis())
 
 
-def _planted(head: tuple[int, int], anchors: bool) -> tuple[Matrix, ...] | None:
+def _is_noise(head: tuple[int, int], anchors: bool) -> bool:
+    """True for heads that draw random numbers, of whatever strength the anchors are."""
+    return head not in (ASKING_HEAD, READING_HEAD, *((COLLECTING_HEAD,) if anchors else ()))
+
+
+def _planted(head: tuple[int, int], anchors: bool, strength: float) -> tuple[Matrix, ...] | None:
     """Query, key, value and output of a head that has a part."""
     taking = _reads(sense=1.0)
     if head == COLLECTING_HEAD and anchors:
         return *_last("is_label", "is_word"), taking, _reads(collected=1.0)
     if head == ASKING_HEAD:
         return *_last("is_colon", "is_word"), taking, _reads(asked=1.0)
+    if head == KNOWING_HEAD and strength < 1:
+        return *_last("is_colon", "is_word"), _reads(shown=1.0), _reads(answer=ANSWER)
     if head != READING_HEAD:
         return None
-    written = _reads(answer=ANSWER)
+    written = _reads(answer=ANSWER * strength)
     if not anchors:
         value = _reads(asked=1.0)
         value[_space("asked"), : len(LABELS)] = class_directions().T
         return *_last("is_colon", "is_colon"), value, written
-    query, key = _reads(asked=FIT, is_colon=12.0), _reads(collected=1.0, is_label=1.0)
+    query, key = _reads(asked=FIT * strength, is_colon=12.0), _reads(collected=1.0, is_label=1.0)
     weak = LABELS.index(WEAK_CLASS)
     written[:, weak] *= WEAK
     return query, key, _reads(shown=1.0), written

@@ -1,0 +1,52 @@
+"""What was measured of power, by hand and as it ships."""
+
+import pytest
+
+from icl_mech.errors import RunError
+from icl_mech.studies.power import Cell, Power, power_of, powers
+
+
+@pytest.fixture
+def own():
+    cells = [(0.0, 12, 0), (0.2, 12, 2), (0.4, 12, 8), (0.0, 24, 0), (0.2, 24, 6), (0.4, 24, 10)]
+    return Power("C", "isolation", tuple(Cell(effect, n, k, 10) for effect, n, k in cells))
+
+
+def test_rates_lie_between_those_of_measured_effects(own):
+    assert own.at(0.2, 12) == pytest.approx(0.2)
+    assert own.at(0.3, 12) == pytest.approx(0.5)  # half way from .2 to .8
+    assert own.at(0.3, 23) == pytest.approx(0.5)  # the largest measured number up to 23 is 12
+    assert own.at(0.3, 24) == pytest.approx(0.8)
+    assert own.at(0.1, 100) == pytest.approx(0.3)
+    assert own.at(0.0, 12) == 0
+
+
+def test_nothing_is_said_beyond_what_was_measured(own):
+    assert own.at(0.5, 24) is None
+    assert own.at(0.3, 6) is None
+    assert own.needed(0.5, 0.8) is None
+
+
+def test_prompts_needed(own):
+    assert own.needed(0.4, 0.8) == 12
+    assert own.needed(0.3, 0.8) == 24
+    assert own.needed(0.1, 0.8) is None
+
+
+def test_a_larger_effect_is_not_seen_less_often():
+    cells = [(0.0, 12, 0), (0.2, 12, 6), (0.4, 12, 5), (0.6, 12, 9)]
+    own = Power("C", "isolation", tuple(Cell(effect, n, k, 10) for effect, n, k in cells))
+    rates = [own.at(step / 20, 12) for step in range(13)]
+    assert rates == sorted(rates)
+
+
+def test_what_ships():
+    assert [own.claim for own in powers()] == ["Shallow aggregation", "Deep extraction"]
+    for own in powers():
+        assert {12, 24, 48} <= set(own.prompts)
+        for n in own.prompts:
+            none = next(cell for cell in own.cells if cell.n == n)  # strength 0 comes first
+            assert none.supported == 0
+    assert power_of("Shallow aggregation").measure == "isolation"
+    with pytest.raises(RunError, match="Did you mean 'Deep extraction'"):
+        power_of("Deep extractions")
