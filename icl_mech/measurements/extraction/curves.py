@@ -14,7 +14,7 @@ from icl_mech.measurements.extraction.statistics import clearly_positive
 from icl_mech.metrics import Interval
 from icl_mech.results import Definition, Figure, Result
 from icl_mech.results.judging import OPENINGS, Required, Status, jointly, judged, largest, required
-from icl_mech.results.wording import listed, said
+from icl_mech.results.wording import counted, listed, said
 from icl_mech.shapes import LayerCurves, Meaning, Panel
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class AucCurves(Result):
             return "AUC of attention to label words: " + "; ".join(self.notes)
         rise = self.rise
         verdict = "no clear change"
-        if self.rare:
+        if self.rare and not self.left_out:
             verdict = f"no verdict, only few prompts of {listed(self.rare)}"
         elif rise.low > 0 or rise.high < 0:
             verdict = "rising with depth" if rise.low > 0 else "falling with depth"
@@ -183,21 +183,33 @@ class AucCurves(Result):
         return ()
 
     @property
+    def judged_on(self) -> tuple[Interval, Interval, int | None]:
+        """AUC in the last third, its rise since the first, and the number of prompts."""
+        return self.last_third, self.rise, self.prompts
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Classes without which it is judged."""
+        return ()
+
+    @property
     def status(self) -> Status:
         """Of the claim that the prediction is read from label words in late layers.
 
-        AUC in the last third of the layers must lie above chance, and above that in the first; a
-        positive finding does not count if a class has too few prompts to be resampled.
+        AUC in the last third of the layers must lie above chance, and above that in the first. It is
+        judged without classes of too few prompts to be resampled; where fewer than two others are
+        left, a positive finding does not count.
         """
         return self.required.status
 
     @property
     def required(self) -> Required:
         """The same as a measure that a claim requires, with its p-value."""
-        late = required("attention", self.last_third, null=0.5, prompts=self.prompts)
-        rise = required("attention", self.rise, prompts=self.prompts)
+        last, change, prompts = self.judged_on
+        late = required("attention", last, null=0.5, prompts=prompts)
+        rise = required("attention", change, prompts=prompts)
         status = jointly(late.status, rise.status)
-        if self.rare and status in ("supported", "opposite", "mixed"):
+        if self.rare and not self.left_out and status in ("supported", "opposite", "mixed"):
             status = "cannot be judged"
         return Required("attention", status, largest((late.p, rise.p)))
 
@@ -229,6 +241,12 @@ def curve_figure(
         f"{said(result.last_third)}, {than} and the change since the first third, "
         f"{said(result.rise, sign=True)}, {change}."
     )
+    if result.left_out:
+        last, more, prompts = result.judged_on
+        answer += (
+            f" Judged without {listed(result.left_out)}, of too few prompts to be resampled: {said(last)}, "
+            f"change {said(more, sign=True)} ({counted(prompts or 0, 'prompt')})."
+        )
     both = ""
     if result.cumulative_defined:
         both = (

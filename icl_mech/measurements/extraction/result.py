@@ -1,13 +1,19 @@
 """Extraction of one prompt set: attention, its AUC and R, their figures and what they say."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.measurements.extraction.curves import AucCurves, curve_figure
-from icl_mech.measurements.extraction.statistics import TwoClasses, auc_statistic
+from icl_mech.measurements.extraction.statistics import (
+    TwoClasses,
+    auc_statistic,
+    curve_fields,
+    resampled,
+)
 from icl_mech.metrics import Interval, above_together, cumulative_share, mean_ends
 from icl_mech.results import Figure, Quantity, basis
 from icl_mech.results.judging import FEWEST_PROMPTS
@@ -155,6 +161,26 @@ class ExtractionResult(AucCurves):
         """Classes of fewer than `FEW` prompts."""
         sizes = self.truth_classes.bincount(minlength=len(self.labels))
         return tuple(self.labels[c] for c in self.classes if int(sizes[c]) < FEW)
+
+    @cached_property
+    def judged_on(self) -> tuple[Interval, Interval, int]:
+        """Last third, rise and number of prompts over classes of `FEW` prompts or more.
+
+        All classes where none is rare; where fewer than two are left, those of all classes.
+        """
+        usual = (self.last_third, self.rise, self.prompts)
+        if not self.rare or len(self.rare) > len(self.classes) - 2:
+            return usual
+        keep = self.truth_classes.bincount(minlength=len(self.labels))[self.truth_classes] >= FEW
+        truth = self.truth_classes[keep]
+        auc, drawn, _ = resampled(self.attention[keep], truth, self.two_classes)
+        sums = curve_fields(auc, drawn, len(truth))["sums"]
+        return Interval(*sums[2].tolist()), Interval(*sums[3].tolist()), len(truth)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Rare classes without which it is judged; none where too few others are left."""
+        return self.rare if self.judged_on[2] < self.prompts else ()
 
 
 def _others(classes: int) -> str:

@@ -192,7 +192,13 @@ def _attended(result: ExtractionResult) -> str:
         f"{said(result.last_third)}, chance 0.5; change since the first third "
         f"{said(result.rise, sign=True)} (n = {n})."
     )
-    if result.status == "cannot be judged" and result.rare:
+    if result.left_out:
+        last, change, prompts = result.judged_on
+        text += (
+            f" Without {listed(result.left_out)}, of too few prompts to be resampled: {said(last)}, change "
+            f"{said(change, sign=True)} (n = {prompts})."
+        )
+    elif result.status == "cannot be judged" and result.rare:
         text += f" Too few prompts of {listed(result.rare)} to judge that."
     return text
 

@@ -416,6 +416,31 @@ def test_rare_classes():
     )
 
 
+def test_a_rare_class_is_left_out_of_the_verdict_only():
+    attention, truth = rising(n=42)
+    # Two prompts more, of a class whose label words nobody looks at.
+    more = torch.rand(2, 6, 3, generator=torch.Generator().manual_seed(3))
+    both = torch.cat([attention, more])
+    found = result(both, [*truth, 2, 2])
+    assert (found.classes, found.rare, found.left_out) == ((0, 1, 2), ("blue",), ("blue",))
+    alone = result(attention, truth)
+    last, rise, prompts = found.judged_on
+    assert (last, rise, prompts) == (alone.last_third, alone.rise, 42)
+    assert found.required == alone.required
+    assert found.status == "supported"
+    assert "Judged without blue, of too few prompts to be resampled" in found.figures()[0].answer
+    # The curves keep all classes.
+    assert found.last_third.value != alone.last_third.value
+
+
+def test_with_one_class_left_nothing_is_judged():
+    attention, _ = rising(n=42)
+    found = result(attention, [0] * 38 + [1] * 4)
+    assert found.left_out == ()
+    assert found.judged_on == (found.last_third, found.rise, 42)
+    assert found.status in ("cannot be judged", "not shown")
+
+
 def test_classes_too_rare_for_intervals(gpt2):
     labels = tuple(range(300, 345))
     rows = tuple(prompt(6, (2,), (i,), answer=i, label_tokens=labels, seed=i) for i in range(45))
