@@ -53,10 +53,12 @@ def test_a_model_is_checked_once(monkeypatch):
     icl.analyze(bridge, ragged())
     assert adapt(bridge) is first
     assert adapt(first) is first
-    assert calls == [first]
+    # Untrained networks stand beside it, each checked once, too.
+    assert calls[0] is first
+    assert ["untrained" in own.info.name for own in calls] == [False, True, True, True]
     other = tiny_model("gpt2", seed=1)
     assert adapt(other) is not first
-    assert len(calls) == 2
+    assert len(calls) == 5
 
 
 def test_a_model_that_failed_is_checked_again():

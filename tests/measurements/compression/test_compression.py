@@ -622,7 +622,7 @@ def test_the_summary_claims_no_more_than_the_intervals(table):
     for labels, overlap, opening in (
         (kept, words, "Yes. "),
         (~kept, 0.5 - words, "No. "),
-        (kept, 0.5 - words, "Mixed. "),
+        (kept, 0.5 - words, "Not shown. "),
         (torch.ones_like(kept), torch.ones_like(words), "Not shown. "),
     ):
         shown = replace(table, label_kept=labels, word_overlap=overlap).figures()[0]

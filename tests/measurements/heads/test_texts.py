@@ -164,11 +164,11 @@ def test_closing_the_gap(means, opening):
     check_texts(result)
 
 
-def test_an_effect_that_random_heads_have_too_is_mixed():
+def test_an_effect_that_random_heads_have_too_is_not_shown():
     means = {"none": (0.9, 0.4), "chosen heads": (0.9, 0.75)}
     figure = shown(ablation_of(means, [(0.9, 0.75), (0.9, 0.7), (0.9, 0.8)]), "change")
-    assert figure.answer.startswith("Mixed: ")
-    assert "more than random heads" in figure.answer
+    assert figure.answer.startswith("Not shown: ")
+    assert "beyond random heads that is 0.00" in figure.answer
 
 
 def test_the_spread_of_the_draws_counts():
