@@ -41,6 +41,7 @@ exclude_patterns = [
     "_static",
     "_templates",
     "figures",
+    "power_table.md",
     "untrained_measures.md",
     "untrained_table.md",
 ]
