@@ -16,8 +16,9 @@ from icl_mech.results.judging import (
     disagreeing,
     holm,
     jointly,
+    judged,
     largest,
-    required,
+    p_value,
     together,
 )
 from icl_mech.results.wording import counted, listed, said
@@ -204,7 +205,10 @@ def _judge(sweep: Sweep, model: str, claim: Claim) -> Judged | None:
             continue
         averages, cell = found
         effects[name] = interval = _interval(cell)
-        measures.append(required(name, interval, null=null, rising=rising, prompts=cell.prompts))
+        status = judged(interval, null=null, rising=rising, prompts=cell.prompts)
+        measures.append(
+            Required(name, status, p_value(interval, null=null, prompts=_rests_on(part, cell)))
+        )
         basis, setting = averages.basis(cell), _setting(averages, cell)
     if not effects:
         return None
@@ -228,6 +232,13 @@ def _judge(sweep: Sweep, model: str, claim: Claim) -> Judged | None:
     return Judged(model, claim, status, text, effects, p)
 
 
+def _rests_on(part: Sweep, cell: Cell) -> int:
+    """Of how many an interval is a mean: the few tasks or seeds it goes over, or else prompts."""
+    if fixed_of(part):
+        return max(cell.items, 2)
+    return len(cell.units) if len(cell.units) > 1 else cell.prompts
+
+
 def _demoted(own: Judged, count: int) -> Judged:
     """A claim that does not stand among all."""
     if own.p is None or own.status not in ("supported", "opposite"):
@@ -248,7 +259,7 @@ def _by_task(part: Sweep, claim: Claim) -> dict[str, Status]:
         for name, null, rising in claim.effects:
             cell = None if (effect := _effect(own, name)) is None else effect[1]
             interval, n = (None, None) if cell is None else (_interval(cell), cell.prompts)
-            each.append(required(name, interval, null=null, rising=rising, prompts=n).status)
+            each.append(judged(interval, null=null, rising=rising, prompts=n))
         found[task] = (jointly if claim.one else together)(*each)
     return found
 

@@ -8,6 +8,7 @@ import icl_mech as icl
 from icl_mech.errors import SweepError
 from icl_mech.measurements import AccuracyByLayer, Extraction, Flow, Predict
 from icl_mech.results.judging import judged as status_of
+from icl_mech.results.judging import p_value
 from icl_mech.sweeps import comparison, fixed_exit, sweep
 from icl_mech.sweeps.papers import CLAIMS, LW, OT, OTHERS
 from tests.cli.conftest import MODEL, command  # noqa: F401 - a fixture
@@ -41,6 +42,8 @@ def test_claims_are_judged_by_means_over_tasks_and_seeds(found):
     )
     assert "2 tasks × 2 seeds × 6 prompts; of just these tasks" in harm.finding
     assert harm.status == status_of(harm.effects["final gap"])
+    # Two tasks with two seeds each, which stand for themselves alone.
+    assert harm.p == pytest.approx(p_value(harm.effects["final gap"], prompts=4))
     table = comparison(found).to_pandas()
     assert set(table.columns) == {
         "paper", "claim", "model", "status", "quantity", "value", "low", "high",
