@@ -168,7 +168,7 @@ with tempfile.TemporaryDirectory() as folder:
     source = Path("icl_mech")
     demo = sorted(source.glob("demo/**/*.jsonl"))
     pages = [own for own in sorted(source.glob("reports/*")) if own.suffix in (".html", ".css", ".js")]
-    data = [source / "py.typed", *demo, *pages]
+    data = [source / "py.typed", source / "studies/power.json", *demo, *pages]
     missing = [str(path) for path in data if not (target / path).is_file()]
     if missing or not demo or not pages:
         raise SystemExit(f"{wheel.name} lacks {missing or 'the demo data or the parts of pages'}")

@@ -1,5 +1,6 @@
 """`icl-mech analyze`: a study of one model on one task."""
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -71,6 +72,10 @@ def analyze(
         raise typer.BadParameter(
             "the study of anchors needs a file of texts.", param_hint="--texts"
         )
+
+    if study is None and prompts.demonstrations is None:
+        # Flow needs no shared demonstrations: its interval then holds beyond one set of them.
+        prompts = replace(prompts, demonstrations="per_prompt")
 
     def work(loaded: Any, built: Prompts, options: dict[str, Any]) -> icl.Analysis:
         return icl.analyze(

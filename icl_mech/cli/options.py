@@ -143,8 +143,8 @@ class PromptOptions:
         Demonstrations | None,
         _option(
             _PROMPTS,
-            help="The same in all prompts, or drawn for each; default: shared, and per_prompt "
-            "where true and false demonstrations are compared.",
+            help="The same in all prompts, or drawn for each; default: per_prompt where nothing but "
+            "flow is measured or true and false demonstrations are compared, else shared.",
         ),
     ] = None
     labels: Annotated[

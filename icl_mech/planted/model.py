@@ -16,10 +16,11 @@ The residual stream holds the named spaces of `SPACES`, and each part reads and 
 
 The directions of `CLOSE_CLASSES` make a small angle, so that errors of words confuse these first.
 
-With a strength s below 1 the circuit matters less: the reading head tells label words apart s times
-as much and writes s times as much, and only the share s of the words of each class needs it. The
-others carry the label of their class as label words do (*shown*), and in `KNOWING_HEAD` a `:` reads
-it from the last word of a class and answers by itself.
+With a strength s below 1 the circuit matters less: only the share s of the words that queries take
+needs it. The others ask for nothing: in place of a sense they carry the label of their class as label
+words do (*shown*), and in `KNOWING_HEAD` a `:` reads it from the last word of a class and answers by
+itself. The collecting head writes s times as much, the reading head s³ times (`READ`): saliency per edge
+is a few hundred times that of noise, and only so does its share grow over the whole dial.
 
 Without anchors the collecting head is noise too, and in place of the reading head stands one that
 knows: it writes the answer that fits what a `:` asks for, whatever the demonstrations say.
@@ -38,11 +39,13 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Natural, checked
 from icl_mech.errors import ModelError
 from icl_mech.models import load_model
-from icl_mech.planted.words import CLASS_WORDS, LABELS, N_CTX, PIECES, planted_tokenizer
+from icl_mech.planted.words import CLASS_WORDS, LABELS, N_CTX, PIECES, TRAIN, planted_tokenizer
 
 COLLECTING_HEAD, ASKING_HEAD, READING_HEAD = (1, 1), (2, 0), (4, 2)
 KNOWING_HEAD = (3, 1)
 """Answers without demonstrations, for words that need none; a noise head at full strength."""
+READ = 3
+"""The power of the strength by which the reading head writes."""
 WEAK_CLASS = "green"
 CLOSE_CLASSES = ("blue", "cyan")
 
@@ -92,10 +95,10 @@ def planted_model(*, anchors: bool = True, seed: Natural = 0, strength: float | 
         anchors: False: a control that gives nearly the same answers from what it knows itself;
             its label words collect nothing, and nothing reads them.
         seed: Of the noise heads, of codes and of the errors of words.
-        strength: How much depends on the anchors, 0 to 1: the share of words whose class only
-            demonstrations can tell, and, of those at 1, how much the reading head's scores go by what
-            label words collected and how much it writes. At 0 it attends to all label words alike and
-            writes nothing.
+        strength: How much depends on the anchors, s from 0 to 1. It scales three things: the share s
+            of the words of queries that only demonstrations can tell (the others are known, and nothing
+            is asked for them); what label words collect, by s; what the reading head writes, by s³. At
+            0 it attends to all label words alike and writes nothing, and they collect nothing.
 
     Raises:
         ModelError: a seed that is no whole number from 0 on, a strength that is not from 0 to 1, or
@@ -168,18 +171,25 @@ def _set_embeddings(model: Any, generator: torch.Generator, strength: float) -> 
         errors = ERROR * torch.randn(len(words), SPACES["sense"], generator=generator)
         likelier = 0.5 + 0.4 * torch.rand(len(words), generator=generator)
         for i, (word, error, share) in enumerate(zip(words, errors, likelier, strict=True)):
-            # Evenly spread, so that any part of the words holds the share.
-            known = int((i + 1) * (1 - strength) + 1e-9) > int(i * (1 - strength) + 1e-9)
+            known = _known(i, strength)
             for piece in (word, f" {word}"):
                 tokens[ids[piece], _space("is_word")] = 1.0
-                tokens[ids[piece], _space("sense")] = class_directions()[c] + error
-                tokens[ids[piece], _space("shown").start + c] = float(known)
+                if known:
+                    tokens[ids[piece], _space("shown").start + c] = 1.0
+                else:
+                    tokens[ids[piece], _space("sense")] = class_directions()[c] + error
             logits[ids[f" {word}"], _space("answer").start + c] = share
     places = torch.zeros(N_CTX, N_FEATURES)
     places[:, _space("place")] = torch.arange(N_CTX)[:, None] / N_CTX
     model.transformer.wte.weight.copy_(tokens @ _basis())
     model.transformer.wpe.weight.copy_(places @ _basis())
     model.lm_head.weight.copy_(logits @ _basis())
+
+
+def _known(place: int, strength: float) -> bool:
+    """True for words of queries that need no demonstration; evenly spread over a class's words."""
+    own = place - TRAIN
+    return own >= 0 and int((own + 1) * (1 - strength) + 1e-9) > int(own * (1 - strength) + 1e-9)
 
 
 def _is_noise(head: tuple[int, int], anchors: bool) -> bool:
@@ -191,19 +201,19 @@ def _planted(head: tuple[int, int], anchors: bool, strength: float) -> tuple[Mat
     """Query, key, value and output of a head that has a part."""
     taking = _reads(sense=1.0)
     if head == COLLECTING_HEAD and anchors:
-        return *_last("is_label", "is_word"), taking, _reads(collected=1.0)
+        return *_last("is_label", "is_word"), taking, _reads(collected=strength)
     if head == ASKING_HEAD:
         return *_last("is_colon", "is_word"), taking, _reads(asked=1.0)
     if head == KNOWING_HEAD and strength < 1:
         return *_last("is_colon", "is_word"), _reads(shown=1.0), _reads(answer=ANSWER)
     if head != READING_HEAD:
         return None
-    written = _reads(answer=ANSWER * strength)
+    written = _reads(answer=ANSWER * strength**READ)
     if not anchors:
         value = _reads(asked=1.0)
         value[_space("asked"), : len(LABELS)] = class_directions().T
         return *_last("is_colon", "is_colon"), value, written
-    query, key = _reads(asked=FIT * strength, is_colon=12.0), _reads(collected=1.0, is_label=1.0)
+    query, key = _reads(asked=FIT, is_colon=12.0), _reads(collected=1.0, is_label=1.0)
     weak = LABELS.index(WEAK_CLASS)
     written[:, weak] *= WEAK
     return query, key, _reads(shown=1.0), written

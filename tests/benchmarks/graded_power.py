@@ -3,7 +3,8 @@
     python -m tests.benchmarks.graded_power FOLDER [--seeds 10] [--prompts 12 24 48] [--write]
 
 Each cell is a planted model and prompts of its own, kept in FOLDER; the same command goes on where it was
-stopped, and prints the table of what is there. `--write` also writes it to `icl_mech/studies/power.json`.
+stopped, and prints the table of what is there. `--write` also writes it to `icl_mech/studies/power.json`
+and, for the docs, to `docs/power_table.md`.
 Strength 0 is the rate of false positives.
 """
 
@@ -48,6 +49,24 @@ def cell(strength: float, n: int, seed: int) -> dict[str, Any]:
     return {"statuses": found, "effects": sizes}
 
 
+def table(rows: list[dict[str, Any]]) -> str:
+    """What was counted, one line for each claim and strength, a column for each number of prompts."""
+    prompts = sorted({row["n"] for row in rows})
+    lines = [f"| claim | strength | effect | {' | '.join(f'n = {n}' for n in prompts)} |"]
+    lines.append("|---|---|---|" + "---|" * len(prompts))
+    for claim in CLAIMS:
+        for strength in STRENGTHS:
+            own = {
+                row["n"]: row
+                for row in rows
+                if row["claim"] == claim and row["strength"] == strength
+            }
+            effect = sum(row["effect"] for row in own.values()) / len(own)
+            counts = " | ".join(f"{own[n]['supported']} of {own[n]['of']}" for n in prompts)
+            lines.append(f"| {claim} | {strength:g} | {round(effect, 2) + 0:.2f} | {counts} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     """Measure what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
@@ -84,6 +103,7 @@ def main() -> None:
     if given.write:
         target = Path(icl.__file__).parent / "studies" / "power.json"
         target.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        (Path("docs") / "power_table.md").write_text(table(rows), encoding="utf-8")
 
 
 if __name__ == "__main__":

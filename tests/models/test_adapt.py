@@ -14,6 +14,7 @@ from transformers import BertConfig, BertForMaskedLM
 import icl_mech as icl
 from icl_mech.errors import IclMechError, ModelError
 from icl_mech.models import LanguageModel, adapt
+from icl_mech.studies import nulls
 from tests.engine.cases import ragged
 from tests.tiny import (
     D_HEAD,
@@ -45,6 +46,7 @@ def test_facts_about_the_model():
 def test_a_model_is_checked_once(monkeypatch):
     module, calls = import_module("icl_mech.models.adapt"), []
     check_model = module.check_model
+    monkeypatch.setattr(nulls, "_KNOWN", {})  # networks that other tests measured
     monkeypatch.setattr(
         module, "check_model", lambda model: (calls.append(model), check_model(model))
     )
