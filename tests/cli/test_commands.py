@@ -96,7 +96,8 @@ def test_analyze_writes_results_and_page(command, table, tmp_path):
         text_column="sentence",
         label_column="verdict",
     )
-    again = icl.analyze(model, icl.build_prompts(task, model, shots=2, n=4))
+    prompts = icl.build_prompts(task, model, shots=2, n=4, demonstrations="per_prompt")
+    again = icl.analyze(model, prompts)
     assert found.summary() == again.summary()
     assert again.flow.provenance["prompts"] == found.flow.provenance["prompts"]
 
