@@ -9,100 +9,28 @@ interventions, memory, provenance - is done once, here and in `measurements.runn
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
+from typing_extensions import Unpack
 
 from icl_mech._typing import Tensor
-from icl_mech.checking import Called, Count, check_fields
-from icl_mech.engine import AnyReading, Layout, Path, parse_memory
-from icl_mech.errors import RunError
-from icl_mech.interventions import Intervention, Interventions
+from icl_mech.checking import check_fields
+from icl_mech.errors import PromptError, RunError
+from icl_mech.measurements.passes import How, Options, Pair, Pass, Prompts, Steps, Variants
+from icl_mech.measurements.running import check_data, measured
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result
 
-Pair = tuple[PromptBatch, PromptBatch]
-"""The same queries behind true and behind false demonstrations."""
+__all__ = [
+    "AnyMeasurement", "Measurement", "Options", "Pair", "PairMeasurement", "Pass", "Steps", "Variants",
+]  # fmt: skip
 
 Data = TypeVar("Data", bound=PromptBatch | Pair)
 R = TypeVar("R", bound=Result)
-
-
-@dataclass(frozen=True, eq=False)
-class Pass:
-    """One run over prompts.
-
-    Attributes:
-        prompts: What is run.
-        readings: What is read; their values come back in this order.
-        interventions: What this pass changes, after what the user changes.
-        title: What a progress bar counts.
-    """
-
-    prompts: PromptBatch
-    readings: Sequence[AnyReading]
-    interventions: Sequence[Intervention] = ()
-    title: str = "prompts"
-
-    def __post_init__(self) -> None:
-        """Check the fields against their types.
-
-        Raises:
-            RunError: names the field and what it may be.
-        """
-        check_fields(self)
-
-
-@dataclass(frozen=True, eq=False)
-class Variants(Pass):
-    """The same readings under several sets of interventions, which share what they can.
-
-    Their values come back as one list for each variant. All variants take the same path, so
-    their numbers may be compared to the last bit; so they are never merged with other passes.
-
-    Attributes:
-        variants: Sets of interventions; an empty one is the plain model.
-        layout: How to lay the prompts out; None: the engine's choice.
-    """
-
-    variants: Sequence[Sequence[Intervention]] = ((),)
-    layout: Layout | None = None
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to run, for all measurements alike; nothing here changes what is measured but
-    `interventions`.
-
-    Attributes:
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
-    """
-
-    interventions: Interventions = ()
-    batch_size: Count | None = None
-    memory: Annotated[str | int | None, Called("a size such as '8GB'")] = None
-    path: Path = "auto"
-    progress: bool | None = None
-
-    def __post_init__(self) -> None:
-        """Check the fields against their types, and that the budget is a size.
-
-        Raises:
-            RunError: names the field and what it may be.
-        """
-        check_fields(self)
-        parse_memory(self.memory)
-
-
-Steps = Generator[Sequence[Pass], list[Any], R]
-"""Asks for passes, gets their values, and returns the result."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +56,14 @@ class AnyMeasurement(ABC, Generic[Data, R]):
             RunError: names the field and what it may be.
         """
         check_fields(self)
+
+    @abstractmethod
+    def chosen(self, data: Prompts) -> Data:
+        """What it takes of the prompts that are there.
+
+        Raises:
+            PromptError: one set where a pair is needed, or the reverse.
+        """
 
     def filled(self, model: LanguageModel, data: Data) -> "AnyMeasurement[Data, R]":
         """Itself, with defaults that depend on model or data put in; this is what is recorded."""
@@ -162,6 +98,11 @@ class AnyMeasurement(ABC, Generic[Data, R]):
         read = yield self.passes(model, data)
         return self.result(model, data, read)
 
+    @property
+    def asks_at_once(self) -> bool:
+        """True if all its passes are known before anything runs."""
+        return type(self).steps is AnyMeasurement.steps
+
     def variants(self) -> dict[str, Any]:
         """The fields as plain values, recorded in every result."""
         return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
@@ -174,10 +115,52 @@ class Measurement(AnyMeasurement[PromptBatch, R]):
     side: ClassVar[Literal["true", "false"] | None] = None
     """Which set it takes of a pair (true, false); None: it must be given one set."""
 
+    def __call__(self, model: Any, prompts: PromptBatch, **how: Unpack[How]) -> R:
+        """What comes out of this model and these prompts; options as in `icl_mech.measure`.
+
+        Raises:
+            IclMechError: what it or the engine refuses.
+        """
+        return measured(self, model, prompts, **how)
+
+    def chosen(self, data: Prompts) -> PromptBatch:
+        """The prompts, or its side of a pair.
+
+        Raises:
+            PromptError: a pair of which it takes no side.
+        """
+        if not isinstance(check_data(data), tuple):
+            return data  # type: ignore[return-value]
+        if self.side is None:
+            name = type(self).__name__
+            raise PromptError(f"{name} takes one set of prompts; give one of the pair.")
+        return data[("true", "false").index(self.side)]  # type: ignore[return-value]
+
 
 @dataclass(frozen=True)
 class PairMeasurement(AnyMeasurement[Pair, R]):
     """Something measured on the same queries behind true and behind false demonstrations."""
+
+    def __call__(self, model: Any, true: PromptBatch, false: PromptBatch, **how: Unpack[How]) -> R:
+        """What comes out of this model and this pair; options as in `icl_mech.measure`.
+
+        Raises:
+            IclMechError: what it or the engine refuses.
+        """
+        return measured(self, model, (true, false), **how)
+
+    def chosen(self, data: Prompts) -> Pair:
+        """The pair.
+
+        Raises:
+            PromptError: one set of prompts.
+        """
+        if isinstance(check_data(data), tuple):
+            return data  # type: ignore[return-value]
+        raise PromptError(
+            f"{type(self).__name__} compares true and false demonstrations; give the pair that "
+            "build_prompt_pairs returns."
+        )
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from icl_mech.interventions import Intervention
-from icl_mech.measurements.base import AnyMeasurement
+from icl_mech.measurements.passes import Runnable
 from icl_mech.measurements.provenance import provenance
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
@@ -45,7 +45,7 @@ class Identity:
     def of(
         cls,
         model: LanguageModel,
-        measurement: AnyMeasurement[Any, Any],
+        measurement: Runnable[Any],
         data: PromptBatch | tuple[PromptBatch, PromptBatch],
         interventions: Sequence[Intervention] = (),
         *,

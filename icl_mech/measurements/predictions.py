@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.engine import Kept, Path, Reading
+from icl_mech.engine import Kept, Reading
 from icl_mech.errors import ResultError, RunError
-from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Pass
+from icl_mech.measurements.doors import door
 from icl_mech.measurements.right_answers import DEFINITIONS, answered, by_class, confusion
-from icl_mech.measurements.running import measured
 from icl_mech.metrics import Interval, wilson_interval
 from icl_mech.models import LanguageModel, ModelInfo, Site, at_least_float32
 from icl_mech.prompts import Prompt, PromptBatch, Span
@@ -178,6 +177,9 @@ class Predict(Measurement[Predictions]):
     Attributes:
         score: How label words of several tokens are scored: `first`, `sum` or `mean`.
         top_k: Number of likeliest next tokens kept.
+
+    Raises:
+        RunError: unknown `score`.
     """
 
     name: ClassVar[str] = "predictions"
@@ -240,38 +242,11 @@ def check_top_k(top_k: int, info: ModelInfo) -> None:
         )
 
 
-def predict(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    interventions: Sequence[Intervention] = (),
-    score: WordScore = "first",
-    top_k: int = 5,
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> Predictions:
-    """Label logits, predicted classes and likeliest next tokens.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: The prompts.
-        interventions: Made during the pass.
-        score: How label words of several tokens are scored: `first`, `sum` or `mean`.
-        top_k: Number of likeliest next tokens kept.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        RunError: unknown `score`.
-    """
-    return measured(
-        Predict(score, top_k), model, prompts, interventions=interventions,
-        batch_size=batch_size, memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+predict = door(
+    Predict,
+    "predict",
+    prompts="The prompts.",
+)
 
 
 def _continued(prompts: PromptBatch, word: tuple[int, ...]) -> PromptBatch:

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import Any
 
 from icl_mech.interventions import Intervention
-from icl_mech.measurements.base import AnyMeasurement
+from icl_mech.measurements.passes import Runnable
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 
@@ -16,7 +16,7 @@ LIBRARIES = ("icl-mech", "torch", "transformers", "transformer-lens")
 
 def provenance(
     model: LanguageModel,
-    measurement: AnyMeasurement[Any, Any],
+    measurement: Runnable[Any],
     data: PromptBatch | tuple[PromptBatch, PromptBatch],
     interventions: Sequence[Intervention] = (),
     *,

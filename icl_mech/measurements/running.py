@@ -4,17 +4,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from typing_extensions import Unpack
+
 from icl_mech.engine import AnyReading, GradientReading, cost, expect, run, run_variants
-from icl_mech.errors import PromptError, RunError
+from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
-from icl_mech.measurements.base import AnyMeasurement, Measurement, Options, Pass, Steps, Variants
+from icl_mech.measurements.passes import (
+    How,
+    Options,
+    Pass,
+    Runnable,
+    Steps,
+    Variants,
+)
+from icl_mech.measurements.passes import Prompts as Prompts
 from icl_mech.measurements.provenance import provenance
 from icl_mech.models import LanguageModel, adapt, exclusive
 from icl_mech.prompts import PromptBatch, check_batch, check_classes
 from icl_mech.results import Result
 
 R = TypeVar("R", bound=Result)
-Prompts = PromptBatch | tuple[PromptBatch, PromptBatch]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,13 +35,13 @@ class Item:
         data: The prompts it takes.
     """
 
-    measurement: AnyMeasurement[Any, Any]
+    measurement: Runnable[Any]
     data: Any
 
     @classmethod
     def checked(
         cls,
-        measurement: AnyMeasurement[Any, Any],
+        measurement: Runnable[Any],
         model: LanguageModel,
         data: Prompts,
         options: Options,
@@ -42,7 +51,7 @@ class Item:
         Raises:
             IclMechError: what the measurement refuses, of its prompts or of the interventions.
         """
-        own = chosen_data(measurement, data)
+        own = measurement.chosen(data)
         if measurement.needs_classes:
             for prompts in own if isinstance(own, tuple) else (own,):
                 check_classes(prompts, type(measurement).__name__)
@@ -53,33 +62,13 @@ class Item:
         filled = measurement.filled(model, own)
         filled.check(model, own)
         filled.check_options(model, own, options)
-        # Steps of its own may ask for other passes, which are checked when they are made.
-        usual = type(filled).steps is AnyMeasurement.steps
-        if usual and any(intervention.by_number for intervention in options.interventions):
+        # Other passes are checked when they are made.
+        if filled.asks_at_once and any(
+            intervention.by_number for intervention in options.interventions
+        ):
             for job in filled.passes(model, own):
                 check_numbers(job.prompts, own, options.interventions)
         return cls(filled, own)
-
-
-def chosen_data(measurement: AnyMeasurement[Any, Any], data: Prompts) -> Any:
-    """What a measurement takes of the prompts that are there.
-
-    Raises:
-        PromptError: one set where a pair is needed, or the reverse.
-    """
-    name = type(measurement).__name__
-    if isinstance(check_data(data), tuple):
-        if not isinstance(measurement, Measurement):
-            return data
-        if measurement.side is None:
-            raise PromptError(f"{name} takes one set of prompts; give one of the pair.")
-        return data[("true", "false").index(measurement.side)]
-    if not isinstance(measurement, Measurement):
-        raise PromptError(
-            f"{name} compares true and false demonstrations; give the pair that build_prompt_pairs "
-            "returns."
-        )
-    return data
 
 
 def check_data(data: Any) -> Prompts:
@@ -98,16 +87,16 @@ def check_data(data: Any) -> Prompts:
 
 
 @exclusive
-def measured(measurement: AnyMeasurement[Any, R], model: Any, data: Prompts, **options: Any) -> R:
+def measured(measurement: Runnable[R], model: Any, data: Prompts, **how: Unpack[How]) -> R:
     """The result of one measurement: what the public functions return.
 
     Raises:
         IclMechError: what the measurement or the engine refuses.
     """
-    adapted, how = adapt(model), Options(**options)
-    item = Item.checked(measurement, adapted, data, how)
+    adapted, options = adapt(model), Options(**how)
+    item = Item.checked(measurement, adapted, data, options)
     result: R
-    ((_, result),) = completed(adapted, [item], how)
+    ((_, result),) = completed(adapted, [item], options)
     return result
 
 

@@ -8,16 +8,13 @@ demonstrations are as balanced as they were drawn; `reachable` says what that co
 Source: Halawi et al. 2023, *Overthinking the Truth*, §3.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.engine import Path
 from icl_mech.errors import PromptError
-from icl_mech.interventions import Intervention
 from icl_mech.measurements.accuracy.definitions import CALIBRATED, PERMUTED, REACHABLE
 from icl_mech.measurements.accuracy.pairs import (
     METRIC_NAMES,
@@ -30,14 +27,12 @@ from icl_mech.measurements.accuracy.pairs import (
 )
 from icl_mech.measurements.accuracy.texts import Sides, growing
 from icl_mech.measurements.base import Pair
-from icl_mech.measurements.lens.fitted import FittedLens
+from icl_mech.measurements.doors import door
 from icl_mech.measurements.lens.residuals import (
     LayerLensReading,
-    LensVariant,
     check_demonstrations,
 )
-from icl_mech.measurements.running import measured
-from icl_mech.metrics import IntervalKind, Ties, mean_interval, reachable_accuracy
+from icl_mech.metrics import Ties, mean_interval, reachable_accuracy
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Definition, Figure, basis
@@ -174,7 +169,15 @@ class ContextAccuracy(PairScores):
 
 @dataclass(frozen=True)
 class AccuracyByDemonstrations(OfPairs[ContextAccuracy]):
-    """Accuracy after every number of demonstrations, at every layer."""
+    """Accuracy after every number of demonstrations, at every layer.
+
+    Raises:
+        PromptError: sets that are not pairs, or prompts with different numbers of
+            demonstrations, or with the same ones.
+        RunError: unknown variant or interval, or a lens of another model.
+
+    Source: Halawi et al. 2023, §3.
+    """
 
     name: ClassVar[str] = "context_accuracy"
 
@@ -258,45 +261,9 @@ def _taught_in_context(
     return (true.label_classes + shift[:, None]) % true.n_labels
 
 
-def context_accuracy(
-    model: Any,
-    true: PromptBatch,
-    false: PromptBatch,
-    *,
-    interventions: Sequence[Intervention] = (),
-    variant: LensVariant = "sound",
-    interval: IntervalKind = "score",
-    lens: FittedLens | None = None,
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> ContextAccuracy:
-    """Accuracy after every number of demonstrations, at every layer.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        true: Prompts with true demonstrations.
-        false: The same prompts with false ones, see `build_prompt_pairs`.
-        interventions: Made during both passes.
-        variant: Lens and ties, `sound` or `reference`.
-        interval: `score`, `bootstrap` or `reference`, see `score_interval`.
-        lens: A fitted lens (`fit_tuned_lens`, `fit_jacobian_lens`) that maps every entry but the
-            last before it is read; None: the logit lens.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        PromptError: sets that are not pairs, or prompts with different numbers of
-            demonstrations, or with the same ones.
-        RunError: unknown variant or interval, or a lens of another model.
-
-    Source: Halawi et al. 2023, §3.
-    """
-    return measured(
-        AccuracyByDemonstrations(variant, interval, lens), model, (true, false),
-        interventions=interventions, batch_size=batch_size, memory=memory, path=path,
-        progress=progress,
-    )  # fmt: skip
+context_accuracy = door(
+    AccuracyByDemonstrations,
+    "context_accuracy",
+    true="Prompts with true demonstrations.",
+    false="The same prompts with false ones, see `build_prompt_pairs`.",
+)

@@ -8,23 +8,20 @@ Source: after Krishna Kumar 2025, *Semantic Anchors in In-Context Learning: Why 
 Flip Their Labels*, which names these quantities; the formulas are those above.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 
-from icl_mech.engine import Path
 from icl_mech.errors import PromptError
-from icl_mech.interventions import Intervention
 from icl_mech.measurements.accuracy.pairs import check_pairs, taught_classes
 from icl_mech.measurements.alignment.result import AlignmentResult
 from icl_mech.measurements.base import Pair, PairMeasurement, Pass
+from icl_mech.measurements.doors import door
 from icl_mech.measurements.lens.side_by_side import without_demonstrations
 from icl_mech.measurements.predictions import PredictionReading
 from icl_mech.measurements.provenance import prompt_source
 from icl_mech.measurements.reweighting.learnable import query
-from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 
@@ -35,6 +32,12 @@ class Alignment(PairMeasurement[AlignmentResult]):
 
     Attributes:
         zero_shot: The same queries without demonstrations; None: cut out of the true prompts.
+
+    Raises:
+        PromptError: sets that are not pairs, false labels that teach no one label, or `zero_shot`
+            with other queries.
+
+    Source: after Krishna Kumar 2025, arXiv 2511.21038.
     """
 
     name: ClassVar[str] = "alignment"
@@ -105,38 +108,10 @@ class Alignment(PairMeasurement[AlignmentResult]):
         )
 
 
-def alignment(
-    model: Any,
-    true: PromptBatch,
-    false: PromptBatch,
-    zero_shot: PromptBatch | None = None,
-    *,
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> AlignmentResult:
-    """Shares of answers that follow the truth, the demonstrations or the zero-shot prior.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        true: Prompts with true demonstrations.
-        false: The same prompts with false ones, see `build_prompt_pairs`.
-        zero_shot: The same queries without demonstrations (`shots=0`); None: cut out of `true`.
-        interventions: Made during all three passes.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        PromptError: sets that are not pairs, false labels that teach no one label, or `zero_shot`
-            with other queries.
-
-    Source: after Krishna Kumar 2025, arXiv 2511.21038.
-    """
-    return measured(
-        Alignment(zero_shot), model, (true, false), interventions=interventions,
-        batch_size=batch_size, memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+alignment = door(
+    Alignment,
+    "alignment",
+    then=("zero_shot",),
+    true="Prompts with true demonstrations.",
+    false="The same prompts with false ones, see `build_prompt_pairs`.",
+)

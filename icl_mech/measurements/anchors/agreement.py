@@ -10,7 +10,6 @@ them; `depth` replaces each reading span's row by ranks first, on both sides.
 Source: Bogdan et al. 2025, *Thought Anchors: Which LLM Reasoning Steps Matter?*, §6.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,16 +17,14 @@ import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Count
-from icl_mech.engine import Path
 from icl_mech.errors import RunError
-from icl_mech.interventions import Intervention
 from icl_mech.measurements.anchors.definitions import AGREEMENT
 from icl_mech.measurements.anchors.span_result import RECEIVERS, SpanMatrices
 from icl_mech.measurements.anchors.spans import SpanFlow, check_spans
 from icl_mech.measurements.anchors.suppression import Suppression
 from icl_mech.measurements.anchors.suppression_result import SuppressionEffects
 from icl_mech.measurements.base import Measurement, Options, Pass, Steps
-from icl_mech.measurements.running import measured
+from icl_mech.measurements.doors import door
 from icl_mech.metrics import mean_ends, rank_correlation, vertical_scores
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
@@ -113,6 +110,12 @@ class AnchorAgreement(Measurement[AgreementOfAnchors]):
         proximity: Number of following spans that scores leave out, the span itself included.
         top: Number of receiver heads, chosen for each text from the others.
         temperature: Of the distributions that are compared, see `suppression`.
+
+    Raises:
+        RunError: unknown variant, or more heads than there are.
+        PromptError: texts with too few spans.
+
+    Source: Bogdan et al. 2025, §6.
     """
 
     proximity: Count = 4
@@ -206,40 +209,8 @@ def _matrix(
     return torch.stack([values[layer, head] for layer, head in heads]).mean(0)
 
 
-def anchor_agreement(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    interventions: Sequence[Intervention] = (),
-    proximity: int = 4,
-    top: int = RECEIVERS,
-    temperature: float = 1.0,
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> AgreementOfAnchors:
-    """Rank correlation, per text, of the effects of hiding spans with attention and saliency.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: Texts with at least `proximity` + 3 spans each, see `texts`.
-        interventions: Made in every pass.
-        proximity: Number of following spans that scores leave out, the span itself included.
-        top: Number of receiver heads, chosen for each text from the others.
-        temperature: Of the distributions that are compared, see `suppression`.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        RunError: unknown variant, or more heads than there are.
-        PromptError: texts with too few spans.
-
-    Source: Bogdan et al. 2025, §6.
-    """
-    return measured(
-        AnchorAgreement(proximity, top, temperature), model, prompts, interventions=interventions,
-        batch_size=batch_size, memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+anchor_agreement = door(
+    AnchorAgreement,
+    "anchor_agreement",
+    prompts="Texts with at least `proximity` + 3 spans each, see `texts`.",
+)

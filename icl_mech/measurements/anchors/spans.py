@@ -17,12 +17,11 @@ import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Count
-from icl_mech.engine import GradientReading, Kept, Loss, Path, Reading
+from icl_mech.engine import GradientReading, Kept, Loss, Reading
 from icl_mech.errors import PromptError
-from icl_mech.interventions import Intervention
 from icl_mech.measurements.anchors.span_result import SpanMatrices, names_of, pieces_of
 from icl_mech.measurements.base import Pass
-from icl_mech.measurements.running import measured
+from icl_mech.measurements.doors import door
 from icl_mech.measurements.saliency.reduction import OfSaliency, Reduction, head_sum
 from icl_mech.metrics import Average, kurtosis, span_sums, vertical_scores
 from icl_mech.models import LanguageModel, ModelInfo, Site
@@ -46,6 +45,12 @@ class SpanFlow(OfSaliency[SpanMatrices]):
         average: `mean` or `median` over the spans that read.
         control_depth: Rows are replaced by ranks first, so that later spans weigh as earlier ones.
         clamp: `reference`: the last token of the text is lost, as in the reference code.
+
+    Raises:
+        RunError: unknown variant.
+        PromptError: prompts without spans, or without tokens the loss needs.
+
+    Source: Bogdan et al. 2025, §5.
     """
 
     of: Of = "attention"
@@ -208,49 +213,8 @@ def check_spans(data: PromptBatch, what: str, least: int = 2) -> None:
             )
 
 
-def span_flow(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    of: Of = "attention",
-    interventions: Sequence[Intervention] = (),
-    proximity: int = 4,
-    average: Average = "mean",
-    control_depth: bool = False,
-    clamp: Clamp = "none",
-    reduction: Reduction = "sum_then_abs",
-    loss: Loss | None = None,
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> SpanMatrices:
-    """Attention or saliency between the spans of texts, vertical scores, and receiver heads.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: Texts with spans, see `texts`.
-        of: `attention` of every head, or `saliency`, which is one number for all heads of a layer.
-        interventions: Made before reading.
-        proximity: Number of following spans left out of a span's vertical score, itself included.
-        average: `mean` or `median` over the spans that read.
-        control_depth: Rows are replaced by ranks first, so that later spans weigh as earlier ones.
-        clamp: `reference`: the last token of the text is lost, as in the reference code.
-        reduction: Of saliency, see `saliency_maps`.
-        loss: Of saliency: `next` (default) or `rest`.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        RunError: unknown variant.
-        PromptError: prompts without spans, or without tokens the loss needs.
-
-    Source: Bogdan et al. 2025, §5.
-    """
-    value = SpanFlow(loss, reduction, of, proximity, average, control_depth, clamp)
-    return measured(
-        value, model, prompts, interventions=interventions,
-        batch_size=batch_size, memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+span_flow = door(
+    SpanFlow,
+    "span_flow",
+    prompts="Texts with spans, see `texts`.",
+)

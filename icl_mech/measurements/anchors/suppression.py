@@ -20,9 +20,8 @@ import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Natural
-from icl_mech.engine import Path
 from icl_mech.errors import RunError
-from icl_mech.interventions import Intervention, Suppress
+from icl_mech.interventions import Suppress
 from icl_mech.interventions.suppress import Rows
 from icl_mech.measurements.anchors.layout import FromHereOn
 from icl_mech.measurements.anchors.readings import MovedReading, ResidualReading
@@ -30,7 +29,7 @@ from icl_mech.measurements.anchors.span_result import names_of, pieces_of
 from icl_mech.measurements.anchors.spans import check_spans
 from icl_mech.measurements.anchors.suppression_result import SuppressionEffects
 from icl_mech.measurements.base import Measurement, Options, Pass, Steps, Variants
-from icl_mech.measurements.running import measured
+from icl_mech.measurements.doors import door
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import Prompt, PromptBatch
 
@@ -39,11 +38,19 @@ from icl_mech.prompts import Prompt, PromptBatch
 class Suppression(Measurement[SuppressionEffects]):
     """Effect of hiding each span of a text on the spans that follow it.
 
+    Costs about half a forward pass per span: each runs the tokens behind the span only.
+
     Attributes:
         rows: From whom a span is hidden: the rows `after` it, or `all`, its own included (the
             reference code). Effects on later spans are the same: their rows see no row of it.
         temperature: Logits are divided by it (the reference code: 0.6).
         layers: Blocks in which spans are hidden; None: all.
+
+    Raises:
+        RunError: unknown variant, or a layer the model does not have.
+        PromptError: prompts without spans.
+
+    Source: Bogdan et al. 2025, §6.
     """
 
     rows: Rows = "after"
@@ -150,42 +157,9 @@ class Suppression(Measurement[SuppressionEffects]):
         return found.masked_fill(~later, torch.nan)
 
 
-def suppression(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    interventions: Sequence[Intervention] = (),
-    rows: Rows = "after",
-    temperature: float = 1.0,
-    layers: Sequence[int] | None = None,
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> SuppressionEffects:
-    """Effect of hiding each span of every text on the spans that follow it.
-
-    Costs about half a forward pass per span: each runs the tokens behind the span only.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: Texts with spans, see `texts`.
-        interventions: Made in the plain and in the suppressed runs.
-        rows: From whom a span is hidden: the rows `after` it, or `all`, its own included.
-        temperature: Logits are divided by it (the reference code: 0.6).
-        layers: Blocks in which spans are hidden; None: all.
-        batch_size: Copies of a text per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto`, or `whole`: every suppression runs the whole text.
-        progress: Show a progress bar.
-
-    Raises:
-        RunError: unknown variant, or a layer the model does not have.
-        PromptError: prompts without spans.
-
-    Source: Bogdan et al. 2025, §6.
-    """
-    return measured(
-        Suppression(rows, temperature, layers), model, prompts, interventions=interventions,
-        batch_size=batch_size, memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+suppression = door(
+    Suppression,
+    "suppression",
+    prompts="Texts with spans, see `texts`.",
+    interventions="Made in the plain and in the suppressed runs.",
+)

@@ -22,17 +22,15 @@ import torch
 
 from icl_mech._typing import Bool, Float, Tensor
 from icl_mech.checking import Count, Natural
-from icl_mech.engine import Loss, Path
 from icl_mech.errors import PromptError, RunError
-from icl_mech.interventions import Intervention
 from icl_mech.interventions.base import check_layers
 from icl_mech.measurements.anchors.columns import AttentionMass, Ends, SaliencyMass
 from icl_mech.measurements.anchors.span_result import pieces_of
 from icl_mech.measurements.anchors.spans import Of
 from icl_mech.measurements.anchors.token_result import TokenAnchors
 from icl_mech.measurements.base import Pass
-from icl_mech.measurements.running import measured
-from icl_mech.measurements.saliency.reduction import OfSaliency, Reduction
+from icl_mech.measurements.doors import door
+from icl_mech.measurements.saliency.reduction import OfSaliency
 from icl_mech.metrics import (
     FEWEST_TOKENS,
     Outliers,
@@ -55,6 +53,11 @@ class AnchorTokens(OfSaliency[TokenAnchors]):
         ratio: How many times the median nearby an anchor's mass exceeds; None: as many as the other
             tokens of the text leave to chance in 5 % of texts.
         window: What nearby is, in positions to either side.
+
+    Raises:
+        RunError: unknown variant, or a layer the model does not have.
+        PromptError: prompts with neither label words nor spans, with too few tokens for a spread, or
+            without what the loss needs.
     """
 
     of: Of = "saliency"
@@ -187,47 +190,8 @@ def _first(prompt: Prompt) -> int:
     return max(1, prompt.spans[0].stop if prompt.spans[0].role == "bos" else 1)
 
 
-def anchor_tokens(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    of: Of = "saliency",
-    interventions: Sequence[Intervention] = (),
-    layers: Sequence[int] | None = None,
-    ratio: float | None = None,
-    window: int = 16,
-    reduction: Reduction = "sum_then_abs",
-    loss: Loss | None = None,
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> TokenAnchors:
-    """Tokens that later ones read far more than their neighbours, and how label words compare.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: Prompts with demonstrations, or texts with spans.
-        of: `saliency`, or `attention` averaged over heads.
-        interventions: Made before reading.
-        layers: Layers over which masses are averaged; None: the last third.
-        ratio: How many times the median nearby an anchor's mass exceeds; None: as many as the other
-            tokens of the text leave to chance in 5 % of texts.
-        window: What nearby is, in positions to either side.
-        reduction: Of saliency, see `saliency_maps`.
-        loss: Of saliency, see `saliency_maps`; of texts `next` (default) or `rest`.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        RunError: unknown variant, or a layer the model does not have.
-        PromptError: prompts with neither label words nor spans, with too few tokens for a spread, or
-            without what the loss needs.
-    """
-    return measured(
-        AnchorTokens(loss, reduction, of, layers, ratio, window), model, prompts,
-        interventions=interventions, batch_size=batch_size, memory=memory, path=path,
-        progress=progress,
-    )  # fmt: skip
+anchor_tokens = door(
+    AnchorTokens,
+    "anchor_tokens",
+    prompts="Prompts with demonstrations, or texts with spans.",
+)

@@ -11,29 +11,34 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §2.1, one demonstration at
 reports sums over all.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.engine import Loss, Path
 from icl_mech.errors import PromptError, RunError
-from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Pass
 from icl_mech.measurements.by_demonstration.flow_result import DemonstrationFlow
 from icl_mech.measurements.demonstrations import check_demonstrations
-from icl_mech.measurements.running import measured
+from icl_mech.measurements.doors import door
 from icl_mech.measurements.saliency.edges import RoleFlowReading
-from icl_mech.measurements.saliency.reduction import OfSaliency, Reduction
+from icl_mech.measurements.saliency.reduction import OfSaliency
 from icl_mech.models import LanguageModel, ServerModel
 from icl_mech.prompts import PromptBatch
 
 
 @dataclass(frozen=True)
 class FlowByDemonstration(OfSaliency[DemonstrationFlow]):
-    """`S_wp` and `S_pq` of every demonstration, and what the target reads of each as a whole."""
+    """`S_wp` and `S_pq` of every demonstration, and what the target reads of each as a whole.
+
+    Raises:
+        RunError: unknown variant, or a model on a server.
+        PromptError: prompts without demonstrations or with different numbers of them, or without
+            answers the loss needs.
+
+    Source: Wang et al. 2023, §2.1, one demonstration at a time.
+    """
 
     name: ClassVar[str] = "flow_by_demonstration"
 
@@ -108,40 +113,9 @@ def _of_demonstrations(prompts: PromptBatch, width: int) -> Float[Tensor, "batch
     return found
 
 
-def flow_by_demonstration(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    interventions: Sequence[Intervention] = (),
-    reduction: Reduction = "sum_then_abs",
-    loss: Loss | None = None,
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> DemonstrationFlow:
-    """Which demonstrations are read: `S_wp` and `S_pq` of each, by layer.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: Prompts with the same number of demonstrations each.
-        interventions: Made before reading; saliency is that of the edited pattern.
-        reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
-        loss: `label`, `prediction` or `vocab`; None: `label` if the prompts have answers,
-            else `prediction`.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        RunError: unknown variant, or a model on a server.
-        PromptError: prompts without demonstrations or with different numbers of them, or without
-            answers the loss needs.
-
-    Source: Wang et al. 2023, §2.1, one demonstration at a time.
-    """
-    return measured(
-        FlowByDemonstration(loss, reduction), model, prompts, interventions=interventions,
-        batch_size=batch_size, memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+flow_by_demonstration = door(
+    FlowByDemonstration,
+    "flow_by_demonstration",
+    prompts="Prompts with the same number of demonstrations each.",
+    interventions="Made before reading; saliency is that of the edited pattern.",
+)

@@ -5,25 +5,29 @@ class. The prompt without `d` is a prompt of its own: all its tokens, template i
 what follows moves forward.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from icl_mech.engine import Path
 from icl_mech.errors import PromptError
-from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.by_demonstration.left_out_result import LeftOut
 from icl_mech.measurements.demonstrations import check_demonstrations
+from icl_mech.measurements.doors import door
 from icl_mech.measurements.predictions import PredictionReading
-from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import Prompt, PromptBatch, Span
 
 
 @dataclass(frozen=True)
 class LeaveOneOut(Measurement[LeftOut]):
-    """The effect of every demonstration on the log-probability of the true label."""
+    """The effect of every demonstration on the log-probability of the true label.
+
+    One pass over `batch x demo` prompts; beginnings they share are run once.
+
+    Raises:
+        PromptError: prompts without answers, demonstrations or text roles, or with different
+            numbers of demonstrations.
+    """
 
     name: ClassVar[str] = "leave_one_out"
 
@@ -105,34 +109,9 @@ def without(prompt: Prompt, demo: int) -> Prompt:
     )
 
 
-def leave_one_out(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> LeftOut:
-    """What each demonstration changes: the log-probability of the true label with and without it.
-
-    One pass over `batch x demo` prompts; beginnings they share are run once.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: Prompts with answers and the same number of demonstrations each.
-        interventions: Made in every pass; those that go by the number of a prompt are refused.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        PromptError: prompts without answers, demonstrations or text roles, or with different
-            numbers of demonstrations.
-    """
-    return measured(
-        LeaveOneOut(), model, prompts, interventions=interventions, batch_size=batch_size,
-        memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+leave_one_out = door(
+    LeaveOneOut,
+    "leave_one_out",
+    prompts="Prompts with answers and the same number of demonstrations each.",
+    interventions="Made in every pass; those that go by the number of a prompt are refused.",
+)

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from typing_extensions import Unpack
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Count, Natural
-from icl_mech.engine import Path
 from icl_mech.errors import PromptError
-from icl_mech.interventions import Intervention, Reweight
+from icl_mech.interventions import Reweight
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.calibration.content_free import (
     ContentFree,
@@ -31,6 +31,8 @@ from icl_mech.measurements.calibration.content_free import (
     training_texts,
 )
 from icl_mech.measurements.calibration.result import CalibrationResult
+from icl_mech.measurements.doors import with_options
+from icl_mech.measurements.passes import How
 from icl_mech.measurements.predictions import PredictionReading
 from icl_mech.measurements.provenance import prompt_source
 from icl_mech.measurements.reweighting.evaluation import EvaluateReweighting
@@ -156,6 +158,7 @@ def _by_prompt(
     return by_context[list(own.context)]
 
 
+@with_options
 def calibration(
     model: Any,
     prompts: PromptBatch,
@@ -170,11 +173,7 @@ def calibration(
     seed: int = 0,
     reweighting: Reweight | None = None,
     more_shots: PromptBatch | None = None,
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
+    **how: Unpack[How],
 ) -> CalibrationResult:
     """Plain, contextual, domain and batch-calibrated accuracy on the same prompts.
 
@@ -192,11 +191,6 @@ def calibration(
         seed: Of the random words.
         reweighting: Factors on attention to label words (`fit_reweighting`), judged beside.
         more_shots: The same queries behind more demonstrations, judged beside.
-        interventions: Made in every pass, also over texts without content.
-        batch_size: Prompts per pass at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
 
     Raises:
         PromptError: prompts without answers or query texts, calibration texts that are tested on, no
@@ -213,7 +207,4 @@ def calibration(
     measurement = Calibration(
         inputs, texts, draws, form, batch_form, together, seed, reweighting, more_shots
     )
-    return measured(
-        measurement, model, prompts, interventions=interventions, batch_size=batch_size,
-        memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+    return measured(measurement, model, prompts, **how)

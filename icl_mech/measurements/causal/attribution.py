@@ -7,7 +7,6 @@ estimate: how far its ranks agree with exact patching is measured beside it.
 Source: Nanda 2023, *Attribution patching*; Syed et al. 2023; Hanna et al. 2024 (integrated gradients).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,16 +14,16 @@ import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Natural
-from icl_mech.engine import Path, Progress, Work, cost, fill_means, plan
+from icl_mech.engine import Progress, Work, cost, fill_means, plan
 from icl_mech.errors import RunError
-from icl_mech.interventions import Intervention, Patch, Place
+from icl_mech.interventions import Patch, Place
 from icl_mech.measurements.accuracy.pairs import check_pairs
 from icl_mech.measurements.base import Options, Pair, PairMeasurement, Pass, Steps, Variants
 from icl_mech.measurements.causal.answers import AnswerReading, above_others, check_answers
 from icl_mech.measurements.causal.attribution_scores import Attribution
 from icl_mech.measurements.causal.mediation import check_own_weights, heads_of
 from icl_mech.measurements.causal.tracing import batch_scores, reader_names, writer_names
-from icl_mech.measurements.running import measured
+from icl_mech.measurements.doors import door
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.segments import Segment, by_length
@@ -41,6 +40,13 @@ class AttributePatching(PairMeasurement[Attribution]):
             0: those of the run with false demonstrations.
         edges: Score edges between nodes too.
         exact: Also patch every head in turn, and say how far the ranks agree.
+
+    Raises:
+        PromptError: sets that are not pairs, or whose tokens do not stand beside each other.
+        RunError: processed weights, edges of a model that norms what its heads add, interventions that
+            go by the number of a prompt.
+
+    Source: Nanda 2023; Syed et al. 2023; Hanna et al. 2024.
     """
 
     name: ClassVar[str] = "attribution_patching"
@@ -170,46 +176,9 @@ def _roles(prompt: Prompt) -> list[str]:
     return [span.role for span in prompt.spans for _ in range(span.start, span.stop)]
 
 
-def attribution_patching(
-    model: Any,
-    clean: PromptBatch,
-    corrupt: PromptBatch,
-    *,
-    steps: int = 0,
-    edges: bool = False,
-    exact: bool = True,
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> Attribution:
-    """Attribution of every node to the difference of true and false demonstrations.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        clean: Prompts with true demonstrations, which values are taken from.
-        corrupt: The same prompts with false ones, token beside token, in which gradients are taken.
-        steps: Gradients are the mean over so many points between the embeddings of the two runs
-            (integrated gradients; the embeddings' scores then add up to the gap); 0: those of the corrupt
-            run.
-        edges: Score edges between nodes too: much slower, and `writer x reader` numbers per prompt.
-        exact: Also patch every head in turn, one pass over whole prompts each, and say how far the ranks
-            agree. Without it nobody knows how good the estimate is.
-        interventions: Made in every run.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        PromptError: sets that are not pairs, or whose tokens do not stand beside each other.
-        RunError: processed weights, edges of a model that norms what its heads add, interventions that
-            go by the number of a prompt.
-
-    Source: Nanda 2023; Syed et al. 2023; Hanna et al. 2024.
-    """
-    return measured(
-        AttributePatching(steps, edges, exact), model, (clean, corrupt), interventions=interventions,
-        batch_size=batch_size, memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+attribution_patching = door(
+    AttributePatching,
+    "attribution_patching",
+    clean="Prompts with true demonstrations, which values are taken from.",
+    corrupt="The same prompts with false ones, token beside token, in which gradients are taken.",
+)

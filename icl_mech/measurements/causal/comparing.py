@@ -15,7 +15,6 @@ from typing import Annotated, Any, ClassVar
 import torch
 
 from icl_mech.checking import Called, Count, Heads, Natural
-from icl_mech.engine import Path
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention, ZeroHeads
 from icl_mech.interventions.zero_heads import Kind
@@ -24,10 +23,9 @@ from icl_mech.measurements.base import Pair, PairMeasurement, Variants
 from icl_mech.measurements.causal.answers import AnswerReading, check_answers
 from icl_mech.measurements.causal.attribution import contrast
 from icl_mech.measurements.causal.comparison import HeadComparison, HeadSet
+from icl_mech.measurements.doors import door
 from icl_mech.measurements.heads.random_heads import random_heads
-from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel, ModelInfo
-from icl_mech.prompts import PromptBatch
 
 Sets = Annotated[
     Mapping[str, Heads], Called("a mapping from names to lists of (layer, head) pairs")
@@ -43,6 +41,12 @@ class CompareHeads(PairMeasurement[HeadComparison]):
         kind: What stands in for an ablated head, see `ZeroHeads`.
         draws: Random draws of heads beside each set.
         seed: Of the draws.
+
+    Raises:
+        PromptError: sets of prompts that are not pairs.
+        RunError: fewer than two sets, an empty one, heads that are not there, or too few others.
+
+    Source: Yin and Steinhardt 2025; Halawi et al. 2023, §5.
     """
 
     name: ClassVar[str] = "head_comparison"
@@ -130,44 +134,10 @@ class CompareHeads(PairMeasurement[HeadComparison]):
         )
 
 
-def compare_heads(
-    model: Any,
-    true: PromptBatch,
-    false: PromptBatch,
-    sets: Mapping[str, Heads],
-    *,
-    kind: Kind = "zero_output",
-    draws: int = 20,
-    seed: int = 0,
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> HeadComparison:
-    """Overlap of sets of heads, and ablation of each without the heads of the others.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        true: Prompts with true demonstrations; others than the sets were chosen on.
-        false: The same prompts with false ones.
-        sets: Heads by name, such as `{"induction": induction_scores(model).top(10)}`.
-        kind: What stands in for an ablated head, see `ZeroHeads`.
-        draws: Random draws beside each set: as many heads of the same layers, in none of the sets.
-        seed: Of the draws.
-        interventions: Made in every run.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        PromptError: sets of prompts that are not pairs.
-        RunError: fewer than two sets, an empty one, heads that are not there, or too few others.
-
-    Source: Yin and Steinhardt 2025; Halawi et al. 2023, §5.
-    """
-    return measured(
-        CompareHeads(sets, kind, draws, seed), model, (true, false), interventions=interventions,
-        batch_size=batch_size, memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+compare_heads = door(
+    CompareHeads,
+    "compare_heads",
+    then=("sets",),
+    true="Prompts with true demonstrations; others than the sets were chosen on.",
+    false="The same prompts with false ones.",
+)

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
+from typing_extensions import Unpack
 
 from icl_mech._typing import Int, Tensor
 from icl_mech.checking import Count, Natural
-from icl_mech.engine import Kept, Path, Reading
+from icl_mech.engine import Kept, Reading
 from icl_mech.errors import RunError
-from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.causal.induction_scores import InductionScores, InductionVariant
+from icl_mech.measurements.doors import with_options
+from icl_mech.measurements.passes import How
 from icl_mech.measurements.running import measured
 from icl_mech.metrics import (
     Pattern,
@@ -175,6 +177,7 @@ def as_prompts(tokens: Int[Tensor, "batch pos"]) -> PromptBatch:
     )
 
 
+@with_options
 def induction_scores(
     model: Any,
     *,
@@ -186,11 +189,7 @@ def induction_scores(
     exclude_current: bool = False,
     seed: int = 0,
     tokens: Int[Tensor, "batch pos"] | None = None,
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
+    **how: Unpack[How],
 ) -> InductionScores:
     """Induction score of every head, on random tokens repeated.
 
@@ -205,11 +204,6 @@ def induction_scores(
         exclude_current: Attention of a token to itself does not count (`mul`, `abs`).
         seed: Of the random tokens.
         tokens: Sequences of your own instead, all of one length.
-        interventions: Made during the pass.
-        batch_size: Sequences per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
 
     Raises:
         RunError: sequences without repeats or longer than the context, options without effect.
@@ -218,7 +212,4 @@ def induction_scores(
     Source: Olsson et al. 2022.
     """
     own = Induction(n, length, variant, pattern, exclude_bos, exclude_current, seed, tokens)
-    return measured(
-        own, model, as_prompts(sequences(adapt(model), own)), interventions=interventions,
-        batch_size=batch_size, memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+    return measured(own, model, as_prompts(sequences(adapt(model), own)), **how)

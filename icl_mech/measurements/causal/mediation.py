@@ -16,14 +16,14 @@ from typing import Any, ClassVar
 import torch
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.engine import Path, RowsReading
+from icl_mech.engine import RowsReading
 from icl_mech.errors import PromptError, RunError
-from icl_mech.interventions import Intervention, Patch
+from icl_mech.interventions import Patch
 from icl_mech.measurements.base import Options, Pair, PairMeasurement, Pass, Steps, Variants
 from icl_mech.measurements.causal.answers import AnswerReading, check_answers, check_label_words
 from icl_mech.measurements.causal.mediation_result import HeadMediation, MeanOver
+from icl_mech.measurements.doors import door
 from icl_mech.measurements.reweighting.learnable import query
-from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel, Site
 from icl_mech.prompts import PromptBatch
 
@@ -35,9 +35,18 @@ class MediateHeads(PairMeasurement[HeadMediation]):
     Of the pair the true prompts give the mean outputs, the others are patched: with labels="random" they
     teach nothing, as published; with permuted labels they teach another task.
 
+    Costs one pass over the true prompts and, for each head, one token of every shuffled prompt.
+
     Attributes:
         mean: Over `all` true prompts (as published), or of every prompt over those of its `class` with
             other queries.
+
+    Raises:
+        PromptError: sets with different label words, shuffled prompts without answers, or with
+            mean="class" a class of one query.
+        RunError: processed weights.
+
+    Source: Todd et al. 2024, §2.
     """
 
     name: ClassVar[str] = "head_mediation"
@@ -147,42 +156,9 @@ def check_own_weights(model: LanguageModel, what: str) -> None:
         )
 
 
-def head_mediation(
-    model: Any,
-    true: PromptBatch,
-    shuffled: PromptBatch,
-    *,
-    mean: MeanOver = "all",
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> HeadMediation:
-    """Average indirect effect of every head at the target.
-
-    Costs one pass over the true prompts and, for each head, one token of every shuffled prompt.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        true: Prompts with true labels: the mean output of every head at their last token is taken.
-        shuffled: Prompts of the same task that teach nothing (labels="random"): these are patched.
-        mean: Over `all` true prompts (as published), or of every prompt over those of its `class` with
-            other queries.
-        interventions: Made in every run.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        PromptError: sets with different label words, shuffled prompts without answers, or with
-            mean="class" a class of one query.
-        RunError: processed weights.
-
-    Source: Todd et al. 2024, §2.
-    """
-    return measured(
-        MediateHeads(mean), model, (true, shuffled), interventions=interventions, batch_size=batch_size,
-        memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+head_mediation = door(
+    MediateHeads,
+    "head_mediation",
+    true="Prompts with true labels: the mean output of every head at their last token is taken.",
+    shuffled='Prompts of the same task that teach nothing (labels="random"): these are patched.',
+)

@@ -10,7 +10,6 @@ the loss is compared with `I_l` summed over the same edges: rank correlation ove
 Source: Wang et al. 2023, *Label Words are Anchors*, §2.1 (saliency); the comparison is our own.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -18,13 +17,12 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.engine import Path
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention, Isolate, Reweight
 from icl_mech.measurements.base import Measurement, Pass, Variants
 from icl_mech.measurements.causal.answers import AnswerReading
 from icl_mech.measurements.causal.definitions import CUT
-from icl_mech.measurements.running import measured
+from icl_mech.measurements.doors import door
 from icl_mech.measurements.saliency.edges import FlowReading
 from icl_mech.metrics import rank_agreement
 from icl_mech.models import LanguageModel, ModelInfo
@@ -133,7 +131,14 @@ class SaliencyCheck(Result):
 
 @dataclass(frozen=True)
 class CheckSaliency(Measurement[SaliencyCheck]):
-    """Saliency of edges beside what cutting them changes, layer by layer."""
+    """Saliency of edges beside what cutting them changes, layer by layer.
+
+    Costs one backward pass, and two forward passes for each layer.
+
+    Raises:
+        PromptError: prompts without answers or demonstrations.
+        RunError: a model of one layer.
+    """
 
     name: ClassVar[str] = "saliency_check"
     side: ClassVar[Literal["true", "false"] | None] = "true"
@@ -186,34 +191,8 @@ def _cuts(info: ModelInfo, data: PromptBatch) -> list[list[Intervention]]:
     return cuts
 
 
-def saliency_check(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> SaliencyCheck:
-    """Saliency of edges beside what cutting them changes, layer by layer.
-
-    Costs one backward pass, and two forward passes for each layer.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: With demonstrations and answers.
-        interventions: Made in every run.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        PromptError: prompts without answers or demonstrations.
-        RunError: a model of one layer.
-    """
-    return measured(
-        CheckSaliency(), model, prompts, interventions=interventions, batch_size=batch_size,
-        memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+saliency_check = door(
+    CheckSaliency,
+    "saliency_check",
+    prompts="With demonstrations and answers.",
+)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
+from typing_extensions import Unpack
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Natural
-from icl_mech.engine import Path
 from icl_mech.errors import RunError
 from icl_mech.interventions import AddVector, Intervention, Patch
 from icl_mech.measurements.base import Measurement, Variants
@@ -24,6 +24,8 @@ from icl_mech.measurements.causal.answers import AnswerReading, check_answers
 from icl_mech.measurements.causal.function_vectors import FunctionVector
 from icl_mech.measurements.causal.task_vectors import TaskVector
 from icl_mech.measurements.causal.vector_effect import VectorEffect
+from icl_mech.measurements.doors import with_options
+from icl_mech.measurements.passes import How
 from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel, ModelInfo, adapt
 from icl_mech.prompts import PromptBatch
@@ -109,6 +111,7 @@ class Steer(Measurement[VectorEffect]):
         )
 
 
+@with_options
 def steer(
     model: Any,
     prompts: PromptBatch,
@@ -117,11 +120,7 @@ def steer(
     kind: Steering | None = None,
     scale: float = 1.0,
     layers: Sequence[int] | None = None,
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
+    **how: Unpack[How],
 ) -> VectorEffect:
     """Right answers with a vector at the output of each block, at the target.
 
@@ -134,11 +133,6 @@ def steer(
             replace, all others are added.
         scale: Times this (`add`).
         layers: Blocks it is put behind, one at a time; None: all.
-        interventions: Made in every run.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
 
     Raises:
         PromptError: prompts without answers.
@@ -146,12 +140,9 @@ def steer(
 
     Source: Todd et al. 2024, §3; Hendel et al. 2023, §3.
     """
-    how = kind or ("replace" if isinstance(vector, TaskVector) else "add")
-    return measured(
-        Steer(_by_layer(model, vector), how, scale, layers), model, prompts,
-        interventions=interventions, batch_size=batch_size, memory=memory, path=path,
-        progress=progress,
-    )  # fmt: skip
+    usual: Steering = "replace" if isinstance(vector, TaskVector) else "add"
+    own = Steer(_by_layer(model, vector), kind or usual, scale, layers)
+    return measured(own, model, prompts, **how)
 
 
 def _by_layer(model: Any, vector: Any) -> Tensor:

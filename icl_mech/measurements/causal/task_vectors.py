@@ -7,7 +7,6 @@ queries must be others than those it is tested on: what is taken also knows its 
 Source: Hendel et al. 2023, *In-context learning creates task vectors*, §3.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -15,11 +14,10 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.engine import Path, RowsReading
-from icl_mech.interventions import Intervention
+from icl_mech.engine import RowsReading
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.causal.definitions import TASK
-from icl_mech.measurements.running import measured
+from icl_mech.measurements.doors import door
 from icl_mech.models import LanguageModel, Site
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Definition, Figure, Quantity, Result, basis
@@ -96,7 +94,13 @@ class TaskVector(Result):
 
 @dataclass(frozen=True)
 class TakeTaskVector(Measurement[TaskVector]):
-    """Mean output of every block at the target."""
+    """Mean output of every block at the target.
+
+    Raises:
+        PromptError: prompts this model cannot run.
+
+    Source: Hendel et al. 2023, §3.
+    """
 
     name: ClassVar[str] = "task_vector"
     side: ClassVar[Literal["true", "false"] | None] = "true"
@@ -117,33 +121,8 @@ class TakeTaskVector(Measurement[TaskVector]):
         return TaskVector(vectors=states.mean(0).float(), similarity=similarity)
 
 
-def task_vector(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> TaskVector:
-    """Mean output of every block at the target, to be put into prompts without demonstrations.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: With demonstrations; their queries are others than those `steer` is tested on.
-        interventions: Made during the pass.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        PromptError: prompts this model cannot run.
-
-    Source: Hendel et al. 2023, §3.
-    """
-    return measured(
-        TakeTaskVector(), model, prompts, interventions=interventions, batch_size=batch_size,
-        memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+task_vector = door(
+    TakeTaskVector,
+    "task_vector",
+    prompts="With demonstrations; their queries are others than those `steer` is tested on.",
+)

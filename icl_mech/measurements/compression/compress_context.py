@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from typing_extensions import Unpack
+
 from icl_mech.checking import Count, Natural
-from icl_mech.engine import Path, Work, fill_means
+from icl_mech.engine import Work, fill_means
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Options, Pass, Steps
@@ -21,6 +23,8 @@ from icl_mech.measurements.compression.methods import (
     same_demonstrations,
 )
 from icl_mech.measurements.compression.stand_in import Position, StandIn, misplaced
+from icl_mech.measurements.doors import with_options
+from icl_mech.measurements.passes import How
 from icl_mech.measurements.running import measured
 from icl_mech.measurements.same_model import probe
 from icl_mech.models import LanguageModel
@@ -140,6 +144,7 @@ class CompressContext(Measurement[CompressedContext]):
         )
 
 
+@with_options
 def compress_context(
     model: Any,
     prompts: PromptBatch | Prompt,
@@ -149,11 +154,7 @@ def compress_context(
     keep: Any = None,
     seed: int = 0,
     draws: int = 20,
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
+    **how: Unpack[How],
 ) -> CompressedContext:
     """The demonstrations of these prompts as a small cache for new queries.
 
@@ -166,12 +167,6 @@ def compress_context(
         keep: Positions to keep instead of those the roles give.
         seed: As there.
         draws: As there.
-        interventions: Made while keys and values are computed; recorded, and made again when
-            queries are read, see `CompressedContext.predict`.
-        batch_size: Prompts per batch at most, where draws are compared.
-        memory: Budget, see `icl_mech.engine.run`.
-        path: As in `compress_demonstrations`.
-        progress: Show a progress bar.
 
     Raises:
         RunError: as `compress_demonstrations`, a model that counts positions itself, or
@@ -181,8 +176,4 @@ def compress_context(
     Source: Wang et al. 2023, §3.2.
     """
     batch = PromptBatch((prompts,)) if isinstance(prompts, Prompt) else prompts
-    return measured(
-        CompressContext(method, position, keep, seed, draws), model, batch,
-        interventions=interventions, batch_size=batch_size, memory=memory, path=path,
-        progress=progress,
-    )  # fmt: skip
+    return measured(CompressContext(method, position, keep, seed, draws), model, batch, **how)

@@ -21,7 +21,6 @@ prompt, as they would with a shorter context.
 Source: Wang et al. 2023, *Label Words are Anchors*, §3.2.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,8 +28,6 @@ import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.checking import Count, Natural
-from icl_mech.engine import Path
-from icl_mech.interventions import Intervention
 from icl_mech.measurements.compression.kept import Method, plain_positions
 from icl_mech.measurements.compression.methods import Comparison, Compression
 from icl_mech.measurements.compression.outcome import Outcome
@@ -42,7 +39,7 @@ from icl_mech.measurements.compression.quality import (
     qualities,
 )
 from icl_mech.measurements.compression.stand_in import Position
-from icl_mech.measurements.running import measured
+from icl_mech.measurements.doors import door
 from icl_mech.metrics import Interval
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
@@ -156,6 +153,11 @@ class CompressionResult(StandInQuality):
 class Compress(Compression[CompressionResult]):
     """Predictions behind a stand-in for the demonstrations, compared with full prompts.
 
+    Demonstrations that prompts share are run once, cut, and seen by all their queries.
+
+    Interventions act on full prompts, on demonstrations while their keys and values are computed,
+    and on queries behind what is left of these.
+
     Attributes:
         method: Which tokens stay, and how.
         position: Where queries stand: as in the full prompt (`true`) or at 0 (`overlap`).
@@ -164,6 +166,14 @@ class Compress(Compression[CompressionResult]):
         draws: Of `hidden_random_top`.
         top_k: Number of likeliest next tokens compared.
         measure_speed: Also time the first prompts.
+
+    Raises:
+        RunError: unknown or contradictory options, or `overlap` with a model that counts
+            positions itself.
+        PromptError: prompts without demonstrations, without roles while `keep` is not given,
+            or with positions in `keep` that are out of range, of the query or not ascending.
+
+    Source: Wang et al. 2023, §3.2.
     """
 
     name: ClassVar[str] = "compress_demonstrations"
@@ -209,63 +219,11 @@ class Compress(Compression[CompressionResult]):
         )
 
 
-def compress_demonstrations(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    interventions: Sequence[Intervention] = (),
-    method: Method = "hidden_anchor",
-    position: Position = "true",
-    keep: Any = None,
-    seed: int = 0,
-    draws: int = 20,
-    top_k: int = 5,
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    measure_speed: bool = True,
-    progress: bool | None = None,
-) -> CompressionResult:
-    """Predictions behind a stand-in for the demonstrations, compared with full prompts.
-
-    Demonstrations that prompts share are run once, cut, and seen by all their queries.
-
-    Interventions act on full prompts, on demonstrations while their keys and values are computed,
-    and on queries behind what is left of these.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: Prompts with demonstrations.
-        interventions: Made in every pass. Text anchors are a prompt of their own, where
-            interventions act by the roles of its tokens; those that may go by position, because
-            they do not define `shares`, are refused there.
-        method: `hidden_anchor`, `text_anchor`, `hidden_random` or `hidden_random_top`.
-        position: Position id of the query's first token: as in the full prompt (`true`) or 0
-            (`overlap`; the published code's choice for GPT-2). Text anchors are a prompt of
-            their own and numbered as such.
-        keep: Positions to keep instead of those the roles give: one ascending row per prompt,
-            or one for all (lists, arrays or tensors). In prompts made from bare positions the
-            query begins right behind the last of them.
-        seed: Of the random methods; a draw depends on it and on the demonstrations alone.
-        draws: Of `hidden_random_top`; fewer where the texts do not have that many.
-        top_k: Number of likeliest next tokens compared.
-        batch_size: Prompts per batch at most.
-        memory: Budget, see `icl_mech.engine.run`.
-        path: `whole`: also demonstrations that prompts share are run for each of them.
-        measure_speed: Also time the first prompts, one after the other. Not done with models that
-            count positions themselves (HookedTransformer): there nothing is cut, only hidden.
-        progress: Show a progress bar.
-
-    Raises:
-        RunError: unknown or contradictory options, or `overlap` with a model that counts
-            positions itself.
-        PromptError: prompts without demonstrations, without roles while `keep` is not given,
-            or with positions in `keep` that are out of range, of the query or not ascending.
-
-    Source: Wang et al. 2023, §3.2.
-    """
-    return measured(
-        Compress(method, position, keep, seed, draws, top_k, measure_speed), model, prompts,
-        interventions=interventions, batch_size=batch_size, memory=memory, path=path,
-        progress=progress,
-    )  # fmt: skip
+compress_demonstrations = door(
+    Compress,
+    "compress_demonstrations",
+    prompts="Prompts with demonstrations.",
+    interventions="Made in every pass. Text anchors are a prompt of their own, where interventions "
+    "act by the roles of its tokens; those that may go by position, because they do "
+    "not define `shares`, are refused there.",
+)

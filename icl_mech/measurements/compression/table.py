@@ -5,20 +5,18 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §3.2.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
 from icl_mech.checking import Count, Natural
-from icl_mech.engine import Path
 from icl_mech.errors import RunError
-from icl_mech.interventions import Intervention
 from icl_mech.measurements.compression.kept import Method
 from icl_mech.measurements.compression.methods import METHODS, Comparison, Compression
 from icl_mech.measurements.compression.outcome import Outcome
 from icl_mech.measurements.compression.stand_in import Position
 from icl_mech.measurements.compression.table_result import CompressionTable
-from icl_mech.measurements.running import measured
+from icl_mech.measurements.doors import door
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 
@@ -27,6 +25,8 @@ from icl_mech.prompts import PromptBatch
 class CompareCompression(Compression[CompressionTable]):
     """The methods on the same prompts; full prompts and demonstrations are run once for all.
 
+    The options are those of `compress_demonstrations`.
+
     Attributes:
         methods: Those compared.
         position: Where queries stand: as in the full prompt (`true`) or at 0 (`overlap`).
@@ -34,6 +34,12 @@ class CompareCompression(Compression[CompressionTable]):
         draws: Of `hidden_random_top`.
         top_k: Number of likeliest next tokens compared.
         measure_speed: Also time the first prompts.
+
+    Raises:
+        RunError: no methods or one twice, and as `compress_demonstrations`.
+        PromptError: as `compress_demonstrations`.
+
+    Source: Wang et al. 2023, §3.2, table 2.
     """
 
     name: ClassVar[str] = "compression"
@@ -79,34 +85,9 @@ class CompareCompression(Compression[CompressionTable]):
         )
 
 
-def compare_compression(
-    model: Any,
-    prompts: PromptBatch,
-    methods: Sequence[Method] = METHODS,
-    *,
-    interventions: Sequence[Intervention] = (),
-    position: Position = "true",
-    seed: int = 0,
-    draws: int = 20,
-    top_k: int = 5,
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    measure_speed: bool = True,
-    progress: bool | None = None,
-) -> CompressionTable:
-    """The methods on the same prompts; full prompts and demonstrations are run once for all.
-
-    The options are those of `compress_demonstrations`.
-
-    Raises:
-        RunError: no methods or one twice, and as `compress_demonstrations`.
-        PromptError: as `compress_demonstrations`.
-
-    Source: Wang et al. 2023, §3.2, table 2.
-    """
-    return measured(
-        CompareCompression(methods, position, seed, draws, top_k, measure_speed), model, prompts,
-        interventions=interventions, batch_size=batch_size, memory=memory, path=path,
-        progress=progress,
-    )  # fmt: skip
+compare_compression = door(
+    CompareCompression,
+    "compare_compression",
+    then=("methods",),
+    prompts="Prompts.",
+)

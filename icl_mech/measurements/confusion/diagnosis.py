@@ -23,7 +23,6 @@ from typing import Any
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Count
-from icl_mech.engine import Path
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Options, Pass, Steps
@@ -31,9 +30,9 @@ from icl_mech.measurements.confusion.distances import key_distances, principal_d
 from icl_mech.measurements.confusion.projections import KeyReading, QueryReading, contexts_to_run
 from icl_mech.measurements.confusion.result import ConfusionDiagnosis, diagnosis
 from icl_mech.measurements.demonstrations import displayed
+from icl_mech.measurements.doors import door
 from icl_mech.measurements.predictions import PredictionReading
 from icl_mech.measurements.provenance import prompt_source
-from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 
@@ -50,6 +49,14 @@ class Confusion(Measurement[ConfusionDiagnosis]):
             distances are averaged over them.
         context: Index of the one context to use (the paper's choice: the first).
         query_prompts: Prompts whose queries give the directions (default: the measured ones).
+
+    Raises:
+        RunError: a layer, context or number of components out of range, or a model without
+            query and key projections.
+        PromptError: prompts without answers, contexts that lack a class, or other label words.
+        ResultError: a given layer whose queries are all alike.
+
+    Source: Wang et al. 2023, §3.3; Spearman correlation added here.
     """
 
     layer: int | None = None
@@ -170,49 +177,9 @@ def check_contexts(contexts: PromptBatch, chosen: Sequence[int]) -> None:
             )
 
 
-def diagnose_confusion(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    layer: int | None = None,
-    components: int = 10,
-    contexts: PromptBatch | None = None,
-    context: int | None = None,
-    query_prompts: PromptBatch | None = None,
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> ConfusionDiagnosis:
-    """Predicted and measured confusion of every pair of classes, and their rank correlation.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: Prompts with answers; the measured confusion is theirs.
-        layer: Block whose keys and queries are compared; None: every block, showing the one at
-            two thirds of the depth (the paper: 32 of 48).
-        components: Principal directions of the queries at most.
-        contexts: Prompts whose label words' keys are used (default: `prompts`); distances are
-            averaged over them.
-        context: Index of the one context to use (the paper's choice: the first).
-        query_prompts: Prompts whose queries give the directions (default: `prompts`).
-        interventions: Made in every pass: keys, queries and predictions are those under them.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        RunError: a layer, context or number of components out of range, or a model without
-            query and key projections.
-        PromptError: prompts without answers, contexts that lack a class, or other label words.
-        ResultError: a given layer whose queries are all alike.
-
-    Source: Wang et al. 2023, §3.3; Spearman correlation added here.
-    """
-    return measured(
-        Confusion(layer, components, contexts, context, query_prompts), model, prompts,
-        interventions=interventions, batch_size=batch_size, memory=memory, path=path,
-        progress=progress,
-    )  # fmt: skip
+diagnose_confusion = door(
+    Confusion,
+    "diagnose_confusion",
+    prompts="Prompts with answers; the measured confusion is theirs.",
+    interventions="Made in every pass: keys, queries and predictions are those under them.",
+)

@@ -26,10 +26,10 @@ import torch
 from einops import einsum
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.engine import AnyReading, Kept, Path, Reading
-from icl_mech.interventions import Intervention
+from icl_mech.engine import AnyReading, Kept, Reading
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.demonstrations import check_demonstrations
+from icl_mech.measurements.doors import door
 from icl_mech.measurements.extraction.result import FEW, ExtractionResult
 from icl_mech.measurements.extraction.statistics import (
     TwoClasses,
@@ -38,7 +38,6 @@ from icl_mech.measurements.extraction.statistics import (
     share_note,
 )
 from icl_mech.measurements.predictions import PredictionReading
-from icl_mech.measurements.running import measured
 from icl_mech.metrics import RESAMPLES, empty_layers
 from icl_mech.models import LanguageModel, ModelInfo, Site
 from icl_mech.prompts import PromptBatch
@@ -101,6 +100,12 @@ class Extraction(Measurement[ExtractionResult]):
     Attributes:
         truth: The model's own `prediction`, or the `gold` class.
         two_classes: With two classes left, `normalised` scores or the `reference` reading.
+
+    Raises:
+        RunError: unknown choice.
+        PromptError: prompts without demonstrations, or without answers for `truth="gold"`.
+
+    Source: Wang et al. 2023, §2.3.
     """
 
     truth: Truth = "prediction"
@@ -128,45 +133,12 @@ class Extraction(Measurement[ExtractionResult]):
         return extraction_result(attention, truth, data.labels, self.two_classes)
 
 
-def extraction(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    interventions: Sequence[Intervention] = (),
-    truth: Truth = "prediction",
-    two_classes: TwoClasses = "normalised",
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> ExtractionResult:
-    """Attention from the target to the label words, its AUC and R by layer.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: Prompts with at least one demonstration each.
-        interventions: Made during the pass; attention and prediction are those of the
-            changed model.
-        truth: The model's own `prediction`, or the `gold` class.
-        two_classes: With two classes left, `normalised` scores or the `reference` reading.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Returns:
-        The curves. If all prompts count as one class they are not-a-number and `notes` says so.
-
-    Raises:
-        RunError: unknown choice.
-        PromptError: prompts without demonstrations, or without answers for `truth="gold"`.
-
-    Source: Wang et al. 2023, §2.3.
-    """
-    return measured(
-        Extraction(truth, two_classes), model, prompts, interventions=interventions,
-        batch_size=batch_size, memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+extraction = door(
+    Extraction,
+    "extraction",
+    prompts="Prompts with at least one demonstration each.",
+    interventions="Made during the pass; attention and prediction are those of the changed model.",
+)
 
 
 def _notes(

@@ -11,14 +11,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
+from typing_extensions import Unpack
+
 from icl_mech.checking import Count, Natural
-from icl_mech.engine import Path, Progress, fill_means
+from icl_mech.engine import Progress, fill_means
 from icl_mech.engine.memory import plan
 from icl_mech.engine.writing import Writer
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Options, Pass, Steps
 from icl_mech.measurements.compression.context import CompressedContext, PredictBehind
+from icl_mech.measurements.doors import with_options
 from icl_mech.measurements.generation.choosing import Choice
 from icl_mech.measurements.generation.loop import Loop, Text
 from icl_mech.measurements.generation.over_trust import OverTrust
@@ -26,6 +29,7 @@ from icl_mech.measurements.generation.result import Generation, generation
 from icl_mech.measurements.generation.spans import AttentionRow, span_names
 from icl_mech.measurements.generation.stopping import Stop, Stops
 from icl_mech.measurements.generation.trusting import trusting
+from icl_mech.measurements.passes import How
 from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel, ServerModel
 from icl_mech.prompts import PromptBatch
@@ -224,6 +228,7 @@ def check_room(model: LanguageModel, prompts: PromptBatch, count: int) -> None:
             )
 
 
+@with_options
 def generate(
     model: Any,
     prompts: PromptBatch,
@@ -238,11 +243,7 @@ def generate(
     attention: bool = True,
     context: CompressedContext | None = None,
     over_trust: OverTrust | None = None,
-    interventions: Sequence[Intervention] | None = None,
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
+    **how: Unpack[How],
 ) -> Generation:
     """Texts written behind prompts, and which earlier spans each step reads.
 
@@ -263,12 +264,9 @@ def generate(
             of writing the likeliest.
         interventions: In place in every pass. What goes by positions or roles of the prompt changes
             rows of the prompt, not new ones; what acts at all positions changes new rows too.
-            None: those the context was made under.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+            By default those the context was made under.
         path: `auto`: each step computes one row on kept keys and values; `whole`: it computes the
             whole text again. Both give the same numbers.
-        progress: Show a progress bar.
 
     Raises:
         RunError: no new tokens, a temperature, `top_k` or `top_p` out of range or without effect, a
@@ -278,12 +276,9 @@ def generate(
             context.
         ModelError: another model than the context's.
     """
-    how = Generate(
-        max_new_tokens, do_sample, temperature, top_k, top_p, seed, stop, attention, context,
-        over_trust,
+    if context is not None:
+        how.setdefault("interventions", context.interventions)
+    own = Generate(
+        max_new_tokens, do_sample, temperature, top_k, top_p, seed, stop, attention, context, over_trust
     )  # fmt: skip
-    made_under = () if context is None else context.interventions
-    return measured(
-        how, model, prompts, interventions=made_under if interventions is None else interventions,
-        batch_size=batch_size, memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+    return measured(own, model, prompts, **how)

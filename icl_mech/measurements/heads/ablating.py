@@ -14,20 +14,18 @@ from typing import Annotated, Any, ClassVar
 import torch
 
 from icl_mech.checking import Called, Head, Heads, Natural
-from icl_mech.engine import Path
 from icl_mech.errors import RunError, near_matches
 from icl_mech.interventions import Intervention, ZeroHeads, ZeroLayers
 from icl_mech.interventions.zero_heads import Kind as HeadKind
 from icl_mech.interventions.zero_layers import Part
 from icl_mech.measurements.accuracy.pairs import METRICS, check_pairs, entry_scores
 from icl_mech.measurements.base import Pair, PairMeasurement, Variants
+from icl_mech.measurements.doors import door
 from icl_mech.measurements.heads.ablation import CHOSEN, NONE, RANDOM, Ablation
 from icl_mech.measurements.heads.random_heads import random_heads
 from icl_mech.measurements.lens.residuals import LastEntryReading, LensVariant
-from icl_mech.measurements.running import measured
 from icl_mech.metrics import reachable_accuracy
 from icl_mech.models import LanguageModel, ModelInfo
-from icl_mech.prompts import PromptBatch
 
 PARTS: dict[str, Part] = {
     "late layers": "block",
@@ -62,6 +60,13 @@ class Ablate(PairMeasurement[Ablation]):
         draws: Number of random draws of heads.
         variant: Of the scores' lens, `sound` or `reference`.
         seed: Of the random heads.
+
+    Raises:
+        PromptError: sets that are not pairs.
+        RunError: nothing to ablate, unknown options or parts, names of conditions that are
+            taken, or heads the model does not have.
+
+    Source: Halawi et al. 2023, §4 and §5.
     """
 
     name: ClassVar[str] = "ablation"
@@ -160,55 +165,11 @@ class Ablate(PairMeasurement[Ablation]):
         )
 
 
-def ablation(
-    model: Any,
-    true: PromptBatch,
-    false: PromptBatch,
-    what: Mapping[str, Sequence[Intervention]] | Sequence[str] | Heads | None = None,
-    *,
-    start: int | None = None,
-    heads: Heads = (),
-    kind: HeadKind = "zero_output",
-    draws: int = 20,
-    variant: LensVariant = "sound",
-    seed: int = 0,
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> Ablation:
-    """Calibrated accuracy with and without ablations at the target.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        true: Prompts with true demonstrations.
-        false: The same prompts with false ones.
-        what: `late layers`, `late attention`, `late MLPs` (they need `start`); (layer, head)
-            pairs; or named sets of interventions of your own. Default: the late components
-            if `start` is given. `heads` are ablated besides.
-        start: First layer of the late components.
-        heads: Heads to ablate; beside them as many random heads per layer, disjoint from them.
-        kind: See `ZeroHeads`; late attention and MLPs are `reference` with `uniform_attention`
-            and `zero_output` with the others, late layers always the latter.
-        draws: Number of random draws of heads.
-        variant: Of the scores' lens, `sound` or `reference`.
-        seed: Of the random heads.
-        interventions: Made in every run, the unablated one included.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        PromptError: sets that are not pairs.
-        RunError: nothing to ablate, unknown options or parts, names of conditions that are
-            taken, or heads the model does not have.
-
-    Source: Halawi et al. 2023, §4 and §5.
-    """
-    return measured(
-        Ablate(what, start, heads, kind, draws, variant, seed), model, (true, false),
-        interventions=interventions, batch_size=batch_size, memory=memory, path=path,
-        progress=progress,
-    )  # fmt: skip
+ablation = door(
+    Ablate,
+    "ablation",
+    then=("what",),
+    true="Prompts with true demonstrations.",
+    false="The same prompts with false ones.",
+    interventions="Made in every run, the unablated one included.",
+)

@@ -8,21 +8,21 @@ close on *other* tasks, against random heads of the same layers?
 Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
+from typing_extensions import Unpack
 
 from icl_mech.checking import Count, Natural
-from icl_mech.engine import Path
 from icl_mech.errors import PromptError
-from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Pass
+from icl_mech.measurements.doors import with_options
 from icl_mech.measurements.heads.false_heads import SCORES, FalseInductionHeads
 from icl_mech.measurements.heads.false_prompts import false_prompts
 from icl_mech.measurements.heads.scores import HeadScores
 from icl_mech.measurements.heads.scoring import HeadScoring
+from icl_mech.measurements.passes import How
 from icl_mech.measurements.running import measured
 from icl_mech.metrics import ONE_SIDED, above_together
 from icl_mech.models import LanguageModel
@@ -100,6 +100,7 @@ def rank_heads(scores: HeadScores, top: int, task: str) -> FalseInductionHeads:
     )
 
 
+@with_options
 def find_false_induction_heads(
     model: Any,
     task: str | Task | PromptBatch = "unnatural",
@@ -108,11 +109,7 @@ def find_false_induction_heads(
     shots: int = 4,
     n: int = 100,
     seed: int = 0,
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
+    **how: Unpack[How],
 ) -> FalseInductionHeads:
     """Rank all heads by prefix matching on false demonstrations of one task.
 
@@ -123,11 +120,6 @@ def find_false_induction_heads(
         shots: Demonstrations per class.
         n: Prompts.
         seed: Of texts, order and shifts.
-        interventions: Made during the pass.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
 
     Raises:
         IclMechError: as `build_prompt_pairs` and `head_scores`.
@@ -135,7 +127,4 @@ def find_false_induction_heads(
     Source: Halawi et al. 2023, §5.
     """
     false = false_prompts(model, task, shots=shots, n=n, seed=seed)
-    return measured(
-        FindHeads(top, seed), model, false, interventions=interventions,
-        batch_size=batch_size, memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+    return measured(FindHeads(top, seed), model, false, **how)

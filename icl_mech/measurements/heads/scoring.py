@@ -5,7 +5,6 @@ One pass: attention to label words and, where a false class is taught, the heads
 Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -13,10 +12,10 @@ import torch
 
 from icl_mech._typing import Int, Tensor
 from icl_mech.checking import Count, Natural
-from icl_mech.engine import AnyReading, Path
+from icl_mech.engine import AnyReading
 from icl_mech.errors import PromptError
-from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Pass
+from icl_mech.measurements.doors import door
 from icl_mech.measurements.heads.label_attention import (
     Attended,
     LabelAttentionReading,
@@ -32,7 +31,6 @@ from icl_mech.measurements.lens.components import (
     check_own_weights,
     check_sum,
 )
-from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 
@@ -46,6 +44,12 @@ class HeadScoring(Measurement[HeadScores]):
         over: Attention to the `labels`, or to the tokens `before_labels`.
         permutations: Of the labels in the shuffled control.
         seed: Of the permutations.
+
+    Raises:
+        PromptError: prompts without demonstrations, or whose labels follow no one rule.
+        RunError: unknown options, processed weights, or components that do not add up.
+
+    Source: Halawi et al. 2023, §5.
     """
 
     name: ClassVar[str] = "head_scores"
@@ -114,42 +118,8 @@ def _classes(prompts: PromptBatch) -> Int[Tensor, " batch"]:
     return classes
 
 
-def head_scores(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    norm: Norm = "frozen",
-    over: Attended = "labels",
-    permutations: int = 20,
-    seed: int = 0,
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> HeadScores:
-    """Prefix matching, label attending and label promoting of every head, at the target.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: False prompts (`labels="permuted"` or `"half_permuted"`), or true ones.
-        norm: Of label promoting: `frozen` or `own`.
-        over: Attention to the `labels`, or to the tokens `before_labels`.
-        permutations: Of the labels in the shuffled control.
-        seed: Of the permutations.
-        interventions: Made during the pass.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        PromptError: prompts without demonstrations, or whose labels follow no one rule.
-        RunError: unknown options, processed weights, or components that do not add up.
-
-    Source: Halawi et al. 2023, §5.
-    """
-    return measured(
-        HeadScoring(norm, over, permutations, seed), model, prompts, interventions=interventions,
-        batch_size=batch_size, memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+head_scores = door(
+    HeadScoring,
+    "head_scores",
+    prompts='False prompts (`labels="permuted"` or `"half_permuted"`), or true ones.',
+)

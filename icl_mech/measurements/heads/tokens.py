@@ -12,15 +12,14 @@ import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Count, Heads
-from icl_mech.engine import Kept, Path, Reading
+from icl_mech.engine import Kept, Reading
 from icl_mech.errors import ResultError, RunError
-from icl_mech.interventions import Intervention
 from icl_mech.interventions.base import check_layers
 from icl_mech.measurements.base import Measurement, Pass
+from icl_mech.measurements.doors import door
 from icl_mech.measurements.heads.definitions import ATTENDING
 from icl_mech.measurements.heads.label_attention import matched_classes
 from icl_mech.measurements.heads.texts import looking
-from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel, ModelInfo, Site
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Definition, Figure, Quantity, Result
@@ -183,6 +182,12 @@ class AttentionOfHeads(Measurement[HeadAttention]):
     Attributes:
         heads: (layer, head) pairs.
         first: Number of prompts shown; None: all.
+
+    Raises:
+        RunError: no heads, a head twice, or one the model does not have.
+        PromptError: prompts this model cannot run.
+
+    Source: Halawi et al. 2023, §5.
     """
 
     name: ClassVar[str] = "head_attention"
@@ -248,36 +253,9 @@ def _marks(prompts: PromptBatch) -> tuple[tuple[str, ...], ...]:
     return tuple(found)
 
 
-def head_attention(
-    model: Any,
-    prompts: PromptBatch,
-    heads: Heads,
-    *,
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> HeadAttention:
-    """Attention of chosen heads from the target to every token.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: The prompts; a figure shows one of them.
-        heads: (layer, head) pairs, such as `head_scores(...).top()`.
-        interventions: Made during the pass.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        RunError: no heads, a head twice, or one the model does not have.
-        PromptError: prompts this model cannot run.
-
-    Source: Halawi et al. 2023, §5.
-    """
-    return measured(
-        AttentionOfHeads(heads), model, prompts, interventions=interventions,
-        batch_size=batch_size, memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+head_attention = door(
+    AttentionOfHeads,
+    "head_attention",
+    then=("heads",),
+    prompts="The prompts; a figure shows one of them.",
+)

@@ -14,9 +14,8 @@ import torch
 
 from icl_mech._typing import Tensor
 from icl_mech.checking import Count
-from icl_mech.engine import Path
-from icl_mech.interventions import Intervention
-from icl_mech.interventions.isolate import Mode, Redraw, Tokens
+from icl_mech.interventions.isolate import Tokens
+from icl_mech.measurements.doors import door
 from icl_mech.measurements.isolation.agreement import (
     OfIsolation,
     Window,
@@ -25,7 +24,6 @@ from icl_mech.measurements.isolation.agreement import (
     label_ends,
 )
 from icl_mech.measurements.isolation.map_result import IsolationMap
-from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 
@@ -38,6 +36,10 @@ class IsolationWindows(OfIsolation[IsolationMap]):
         widths: Numbers of isolated layers (default: 1, 3, 5, 7 without those above L/2).
         step: Layers between the starts of neighbouring windows.
         tokens: Isolate `label` words or `random` tokens.
+
+    Raises:
+        RunError: unknown choice, a width the model does not have, a step below 1, no draws.
+        PromptError: prompts without demonstrations, or with too few tokens to draw from.
     """
 
     name: ClassVar[str] = "isolation_map"
@@ -103,49 +105,8 @@ class IsolationWindows(OfIsolation[IsolationMap]):
         )
 
 
-def isolation_map(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    widths: Sequence[int] | None = None,
-    step: int = 1,
-    tokens: Tokens = "label",
-    mode: Mode = "mask",
-    redraw: Redraw = "set",
-    draws: int = 5,
-    top_k: int = 5,
-    seed: int = 0,
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> IsolationMap:
-    """Label loyalty for every window of layers.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: Prompts with at least one demonstration each.
-        widths: Numbers of isolated layers (default: 1, 3, 5, 7 without those above L/2).
-        step: Layers between the starts of neighbouring windows.
-        tokens: Isolate `label` words or `random` tokens.
-        mode: As in `isolation`.
-        redraw: As in `isolation`.
-        draws: Number of draws of random tokens.
-        top_k: Number of next tokens compared for word loyalty.
-        seed: Of the first draw.
-        interventions: As in `isolation`.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        RunError: unknown choice, a width the model does not have, a step below 1, no draws.
-        PromptError: prompts without demonstrations, or with too few tokens to draw from.
-    """
-    return measured(
-        IsolationWindows(mode, redraw, draws, top_k, seed, widths, step, tokens), model, prompts,
-        interventions=interventions, batch_size=batch_size, memory=memory, path=path,
-        progress=progress,
-    )  # fmt: skip
+isolation_map = door(
+    IsolationWindows,
+    "isolation_map",
+    prompts="Prompts with at least one demonstration each.",
+)

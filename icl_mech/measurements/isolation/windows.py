@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from icl_mech.engine import Path
-from icl_mech.interventions import Intervention
-from icl_mech.interventions.isolate import Mode, Redraw, Tokens
+from icl_mech.interventions.isolate import Tokens
+from icl_mech.measurements.doors import door
 from icl_mech.measurements.isolation.agreement import (
     OfIsolation,
     Window,
@@ -26,7 +25,6 @@ from icl_mech.measurements.isolation.agreement import (
     chosen_depths,
 )
 from icl_mech.measurements.isolation.loyalty import IsolationResult
-from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 
@@ -41,6 +39,12 @@ class Isolation(OfIsolation[IsolationResult]):
         depths: Numbers of isolated layers (default: 1, 3, 5, 7 without those above L/2).
         sides: `first` layers, `last` layers or both.
         tokens: Isolate `label` words, `random` tokens or both.
+
+    Raises:
+        RunError: unknown choice, a depth the model does not have, no draws.
+        PromptError: prompts without demonstrations, or with too few tokens to draw from.
+
+    Source: Wang et al. 2023, §2.2.
     """
 
     name: ClassVar[str] = "isolation"
@@ -101,52 +105,9 @@ class Isolation(OfIsolation[IsolationResult]):
         )
 
 
-def isolation(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    depths: Sequence[int] | None = None,
-    sides: Side | Sequence[Side] = ("first", "last"),
-    tokens: Tokens | Sequence[Tokens] = ("label", "random"),
-    mode: Mode = "mask",
-    redraw: Redraw = "set",
-    draws: int = 5,
-    top_k: int = 5,
-    seed: int = 0,
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> IsolationResult:
-    """Label and word loyalty with tokens isolated in the first or last layers.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: Prompts with at least one demonstration each.
-        depths: Numbers of isolated layers (default: 1, 3, 5, 7 without those above L/2).
-        sides: `first` layers, `last` layers or both.
-        tokens: Isolate `label` words, `random` tokens or both.
-        mode: `mask` sets scores to -inf before softmax (the reference code), `zero` sets the
-            pattern to 0 after it (the paper's text).
-        redraw: Random tokens: one draw per demonstration `set`, per `prompt` or per `layer`.
-        draws: Number of draws of random tokens.
-        top_k: Number of next tokens compared for word loyalty.
-        seed: Of the first draw.
-        interventions: Made with and without isolation: loyalty is to the model so changed.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        RunError: unknown choice, a depth the model does not have, no draws.
-        PromptError: prompts without demonstrations, or with too few tokens to draw from.
-
-    Source: Wang et al. 2023, §2.2.
-    """
-    return measured(
-        Isolation(mode, redraw, draws, top_k, seed, depths, sides, tokens), model, prompts,
-        interventions=interventions, batch_size=batch_size, memory=memory, path=path,
-        progress=progress,
-    )  # fmt: skip
+isolation = door(
+    Isolation,
+    "isolation",
+    prompts="Prompts with at least one demonstration each.",
+    interventions="Made with and without isolation: loyalty is to the model so changed.",
+)

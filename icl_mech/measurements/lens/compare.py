@@ -4,22 +4,19 @@ One pass. Both readings are of the same prompts, so their difference is paired; 
 are the model's own answer.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.engine import Path
-from icl_mech.interventions import Intervention
 from icl_mech.measurements.accuracy.definitions import LENS
 from icl_mech.measurements.base import Measurement, Pass
+from icl_mech.measurements.doors import door
 from icl_mech.measurements.lens.fitted import FittedLens, check_lens
 from icl_mech.measurements.lens.fitted_texts import JACOBIAN, NAMES, TUNED, compared_figure
 from icl_mech.measurements.lens.residuals import LayerLensReading, LensRows
 from icl_mech.measurements.lens.words import AFTER
-from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Definition, Figure, Quantity, Result, basis
@@ -131,6 +128,10 @@ class CompareLenses(Measurement[ComparedLenses]):
 
     Attributes:
         lens: The fitted lens.
+
+    Raises:
+        PromptError: prompts without answers.
+        RunError: a lens of another model.
     """
 
     name: ClassVar[str] = "compared_lenses"
@@ -163,34 +164,9 @@ class CompareLenses(Measurement[ComparedLenses]):
         )
 
 
-def compare_lenses(
-    model: Any,
-    prompts: PromptBatch,
-    lens: FittedLens,
-    *,
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> ComparedLenses:
-    """Accuracy at every layer under a fitted lens and under the logit lens, paired.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: The prompts, with answers; not those the lens was fitted on.
-        lens: The fitted lens, see `fit_tuned_lens` and `fit_jacobian_lens`.
-        interventions: Made during the pass.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        PromptError: prompts without answers.
-        RunError: a lens of another model.
-    """
-    return measured(
-        CompareLenses(lens), model, prompts, interventions=interventions, batch_size=batch_size,
-        memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+compare_lenses = door(
+    CompareLenses,
+    "compare_lenses",
+    then=("lens",),
+    prompts="The prompts, with answers; not those the lens was fitted on.",
+)

@@ -12,15 +12,14 @@
 Source: Halawi et al. 2023, *Overthinking the Truth*, §4 and §5.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from icl_mech._typing import Tensor
-from icl_mech.engine import Path, Reading
+from icl_mech.engine import Reading
 from icl_mech.errors import RunError
-from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Pass
+from icl_mech.measurements.doors import door
 from icl_mech.measurements.lens.component_lens import ComponentLens
 from icl_mech.measurements.lens.components import (
     Components,
@@ -40,7 +39,6 @@ from icl_mech.measurements.lens.residuals import (
     check_demonstrations,
 )
 from icl_mech.measurements.lens.words import decoded, in_order
-from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 
@@ -60,6 +58,13 @@ class Lens(Measurement[LogitLens | ComponentLens]):
         norm: `frozen` or `own` (heads and MLPs).
         vocabulary: Also keep log-sum-exp and the likeliest tokens (layers only).
         lens: A fitted lens that maps every entry but the last (layers only); None: the logit lens.
+
+    Raises:
+        RunError: unknown options, processed weights (heads and MLPs), a lens of another model, or
+            components that do not add up to the model's logits.
+        PromptError: prompts with different numbers of demonstrations (`at="demonstrations"`).
+
+    Source: Halawi et al. 2023, §4.
     """
 
     name: ClassVar[str] = "logit_lens"
@@ -148,49 +153,8 @@ class Lens(Measurement[LogitLens | ComponentLens]):
         )
 
 
-def logit_lens(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    per: Per = "layer",
-    at: Positions = "target",
-    variant: LensVariant = "sound",
-    norm: Norm = "frozen",
-    vocabulary: bool = True,
-    lens: FittedLens | None = None,
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> LogitLens | ComponentLens:
-    """Label logits of every layer, head or MLP.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: The prompts.
-        per: `layer` gives a `LogitLens`, `head` and `mlp` a `ComponentLens`.
-        at: `target`, or `demonstrations`: every token before a label, in one pass (layers only).
-        variant: `sound` or `reference` (layers only).
-        norm: `frozen` or `own` (heads and MLPs).
-        vocabulary: Also keep log-sum-exp and the likeliest tokens (layers only); without them
-            the vocabulary is never unembedded.
-        lens: A fitted lens (`fit_tuned_lens`, `fit_jacobian_lens`) that maps every entry but the
-            last before it is read (layers only); None: the logit lens.
-        interventions: Made during the pass.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        RunError: unknown options, processed weights (heads and MLPs), a lens of another model, or
-            components that do not add up to the model's logits.
-        PromptError: prompts with different numbers of demonstrations (`at="demonstrations"`).
-
-    Source: Halawi et al. 2023, §4.
-    """
-    return measured(
-        Lens(per, at, variant, norm, vocabulary, lens), model, prompts, interventions=interventions,
-        batch_size=batch_size, memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+logit_lens = door(
+    Lens,
+    "logit_lens",
+    prompts="The prompts.",
+)

@@ -7,16 +7,17 @@ How factors are learned: `icl_mech.measurements.reweighting.fit`.
 Source: Wang et al. 2023, *Label Words are Anchors*, §3.1, table 1.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from typing_extensions import Unpack
 
-from icl_mech.engine import Path
 from icl_mech.errors import RunError
-from icl_mech.interventions import FittedReweight, Intervention, Reweight
+from icl_mech.interventions import FittedReweight, Reweight
 from icl_mech.measurements.base import Measurement, Pass, Variants
+from icl_mech.measurements.doors import with_options
+from icl_mech.measurements.passes import How
 from icl_mech.measurements.predictions import PredictionReading
 from icl_mech.measurements.provenance import prompt_source
 from icl_mech.measurements.reweighting.learnable import (
@@ -99,17 +100,14 @@ class EvaluateReweighting(Measurement[ReweightingResult]):
         )
 
 
+@with_options
 def evaluate_reweighting(
     model: Any,
     reweighting: Reweight,
     prompts: PromptBatch,
     *,
     more_shots: PromptBatch | None = None,
-    interventions: Sequence[Intervention] = (),
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
+    **how: Unpack[How],
 ) -> ReweightingResult:
     """Plain against re-weighted in-context learning on the same test prompts.
 
@@ -121,11 +119,6 @@ def evaluate_reweighting(
         reweighting: The factors, learned (`fit_reweighting`) or given.
         prompts: Test prompts with answers.
         more_shots: The same queries behind more demonstrations, run plain for comparison.
-        interventions: Made under every condition, before the re-weighting.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
 
     Warns:
         UserWarning: if the factors were learned from some of these prompts.
@@ -136,7 +129,4 @@ def evaluate_reweighting(
 
     Source: Wang et al. 2023, §3.1, table 1.
     """
-    return measured(
-        EvaluateReweighting(reweighting, more_shots), model, prompts, interventions=interventions,
-        batch_size=batch_size, memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+    return measured(EvaluateReweighting(reweighting, more_shots), model, prompts, **how)

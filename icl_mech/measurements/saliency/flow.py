@@ -16,7 +16,6 @@ words' place.
 Source: Wang et al. 2023, *Label Words are Anchors*, §2.1.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,15 +23,13 @@ import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Count, Natural
-from icl_mech.engine import Loss, Path
 from icl_mech.errors import PromptError
-from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Pass
-from icl_mech.measurements.running import measured
+from icl_mech.measurements.doors import door
 from icl_mech.measurements.saliency.edges import FlowReading, RoleFlowReading
 from icl_mech.measurements.saliency.kinds import SCORES
 from icl_mech.measurements.saliency.null import matched_positions, null_scores
-from icl_mech.measurements.saliency.reduction import OfSaliency, Reduction
+from icl_mech.measurements.saliency.reduction import OfSaliency
 from icl_mech.measurements.saliency.scores import FlowScores
 from icl_mech.metrics import bootstrap_interval, flow_counts, normalised_flow
 from icl_mech.models import LanguageModel, ServerModel
@@ -52,6 +49,12 @@ class Flow(OfSaliency[FlowScores]):
     Attributes:
         draws: Number of draws of random tokens.
         seed: Of the first draw.
+
+    Raises:
+        RunError: unknown variant.
+        PromptError: prompts without demonstrations, or without answers the loss needs.
+
+    Source: Wang et al. 2023, §2.1.
     """
 
     draws: Count = 20
@@ -115,43 +118,9 @@ class Flow(OfSaliency[FlowScores]):
         )
 
 
-def flow_scores(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    interventions: Sequence[Intervention] = (),
-    reduction: Reduction = "sum_then_abs",
-    loss: Loss | None = None,
-    draws: int = 20,
-    seed: int = 0,
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> FlowScores:
-    """Flow scores of every prompt and layer, and the normalised curve with intervals.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: Prompts with at least one demonstration each.
-        interventions: Made before reading; saliency is that of the edited pattern.
-        reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
-        loss: `label`, `prediction` or `vocab`; None: `label` if the prompts have answers,
-            else `prediction`.
-        draws: Number of draws of random tokens in the label words' place.
-        seed: Of the first draw.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        RunError: unknown variant.
-        PromptError: prompts without demonstrations, or without answers the loss needs.
-
-    Source: Wang et al. 2023, §2.1.
-    """
-    return measured(
-        Flow(loss, reduction, draws, seed), model, prompts, interventions=interventions,
-        batch_size=batch_size, memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+flow_scores = door(
+    Flow,
+    "flow_scores",
+    prompts="Prompts with at least one demonstration each.",
+    interventions="Made before reading; saliency is that of the edited pattern.",
+)

@@ -15,11 +15,10 @@ import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Count
-from icl_mech.engine import GradientReading, Kept, Loss, Path
+from icl_mech.engine import GradientReading, Kept, Loss
 from icl_mech.errors import ResultError
-from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Pass
-from icl_mech.measurements.running import measured
+from icl_mech.measurements.doors import door
 from icl_mech.measurements.saliency.definitions import MAP
 from icl_mech.measurements.saliency.reduction import OfSaliency, Reduction, head_sum
 from icl_mech.measurements.saliency.segments import (
@@ -212,8 +211,17 @@ class SaliencyReading(GradientReading[list[Tensor]]):
 class Saliency(OfSaliency[SaliencyMaps]):
     """Saliency of every attention edge; memory grows with prompts x layers x tokens squared.
 
+    Memory grows with prompts x layers x tokens squared: for maps of a few prompts; use
+    `flow_scores` for statistics over many.
+
     Attributes:
         first: Number of prompts mapped; None: all.
+
+    Raises:
+        RunError: unknown variant.
+        PromptError: a loss that needs answers, and prompts without.
+
+    Source: Wang et al. 2023, §2.1.
     """
 
     first: Count | None = None
@@ -242,42 +250,9 @@ class Saliency(OfSaliency[SaliencyMaps]):
         )
 
 
-def saliency_maps(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    interventions: Sequence[Intervention] = (),
-    reduction: Reduction = "sum_then_abs",
-    loss: Loss | None = None,
-    batch_size: int | None = None,
-    memory: str | int | None = None,
-    path: Path = "auto",
-    progress: bool | None = None,
-) -> SaliencyMaps:
-    """Saliency of every attention edge of every prompt and layer.
-
-    Memory grows with prompts x layers x tokens squared: for maps of a few prompts; use
-    `flow_scores` for statistics over many.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: The prompts.
-        interventions: Made before reading; saliency is that of the edited pattern.
-        reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
-        loss: `label`, `prediction` or `vocab`, of texts `next` or `rest`; None: `label` if the
-            prompts have answers, else `prediction`, of texts `next`.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto` or `whole`, see `engine.run`.
-        progress: Show a progress bar.
-
-    Raises:
-        RunError: unknown variant.
-        PromptError: a loss that needs answers, and prompts without.
-
-    Source: Wang et al. 2023, §2.1.
-    """
-    return measured(
-        Saliency(loss, reduction), model, prompts, interventions=interventions,
-        batch_size=batch_size, memory=memory, path=path, progress=progress,
-    )  # fmt: skip
+saliency_maps = door(
+    Saliency,
+    "saliency_maps",
+    prompts="The prompts.",
+    interventions="Made before reading; saliency is that of the edited pattern.",
+)

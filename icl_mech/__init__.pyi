@@ -1,0 +1,1434 @@
+"""Made by `python -m tests.stub`."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from icl_mech.errors import IclMechError as IclMechError
+from icl_mech.interventions import AddVector as AddVector
+from icl_mech.interventions import Isolate as Isolate
+from icl_mech.interventions import Patch as Patch
+from icl_mech.interventions import Reweight as Reweight
+from icl_mech.interventions import Suppress as Suppress
+from icl_mech.interventions import ZeroHeads as ZeroHeads
+from icl_mech.interventions import ZeroLayers as ZeroLayers
+from icl_mech.interventions.base import Intervention
+from icl_mech.measurements.accuracy.context import ContextAccuracy
+from icl_mech.measurements.accuracy.early_exit import early_exit as early_exit
+from icl_mech.measurements.accuracy.layer_result import LayerAccuracy
+from icl_mech.measurements.alignment.result import AlignmentResult
+from icl_mech.measurements.anchors.agreement import AgreementOfAnchors
+from icl_mech.measurements.anchors.span_result import SpanMatrices
+from icl_mech.measurements.anchors.suppression_result import SuppressionEffects
+from icl_mech.measurements.anchors.token_result import TokenAnchors
+from icl_mech.measurements.base import Measurement as Measurement
+from icl_mech.measurements.by_demonstration.flow_result import DemonstrationFlow
+from icl_mech.measurements.by_demonstration.left_out_result import LeftOut
+from icl_mech.measurements.calibration.result import CalibrationResult
+from icl_mech.measurements.causal.attribution_scores import Attribution
+from icl_mech.measurements.causal.comparison import HeadComparison
+from icl_mech.measurements.causal.function_vectors import FunctionVector
+from icl_mech.measurements.causal.function_vectors import function_vector as function_vector
+from icl_mech.measurements.causal.induction_scores import InductionScores
+from icl_mech.measurements.causal.mediation_result import HeadMediation
+from icl_mech.measurements.causal.saliency_check import SaliencyCheck
+from icl_mech.measurements.causal.task_vectors import TaskVector
+from icl_mech.measurements.causal.vector_effect import VectorEffect
+from icl_mech.measurements.compression.context import CompressedContext
+from icl_mech.measurements.compression.demonstrations import CompressionResult
+from icl_mech.measurements.compression.table_result import CompressionTable
+from icl_mech.measurements.confusion.result import ConfusionDiagnosis
+from icl_mech.measurements.extraction.average import averaged_extraction as averaged_extraction
+from icl_mech.measurements.extraction.result import ExtractionResult
+from icl_mech.measurements.generation.over_trust import OverTrust
+from icl_mech.measurements.generation.result import Generation
+from icl_mech.measurements.heads.ablation import Ablation
+from icl_mech.measurements.heads.by_layer import matching_by_layer as matching_by_layer
+from icl_mech.measurements.heads.false_heads import FalseInductionHeads
+from icl_mech.measurements.heads.scores import HeadScores
+from icl_mech.measurements.heads.tokens import HeadAttention
+from icl_mech.measurements.isolation.loyalty import IsolationResult
+from icl_mech.measurements.isolation.map_result import IsolationMap
+from icl_mech.measurements.lens.compare import ComparedLenses
+from icl_mech.measurements.lens.component_lens import ComponentLens
+from icl_mech.measurements.lens.fitted import FittedLens
+from icl_mech.measurements.lens.jacobian import JacobianLens as JacobianLens
+from icl_mech.measurements.lens.jacobian import load_jacobian_lens as load_jacobian_lens
+from icl_mech.measurements.lens.jacobian_fit import fit_jacobian_lens as fit_jacobian_lens
+from icl_mech.measurements.lens.layer_lens import LogitLens
+from icl_mech.measurements.lens.tuned import TunedLens as TunedLens
+from icl_mech.measurements.lens.tuned import load_tuned_lens as load_tuned_lens
+from icl_mech.measurements.lens.tuned_fit import fit_tuned_lens as fit_tuned_lens
+from icl_mech.measurements.predictions import Predictions
+from icl_mech.measurements.reweighting.fit import fit_reweighting as fit_reweighting
+from icl_mech.measurements.reweighting.result import ReweightingResult
+from icl_mech.measurements.saliency.maps import SaliencyMaps
+from icl_mech.measurements.saliency.scores import FlowScores
+from icl_mech.metrics import calibrate_batch as calibrate_batch
+from icl_mech.metrics import calibrate_labels as calibrate_labels
+from icl_mech.models import load_model as load_model
+from icl_mech.models import remote_model as remote_model
+from icl_mech.models.untrained import untrained as untrained
+from icl_mech.planted import planted_model as planted_model
+from icl_mech.planted import planted_task as planted_task
+from icl_mech.prompts import Prompt as Prompt
+from icl_mech.prompts import PromptBatch as PromptBatch
+from icl_mech.prompts import Span as Span
+from icl_mech.prompts import build_prompt_pairs as build_prompt_pairs
+from icl_mech.prompts import build_prompts as build_prompts
+from icl_mech.prompts import chat_template as chat_template
+from icl_mech.prompts import prompts_from_text as prompts_from_text
+from icl_mech.prompts import texts as texts
+from icl_mech.studies import Analysis as Analysis
+from icl_mech.studies import analyze as analyze
+from icl_mech.studies import load_analysis as load_analysis
+from icl_mech.studies import measure as measure
+from icl_mech.sweeps import Sweep as Sweep
+from icl_mech.sweeps import compare as compare
+from icl_mech.sweeps import load_sweep as load_sweep
+from icl_mech.sweeps import sweep as sweep
+from icl_mech.tasks import Example as Example
+from icl_mech.tasks import Task as Task
+from icl_mech.tasks import Template as Template
+from icl_mech.tasks import load_task as load_task
+from torch import Tensor
+from typing import Any
+from typing import Literal
+
+__version__: str
+
+def ablation(
+    model: Any,
+    true: PromptBatch,
+    false: PromptBatch,
+    what: Mapping[str, Sequence[Intervention]] | Sequence[str | tuple[int, int]] | None = ...,
+    *,
+    start: int | None = ...,
+    heads: Sequence[tuple[int, int]] = ...,
+    kind: Literal['zero_output', 'uniform_attention', 'mean'] = ...,
+    draws: int = ...,
+    variant: Literal['sound', 'reference'] = ...,
+    seed: int = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> Ablation:
+    r"""Calibrated accuracy with and without ablations at the target.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        true: Prompts with true demonstrations.
+        false: The same prompts with false ones.
+        what: Late parts by name, (layer, head) pairs, or named sets of interventions; None:
+            the late parts if `start` is given.
+        start: First layer of the late parts.
+        heads: Heads to ablate; beside them random heads, disjoint from them.
+        kind: See `ZeroHeads`; late attention and MLPs are `reference` with `uniform_attention`
+            and `zero_output` with the others, late layers always the latter.
+        draws: Number of random draws of heads.
+        variant: Of the scores' lens, `sound` or `reference`.
+        seed: Of the random heads.
+        interventions: Made in every run, the unablated one included.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        PromptError: sets that are not pairs.
+        RunError: nothing to ablate, unknown options or parts, names of conditions that are
+            taken, or heads the model does not have.
+
+    Source: Halawi et al. 2023, §4 and §5.
+    """
+
+def alignment(
+    model: Any,
+    true: PromptBatch,
+    false: PromptBatch,
+    zero_shot: PromptBatch | None = ...,
+    *,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> AlignmentResult:
+    r"""Shares of answers that follow the truth, the demonstrations or the zero-shot prior.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        true: Prompts with true demonstrations.
+        false: The same prompts with false ones, see `build_prompt_pairs`.
+        zero_shot: The same queries without demonstrations; None: cut out of the true prompts.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        PromptError: sets that are not pairs, false labels that teach no one label, or `zero_shot`
+            with other queries.
+
+    Source: after Krishna Kumar 2025, arXiv 2511.21038.
+    """
+
+def anchor_agreement(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    proximity: int = ...,
+    top: int = ...,
+    temperature: float = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> AgreementOfAnchors:
+    r"""Rank correlation of the effects of hiding spans with attention and saliency, per text.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Texts with at least `proximity` + 3 spans each, see `texts`.
+        proximity: Number of following spans that scores leave out, the span itself included.
+        top: Number of receiver heads, chosen for each text from the others.
+        temperature: Of the distributions that are compared, see `suppression`.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        RunError: unknown variant, or more heads than there are.
+        PromptError: texts with too few spans.
+
+    Source: Bogdan et al. 2025, §6.
+    """
+
+def anchor_tokens(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    loss: Literal['label', 'prediction', 'vocab', 'next', 'rest'] | None = ...,
+    reduction: Literal['sum_then_abs', 'abs_then_sum'] = ...,
+    of: Literal['attention', 'saliency'] = ...,
+    layers: Sequence[int] | None = ...,
+    ratio: float | None = ...,
+    window: int = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> TokenAnchors:
+    r"""Tokens whose column mass stands out, and how label words or ends of spans compare.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Prompts with demonstrations, or texts with spans.
+        loss: `label`, `prediction` or `vocab`, of texts `next` or `rest`; None: `label` if the
+            prompts have answers, else `prediction`, of texts `next`.
+        reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
+        of: `saliency`, or `attention` averaged over heads.
+        layers: Layers over which masses are averaged; None: the last third.
+        ratio: How many times the median nearby an anchor's mass exceeds; None: as many as the other
+            tokens of the text leave to chance in 5 % of texts.
+        window: What nearby is, in positions to either side.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        RunError: unknown variant, or a layer the model does not have.
+        PromptError: prompts with neither label words nor spans, with too few tokens for a spread, or
+            without what the loss needs.
+    """
+
+def attribution_patching(
+    model: Any,
+    clean: PromptBatch,
+    corrupt: PromptBatch,
+    *,
+    points: int = ...,
+    edges: bool = ...,
+    exact: bool = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> Attribution:
+    r"""Attribution of every node to the difference of true and false demonstrations.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        clean: Prompts with true demonstrations, which values are taken from.
+        corrupt: The same prompts with false ones, token beside token, in which gradients are taken.
+        points: Gradients are the mean over so many points between the embeddings of the two runs;
+            0: those of the run with false demonstrations.
+        edges: Score edges between nodes too.
+        exact: Also patch every head in turn, and say how far the ranks agree.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        PromptError: sets that are not pairs, or whose tokens do not stand beside each other.
+        RunError: processed weights, edges of a model that norms what its heads add, interventions that
+            go by the number of a prompt.
+
+    Source: Nanda 2023; Syed et al. 2023; Hanna et al. 2024.
+    """
+
+def calibration(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    task: str | Task | None = ...,
+    texts: Sequence[str] | None = ...,
+    inputs: Sequence[str] = ...,
+    draws: int = ...,
+    form: Literal['paper', 'staicc', 'difference'] = ...,
+    batch_form: Literal['ratio', 'staicc', 'log_mean'] = ...,
+    together: int | None = ...,
+    seed: int = ...,
+    reweighting: Reweight | None = ...,
+    more_shots: PromptBatch | None = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> CalibrationResult:
+    r"""Plain, contextual, domain and batch-calibrated accuracy on the same prompts.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Prompts with answers.
+        task: The task whose training texts the random words are drawn from, but for texts that are
+            queries of these prompts.
+        texts: Such texts themselves; by default those of the task, else of the demonstrations.
+        inputs: Texts without content.
+        draws: Texts of random words.
+        form: `paper`, `staicc` or `difference`, see `calibrate_labels`.
+        batch_form: `ratio`, `staicc` or `log_mean`, see `calibrate_batch`.
+        together: Prompts that share a mean in batch calibration; None: all.
+        seed: Of the random words.
+        reweighting: Factors on attention to label words (`fit_reweighting`), judged beside.
+        more_shots: The same queries behind more demonstrations, judged beside.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        PromptError: prompts without answers or query texts, calibration texts that are tested on, no
+            texts at all, both `task` and `texts`, or `more_shots` with other queries.
+        RunError: an option out of range, or factors of another model.
+        TaskError: an unknown task.
+
+    Source: Zhao et al. 2021, §4; Fei et al. 2023, §4; Zhou et al. 2024, §3.
+    """
+
+def compare_compression(
+    model: Any,
+    prompts: PromptBatch,
+    methods: Sequence[Literal['hidden_anchor', 'text_anchor', 'hidden_random', 'hidden_random_top']] = ...,
+    *,
+    position: Literal['true', 'overlap'] = ...,
+    seed: int = ...,
+    draws: int = ...,
+    top_k: int = ...,
+    measure_speed: bool = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> CompressionTable:
+    r"""The methods on the same prompts; full prompts and demonstrations are run once for all.
+
+    The options are those of `compress_demonstrations`.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Prompts.
+        methods: Those compared.
+        position: Where queries stand: as in the full prompt (`true`) or at 0 (`overlap`).
+        seed: Of the random methods.
+        draws: Of `hidden_random_top`.
+        top_k: Number of likeliest next tokens compared.
+        measure_speed: Also time the first prompts.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        RunError: no methods or one twice, and as `compress_demonstrations`.
+        PromptError: as `compress_demonstrations`.
+
+    Source: Wang et al. 2023, §3.2, table 2.
+    """
+
+def compare_heads(
+    model: Any,
+    true: PromptBatch,
+    false: PromptBatch,
+    sets: Mapping[str, Sequence[tuple[int, int]]],
+    *,
+    kind: Literal['zero_output', 'uniform_attention', 'mean'] = ...,
+    draws: int = ...,
+    seed: int = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> HeadComparison:
+    r"""Overlap of sets of heads, and ablation of each without the heads of the others.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        true: Prompts with true demonstrations; others than the sets were chosen on.
+        false: The same prompts with false ones.
+        sets: Heads by name.
+        kind: What stands in for an ablated head, see `ZeroHeads`.
+        draws: Random draws of heads beside each set.
+        seed: Of the draws.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        PromptError: sets of prompts that are not pairs.
+        RunError: fewer than two sets, an empty one, heads that are not there, or too few others.
+
+    Source: Yin and Steinhardt 2025; Halawi et al. 2023, §5.
+    """
+
+def compare_lenses(
+    model: Any,
+    prompts: PromptBatch,
+    lens: FittedLens,
+    *,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> ComparedLenses:
+    r"""Accuracy at every layer under a fitted lens and under the logit lens.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: The prompts, with answers; not those the lens was fitted on.
+        lens: The fitted lens.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        PromptError: prompts without answers.
+        RunError: a lens of another model.
+    """
+
+def compress_context(
+    model: Any,
+    prompts: PromptBatch | Prompt,
+    *,
+    method: Literal['hidden_anchor', 'text_anchor', 'hidden_random', 'hidden_random_top'] = ...,
+    position: Literal['true', 'overlap'] = ...,
+    keep: Any = ...,
+    seed: int = ...,
+    draws: int = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> CompressedContext:
+    r"""The demonstrations of these prompts as a small cache for new queries.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: One prompt, or several that share their demonstrations; their queries do not
+            enter, except that `hidden_random_top` chooses the draw by their label loyalty.
+        method: As in `compress_demonstrations`.
+        position: As there.
+        keep: Positions to keep instead of those the roles give.
+        seed: As there.
+        draws: As there.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        RunError: as `compress_demonstrations`, a model that counts positions itself, or
+            interventions that differ between the prompts.
+        PromptError: as there, and for prompts with different demonstrations.
+
+    Source: Wang et al. 2023, §3.2.
+    """
+
+def compress_demonstrations(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    method: Literal['hidden_anchor', 'text_anchor', 'hidden_random', 'hidden_random_top'] = ...,
+    position: Literal['true', 'overlap'] = ...,
+    keep: Any = ...,
+    seed: int = ...,
+    draws: int = ...,
+    top_k: int = ...,
+    measure_speed: bool = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> CompressionResult:
+    r"""Predictions behind a stand-in for the demonstrations, compared with full prompts.
+
+    Demonstrations that prompts share are run once, cut, and seen by all their queries.
+
+    Interventions act on full prompts, on demonstrations while their keys and values are computed,
+    and on queries behind what is left of these.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Prompts with demonstrations.
+        method: Which tokens stay, and how.
+        position: Where queries stand: as in the full prompt (`true`) or at 0 (`overlap`).
+        keep: Positions to keep instead of those the roles give: one row per prompt, or for all.
+        seed: Of the random methods.
+        draws: Of `hidden_random_top`.
+        top_k: Number of likeliest next tokens compared.
+        measure_speed: Also time the first prompts.
+        interventions: Made in every pass. Text anchors are a prompt of their own, where interventions act by the roles of its tokens; those that may go by position, because they do not define `shares`, are refused there.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        RunError: unknown or contradictory options, or `overlap` with a model that counts
+            positions itself.
+        PromptError: prompts without demonstrations, without roles while `keep` is not given,
+            or with positions in `keep` that are out of range, of the query or not ascending.
+
+    Source: Wang et al. 2023, §3.2.
+    """
+
+def context_accuracy(
+    model: Any,
+    true: PromptBatch,
+    false: PromptBatch,
+    *,
+    variant: Literal['sound', 'reference'] = ...,
+    interval: Literal['score', 'bootstrap', 'reference'] = ...,
+    lens: FittedLens | None = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> ContextAccuracy:
+    r"""Accuracy after every number of demonstrations, at every layer.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        true: Prompts with true demonstrations.
+        false: The same prompts with false ones, see `build_prompt_pairs`.
+        variant: `sound`, or `reference`: the paper's lens, exact ties and first crossing.
+        interval: `score` (see `score_interval`), `bootstrap` (percentiles), or `reference`: mean +-
+            1.96 sd / sqrt(N).
+        lens: A fitted lens that maps every entry but the last; None: the logit lens.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        PromptError: sets that are not pairs, or prompts with different numbers of
+            demonstrations, or with the same ones.
+        RunError: unknown variant or interval, or a lens of another model.
+
+    Source: Halawi et al. 2023, §3.
+    """
+
+def diagnose_confusion(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    layer: int | None = ...,
+    components: int = ...,
+    contexts: PromptBatch | None = ...,
+    context: int | None = ...,
+    query_prompts: PromptBatch | None = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> ConfusionDiagnosis:
+    r"""Predicted and measured confusion of every pair of classes, and their rank correlation.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Prompts with answers; the measured confusion is theirs.
+        layer: Block whose keys and queries are compared; None: every block, showing the one at
+            two thirds of the depth (the paper: 32 of 48).
+        components: Principal directions of the queries at most.
+        contexts: Prompts whose label words' keys are used (default: the measured ones);
+            distances are averaged over them.
+        context: Index of the one context to use (the paper's choice: the first).
+        query_prompts: Prompts whose queries give the directions (default: the measured ones).
+        interventions: Made in every pass: keys, queries and predictions are those under them.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        RunError: a layer, context or number of components out of range, or a model without
+            query and key projections.
+        PromptError: prompts without answers, contexts that lack a class, or other label words.
+        ResultError: a given layer whose queries are all alike.
+
+    Source: Wang et al. 2023, §3.3; Spearman correlation added here.
+    """
+
+def evaluate_reweighting(
+    model: Any,
+    reweighting: Reweight,
+    prompts: PromptBatch,
+    *,
+    more_shots: PromptBatch | None = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> ReweightingResult:
+    r"""Plain against re-weighted in-context learning on the same test prompts.
+
+    What both have in common is computed once: the shared demonstrations, or everything before
+    the targets.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        reweighting: The factors, learned (`fit_reweighting`) or given.
+        prompts: Test prompts with answers.
+        more_shots: The same queries behind more demonstrations, run plain for comparison.
+
+    Warns:
+        UserWarning: if the factors were learned from some of these prompts.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        PromptError: prompts without answers, or `more_shots` with other queries.
+        RunError: factors of another model's size or number of classes.
+
+    Source: Wang et al. 2023, §3.1, table 1.
+    """
+
+def extraction(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    truth: Literal['prediction', 'gold'] = ...,
+    two_classes: Literal['normalised', 'reference'] = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> ExtractionResult:
+    r"""Attention from the target to the label words, its AUC and R by layer.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Prompts with at least one demonstration each.
+        truth: The model's own `prediction`, or the `gold` class.
+        two_classes: With two classes left, `normalised` scores or the `reference` reading.
+        interventions: Made during the pass; attention and prediction are those of the changed model.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        RunError: unknown choice.
+        PromptError: prompts without demonstrations, or without answers for `truth="gold"`.
+
+    Source: Wang et al. 2023, §2.3.
+    """
+
+def find_false_induction_heads(
+    model: Any,
+    task: str | Task | PromptBatch = ...,
+    *,
+    top: int = ...,
+    shots: int = ...,
+    n: int = ...,
+    seed: int = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> FalseInductionHeads:
+    r"""Rank all heads by prefix matching on false demonstrations of one task.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        task: Name, task, or prompts with permuted labels.
+        top: How many heads are chosen.
+        shots: Demonstrations per class.
+        n: Prompts.
+        seed: Of texts, order and shifts.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        IclMechError: as `build_prompt_pairs` and `head_scores`.
+
+    Source: Halawi et al. 2023, §5.
+    """
+
+def flow_by_demonstration(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    loss: Literal['label', 'prediction', 'vocab', 'next', 'rest'] | None = ...,
+    reduction: Literal['sum_then_abs', 'abs_then_sum'] = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> DemonstrationFlow:
+    r"""`S_wp` and `S_pq` of every demonstration, and what the target reads of each as a whole.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Prompts with the same number of demonstrations each.
+        loss: `label`, `prediction` or `vocab`, of texts `next` or `rest`; None: `label` if the
+            prompts have answers, else `prediction`, of texts `next`.
+        reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
+        interventions: Made before reading; saliency is that of the edited pattern.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        RunError: unknown variant, or a model on a server.
+        PromptError: prompts without demonstrations or with different numbers of them, or without
+            answers the loss needs.
+
+    Source: Wang et al. 2023, §2.1, one demonstration at a time.
+    """
+
+def flow_scores(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    loss: Literal['label', 'prediction', 'vocab', 'next', 'rest'] | None = ...,
+    reduction: Literal['sum_then_abs', 'abs_then_sum'] = ...,
+    draws: int = ...,
+    seed: int = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> FlowScores:
+    r"""Information flow by layer: `S_wp`, `S_pq`, `S_ww` of every prompt.
+
+    With them, in the same pass, total saliency by role, and the scores of random tokens in the label
+    words' place. A model on a server gives the three scores only.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Prompts with at least one demonstration each.
+        loss: `label`, `prediction` or `vocab`, of texts `next` or `rest`; None: `label` if the
+            prompts have answers, else `prediction`, of texts `next`.
+        reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
+        draws: Number of draws of random tokens.
+        seed: Of the first draw.
+        interventions: Made before reading; saliency is that of the edited pattern.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        RunError: unknown variant.
+        PromptError: prompts without demonstrations, or without answers the loss needs.
+
+    Source: Wang et al. 2023, §2.1.
+    """
+
+def generate(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    max_new_tokens: int = ...,
+    do_sample: bool = ...,
+    temperature: float = ...,
+    top_k: int | None = ...,
+    top_p: float | None = ...,
+    seed: int = ...,
+    stop: str | int | Sequence[str | int] = ...,
+    attention: bool = ...,
+    context: CompressedContext | None = ...,
+    over_trust: OverTrust | None = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> Generation:
+    r"""Texts written behind prompts, and which earlier spans each step reads.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: What is continued, behind the last token of each.
+        max_new_tokens: Tokens of a text at most.
+        do_sample: Draw tokens; else the likeliest is written (greedy).
+        temperature: Divides the logits tokens are drawn by.
+        top_k: Draw from so many of the likeliest only.
+        top_p: Draw from the likeliest that hold this probability together.
+        seed: Of the draws; a prompt's draws depend on its number, not on its batch.
+        stop: Texts and token ids at which a text ends, besides the model's own end token.
+        attention: Read the attention of every step.
+        context: Demonstrations kept as keys and values (`compress_context`): only the queries are read,
+            behind it.
+        over_trust: Judge candidates by over-trust, in beams, with roll-back (`OverTrust()`), instead
+            of writing the likeliest.
+        interventions: In place in every pass. What goes by positions or roles of the prompt changes
+            rows of the prompt, not new ones; what acts at all positions changes new rows too.
+            By default those the context was made under.
+        path: `auto`: each step computes one row on kept keys and values; `whole`: it computes the
+            whole text again. Both give the same numbers.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        RunError: no new tokens, a temperature, `top_k` or `top_p` out of range or without effect, a
+            stop the model does not know, or an intervention that did nothing or that the context was
+            not made under.
+        PromptError: a prompt without so much room behind it, or with other demonstrations than the
+            context.
+        ModelError: another model than the context's.
+    """
+
+def head_attention(
+    model: Any,
+    prompts: PromptBatch,
+    heads: Sequence[tuple[int, int]],
+    *,
+    first: int | None = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> HeadAttention:
+    r"""Attention of chosen heads from the target to every token.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: The prompts; a figure shows one of them.
+        heads: (layer, head) pairs.
+        first: Number of prompts shown; None: all.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        RunError: no heads, a head twice, or one the model does not have.
+        PromptError: prompts this model cannot run.
+
+    Source: Halawi et al. 2023, §5.
+    """
+
+def head_mediation(
+    model: Any,
+    true: PromptBatch,
+    shuffled: PromptBatch,
+    *,
+    mean: Literal['all', 'class'] = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> HeadMediation:
+    r"""Average indirect effect of every head at the target.
+
+    Of the pair the true prompts give the mean outputs, the others are patched: with labels="random" they
+    teach nothing, as published; with permuted labels they teach another task.
+
+    Costs one pass over the true prompts and, for each head, one token of every shuffled prompt.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        true: Prompts with true labels: the mean output of every head at their last token is taken.
+        shuffled: Prompts of the same task that teach nothing (labels="random"): these are patched.
+        mean: Over `all` true prompts (as published), or of every prompt over those of its `class` with
+            other queries.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        PromptError: sets with different label words, shuffled prompts without answers, or with
+            mean="class" a class of one query.
+        RunError: processed weights.
+
+    Source: Todd et al. 2024, §2.
+    """
+
+def head_scores(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    norm: Literal['frozen', 'own'] = ...,
+    over: Literal['labels', 'before_labels'] = ...,
+    permutations: int = ...,
+    seed: int = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> HeadScores:
+    r"""Prefix matching, label attending and label promoting of every head, at the target.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: False prompts (`labels="permuted"` or `"half_permuted"`), or true ones.
+        norm: Of label promoting: `frozen` or `own`.
+        over: Attention to the `labels`, or to the tokens `before_labels`.
+        permutations: Of the labels in the shuffled control.
+        seed: Of the permutations.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        PromptError: prompts without demonstrations, or whose labels follow no one rule.
+        RunError: unknown options, processed weights, or components that do not add up.
+
+    Source: Halawi et al. 2023, §5.
+    """
+
+def induction_scores(
+    model: Any,
+    *,
+    n: int = ...,
+    length: int = ...,
+    variant: Literal['sound', 'mul', 'abs'] = ...,
+    pattern: Literal['induction', 'duplicate', 'previous'] = ...,
+    exclude_bos: bool = ...,
+    exclude_current: bool = ...,
+    seed: int = ...,
+    tokens: Tensor | None = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> InductionScores:
+    r"""Induction score of every head, on random tokens repeated.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        n: Number of sequences.
+        length: Random tokens of each, which stand there twice.
+        variant: `sound`: mean over repeated tokens of the attention to the token after the last earlier
+            occurrence; `mul`, `abs`: as `detect_head` of TransformerLens.
+        pattern: `induction`, `duplicate` (the earlier occurrence itself) or `previous`.
+        exclude_bos: Attention to the first token does not count (`mul`, `abs`).
+        exclude_current: Attention of a token to itself does not count (`mul`, `abs`).
+        seed: Of the random tokens.
+        tokens: Sequences of your own instead, all of one length.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        RunError: sequences without repeats or longer than the context, options without effect.
+        PromptError: token ids outside the vocabulary.
+
+    Source: Olsson et al. 2022.
+    """
+
+def isolation(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    mode: Literal['mask', 'zero'] = ...,
+    redraw: Literal['set', 'prompt', 'layer'] = ...,
+    draws: int = ...,
+    top_k: int = ...,
+    seed: int = ...,
+    depths: Sequence[int] | None = ...,
+    sides: Literal['first', 'last'] | Sequence[Literal['first', 'last']] = ...,
+    tokens: Literal['label', 'random'] | Sequence[Literal['label', 'random']] = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> IsolationResult:
+    r"""Label and word loyalty with tokens isolated in the first or last layers.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Prompts with at least one demonstration each.
+        mode: `mask` sets scores to -inf before softmax (the reference code), `zero` sets the
+            pattern to 0 after it (the paper's text).
+        redraw: Random tokens: one draw per demonstration `set`, per `prompt` or per `layer`.
+        draws: Number of draws of random tokens.
+        top_k: Number of next tokens compared for word loyalty.
+        seed: Of the first draw.
+        depths: Numbers of isolated layers (default: 1, 3, 5, 7 without those above L/2).
+        sides: `first` layers, `last` layers or both.
+        tokens: Isolate `label` words, `random` tokens or both.
+        interventions: Made with and without isolation: loyalty is to the model so changed.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        RunError: unknown choice, a depth the model does not have, no draws.
+        PromptError: prompts without demonstrations, or with too few tokens to draw from.
+
+    Source: Wang et al. 2023, §2.2.
+    """
+
+def isolation_map(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    mode: Literal['mask', 'zero'] = ...,
+    redraw: Literal['set', 'prompt', 'layer'] = ...,
+    draws: int = ...,
+    top_k: int = ...,
+    seed: int = ...,
+    widths: Sequence[int] | None = ...,
+    step: int = ...,
+    tokens: Literal['label', 'random'] = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> IsolationMap:
+    r"""Label and word loyalty for every window of layers.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Prompts with at least one demonstration each.
+        mode: `mask` sets scores to -inf before softmax (the reference code), `zero` sets the
+            pattern to 0 after it (the paper's text).
+        redraw: Random tokens: one draw per demonstration `set`, per `prompt` or per `layer`.
+        draws: Number of draws of random tokens.
+        top_k: Number of next tokens compared for word loyalty.
+        seed: Of the first draw.
+        widths: Numbers of isolated layers (default: 1, 3, 5, 7 without those above L/2).
+        step: Layers between the starts of neighbouring windows.
+        tokens: Isolate `label` words or `random` tokens.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        RunError: unknown choice, a width the model does not have, a step below 1, no draws.
+        PromptError: prompts without demonstrations, or with too few tokens to draw from.
+    """
+
+def layer_accuracy(
+    model: Any,
+    true: PromptBatch,
+    false: PromptBatch,
+    *,
+    variant: Literal['sound', 'reference'] = ...,
+    interval: Literal['score', 'bootstrap', 'reference'] = ...,
+    lens: FittedLens | None = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> LayerAccuracy:
+    r"""Accuracy at every layer with true and with false demonstrations of the same queries.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        true: Prompts with true demonstrations.
+        false: The same prompts with false ones, see `build_prompt_pairs`.
+        variant: `sound`, or `reference`: the paper's lens, exact ties and first crossing.
+        interval: `score` (see `score_interval`), `bootstrap` (percentiles), or `reference`: mean +-
+            1.96 sd / sqrt(N).
+        lens: A fitted lens that maps every entry but the last; None: the logit lens.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        PromptError: sets that are not pairs, or have no answers.
+        RunError: unknown variant or interval, or a lens of another model.
+
+    Source: Halawi et al. 2023, §4.
+    """
+
+def leave_one_out(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> LeftOut:
+    r"""The effect of every demonstration on the log-probability of the true label.
+
+    One pass over `batch x demo` prompts; beginnings they share are run once.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Prompts with answers and the same number of demonstrations each.
+        interventions: Made in every pass; those that go by the number of a prompt are refused.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        PromptError: prompts without answers, demonstrations or text roles, or with different
+            numbers of demonstrations.
+    """
+
+def logit_lens(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    per: Literal['layer', 'head', 'mlp'] = ...,
+    at: Literal['target', 'demonstrations'] = ...,
+    variant: Literal['sound', 'reference'] = ...,
+    norm: Literal['frozen', 'own'] = ...,
+    vocabulary: bool = ...,
+    lens: FittedLens | None = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> LogitLens | ComponentLens:
+    r"""Label logits of every layer, head or MLP.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: The prompts.
+        per: `layer` gives a `LogitLens`, `head` and `mlp` a `ComponentLens`.
+        at: `target`, or `demonstrations`: every token before a label, in one pass (layers only).
+        variant: `sound` or `reference` (layers only).
+        norm: `frozen` or `own` (heads and MLPs).
+        vocabulary: Also keep log-sum-exp and the likeliest tokens (layers only).
+        lens: A fitted lens that maps every entry but the last (layers only); None: the logit lens.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        RunError: unknown options, processed weights (heads and MLPs), a lens of another model, or
+            components that do not add up to the model's logits.
+        PromptError: prompts with different numbers of demonstrations (`at="demonstrations"`).
+
+    Source: Halawi et al. 2023, §4.
+    """
+
+def predict(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    score: Literal['first', 'sum', 'mean'] = ...,
+    top_k: int = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> Predictions:
+    r"""Label logits, predicted classes and likeliest next tokens at the target.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: The prompts.
+        score: How label words of several tokens are scored: `first`, `sum` or `mean`.
+        top_k: Number of likeliest next tokens kept.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        RunError: unknown `score`.
+    """
+
+def saliency_check(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> SaliencyCheck:
+    r"""Saliency of edges beside what cutting them changes, layer by layer.
+
+    Costs one backward pass, and two forward passes for each layer.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: With demonstrations and answers.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        PromptError: prompts without answers or demonstrations.
+        RunError: a model of one layer.
+    """
+
+def saliency_maps(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    loss: Literal['label', 'prediction', 'vocab', 'next', 'rest'] | None = ...,
+    reduction: Literal['sum_then_abs', 'abs_then_sum'] = ...,
+    first: int | None = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> SaliencyMaps:
+    r"""Saliency of every attention edge; memory grows with prompts x layers x tokens squared.
+
+    Memory grows with prompts x layers x tokens squared: for maps of a few prompts; use
+    `flow_scores` for statistics over many.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: The prompts.
+        loss: `label`, `prediction` or `vocab`, of texts `next` or `rest`; None: `label` if the
+            prompts have answers, else `prediction`, of texts `next`.
+        reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
+        first: Number of prompts mapped; None: all.
+        interventions: Made before reading; saliency is that of the edited pattern.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        RunError: unknown variant.
+        PromptError: a loss that needs answers, and prompts without.
+
+    Source: Wang et al. 2023, §2.1.
+    """
+
+def span_flow(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    loss: Literal['label', 'prediction', 'vocab', 'next', 'rest'] | None = ...,
+    reduction: Literal['sum_then_abs', 'abs_then_sum'] = ...,
+    of: Literal['attention', 'saliency'] = ...,
+    proximity: int = ...,
+    average: Literal['mean', 'median'] = ...,
+    control_depth: bool = ...,
+    clamp: Literal['none', 'reference'] = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> SpanMatrices:
+    r"""Attention or saliency between spans, their vertical scores, and receiver heads.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Texts with spans, see `texts`.
+        loss: `label`, `prediction` or `vocab`, of texts `next` or `rest`; None: `label` if the
+            prompts have answers, else `prediction`, of texts `next`.
+        reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
+        of: `attention` of every head, or `saliency`, which is one number for all heads of a layer.
+        proximity: Number of following spans left out of a span's vertical score, itself included.
+        average: `mean` or `median` over the spans that read.
+        control_depth: Rows are replaced by ranks first, so that later spans weigh as earlier ones.
+        clamp: `reference`: the last token of the text is lost, as in the reference code.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        RunError: unknown variant.
+        PromptError: prompts without spans, or without tokens the loss needs.
+
+    Source: Bogdan et al. 2025, §5.
+    """
+
+def steer(
+    model: Any,
+    prompts: PromptBatch,
+    vector: FunctionVector | TaskVector | Tensor,
+    *,
+    kind: Literal['add', 'replace'] | None = ...,
+    scale: float = ...,
+    layers: Sequence[int] | None = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> VectorEffect:
+    r"""Right answers with a vector at the output of each block, at the target.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Usually without demonstrations: `build_prompts(task, model, shots=0)`.
+        vector: What `function_vector` or `task_vector` gave, or a tensor: one vector for all layers, or
+            one for each.
+        kind: `add` it to the output of the block, or `replace` the output; default: task vectors
+            replace, all others are added.
+        scale: Times this (`add`).
+        layers: Blocks it is put behind, one at a time; None: all.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        PromptError: prompts without answers.
+        RunError: vectors or layers the model does not have.
+
+    Source: Todd et al. 2024, §3; Hendel et al. 2023, §3.
+    """
+
+def suppression(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    rows: Literal['after', 'all'] = ...,
+    temperature: float = ...,
+    layers: Sequence[int] | None = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> SuppressionEffects:
+    r"""Effect of hiding each span of a text on the spans that follow it.
+
+    Costs about half a forward pass per span: each runs the tokens behind the span only.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Texts with spans, see `texts`.
+        rows: From whom a span is hidden: the rows `after` it, or `all`, its own included (the
+            reference code). Effects on later spans are the same: their rows see no row of it.
+        temperature: Logits are divided by it (the reference code: 0.6).
+        layers: Blocks in which spans are hidden; None: all.
+        interventions: Made in the plain and in the suppressed runs.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        RunError: unknown variant, or a layer the model does not have.
+        PromptError: prompts without spans.
+
+    Source: Bogdan et al. 2025, §6.
+    """
+
+def task_vector(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> TaskVector:
+    r"""Mean output of every block at the target.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: With demonstrations; their queries are others than those `steer` is tested on.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        PromptError: prompts this model cannot run.
+
+    Source: Hendel et al. 2023, §3.
+    """

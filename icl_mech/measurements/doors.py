@@ -1,0 +1,162 @@
+"""Functions made of measurements: `flow_scores = door(Flow, "flow_scores", prompts="...")`.
+
+A door takes a model, what is measured on it, the fields of the measurement and the options of a run;
+its signature and its help are put together from theirs.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, fields
+from functools import wraps
+from inspect import Parameter, Signature
+from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
+
+from icl_mech.measurements.base import AnyMeasurement, PairMeasurement
+from icl_mech.measurements.passes import How, Options
+from icl_mech.prompts import PromptBatch
+from icl_mech.results import Result
+
+P = ParamSpec("P")
+R = TypeVar("R", bound=Result)
+
+MODEL = "TransformerBridge, HookedTransformer or adapted model."
+
+
+def door(
+    kind: type[AnyMeasurement[Any, R]],
+    name: str,
+    *,
+    then: Sequence[str] = (),
+    **said: str,
+) -> Callable[..., R]:
+    """The function that measures one thing: `name(model, prompts, *, variants, options)`.
+
+    Args:
+        kind: The measurement.
+        name: Of the function, which the module must hold under this name.
+        then: Fields that may be given by position, after the prompts.
+        **said: What the prompts are, for the help, by the names of these arguments; and, of options
+            whose general words do not say enough, other words.
+    """
+    options = [own.name for own in fields(Options)]
+    data = [argument for argument in said if argument not in options]
+    paired = issubclass(kind, PairMeasurement)
+    assert len(data) == (2 if paired else 1), (name, data)
+    chosen = [own.name for own in fields(kind)]
+    parameters = [_positional("model", Any), *(_positional(own, PromptBatch) for own in data)]
+    of_kind = {own.name: own for own in _field_parameters(kind)}
+    parameters += [of_kind.pop(own).replace(kind=Parameter.POSITIONAL_OR_KEYWORD) for own in then]
+    parameters += [*of_kind.values(), *_option_parameters(options)]
+    signature = Signature(parameters, return_annotation=_result_of(kind))
+
+    def measure(*args: Any, **given: Any) -> R:
+        try:
+            bound = signature.bind(*args, **given).arguments
+        except TypeError as error:
+            raise TypeError(f"{name}(): {error}") from None
+        model, *prompts = (bound.pop(own) for own in ("model", *data))
+        measurement = kind(**{own: bound.pop(own) for own in chosen if own in bound})
+        return measurement(model, *prompts, **bound)  # type: ignore[operator, no-any-return]
+
+    described = {
+        "model": MODEL,
+        **{own: said[own] for own in data},
+        **{own: text for own, text in _described(kind) if own in chosen},
+        **{own: said.get(own, text) for own, text in _described(Options)},
+    }
+    measure.__name__ = measure.__qualname__ = name
+    measure.__module__ = kind.__module__
+    measure.__doc__ = _help(kind, described, [own.name for own in parameters])
+    measure.__signature__ = signature  # type: ignore[attr-defined]
+    measure.__annotations__ = {own.name: own.annotation for own in parameters}
+    measure.__annotations__["return"] = signature.return_annotation
+    return measure
+
+
+def with_options(function: Callable[P, R]) -> Callable[P, R]:
+    """A function with the options of a run in the place of `**how` in its signature and help."""
+    own = inspect.signature(function)
+    parameters = list(own.parameters.values())
+    assert parameters.pop().kind is Parameter.VAR_KEYWORD
+    options = [one.name for one in fields(Options) if one.name not in own.parameters]
+    parameters += _option_parameters(options)
+    signature = own.replace(parameters=parameters)
+
+    @wraps(function)
+    def measure(*args: P.args, **given: P.kwargs) -> R:
+        try:
+            signature.bind(*args, **given)
+        except TypeError as error:
+            raise TypeError(f"{function.__name__}(): {error}") from None
+        return function(*args, **given)
+
+    text = inspect.cleandoc(function.__doc__ or "")
+    lines = [
+        f"    {name}: {words}"
+        for name, words in _described(Options)
+        if name in options and f"\n    {name}: " not in text
+    ]
+    head, raises, tail = text.partition("\n\nRaises:")
+    measure.__doc__ = "\n".join([head, *lines]) + raises + tail
+    measure.__signature__ = signature  # type: ignore[attr-defined]
+    measure.__annotations__ = {one.name: one.annotation for one in parameters}
+    measure.__annotations__["return"] = own.return_annotation
+    return measure
+
+
+def _positional(name: str, annotation: Any) -> Parameter:
+    return Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation)
+
+
+def _field_parameters(kind: type) -> Iterator[Parameter]:
+    types = get_type_hints(kind)
+    for own in fields(kind):
+        default = own.default
+        if own.default_factory is not MISSING:
+            default = own.default_factory()
+        yield Parameter(
+            own.name,
+            Parameter.KEYWORD_ONLY,
+            default=Parameter.empty if default is MISSING else default,
+            annotation=types[own.name],
+        )
+
+
+def _option_parameters(names: Sequence[str]) -> list[Parameter]:
+    defaults = {own.name: own.default for own in fields(Options)}
+    return [
+        Parameter(
+            own, Parameter.KEYWORD_ONLY, default=defaults[own], annotation=How.__annotations__[own]
+        )
+        for own in names
+    ]
+
+
+def _result_of(kind: type[AnyMeasurement[Any, R]]) -> Any:
+    found = inspect.signature(kind.result).return_annotation
+    if not isinstance(found, TypeVar):
+        return found
+    # `result` stands in a class that several kinds share: `class Compress(OfStandIns[CompressionResult])`.
+    (own,) = (one for base in vars(kind)["__orig_bases__"] for one in get_args(base))
+    return own
+
+
+def _described(kind: type) -> Iterator[tuple[str, str]]:
+    """Fields with their words in the docstrings of the class and of those it is made of."""
+    for own in reversed(kind.__mro__):
+        text = inspect.cleandoc(vars(own).get("__doc__") or "")
+        section = re.search(r"^Attributes:\n((?:    .*\n?|\n(?=    ))*)", text, re.MULTILINE)
+        for found in re.finditer(
+            r"^    (\w+): (.*(?:\n        .*)*)", section[1] if section else "", re.MULTILINE
+        ):
+            yield found[1], found[2]
+
+
+def _help(kind: type, described: dict[str, str], names: Sequence[str]) -> str:
+    """The measurement's docstring, its fields as arguments among those of a run."""
+    text = inspect.cleandoc(kind.__doc__ or "")
+    head, *sections = re.split(r"\n\n(?=Attributes:|Raises:|Source:)", text)
+    arguments = [f"    {name}: {described[name]}" for name in names]
+    rest = [own for own in sections if not own.startswith("Attributes:")]
+    return "\n\n".join([head, "\n".join(["Args:", *arguments]), *rest])

@@ -1,0 +1,137 @@
+"""What a measurement asks for: passes over prompts, and how to run them."""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Protocol, TypedDict, TypeVar, runtime_checkable
+
+from icl_mech.checking import Called, Count, check_fields
+from icl_mech.engine import AnyReading, Layout, Path, parse_memory
+from icl_mech.interventions import Intervention, Interventions
+from icl_mech.models import LanguageModel
+from icl_mech.prompts import PromptBatch
+from icl_mech.results import Result
+
+Pair = tuple[PromptBatch, PromptBatch]
+"""The same queries behind true and behind false demonstrations."""
+
+Prompts = PromptBatch | Pair
+
+R = TypeVar("R", bound=Result)
+R_co = TypeVar("R_co", bound=Result, covariant=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """One run over prompts.
+
+    Attributes:
+        prompts: What is run.
+        readings: What is read; their values come back in this order.
+        interventions: What this pass changes, after what the user changes.
+        title: What a progress bar counts.
+    """
+
+    prompts: PromptBatch
+    readings: Sequence[AnyReading]
+    interventions: Sequence[Intervention] = ()
+    title: str = "prompts"
+
+    def __post_init__(self) -> None:
+        """Check the fields against their types.
+
+        Raises:
+            RunError: names the field and what it may be.
+        """
+        check_fields(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Variants(Pass):
+    """The same readings under several sets of interventions, which share what they can.
+
+    Their values come back as one list for each variant. All variants take the same path, so
+    their numbers may be compared to the last bit; so they are never merged with other passes.
+
+    Attributes:
+        variants: Sets of interventions; an empty one is the plain model.
+        layout: How to lay the prompts out; None: the engine's choice.
+    """
+
+    variants: Sequence[Sequence[Intervention]] = ((),)
+    layout: Layout | None = None
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run, for all measurements alike; nothing here changes what is measured but
+    `interventions`.
+
+    Attributes:
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+    """
+
+    interventions: Interventions = ()
+    batch_size: Count | None = None
+    memory: Annotated[str | int | None, Called("a size such as '8GB'")] = None
+    path: Path = "auto"
+    progress: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Check the fields against their types, and that the budget is a size.
+
+        Raises:
+            RunError: names the field and what it may be.
+        """
+        check_fields(self)
+        parse_memory(self.memory)
+
+
+class How(TypedDict, total=False):
+    """The fields of `Options`, as the keywords of a call."""
+
+    interventions: Sequence[Intervention]
+    batch_size: int | None
+    memory: str | int | None
+    path: Path
+    progress: bool | None
+
+
+Steps = Generator[Sequence[Pass], list[Any], R]
+"""Asks for passes, gets their values, and returns the result."""
+
+
+@runtime_checkable
+class Runnable(Protocol[R_co]):
+    """A measurement as what runs it knows it, see `base.AnyMeasurement`."""
+
+    name: ClassVar[str]
+    needs_classes: ClassVar[bool]
+
+    @property
+    def asks_at_once(self) -> bool:
+        """True if `passes` are all it asks for."""
+
+    def chosen(self, data: Prompts) -> Any:
+        """What it takes of the prompts."""
+
+    def filled(self, model: LanguageModel, data: Any) -> "Runnable[R_co]":
+        """With defaults that depend on model or data."""
+
+    def check(self, model: LanguageModel, data: Any) -> None:
+        """Refuse model or data."""
+
+    def check_options(self, model: LanguageModel, data: Any, options: Options) -> None:
+        """Refuse ways to run."""
+
+    def passes(self, model: LanguageModel, data: Any) -> Sequence[Pass]:
+        """What must be run."""
+
+    def steps(self, model: LanguageModel, data: Any, options: Options) -> Steps[R_co]:
+        """Passes, one set after the other, and the result."""
+
+    def variants(self) -> dict[str, Any]:
+        """What is recorded."""
