@@ -4,15 +4,6 @@ from icl_mech.results.figures import Definition
 
 PAPER = "Halawi et al. 2023, Overthinking the Truth"
 
-LENS = Definition(
-    "logit lens",
-    r"\operatorname{logits}_\ell = W_U\,\operatorname{LN}_f(h_\ell) + b_U, \quad \ell = 0 \dots L",
-    "The residual stream at the last token of the prompt, read out as if the model ended there: "
-    "h_0 is the embedding, h_l what layer l leaves behind. After the last layer this is the model's "
-    "own answer.",
-    f"{PAPER}, §4",
-)
-
 CALIBRATED = Definition(
     "calibrated accuracy",
     r"\frac{1}{N} \sum_{n=1}^{N} \mathbb{1}\!\left[\tilde p_n(y_n) > Q_{(C-1)/C}\big(\tilde p_{1\dots N}"

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
+from icl_mech.measurements.lens.texts import LENS
 from icl_mech.measurements.accuracy.definitions import (
     CALIBRATED,
     CRITICAL,
     GAP,
-    LENS,
     PERMUTED,
     PLAIN,
     REACHABLE,

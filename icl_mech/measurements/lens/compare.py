@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.measurements.accuracy.definitions import LENS
+from icl_mech.measurements.lens.texts import LENS
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.lens.fitted import FittedLens, check_lens

@@ -7,7 +7,7 @@ import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.errors import ResultError
-from icl_mech.measurements.accuracy.definitions import LENS
+from icl_mech.measurements.lens.texts import LENS
 from icl_mech.measurements.lens.fitted_texts import lens_name
 from icl_mech.measurements.lens.texts import answering, first_words
 from icl_mech.measurements.lens.words import AFTER, settled, word_table

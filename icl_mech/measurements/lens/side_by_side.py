@@ -14,7 +14,7 @@ import torch
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import Count
 from icl_mech.errors import ResultError
-from icl_mech.measurements.accuracy.definitions import LENS
+from icl_mech.measurements.lens.texts import LENS
 from icl_mech.measurements.accuracy.pairs import check_pairs
 from icl_mech.measurements.base import Pair, PairMeasurement, Pass
 from icl_mech.measurements.lens.fitted import FittedLens, check_lens

@@ -4,9 +4,18 @@ from collections.abc import Mapping
 
 from icl_mech.measurements.lens.fitted_texts import LIMITS as FITTED
 from icl_mech.metrics import Interval
-from icl_mech.results.figures import Figure
+from icl_mech.results.figures import Definition, Figure
 from icl_mech.results.judging import FEWEST_PROMPTS, OPENINGS, Status, judged
 from icl_mech.results.wording import counted, said, told
+
+LENS = Definition(
+    "logit lens",
+    r"\operatorname{logits}_\ell = W_U\,\operatorname{LN}_f(h_\ell) + b_U, \quad \ell = 0 \dots L",
+    "The residual stream at the last token of the prompt, read out as if the model ended there: "
+    "h_0 is the embedding, h_l what layer l leaves behind. After the last layer this is the model's "
+    "own answer.",
+    "Halawi et al. 2023, Overthinking the Truth, §4",
+)
 
 LIMITS = {
     "logit lens": "that an earlier layer knows nothing else: the lens reads only what stands in the last "
