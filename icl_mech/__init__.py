@@ -57,11 +57,9 @@ from icl_mech.measurements.heads.tokens import head_attention
 from icl_mech.measurements.isolation.map import isolation_map
 from icl_mech.measurements.isolation.windows import isolation
 from icl_mech.measurements.lens.compare import compare_lenses
-from icl_mech.measurements.lens.jacobian import JacobianLens, load_jacobian_lens
-from icl_mech.measurements.lens.jacobian_fit import fit_jacobian_lens
+from icl_mech.measurements.lens.jacobian import JacobianLens, fit_jacobian_lens, load_jacobian_lens
 from icl_mech.measurements.lens.logit_lens import logit_lens
-from icl_mech.measurements.lens.tuned import TunedLens, load_tuned_lens
-from icl_mech.measurements.lens.tuned_fit import fit_tuned_lens
+from icl_mech.measurements.lens.tuned import TunedLens, fit_tuned_lens, load_tuned_lens
 from icl_mech.measurements.predictions import predict
 from icl_mech.measurements.reweighting.evaluation import evaluate_reweighting
 from icl_mech.measurements.reweighting.fit import fit_reweighting

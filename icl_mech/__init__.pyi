@@ -13,31 +13,31 @@ from icl_mech.interventions import ZeroLayers as ZeroLayers
 from icl_mech.interventions.base import Intervention
 from icl_mech.measurements.accuracy.context import ContextAccuracy
 from icl_mech.measurements.accuracy.early_exit import early_exit as early_exit
-from icl_mech.measurements.accuracy.layer_result import LayerAccuracy
-from icl_mech.measurements.alignment.result import AlignmentResult
+from icl_mech.measurements.accuracy.layers import LayerAccuracy
+from icl_mech.measurements.alignment.semantic import AlignmentResult
 from icl_mech.measurements.anchors.agreement import AgreementOfAnchors
 from icl_mech.measurements.anchors.span_result import SpanMatrices
 from icl_mech.measurements.anchors.suppression_result import SuppressionEffects
 from icl_mech.measurements.anchors.token_result import TokenAnchors
 from icl_mech.measurements.base import Measurement as Measurement
-from icl_mech.measurements.by_demonstration.flow_result import DemonstrationFlow
-from icl_mech.measurements.by_demonstration.left_out_result import LeftOut
-from icl_mech.measurements.calibration.result import CalibrationResult
+from icl_mech.measurements.by_demonstration.flow import DemonstrationFlow
+from icl_mech.measurements.by_demonstration.left_out import LeftOut
+from icl_mech.measurements.calibration.label_prior import CalibrationResult
 from icl_mech.measurements.causal.attribution_scores import Attribution
-from icl_mech.measurements.causal.comparison import HeadComparison
+from icl_mech.measurements.causal.comparing import HeadComparison
 from icl_mech.measurements.causal.function_vectors import FunctionVector
 from icl_mech.measurements.causal.function_vectors import function_vector as function_vector
-from icl_mech.measurements.causal.induction_scores import InductionScores
-from icl_mech.measurements.causal.mediation_result import HeadMediation
+from icl_mech.measurements.causal.induction import InductionScores
+from icl_mech.measurements.causal.mediation import HeadMediation
 from icl_mech.measurements.causal.saliency_check import SaliencyCheck
+from icl_mech.measurements.causal.steering import VectorEffect
 from icl_mech.measurements.causal.task_vectors import TaskVector
-from icl_mech.measurements.causal.vector_effect import VectorEffect
 from icl_mech.measurements.compression.context import CompressedContext
 from icl_mech.measurements.compression.demonstrations import CompressionResult
-from icl_mech.measurements.compression.table_result import CompressionTable
-from icl_mech.measurements.confusion.result import ConfusionDiagnosis
+from icl_mech.measurements.compression.table import CompressionTable
+from icl_mech.measurements.confusion.diagnosis import ConfusionDiagnosis
 from icl_mech.measurements.extraction.average import averaged_extraction as averaged_extraction
-from icl_mech.measurements.extraction.result import ExtractionResult
+from icl_mech.measurements.extraction.label_words import ExtractionResult
 from icl_mech.measurements.generation.over_trust import OverTrust
 from icl_mech.measurements.generation.result import Generation
 from icl_mech.measurements.heads.ablation import Ablation
@@ -46,17 +46,17 @@ from icl_mech.measurements.heads.false_heads import FalseInductionHeads
 from icl_mech.measurements.heads.scores import HeadScores
 from icl_mech.measurements.heads.tokens import HeadAttention
 from icl_mech.measurements.isolation.loyalty import IsolationResult
-from icl_mech.measurements.isolation.map_result import IsolationMap
+from icl_mech.measurements.isolation.map import IsolationMap
 from icl_mech.measurements.lens.compare import ComparedLenses
-from icl_mech.measurements.lens.component_lens import ComponentLens
+from icl_mech.measurements.lens.components import ComponentLens
 from icl_mech.measurements.lens.fitted import FittedLens
 from icl_mech.measurements.lens.jacobian import JacobianLens as JacobianLens
+from icl_mech.measurements.lens.jacobian import fit_jacobian_lens as fit_jacobian_lens
 from icl_mech.measurements.lens.jacobian import load_jacobian_lens as load_jacobian_lens
-from icl_mech.measurements.lens.jacobian_fit import fit_jacobian_lens as fit_jacobian_lens
 from icl_mech.measurements.lens.layer_lens import LogitLens
 from icl_mech.measurements.lens.tuned import TunedLens as TunedLens
+from icl_mech.measurements.lens.tuned import fit_tuned_lens as fit_tuned_lens
 from icl_mech.measurements.lens.tuned import load_tuned_lens as load_tuned_lens
-from icl_mech.measurements.lens.tuned_fit import fit_tuned_lens as fit_tuned_lens
 from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.reweighting.fit import fit_reweighting as fit_reweighting
 from icl_mech.measurements.reweighting.result import ReweightingResult

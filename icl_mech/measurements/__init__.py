@@ -46,8 +46,7 @@ from icl_mech.measurements.isolation.windows import Isolation
 from icl_mech.measurements.lens.compare import CompareLenses
 from icl_mech.measurements.lens.logit_lens import Lens
 from icl_mech.measurements.predictions import Predict
-from icl_mech.measurements.reweighting.evaluation import EvaluateReweighting
-from icl_mech.measurements.reweighting.learning import Reweighting
+from icl_mech.measurements.reweighting.evaluation import EvaluateReweighting, Reweighting
 from icl_mech.measurements.saliency.flow import Flow
 from icl_mech.measurements.saliency.maps import Saliency
 

@@ -10,10 +10,8 @@ from icl_mech.measurements.base import Pair
 from icl_mech.measurements.calibration.label_prior import Calibration
 from icl_mech.measurements.causal.comparing import CompareHeads
 from icl_mech.measurements.causal.function_vectors import function_vector
-from icl_mech.measurements.causal.induction import Induction
-from icl_mech.measurements.causal.induction_scores import InductionScores
-from icl_mech.measurements.causal.mediation import MediateHeads, check_own_weights
-from icl_mech.measurements.causal.mediation_result import HeadMediation
+from icl_mech.measurements.causal.induction import Induction, InductionScores
+from icl_mech.measurements.causal.mediation import HeadMediation, MediateHeads, check_own_weights
 from icl_mech.measurements.causal.sets import (
     FALSE_INDUCTION,
     FUNCTION_VECTOR,
@@ -23,8 +21,8 @@ from icl_mech.measurements.causal.sets import (
 from icl_mech.measurements.causal.steering import Steer
 from icl_mech.measurements.heads.scores import HeadScores
 from icl_mech.measurements.heads.scoring import HeadScoring
-from icl_mech.measurements.lens.side_by_side import without_demonstrations
-from icl_mech.measurements.reweighting.learnable import query
+from icl_mech.measurements.lens.compare import without_demonstrations
+from icl_mech.measurements.reweighting.fit import query
 from icl_mech.metrics import stratified_halves
 from icl_mech.results import Result
 from icl_mech.studies.bench import Bench

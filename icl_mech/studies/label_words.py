@@ -7,7 +7,7 @@ from icl_mech.measurements.confusion.diagnosis import Confusion
 from icl_mech.measurements.extraction.label_words import Extraction
 from icl_mech.measurements.isolation.map import IsolationWindows
 from icl_mech.measurements.isolation.windows import Isolation
-from icl_mech.measurements.reweighting.learning import Reweighting
+from icl_mech.measurements.reweighting.evaluation import Reweighting
 from icl_mech.prompts import PromptBatch
 from icl_mech.studies.bench import Bench
 from icl_mech.studies.default import GIVEN, FlowStudy

@@ -10,12 +10,12 @@ from icl_mech.measurements.accuracy.layers import AccuracyByLayer
 from icl_mech.measurements.base import Pair
 from icl_mech.measurements.heads.ablating import Ablate
 from icl_mech.measurements.heads.by_layer import LayerMatching
+from icl_mech.measurements.heads.false_heads import false_prompts
 from icl_mech.measurements.heads.false_induction import FalseInductionHeads, FindHeads
-from icl_mech.measurements.heads.false_prompts import false_prompts
 from icl_mech.measurements.heads.scores import HeadScores
 from icl_mech.measurements.heads.scoring import HeadScoring
 from icl_mech.measurements.heads.tokens import AttentionOfHeads
-from icl_mech.measurements.lens.side_by_side import WordsByLayer
+from icl_mech.measurements.lens.compare import WordsByLayer
 from icl_mech.measurements.running import Item
 from icl_mech.prompts import PromptBatch
 from icl_mech.studies.bench import Bench

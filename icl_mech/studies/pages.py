@@ -8,9 +8,9 @@ from icl_mech.errors import ResultError
 from icl_mech.measurements.accuracy.layers import LayerAccuracy
 from icl_mech.measurements.anchors.agreement import AgreementOfAnchors
 from icl_mech.measurements.anchors.suppression_result import SuppressionEffects
-from icl_mech.measurements.causal.comparison import HeadComparison
-from icl_mech.measurements.causal.induction_scores import InductionScores
-from icl_mech.measurements.causal.mediation_result import HeadMediation
+from icl_mech.measurements.causal.comparing import HeadComparison
+from icl_mech.measurements.causal.induction import InductionScores
+from icl_mech.measurements.causal.mediation import HeadMediation
 from icl_mech.measurements.extraction.curves import AucCurves
 from icl_mech.measurements.heads.tokens import MARKS, HeadAttention
 from icl_mech.measurements.isolation.loyalty import IsolationResult

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from icl_mech.measurements.accuracy.early_exit import EarlyExit
 from icl_mech.measurements.accuracy.layers import LayerAccuracy
-from icl_mech.measurements.compression.table_result import CompressionTable
+from icl_mech.measurements.compression.table import CompressionTable
 from icl_mech.measurements.compression.texts import name_of
 from icl_mech.measurements.heads.ablation import Ablation
 from icl_mech.measurements.heads.scores import HeadScores

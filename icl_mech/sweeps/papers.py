@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from icl_mech.measurements.causal.comparison import HeadComparison
+from icl_mech.measurements.causal.comparing import HeadComparison
 from icl_mech.measurements.causal.sets import EXPECTED
-from icl_mech.measurements.causal.vector_effect import VectorEffect
+from icl_mech.measurements.causal.steering import VectorEffect
 from icl_mech.measurements.compression.numbers import ANCHORS
-from icl_mech.measurements.heads.names import CHOSEN
+from icl_mech.measurements.heads.definitions import CHOSEN
 from icl_mech.measurements.isolation.texts import compared
 from icl_mech.metrics import Interval
 from icl_mech.studies import Analysis

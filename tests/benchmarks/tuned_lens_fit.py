@@ -8,7 +8,7 @@ import sys
 import time
 
 import icl_mech as icl
-from icl_mech.measurements.lens.tuned_fit import fit_tuned_lens
+from icl_mech.measurements.lens.tuned import fit_tuned_lens
 
 TASKS = ("reviews", "headlines", "questions")
 FEWEST = 28

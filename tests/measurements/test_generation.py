@@ -11,8 +11,7 @@ from icl_mech.engine.writing import Writer, continued
 from icl_mech.errors import PromptError, RunError
 from icl_mech.measurements import Generate
 from icl_mech.measurements.extraction.label_words import AttentionReading
-from icl_mech.measurements.generation.choosing import Choice
-from icl_mech.measurements.generation.stopping import Stops, pieces
+from icl_mech.measurements.generation.choosing import Choice, Stops, pieces
 from icl_mech.models import adapt
 from icl_mech.segments import Segment
 from tests.engine.test_paths import TASK

@@ -15,7 +15,7 @@ import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.errors import PromptError
-from icl_mech.measurements.accuracy.definitions import CALIBRATED, PERMUTED, REACHABLE
+from icl_mech.measurements.accuracy.layers import CALIBRATED, PERMUTED, REACHABLE
 from icl_mech.measurements.accuracy.pairs import (
     METRIC_NAMES,
     METRICS,

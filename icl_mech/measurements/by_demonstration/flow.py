@@ -11,21 +11,255 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §2.1, one demonstration at
 reports sums over all.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 
-from icl_mech._typing import Float, Tensor
-from icl_mech.errors import PromptError, RunError
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.checking import checked
+from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements.base import Pass
-from icl_mech.measurements.by_demonstration.flow_result import DemonstrationFlow
+from icl_mech.measurements.by_demonstration.left_out import LeftOut
+from icl_mech.measurements.by_demonstration.texts import DEFINITIONS, read_most
 from icl_mech.measurements.demonstrations import check_demonstrations
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.saliency.edges import RoleFlowReading
+from icl_mech.measurements.saliency.kinds import third_of
 from icl_mech.measurements.saliency.reduction import OfSaliency
+from icl_mech.metrics import Interval, bootstrap_interval, mean_interval
+from icl_mech.metrics.ranks import rank_agreement
 from icl_mech.models import LanguageModel, ServerModel
 from icl_mech.prompts import PromptBatch
+from icl_mech.results import Definition, Figure, Quantity, Result, basis, function_of_means
+from icl_mech.results.prompts import given
+from icl_mech.shapes import Grid, LayerCurves, Panel
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DemonstrationFlow(Result):
+    """Saliency at single demonstrations, in prompt order.
+
+    Attributes:
+        wp: `S_wp` of each: mean saliency of the edges into its label word.
+        pq: `S_pq` of each: saliency of the edge from its label word to the target.
+        read: Sum over the edges from all its tokens but the prompt's first to the target; None without
+            text roles.
+        received: Sum over all edges into the target.
+        edges: Number of edges into each label word.
+        distance: Tokens from each label word to the target.
+        classes: Class each displays.
+        labels: Names of the classes.
+    """
+
+    wp: Float[Tensor, "batch demo layer"]
+    pq: Float[Tensor, "batch demo layer"]
+    read: Float[Tensor, "batch demo layer"] | None = None
+    received: Float[Tensor, "batch layer"]
+    edges: Int[Tensor, "batch demo"]
+    distance: Int[Tensor, "batch demo"]
+    classes: Int[Tensor, "batch demo"]
+    labels: tuple[str, ...] = ()
+
+    title: ClassVar[str] = "Flow by demonstration"
+    shows: ClassVar[tuple[str, ...]] = ("", "layers")
+    definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
+
+    # --- numbers ---
+
+    def quantities(self) -> dict[str, Quantity]:
+        """`pq_share` of the saliency from label words to the target, by demonstration and layer.
+
+        Beside it `wp_share` of that into label words (per edge), `read_share` of all the target
+        receives, the same over classes, and the saliency behind them.
+        """
+        dims = ("demo", "layer")
+        among = "share of the label words' saliency"
+        found = {
+            "pq_share": Quantity(dims, self.pq, function_of_means(self.pq, _shares), among),
+            "wp_share": Quantity(dims, self.wp, function_of_means(self.wp, _shares), among),
+        }
+        if self.read is not None:
+            both = torch.cat([self.read, self.received[:, None]], dim=1)
+            found["read_share"] = Quantity(
+                dims, both, function_of_means(both, _of_last), "share of what the target receives"
+            )
+        for name, own in (("pq", self.pq), ("wp", self.wp)):
+            found[name] = Quantity(dims, own, unit="mean saliency per edge")
+        by_class = self.by_class("pq")
+        if not bool(by_class.isnan().any()):
+            found["class_pq"] = Quantity(
+                ("label", "layer"), by_class, unit="mean saliency per edge"
+            )
+        return found
+
+    def coordinates(self) -> dict[str, tuple[str, ...]]:
+        """Names of the classes."""
+        return {"label": self.labels}
+
+    @property
+    def count(self) -> int:
+        """Number of demonstrations."""
+        return self.pq.shape[1]
+
+    def scores(self) -> Float[Tensor, "batch 2 layer"]:
+        """`S_wp` and `S_pq` of whole prompts: means over demonstrations, weighted by their edges."""
+        weights = self.edges.double() / self.edges.sum(1, keepdim=True)
+        wp = torch.einsum("bdl,bd->bl", self.wp, weights)
+        return torch.stack([wp, self.pq.mean(1)], dim=1)
+
+    @checked(ResultError)
+    def by_class(self, score: str) -> Float[Tensor, "batch label layer"]:
+        """`wp` or `pq` of each class's demonstrations, weighted by their edges; NaN where it has none.
+
+        Raises:
+            ResultError: another score.
+        """
+        if score not in ("wp", "pq"):
+            raise ResultError(f"score={score!r}; expected 'wp' or 'pq'.")
+        member = torch.nn.functional.one_hot(self.classes, len(self.labels)).double()
+        if score == "wp":
+            member = member * self.edges[..., None]
+        sums = torch.einsum("bdl,bdc->bcl", getattr(self, score), member)
+        return sums / member.sum(1)[..., None]
+
+    @checked(ResultError)
+    def recency(self, third: str = "last") -> Interval:
+        """How much more of the label words' saliency the later half of the demonstrations has.
+
+        Its share minus that of the earlier half (a middle one counts in neither), mean over a third
+        of the layers. With equal reading 0; 1 if only later ones are read.
+
+        Raises:
+            ResultError: unknown third, or a single demonstration.
+        """
+        if self.count < 2:
+            raise ResultError("Recency compares demonstrations; these prompts have one.")
+        layers, half = third_of(self.pq.shape[2], third), self.count // 2
+        sign = torch.zeros(self.count, dtype=torch.float64)
+        sign[:half], sign[-half:] = -1.0, 1.0
+
+        def statistic(means: Tensor) -> Tensor:
+            return (_shares(means)[..., layers].mean(-1) * sign).sum(-1)
+
+        low, high = bootstrap_interval(self.pq, statistic)
+        return Interval(float(statistic(self.pq.mean(0))), float(low), float(high))
+
+    @checked(ResultError)
+    def agreement(self, left_out: LeftOut, third: str = "last") -> Interval:
+        """Rank correlation of what is read with what leaving it out changes, mean over prompts.
+
+        Per prompt, Spearman's correlation over demonstrations of the saliency that the target reads
+        of each (mean over a third of the layers) with how far leaving it out moves the
+        log-probability of the true label, up or down.
+
+        Raises:
+            ResultError: another prompt set, fewer than three demonstrations, or no text roles.
+        """
+        if self.count < 3 or self.read is None:
+            raise ResultError(
+                f"{self.count} demonstrations, text roles: {self.read is not None}; a rank correlation "
+                "needs three or more whose tokens are known."
+            )
+        digests = [own.provenance.get("prompts", {}).get("digest") for own in (self, left_out)]
+        if digests[0] != digests[1] or left_out.change.shape != self.pq.shape[:2]:
+            raise ResultError("The two results are of different prompts; measure both on one set.")
+        layers = third_of(self.pq.shape[2], third)
+        read = self.read[..., layers].mean(-1)
+        return mean_interval(rank_agreement(read, left_out.change.abs()), "correlation")
+
+    # --- showing ---
+
+    def drawing(self, show: str = "") -> LayerCurves | Grid:
+        """What is read of each demonstration, counted back from the query.
+
+        Args:
+            show: Nothing: shares in the last third of the layers; `layers`: of every layer.
+
+        Raises:
+            ResultError: unknown `show`.
+        """
+        self.check_show(show)
+        if show == "layers":
+            own = self.quantities()["pq_share"]
+            value, (low, high) = own.value(), own.ends()
+            return Grid(
+                "Saliency from each label word to the target", value.flip(0), "demonstrations back",
+                "layer", "share of the label words' saliency", basis(self),
+                rows=tuple(range(1, self.count + 1)), low=low.flip(0), high=high.flip(0),
+            )  # fmt: skip
+        return self._recency_curves()
+
+    def _recency_curves(self) -> LayerCurves:
+        layers = third_of(self.pq.shape[2], "last")
+        kinds = [("label words", self.pq, _shares)]
+        if self.read is not None:
+            both = torch.cat([self.read, self.received[:, None]], dim=1)
+            kinds.append(("whole demonstrations", both, _of_last))
+        rows = []
+        for _, samples, function in kinds:
+            statistic = _counted_back(function, layers)
+            low, high = bootstrap_interval(samples, statistic)
+            rows.append(torch.stack([statistic(samples.mean(0)), low, high]))
+        value, low, high = torch.stack(rows, dim=1)
+        titles = ("share of the label words' saliency", "share of all that the target receives")
+        return LayerCurves(
+            "Which demonstrations the target reads, last third of the layers",
+            tuple(name for name, _, _ in kinds), value, low, high, titles[0], basis(self),
+            x=tuple(float(place) for place in range(1, self.count + 1)),
+            x_title="demonstrations back from the query",
+            meanings=("label", "text") if len(kinds) > 1 else ("label",),
+            panels=tuple(
+                Panel(
+                    name, (place,), titles[place],
+                    levels=((1 / self.count, "all alike"),) if place == 0 else (),
+                )
+                for place, (name, _, _) in enumerate(kinds)
+            ),
+        )  # fmt: skip
+
+    def figures(self) -> list[Figure]:
+        """Which demonstrations are read."""
+        if self.count < 2:
+            return []
+        shares, depth = self.quantities()["pq_share"].value(), self.pq.shape[2]
+        most = {}
+        for third in ("first", "last"):
+            own = shares[:, third_of(depth, third)].mean(-1)
+            most[third] = (self.count - int(own.argmax()), float(own.max()))
+        return read_most(
+            self.recency(), most, layers=third_of(depth, "last"), prompts=len(self.pq),
+            given=given(self),
+        )  # fmt: skip
+
+    def summary(self) -> str:
+        """How much more later demonstrations are read."""
+        if self.count < 2:
+            return f"one demonstration, {len(self.pq)} prompts"
+        return (
+            f"{self.count} demonstrations; later half minus earlier half, last third of the layers: "
+            f"{self.recency()}"
+        )
+
+
+def _counted_back(
+    function: Callable[[Tensor], Tensor], layers: slice
+) -> Callable[[Tensor], Tensor]:
+    """Mean over layers, the demonstration before the query first."""
+    return lambda means: function(means)[..., layers].mean(-1).flip(-1)
+
+
+def _shares(means: Float[Tensor, "*r demo layer"]) -> Float[Tensor, "*r demo layer"]:
+    """Divided by the sum over demonstrations (0 where all are 0)."""
+    total = means.sum(-2, keepdim=True)
+    return torch.where(total > 0, means / total.clamp(min=torch.finfo(total.dtype).tiny), 0.0)
+
+
+def _of_last(means: Float[Tensor, "*r more layer"]) -> Float[Tensor, "*r demo layer"]:
+    """All rows but the last divided by the last (0 where that is 0)."""
+    parts, total = means[..., :-1, :], means[..., -1:, :]
+    return torch.where(total > 0, parts / total.clamp(min=torch.finfo(total.dtype).tiny), 0.0)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,13 @@
 
 Heads are found by many measures (prefix matching, effects, induction scores, label promoting), and the
 sets overlap. Every set is ablated without the heads of the others, beside random heads of the same layers
-that are in no set, on the same pairs of prompts. See `icl_mech.measurements.causal.comparison`.
+that are in no set, on the same pairs of prompts. See `icl_mech.measurements.causal.comparing`.
+
+Sets of heads side by side: overlap, and what removing each alone changes.
+
+*Alone* are the heads of a set that are in no other set. Removing them changes, on every pair of prompts, the
+logit difference (right minus taught false label word) and whether the answer is right; beside it stand
+the changes by random heads of the same layers that are in no set.
 
 Source: Yin and Steinhardt 2025, *Which attention heads matter for in-context learning?* (ablation with
 exclusion); Halawi et al. 2023, *Overthinking the Truth*, §5 (random heads).
@@ -10,22 +16,257 @@ exclusion); Halawi et al. 2023, *Overthinking the Truth*, §5 (random heads).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
 
+from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Called, Count, Heads, Natural
-from icl_mech.errors import RunError
+from icl_mech.errors import ResultError, RunError
 from icl_mech.interventions import Intervention, ZeroHeads
 from icl_mech.interventions.zero_heads import Kind
-from icl_mech.measurements.accuracy.pairs import check_pairs
+from icl_mech.measurements.accuracy.pairs import SIDES, check_pairs
 from icl_mech.measurements.base import Pair, PairMeasurement, Variants
 from icl_mech.measurements.causal.answers import AnswerReading, check_answers
 from icl_mech.measurements.causal.attribution import contrast
-from icl_mech.measurements.causal.comparison import HeadComparison, HeadSet
+from icl_mech.measurements.causal.definitions import ALONE, OVERLAP
 from icl_mech.measurements.doors import door
-from icl_mech.measurements.heads.random_heads import random_heads
+from icl_mech.measurements.heads.label_attention import random_heads
+from icl_mech.metrics import Interval, mean_interval, one_more
 from icl_mech.models import LanguageModel, ModelInfo
+from icl_mech.results import Definition, Figure, Quantity, Result, basis
+from icl_mech.results.judging import FEWEST_PROMPTS, judged
+from icl_mech.results.prompts import given
+from icl_mech.results.wording import counted, listed, said
+from icl_mech.shapes import Bars, LabelMatrix
+
+MEASURES = ("difference", "correct")
+
+
+class HeadSet(NamedTuple):
+    """A set of heads, what it has alone, and random heads beside it."""
+
+    name: str
+    heads: tuple[tuple[int, int], ...]
+    alone: tuple[tuple[int, int], ...]
+    drawn: tuple[tuple[tuple[int, int], ...], ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HeadComparison(Result):
+    """What removing each set's own heads changes, beside random heads.
+
+    Attributes:
+        change: Of the logit difference and of right answers, with true and with false demonstrations;
+            not-a-number for sets that have no head alone.
+        random: The same for each draw of random heads.
+        plain: Without any ablation.
+        sets: Names.
+        heads: (layer, head) of each set.
+        alone: Those that are in no other set.
+        kind: What stood in for an ablated head.
+        draws: Random draws beside each set.
+    """
+
+    title: ClassVar[str] = "Sets of heads"
+    shows: ClassVar[tuple[str, ...]] = ("ablation", "overlap")
+    definitions: ClassVar[tuple[Definition, ...]] = (OVERLAP, ALONE)
+
+    change: Float[Tensor, "batch measure side set"]
+    random: Float[Tensor, "batch measure side set draw"]
+    plain: Float[Tensor, "batch measure side"]
+    sets: tuple[str, ...]
+    heads: tuple[tuple[tuple[int, int], ...], ...]
+    alone: tuple[tuple[tuple[int, int], ...], ...]
+    kind: str
+    draws: int
+
+    def coordinates(self) -> dict[str, tuple[str, ...]]:
+        """Measures, sides, and the sets that have heads alone."""
+        return {"measure": MEASURES, "side": SIDES, "set": self.ablated}
+
+    @property
+    def ablated(self) -> tuple[str, ...]:
+        """Sets that have heads alone."""
+        return tuple(name for name, own in zip(self.sets, self.alone, strict=True) if own)
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Changes without each set, and without random heads, mean over the draws."""
+        inside = torch.tensor([bool(own) for own in self.alone])
+        if not bool(inside.any()):
+            return {
+                "plain": Quantity(("measure", "side"), self.plain, unit="logits, or share right")
+            }
+        dims, unit = ("measure", "side", "set"), "change (logits, or share right)"
+        own, drawn = self.change[..., inside], self.random[..., inside, :].mean(-1)
+        return {
+            "change": Quantity(dims, own, unit=unit),
+            "random": Quantity(dims, drawn, unit=unit),
+            "plain": Quantity(dims[:2], self.plain, unit="logits, or share right"),
+        }
+
+    def beside_random(
+        self, name: str, side: str = "false", measure: str = "difference"
+    ) -> Interval | None:
+        """Change without the heads only this set has, minus that without random ones, paired over prompts.
+
+        The interval takes the spread of the draws in: it is that over prompts or, where it is wider,
+        that of one more draw beside these (Student's t), which is the null of heads that are as good as
+        any others. None for a set that has no head of its own.
+
+        Raises:
+            ResultError: no such set, side or measure.
+        """
+        if name in self.sets and name not in self.ablated:
+            return None
+        self.interval("change", measure=measure, side=side, set=name)  # refuses what is not there
+        m, s, own = MEASURES.index(measure), SIDES.index(side), self.sets.index(name)
+        drawn = self.random[:, m, s, own].double()
+        values = self.change[:, m, s, own].double() - drawn.mean(1)
+        value, low, high = mean_interval(values)
+        half = one_more(drawn.mean(0))
+        return Interval(value, min(low, value - half), max(high, value + half))
+
+    @property
+    def overlap(self) -> Float[Tensor, "set set"]:
+        """Number of heads that two sets share."""
+        own = [set(heads) for heads in self.heads]
+        return torch.tensor([[float(len(a & b)) for b in own] for a in own]).double()
+
+    def drawing(self, show: str = "ablation") -> Bars | LabelMatrix:
+        """Changes of the logit difference, or the overlap.
+
+        Args:
+            show: `ablation` or `overlap`.
+
+        Raises:
+            ResultError: unknown `show`, or no set has a head of its own.
+        """
+        self.check_show(show)
+        if show == "overlap":
+            return LabelMatrix(
+                "Heads that sets share", self.overlap, self.sets, self.sets, "", "", "heads", counts=True,
+                diagonal=True,
+            )  # fmt: skip
+        if not self.ablated:
+            raise ResultError("No set has a head that is in no other set, so none was ablated.")
+        found = self.quantities()
+        rows: list[tuple[Tensor, Tensor, Tensor]] = []
+        for place in range(len(self.ablated)):
+            rows += [self._ends(found[name], place) for name in ("change", "random")]
+        value, low, high = (torch.stack(own) for own in zip(*rows, strict=True))
+        return Bars(
+            title="Removing the heads that only one set has",
+            groups=tuple(
+                name for own in self.ablated for name in (own, f"random heads beside {own}")
+            ),
+            names=("true demonstrations", "false demonstrations"),
+            values=value,
+            low=low,
+            high=high,
+            y_title="change of the logit difference",
+            note=f"{basis(self)}; random heads: mean of {self.draws} draws",
+            meanings=("true", "false"),
+            sides=("wrong label gains", "right label gains"),
+        )
+
+    def _ends(self, found: Quantity, place: int) -> tuple[Tensor, Tensor, Tensor]:
+        low, high = found.ends()
+        return found.value()[0, :, place], low[0, :, place], high[0, :, place]
+
+    def figures(self) -> list[Figure]:
+        """What each set does beyond the others and beyond random heads."""
+        effects = {
+            name: (
+                self.interval("change", measure="difference", side="false", set=name),
+                beside,
+                self.interval("change", measure="difference", side="true", set=name),
+            )
+            for name in self.ablated
+            if (beside := self.beside_random(name)) is not None
+        }
+        shared = {
+            f"{self.sets[i]} and {self.sets[j]}": int(self.overlap[i, j])
+            for i in range(len(self.sets))
+            for j in range(i)
+        }
+        sizes = {
+            name: (len(heads), len(own))
+            for name, heads, own in zip(self.sets, self.heads, self.alone, strict=True)
+        }
+        return compared(effects, shared, sizes, len(self.plain), self.draws, given=given(self))
+
+    def summary(self) -> str:
+        """Sizes, and the effects of what each set has alone."""
+        parts = [f"{name}: {self.beside_random(name)}" for name in self.ablated]
+        if not parts:
+            return f"{listed(self.sets)}: no set has a head of its own"
+        return (
+            "change of the logit difference beyond random heads, false demonstrations – "
+            + "; ".join(parts)
+        )
+
+
+def compared(
+    effects: Mapping[str, tuple[Interval, Interval, Interval]],
+    shared: Mapping[str, int],
+    sizes: Mapping[str, tuple[int, int]],
+    prompts: int,
+    draws: int,
+    *,
+    given: str,
+) -> list[Figure]:
+    """What each set does beyond the others, and which heads sets share.
+
+    Args:
+        effects: Of each set's own heads: change of the logit difference with false demonstrations, the same
+            beyond random heads, and change with true ones.
+        shared: Heads that two sets have in common, by their names.
+        sizes: Heads of each set, and heads it has alone.
+        prompts: Number of pairs of prompts.
+        draws: Random draws beside each set.
+        given: What the intervals take as given, with a comma before it, or nothing.
+    """
+    parts = []
+    clear = False
+    for name, (change, beyond, true) in effects.items():
+        both = {judged(own, prompts=prompts) for own in (change, beyond)}
+        clear |= both in ({"supported"}, {"opposite"})
+        parts.append(
+            f"{name} ({sizes[name][1]} of {counted(sizes[name][0], 'head')}) {said(change, sign=True)}, beyond random "
+            f"heads {said(beyond, sign=True)}, with true demonstrations {said(true, sign=True)}"
+        )
+    opening = "Yes" if clear else "Not shown"
+    if prompts < FEWEST_PROMPTS:
+        opening = f"Cannot be judged from {counted(prompts, 'pair')}"
+    answer = f"{opening}: {'; '.join(parts)}."
+    if not parts:
+        answer = "Cannot be judged: every head of every set is in another set too."
+    return [
+        Figure(
+            "ablation",
+            "Does a set of heads do what the other sets do not?",
+            answer,
+            "**Change of the logit difference (right minus taught false label word) when the heads that only "
+            "one set has are removed at the last token**, beside random heads of the same layers that are in "
+            f"no set (mean of {draws} draws). In the sentence: with false demonstrations unless said otherwise. Bars: "
+            f"95 % intervals over {counted(prompts, 'pair')} of prompts{given}, for each set alone; those beyond random "
+            "heads take in how far draws lie apart. Yes needs both to lie on one side of 0.",
+            limits="what the heads do that two sets share: they are left out on both sides. Sets of different "
+            "size remove different amounts; the random heads have each set's size.",
+            short="Sets of heads",
+            drawn=bool(parts),
+        ),
+        Figure(
+            "overlap",
+            "Which heads do the sets share?",
+            f"{listed(f'{names}: {count}' for names, count in shared.items())}.",
+            "**Heads that two sets have in common**; framed: the size of each set.",
+            limits="that two measures find the same mechanism where they find the same heads.",
+            short="Overlap",
+        ),
+    ]
+
 
 Sets = Annotated[
     Mapping[str, Heads], Called("a mapping from names to lists of (layer, head) pairs")

@@ -16,8 +16,7 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Count, checked
 from icl_mech.errors import RunError
 from icl_mech.measurements.causal.definitions import FUNCTION
-from icl_mech.measurements.causal.mediation import check_own_weights
-from icl_mech.measurements.causal.mediation_result import HeadMediation, Measure
+from icl_mech.measurements.causal.mediation import HeadMediation, Measure, check_own_weights
 from icl_mech.measurements.heads.texts import head_name
 from icl_mech.models import LanguageModel, adapt, exclusive
 from icl_mech.results import Definition, Result

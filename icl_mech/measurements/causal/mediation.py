@@ -4,28 +4,246 @@ On prompts with shuffled labels, which teach no task, one head's `z` at the last
 mean over prompts with true labels. A head whose mean output carries what the demonstrations teach then
 raises the right answer. In classification a mean over all queries also takes away what a head says of one
 query; `mean="class"` is over true prompts of the same class with other queries. See
-`icl_mech.measurements.causal.mediation_result`.
+`icl_mech.measurements.causal.mediation`.
+
+Average indirect effects of heads, and the mean outputs they were patched with.
+
+The effect of a head on one prompt is the change, when its output at the last token is replaced by its
+mean over prompts with true labels, of
+
+* the probability of the right label word over the vocabulary (the published measure), and
+* its logit minus the mean logit of the other label words.
 
 Source: Todd et al. 2024, *Function vectors in large language models*, §2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 
 from icl_mech._typing import Float, Tensor
+from icl_mech.checking import Count, checked
 from icl_mech.engine import RowsReading
-from icl_mech.errors import PromptError, RunError
+from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.interventions import Patch
 from icl_mech.measurements.base import Options, Pair, PairMeasurement, Pass, Steps, Variants
 from icl_mech.measurements.causal.answers import AnswerReading, check_answers, check_label_words
-from icl_mech.measurements.causal.mediation_result import HeadMediation, MeanOver
+from icl_mech.measurements.causal.definitions import DIFFERENCE, FAMILY, INDIRECT
+from icl_mech.measurements.causal.head_maps import (
+    FRAMED,
+    clear_heads,
+    head_map,
+    intervals_of,
+    ordered,
+    table_of,
+)
 from icl_mech.measurements.doors import door
-from icl_mech.measurements.reweighting.learnable import query
+from icl_mech.measurements.heads.texts import head_name
+from icl_mech.measurements.reweighting.fit import query
+from icl_mech.metrics import Interval
 from icl_mech.models import LanguageModel, Site
 from icl_mech.prompts import PromptBatch
+from icl_mech.results import Definition, Figure, Quantity, Result, basis
+from icl_mech.results.judging import FEWEST_PROMPTS
+from icl_mech.results.prompts import given
+from icl_mech.results.wording import counted, listed, said
+from icl_mech.shapes import Grid, Grids
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Measure = Literal["probability", "difference"]
+MeanOver = Literal["all", "class"]
+
+UNITS = {
+    "probability": "change of the right answer's probability",
+    "difference": "change of the right answer's logit above the others",
+}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HeadMediation(Result):
+    """Effect of every head on every prompt with shuffled labels.
+
+    Attributes:
+        probability: Change of the right label word's probability.
+        difference: Change of its logit minus the mean of the other label words'.
+        plain_probability: The probability without any patch.
+        plain_difference: The logit difference without any patch.
+        means: Mean output `z` of every head at the last token of the true prompts.
+        mean: What was patched in: the mean over `all` true prompts, or over others of the query's
+            `class`.
+    """
+
+    title: ClassVar[str] = "Heads that carry the task"
+    shows: ClassVar[tuple[str, ...]] = ("maps", *UNITS)
+    definitions: ClassVar[tuple[Definition, ...]] = (INDIRECT, DIFFERENCE, FAMILY)
+
+    probability: Float[Tensor, "batch layer head"]
+    difference: Float[Tensor, "batch layer head"]
+    plain_probability: Float[Tensor, " batch"]
+    plain_difference: Float[Tensor, " batch"]
+    means: Float[Tensor, "layer head d_head"]
+    mean: MeanOver = "all"
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Mean effects in both measures, and what both are without a patch."""
+        dims = ("layer", "head")
+        return {
+            "probability": Quantity(dims, self.probability, unit=UNITS["probability"]),
+            "difference": Quantity(dims, self.difference, unit=UNITS["difference"]),
+            "plain_probability": Quantity((), self.plain_probability, unit="probability"),
+            "plain_difference": Quantity((), self.plain_difference, unit="logits"),
+        }
+
+    @checked(ResultError)
+    def effect(self, by: Measure = "probability") -> Float[Tensor, "layer head"]:
+        """Mean over prompts: the average indirect effect."""
+        return self.quantities()[by].value()
+
+    @checked(ResultError)
+    def top(self, k: Count = FRAMED, by: Measure = "probability") -> tuple[tuple[int, int], ...]:
+        """The k heads with the largest mean effect (signed), largest first."""
+        return ordered(self.effect(by), k)
+
+    @checked(ResultError)
+    def clear(
+        self, by: Measure = "difference", *, below: bool = False
+    ) -> tuple[tuple[int, int], ...]:
+        """Heads whose effect lies above 0 (`below`: below 0), corrected for looking at all heads."""
+        return clear_heads(getattr(self, by), below=below)
+
+    def drawing(self, show: str = "maps") -> Grids | Grid:
+        """Maps of the effects, layers across and heads down.
+
+        Args:
+            show: `maps` (both measures) or one measure.
+
+        Raises:
+            ResultError: unknown `show`.
+        """
+        self.check_show(show)
+        if show != "maps":
+            return self._map(show, f"{basis(self)}; framed: the {FRAMED} largest effects")
+        return Grids("Effect of single heads", tuple(map(self._map, UNITS)), basis(self))
+
+    def _map(self, by: str, note: str = "") -> Grid:
+        found = self.quantities()[by]
+        quantity = "probability" if by == "probability" else "logits"
+        title = f"{UNITS[by][0].upper()}{UNITS[by][1:]}"
+        framed = ordered(found.value(), FRAMED)
+        return head_map(title, found, framed, quantity=quantity, signed=True, note=note)
+
+    def figures(self) -> list[Figure]:
+        """Which heads raise the right answer, and which lower it."""
+        top = self.top(FRAMED, "difference")
+        return [
+            mediating(
+                intervals_of(self.quantities()["difference"], top),
+                self.clear(),
+                self.clear(below=True),
+                heads=self.means[..., 0].numel(),
+                prompts=len(self.difference),
+                plain=self.interval("plain_probability"),
+                by_class=self.mean == "class",
+                given=given(self),
+            )
+        ]
+
+    def summary(self) -> str:
+        """The heads with the largest effects."""
+        found = self.quantities()
+        parts = [
+            f"{name}: {value} ({found['probability'].value()[head]:+.2g} in probability)"
+            for head, (name, value) in zip(
+                self.top(3, "difference"),
+                intervals_of(found["difference"], self.top(3, "difference")).items(),
+                strict=True,
+            )
+        ]
+        return "largest effects on the logit difference (layer.head): " + ", ".join(parts)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """One row per head, largest effect on the logit difference first."""
+        import pandas as pd
+
+        found = self.quantities()
+        heads = self.top(self.difference[0].numel(), "difference")
+        return pd.DataFrame(table_of({name: found[name] for name in UNITS}, heads))
+
+
+SHOWN = 5
+
+
+def mediating(
+    top: Mapping[str, Interval],
+    raising: Sequence[tuple[int, int]],
+    lowering: Sequence[tuple[int, int]],
+    *,
+    heads: int,
+    prompts: int,
+    plain: Interval,
+    by_class: bool,
+    given: str,
+) -> Figure:
+    """Which heads, at their mean output over true demonstrations, bring the right answer back?
+
+    Args:
+        top: Effects on the logit difference of the heads with the largest, largest first.
+        raising: Heads clearly above 0, corrected for looking at all.
+        lowering: Heads clearly below 0.
+        heads: Number of heads of the model.
+        prompts: Number of prompts.
+        plain: Probability of the right answer without any patch.
+        by_class: Means are over other queries of the same class.
+        given: What the intervals take as given, with a comma before it, or nothing.
+    """
+    best, effect = next(iter(top.items()))
+    if prompts < FEWEST_PROMPTS:
+        answer = (
+            f"Cannot be judged from {counted(prompts, 'prompt')}: the largest effect is that of {best}, "
+            f"{said(effect, sign=True)} logits."
+        )
+    elif raising:
+        answer = (
+            f"Yes: {named(raising)} ({len(raising)} of {heads} heads) raise the right answer, corrected for "
+            f"looking at all heads; most of all {best}, by {said(effect, sign=True)} logits."
+        )
+    else:
+        answer = (
+            f"Not shown: no head of {heads} clearly raises the right answer; the largest effect is that of "
+            f"{best}, {said(effect, sign=True)} logits."
+        )
+    if lowering and prompts >= FEWEST_PROMPTS:
+        answer += f" {named(lowering)} lower{'s' * (len(lowering) == 1)} it."
+    which = "prompts with true labels" + by_class * " and other queries of the same class"
+    return Figure(
+        "maps",
+        "Do single heads carry what the demonstrations teach?",
+        answer,
+        "**Effect of every head: its output at the last token of prompts with other labels, replaced by "
+        f"its mean over {which}.** Means over {counted(prompts, 'prompt')}; above, change of "
+        f"the right label word's probability ({said(plain)} without a patch), below, of its logit above the "
+        f"other label words. Framed: the largest effects (layer.head). Intervals (when pointing): 95 % "
+        f"over prompts{given}, for each head alone.",
+        "that the mean output of these heads at the last token is enough to move the answer towards what "
+        "true demonstrations teach."
+        if raising and prompts >= FEWEST_PROMPTS
+        else "",
+        "that the heads are needed: with several of them doing the same, leaving one out may change "
+        "nothing. A head may also carry which labels are possible, not which text has which. Heads chosen "
+        "here are to be tested on other prompts.",
+        "Effects of heads",
+    )
+
+
+def named(heads: Sequence[tuple[int, int]]) -> str:
+    """The first few by name, the others by number."""
+    names = [head_name(head) for head in heads[:SHOWN]]
+    more = len(heads) - len(names)
+    return listed([*names, *([counted(more, "other")] if more else [])])
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from icl_mech.measurements.base import Measurement, Options, Pass, Variants
 from icl_mech.measurements.compression.behind import BehindContext, treated_alike
 from icl_mech.measurements.compression.kept import Method
 from icl_mech.measurements.compression.methods import refuse_positions
-from icl_mech.measurements.compression.queries import behind_demonstrations
+from icl_mech.measurements.compression.quality import behind_demonstrations
 from icl_mech.measurements.compression.stand_in import Position, StandIn, misplaced
 from icl_mech.measurements.predictions import (
     PredictionReading,

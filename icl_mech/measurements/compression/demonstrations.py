@@ -30,10 +30,10 @@ from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.checking import Count, Natural
 from icl_mech.measurements.compression.kept import Method, plain_positions
 from icl_mech.measurements.compression.methods import Comparison, Compression
-from icl_mech.measurements.compression.outcome import Outcome
 from icl_mech.measurements.compression.quality import (
     TITLE,
     UNIT,
+    Outcome,
     StandInQuality,
     check_known,
     qualities,

@@ -21,8 +21,7 @@ from icl_mech.measurements.compression.kept import (
     parts,
     random_positions,
 )
-from icl_mech.measurements.compression.outcome import Compressed, Outcome, best
-from icl_mech.measurements.compression.quality import StandInQuality
+from icl_mech.measurements.compression.quality import Compressed, Outcome, StandInQuality, best
 from icl_mech.measurements.compression.speed import measure_speed
 from icl_mech.measurements.compression.stand_in import Position, StandIn, misplaced, together
 from icl_mech.measurements.predictions import PredictionReading, check_top_k

@@ -1,6 +1,7 @@
 """The numbers of a diagnosis of confusion: both matrices, their agreement, and intervals."""
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,10 +17,148 @@ from icl_mech.measurements.confusion.distances import (
     pair_aucs,
     rank_correlation,
 )
-from icl_mech.metrics import Interval, Relabelling, relabelling
+from icl_mech.metrics import (
+    Interval,
+    Relabelling,
+    auc_ends,
+    class_resamples,
+    quantile_ends,
+    relabelling,
+)
 from icl_mech.results import Quantity, Result
 from icl_mech.results.judging import Required, Status, judged_twice, largest, p_value
 from icl_mech.results.wording import said, told
+from icl_mech.shapes import LabelMatrices, LabelMatrix, LayerCurves
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """Measured confusion and its correlation with predicted confusion.
+
+    Attributes:
+        auc: Value and ends of the interval of each pair; not-a-number where it is not known.
+        correlation: The same by layer.
+        present: Classes that occur among the true ones.
+        redrawn: Resamples that lost a class and were drawn again; None: there are no intervals.
+    """
+
+    auc: Float[Tensor, "end label label"]
+    correlation: Float[Tensor, "end layer"]
+    present: tuple[int, ...]
+    redrawn: int | None
+
+
+def agreement(
+    label_logits: Float[Tensor, "batch label"],
+    answers: Int[Tensor, " batch"],
+    distances: Float[Tensor, "layer label label"],
+) -> Agreement:
+    """Both, with bootstrap intervals over prompts; distances and the classes present are fixed."""
+    n_labels = label_logits.shape[1]
+    present = answers.unique().tolist()
+    pairs = [(a, b) for a, b in label_pairs(n_labels) if {a, b} <= set(present)]
+    auc = torch.full((3, n_labels, n_labels), torch.nan, dtype=torch.float64)
+    auc[:, present, present] = 1.0
+    correlation = torch.full((3, len(distances)), torch.nan, dtype=torch.float64)
+    if not pairs:
+        return Agreement(auc, correlation, tuple(present), 0)
+    weights, redrawn = class_resamples(answers)
+    first, second = (list(side) for side in zip(*pairs, strict=True))
+    predicted = distances[:, first, second]
+    found = pair_aucs(label_logits, answers, pairs)
+    auc[0, first, second] = auc[0, second, first] = found[0]
+    correlation[0] = rank_correlation(predicted, found)[0]
+    if weights is None:
+        return Agreement(auc, correlation, tuple(present), None)
+    drawn = pair_aucs(label_logits, answers, pairs, weights)
+    sizes = answers.bincount(minlength=n_labels)
+    of_pair = [int(sizes[a] + sizes[b]) for a, b in pairs]
+    columns = [auc_ends(found[0, [i]], drawn[:, [i]], n) for i, n in enumerate(of_pair)]
+    ends = torch.stack([torch.cat(side) for side in zip(*columns, strict=True)])
+    auc[1:, first, second] = auc[1:, second, first] = ends
+    correlation[1:] = torch.stack(quantile_ends(rank_correlation(predicted, drawn), len(answers)))
+    return Agreement(auc, correlation, tuple(present), redrawn)
+
+
+def limits(
+    labels: Sequence[str],
+    layers: Sequence[int],
+    distances: Float[Tensor, "layer label label"],
+    found: Agreement,
+) -> Iterator[str]:
+    """What limits the numbers, one sentence each."""
+    if len(labels) == 2:
+        yield "two classes are one pair, whose distance is 1 by construction: nothing to rank"
+    if len(labels) == 3:
+        yield "three classes are three pairs: without ties the correlation can only be ±0.5 or ±1"
+    absent = [name for c, name in enumerate(labels) if c not in found.present]
+    if absent:
+        yield f"no prompt has the true class {', '.join(absent)}: its pairs are not measured"
+    perfect = int((found.auc[0].triu(1) == 1).sum())
+    if perfect > 1:
+        yield f"{perfect} pairs are told apart perfectly (AUC 1), so their order is not known"
+    alike = [layer for layer, own in zip(layers, distances, strict=True) if bool(own.isnan().any())]
+    if alike:
+        yield f"no distances in layer {', '.join(map(str, alike))}: queries or keys are all alike there"
+    if found.redrawn is None:
+        yield "no intervals: some class is so rare that resamples lose it"
+    elif found.redrawn:
+        yield f"{found.redrawn} resamples lost a class and were drawn again"
+
+
+def confusion_matrices(
+    layer: int,
+    distance: Float[Tensor, "label label"],
+    auc: Float[Tensor, "end label label"],
+    labels: tuple[str, ...],
+    note: str,
+) -> LabelMatrices:
+    """Predicted and measured confusion side by side; a class with itself is framed and blank."""
+    alone = torch.eye(len(labels), dtype=torch.bool)
+    value, low, high = (own.masked_fill(alone, math.nan) for own in auc)
+    return LabelMatrices(
+        title="Which classes are confused",
+        matrices=(
+            LabelMatrix(
+                f"Predicted: distance of keys, layer {layer}",
+                distance.masked_fill(alone, math.nan), labels, labels, "", "",
+                "distance, share of the largest", diagonal=True, ends=(1.0, 0.0),
+            ),
+            LabelMatrix(
+                "Measured: AUC of the two label words", value, labels, labels, "", "", "AUC",
+                diagonal=True, low=low, high=high, ends=(1.0, min(0.5, _lowest(value))),
+            ),
+        ),
+        note=f"dark: near, or hard to tell apart; {note}",
+    )  # fmt: skip
+
+
+def correlation_curve(
+    layers: tuple[int, ...],
+    values: Float[Tensor, " layer"],
+    low: Float[Tensor, " layer"],
+    high: Float[Tensor, " layer"],
+    note: str,
+) -> LayerCurves:
+    """Rank correlation of predicted and measured confusion by layer."""
+    return LayerCurves(
+        title="Do distances between keys predict confusion?",
+        names=("rank correlation",),
+        values=values[None],
+        low=low[None],
+        high=high[None],
+        y_title="Spearman correlation over pairs of classes",
+        note=note,
+        x=tuple(float(layer) for layer in layers),
+        levels=((0.0, "no relation"),),
+        meanings=("label",),
+        y_range=(-1.08, 1.08),
+    )
+
+
+def _lowest(values: Float[Tensor, "label label"]) -> float:
+    known = values[values.isfinite()]
+    return float(known.min()) if known.numel() else 0.5
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -12,7 +12,7 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.checking import checked
 from icl_mech.errors import ResultError
 from icl_mech.measurements.extraction.curves import AucCurves
-from icl_mech.measurements.extraction.result import ExtractionResult
+from icl_mech.measurements.extraction.label_words import ExtractionResult
 from icl_mech.measurements.extraction.statistics import curve_fields, resampled, share_note
 from icl_mech.results.wording import listed
 

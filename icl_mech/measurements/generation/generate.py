@@ -22,13 +22,10 @@ from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Options, Pass, Steps
 from icl_mech.measurements.compression.context import CompressedContext, PredictBehind
 from icl_mech.measurements.doors import with_options
-from icl_mech.measurements.generation.choosing import Choice
-from icl_mech.measurements.generation.loop import Loop, Text
-from icl_mech.measurements.generation.over_trust import OverTrust
+from icl_mech.measurements.generation.choosing import Choice, Stop, Stops
+from icl_mech.measurements.generation.loop import AttentionRow, Loop, Text, span_names
+from icl_mech.measurements.generation.over_trust import OverTrust, trusting
 from icl_mech.measurements.generation.result import Generation, generation
-from icl_mech.measurements.generation.spans import AttentionRow, span_names
-from icl_mech.measurements.generation.stopping import Stop, Stops
-from icl_mech.measurements.generation.trusting import trusting
 from icl_mech.measurements.passes import How
 from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel, ServerModel

@@ -2,16 +2,87 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.engine import Progress
+from icl_mech.engine import Kept, Progress, Reading
 from icl_mech.engine.writing import Writer, Written, following, whole
-from icl_mech.measurements.generation.choosing import Choice, Known
-from icl_mech.measurements.generation.spans import WRITTEN, late, span_of
-from icl_mech.measurements.generation.stopping import Ending, Stops
+from icl_mech.measurements.generation.choosing import Choice, Ending, Known, Stops
+from icl_mech.models import ModelInfo, Site
+from icl_mech.prompts import Prompt, Role
 from icl_mech.segments import Segment
+
+OF_DEMONSTRATIONS: dict[Role, str] = {"demo_text": "text {}", "label_word": "label word {}"}
+"""Spans of their own for each demonstration."""
+
+FIRST = "first token"
+"""Kept apart whatever its role: in most models attention rests there."""
+
+NAMES: dict[Role, str] = {
+    "bos": FIRST,
+    "narrative": "narrative",
+    "format": "template",
+    "query_text": "query",
+    "target": "query",
+    "unknown": "other tokens",
+}
+
+WRITTEN = "written"
+"""The span of what was written so far."""
+
+
+@dataclass
+class AttentionRow(Reading[Tensor]):
+    """Attention of the target's row to every column, mean over heads."""
+
+    target_only: ClassVar[bool] = True
+    ragged: ClassVar[bool] = True
+
+    def sites(self, info: ModelInfo) -> Sequence[Site]:
+        """The pattern of every layer."""
+        return [Site("pattern", layer) for layer in range(info.n_layers)]
+
+    def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
+        """`[batch, src]`."""
+        return activation[segment.rows, :, segment.target_row].float().mean(1)
+
+    def collect(self, kept: Kept) -> Tensor:
+        """`[row, layer, src]`."""
+        return torch.stack(kept.per_prompt())
+
+
+def span_names(prompts: Sequence[Prompt]) -> tuple[str, ...]:
+    """All spans of some prompts, those of demonstrations in their order, then `WRITTEN`."""
+    found: dict[str, None] = {}
+    for prompt in prompts:
+        found |= dict.fromkeys(span_of(prompt))
+    order = list(found)
+    numbered = sorted(
+        (name for name in order if name[-1:].isdigit()),
+        key=lambda name: (int(name.rpartition(" ")[2]), order.index(name)),
+    )
+    first = [name for name in (FIRST, "narrative") if name in found]
+    rest = [name for name in order if name not in numbered and name not in first]
+    return (*first, *numbered, *rest, WRITTEN)
+
+
+def span_of(prompt: Prompt) -> list[str]:
+    """The span each token of a prompt belongs to; its first token is one of its own."""
+    names: list[str] = []
+    for span in prompt.spans:
+        own = OF_DEMONSTRATIONS.get(span.role)
+        name = NAMES.get(span.role, span.role)
+        if own is not None and span.demo is not None:
+            name = own.format(span.demo + 1)
+        names += [name] * (span.stop - span.start)
+    return [FIRST, *names[1:]]
+
+
+def late(n_layers: int) -> slice:
+    """The last third of the layers."""
+    return slice(n_layers - max(1, n_layers // 3), n_layers)
 
 
 @dataclass(eq=False)

@@ -22,7 +22,7 @@ from icl_mech.measurements.accuracy.pairs import METRICS, check_pairs, entry_sco
 from icl_mech.measurements.base import Pair, PairMeasurement, Variants
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.heads.ablation import CHOSEN, NONE, RANDOM, Ablation
-from icl_mech.measurements.heads.random_heads import random_heads
+from icl_mech.measurements.heads.label_attention import random_heads
 from icl_mech.measurements.lens.residuals import LastEntryReading, LensVariant
 from icl_mech.metrics import reachable_accuracy
 from icl_mech.models import LanguageModel, ModelInfo

@@ -17,12 +17,11 @@ import torch
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import checked
 from icl_mech.errors import ResultError, near_matches
-from icl_mech.measurements.accuracy.definitions import CALIBRATED
+from icl_mech.measurements.accuracy.layers import CALIBRATED
 from icl_mech.measurements.accuracy.pairs import SIDES
 from icl_mech.measurements.heads.ablation_texts import before_and_after, removed
-from icl_mech.measurements.heads.definitions import ABLATION, REDUCTION
+from icl_mech.measurements.heads.definitions import ABLATION, CHOSEN, NONE, RANDOM, REDUCTION
 from icl_mech.measurements.heads.drawings import under_conditions
-from icl_mech.measurements.heads.names import CHOSEN, NONE, RANDOM
 from icl_mech.measurements.heads.texts import head_name
 from icl_mech.metrics import (
     Interval,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.measurements.heads.names import CHOSEN, RANDOM
+from icl_mech.measurements.heads.definitions import CHOSEN, RANDOM
 from icl_mech.metrics import Interval
 from icl_mech.results.figures import Figure
 from icl_mech.results.judging import OPENINGS, Status, jointly, judged, together

@@ -1,6 +1,10 @@
 """Formulas behind scores of heads and their ablation, for pages and the reference."""
 
-from icl_mech.results.figures import Definition
+from icl_mech.results import Definition
+
+NONE, CHOSEN, RANDOM = "none", "chosen heads", "random heads"
+"""Conditions with names of their own: unablated, the heads in question, their control."""
+
 
 PAPER = "Halawi et al. 2023, Overthinking the Truth, §5"
 

@@ -1,7 +1,7 @@
 """Scores of all heads against each other, and what is left without some of them."""
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.measurements.heads.names import NONE, RANDOM
+from icl_mech.measurements.heads.definitions import NONE, RANDOM
 from icl_mech.measurements.heads.texts import head_name
 from icl_mech.results import Quantity
 from icl_mech.results.wording import counted, spelled

@@ -18,8 +18,7 @@ from icl_mech.checking import Count, Natural
 from icl_mech.errors import PromptError
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.doors import with_options
-from icl_mech.measurements.heads.false_heads import SCORES, FalseInductionHeads
-from icl_mech.measurements.heads.false_prompts import false_prompts
+from icl_mech.measurements.heads.false_heads import SCORES, FalseInductionHeads, false_prompts
 from icl_mech.measurements.heads.scores import HeadScores
 from icl_mech.measurements.heads.scoring import HeadScoring
 from icl_mech.measurements.passes import How

@@ -1,13 +1,17 @@
 """Attention to the demonstrations' label words, and the scores that follow from it alone."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
+import numpy as np
 import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.checking import Heads
 from icl_mech.engine import Kept, Reading
+from icl_mech.errors import RunError
 from icl_mech.metrics import (
     attention_to_same,
     prefix_matching,
@@ -17,6 +21,59 @@ from icl_mech.metrics import (
 from icl_mech.models import ModelInfo, Site
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
+
+
+def random_heads(
+    chosen: Heads, shape: tuple[int, int], draws: int, seed: int = 0, *, without: Heads = ()
+) -> list[list[tuple[int, int]]]:
+    """Random heads, as many per layer as chosen and disjoint from them.
+
+    Where a layer has too few other heads, those the nearest layers do not need are taken.
+
+    Args:
+        chosen: What they are the control of.
+        shape: Layers and heads of the model.
+        draws: Number of draws.
+        seed: Of the draws.
+        without: Heads that are not drawn either.
+
+    Raises:
+        RunError: more heads chosen than there are others.
+    """
+    n_layers, n_heads = shape
+    outside = [head for head in chosen if not (0 <= head[0] < n_layers and 0 <= head[1] < n_heads)]
+    if outside:
+        raise RunError(
+            f"Head {outside[0]} does not exist; the model has {n_layers} layers of {n_heads} heads."
+        )
+    taken = {(layer, head) for layer, head in (*chosen, *without)}
+    if len(set(chosen)) > n_layers * n_heads - len(taken):
+        raise RunError(
+            f"{len(set(chosen))} of {n_layers * n_heads} heads are chosen: too few others for a "
+            "random control."
+        )
+    wanted = Counter(layer for layer, _ in set(chosen))
+    used = Counter(layer for layer, _ in taken)
+    own = Counter({layer: min(n, n_heads - used[layer]) for layer, n in wanted.items()})
+    layers = [*sorted(own.elements()), *sorted((wanted - own).elements())]
+    generator = np.random.default_rng(seed)
+    result = []
+    for _ in range(draws):
+        free: Bool[Tensor, "layer head"] = torch.ones(n_layers, n_heads, dtype=torch.bool)
+        for layer, head in taken:
+            free[layer, head] = False
+        drawn: list[tuple[int, int]] = []
+        for layer in layers:
+            nearest = min(
+                (other for other in range(n_layers) if bool(free[other].any())),
+                key=lambda other: (abs(other - layer), other),
+            )
+            head = int(generator.choice(free[nearest].nonzero()[:, 0].numpy()))
+            free[nearest, head] = False
+            drawn.append((nearest, head))
+        result.append(drawn)
+    return result
+
 
 Attended = Literal["labels", "before_labels"]
 """The tokens of label words, or the tokens before them."""

@@ -8,24 +8,260 @@ first and the last layers only (Wang et al. 2023, *Label Words are Anchors*, §2
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from icl_mech._typing import Tensor
+from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import Count
 from icl_mech.interventions.isolate import Tokens
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.isolation.agreement import (
+    LOYALTIES,
+    SHOWN,
+    TITLES,
+    UNITS,
+    Loyalty,
     OfIsolation,
     Window,
     check_depths,
     chosen_depths,
+    constants,
     label_ends,
 )
-from icl_mech.measurements.isolation.map_result import IsolationMap
+from icl_mech.measurements.isolation.texts import DEFINITIONS
+from icl_mech.metrics import Interval, mean_ends, mean_interval
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
+from icl_mech.results import Definition, Figure, Quantity, Result, basis
+from icl_mech.results.judging import FEWEST_PROMPTS, judged
+from icl_mech.results.prompts import given
+from icl_mech.results.wording import counted, layers_named, listed, said, spelled, told
+from icl_mech.shapes import Meaning, Windows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Cell = tuple[int, int]
+"""Row and column of a window: places of its width and of its first layer."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class IsolationMap(Result):
+    """Loyalty by first isolated layer and number of isolated layers.
+
+    Not-a-number stands where a window would reach beyond the last layer.
+
+    Attributes:
+        widths: Numbers of isolated layers.
+        starts: First isolated layers.
+        values: Label loyalty.
+        low: Lower end of its 95 % interval (Wilson).
+        high: Upper end.
+        label_kept: Whether the predicted class is unchanged, averaged over draws.
+        word_overlap: Jaccard overlap of the top next tokens, averaged over draws.
+        predicted: Predicted class without isolation.
+        isolated: Predicted class under isolation, of each draw; -1 beyond the last layer, None in
+            files of before.
+        labels: Names of the classes.
+        n_layers: Layers of the model; 0 in files of before.
+        tokens: What is isolated, `label` words or `random` tokens.
+    """
+
+    title: ClassVar[str] = "Where label words collect"
+    shows: ClassVar[tuple[str, ...]] = ("loyalty", *LOYALTIES)
+    definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
+
+    widths: tuple[int, ...]
+    starts: tuple[int, ...]
+    values: Float[Tensor, "width start"]
+    low: Float[Tensor, "width start"]
+    high: Float[Tensor, "width start"]
+    label_kept: Float[Tensor, "width start batch"]
+    word_overlap: Float[Tensor, "width start batch"]
+    predicted: Int[Tensor, " batch"]
+    isolated: Int[Tensor, "width start draw batch"] | None = None
+    labels: tuple[str, ...] = ()
+    n_layers: int = 0
+    tokens: str
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Both loyalties."""
+        dims, label, word = ("width", "start"), *LOYALTIES
+        known = (self.low, self.high)
+        kept, overlap = self.label_kept.movedim(-1, 0), self.word_overlap.movedim(-1, 0)
+        return {
+            label: Quantity(dims, kept, unit=UNITS[label], known=known, kind="outcome"),
+            word: Quantity(dims, overlap, unit="overlap of the top next tokens", kind="outcome"),
+        }
+
+    def coordinates(self) -> dict[str, tuple[int, ...]]:
+        """Widths and first layers."""
+        return {"width": self.widths, "start": self.starts}
+
+    @property
+    def depth(self) -> int:
+        """Layers of the model, as far as they are known."""
+        reach = max(self.layers(cell)[1] for cell in self.cells) + 1
+        return self.n_layers or int(self.provenance.get("model", {}).get("n_layers", reach))
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Rows and columns of the windows that were run."""
+        return [(row, column) for row, column in self.values.isfinite().nonzero().tolist()]
+
+    def layers(self, cell: Cell) -> tuple[int, int]:
+        """First and last isolated layer."""
+        start = self.starts[cell[1]]
+        return start, start + self.widths[cell[0]] - 1
+
+    def drawing(self, show: str = "loyalty") -> Windows:
+        """Loyalty of every window: bars over its layers, one row of axes for each width.
+
+        Args:
+            show: `loyalty` (both), `label_loyalty` or `word_loyalty`.
+
+        Raises:
+            ResultError: unknown `show`.
+        """
+        self.check_show(show)
+        names: list[Loyalty] = [own for own in LOYALTIES if show in ("loyalty", own)]
+        rows, columns = (list(side) for side in zip(*self.cells, strict=True))
+        ends = {
+            "label_loyalty": (self.values, self.low, self.high),
+            "word_loyalty": (self.word_overlap.mean(-1), *self._word_ends),
+        }
+        value, low, high = (
+            torch.stack([ends[name][end][rows, columns].double() for name in names])
+            for end in range(3)
+        )
+        first, last = zip(*map(self.layers, self.cells), strict=True)
+        meaning: Meaning = "label" if self.tokens == "label" else "other"
+        label_levels = tuple(constants(self.predicted, self._one_draw, self.labels))
+        return Windows(
+            title=f"Loyalty with {SHOWN[self.tokens]} isolated in some layers",
+            first=first,
+            last=last,
+            names=tuple(TITLES[name].lower() for name in names),
+            values=value,
+            low=low,
+            high=high,
+            n_layers=self.depth,
+            x_title=f"layers in which the {SHOWN[self.tokens]} are isolated",
+            note=basis(self),
+            meanings=(meaning,) * len(names),
+            levels=tuple(label_levels if name == "label_loyalty" else () for name in names),
+            y_range=(-0.06, 1.1),
+        )
+
+    @property
+    def _word_ends(self) -> tuple[Tensor, Tensor]:
+        return mean_ends(self.word_overlap.movedim(-1, 0), "outcome")
+
+    @property
+    def _one_draw(self) -> Int[Tensor, "window batch"] | None:
+        if self.isolated is None:
+            return None
+        rows, columns = (list(side) for side in zip(*self.cells, strict=True))
+        return self.isolated[rows, columns, 0]
+
+    def figures(self) -> list[Figure]:
+        """Both loyalties of every window."""
+        kinds = listed(counted(width, "layer") for width in self.widths)
+        limits = (
+            f"that the lowest window is the lowest: it was picked among {len(self.cells)}, and its "
+            "interval ignores this choice."
+        )
+        if self.tokens == "label":
+            limits += " Nor that random tokens would do less there; this was run for the first and last layers."
+        return [
+            Figure(
+                "loyalty",
+                f"In which layers do {SHOWN[self.tokens]} have to read?",
+                self.answer(),
+                f"**Share of answers that stay the same (label loyalty) and overlap of the likeliest next "
+                f"tokens (word loyalty)** with {SHOWN[self.tokens]} isolated in {kinds} at a time. Each bar "
+                f"spans exactly the layers it stands for. Bands or thin bars (each window for itself): 95 % intervals over "
+                f"{counted(len(self.predicted), 'prompt')}{given(self)} (Wilson, "
+                "with an effective number of prompts). Dashed: what chance and constant answers keep.",
+                limits=limits,
+                short="Which layers count",
+            )
+        ]
+
+    def answer(self) -> str:
+        """The window that costs most, beside the next one that shares no layer with it."""
+        n, cell = len(self.predicted), _lowest(self.values)
+        where = layers_named(*self.layers(cell))
+        lowest = self._of(cell)
+        windows = counted(len(self.cells), "window")
+        what = SHOWN[self.tokens]
+        if n < FEWEST_PROMPTS:
+            return (
+                f"Cannot be judged from {counted(n, 'prompt')}: {said(lowest)} of the answers stay with "
+                f"{what} isolated in {where}, the lowest of {windows}."
+            )
+        if lowest.value == 1:
+            return (
+                f"In none of {windows} alone: wherever {what} are isolated, every answer stays "
+                f"({said(lowest)})."
+            )
+        fact = f"with {what} isolated there {said(lowest)} of the answers stay the same"
+        others = [
+            other
+            for other in self.cells
+            if other[0] == cell[0] and abs(self.starts[other[1]] - self.starts[cell[1]])
+            >= self.widths[cell[0]]
+        ]  # fmt: skip
+        if not others:
+            return f"In {where}: {fact} (lowest of {windows})."
+        second = min(others, key=lambda other: float(self.values[other]))
+        gap = mean_interval(
+            self.label_kept[cell].double() - self.label_kept[second].double(), "change"
+        )
+        clear = judged(gap, rising=False) == "supported"
+        after = (
+            f"the next window of {spelled(self.widths[cell[0]])}, "
+            f"{layers_named(*self.layers(second))}, leaves {told(float(self.values[second]))} "
+            f"(difference {said(gap, sign=True)})"
+        )
+        opening = f"Most in {where}" if clear else f"Perhaps most in {where}"
+        return f"{opening}: {fact}; {after}{'' if clear else ', which is not clearly more'}."
+
+    def _of(self, cell: Cell) -> Interval:
+        return Interval(*(float(table[cell]) for table in (self.values, self.low, self.high)))
+
+    def summary(self) -> str:
+        """The window that costs most; its interval ignores that it was picked as the lowest."""
+        cell = _lowest(self.values)
+        start, stop = self.layers(cell)
+        return (
+            f"label loyalty is lowest, {said(self._of(cell))}, with {SHOWN[self.tokens]} isolated in "
+            f"layers {start} to {stop} (of {len(self.cells)} windows; the interval ignores this choice)"
+        )
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """One row per window."""
+        import pandas as pd
+
+        words = self.word_overlap.mean(-1)
+        return pd.DataFrame(
+            {
+                "width": self.widths[row],
+                "start": self.starts[column],
+                "tokens": self.tokens,
+                "label_loyalty": float(self.values[row, column]),
+                "low": float(self.low[row, column]),
+                "high": float(self.high[row, column]),
+                "word_loyalty": float(words[row, column]),
+            }
+            for row, column in self.cells
+        )
+
+
+def _lowest(values: Float[Tensor, "width start"]) -> Cell:
+    row, column = divmod(int(values.nan_to_num(torch.inf).argmin()), values.shape[1])
+    return row, column
 
 
 @dataclass(frozen=True)

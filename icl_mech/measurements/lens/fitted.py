@@ -10,8 +10,8 @@ import hashlib
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeVar
 
 import torch
 
@@ -266,3 +266,31 @@ def as_prompts(given: Any) -> PromptBatch:
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+Lens = TypeVar("Lens", bound=FittedLens)
+
+_ROWS_of_held_out = 64
+"""Rows unembedded to the whole vocabulary at a time."""
+
+
+def kl(
+    log_probs: Float[Tensor, "row vocab"], logits: Float[Tensor, "row vocab"]
+) -> Float[Tensor, " row"]:
+    """KL(p || q) in nats, from log p and the logits of q."""
+    return (log_probs.exp() * (log_probs - logits.float().log_softmax(-1))).sum(-1)
+
+
+@torch.no_grad()
+def held_out_kl(
+    lens: Lens, model: LanguageModel, residuals: Float[Tensor, "batch entry place d_model"]
+) -> Lens:
+    """The lens with its KL and the logit lens', means over the places of each prompt."""
+    found = torch.zeros(len(residuals), 2, residuals.shape[1], dtype=torch.float64)
+    for number, prompt in enumerate(residuals):
+        for rows in prompt.to(model.device).split(_ROWS_of_held_out, dim=1):
+            own = model.logits(rows[-1]).float().log_softmax(-1)
+            for entry in range(lens.n_layers):
+                for place, read in enumerate((lens.mapped(entry, rows[entry]), rows[entry])):
+                    found[number, place, entry] += float(kl(own, model.logits(read)).double().sum())
+    return replace(lens, held_out_kl=found / residuals.shape[2])

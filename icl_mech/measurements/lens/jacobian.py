@@ -5,19 +5,36 @@ identity this is the logit lens, to the last bit. How J is found: `fit_jacobian_
 
 Entries are inputs of blocks; TransformerLens' `JacobianLens` counts outputs of blocks, so its index
 `l` is entry `l + 1` here, and it has none for entry 0.
+
+Fitting a Jacobian lens: the mean effect of each entry on the last residual.
+
+`J_l = mean over prompts of mean over t in V of sum over t' in V, t' >= t of d h_L[t'] / d h_l[t]`,
+with V the positions from `skip_first` on, without the last one. Every output dimension is one
+backward pass; `rows` of them are made at once, on as many copies of the prompt. The sum over t'
+makes J larger for longer prompts.
+
+Source: TransformerLens 4.3, `tools/analysis/jacobian_lens.py`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
+
 from icl_mech._typing import Float, Tensor
-from icl_mech.checking import checked
-from icl_mech.errors import ResultError
-from icl_mech.measurements.lens.fitted import FittedLens, made_for
+from icl_mech.checking import Count, Natural, checked
+from icl_mech.engine import Progress, run
+from icl_mech.errors import PromptError, ResultError, RunError
+from icl_mech.measurements.lens.fitted import FittedLens, as_prompts, held_out_kl, made_for
 from icl_mech.measurements.lens.fitted_texts import HELD_OUT_KL, JACOBIAN
-from icl_mech.models import adapt
+from icl_mech.measurements.lens.residuals import ResidualReading, draw_positions
+from icl_mech.measurements.provenance import prompt_source
+from icl_mech.models import Hook, LanguageModel, Site, adapt, exclusive
+from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.results import Definition
+from icl_mech.segments import Segment
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -82,3 +99,116 @@ def load_jacobian_lens(folder: str | Path, model: Any = None) -> JacobianLens:
     if model is not None:
         lens.check_model(adapt(model))
     return lens
+
+
+@checked(RunError, but=["prompts", "held_out"])
+@exclusive
+def fit_jacobian_lens(
+    model: Any,
+    prompts: PromptBatch | Sequence[Sequence[int]],
+    *,
+    skip_first: Natural = 16,
+    rows: Count = 16,
+    held_out: PromptBatch | Sequence[Sequence[int]] | None = None,
+    positions: Count = 16,
+    seed: Natural = 0,
+    progress: bool | None = None,
+) -> JacobianLens:
+    """A Jacobian lens of the model.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: What the mean is taken over: a `PromptBatch`, or sequences of token ids.
+        skip_first: Positions at the beginning that are left out.
+        rows: Backward passes made at once; more take more memory.
+        held_out: Other prompts on which to measure KL(model || lens) beside the logit lens'.
+        positions: Positions drawn of each of these.
+        seed: Of these positions.
+        progress: Show a progress bar.
+
+    Raises:
+        PromptError: no prompts, or prompts of fewer than `skip_first + 2` tokens.
+        RunError: an option out of range, or a model that gives no gradients here.
+    """
+    batch = as_prompts(prompts)
+    judged = None if held_out is None else as_prompts(held_out)
+    short = min(map(len, batch))
+    if short < skip_first + 2:
+        raise PromptError(
+            f"The shortest prompt has {short} tokens; skip_first={skip_first} needs at least "
+            f"{skip_first + 2}, since the last position is left out too."
+        )
+    adapted = adapt(model)
+    width, layers = adapted.info.d_model, adapted.info.n_layers
+    total = torch.zeros(layers, width, width, dtype=torch.float64)
+    with Progress("Jacobians", len(batch), progress) as bar:
+        for prompt in batch:
+            total += jacobian(adapted, prompt, skip_first, rows).double().cpu()
+            bar.advance(1)
+    lens = JacobianLens(
+        jacobian=(total / len(batch)).float(),
+        **made_for(adapted),
+        training={
+            "model": adapted.info.name,
+            "dtype": adapted.info.dtype,
+            "skip_first": skip_first,
+            "prompts": prompt_source(batch),
+            "held_out_prompts": 0 if judged is None else len(judged),
+        },
+    )
+    if judged is None:
+        return lens
+    places = draw_positions(judged, positions, 1, seed)
+    (residuals,) = run(
+        adapted, judged, [ResidualReading(places)], progress=progress, title="residuals"
+    )
+    return held_out_kl(lens, adapted, residuals)
+
+
+def jacobian(
+    model: LanguageModel, prompt: Prompt, skip_first: int, rows: int
+) -> Float[Tensor, "block out in"]:
+    """That of one prompt: rows are output dimensions.
+
+    Raises:
+        RunError: it is not finite.
+    """
+    copies = PromptBatch((prompt,) * rows)
+    segment = Segment.whole(model, copies)
+    entries: dict[int, Tensor] = {}
+    last = model.info.n_layers
+
+    def keep(site: Site) -> Hook:
+        def hook(activation: Tensor) -> Tensor:
+            entry = site.layer + (site.name == "resid_post")
+            # The graph begins at the embedding: parameters are frozen.
+            own = activation if entry else activation.detach().requires_grad_()
+            entries[entry] = own = own.clone()
+            return own
+
+        return site, hook
+
+    sites = [Site("resid_pre", 0), *(Site("resid_post", layer) for layer in range(last))]
+    inside = slice(skip_first, len(prompt) - 1)
+    found = []
+    with model.undo.kept(), model.gradients(), torch.enable_grad():
+        model.forward(
+            segment.tokens, segment.mask, segment.positions, hooks=[keep(site) for site in sites]
+        )
+        inputs = [entries[entry] for entry in range(last)]
+        output = entries[last]
+        width = output.shape[-1]
+        for start in range(0, width, rows):
+            chosen = range(start, min(start + rows, width))
+            towards = torch.zeros_like(output)
+            for row, dim in enumerate(chosen):
+                towards[row, inside, dim] = 1.0
+            gradients = torch.autograd.grad(output, inputs, towards, retain_graph=True)
+            means = [own[: len(chosen), inside].float().mean(1) for own in gradients]
+            found.append(torch.stack(means))
+    whole = torch.cat(found, dim=1)
+    if not bool(whole.isfinite().all()):
+        raise RunError(
+            f"The Jacobian of {model.info.name!r} is not finite; load the model in float32."
+        )
+    return whole

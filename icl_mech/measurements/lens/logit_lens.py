@@ -20,8 +20,8 @@ from icl_mech.engine import Reading
 from icl_mech.errors import RunError
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.doors import door
-from icl_mech.measurements.lens.component_lens import ComponentLens
 from icl_mech.measurements.lens.components import (
+    ComponentLens,
     Components,
     FrozenComponentReading,
     Norm,

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from icl_mech.measurements.alignment.result import AlignmentResult
-from icl_mech.measurements.calibration.result import CalibrationResult
-from icl_mech.measurements.causal.comparison import HeadComparison
+from icl_mech.measurements.alignment.semantic import AlignmentResult
+from icl_mech.measurements.calibration.label_prior import CalibrationResult
+from icl_mech.measurements.causal.comparing import HeadComparison
 from icl_mech.measurements.causal.sets import EXPECTED, Expected
-from icl_mech.measurements.causal.vector_effect import VectorEffect
+from icl_mech.measurements.causal.steering import VectorEffect
 from icl_mech.results import Result
 from icl_mech.results.judging import required
 from icl_mech.results.wording import counted, listed, said

@@ -4,16 +4,15 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from icl_mech.measurements.compression.numbers import ANCHORS
-from icl_mech.measurements.compression.table_result import CompressionTable
+from icl_mech.measurements.compression.table import CompressionTable
 from icl_mech.measurements.compression.texts import constant, name_of
-from icl_mech.measurements.confusion.result import ConfusionDiagnosis
+from icl_mech.measurements.confusion.diagnosis import ConfusionDiagnosis
 from icl_mech.measurements.confusion.texts import matrices
-from icl_mech.measurements.extraction.result import ExtractionResult
+from icl_mech.measurements.extraction.label_words import ExtractionResult
 from icl_mech.measurements.isolation import texts as isolation
 from icl_mech.measurements.isolation.agreement import LOYALTIES
 from icl_mech.measurements.isolation.loyalty import IsolationResult
-from icl_mech.measurements.reweighting.result import ReweightingResult
-from icl_mech.measurements.reweighting.texts import halves
+from icl_mech.measurements.reweighting.result import ReweightingResult, halves
 from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.metrics import Interval
 from icl_mech.results import Result

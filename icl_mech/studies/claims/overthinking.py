@@ -8,9 +8,8 @@ from icl_mech.measurements.accuracy.layers import LayerAccuracy
 from icl_mech.measurements.accuracy.pairs import SIDES
 from icl_mech.measurements.heads.ablation import CHOSEN, Ablation
 from icl_mech.measurements.heads.ablation_texts import heads_close
-from icl_mech.measurements.heads.false_heads import tested_together
+from icl_mech.measurements.heads.false_heads import both, status_of, tested_together
 from icl_mech.measurements.heads.false_induction import FalseInductionHeads
-from icl_mech.measurements.heads.false_texts import both, status_of
 from icl_mech.measurements.heads.scores import HeadScores
 from icl_mech.measurements.heads.texts import head_name
 from icl_mech.metrics import Interval, mean_interval

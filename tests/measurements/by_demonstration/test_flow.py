@@ -8,8 +8,8 @@ import icl_mech as icl
 from icl_mech import PromptBatch
 from icl_mech.errors import PromptError, ResultError
 from icl_mech.measurements import FlowByDemonstration
-from icl_mech.measurements.by_demonstration.flow_result import DemonstrationFlow
-from icl_mech.measurements.by_demonstration.left_out_result import LeftOut
+from icl_mech.measurements.by_demonstration.flow import DemonstrationFlow
+from icl_mech.measurements.by_demonstration.left_out import LeftOut
 from tests.measurements.saliency.cases import sharing, with_roles, written
 from tests.tiny import tiny_model
 

@@ -10,8 +10,7 @@ import icl_mech as icl
 from icl_mech import PromptBatch
 from icl_mech.errors import PromptError
 from icl_mech.measurements import LeaveOneOut
-from icl_mech.measurements.by_demonstration.left_out import without
-from icl_mech.measurements.by_demonstration.left_out_result import LeftOut
+from icl_mech.measurements.by_demonstration.left_out import LeftOut, without
 from tests.engine.cases import ragged
 from tests.measurements.saliency.cases import sharing, with_roles
 from tests.tiny import tiny_model

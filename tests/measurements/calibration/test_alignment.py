@@ -5,9 +5,8 @@ import torch
 
 from icl_mech import build_prompt_pairs, build_prompts, measure, predict
 from icl_mech.errors import PromptError
-from icl_mech.measurements.alignment.result import AlignmentResult
-from icl_mech.measurements.alignment.semantic import Alignment, alignment
-from icl_mech.measurements.lens.side_by_side import without_demonstrations
+from icl_mech.measurements.alignment.semantic import Alignment, AlignmentResult, alignment
+from icl_mech.measurements.lens.compare import without_demonstrations
 from tests.measurements.lens.test_logit_lens import TASK
 from tests.planted import planted_model, planted_task
 from tests.tiny import tiny_model

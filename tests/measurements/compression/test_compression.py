@@ -12,7 +12,7 @@ from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements import running
 from icl_mech.measurements.compression.demonstrations import compress_demonstrations
 from icl_mech.measurements.compression.kept import anchor_positions, parts, random_positions
-from icl_mech.measurements.compression.outcome import Compressed, best
+from icl_mech.measurements.compression.quality import Compressed, best
 from icl_mech.measurements.compression.speed import Speed
 from icl_mech.measurements.compression.table import compare_compression
 from icl_mech.models import adapt

@@ -13,16 +13,20 @@ import icl_mech as icl
 from icl_mech.engine import run
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements import running
-from icl_mech.measurements.confusion.diagnosis import diagnose_confusion
+from icl_mech.measurements.confusion.diagnosis import (
+    ConfusionDiagnosis,
+    diagnose_confusion,
+    diagnosis,
+)
 from icl_mech.measurements.confusion.distances import (
+    KeyReading,
+    QueryReading,
     key_distances,
     normalised,
     pair_auc,
     principal_directions,
     rank_correlation,
 )
-from icl_mech.measurements.confusion.projections import KeyReading, QueryReading
-from icl_mech.measurements.confusion.result import ConfusionDiagnosis, diagnosis
 from icl_mech.models import adapt
 from icl_mech.plots import figure
 from icl_mech.prompts import PromptBatch

@@ -13,6 +13,8 @@ from icl_mech.interventions import Isolate
 from icl_mech.measurements import running
 from icl_mech.measurements.confusion.diagnosis import Confusion, diagnose_confusion
 from icl_mech.measurements.confusion.distances import (
+    KeyReading,
+    QueryReading,
     key_distances,
     label_pairs,
     normalised,
@@ -20,7 +22,6 @@ from icl_mech.measurements.confusion.distances import (
     principal_directions,
     rank_correlation,
 )
-from icl_mech.measurements.confusion.projections import KeyReading, QueryReading
 from icl_mech.measurements.predictions import Predict
 from icl_mech.metrics import relabelling, resample_weights
 from icl_mech.results import load_result

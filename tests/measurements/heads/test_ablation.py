@@ -12,7 +12,7 @@ from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements.accuracy.layers import layer_accuracy
 from icl_mech.measurements.heads.ablating import Ablate, ablation
 from icl_mech.measurements.heads.ablation import Ablation
-from icl_mech.measurements.heads.random_heads import random_heads
+from icl_mech.measurements.heads.label_attention import random_heads
 from icl_mech.measurements.running import measured
 from icl_mech.metrics import gap_reduction, mean_ends, mean_interval, reduction_interval
 from tests.measurements.overthinking_cases import (

@@ -6,8 +6,7 @@ from torch.testing import assert_close
 
 from icl_mech.engine import run
 from icl_mech.errors import PromptError
-from icl_mech.measurements.lens.jacobian import JacobianLens
-from icl_mech.measurements.lens.jacobian_fit import fit_jacobian_lens
+from icl_mech.measurements.lens.jacobian import JacobianLens, fit_jacobian_lens
 from icl_mech.measurements.lens.residuals import LayerLensReading
 from icl_mech.prompts import Prompt, PromptBatch
 from tests.golden_data import arrays, golden_model

@@ -10,8 +10,7 @@ from icl_mech import Example, Task, Template, build_prompts, predict
 from icl_mech.engine import prepare, run, run_variants
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.interventions import Isolate, ZeroHeads, ZeroLayers
-from icl_mech.measurements.lens.component_lens import ComponentLens
-from icl_mech.measurements.lens.components import FrozenComponentReading, check_sum
+from icl_mech.measurements.lens.components import ComponentLens, FrozenComponentReading, check_sum
 from icl_mech.measurements.lens.logit_lens import Lens, LogitLens, logit_lens
 from icl_mech.measurements.lens.residuals import LastEntryReading, LayerLensReading
 from icl_mech.metrics import mean_ends, wilson_interval

@@ -19,13 +19,16 @@ from icl_mech import (
 from icl_mech.engine import common_prefix, run
 from icl_mech.errors import ResultError, RunError
 from icl_mech.measurements.accuracy.early_exit import LeavingEarly
-from icl_mech.measurements.lens.compare import compare_lenses
+from icl_mech.measurements.lens.compare import WordsByLayer, compare_lenses
 from icl_mech.measurements.lens.fitted import as_prompts
-from icl_mech.measurements.lens.residuals import LayerLensReading
-from icl_mech.measurements.lens.rows import draw_positions, split_prompts
-from icl_mech.measurements.lens.side_by_side import WordsByLayer
-from icl_mech.measurements.lens.tuned import TunedLens, load_tuned_lens
-from icl_mech.measurements.lens.tuned_fit import LensTraining, begun, fit_tuned_lens
+from icl_mech.measurements.lens.residuals import LayerLensReading, draw_positions, split_prompts
+from icl_mech.measurements.lens.tuned import (
+    LensTraining,
+    TunedLens,
+    begun,
+    fit_tuned_lens,
+    load_tuned_lens,
+)
 from icl_mech.models import adapt
 from icl_mech.prompts import Prompt, PromptBatch
 from tests.golden_data import arrays, golden_model

@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from icl_mech.errors import PromptError, ResultError
-from icl_mech.measurements.lens.side_by_side import TopWords, WordsByLayer, without_demonstrations
+from icl_mech.measurements.lens.compare import TopWords, WordsByLayer, without_demonstrations
 from icl_mech.measurements.lens.words import MOST, decoded, in_order, settled, word_table
 from icl_mech.measurements.running import measured
 from icl_mech.prompts import PromptBatch

@@ -11,10 +11,12 @@ import icl_mech as icl
 from icl_mech.engine import prepare, single_rows
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.interventions import FittedReweight, Isolate, Reweight, ZeroHeads
-from icl_mech.measurements.reweighting.evaluation import EvaluateReweighting, evaluate_reweighting
-from icl_mech.measurements.reweighting.fit import fit_reweighting
-from icl_mech.measurements.reweighting.learnable import split
-from icl_mech.measurements.reweighting.learning import Reweighting
+from icl_mech.measurements.reweighting.evaluation import (
+    EvaluateReweighting,
+    Reweighting,
+    evaluate_reweighting,
+)
+from icl_mech.measurements.reweighting.fit import fit_reweighting, split
 from icl_mech.measurements.reweighting.result import ReweightingResult
 from icl_mech.metrics import mean_interval
 from icl_mech.prompts import PromptBatch
