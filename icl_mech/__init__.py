@@ -9,19 +9,11 @@ Measurements and interventions of *Label Words are Anchors* (Wang et al. 2023) a
 >>> report = icl.analyze(model, prompts)  # doctest: +SKIP
 """
 
+from importlib import import_module
 from typing import Any
 
-from icl_mech.errors import IclMechError
 from icl_mech.frontend import without_widgets
-from icl_mech.interventions import (
-    AddVector,
-    Isolate,
-    Patch,
-    Reweight,
-    Suppress,
-    ZeroHeads,
-    ZeroLayers,
-)
+from icl_mech.loading import load
 from icl_mech.measurements.accuracy.context import context_accuracy
 from icl_mech.measurements.accuracy.early_exit import early_exit
 from icl_mech.measurements.accuracy.layers import layer_accuracy
@@ -30,7 +22,6 @@ from icl_mech.measurements.anchors.agreement import anchor_agreement
 from icl_mech.measurements.anchors.spans import span_flow
 from icl_mech.measurements.anchors.suppression import suppression
 from icl_mech.measurements.anchors.tokens import anchor_tokens
-from icl_mech.measurements.base import Measurement
 from icl_mech.measurements.by_demonstration.flow import flow_by_demonstration
 from icl_mech.measurements.by_demonstration.left_out import leave_one_out
 from icl_mech.measurements.calibration.label_prior import calibration
@@ -39,88 +30,43 @@ from icl_mech.measurements.causal.comparing import compare_heads
 from icl_mech.measurements.causal.function_vectors import function_vector
 from icl_mech.measurements.causal.induction import induction_scores
 from icl_mech.measurements.causal.mediation import head_mediation
-from icl_mech.measurements.causal.saliency_check import saliency_check
 from icl_mech.measurements.causal.steering import steer
 from icl_mech.measurements.causal.task_vectors import task_vector
-from icl_mech.measurements.compression.compress_context import compress_context
 from icl_mech.measurements.compression.demonstrations import compress_demonstrations
-from icl_mech.measurements.compression.table import compare_compression
 from icl_mech.measurements.confusion.diagnosis import diagnose_confusion
-from icl_mech.measurements.extraction.average import averaged_extraction
 from icl_mech.measurements.extraction.label_words import extraction
 from icl_mech.measurements.generation.generate import generate
 from icl_mech.measurements.heads.ablating import ablation
-from icl_mech.measurements.heads.by_layer import matching_by_layer
 from icl_mech.measurements.heads.false_induction import find_false_induction_heads
 from icl_mech.measurements.heads.scoring import head_scores
 from icl_mech.measurements.heads.tokens import head_attention
 from icl_mech.measurements.isolation.map import isolation_map
 from icl_mech.measurements.isolation.windows import isolation
-from icl_mech.measurements.lens.compare import compare_lenses
-from icl_mech.measurements.lens.jacobian import JacobianLens, fit_jacobian_lens, load_jacobian_lens
 from icl_mech.measurements.lens.logit_lens import logit_lens
-from icl_mech.measurements.lens.tuned import TunedLens, fit_tuned_lens, load_tuned_lens
 from icl_mech.measurements.predictions import predict
 from icl_mech.measurements.reweighting.evaluation import evaluate_reweighting
 from icl_mech.measurements.reweighting.fit import fit_reweighting
 from icl_mech.measurements.saliency.flow import flow_scores
 from icl_mech.measurements.saliency.maps import saliency_maps
-from icl_mech.metrics import calibrate_batch, calibrate_labels
-from icl_mech.models import load_model, remote_model
+from icl_mech.models import load_model
 from icl_mech.models.untrained import untrained
-from icl_mech.planted import planted_model, planted_task
-from icl_mech.prompts import (
-    Prompt,
-    PromptBatch,
-    Span,
-    build_prompt_pairs,
-    build_prompts,
-    chat_template,
-    prompts_from_text,
-    texts,
-)
-from icl_mech.studies import Analysis, analyze, load_analysis, measure
-from icl_mech.sweeps import Sweep, compare, load_sweep, sweep
-from icl_mech.tasks import Example, Task, Template, load_task
+from icl_mech.prompts import build_prompt_pairs, build_prompts, texts
+from icl_mech.studies import analyze, measure
+from icl_mech.sweeps import compare, sweep
+from icl_mech.tasks import load_task
 
 __all__ = [
-    "AddVector",
-    "Analysis",
-    "Example",
-    "IclMechError",
-    "Isolate",
-    "JacobianLens",
-    "Measurement",
-    "Patch",
-    "Prompt",
-    "PromptBatch",
-    "Reweight",
-    "Span",
-    "Suppress",
-    "Sweep",
-    "Task",
-    "Template",
-    "TunedLens",
-    "ZeroHeads",
-    "ZeroLayers",
     "ablation",
     "alignment",
     "analyze",
     "anchor_agreement",
     "anchor_tokens",
     "attribution_patching",
-    "averaged_extraction",
     "build_prompt_pairs",
     "build_prompts",
-    "calibrate_batch",
-    "calibrate_labels",
     "calibration",
-    "chat_template",
     "compare",
-    "compare_compression",
     "compare_heads",
-    "compare_lenses",
-    "compress_context",
     "compress_demonstrations",
     "context_accuracy",
     "diagnose_confusion",
@@ -128,9 +74,7 @@ __all__ = [
     "evaluate_reweighting",
     "extraction",
     "find_false_induction_heads",
-    "fit_jacobian_lens",
     "fit_reweighting",
-    "fit_tuned_lens",
     "flow_by_demonstration",
     "flow_scores",
     "function_vector",
@@ -143,21 +87,12 @@ __all__ = [
     "isolation_map",
     "layer_accuracy",
     "leave_one_out",
-    "load_analysis",
-    "load_jacobian_lens",
+    "load",
     "load_model",
-    "load_sweep",
     "load_task",
-    "load_tuned_lens",
     "logit_lens",
-    "matching_by_layer",
     "measure",
-    "planted_model",
-    "planted_task",
     "predict",
-    "prompts_from_text",
-    "remote_model",
-    "saliency_check",
     "saliency_maps",
     "span_flow",
     "steer",
@@ -168,13 +103,63 @@ __all__ = [
     "untrained",
 ]
 
+ELSEWHERE = {
+    "AddVector": "interventions",
+    "Analysis": "studies",
+    "Example": "tasks",
+    "IclMechError": "errors",
+    "Isolate": "interventions",
+    "JacobianLens": "lenses",
+    "Measurement": "own",
+    "Patch": "interventions",
+    "Prompt": "prompts",
+    "PromptBatch": "prompts",
+    "Reweight": "interventions",
+    "Span": "prompts",
+    "Suppress": "interventions",
+    "Sweep": "sweeps",
+    "Task": "tasks",
+    "Template": "tasks",
+    "TunedLens": "lenses",
+    "ZeroHeads": "interventions",
+    "ZeroLayers": "interventions",
+    "averaged_extraction": "measurements.extraction.average",
+    "calibrate_batch": "metrics",
+    "calibrate_labels": "metrics",
+    "chat_template": "prompts",
+    "compare_compression": "measurements.compression.table",
+    "compare_lenses": "lenses",
+    "compress_context": "measurements.compression.compress_context",
+    "fit_jacobian_lens": "lenses",
+    "fit_tuned_lens": "lenses",
+    "load_analysis": "studies",
+    "load_jacobian_lens": "lenses",
+    "load_sweep": "sweeps",
+    "load_tuned_lens": "lenses",
+    "matching_by_layer": "measurements.heads.by_layer",
+    "planted_model": "planted",
+    "planted_task": "planted",
+    "prompts_from_text": "prompts",
+    "remote_model": "models",
+    "saliency_check": "measurements.causal.saliency_check",
+}
+"""Names that stand here, too: by module, where they belong."""
+
 without_widgets()
 
 
 def __getattr__(name: str) -> Any:
-    """The version, read from the installed package only when asked for."""
+    """What stands elsewhere; the version is read from the installed package only when asked for."""
+    if name in ("lenses", "own"):
+        return import_module(f"icl_mech.{name}")
+    if name in ELSEWHERE:
+        return getattr(import_module(f"icl_mech.{ELSEWHERE[name]}"), name)
     if name == "__version__":
         from importlib.metadata import version
 
         return version("icl-mech")
     raise AttributeError(f"module 'icl_mech' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *ELSEWHERE})

@@ -11,6 +11,13 @@ from icl_mech.interventions import Suppress as Suppress
 from icl_mech.interventions import ZeroHeads as ZeroHeads
 from icl_mech.interventions import ZeroLayers as ZeroLayers
 from icl_mech.interventions.base import Intervention
+from icl_mech.lenses import JacobianLens as JacobianLens
+from icl_mech.lenses import TunedLens as TunedLens
+from icl_mech.lenses import fit_jacobian_lens as fit_jacobian_lens
+from icl_mech.lenses import fit_tuned_lens as fit_tuned_lens
+from icl_mech.lenses import load_jacobian_lens as load_jacobian_lens
+from icl_mech.lenses import load_tuned_lens as load_tuned_lens
+from icl_mech.loading import load as load
 from icl_mech.measurements.accuracy.context import ContextAccuracy
 from icl_mech.measurements.accuracy.early_exit import early_exit as early_exit
 from icl_mech.measurements.accuracy.layers import LayerAccuracy
@@ -19,7 +26,6 @@ from icl_mech.measurements.anchors.agreement import AgreementOfAnchors
 from icl_mech.measurements.anchors.span_result import SpanMatrices
 from icl_mech.measurements.anchors.suppression_result import SuppressionEffects
 from icl_mech.measurements.anchors.token_result import TokenAnchors
-from icl_mech.measurements.base import Measurement as Measurement
 from icl_mech.measurements.by_demonstration.flow import DemonstrationFlow
 from icl_mech.measurements.by_demonstration.left_out import LeftOut
 from icl_mech.measurements.calibration.label_prior import CalibrationResult
@@ -50,13 +56,7 @@ from icl_mech.measurements.isolation.map import IsolationMap
 from icl_mech.measurements.lens.compare import ComparedLenses
 from icl_mech.measurements.lens.components import ComponentLens
 from icl_mech.measurements.lens.fitted import FittedLens
-from icl_mech.measurements.lens.jacobian import JacobianLens as JacobianLens
-from icl_mech.measurements.lens.jacobian import fit_jacobian_lens as fit_jacobian_lens
-from icl_mech.measurements.lens.jacobian import load_jacobian_lens as load_jacobian_lens
 from icl_mech.measurements.lens.layer_lens import LogitLens
-from icl_mech.measurements.lens.tuned import TunedLens as TunedLens
-from icl_mech.measurements.lens.tuned import fit_tuned_lens as fit_tuned_lens
-from icl_mech.measurements.lens.tuned import load_tuned_lens as load_tuned_lens
 from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.reweighting.fit import fit_reweighting as fit_reweighting
 from icl_mech.measurements.reweighting.result import ReweightingResult
@@ -67,6 +67,7 @@ from icl_mech.metrics import calibrate_labels as calibrate_labels
 from icl_mech.models import load_model as load_model
 from icl_mech.models import remote_model as remote_model
 from icl_mech.models.untrained import untrained as untrained
+from icl_mech.own import Measurement as Measurement
 from icl_mech.planted import planted_model as planted_model
 from icl_mech.planted import planted_task as planted_task
 from icl_mech.prompts import Prompt as Prompt
@@ -338,48 +339,6 @@ def calibration(
     Source: Zhao et al. 2021, §4; Fei et al. 2023, §4; Zhou et al. 2024, §3.
     """
 
-def compare_compression(
-    model: Any,
-    prompts: PromptBatch,
-    methods: Sequence[Literal['hidden_anchor', 'text_anchor', 'hidden_random', 'hidden_random_top']] = ...,
-    *,
-    position: Literal['true', 'overlap'] = ...,
-    seed: int = ...,
-    draws: int = ...,
-    top_k: int = ...,
-    measure_speed: bool = ...,
-    interventions: Sequence[Intervention] = ...,
-    batch_size: int | None = ...,
-    memory: str | int | None = ...,
-    path: Literal['auto', 'whole'] = ...,
-    progress: bool | None = ...,
-) -> CompressionTable:
-    r"""The methods on the same prompts; full prompts and demonstrations are run once for all.
-
-    The options are those of `compress_demonstrations`.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: Prompts.
-        methods: Those compared.
-        position: Where queries stand: as in the full prompt (`true`) or at 0 (`overlap`).
-        seed: Of the random methods.
-        draws: Of `hidden_random_top`.
-        top_k: Number of likeliest next tokens compared.
-        measure_speed: Also time the first prompts.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
-
-    Raises:
-        RunError: no methods or one twice, and as `compress_demonstrations`.
-        PromptError: as `compress_demonstrations`.
-
-    Source: Wang et al. 2023, §3.2, table 2.
-    """
-
 def compare_heads(
     model: Any,
     true: PromptBatch,
@@ -416,74 +375,6 @@ def compare_heads(
         RunError: fewer than two sets, an empty one, heads that are not there, or too few others.
 
     Source: Yin and Steinhardt 2025; Halawi et al. 2023, §5.
-    """
-
-def compare_lenses(
-    model: Any,
-    prompts: PromptBatch,
-    lens: FittedLens,
-    *,
-    interventions: Sequence[Intervention] = ...,
-    batch_size: int | None = ...,
-    memory: str | int | None = ...,
-    path: Literal['auto', 'whole'] = ...,
-    progress: bool | None = ...,
-) -> ComparedLenses:
-    r"""Accuracy at every layer under a fitted lens and under the logit lens.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: The prompts, with answers; not those the lens was fitted on.
-        lens: The fitted lens.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
-
-    Raises:
-        PromptError: prompts without answers.
-        RunError: a lens of another model.
-    """
-
-def compress_context(
-    model: Any,
-    prompts: PromptBatch | Prompt,
-    *,
-    method: Literal['hidden_anchor', 'text_anchor', 'hidden_random', 'hidden_random_top'] = ...,
-    position: Literal['true', 'overlap'] = ...,
-    keep: Any = ...,
-    seed: int = ...,
-    draws: int = ...,
-    interventions: Sequence[Intervention] = ...,
-    batch_size: int | None = ...,
-    memory: str | int | None = ...,
-    path: Literal['auto', 'whole'] = ...,
-    progress: bool | None = ...,
-) -> CompressedContext:
-    r"""The demonstrations of these prompts as a small cache for new queries.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: One prompt, or several that share their demonstrations; their queries do not
-            enter, except that `hidden_random_top` chooses the draw by their label loyalty.
-        method: As in `compress_demonstrations`.
-        position: As there.
-        keep: Positions to keep instead of those the roles give.
-        seed: As there.
-        draws: As there.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
-
-    Raises:
-        RunError: as `compress_demonstrations`, a model that counts positions itself, or
-            interventions that differ between the prompts.
-        PromptError: as there, and for prompts with different demonstrations.
-
-    Source: Wang et al. 2023, §3.2.
     """
 
 def compress_demonstrations(
@@ -1222,34 +1113,6 @@ def predict(
         RunError: unknown `score`.
     """
 
-def saliency_check(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    interventions: Sequence[Intervention] = ...,
-    batch_size: int | None = ...,
-    memory: str | int | None = ...,
-    path: Literal['auto', 'whole'] = ...,
-    progress: bool | None = ...,
-) -> SaliencyCheck:
-    r"""Saliency of edges beside what cutting them changes, layer by layer.
-
-    Costs one backward pass, and two forward passes for each layer.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: With demonstrations and answers.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
-
-    Raises:
-        PromptError: prompts without answers or demonstrations.
-        RunError: a model of one layer.
-    """
-
 def saliency_maps(
     model: Any,
     prompts: PromptBatch,
@@ -1431,4 +1294,142 @@ def task_vector(
         PromptError: prompts this model cannot run.
 
     Source: Hendel et al. 2023, §3.
+    """
+
+def compare_compression(
+    model: Any,
+    prompts: PromptBatch,
+    methods: Sequence[Literal['hidden_anchor', 'text_anchor', 'hidden_random', 'hidden_random_top']] = ...,
+    *,
+    position: Literal['true', 'overlap'] = ...,
+    seed: int = ...,
+    draws: int = ...,
+    top_k: int = ...,
+    measure_speed: bool = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> CompressionTable:
+    r"""The methods on the same prompts; full prompts and demonstrations are run once for all.
+
+    The options are those of `compress_demonstrations`.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Prompts.
+        methods: Those compared.
+        position: Where queries stand: as in the full prompt (`true`) or at 0 (`overlap`).
+        seed: Of the random methods.
+        draws: Of `hidden_random_top`.
+        top_k: Number of likeliest next tokens compared.
+        measure_speed: Also time the first prompts.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        RunError: no methods or one twice, and as `compress_demonstrations`.
+        PromptError: as `compress_demonstrations`.
+
+    Source: Wang et al. 2023, §3.2, table 2.
+    """
+
+def compare_lenses(
+    model: Any,
+    prompts: PromptBatch,
+    lens: FittedLens,
+    *,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> ComparedLenses:
+    r"""Accuracy at every layer under a fitted lens and under the logit lens.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: The prompts, with answers; not those the lens was fitted on.
+        lens: The fitted lens.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        PromptError: prompts without answers.
+        RunError: a lens of another model.
+    """
+
+def compress_context(
+    model: Any,
+    prompts: PromptBatch | Prompt,
+    *,
+    method: Literal['hidden_anchor', 'text_anchor', 'hidden_random', 'hidden_random_top'] = ...,
+    position: Literal['true', 'overlap'] = ...,
+    keep: Any = ...,
+    seed: int = ...,
+    draws: int = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> CompressedContext:
+    r"""The demonstrations of these prompts as a small cache for new queries.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: One prompt, or several that share their demonstrations; their queries do not
+            enter, except that `hidden_random_top` chooses the draw by their label loyalty.
+        method: As in `compress_demonstrations`.
+        position: As there.
+        keep: Positions to keep instead of those the roles give.
+        seed: As there.
+        draws: As there.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        RunError: as `compress_demonstrations`, a model that counts positions itself, or
+            interventions that differ between the prompts.
+        PromptError: as there, and for prompts with different demonstrations.
+
+    Source: Wang et al. 2023, §3.2.
+    """
+
+def saliency_check(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> SaliencyCheck:
+    r"""Saliency of edges beside what cutting them changes, layer by layer.
+
+    Costs one backward pass, and two forward passes for each layer.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: With demonstrations and answers.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        PromptError: prompts without answers or demonstrations.
+        RunError: a model of one layer.
     """

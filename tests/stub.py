@@ -23,9 +23,10 @@ STUB = SOURCE.with_suffix(".pyi")
 def stub() -> str:
     """What the file must hold."""
     places = dict(_imported(ast.parse(SOURCE.read_text(encoding="utf-8"))))
+    places |= {name: f"icl_mech.{place}" for name, place in icl.ELSEWHERE.items()}
     needed: set[tuple[str, str]] = set()
     imports, functions = [], []
-    for name in icl.__all__:
+    for name in (*icl.__all__, *icl.ELSEWHERE):
         value = getattr(icl, name)
         if "__signature__" in vars(value):
             functions.append(_function(name, value, needed))

@@ -21,6 +21,7 @@ ORDER = (
     {"__main__"},
     {"cli"},
     {"__init__", "exporting"},
+    {"lenses", "loading", "own"},
     {"sweeps"},
     {"studies"},
     {"measurements", "reports"},

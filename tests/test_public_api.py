@@ -10,37 +10,32 @@ import pytest
 
 import icl_mech
 
+PUBLIC = (*icl_mech.__all__, *icl_mech.ELSEWHERE)
+
 NAMES = [
-    "Analysis",
-    "Example",
-    "IclMechError",
-    "Prompt",
-    "PromptBatch",
-    "Span",
-    "Task",
-    "Template",
-    "analyze",
-    "build_prompt_pairs",
-    "build_prompts",
-    "flow_scores",
-    "load_analysis",
-    "load_model",
-    "load_task",
-    "predict",
-    "prompts_from_text",
-    "saliency_maps",
-]
+    "Analysis", "Example", "IclMechError", "Prompt", "PromptBatch", "Span", "Task", "Template", "ablation",
+    "analyze", "anchor_tokens", "build_prompt_pairs", "build_prompts", "compress_demonstrations",
+    "diagnose_confusion", "extraction", "find_false_induction_heads", "fit_reweighting", "flow_scores",
+    "head_scores", "isolation", "layer_accuracy", "load_analysis", "load_model", "load_task", "logit_lens",
+    "measure", "predict", "prompts_from_text", "saliency_maps", "sweep", "untrained",
+]  # fmt: skip
 
 
 def test_no_name_is_lost():
-    assert set(NAMES) <= set(icl_mech.__all__)
+    assert set(NAMES) <= set(PUBLIC)
+
+
+def test_few_names_stand_at_the_top():
+    assert len(icl_mech.__all__) <= 45
+    assert not set(icl_mech.__all__) & set(icl_mech.ELSEWHERE)
+    assert set(PUBLIC) <= set(dir(icl_mech))
 
 
 def test_names_are_in_order_and_once():
     assert list(icl_mech.__all__) == sorted(set(icl_mech.__all__))
 
 
-@pytest.mark.parametrize("name", icl_mech.__all__)
+@pytest.mark.parametrize("name", PUBLIC)
 def test_every_name_imports_and_is_explained(name):
     scope = {}
     exec(f"from icl_mech import {name}", scope)  # noqa: S102 - as a user would
@@ -49,7 +44,7 @@ def test_every_name_imports_and_is_explained(name):
     assert not explained.startswith(f"{name}("), f"{name} has a dataclass' generated docstring"
 
 
-@pytest.mark.parametrize("name", icl_mech.__all__)
+@pytest.mark.parametrize("name", PUBLIC)
 def test_no_name_hides_a_module(name):
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module(f"icl_mech.{name}")
