@@ -255,7 +255,7 @@ def attribution_patching(
     clean: PromptBatch,
     corrupt: PromptBatch,
     *,
-    points: int = ...,
+    steps: int = ...,
     edges: bool = ...,
     exact: bool = ...,
     interventions: Sequence[Intervention] = ...,
@@ -270,7 +270,7 @@ def attribution_patching(
         model: TransformerBridge, HookedTransformer or adapted model.
         clean: Prompts with true demonstrations, which values are taken from.
         corrupt: The same prompts with false ones, token beside token, in which gradients are taken.
-        points: Gradients are the mean over so many points between the embeddings of the two runs;
+        steps: Gradients are the mean over so many points between the embeddings of the two runs;
             0: those of the run with false demonstrations.
         edges: Score edges between nodes too.
         exact: Also patch every head in turn, and say how far the ranks agree.

@@ -6,7 +6,7 @@ its signature and its help are put together from theirs.
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import wraps
 from inspect import Parameter, Signature
@@ -28,6 +28,7 @@ def door(
     name: str,
     *,
     then: Sequence[str] = (),
+    called: Mapping[str, str] | None = None,
     **said: str,
 ) -> Callable[..., R]:
     """The function that measures one thing: `name(model, prompts, *, variants, options)`.
@@ -36,6 +37,7 @@ def door(
         kind: The measurement.
         name: Of the function, which the module must hold under this name.
         then: Fields that may be given by position, after the prompts.
+        called: Other names of fields, as arguments.
         **said: What the prompts are, for the help, by the names of these arguments; and, of options
             whose general words do not say enough, other words.
     """
@@ -43,9 +45,9 @@ def door(
     data = [argument for argument in said if argument not in options]
     paired = issubclass(kind, PairMeasurement)
     assert len(data) == (2 if paired else 1), (name, data)
-    chosen = [own.name for own in fields(kind)]
+    names = {own.name: own.name for own in fields(kind)} | dict(called or {})
     parameters = [_positional("model", Any), *(_positional(own, PromptBatch) for own in data)]
-    of_kind = {own.name: own for own in _field_parameters(kind)}
+    of_kind = {own.name: own.replace(name=names[own.name]) for own in _field_parameters(kind)}
     parameters += [of_kind.pop(own).replace(kind=Parameter.POSITIONAL_OR_KEYWORD) for own in then]
     parameters += [*of_kind.values(), *_option_parameters(options)]
     signature = Signature(parameters, return_annotation=_result_of(kind))
@@ -56,13 +58,15 @@ def door(
         except TypeError as error:
             raise TypeError(f"{name}(): {error}") from None
         model, *prompts = (bound.pop(own) for own in ("model", *data))
-        measurement = kind(**{own: bound.pop(own) for own in chosen if own in bound})
+        measurement = kind(
+            **{own: bound.pop(argument) for own, argument in names.items() if argument in bound}
+        )
         return measurement(model, *prompts, **bound)  # type: ignore[operator, no-any-return]
 
     described = {
         "model": MODEL,
         **{own: said[own] for own in data},
-        **{own: text for own, text in _described(kind) if own in chosen},
+        **{names[own]: text for own, text in _described(kind) if own in names},
         **{own: said.get(own, text) for own, text in _described(Options)},
     }
     measure.__name__ = measure.__qualname__ = name

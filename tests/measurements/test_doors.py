@@ -61,6 +61,11 @@ def test_words_that_are_not_taken():
         icl.steer(None, None, None, memry="8GB")
 
 
+def test_fields_may_have_other_names_as_arguments():
+    assert "steps" in inspect.signature(icl.attribution_patching).parameters
+    assert "\n    steps: Gradients are the mean" in icl.attribution_patching.__doc__
+
+
 def test_a_door_of_your_own():
     mine = door(Isolation, "mine", prompts="Any prompts with demonstrations.")
     found = mine(tiny_model("gpt2"), ragged(), depths=(1,), progress=False)

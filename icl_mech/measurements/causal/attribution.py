@@ -179,6 +179,7 @@ def _roles(prompt: Prompt) -> list[str]:
 attribution_patching = door(
     AttributePatching,
     "attribution_patching",
+    called={"points": "steps"},
     clean="Prompts with true demonstrations, which values are taken from.",
     corrupt="The same prompts with false ones, token beside token, in which gradients are taken.",
 )
