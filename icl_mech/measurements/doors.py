@@ -104,6 +104,8 @@ def with_options(function: Callable[P, R]) -> Callable[P, R]:
     head, raises, tail = text.partition("\n\nRaises:")
     measure.__doc__ = "\n".join([head, *lines]) + raises + tail
     measure.__signature__ = signature  # type: ignore[attr-defined]
+    # Who follows it to the source finds another signature there (autodoc: "pop from empty list").
+    vars(measure).pop("__wrapped__")
     measure.__annotations__ = {one.name: one.annotation for one in parameters}
     measure.__annotations__["return"] = own.return_annotation
     return measure
