@@ -30,8 +30,11 @@ def test_type_checkers_see_fields_options_and_results(tmp_path):
         [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(file)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    lines = run.stdout.splitlines()
-    told = {int(line.split(":")[1]): line for line in lines if line.startswith(str(file))}
+    told: dict[int, str] = {}  # an error may have notes, at the same line
+    for line in run.stdout.splitlines():
+        if line.startswith(str(file)):
+            place = int(line.split(":")[1])
+            told[place] = told.get(place, "") + line
     assert set(told) == {5, 6, 7, 8, 9}, run.stdout
     assert "FlowScores" in told[5]
     assert "FlowScores" in told[6]
