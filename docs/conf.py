@@ -19,8 +19,11 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "figures",
+    "gallery",
     "formulas",
     "notebooks",
+    "peers",
+    "methods",
     "reference",
 ]
 
@@ -41,7 +44,9 @@ exclude_patterns = [
     "_static",
     "_templates",
     "figures",
+    "formats_table.md",
     "power_table.md",
+    "recipes_table.md",
     "untrained_measures.md",
     "untrained_table.md",
 ]

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import icl_mech as icl
-from icl_mech.measurements.reweighting.result import ReweightingResult
+from icl_mech.measurements.reweighting.evaluate_reweighting import ReweightingResult
 from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.metrics import Interval
-from icl_mech.studies import paper_numbers as published
+from icl_mech.studies import published
 
 FIXED = "\N{NO-BREAK SPACE}"
 INTERVAL = re.compile(r"(\[[^][ ]+), ([^][ ]+\])")
@@ -69,6 +69,18 @@ def over_seeds(flows: Sequence[FlowScores]) -> str:
     )
 
 
+def beyond(run: icl.Analysis) -> dict[str, str]:
+    """What of the flow lies above random tokens, and below what one more untrained network would."""
+    nulls = run["untrained"]
+    found = {}
+    for score, third in (("wp", "first"), ("pq", "last")):
+        above = run.flow.above_null(score, third)
+        found[f"above_{third}"] = shown(above[1] if above else None, signed=True)
+        found[f"untrained_{third}"] = number(nulls.bound(third))
+    shares = nulls.late_share
+    return {**found, "untrained_pq": number(float(shares.mean())), "untrained": str(len(shares))}
+
+
 def of_flow(run: icl.Analysis) -> dict[str, str]:
     """Numbers that any run has."""
     predictions = run.predictions
@@ -93,9 +105,15 @@ def label_words(run: icl.Analysis, learned: ReweightingResult) -> dict[str, str]
     return {
         **of_flow(run),
         **answers(
-            run, "flow", "isolation", "isolation_map", "extraction", "compression", "confusion"
+            run,
+            "flow",
+            "isolation",
+            "isolation_map",
+            "extraction",
+            "compare_compression",
+            "confusion",
         ),
-        "tokens": str(len(run.saliency.tokens[0])),
+        "tokens": str(len(run.saliency_maps.tokens[0])),
         "accuracy_sentence": f"Its accuracy there is {shown(predictions.interval('accuracy'))}, "
         f"chance is {number(1 / len(predictions.labels))}.",
         "constant_sentence": f"{counts[likeliest]} of the {len(predictions.predicted)} answers are "
@@ -116,7 +134,7 @@ def label_words(run: icl.Analysis, learned: ReweightingResult) -> dict[str, str]
         "plain": shown(learned.accuracy("plain")),
         "reweighted": shown(learned.accuracy("reweighted")),
         "reweighting_difference": shown(learned.difference("reweighted", "plain"), signed=True),
-        **compressed(run.compression),
+        **compressed(run.compare_compression),
         "confusion_layer": str(run.confusion.layer),
         "paper_plain": per_cent([published.reweighting_means()["1 per class"]]),
         "paper_reweighted": per_cent([published.reweighting_means()["anchor re-weighting"]]),
@@ -165,7 +183,7 @@ def isolation_table(run: icl.Analysis) -> str:
 
 def compression_table(run: icl.Analysis) -> str:
     """Published and own loyalty and accuracy by method."""
-    own, paper = run.compression, published.COMPRESSION["gpt2-xl"]
+    own, paper = run.compare_compression, published.COMPRESSION["gpt2-xl"]
     columns = ("method", "label loyalty", "published", "word loyalty", "published", "accuracy",
                "published")  # fmt: skip
     rows = [

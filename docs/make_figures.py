@@ -1,12 +1,13 @@
 """Makes every number and picture of the site and of README from real runs.
 
-    python docs/make_figures.py [--runs FOLDER] [--thumbnails]
+    python docs/make_figures.py [--runs FOLDER] [--thumbnails] [--gallery]
 
 Runs that FOLDER (default: runs/docs) does not hold are made first, with the commands that the pages
 show; that takes about ten minutes on two cores. Written are `docs/numbers.json`, which the pages
 are filled from, the figures in `docs/figures`, and the pictures in `docs/images`. Pictures need
-kaleido and a Chromium. With --thumbnails only the gallery's pictures are made anew, from the
-notebooks as they are stored.
+kaleido and a Chromium. With --thumbnails only the pictures of the list of notebooks are made anew, from
+the notebooks as they are stored; with --gallery only the figures that gallery and guides have for
+themselves (`docs/gallery_figures.py`), which needs neither.
 """
 
 import argparse
@@ -17,16 +18,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gallery_figures
 import guide_numbers
 import plotly.graph_objects as go
 
 import icl_mech as icl
-from icl_mech.measurements.reweighting.result import ReweightingResult
+from icl_mech.measurements.reweighting.evaluate_reweighting import ReweightingResult
 from icl_mech.measurements.saliency.flow import FlowScores
 
 DOCS = Path(__file__).parent
 COMMANDS = {
-    "reviews": "icl-mech analyze --task reviews --shots 1 --n 50",
+    "reviews": "icl-mech analyze --task reviews --shots 1 --n 50 --demonstrations per_prompt",
     "lw": "icl-mech analyze --study label_words --task headlines --n 12",
     "ot": "icl-mech analyze --study overthinking --task headlines --shots 2 --n 12",
 }
@@ -39,7 +41,7 @@ def analysis(folder: Path, name: str) -> icl.Analysis:
         command = f"{COMMANDS[name]} --out {own}"
         subprocess.run([sys.executable, "-m", *shlex.split(command.replace("icl-mech", "icl_mech"))],
                        check=True)  # fmt: skip
-    return icl.load_analysis(own)
+    return icl.Analysis.load(own)
 
 
 def reweighting(folder: Path) -> ReweightingResult:
@@ -74,7 +76,7 @@ def picture(figure: go.Figure, path: Path, width: int = 840, height: int = 460) 
 
 
 def thumbnails(folder: Path) -> None:
-    """The first plotly figure of each notebook, for the gallery."""
+    """The first plotly figure of each notebook, for their list."""
     for path in sorted((DOCS.parent / "notebooks").glob("*.ipynb")):
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             datas = [output.get("data", {}) for output in cell.get("outputs", ())]
@@ -91,8 +93,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=Path, default=Path("runs/docs"))
     parser.add_argument("--thumbnails", action="store_true")
+    parser.add_argument("--gallery", action="store_true")
     given = parser.parse_args()
     folder = given.runs
+    if not given.thumbnails:
+        gallery_figures.write(folder, DOCS / "figures")
+        if given.gallery:
+            return
     thumbnails(DOCS / "images" / "notebooks")
     if given.thumbnails:
         return
@@ -102,7 +109,7 @@ def main() -> None:
             f"{name}_command_block": f"```bash\n{command}\n```"
             for name, command in COMMANDS.items()
         },
-        "reviews": guide_numbers.of_flow(runs["reviews"]),
+        "reviews": guide_numbers.of_flow(runs["reviews"]) | guide_numbers.beyond(runs["reviews"]),
         "seeds": guide_numbers.over_seeds(seeds(folder)),
         "lw": guide_numbers.label_words(runs["lw"], reweighting(folder)),
         "lw_isolation": guide_numbers.isolation_table(runs["lw"]),

@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 from collections.abc import Sequence
 from icl_mech.errors import IclMechError as IclMechError
+from icl_mech.explorer import Explorer as Explorer
+from icl_mech.explorer import explore as explore
 from icl_mech.interventions import AddVector as AddVector
+from icl_mech.interventions import Cut as Cut
 from icl_mech.interventions import Isolate as Isolate
 from icl_mech.interventions import Patch as Patch
 from icl_mech.interventions import Reweight as Reweight
@@ -15,76 +18,76 @@ from icl_mech.lenses import JacobianLens as JacobianLens
 from icl_mech.lenses import TunedLens as TunedLens
 from icl_mech.lenses import fit_jacobian_lens as fit_jacobian_lens
 from icl_mech.lenses import fit_tuned_lens as fit_tuned_lens
-from icl_mech.lenses import load_jacobian_lens as load_jacobian_lens
-from icl_mech.lenses import load_tuned_lens as load_tuned_lens
 from icl_mech.loading import load as load
-from icl_mech.measurements.accuracy.context import ContextAccuracy
-from icl_mech.measurements.accuracy.early_exit import early_exit as early_exit
-from icl_mech.measurements.accuracy.layers import LayerAccuracy
-from icl_mech.measurements.alignment.semantic import AlignmentResult
-from icl_mech.measurements.anchors.agreement import AgreementOfAnchors
-from icl_mech.measurements.anchors.span_result import SpanMatrices
-from icl_mech.measurements.anchors.suppression_result import SuppressionEffects
-from icl_mech.measurements.anchors.token_result import TokenAnchors
-from icl_mech.measurements.by_demonstration.flow import DemonstrationFlow
-from icl_mech.measurements.by_demonstration.left_out import LeftOut
-from icl_mech.measurements.calibration.label_prior import CalibrationResult
-from icl_mech.measurements.causal.attribution_scores import Attribution
-from icl_mech.measurements.causal.comparing import HeadComparison
-from icl_mech.measurements.causal.function_vectors import FunctionVector
-from icl_mech.measurements.causal.function_vectors import function_vector as function_vector
-from icl_mech.measurements.causal.induction import InductionScores
-from icl_mech.measurements.causal.mediation import HeadMediation
-from icl_mech.measurements.causal.saliency_check import SaliencyCheck
-from icl_mech.measurements.causal.steering import VectorEffect
-from icl_mech.measurements.causal.task_vectors import TaskVector
-from icl_mech.measurements.compression.context import CompressedContext
-from icl_mech.measurements.compression.demonstrations import CompressionResult
-from icl_mech.measurements.compression.table import CompressionTable
-from icl_mech.measurements.confusion.diagnosis import ConfusionDiagnosis
-from icl_mech.measurements.extraction.average import averaged_extraction as averaged_extraction
-from icl_mech.measurements.extraction.label_words import ExtractionResult
+from icl_mech.loading import load as load_analysis
+from icl_mech.measurements.accuracy.context_accuracy import ContextAccuracyResult
+from icl_mech.measurements.accuracy.early_exit_of_tasks import early_exit as early_exit
+from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracyResult
+from icl_mech.measurements.alignment.alignment import AlignmentResult
+from icl_mech.measurements.anchors.anchor_agreement import AnchorAgreementResult
+from icl_mech.measurements.anchors.anchor_tokens import AnchorTokensResult
+from icl_mech.measurements.anchors.span_flow import SpanFlowResult
+from icl_mech.measurements.anchors.suppression import SuppressionResult
+from icl_mech.measurements.by_demonstration.flow_by_demonstration import FlowByDemonstrationResult
+from icl_mech.measurements.by_demonstration.leave_one_out import LeaveOneOutResult
+from icl_mech.measurements.calibration.calibration import CalibrationResult
+from icl_mech.measurements.causal.attribution_patching import AttributionPatchingResult
+from icl_mech.measurements.causal.compare_heads import CompareHeadsResult
+from icl_mech.measurements.causal.function_vector import FunctionVector
+from icl_mech.measurements.causal.function_vector import function_vector as function_vector
+from icl_mech.measurements.causal.head_mediation import HeadMediationResult
+from icl_mech.measurements.causal.induction_scores import InductionScoresResult
+from icl_mech.measurements.causal.moved_answers import TransplantResult
+from icl_mech.measurements.causal.saliency_check import SaliencyCheckResult
+from icl_mech.measurements.causal.steer import SteerResult
+from icl_mech.measurements.causal.task_vector import TaskVectorResult
+from icl_mech.measurements.compression.compare_compression import CompareCompressionResult
+from icl_mech.measurements.compression.compress_demonstrations import CompressDemonstrationsResult
+from icl_mech.measurements.compression.predict_behind import CompressContextResult
+from icl_mech.measurements.confusion.pairs import ConfusionResult
+from icl_mech.measurements.extraction.curves import ExtractionResult
 from icl_mech.measurements.generation.over_trust import OverTrust
-from icl_mech.measurements.generation.result import Generation
-from icl_mech.measurements.heads.ablation import Ablation
-from icl_mech.measurements.heads.by_layer import matching_by_layer as matching_by_layer
-from icl_mech.measurements.heads.false_heads import FalseInductionHeads
-from icl_mech.measurements.heads.scores import HeadScores
-from icl_mech.measurements.heads.tokens import HeadAttention
-from icl_mech.measurements.isolation.loyalty import IsolationResult
-from icl_mech.measurements.isolation.map import IsolationMap
-from icl_mech.measurements.lens.compare import ComparedLenses
+from icl_mech.measurements.generation.reads import GenerateResult
+from icl_mech.measurements.heads.ablation import AblationResult
+from icl_mech.measurements.heads.false_induction import FalseInductionResult
+from icl_mech.measurements.heads.head_attention import HeadAttentionResult
+from icl_mech.measurements.heads.head_scores import HeadScoresResult
+from icl_mech.measurements.heads.matching_by_layer import MatchingByLayerResult
+from icl_mech.measurements.isolation.edge_cuts import EdgeCutsResult
+from icl_mech.measurements.isolation.isolation import IsolationResult
+from icl_mech.measurements.isolation.isolation_map import IsolationMapResult
+from icl_mech.measurements.lens.compare_lenses import CompareLensesResult
 from icl_mech.measurements.lens.components import ComponentLens
 from icl_mech.measurements.lens.fitted import FittedLens
-from icl_mech.measurements.lens.layer_lens import LogitLens
+from icl_mech.measurements.lens.lens_table import LensTableResult
+from icl_mech.measurements.lens.logit_lens import LogitLensResult
 from icl_mech.measurements.predictions import Predictions
-from icl_mech.measurements.reweighting.fit import fit_reweighting as fit_reweighting
-from icl_mech.measurements.reweighting.result import ReweightingResult
-from icl_mech.measurements.saliency.maps import SaliencyMaps
-from icl_mech.measurements.saliency.scores import FlowScores
-from icl_mech.metrics import calibrate_batch as calibrate_batch
-from icl_mech.metrics import calibrate_labels as calibrate_labels
+from icl_mech.measurements.reweighting.evaluate_reweighting import ReweightingResult
+from icl_mech.measurements.reweighting.reweighting import fit_reweighting as fit_reweighting
+from icl_mech.measurements.saliency.flow import FlowScores
+from icl_mech.measurements.saliency.saliency_maps import SaliencyMapsResult
 from icl_mech.models import load_model as load_model
 from icl_mech.models import remote_model as remote_model
-from icl_mech.models.untrained import untrained as untrained
+from icl_mech.models.adapt import untrained as untrained
 from icl_mech.own import Measurement as Measurement
 from icl_mech.planted import planted_model as planted_model
 from icl_mech.planted import planted_task as planted_task
 from icl_mech.prompts import Prompt as Prompt
 from icl_mech.prompts import PromptBatch as PromptBatch
 from icl_mech.prompts import Span as Span
+from icl_mech.prompts import TextSet as TextSet
 from icl_mech.prompts import build_prompt_pairs as build_prompt_pairs
 from icl_mech.prompts import build_prompts as build_prompts
 from icl_mech.prompts import chat_template as chat_template
+from icl_mech.prompts import pairs_from_text as pairs_from_text
 from icl_mech.prompts import prompts_from_text as prompts_from_text
 from icl_mech.prompts import texts as texts
 from icl_mech.studies import Analysis as Analysis
+from icl_mech.studies import Study as Study
 from icl_mech.studies import analyze as analyze
-from icl_mech.studies import load_analysis as load_analysis
 from icl_mech.studies import measure as measure
 from icl_mech.sweeps import Sweep as Sweep
 from icl_mech.sweeps import compare as compare
-from icl_mech.sweeps import load_sweep as load_sweep
 from icl_mech.sweeps import sweep as sweep
 from icl_mech.tasks import Example as Example
 from icl_mech.tasks import Task as Task
@@ -106,14 +109,14 @@ def ablation(
     heads: Sequence[tuple[int, int]] = ...,
     kind: Literal['zero_output', 'uniform_attention', 'mean'] = ...,
     draws: int = ...,
-    variant: Literal['sound', 'reference'] = ...,
     seed: int = ...,
+    variant: Literal['sound', 'reference'] = ...,
     interventions: Sequence[Intervention] = ...,
     batch_size: int | None = ...,
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> Ablation:
+) -> AblationResult:
     r"""Calibrated accuracy with and without ablations at the target.
 
     Args:
@@ -127,8 +130,8 @@ def ablation(
         kind: See `ZeroHeads`; late attention and MLPs are `reference` with `uniform_attention`
             and `zero_output` with the others, late layers always the latter.
         draws: Number of random draws of heads.
-        variant: Of the scores' lens, `sound` or `reference`.
         seed: Of the random heads.
+        variant: Of the scores' lens, `sound` or `reference`.
         interventions: Made in every run, the unablated one included.
         batch_size: Prompts per batch at most.
         memory: Budget such as `"8GB"`.
@@ -175,40 +178,6 @@ def alignment(
     Source: after Krishna Kumar 2025, arXiv 2511.21038.
     """
 
-def anchor_agreement(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    proximity: int = ...,
-    top: int = ...,
-    temperature: float = ...,
-    interventions: Sequence[Intervention] = ...,
-    batch_size: int | None = ...,
-    memory: str | int | None = ...,
-    path: Literal['auto', 'whole'] = ...,
-    progress: bool | None = ...,
-) -> AgreementOfAnchors:
-    r"""Rank correlation of the effects of hiding spans with attention and saliency, per text.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: Texts with at least `proximity` + 3 spans each, see `texts`.
-        proximity: Number of following spans that scores leave out, the span itself included.
-        top: Number of receiver heads, chosen for each text from the others.
-        temperature: Of the distributions that are compared, see `suppression`.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
-        path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
-
-    Raises:
-        RunError: unknown variant, or more heads than there are.
-        PromptError: texts with too few spans.
-
-    Source: Bogdan et al. 2025, §6.
-    """
-
 def anchor_tokens(
     model: Any,
     prompts: PromptBatch,
@@ -224,7 +193,7 @@ def anchor_tokens(
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> TokenAnchors:
+) -> AnchorTokensResult:
     r"""Tokens whose column mass stands out, and how label words or ends of spans compare.
 
     Args:
@@ -263,7 +232,7 @@ def attribution_patching(
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> Attribution:
+) -> AttributionPatchingResult:
     r"""Attribution of every node to the difference of true and false demonstrations.
 
     Args:
@@ -282,10 +251,7 @@ def attribution_patching(
 
     Raises:
         PromptError: sets that are not pairs, or whose tokens do not stand beside each other.
-        RunError: processed weights, edges of a model that norms what its heads add, interventions that
-            go by the number of a prompt.
-
-    Source: Nanda 2023; Syed et al. 2023; Hanna et al. 2024.
+        RunError: processed weights, edges of a model that norms what heads add, interventions by number.
     """
 
 def calibration(
@@ -318,12 +284,12 @@ def calibration(
         texts: Such texts themselves; by default those of the task, else of the demonstrations.
         inputs: Texts without content.
         draws: Texts of random words.
-        form: `paper`, `staicc` or `difference`, see `calibrate_labels`.
-        batch_form: `ratio`, `staicc` or `log_mean`, see `calibrate_batch`.
+        form: `paper`, `staicc` or `difference`, see `Calibration`.
+        batch_form: `ratio`, `staicc` or `log_mean`, see there.
         together: Prompts that share a mean in batch calibration; None: all.
         seed: Of the random words.
         reweighting: Factors on attention to label words (`fit_reweighting`), judged beside.
-        more_shots: The same queries behind more demonstrations, judged beside.
+        more_shots: The same queries with more demonstrations, judged beside.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Prompts per batch at most.
         memory: Budget such as `"8GB"`.
@@ -353,7 +319,7 @@ def compare_heads(
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> HeadComparison:
+) -> CompareHeadsResult:
     r"""Overlap of sets of heads, and ablation of each without the heads of the others.
 
     Args:
@@ -381,36 +347,39 @@ def compress_demonstrations(
     model: Any,
     prompts: PromptBatch,
     *,
-    method: Literal['hidden_anchor', 'text_anchor', 'hidden_random', 'hidden_random_top'] = ...,
     position: Literal['true', 'overlap'] = ...,
-    keep: Any = ...,
     seed: int = ...,
     draws: int = ...,
     top_k: int = ...,
     measure_speed: bool = ...,
+    method: Literal['hidden_anchor', 'text_anchor', 'hidden_random', 'hidden_random_top'] | Sequence[Literal['hidden_anchor', 'text_anchor', 'hidden_random', 'hidden_random_top']] = ...,
+    keep: Any = ...,
     interventions: Sequence[Intervention] = ...,
     batch_size: int | None = ...,
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> CompressionResult:
-    r"""Predictions behind a stand-in for the demonstrations, compared with full prompts.
+) -> CompressDemonstrationsResult | CompareCompressionResult:
+    r"""Predictions after a stand-in for the demonstrations, compared with full prompts.
+
+    Several methods are compared on the same prompts: full prompts and demonstrations are run once for
+    all, and the result has all of them (`CompareCompressionResult`).
 
     Demonstrations that prompts share are run once, cut, and seen by all their queries.
 
     Interventions act on full prompts, on demonstrations while their keys and values are computed,
-    and on queries behind what is left of these.
+    and on queries after what is left of these.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: Prompts with demonstrations.
-        method: Which tokens stay, and how.
         position: Where queries stand: as in the full prompt (`true`) or at 0 (`overlap`).
-        keep: Positions to keep instead of those the roles give: one row per prompt, or for all.
         seed: Of the random methods.
         draws: Of `hidden_random_top`.
         top_k: Number of likeliest next tokens compared.
         measure_speed: Also time the first prompts.
+        method: Which tokens stay, and how; or several methods.
+        keep: Positions to keep instead of those the roles give: one row per prompt, or for all.
         interventions: Made in every pass. Text anchors are a prompt of their own, where interventions act by the roles of its tokens; those that may go by position, because they do not define `shares`, are refused there.
         batch_size: Prompts per batch at most.
         memory: Budget such as `"8GB"`.
@@ -439,7 +408,7 @@ def context_accuracy(
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> ContextAccuracy:
+) -> ContextAccuracyResult:
     r"""Accuracy after every number of demonstrations, at every layer.
 
     Args:
@@ -478,7 +447,7 @@ def diagnose_confusion(
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> ConfusionDiagnosis:
+) -> ConfusionResult:
     r"""Predicted and measured confusion of every pair of classes, and their rank correlation.
 
     Args:
@@ -521,16 +490,13 @@ def evaluate_reweighting(
     r"""Plain against re-weighted in-context learning on the same test prompts.
 
     What both have in common is computed once: the shared demonstrations, or everything before
-    the targets.
+    the targets. Warns if the factors were learned from some of these prompts.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         reweighting: The factors, learned (`fit_reweighting`) or given.
         prompts: Test prompts with answers.
-        more_shots: The same queries behind more demonstrations, run plain for comparison.
-
-    Warns:
-        UserWarning: if the factors were learned from some of these prompts.
+        more_shots: The same queries with more demonstrations, run plain for comparison.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Prompts per batch at most.
         memory: Budget such as `"8GB"`.
@@ -589,7 +555,7 @@ def find_false_induction_heads(
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> FalseInductionHeads:
+) -> FalseInductionResult:
     r"""Rank all heads by prefix matching on false demonstrations of one task.
 
     Args:
@@ -622,7 +588,7 @@ def flow_by_demonstration(
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> DemonstrationFlow:
+) -> FlowByDemonstrationResult:
     r"""`S_wp` and `S_pq` of every demonstration, and what the target reads of each as a whole.
 
     Args:
@@ -697,19 +663,19 @@ def generate(
     seed: int = ...,
     stop: str | int | Sequence[str | int] = ...,
     attention: bool = ...,
-    context: CompressedContext | None = ...,
+    context: CompressContextResult | None = ...,
     over_trust: OverTrust | None = ...,
     interventions: Sequence[Intervention] = ...,
     batch_size: int | None = ...,
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> Generation:
-    r"""Texts written behind prompts, and which earlier spans each step reads.
+) -> GenerateResult:
+    r"""Texts written after prompts, and which earlier spans each step reads.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: What is continued, behind the last token of each.
+        prompts: What is continued, after the last token of each.
         max_new_tokens: Tokens of a text at most.
         do_sample: Draw tokens; else the likeliest is written (greedy).
         temperature: Divides the logits tokens are drawn by.
@@ -718,24 +684,21 @@ def generate(
         seed: Of the draws; a prompt's draws depend on its number, not on its batch.
         stop: Texts and token ids at which a text ends, besides the model's own end token.
         attention: Read the attention of every step.
-        context: Demonstrations kept as keys and values (`compress_context`): only the queries are read,
-            behind it.
+        context: Demonstrations kept as keys and values (`CompressContext`): only the queries are read,
+            after it.
         over_trust: Judge candidates by over-trust, in beams, with roll-back (`OverTrust()`), instead
             of writing the likeliest.
-        interventions: In place in every pass. What goes by positions or roles of the prompt changes
-            rows of the prompt, not new ones; what acts at all positions changes new rows too.
-            By default those the context was made under.
-        path: `auto`: each step computes one row on kept keys and values; `whole`: it computes the
-            whole text again. Both give the same numbers.
+        interventions: In place in every pass. What goes by positions or roles of the prompt changes rows of the prompt, not new ones; what acts at all positions changes new rows too. By default those the context was made under.
         batch_size: Prompts per batch at most.
         memory: Budget such as `"8GB"`.
+        path: `auto`: each step computes one row on kept keys and values; `whole`: it computes the whole text again. Both give the same numbers.
         progress: Show a progress bar; None: if someone may be watching.
 
     Raises:
         RunError: no new tokens, a temperature, `top_k` or `top_p` out of range or without effect, a
             stop the model does not know, or an intervention that did nothing or that the context was
             not made under.
-        PromptError: a prompt without so much room behind it, or with other demonstrations than the
+        PromptError: a prompt without so much room after it, or with other demonstrations than the
             context.
         ModelError: another model than the context's.
     """
@@ -743,22 +706,27 @@ def generate(
 def head_attention(
     model: Any,
     prompts: PromptBatch,
-    heads: Sequence[tuple[int, int]],
+    heads: Sequence[tuple[int, int]] | None = ...,
     *,
     first: int | None = ...,
+    row: Literal['target', 'label_word', 'demo_text', 'query_text', 'format', 'narrative', 'bos', 'all'] | int = ...,
+    demo: int | None = ...,
     interventions: Sequence[Intervention] = ...,
     batch_size: int | None = ...,
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> HeadAttention:
-    r"""Attention of chosen heads from the target to every token.
+) -> HeadAttentionResult:
+    r"""Attention of heads from the target, or from another token, to every token.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: The prompts; a figure shows one of them.
-        heads: (layer, head) pairs.
+        heads: (layer, head) pairs; None: all heads.
         first: Number of prompts shown; None: all.
+        row: The token they look from: a position (the same in every prompt), the target, or the last
+            token of a role.
+        demo: The row is that of this demonstration (of texts: span), counted from 0.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Prompts per batch at most.
         memory: Budget such as `"8GB"`.
@@ -767,7 +735,7 @@ def head_attention(
 
     Raises:
         RunError: no heads, a head twice, or one the model does not have.
-        PromptError: prompts this model cannot run.
+        PromptError: prompts this model cannot run, or without such a token.
 
     Source: Halawi et al. 2023, §5.
     """
@@ -783,7 +751,7 @@ def head_mediation(
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> HeadMediation:
+) -> HeadMediationResult:
     r"""Average indirect effect of every head at the target.
 
     Of the pair the true prompts give the mean outputs, the others are patched: with labels="random" they
@@ -824,7 +792,7 @@ def head_scores(
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> HeadScores:
+) -> HeadScoresResult:
     r"""Prefix matching, label attending and label promoting of every head, at the target.
 
     Args:
@@ -863,7 +831,7 @@ def induction_scores(
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> InductionScores:
+) -> InductionScoresResult:
     r"""Induction score of every head, on random tokens repeated.
 
     Args:
@@ -952,7 +920,7 @@ def isolation_map(
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> IsolationMap:
+) -> IsolationMapResult:
     r"""Label and word loyalty for every window of layers.
 
     Args:
@@ -986,12 +954,13 @@ def layer_accuracy(
     variant: Literal['sound', 'reference'] = ...,
     interval: Literal['score', 'bootstrap', 'reference'] = ...,
     lens: FittedLens | None = ...,
+    threshold: float = ...,
     interventions: Sequence[Intervention] = ...,
     batch_size: int | None = ...,
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> LayerAccuracy:
+) -> LayerAccuracyResult:
     r"""Accuracy at every layer with true and with false demonstrations of the same queries.
 
     Args:
@@ -1002,6 +971,7 @@ def layer_accuracy(
         interval: `score` (see `score_interval`), `bootstrap` (percentiles), or `reference`: mean +-
             1.96 sd / sqrt(N).
         lens: A fitted lens that maps every entry but the last; None: the logit lens.
+        threshold: Share of the final gap that is there from the critical layer on, a half in the paper.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Prompts per batch at most.
         memory: Budget such as `"8GB"`.
@@ -1010,7 +980,7 @@ def layer_accuracy(
 
     Raises:
         PromptError: sets that are not pairs, or have no answers.
-        RunError: unknown variant or interval, or a lens of another model.
+        RunError: unknown variant or interval, a lens of another model, or a share that is none.
 
     Source: Halawi et al. 2023, §4.
     """
@@ -1024,7 +994,7 @@ def leave_one_out(
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> LeftOut:
+) -> LeaveOneOutResult:
     r"""The effect of every demonstration on the log-probability of the true label.
 
     One pass over `batch x demo` prompts; beginnings they share are run once.
@@ -1058,13 +1028,13 @@ def logit_lens(
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> LogitLens | ComponentLens:
+) -> LogitLensResult | ComponentLens:
     r"""Label logits of every layer, head or MLP.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: The prompts.
-        per: `layer` gives a `LogitLens`, `head` and `mlp` a `ComponentLens`.
+        per: `layer` gives a `LogitLensResult`, `head` and `mlp` a `ComponentLens`.
         at: `target`, or `demonstrations`: every token before a label, in one pass (layers only).
         variant: `sound` or `reference` (layers only).
         norm: `frozen` or `own` (heads and MLPs).
@@ -1125,7 +1095,7 @@ def saliency_maps(
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> SaliencyMaps:
+) -> SaliencyMapsResult:
     r"""Saliency of every attention edge; memory grows with prompts x layers x tokens squared.
 
     Memory grows with prompts x layers x tokens squared: for maps of a few prompts; use
@@ -1167,7 +1137,7 @@ def span_flow(
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> SpanMatrices:
+) -> SpanFlowResult:
     r"""Attention or saliency between spans, their vertical scores, and receiver heads.
 
     Args:
@@ -1197,7 +1167,7 @@ def span_flow(
 def steer(
     model: Any,
     prompts: PromptBatch,
-    vector: FunctionVector | TaskVector | Tensor,
+    vector: FunctionVector | TaskVectorResult | Tensor,
     *,
     kind: Literal['add', 'replace'] | None = ...,
     scale: float = ...,
@@ -1207,7 +1177,7 @@ def steer(
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> VectorEffect:
+) -> SteerResult:
     r"""Right answers with a vector at the output of each block, at the target.
 
     Args:
@@ -1218,7 +1188,7 @@ def steer(
         kind: `add` it to the output of the block, or `replace` the output; default: task vectors
             replace, all others are added.
         scale: Times this (`add`).
-        layers: Blocks it is put behind, one at a time; None: all.
+        layers: Blocks it is put after, one at a time; None: all.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Prompts per batch at most.
         memory: Budget such as `"8GB"`.
@@ -1244,10 +1214,10 @@ def suppression(
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> SuppressionEffects:
+) -> SuppressionResult:
     r"""Effect of hiding each span of a text on the spans that follow it.
 
-    Costs about half a forward pass per span: each runs the tokens behind the span only.
+    Costs about half a forward pass per span: each runs the tokens after the span only.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
@@ -1278,7 +1248,7 @@ def task_vector(
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> TaskVector:
+) -> TaskVectorResult:
     r"""Mean output of every block at the target.
 
     Args:
@@ -1296,35 +1266,37 @@ def task_vector(
     Source: Hendel et al. 2023, §3.
     """
 
-def compare_compression(
+def transplant(
     model: Any,
-    prompts: PromptBatch,
-    methods: Sequence[Literal['hidden_anchor', 'text_anchor', 'hidden_random', 'hidden_random_top']] = ...,
+    true: PromptBatch,
+    false: PromptBatch,
     *,
-    position: Literal['true', 'overlap'] = ...,
-    seed: int = ...,
+    at: Literal['anchors', 'target', 'query', 'template'] | Sequence[Literal['anchors', 'target', 'query', 'template']] = ...,
+    layers: Sequence[int] | None = ...,
     draws: int = ...,
-    top_k: int = ...,
-    measure_speed: bool = ...,
+    single: bool = ...,
+    seed: int = ...,
     interventions: Sequence[Intervention] = ...,
     batch_size: int | None = ...,
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> CompressionTable:
-    r"""The methods on the same prompts; full prompts and demonstrations are run once for all.
+) -> TransplantResult:
+    r"""Answers after the residuals entering a block were taken from the run with other demonstrations.
 
-    The options are those of `compress_demonstrations`.
+    Both directions. Costs one pass over each side for all residuals, and for each layer, place and draw the
+    blocks from that layer on, on both sides.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: Prompts.
-        methods: Those compared.
-        position: Where queries stand: as in the full prompt (`true`) or at 0 (`overlap`).
-        seed: Of the random methods.
-        draws: Of `hidden_random_top`.
-        top_k: Number of likeliest next tokens compared.
-        measure_speed: Also time the first prompts.
+        true: Prompts with true demonstrations.
+        false: The same prompts with false ones, see `build_prompt_pairs`.
+        at: Places, each for itself: `anchors` (all label words), `target`, `query` (its text) or `template`
+            (all tokens of the format).
+        layers: Blocks whose entrance is changed, one at a time; None: all.
+        draws: Random draws of tokens beside each place.
+        single: Each label word alone, too.
+        seed: Of the draws.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Prompts per batch at most.
         memory: Budget such as `"8GB"`.
@@ -1332,10 +1304,45 @@ def compare_compression(
         progress: Show a progress bar; None: if someone may be watching.
 
     Raises:
-        RunError: no methods or one twice, and as `compress_demonstrations`.
-        PromptError: as `compress_demonstrations`.
+        PromptError: sets that are no pairs, a pair with other numbers of demonstrations, query or template
+            of other numbers of tokens, or prompts without such tokens.
+        RunError: no place, one named twice, or layers the model does not have.
 
-    Source: Wang et al. 2023, §3.2, table 2.
+    Source: arXiv 2605.04061.
+    """
+
+def anchor_agreement(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    proximity: int = ...,
+    top: int = ...,
+    temperature: float = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> AnchorAgreementResult:
+    r"""Rank correlation of the effects of hiding spans with attention and saliency, per text.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Texts with at least `proximity` + 3 spans each, see `texts`.
+        proximity: Number of following spans that scores leave out, the span itself included.
+        top: Number of receiver heads, chosen for each text from the others.
+        temperature: Of the distributions that are compared, see `suppression`.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        RunError: unknown variant, or more heads than there are.
+        PromptError: texts with too few spans.
+
+    Source: Bogdan et al. 2025, §6.
     """
 
 def compare_lenses(
@@ -1348,7 +1355,7 @@ def compare_lenses(
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> ComparedLenses:
+) -> CompareLensesResult:
     r"""Accuracy at every layer under a fitted lens and under the logit lens.
 
     Args:
@@ -1366,32 +1373,33 @@ def compare_lenses(
         RunError: a lens of another model.
     """
 
-def compress_context(
+def edge_cuts(
     model: Any,
-    prompts: PromptBatch | Prompt,
+    prompts: PromptBatch,
     *,
-    method: Literal['hidden_anchor', 'text_anchor', 'hidden_random', 'hidden_random_top'] = ...,
-    position: Literal['true', 'overlap'] = ...,
-    keep: Any = ...,
-    seed: int = ...,
+    edges: Literal['contextualise', 'aggregate', 'anchors'] | Sequence[Literal['contextualise', 'aggregate', 'anchors']] = ...,
+    windows: Literal['thirds', 'cumulative'] = ...,
+    mode: Literal['mask', 'zero'] = ...,
     draws: int = ...,
+    seed: int = ...,
     interventions: Sequence[Intervention] = ...,
     batch_size: int | None = ...,
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> CompressedContext:
-    r"""The demonstrations of these prompts as a small cache for new queries.
+) -> EdgeCutsResult:
+    r"""Right answers with edges between demonstrations, or from them to the target, cut.
+
+    Costs one forward pass for each kind of edges and window, and as many more for each draw.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: One prompt, or several that share their demonstrations; their queries do not
-            enter, except that `hidden_random_top` chooses the draw by their label loyalty.
-        method: As in `compress_demonstrations`.
-        position: As there.
-        keep: Positions to keep instead of those the roles give.
-        seed: As there.
-        draws: As there.
+        prompts: With demonstrations and answers.
+        edges: `contextualise`, `aggregate` or `anchors`, or several.
+        windows: `thirds` of the layers, or `cumulative` ones from the first layer on.
+        mode: `mask` (before softmax) or `zero` (after).
+        draws: Of random edges.
+        seed: Of the first draw.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Prompts per batch at most.
         memory: Budget such as `"8GB"`.
@@ -1399,11 +1407,81 @@ def compress_context(
         progress: Show a progress bar; None: if someone may be watching.
 
     Raises:
-        RunError: as `compress_demonstrations`, a model that counts positions itself, or
-            interventions that differ between the prompts.
-        PromptError: as there, and for prompts with different demonstrations.
+        PromptError: prompts without answers or demonstrations, or without such edges.
+        RunError: a model with fewer than three layers.
+    """
 
-    Source: Wang et al. 2023, §3.2.
+def lens_table(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    positions: Literal['target', 'label_word', 'demo_text', 'query_text', 'format', 'narrative', 'bos', 'all'] | Sequence[int] | None = ...,
+    demo: int | None = ...,
+    first: int | None = ...,
+    k: int = ...,
+    variant: Literal['sound', 'reference'] = ...,
+    lens: FittedLens | None = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> LensTableResult:
+    r"""The likeliest next words after each layer, at several tokens of a prompt.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: The prompts, of any kind; the first is read unless told otherwise.
+        positions: Which tokens: numbers (the same in every prompt), or all of a role; None: the last
+            twelve up to the target.
+        demo: Those of this demonstration (of texts: span) only, counted from 0.
+        first: Number of prompts that are read; None: all.
+        k: Number of words kept for each cell.
+        variant: Of the lens, `sound` or `reference`.
+        lens: A fitted lens that maps every entry but the last; None: the logit lens.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        PromptError: a prompt without such tokens.
+        RunError: a lens of another model.
+    """
+
+def matching_by_layer(
+    model: Any,
+    true: PromptBatch,
+    false: PromptBatch,
+    *,
+    over: Literal['labels', 'before_labels'] = ...,
+    variant: Literal['sound', 'reference'] = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> MatchingByLayerResult:
+    r"""Prefix matching of whole layers on false prompts, beside the gap of both sides.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        true: Prompts with true demonstrations.
+        false: The same queries with false demonstrations; heads are scored on these.
+        over: Attention to the `labels`, or to the tokens `before_labels`.
+        variant: Of the accuracy's lens, `sound` or `reference`.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Prompts per batch at most.
+        memory: Budget such as `"8GB"`.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        PromptError: sets that are not pairs, or prompts without a class to match.
+        RunError: processed weights.
+
+    Source: Halawi et al. 2023, §5.
     """
 
 def saliency_check(
@@ -1415,7 +1493,7 @@ def saliency_check(
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
-) -> SaliencyCheck:
+) -> SaliencyCheckResult:
     r"""Saliency of edges beside what cutting them changes, layer by layer.
 
     Costs one backward pass, and two forward passes for each layer.

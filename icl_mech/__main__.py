@@ -1,8 +1,19 @@
 """`python -m icl_mech`: the command line of `icl_mech.cli`."""
 
-from icl_mech.cli import main
+import sys
 
-__all__ = ["main"]
+from icl_mech.names import versions
+
+
+def main() -> None:
+    """Run it; versions are told without importing what commands need."""
+    if sys.argv[1:] == ["--version"]:
+        sys.stdout.write(f"{versions()}\n")
+        return
+    from icl_mech.cli import main as run
+
+    run()
+
 
 if __name__ == "__main__":
     main()

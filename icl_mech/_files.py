@@ -2,6 +2,7 @@
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -18,6 +19,23 @@ def write_synced(file: Path, content: bytes) -> None:
         stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())
+
+
+def replace_file(file: Path, content: bytes) -> None:
+    """Write a file, and its folder where it is missing, so that it is whole or not there.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    part = file.with_name(f".{file.name}.part")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_synced(part, content)
+        part.replace(file)
+    except OSError:
+        with suppress(OSError):
+            part.unlink()
+        raise
 
 
 def sync(path: Path) -> None:

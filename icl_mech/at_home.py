@@ -31,7 +31,7 @@ def at_home(kind: C) -> C:
 
 def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: object, **kwargs: object) -> Any:
         if torch.get_default_device().type == "cpu":
             return function(*args, **kwargs)
         with torch.device("cpu"):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import UnionType
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     Literal,
@@ -27,6 +28,9 @@ from jaxtyping import jaxtyped
 
 from icl_mech._typing import Tensor
 from icl_mech.errors import IclMechError, RunError, near_matches
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -68,7 +72,7 @@ class Misfit(Exception):  # noqa: N818 - becomes an error of the package
         self.depth = depth
 
 
-def check_fields(value: Any) -> None:
+def check_fields(value: "DataclassInstance") -> None:
     """Refuse fields that are not of their types, and put plain values in place of others.
 
     Raises:
@@ -119,7 +123,7 @@ def checked(
     return decorated
 
 
-def conformed(name: str, given: Any, kind: Any, error: type[IclMechError] = RunError) -> Any:
+def conformed(name: str, given: object, kind: object, error: type[IclMechError] = RunError) -> Any:
     """The value as its type has it.
 
     Raises:
@@ -131,7 +135,7 @@ def conformed(name: str, given: Any, kind: Any, error: type[IclMechError] = RunE
         raise error(f"{name}={shown(given)}{misfit}") from None
 
 
-def shown(given: Any) -> str:
+def shown(given: object) -> str:
     """A value in a message, shortened."""
     if isinstance(given, Tensor | np.ndarray) and given.ndim:
         return f"{type(given).__name__}{list(given.shape)} of {given.dtype}"
@@ -139,7 +143,7 @@ def shown(given: Any) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
-def _fitted(given: Any, kind: Any) -> Any:
+def _fitted(given: object, kind: object) -> Any:
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _annotated(given, *args)
@@ -151,7 +155,7 @@ def _fitted(given: Any, kind: Any) -> Any:
         return _any_of(given, args)
     if origin in (Sequence, list, tuple) and args:
         return _entries(given, origin, args)
-    if kind in _PLAIN:
+    if isinstance(kind, type) and kind in _PLAIN:
         return _plain(given, kind)
     if hasattr(kind, "array_type"):
         return _tensor(given, kind)
@@ -168,7 +172,7 @@ def _fitted(given: Any, kind: Any) -> Any:
     return given
 
 
-def _annotated(given: Any, kind: Any, *notes: Any) -> Any:
+def _annotated(given: object, kind: object, *notes: object) -> Any:
     names = [note.name for note in notes if isinstance(note, Called)]
     try:
         found = _fitted(given, kind)
@@ -180,7 +184,7 @@ def _annotated(given: Any, kind: Any, *notes: Any) -> Any:
     return found
 
 
-def _any_of(given: Any, kinds: Sequence[Any]) -> Any:
+def _any_of(given: object, kinds: Sequence[Any]) -> Any:
     misfits = []
     for kind in kinds:
         try:
@@ -190,7 +194,7 @@ def _any_of(given: Any, kinds: Sequence[Any]) -> Any:
     raise max(misfits, key=lambda misfit: misfit.depth)
 
 
-def _entries(given: Any, origin: Any, kinds: tuple[Any, ...]) -> Any:
+def _entries(given: Any, origin: object, kinds: tuple[Any, ...]) -> Any:
     several = isinstance(given, Sequence) or hasattr(given, "tolist")
     if not several or isinstance(given, str | bytes) or getattr(given, "ndim", 1) == 0:
         names = "a list of names" if _is_literal(kinds[0]) else "a list"
@@ -208,7 +212,7 @@ def _entries(given: Any, origin: Any, kinds: tuple[Any, ...]) -> Any:
     return found if origin is list else tuple(found)
 
 
-def _inside(given: Any, kind: Any, place: str) -> Any:
+def _inside(given: object, kind: object, place: str) -> Any:
     try:
         return _fitted(given, kind)
     except Misfit as misfit:
@@ -224,10 +228,10 @@ _PLAIN = {
 }
 
 
-def _plain(given: Any, kind: Any) -> Any:
+def _plain(given: Any, kind: type) -> Any:
     scalar = isinstance(given, np.generic | np.ndarray | Tensor) and given.ndim == 0
     found = given.item() if scalar else given
-    kinds = int | float if kind is float else kind
+    kinds: Any = int | float if kind is float else kind
     if not isinstance(found, kinds) or (isinstance(found, bool) and kind is not bool):
         raise Misfit(f"; expected {_PLAIN[kind]}.")
     if kind is float and not math.isfinite(found):
@@ -235,7 +239,7 @@ def _plain(given: Any, kind: Any) -> Any:
     return found
 
 
-def _tensor(given: Any, kind: Any) -> Any:
+def _tensor(given: object, kind: Any) -> Any:
     if not isinstance(given, kind):
         what = f"a tensor of {kind.dtype.__name__.lower()} numbers"
         raise Misfit(f"; expected {what} with the axes ({', '.join(kind.dim_str.split())}).")
@@ -244,12 +248,12 @@ def _tensor(given: Any, kind: Any) -> Any:
     return given
 
 
-def _expected(given: Any, kind: type) -> str:
-    if isinstance(given, type) and issubclass(given, kind):
+def _expected(given: object, kind: type) -> str:
+    if isinstance(given, type) and get_origin(given) is None and issubclass(given, kind):
         return f"; give a value, {given.__name__}(...), not the class."
     article = "an" if kind.__name__[0] in "AEIOU" else "a"
     return f"; expected {article} {kind.__name__}."
 
 
-def _is_literal(kind: Any) -> bool:
+def _is_literal(kind: object) -> bool:
     return get_origin(kind) is Literal

@@ -10,9 +10,11 @@ import numpy as np
 from icl_mech.errors import TaskError, near_matches
 
 LabelSetting = Literal[
-    "correct", "permuted", "half_permuted", "random", "random_incorrect", "shuffled"
+    "correct", "permuted", "half_permuted", "random", "random_incorrect", "shuffled", "other"
 ]
-SETTINGS: tuple[LabelSetting, ...] = get_args(LabelSetting)
+"""`other` is for open answers only: what another relation would answer."""
+
+SETTINGS: tuple[LabelSetting, ...] = get_args(LabelSetting)[:-1]
 
 
 def draw_shift(n_classes: int, generator: np.random.Generator) -> int:
@@ -27,6 +29,8 @@ def displayed_classes(
     shift: int,
     generator: np.random.Generator,
     share: float | None = None,
+    *,
+    nested: bool = False,
 ) -> list[int]:
     """The class each demonstration displays, for true classes `classes`.
 
@@ -42,6 +46,8 @@ def displayed_classes(
     its true class: `half_permuted` is `permuted` with a share of 1/2. What a small share replaces,
     a larger one with the same seed replaces too.
 
+    With `nested` draws the first of more demonstrations display what fewer do, unless they are `shuffled`.
+
     Raises:
         TaskError: unknown setting, or a share it cannot have.
     """
@@ -50,22 +56,23 @@ def displayed_classes(
     n = len(classes)
     true = np.asarray(classes, dtype=int)
     # Every setting draws the same numbers, so a seed gives the same stream in all of them.
-    coin, uniform = generator.random(n), generator.random(n)
-    permuted = (true + shift) % n_classes
-    if setting == "correct":
-        shown = true
-    elif setting == "permuted":
-        shown = permuted
-    elif setting == "half_permuted":
-        shown = np.where(coin < 0.5, true, permuted)
-    elif setting == "random":
-        shown = np.floor(uniform * n_classes).astype(int)
-    elif setting == "random_incorrect":
-        shown = (true + 1 + np.floor(uniform * (n_classes - 1)).astype(int)) % n_classes
-    elif setting == "shuffled":
-        shown = true[np.argsort(uniform, kind="stable")]
+    if nested:
+        coin, uniform = generator.random((n, 2)).T
     else:
+        coin, uniform = generator.random(n), generator.random(n)
+    permuted = (true + shift) % n_classes
+    every = {
+        "correct": true,
+        "permuted": permuted,
+        "half_permuted": np.where(coin < 0.5, true, permuted),
+        "random": np.floor(uniform * n_classes).astype(int),
+        "random_incorrect": (true + 1 + np.floor(uniform * (n_classes - 1)).astype(int))
+        % n_classes,
+        "shuffled": true[np.argsort(uniform, kind="stable")],
+    }
+    if setting not in every:
         raise TaskError(f"Unknown label setting {setting!r}. {near_matches(setting, SETTINGS)}")
+    shown = every[setting]
     if share is not None:
         shown = np.where(coin >= 1 - share, shown, true)
     return [int(label) for label in shown]

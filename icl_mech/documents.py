@@ -6,14 +6,16 @@ a variant is one - is checked where they are used.
 """
 
 import json
+import re
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from icl_mech.errors import IclMechError
+from icl_mech.errors import IclMechError, near_matches
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+    from pydantic_core import ErrorDetails
 
 MEBIBYTE = 1 << 20
 
@@ -48,9 +50,12 @@ def content_of_file(path: Path, error: type[IclMechError], *, kind: str = ".json
 
 def _kind(mode: int) -> str:
     names = {
-        stat.S_ISDIR: "folder", stat.S_ISFIFO: "pipe", stat.S_ISSOCK: "socket",
-        stat.S_ISCHR: "device", stat.S_ISBLK: "device",
-    }  # fmt: skip
+        stat.S_ISDIR: "folder",
+        stat.S_ISFIFO: "pipe",
+        stat.S_ISSOCK: "socket",
+        stat.S_ISCHR: "device",
+        stat.S_ISBLK: "device",
+    }
     return next((name for test, name in names.items() if test(mode)), "special file")
 
 
@@ -71,7 +76,7 @@ def read_yaml(path: Path, error: type[IclMechError]) -> Any:
     return found
 
 
-def check_plain(found: Any, error: type[IclMechError], where: str) -> None:
+def check_plain(found: object, error: type[IclMechError], where: str) -> None:
     """Refuse values that are nested without end, or are no plain ones.
 
     Raises:
@@ -99,7 +104,7 @@ def check_plain(found: Any, error: type[IclMechError], where: str) -> None:
         raise error(f"{where!r} holds values nested more than {DEEPEST} deep.")
 
 
-def fitted(kind: str, values: Any, error: type[IclMechError], where: str) -> dict[str, Any]:
+def fitted(kind: str, values: object, error: type[IclMechError], where: str) -> dict[str, Any]:
     """Values that fit a kind of document, entries beyond it left as they are.
 
     Args:
@@ -121,7 +126,7 @@ def fitted(kind: str, values: Any, error: type[IclMechError], where: str) -> dic
         raise error(f"{where}: {_told(problem.errors()[0])}") from None
 
 
-def _told(problem: Any) -> str:
+def _told(problem: "ErrorDetails") -> str:
     """A problem of pydantic's in our words."""
     place = "".join(
         f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]
@@ -131,12 +136,20 @@ def _told(problem: Any) -> str:
     found = repr(problem["input"])
     found = found if len(found) <= 80 else f"{found[:77]}..."
     words = {
-        "missing": "is missing", "string_type": "expected text", "int_type": "expected a whole number",
-        "float_type": "expected a number", "bool_type": "expected true or false",
-        "list_type": "expected a list", "dict_type": "expected a mapping of names to values",
-        "model_type": "expected a mapping of names to values", "none_required": "expected nothing",
+        "missing": "is missing",
+        "string_type": "expected text",
+        "int_type": "expected a whole number",
+        "float_type": "expected a number",
+        "bool_type": "expected true or false",
+        "list_type": "expected a list",
+        "dict_type": "expected a mapping of names to values",
+        "model_type": "expected a mapping of names to values",
+        "none_required": "expected nothing",
         "model_attributes_type": "expected a mapping of names to values",
-    }  # fmt: skip
+    }
+    if problem["type"] == "literal_error":
+        known = re.findall(r"'([^']*)'", problem["ctx"]["expected"])
+        return f"{place} is {found}. {near_matches(problem['input'], known)}"
     if problem["type"] == "missing":
         return f"{place} is missing."
     told = words.get(problem["type"]) or problem["msg"][:1].lower() + problem["msg"][1:]
@@ -154,73 +167,72 @@ _MODELS: dict[str, type["BaseModel"]] = {}
 
 
 def _made() -> dict[str, type["BaseModel"]]:
-    from pydantic import BaseModel, ConfigDict, Field
+    return {**_of_folders(), "study": _of_study()}
 
-    class Open(BaseModel):
-        """Entries beyond those that are known are kept as they are."""
 
-        model_config = ConfigDict(extra="allow", strict=True)
-
-    class Closed(BaseModel):
-        """There are no other entries."""
-
-        model_config = ConfigDict(extra="forbid", strict=True)
+def _of_folders() -> dict[str, type["BaseModel"]]:
+    """Of saved sweeps, analyses and results: entries beyond those that are known are kept as they are."""
+    from pydantic import BaseModel, Field
 
     count = Annotated[int, Field(ge=1, le=10**9)]
     natural = Annotated[int, Field(ge=0, lt=2**63)]
     share = Annotated[float, Field(ge=0, le=1)]
     words = Annotated[str, Field(min_length=1, max_length=4096)]
+    short = Annotated[str, Field(max_length=4096)]
 
-    class ItemEntry(Closed):
+    class ItemEntry(BaseModel, extra="forbid", strict=True):
         """One item of a sweep."""
 
         model: words
         task: words
         study: words
-        labels: words
+        labels: short
         false_share: share | Annotated[int, Field(ge=0, le=1)] | None
-        shots: natural
+        shots: natural | None
         format: str
-        demonstrations: words
+        demonstrations: short
         n: count
         seed: natural
         pair: bool
         balanced: bool
         measured: dict[str, Any]
         sources: dict[str, str]
+        total: natural | Literal["max"] | None = None
+        revision: words | None = None
 
-    class SweepList(Open):
-        """`sweep.json`."""
-
+    class SweepList(BaseModel, extra="allow", strict=True):
         items: Annotated[list[ItemEntry], Field(min_length=1, max_length=ITEMS)]
         skipped: list[str] = Field(default_factory=list)
         made: dict[str, Any] | None = None
 
-    class Index(Open):
-        """`analysis.json`."""
-
+    class Index(BaseModel, extra="allow", strict=True):
         title: str
         results: list[str]
         notes: list[str] = Field(default_factory=list)
         made: dict[str, Any] = Field(default_factory=dict)
         prompts: Annotated[int, Field(ge=0, le=1000)] = 0
 
-    class ResultFile(Open):
-        """`result.json`."""
-
+    class ResultFile(BaseModel, extra="allow", strict=True):
         kind: str
         values: dict[str, Any]
 
-    class StudyFile(Open):
+    return {"sweep.json": SweepList, "analysis.json": Index, "result.json": ResultFile}
+
+
+def _of_study() -> type["BaseModel"]:
+    from pydantic import BaseModel, Field
+
+    natural = Annotated[int, Field(ge=0, lt=2**63)]
+    listed = Annotated[list[natural], Field(min_length=1, max_length=SEEDS)]
+
+    class StudyFile(BaseModel, extra="allow", strict=True):
         """A sweep as YAML: what `sweep` itself does not hold against types."""
 
         study: str | list[str | None] | None = None
-        seeds: str | Annotated[list[natural], Field(min_length=1, max_length=SEEDS)] | natural = (
-            "0-4"
-        )
+        seeds: str | listed | natural = "0-4"
         interventions: list[dict[str, Any]] = Field(default_factory=list)
         devices: list[str] | None = None
-        workers: count | None = None
+        workers: Annotated[int, Field(ge=1, le=10**9)] | None = None
         device: str | None = None
         dtype: str | None = None
         timeout: float | int | None = None
@@ -229,12 +241,7 @@ def _made() -> dict[str, type["BaseModel"]]:
         memory: str | int | None = None
         path: Literal["auto", "whole"] = "auto"
 
-    return {
-        "sweep.json": SweepList,
-        "analysis.json": Index,
-        "result.json": ResultFile,
-        "study": StudyFile,
-    }
+    return StudyFile
 
 
 def json_of(path: Path, error: type[IclMechError]) -> Any:

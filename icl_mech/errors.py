@@ -32,7 +32,7 @@ class ResultError(IclMechError, ValueError):
 
 
 class SweepError(IclMechError, RuntimeError):
-    """A sweep cannot be planned, run, gone on with or averaged as asked."""
+    """A sweep cannot be planned, run, resumed or averaged as asked."""
 
 
 class MissingResult(ResultError, AttributeError, KeyError):  # noqa: N818 - what is missing
@@ -46,7 +46,8 @@ class MissingResult(ResultError, AttributeError, KeyError):  # noqa: N818 - what
 def near_matches(name: object, known: Iterable[object]) -> str:
     """A sentence for messages: the known names nearest to `name`, or all of them."""
     names = sorted(map(str, known))
-    close = get_close_matches(str(name), names, n=3, cutoff=0.5)
+    by_letters = {own.lower(): own for own in names}
+    close = get_close_matches(str(name).lower(), by_letters, n=3, cutoff=0.5)
     if close:
-        return f"Did you mean {' or '.join(repr(match) for match in close)}?"
+        return f"Did you mean {' or '.join(repr(by_letters[match]) for match in close)}?"
     return f"Known: {', '.join(names)}."

@@ -7,12 +7,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _TEX = {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\symbol{34}",
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\symbol{34}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
     # At the start of a row they would be read as options of the line break before it.
     **{sign: f"{{{sign}}}" for sign in "[]*"},
-}  # fmt: skip
+}
 
 _ACTS_IN_SHEETS = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 """First characters by which spreadsheets take a text for a formula, and the mark that prevents it."""
@@ -30,6 +35,27 @@ def tex_text(text: str) -> str:
     """
     escaped = "".join(_TEX.get(sign, sign) for sign in one_line(text))
     return re.sub(r"-(?=-)", "-{}", escaped)
+
+
+_UNICODE = "−×→←↵⇥≤≥≈±√∞∅⟨⟩·αβγδΔεκλΛμρσΣτŷ₀₁₂₃₄₅₆₇₈₉…–—“”’‘✓␣�"
+_LATEX = r"""$-$ $\times$ $\to$ $\leftarrow$ $\hookleftarrow$ $\mapsto$ $\le$ $\ge$ $\approx$ $\pm$ $\surd$ $\infty$ $\emptyset$
+$\langle$ $\rangle$ $\cdot$ $\alpha$ $\beta$ $\gamma$ $\delta$ $\Delta$ $\varepsilon$ $\kappa$ $\lambda$ $\Lambda$ $\mu$
+$\rho$ $\sigma$ $\Sigma$ $\tau$ $\hat{y}$ $_0$ $_1$ $_2$ $_3$ $_4$ $_5$ $_6$ $_7$ $_8$ $_9$ \dots{} -- --- `` '' ' ` yes
+\textvisiblespace{} \rule{.4em}{.7em}"""
+_SIGNS = dict(zip(_UNICODE, _LATEX.split(), strict=True)) | {"\u00a0": "~", "\u202f": "~"}
+"""What LaTeX writes its own way."""
+
+_SCORE = re.compile(r"\b([A-Z])\\_(wp|pq|ww)\b")
+_BOLD = re.compile(r"\*\*(.+?)\*\*", re.DOTALL)
+
+
+def tex_prose(text: str) -> str:
+    r"""A sentence of a page for LaTeX: scores as formulas, `**bold**` plain, quotes and dashes its own.
+
+    Names in it are text, as `tex_text` sets them.
+    """
+    plain = tex_text(_BOLD.sub(r"\1", text))
+    return _SCORE.sub(r"$\1_{\2}$", "".join(_SIGNS.get(sign, sign) for sign in plain))
 
 
 def sheet_text(text: str) -> str:

@@ -8,6 +8,7 @@ are stored as plotly's own data. Needs nbconvert, which comes with JupyterLab.
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from latex2mathml.converter import convert
@@ -22,7 +23,7 @@ except ImportError as error:
 from nbformat.v4 import output_from_msg
 from traitlets.config import Config
 
-from icl_mech.plots.notebook import MIME
+from icl_mech.plots import MIME
 
 FORMULA = re.compile(
     r"(?P<code>```.*?```|`[^`]*`)|\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^$\n]+?)\$", re.DOTALL
@@ -40,7 +41,7 @@ for (const box of document.querySelectorAll(".plotly-figure")) {
 
 
 class Figures(Preprocessor):  # type: ignore[misc]
-    """Puts figures into the page as data, and plotly's script once behind them."""
+    """Puts figures into the page as data, and plotly's script once after them."""
 
     def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
         """The notebook with figures as HTML."""
@@ -108,7 +109,7 @@ def _formula(found: "re.Match[str]") -> str:
     return written
 
 
-def _element(figure: Any) -> str:
+def _element(figure: Mapping[str, object]) -> str:
     # "</script>" in a text must not end the element.
     text = json.dumps({key: figure[key] for key in ("data", "layout")}).replace("<", "\\u003c")
     return f'<div class="plotly-figure"><script type="application/json">{text}</script></div>'

@@ -1,36 +1,131 @@
-"""`load`: whatever this package saved in a folder."""
+"""`load`: whatever this package saved in a folder, and lenses that others published.
 
+Published lenses are `.pt` files, of which nothing but tensors and plain values is read. They are of the
+residual stream as the model has it, so a model with folded or centred weights is refused, as are another
+width, other layers and another name. What blocks give out in a Jacobian lens is the entry of the next one;
+entry 0, for which none is published, is read as by the logit lens.
+"""
+
+import pickle
 from pathlib import Path
-from typing import Any
+from typing import TypeVar, overload
 
-from icl_mech.errors import ResultError
-from icl_mech.models import adapt
-from icl_mech.results import Result, load_result
+import torch
+from torch import Tensor
+
+from icl_mech.documents import json_of
+from icl_mech.errors import ResultError, RunError
+from icl_mech.measurements.lens.fitted import FittedLens
+from icl_mech.measurements.lens.jacobian import JacobianLens
+from icl_mech.measurements.lens.tuned import TunedLens
+from icl_mech.models import LanguageModel, adapt
+from icl_mech.results import Result
 from icl_mech.results.files import INDEXES, given_path
-from icl_mech.studies import Analysis, load_analysis
-from icl_mech.sweeps import Sweep, load_sweep
+from icl_mech.studies import Analysis
+from icl_mech.sweeps import Sweep
 
-READERS = {"analysis.json": load_analysis, "sweep.json": load_sweep, "result.json": load_result}
+KINDS: dict[str, type[Analysis | Sweep | Result]] = {
+    "analysis.json": Analysis,
+    "sweep.json": Sweep,
+    "result.json": Result,
+}
+K = TypeVar("K", bound=Analysis | Sweep | Result)
 
 
-def load(folder: str | Path, model: Any = None) -> Analysis | Sweep | Result:
+@overload
+def load(folder: str | Path, model: object = None) -> Analysis | Sweep | Result: ...
+
+
+@overload
+def load(folder: str | Path, model: object = None, *, kind: type[K]) -> K: ...
+
+
+def load(
+    folder: str | Path, model: object = None, *, kind: type[object] = object
+) -> Analysis | Sweep | Result:
     """What was saved in a folder: an analysis, a sweep, or one result (a lens, a context, any other).
 
     Args:
-        folder: Where `save`, `out=` or the command line put it.
+        folder: Where `save`, `out=` or the command line put it; or a published lens: a folder of
+            tuned-lens (`config.json`, `params.pt`), a `.pt` file of jlens or TransformerLens.
         model: The model that a lens is for; it is checked here, and again by whatever uses it.
+        kind: What it must be, such as `icl_mech.Sweep`; type checkers then know it, too.
 
     Raises:
-        ResultError: a folder without any of these, or damaged files.
+        ResultError: a folder without any of these, another kind, or damaged files.
         RunError: a lens of another model.
     """
-    place = given_path(folder)
-    found = next((name for name in READERS if (place / name).is_file()), None)
+    loaded = _loaded(given_path(folder), model)
+    if not isinstance(loaded, kind):
+        raise ResultError(
+            f"{str(folder)!r} holds a {type(loaded).__name__}, expected {kind.__name__}."
+        )
+    return loaded
+
+
+def _loaded(place: Path, model: object) -> Analysis | Sweep | Result:
+    if place.suffix == ".pt" or (place / "params.pt").is_file():
+        if model is None:
+            raise ResultError(f"{str(place)!r} is a published lens; give model=, which it is for.")
+        return _published(place, adapt(model))
+    found = next((name for name in KINDS if (place / name).is_file()), None)
     if found is None:
         raise ResultError(
-            f"{str(folder)!r} holds none of {', '.join(INDEXES)}, so nothing that was saved by icl_mech."
+            f"{str(place)!r} holds none of {', '.join(INDEXES)}, so nothing that was saved by icl_mech."
         )
-    loaded: Any = READERS[found](folder)
-    if model is not None and hasattr(loaded, "check_model"):
+    loaded: Analysis | Sweep | Result = KINDS[found].load(place)
+    if model is not None and isinstance(loaded, FittedLens):
         loaded.check_model(adapt(model))
-    return loaded  # type: ignore[no-any-return]
+    return loaded
+
+
+UNREADABLE = (
+    *(OSError, EOFError, RuntimeError, pickle.UnpicklingError),
+    *(LookupError, TypeError, ValueError, AttributeError),
+)
+"""What files that are damaged, or laid out otherwise, raise."""
+
+
+def _published(place: Path, model: LanguageModel) -> FittedLens:
+    info, kind = model.info, TunedLens if place.is_dir() else JacobianLens
+    try:
+        name, maps = _translators(place) if place.is_dir() else _jacobians(place, info.n_layers - 1)
+    except UNREADABLE as error:
+        raise ResultError(
+            f"{str(place)!r} is no lens as tuned-lens or jlens writes it for {info.n_layers} layers: "
+            f"{type(error).__name__}: {str(error).partition('. ')[0]}"
+        ) from error
+    if info.processed_weights or (name and _last(name) != _last(info.name)):
+        raise RunError(
+            f"The published lens is for {name or 'a model'} as it is on the hub; this is {info.name!r}"
+            f"{', its weights folded or centred' * info.processed_weights}. Load that with load_model; "
+            "maps that fit nevertheless are given to TunedLens.given or JacobianLens.given."
+        )
+    lens = kind.made(model, {"published": name or place.name}, **maps)
+    lens.check_model(model)
+    return lens
+
+
+def _translators(folder: Path) -> tuple[str, dict[str, Tensor]]:
+    about = json_of(folder / "config.json", ResultError)
+    state = torch.load(folder / "params.pt", map_location="cpu", weights_only=True)
+    rows = range(about["num_hidden_layers"])
+    weight = torch.stack([state[f"{row}.weight"] for row in rows]).float()
+    bias = torch.zeros(weight.shape[:2])
+    if about.get("bias", True):
+        bias = torch.stack([state[f"{row}.bias"] for row in rows]).float()
+    return str(about["base_model_name_or_path"]), {"weight": weight, "bias": bias}
+
+
+def _jacobians(file: Path, last: int) -> tuple[str, dict[str, Tensor]]:
+    state = torch.load(file, map_location="cpu", weights_only=True)
+    about = state.get("metadata", {})
+    if sorted(state["J"]) != [*range(last)] or about.get("target_layer", last) not in (-1, last):
+        raise ValueError(f"it maps from other layers than 0 to {last - 1}, or not to {last}")
+    own = [state["J"][row].float() for row in range(last)]
+    maps = torch.stack([torch.eye(len(own[0])), *own])
+    return str(about.get("model_name") or ""), {"jacobian": maps}
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2].lower()

@@ -1,4 +1,4 @@
-"""What measurements, results and interventions of your own are made of."""
+"""What measurements, results, interventions and studies of your own are made of."""
 
 from icl_mech.engine import GradientReading, Reading
 from icl_mech.interventions import Intervention
@@ -16,13 +16,20 @@ from icl_mech.measurements.doors import door
 from icl_mech.models import Site
 from icl_mech.results import Definition, Figure, Quantity, Result
 from icl_mech.segments import Segment
+from icl_mech.studies.bench import Bench
+from icl_mech.studies.claim import Claim, Effect, Verdict
+from icl_mech.studies.study import Mean, Study
 
 __all__ = [
     "AnyMeasurement",
+    "Bench",
+    "Claim",
     "Definition",
+    "Effect",
     "Figure",
     "GradientReading",
     "Intervention",
+    "Mean",
     "Measurement",
     "Options",
     "Pair",
@@ -34,6 +41,8 @@ __all__ = [
     "Segment",
     "Site",
     "Steps",
+    "Study",
     "Variants",
+    "Verdict",
     "door",
 ]

@@ -2,7 +2,7 @@
 
 Readings and interventions work on segments only. A segment need not hold whole prompts:
 `dest` names the prompt position of every computed row and `src` that of every attended
-column, so the same code serves full passes, passes behind a cached prefix and
+column, so the same code serves full passes, passes after a cached prefix and
 single-token passes.
 """
 
@@ -16,7 +16,7 @@ from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.errors import PromptError
 from icl_mech.models import KeyValues, LanguageModel, Resume
 from icl_mech.prompts import PromptBatch
-from icl_mech.prompts.fingerprint import tokenizer_identity
+from icl_mech.prompts.tokenise import tokenizer_identity
 
 PADDING = -1
 
@@ -91,9 +91,17 @@ class Segment:
         dest = dest.to(model.device)
         src = dest if cached is None else torch.cat([cached.to(model.device), dest], dim=1)
         return cls(
-            model, prompts, tuple(indices), parts, left, tokens.to(model.device), dest, src, cache,
+            model,
+            prompts,
+            tuple(indices),
+            parts,
+            left,
+            tokens.to(model.device),
+            dest,
+            src,
+            cache,
             shift=shift,
-        )  # fmt: skip
+        )
 
     @classmethod
     def whole(cls, model: LanguageModel, prompts: PromptBatch) -> "Segment":
@@ -151,9 +159,8 @@ class Segment:
 
     @cached_property
     def label_tokens(self) -> Int[Tensor, "batch label"]:
-        """First token ids of the label words, per prompt."""
-        tokens = self.prompts.label_tokens.to(self.tokens.device)
-        return tokens.expand(len(self.prompts), -1)
+        """First token ids of the label words, or of the choices, of each prompt."""
+        return self.prompts.choice_tokens.to(self.tokens.device)
 
     @cached_property
     def dest_classes(self) -> Int[Tensor, "batch dest"]:

@@ -8,15 +8,35 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import importlib.metadata
+from pathlib import Path
 
 import jaxtyping
 import pytest
 import torch
 
+from tests import tiers, typechecked
+
+typechecked.install()
+
+from icl_mech.interventions import base as interventions  # noqa: E402 - checked from here on
+from icl_mech.models import checks  # noqa: E402
+from icl_mech.results import record  # noqa: E402
+
+checks.checks_folder = lambda: None  # every model is checked, whatever passed before
 torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="the files of tests/tiers.py only")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return True if config.getoption("--quick") and tiers.is_left_out(collection_path) else None
+
+
+@pytest.hookimpl(tryfirst=True)  # before they are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tiers.mark_second_families(items)
     lens = importlib.metadata.version("transformer-lens")
     reasons = {}
     if not lens.startswith("3."):
@@ -35,6 +55,21 @@ def unchecked():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_kinds_end_with_their_module():
+    """Kinds of results and interventions that a test wrote as a reader would are known no longer.
+
+    Two pages may name theirs alike; which of them ran first on this worker must not matter.
+    """
+    registries = (record._KINDS, interventions._KINDS)
+    before = [set(known) for known in registries]
+    yield
+    for known, names in zip(registries, before, strict=True):
+        for name in set(known) - names:
+            if known[name].__module__.partition(".")[0] not in ("icl_mech", "tests"):
+                del known[name]
 
 
 def pytest_terminal_summary(terminalreporter) -> None:

@@ -83,11 +83,12 @@ def _is_bar(output: NotebookNode) -> bool:
     """True for progress, which is of interest only while it goes on."""
     data = output.get("data", {})
     text = output.text if output.output_type == "stream" else data.get("text/plain", "-")
-    return not text.strip() or BARS in data
+    return not text.strip() or (BARS in data and "text/html" not in data)
 
 
 def _cleaned(output: NotebookNode) -> NotebookNode:
     data = output.get("data", {})
+    data.pop(BARS, None)  # a widget needs its kernel; beside it stands a still
     if FIGURE in data:
         data.pop("text/plain", None)  # the repr of a whole figure, as long as the figure
     for mime, content in data.items():

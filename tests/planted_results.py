@@ -4,14 +4,16 @@ from typing import Any
 
 import torch
 
-from icl_mech.measurements.accuracy.context import ContextAccuracy
-from icl_mech.measurements.accuracy.early_exit import EarlyExit, early_exit
-from icl_mech.measurements.accuracy.layers import LayerAccuracy
-from icl_mech.measurements.accuracy.pairs import METRICS
-from icl_mech.measurements.heads.ablation import CHOSEN, NONE, RANDOM, Ablation
-from icl_mech.measurements.heads.false_induction import FalseInductionHeads, rank_heads
-from icl_mech.measurements.heads.scores import HeadScores
-from icl_mech.measurements.heads.tokens import HeadAttention
+from icl_mech.measurements.accuracy.context_accuracy import ContextAccuracyResult
+from icl_mech.measurements.accuracy.early_exit import EarlyExitResult
+from icl_mech.measurements.accuracy.early_exit_of_tasks import early_exit
+from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracyResult
+from icl_mech.measurements.accuracy.scores import METRICS
+from icl_mech.measurements.heads.ablation import AblationResult
+from icl_mech.measurements.heads.conditions import CHOSEN, NONE, RANDOM
+from icl_mech.measurements.heads.false_induction import FalseInductionResult, rank_heads
+from icl_mech.measurements.heads.head_attention import HeadAttentionResult
+from icl_mech.measurements.heads.head_scores import HeadScoresResult
 
 TASKS = {"prompts": {"task": {"name": "planted", "labels": ["a", "b", "c", "d"]}, "count": 24}}
 
@@ -44,14 +46,14 @@ def layer_accuracy_of(
     classes: int = 4,
     answers: torch.Tensor | None = None,
     **more: Any,
-) -> LayerAccuracy:
+) -> LayerAccuracyResult:
     """Accuracies after each layer as planned; the permuted score is 1 minus accuracy."""
     scores = side_scores(true, false, n)
     scores[METRICS.index("permuted")] = 1 - scores[0]
     entries = len(true)
     probs = torch.rand(2, n, entries, classes, generator=torch.Generator().manual_seed(0)).double()
     probs = probs / probs.sum(-1, keepdim=True)
-    return LayerAccuracy(
+    return LayerAccuracyResult(
         scores=more.pop("scores", scores),
         true_probs=probs[0],
         false_probs=probs[1],
@@ -61,7 +63,9 @@ def layer_accuracy_of(
     )
 
 
-def exit_of(false: float, true: float, n: int = 24, layer: int = 11, **more: Any) -> EarlyExit:
+def exit_of(
+    false: float, true: float, n: int = 24, layer: int = 11, **more: Any
+) -> EarlyExitResult:
     """A change of these sizes on the held-out half of `2 n` pairs."""
     changes = torch.full((1, 2, 2 * n), torch.nan).double()
     for side, change in enumerate((true, false)):
@@ -69,7 +73,7 @@ def exit_of(false: float, true: float, n: int = 24, layer: int = 11, **more: Any
     from icl_mech.metrics import mean_ends
 
     ends = [mean_ends(changes[0, side, n:], "change") for side in range(2)]
-    return EarlyExit(
+    return EarlyExitResult(
         layer=layer,
         change=changes[..., n:].mean(-1),
         low=torch.stack([low for low, _ in ends])[None],
@@ -82,10 +86,12 @@ def exit_of(false: float, true: float, n: int = 24, layer: int = 11, **more: Any
     )
 
 
-def context_of(true: list[float], false: list[float], n: int = 24, **more: Any) -> ContextAccuracy:
+def context_of(
+    true: list[float], false: list[float], n: int = 24, **more: Any
+) -> ContextAccuracyResult:
     """Accuracies after 0, 1, ... demonstrations, at one entry."""
     scores = side_scores(true, false, n)[..., None]
-    return ContextAccuracy(
+    return ContextAccuracyResult(
         scores=more.pop("scores", scores),
         reachable=more.pop("reachable", torch.ones(len(true)).double()),
         n_labels=more.pop("n_labels", 4),
@@ -100,7 +106,7 @@ def heads_of(
     shape: tuple[int, int] = (12, 12),
     n: int = 24,
     task: str = "planted",
-) -> HeadScores:
+) -> HeadScoresResult:
     """Heads with these mean scores among noise around 0."""
     generator = torch.Generator().manual_seed(1)
 
@@ -115,7 +121,7 @@ def heads_of(
         pushed = noise(0.2)
         for head, value in promoting.items():
             pushed[(slice(None), *head)] += value
-    return HeadScores(
+    return HeadScoresResult(
         matching=found,
         attending=found.abs() + 0.1,
         same=found.abs() + 0.05,
@@ -127,7 +133,9 @@ def heads_of(
     )
 
 
-def found_of(scores: HeadScores, top: int = 5, task: str = "elsewhere") -> FalseInductionHeads:
+def found_of(
+    scores: HeadScoresResult, top: int = 5, task: str = "elsewhere"
+) -> FalseInductionResult:
     """The heads of these scores, chosen on this task."""
     return rank_heads(scores, top, task)
 
@@ -137,7 +145,7 @@ def ablation_of(
     draws: list[tuple[float, float]] | None = None,
     n: int = 24,
     **more: Any,
-) -> Ablation:
+) -> AblationResult:
     """Accuracies (true, false) under each condition, and of each draw of random heads."""
     rows = [*means.items(), *((RANDOM, pair) for pair in draws or ())]
     scores = [
@@ -147,7 +155,7 @@ def ablation_of(
     heads = [{"intervention": "ZeroHeads", "heads": [[5, 1], [7, 2]]}]
     changes = [heads if name in (CHOSEN, RANDOM) else [] for name in names]
     assert names[0] == NONE
-    return Ablation(
+    return AblationResult(
         scores=torch.stack(scores),
         conditions=names,
         provenance={**TASKS, "conditions": changes},
@@ -155,10 +163,10 @@ def ablation_of(
     )
 
 
-def attention_of(n: int = 1, heads: int = 2) -> HeadAttention:
+def attention_of(n: int = 1, heads: int = 2) -> HeadAttentionResult:
     """Attention over four tokens, the second a matching label word, the third another."""
     row = torch.tensor([0.2, 0.5, 0.2, 0.1])
-    return HeadAttention(
+    return HeadAttentionResult(
         heads=tuple((3, head) for head in range(heads)),
         values=tuple(row.repeat(heads, 1) for _ in range(n)),
         tokens=tuple((" one", " a", " b", ":") for _ in range(n)),

@@ -1,29 +1,35 @@
-"""Types of the public names for editors and type checkers: `icl_mech/__init__.pyi`.
+"""Types for editors and type checkers: `icl_mech/__init__.pyi`, `icl_mech/studies/parts.pyi`.
 
-    python -m tests.stub    # writes it
+    python -m tests.stub    # writes them
 
-Doors are made of measurements when the package is imported; type checkers only read. So their
-signatures and help are written out here, and all else is imported.
+Doors are made of measurements when the package is imported, and the results of an analysis have the names
+of measurements; type checkers only read. So signatures, help and kinds are written out here, and all else is
+imported.
 """
 
 import ast
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import icl_mech as icl
+from icl_mech import measurements
+from icl_mech.measurements import AnyMeasurement
+from icl_mech.measurements.doors import _result_of
+from icl_mech.studies.parts import Parts
+from icl_mech.studies.study import is_own, known_studies
 
 SOURCE = Path(icl.__file__)
 STUB = SOURCE.with_suffix(".pyi")
+PARTS = SOURCE.parent / "studies" / "parts.pyi"
 
 
 def stub() -> str:
     """What the file must hold."""
-    places = dict(_imported(ast.parse(SOURCE.read_text(encoding="utf-8"))))
-    places |= {name: f"icl_mech.{place}" for name, place in icl.ELSEWHERE.items()}
+    places = {name: f"icl_mech.{own}" for name, own in {**icl.HERE, **icl.ELSEWHERE}.items()}
     needed: set[tuple[str, str]] = set()
     imports, functions = [], []
     for name in (*icl.__all__, *icl.ELSEWHERE):
@@ -32,6 +38,9 @@ def stub() -> str:
             functions.append(_function(name, value, needed))
         else:
             imports.append(f"from {places[name]} import {name} as {name}")
+    imports += [
+        f"from {places[now]} import {now} as {earlier}" for earlier, now in icl.ALIASES.items()
+    ]
     own = {line.split()[3] for line in imports}
     imports += [f"from {place} import {name}" for place, name in needed if name not in own]
     return "\n".join(
@@ -39,11 +48,38 @@ def stub() -> str:
     )  # fmt: skip
 
 
-def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                yield alias.name, str(node.module)
+def parts() -> str:
+    """What the file of the results of an analysis must hold."""
+    kinds: dict[str, Any] = {}
+    for name in measurements.__all__:
+        kind = getattr(measurements, name)
+        if (
+            isinstance(kind, type)
+            and issubclass(kind, AnyMeasurement)
+            and not inspect.isabstract(kind)
+        ):
+            kinds[kind.name] = _result_of(kind)
+    for study in known_studies().values():
+        if is_own(study):
+            kinds |= study.gives
+    needed: set[tuple[str, str]] = set()
+    typed = {name: _type(kind, needed) for name, kind in sorted(kinds.items())}
+    needed.add(("icl_mech.results", "Result"))
+    doc = ast.get_docstring(ast.parse(inspect.getsource(Parts)).body[0])
+    return "\n".join([
+        '"""Made by `python -m tests.stub`."""', "",
+        "from typing import Literal, TypeVar, overload", "",
+        *sorted(f"from {place} import {name}" for place, name in needed), "",
+        'R = TypeVar("R", bound=Result)', "",
+        "class Parts:", f'    """{doc}"""', "",
+        "    results: dict[str, Result]",
+        *(f"    {name}: {kind}" for name, kind in typed.items()),
+        *(f'    @overload\n    def __getitem__(self, key: Literal["{name}"]) -> {kind}: ...'
+          for name, kind in typed.items()),
+        "    @overload\n    def __getitem__(self, key: str) -> Result: ...",
+        "    @overload\n    def __getitem__(self, key: type[R]) -> R: ...",
+        "    def __getattr__(self, name: str) -> Result: ...", "",
+    ])  # fmt: skip
 
 
 def _function(name: str, value: Callable[..., Any], needed: set[tuple[str, str]]) -> str:
@@ -89,3 +125,4 @@ def _type(given: Any, needed: set[tuple[str, str]]) -> str:
 
 if __name__ == "__main__":
     STUB.write_text(stub(), encoding="utf-8")
+    PARTS.write_text(parts(), encoding="utf-8")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import icl_mech as icl
-from icl_mech.errors import ResultError
+from icl_mech.errors import MissingResult, ResultError
 from icl_mech.reports.markup import text_html
 from icl_mech.results import FORMAT
 from tests.engine.cases import Edge, ragged
@@ -39,9 +39,9 @@ def test_one_pass_gives_what_the_studies_give(model, analysis):
     torch.testing.assert_close(found.label_logits, predicted.label_logits, rtol=0, atol=5e-5)
     assert_top(found.predicted[:, None], predicted.label_logits)
     maps = icl.saliency_maps(model, ragged()[:2])
-    for one, other in zip(analysis.saliency.values, maps.values, strict=True):
+    for one, other in zip(analysis.saliency_maps.values, maps.values, strict=True):
         torch.testing.assert_close(one, other, **SAME)
-    assert analysis.saliency.tokens == maps.tokens
+    assert analysis.saliency_maps.tokens == maps.tokens
 
 
 @pytest.mark.parametrize("edits", [(), (Edge(0, dest=2, src=1, factor=0.0, term=3.0),)])
@@ -52,7 +52,7 @@ def test_variants_and_interventions_reach_every_result(model, edits):
     (values,) = icl.saliency_maps(model, ragged()[:1], **options).values
     logits = icl.predict(model, ragged(), interventions=edits).label_logits
     torch.testing.assert_close(found.flow.per_prompt, flow.per_prompt, **SAME)
-    torch.testing.assert_close(found.saliency.values[0], values, **SAME)
+    torch.testing.assert_close(found.saliency_maps.values[0], values, **SAME)
     torch.testing.assert_close(found.predictions.label_logits, logits, rtol=0, atol=5e-5)
     for name, result in found.results.items():
         if name != "predictions":
@@ -73,13 +73,13 @@ def test_without_answers(model):
 
 
 def test_number_of_maps(model):
-    assert len(icl.analyze(model, ragged(), maps=99).saliency.values) == 5
+    assert len(icl.analyze(model, ragged(), maps=99).saliency_maps.values) == 5
     without = icl.analyze(model, ragged(), maps=0)
     assert list(without.results) == ["predictions", "flow", "untrained", "untrained_flow"]
     with pytest.raises(
-        ResultError, match="has no 'saliency'; it holds predictions, flow, untrained"
+        ResultError, match="has no 'saliency_maps'; it holds predictions, flow, untrained"
     ):
-        _ = without.saliency
+        _ = without.saliency_maps
 
 
 def test_summary(analysis):
@@ -89,7 +89,7 @@ def test_summary(analysis):
         "predictions",
         "flow",
         "untrained",
-        "saliency",
+        "saliency_maps",
     ]
     assert analysis.flow.summary() in lines[2]
     assert repr(analysis) == analysis.summary()
@@ -101,7 +101,7 @@ def folder(analysis, tmp_path):
 
 
 def test_round_trip(analysis, folder):
-    found = icl.load_analysis(folder)
+    found = icl.Analysis.load(folder)
     assert found.title == analysis.title
     assert list(found.results) == list(analysis.results)
     for name, result in analysis.results.items():
@@ -109,13 +109,31 @@ def test_round_trip(analysis, folder):
     assert found.summary() == analysis.summary()
 
 
+def test_what_an_earlier_version_saved_has_the_names_of_now(analysis, tmp_path):
+    earlier = dataclasses.replace(
+        analysis, results={"saliency": analysis.saliency_maps, "flow": analysis.flow}
+    )
+    folder = as_earlier(earlier.save(tmp_path / "earlier"))
+    file = folder / "saliency" / "result.json"
+    file.write_text(file.read_text().replace('"SaliencyMapsResult"', '"SaliencyMaps"'))
+    assert '"SaliencyMaps"' in file.read_text()
+    found = icl.Analysis.load(folder)
+    assert list(found) == ["saliency_maps", "flow"]
+    assert_same(found.saliency, analysis.saliency_maps)
+    assert found["saliency"] is found.saliency is found.saliency_maps
+    assert "saliency" in found
+    assert "compression" not in found
+    with pytest.raises(MissingResult, match="has no 'compare_compression'"):
+        _ = found.compression
+
+
 def test_saving_again_replaces_if_told_so(model, analysis, folder):
     less = icl.analyze(model, ragged(), maps=0)
     with pytest.raises(ResultError, match=r"results that were saved before.*overwrite=True"):
         less.save(folder)
     less.save(folder, overwrite=True)
-    assert not (folder / "saliency").exists()
-    assert list(icl.load_analysis(folder).results) == [
+    assert not (folder / "saliency_maps").exists()
+    assert list(icl.Analysis.load(folder).results) == [
         "predictions",
         "flow",
         "untrained",
@@ -124,65 +142,72 @@ def test_saving_again_replaces_if_told_so(model, analysis, folder):
 
 
 def test_notes_of_the_user_stay_beside_and_inside(model, folder):
-    mine = {"notes.txt": b"mine", "saliency/notes.txt": b"mine", "flow/notes.txt": b"mine"}
+    mine = {"notes.txt": b"mine", "saliency_maps/notes.txt": b"mine", "flow/notes.txt": b"mine"}
     for name, content in mine.items():
         (folder / name).write_bytes(content)
     icl.analyze(model, ragged(), maps=0).save(folder, overwrite=True)
     found = contents(folder)
     assert {name: found[name] for name in mine} == mine
-    assert [name for name in found if "saliency" in name] == ["saliency/notes.txt"]
+    assert [name for name in found if "saliency_maps" in name] == ["saliency_maps/notes.txt"]
 
 
 def test_saved_with_its_page(analysis, tmp_path):
     folder = analysis.save(tmp_path / "run", page=True)
     assert 'id="flow-plot"' in (folder / "index.html").read_text(encoding="utf-8")
     analysis.save(folder, page=True, overwrite=True)
-    assert list(icl.load_analysis(folder)) == list(analysis)
+    assert list(icl.Analysis.load(folder)) == list(analysis)
 
 
 def test_a_page_that_cannot_be_drawn_costs_no_results(analysis, tmp_path, monkeypatch):
     monkeypatch.setattr(icl.Analysis, "page", lambda _: 1 / 0)
-    with pytest.raises(ResultError, match=r"saved, but .* \(ZeroDivisionError: .*load_analysis"):
+    with pytest.raises(ResultError, match=r"saved, but .* \(ZeroDivisionError: .*icl_mech.load"):
         analysis.save(tmp_path / "run", page=True)
-    assert list(icl.load_analysis(tmp_path / "run")) == list(analysis)
+    assert list(icl.Analysis.load(tmp_path / "run")) == list(analysis)
 
 
 def test_the_layout_without_checksums_is_read_and_replaced(model, analysis, folder):
     as_earlier(folder)
-    assert icl.load_analysis(folder).summary() == analysis.summary()
+    assert icl.Analysis.load(folder).summary() == analysis.summary()
     less = icl.analyze(model, ragged(), maps=0)
     less.save(folder, overwrite=True)
-    assert not (folder / "saliency").exists()
-    assert icl.load_analysis(folder).summary() == less.summary()
+    assert not (folder / "saliency_maps").exists()
+    assert icl.Analysis.load(folder).summary() == less.summary()
 
 
 def test_an_analysis_of_a_newer_version(folder):
     file = folder / "analysis.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": FORMAT + 1}))
     with pytest.raises(ResultError, match="newer icl_mech"):
-        icl.load_analysis(folder)
+        icl.Analysis.load(folder)
 
 
 @pytest.mark.parametrize("content", ["{", '{"format": 1, "title": "x"}'])
 def test_a_damaged_analysis(folder, content):
     (folder / "analysis.json").write_text(content)
     with pytest.raises(ResultError, match=r"analysis\.json is damaged"):
-        icl.load_analysis(folder)
+        icl.Analysis.load(folder)
 
 
 def test_a_result_is_no_analysis(analysis, tmp_path):
     folder = analysis.flow.save(tmp_path / "flow")
     with pytest.raises(ResultError, match=r"No saved result at .*analysis\.json is missing"):
-        icl.load_analysis(folder)
+        icl.Analysis.load(folder)
 
 
 def test_page(analysis, tmp_path):
     page = analysis.to_html(tmp_path / "page.html", offline=False).read_text(encoding="utf-8")
     sections = analysis.sections()
     keys = [section.key for section in sections]
-    assert list(dict.fromkeys(keys)) == ["predictions", "flow", "untrained", "saliency"]
-    shown = re.findall(r'<h2><span class="no">(\d+)</span> (.+)</h2>', page)
-    assert shown == [(str(i + 1), str(text_html(own.name))) for i, own in enumerate(sections)]
+    assert list(dict.fromkeys(keys)) == ["predictions", "flow", "untrained", "saliency_maps"]
+    numbered = (
+        r'<h2><span class="no">(\d+)</span> (?:.*<span class="whole">)?(.+?)(?:</span>)?</h2>'
+    )
+    shown = re.findall(numbered, page)
+    # Two figures first, of results that say more than how many answers are right; then the others.
+    names = [str(text_html(own.name)) for own in sections]
+    first = [own for own, section in zip(names, sections, strict=True) if section.key == "flow"][:2]
+    assert [name for _, name in shown] == [*first, *(own for own in names if own not in first)]
+    assert [int(number) for number, _ in shown] == list(range(1, len(sections) + 1))
     for section in sections:
         assert str(text_html(section.sentence)) in page
 
@@ -192,9 +217,9 @@ def test_the_page_says_what_it_is_of(analysis, tmp_path):
     names = [fact.name for fact in page.origin.facts]
     assert names[:3] == ["Model", "Task", "Prompts"]
     assert page.origin.facts[0].detail.startswith("3 layers × ")
-    assert page.prompt.tokens == analysis.saliency.tokens[0]
+    assert page.prompt.tokens == analysis.saliency_maps.tokens[0]
     assert page.prompt.ids == analysis.prompts[0][0].tokens
-    assert "analyze(model, prompts, maps=2)" in page.origin.command
+    assert "report = analyze(model, prompts, maps=2)" in page.origin.command
     old = dataclasses.replace(analysis, prompts=(), made={}).page()
     assert old.prompt.tokens == page.prompt.tokens
     assert old.prompt.ids == ()

@@ -13,8 +13,16 @@ import icl_mech as icl
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = [
     *sorted((DOCS / "add").glob("*.md")),
-    DOCS / "saving.md",
-    DOCS / "guides" / "planted.md",
+    *(
+        DOCS / name
+        for name in (
+            "explorer.md",
+            "saving.md",
+            "guides/atlas.md",
+            "guides/planted.md",
+            "guides/reproduce.md",
+        )
+    ),
 ]
 WITH_STUDIES = [
     DOCS / name
@@ -26,13 +34,17 @@ WITH_STUDIES = [
         "guides/overthinking.md",
         "guides/causal_heads.md",
         "guides/anchors.md",
+        "guides/cost.md",
+        "guides/cuts.md",
         "guides/lenses.md",
         "guides/baselines.md",
         "guides/generation.md",
         "guides/many_shots.md",
+        "guides/open_answers.md",
+        "guides/transplant.md",
     )
 ]
-LONG = ("label_words", "overthinking", "lenses", "anchors", "causal_heads")
+LONG = ("label_words", "overthinking", "lenses", "anchors", "causal_heads", "transplant")
 """Guides that take minutes."""
 FEW = 8
 LONGEST = 30
@@ -67,7 +79,7 @@ def small(offline):
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=len(offline.tokenizer),
-        num_hidden_layers=21,  # pages ask for layer 20
+        num_hidden_layers=30,  # pages ask for layer 25
         num_attention_heads=4,
         num_key_value_heads=2,
         hidden_size=32,
@@ -96,7 +108,8 @@ def test_examples_with_studies_run_on_a_small_model(page, small, monkeypatch, tm
         own = getattr(icl, name)
 
         def with_few(*given, own=own, **options):
-            return own(*given, **{**options, "n": min(few, options["n"])})
+            fewer = {"n": min(few, options["n"])} if "n" in options else {}  # or chosen queries
+            return own(*given, **options | fewer)
 
         monkeypatch.setattr(icl, name, with_few)
     scope = {"__name__": page.stem}

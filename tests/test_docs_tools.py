@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -82,10 +83,19 @@ def test_names_of_functions_are_functions_and_modules_are_refused():
         directive("icl_mech.measurements.isolation")
 
 
+def reference():
+    """All text of the reference, the pages of methods included."""
+    pytest.importorskip("sphinx")
+    from methods import pages
+
+    by_hand = [path.read_text() for path in (DOCS / "reference").glob("*.md")]
+    return "\n".join([*by_hand, *pages(DOCS).values()])
+
+
 def test_everything_public_is_in_the_reference():
     import icl_mech as icl
 
-    pages = "\n".join(path.read_text() for path in (DOCS / "reference").glob("*.md"))
+    pages = reference()
     missing = [
         name for name in (*icl.__all__, *icl.ELSEWHERE) if f"\nicl_mech.{name}\n" not in pages
     ]
@@ -95,7 +105,7 @@ def test_everything_public_is_in_the_reference():
 def test_every_measurement_is_in_the_reference():
     from icl_mech import measurements
 
-    pages = "\n".join(path.read_text() for path in (DOCS / "reference").glob("*.md"))
+    pages = reference()
     aliases = {"AnyMeasurement", "Pair"}
     names = set(measurements.__all__) - aliases
     assert not [name for name in names if f"\nicl_mech.measurements.{name}\n" not in pages]
@@ -106,17 +116,17 @@ def test_fields_and_formulas_of_parents_reach_the_reference():
     from reference import complete
     from sphinx.ext.napoleon import Config
 
-    from icl_mech.measurements.extraction.label_words import ExtractionResult
+    from icl_mech.measurements.compression.compare_compression import CompareCompressionResult
     from icl_mech.measurements.saliency.flow import FlowScores
 
     app = SimpleNamespace(config=Config(napoleon_use_ivar=True))
-    lines = [":ivar attention: From the target."]
-    complete(app, "class", "", ExtractionResult, None, lines)
+    lines = [":ivar kept: Positions."]
+    complete(app, "class", "", CompareCompressionResult, None, lines)
     text = "\n".join(lines)
-    assert text.count(":ivar auc:") == text.count(":vartype auc:") == 1
-    assert text.count(":ivar attention:") == 1
+    assert text.count(":ivar prompt_share:") == text.count(":vartype prompt_share:") == 1
+    assert text.count(":ivar kept:") == 1
     assert ":ivar provenance:" not in text
-    assert text.count(".. math::") == len(ExtractionResult.definitions)
+    assert text.count(".. math::") == len(CompareCompressionResult.definitions)
     lines = []
     complete(app, "class", "", FlowScores, None, lines)
     assert any(line.startswith(".. math:: S_{wp} =") for line in lines)
@@ -164,3 +174,84 @@ def test_numbers_are_written_as_on_pages():
     assert shown(Interval(0.25, 0.09, 0.53)) == "0.25 [0.090,\N{NO-BREAK SPACE}0.53]"
     assert shown(None) == "not defined"
     assert table(("a", "b"), [("1", "2")]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
+
+
+def test_a_page_of_a_method_is_written_from_the_method():
+    pytest.importorskip("sphinx")
+    from methods import held_against, measurement_of, page, question_of
+
+    import icl_mech as icl
+
+    assert measurement_of(icl.isolation).__name__ == "Isolation"
+    assert measurement_of(icl.early_exit).__name__ == "EarlyExit"
+    which = "| Does it? | [`isolation`](#icl_mech.isolation) | that it does | why |"
+    assert question_of("isolation", which) == ("Does it?", "that it does", "why")
+    assert question_of("extraction", which) is None
+    tests = DOCS.parent / "tests"
+    assert any("golden" in path for path in held_against({"isolation"}, tests))
+    cards = {"isolation": {"forward": 49.0, "backward": 0.0}}
+    text = page({"title": "Isolation", "doors": ["isolation"]}, DOCS, cards)
+    assert "| cost | 49 forward passes |" in text
+    assert "| does **not** establish | " in text
+    assert "icl_mech.measurements.Isolation\n" in text
+    assert ".IsolationResult\n" in text
+    assert "`depths=None`" in text
+    assert "| refuses | RunError: " in text
+
+
+def test_notebooks_stand_in_the_order_of_their_numbers():
+    pytest.importorskip("sphinx")
+    from notebooks import number
+
+    names = ["10_b.ipynb", "2_a.ipynb", "own.ipynb", "1_c.ipynb"]
+    assert sorted(map(Path, names), key=number) == [
+        Path(name) for name in ("1_c.ipynb", "2_a.ipynb", "10_b.ipynb", "own.ipynb")
+    ]
+
+
+FACTS = {
+    "libraries": {"other": {"version": "1.0", "read": "2026", "looked_at": "README"}},
+    "order": ["other"],
+    "rows": [{"row": "Flow", "own": ["flow_scores"], "peers": [["full", "once"]]}],
+}
+
+
+def with_row(**row):
+    return {**FACTS, "rows": [{"row": "Flow", "peers": ["none"], **row}]}
+
+
+def test_the_table_of_other_libraries():
+    pytest.importorskip("sphinx")
+    from peers import table
+
+    assert table(yaml.safe_load((DOCS / "peers.yaml").read_text()))
+    lines = table(FACTS).splitlines()
+    assert lines[0] == "|  | icl_mech | other |"
+    assert lines[2] == "| Flow | **Yes** | **Yes** (once) |"
+    assert lines[-1] == "* **other** 1.0, read 2026: README."
+    assert "| – | – |" in table(with_row(own_no=["no such thing"]))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"own": ["no_such_function"]},
+        {"own_no": ["flow"]},
+        {},
+        {"own": ["flow_scores"], "peers": ["none", "full"]},
+    ],
+)
+def test_own_cells_that_are_not_true_are_refused(row):
+    pytest.importorskip("sphinx")
+    from peers import table
+    from sphinx.errors import ExtensionError
+
+    with pytest.raises(ExtensionError):
+        table(with_row(**row))
+
+
+def test_the_table_of_recipes_is_that_of_today():
+    from make_recipes import PLACE, table
+
+    assert PLACE.read_text(encoding="utf-8") == table(), "run python docs/make_recipes.py"
+    assert {line.count(" | ") for line in table().splitlines()[2:]} == {3}

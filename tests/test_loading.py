@@ -26,6 +26,16 @@ def test_an_analysis_a_sweep_a_result_and_a_lens(tmp_path):
         icl.load(tmp_path / "lens", other)
 
 
+def test_a_kind_that_is_insisted_on(tmp_path):
+    model = tiny_model("gpt2")
+    report = icl.analyze(model, ragged(), nulls=0, maps=0, progress=False)
+    folder = report.save(tmp_path / "analysis")
+    for load in (icl.load, icl.load_analysis):
+        assert load(folder, kind=icl.Analysis).summary() == report.summary()
+    with pytest.raises(ResultError, match="holds a Analysis, expected Sweep"):
+        icl.load(folder, kind=icl.Sweep)
+
+
 def test_a_folder_without_anything_of_ours(tmp_path, unchecked):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ResultError, match=r"holds none of analysis\.json, result\.json"):

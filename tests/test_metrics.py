@@ -8,18 +8,16 @@ import torch
 from scipy.stats import norm, t
 
 from icl_mech.metrics import (
-    RESAMPLES,
     Interval,
     bootstrap_interval,
     flow_counts,
     flow_sums,
     mean_interval,
     normalised_flow,
-    quantile_ends,
-    resample_weights,
-    wilson_ends,
     wilson_interval,
 )
+from icl_mech.metrics.intervals import RESAMPLES, quantile_ends, resample_weights
+from icl_mech.metrics.means import share_ends
 
 # Destination first; entries on and above the diagonal must not count.
 MAP = torch.tensor(
@@ -212,11 +210,11 @@ def test_an_interval_reads_as_text():
     assert str(Interval(0.71234, 0.6, 0.7912)) == "0.712 [0.6, 0.791]"
 
 
-def test_wilson_ends_are_those_of_scipy():
+def test_ends_of_shares_are_those_of_scipy():
     """The ends for many at once, against the one computed by scipy."""
     shares = (0, 1, 7, 20)
     outcomes = torch.stack([torch.arange(20) < k for k in shares], dim=1)
-    low, high = wilson_ends(outcomes.double())
+    low, high = share_ends(outcomes.double())
     for column in range(len(shares)):
         expected = wilson_interval(outcomes[:, column])
         assert float(low[column]) == pytest.approx(expected.low, abs=1e-12)

@@ -7,14 +7,8 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from icl_mech.metrics import (
-    class_resamples,
-    class_scores,
-    cumulative_share,
-    empty_layers,
-    macro_auc,
-    resampled_auc,
-)
+from icl_mech.metrics import cumulative_share, macro_auc
+from icl_mech.metrics.auc import class_resamples, class_scores, empty_layers, resampled_auc
 
 EXACT = {"rtol": 0, "atol": 1e-12}
 

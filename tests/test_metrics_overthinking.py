@@ -7,29 +7,29 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from icl_mech.measurements.heads.scores import HeadScores
+from icl_mech.errors import ResultError
+from icl_mech.measurements.heads.head_scores import HeadScoresResult
 from icl_mech.metrics import (
-    Ties,
-    attention_to_same,
     bootstrap_interval,
     calibrated_scores,
     critical_layer,
     early_exit_layer,
-    gap_reduction,
-    label_thresholds,
-    near_ties,
     normalised_probs,
-    plain_scores,
     prefix_matching,
-    reachable_accuracy,
-    same_share,
-    score_interval,
-    shuffled_prefix_matching,
-    stratified_halves,
-    top_labels_match,
-    top_one_scores,
     wilson_interval,
 )
+from icl_mech.metrics.calibration import (
+    Ties,
+    label_thresholds,
+    near_ties,
+    plain_scores,
+    reachable_accuracy,
+    score_interval,
+    top_labels_match,
+    top_one_scores,
+)
+from icl_mech.metrics.heads import attention_to_same, same_share, shuffled_prefix_matching
+from icl_mech.metrics.layers import gap_reduction, stratified_halves
 
 
 def doubles(values):
@@ -253,6 +253,16 @@ def test_critical_layer(gap, sound, reference):
     assert int(critical_layer(doubles(gap), "reference")) == reference
 
 
+def test_the_critical_layer_at_other_shares_of_the_gap():
+    gap = doubles([0.0, 0.1, 0.2, 0.3, 0.25, 0.4])
+    found = [int(critical_layer(gap, threshold=share)) for share in (0.25, 0.5, 0.75, 1.0)]
+    assert found == [1, 2, 5, 5]
+    assert int(critical_layer(gap, "reference", 0.75)) == 3
+    for share in (0.0, -0.5, 1.1):
+        with pytest.raises(ResultError, match="share of the final gap"):
+            critical_layer(gap, threshold=share)
+
+
 def test_critical_layers_of_many_curves():
     gaps = doubles([[0.0, 0.3, 0.1, 0.3, 0.4], [0.2, 0.2, 0.2, 0.2, 0.2]])
     assert critical_layer(gaps).tolist() == [3, 0]
@@ -418,7 +428,7 @@ def test_missing_demonstrations_stay_where_they_are():
 def head_scores_of(attending, same, share, n_labels):
     attending, same = doubles(attending)[:, None, None], doubles(same)[:, None, None]
     matching = prefix_matching(same, attending, n_labels)
-    return HeadScores(
+    return HeadScoresResult(
         matching=matching,
         attending=attending,
         same=same,

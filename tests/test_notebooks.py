@@ -12,7 +12,7 @@ from tests.notebooks import BARS, FIGURE, NOTEBOOKS, clean, execute, outputs, re
 LARGEST = 1e6
 MOST_CELLS = 25
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-LONG = ("3_", "4_", "5_", "9_", "10_", "11_", "12_")
+LONG = ("3_", "4_", "5_", "9_", "10_", "11_", "12_", "13_", "14_")
 """Notebooks that take minutes."""
 
 
@@ -42,7 +42,7 @@ def test_notebook(path, tmp_path):
 
 
 def test_there_are_notebooks():
-    assert [path.stem.split("_")[0] for path in NOTEBOOKS] == [str(i) for i in range(1, 13)]
+    assert [path.stem.split("_")[0] for path in NOTEBOOKS] == [str(i) for i in range(1, 16)]
 
 
 @each

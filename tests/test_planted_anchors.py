@@ -8,16 +8,10 @@ from scipy.stats import binom
 
 import icl_mech as icl
 from icl_mech.errors import ModelError
-from icl_mech.measurements.confusion.distances import label_pairs
-from icl_mech.measurements.isolation.texts import status
+from icl_mech.measurements.confusion.agreement import label_pairs
+from icl_mech.measurements.isolation.early import status
 from icl_mech.models import adapt
-from icl_mech.planted import (
-    CLOSE_CLASSES,
-    COLLECTING_HEAD,
-    LABELS,
-    READING_HEAD,
-    WEAK_CLASS,
-)
+from icl_mech.planted import CLOSE_CLASSES, COLLECTING_HEAD, LABELS, READING_HEAD, WEAK_CLASS
 from icl_mech.planted.model import SIZE, WEAK
 
 N = 48
@@ -196,12 +190,14 @@ def check_rate(found):
     assert positive <= binom.ppf(0.999, len(found), 0.025)
 
 
+@pytest.mark.slow
 def test_without_the_circuit_nothing_is_found(control):
     found = [measures(control, seed)[1:] for seed in range(20)]
     check_rate([status(isolated) for isolated, _ in found])
     check_rate([read.status for _, read in found])
 
 
+@pytest.mark.slow
 def test_the_control_keeps_its_answers_whatever_is_cut(control):
     prompts = build(control)
     isolated = icl.isolation(control, prompts, depths=(2,), draws=2)
@@ -269,6 +265,7 @@ def test_a_ratio_takes_noise_for_anchors(model, prompts):
     assert sum(map(len, others)) > len(prompts)
 
 
+@pytest.mark.slow
 def test_the_control_has_no_anchors():
     """Of the texts of a control at most 5 % have any; those of one share their words' codes."""
     rates, judged = [], []
@@ -292,6 +289,7 @@ def test_full_strength_is_the_circuit_itself(model):
         assert torch.equal(own, other), name
 
 
+@pytest.mark.slow
 def test_strength_is_graded_and_answers_stay_good():
     kept, above = [], []
     for strength in (0.0, 0.5, 1.0):

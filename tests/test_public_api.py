@@ -7,10 +7,12 @@ import sys
 from importlib.metadata import version
 
 import pytest
+import torch
 
 import icl_mech
+from icl_mech.measurements.predictions import Predictions
 
-PUBLIC = (*icl_mech.__all__, *icl_mech.ELSEWHERE)
+PUBLIC = (*icl_mech.__all__, *icl_mech.ELSEWHERE, *icl_mech.ALIASES)
 
 NAMES = [
     "Analysis", "Example", "IclMechError", "Prompt", "PromptBatch", "Span", "Task", "Template", "ablation",
@@ -69,8 +71,53 @@ def test_an_unknown_name():
 def test_importing_is_light():
     """Models, plots and tables are loaded when they are used."""
     code = "import icl_mech, sys; print([m for m in sys.argv[1:] if m in sys.modules])"
-    heavy = ["transformer_lens", "transformers", "plotly", "pandas", "datasets", "sklearn"]
+    heavy = [
+        "torch",
+        "numpy",
+        "transformer_lens",
+        "transformers",
+        "plotly",
+        "pandas",
+        "datasets",
+        "sklearn",
+    ]
     done = subprocess.run(
         [sys.executable, "-c", code, *heavy], check=True, capture_output=True, text=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_versions_are_told_without_the_libraries():
+    code = (
+        "import sys; from icl_mech.__main__ import main\n"
+        "sys.argv[1:] = ['--version']; main(); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    told, heavy = done.stdout.splitlines()
+    assert told.startswith(f"icl-mech {version('icl-mech')} (torch {version('torch')}, ")
+    assert heavy == "False"
+
+
+def test_modules_are_there_when_they_are_asked_for():
+    code = (
+        "import icl_mech; icl_mech.metrics.auc; icl_mech.measurements.Flow\n"
+        "from icl_mech.results.record import known_kinds; print('Predictions' in known_kinds())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "True"
+
+
+def test_a_saved_result_is_read_by_a_process_that_imported_nothing_else(tmp_path):
+    """Its kind becomes known by reading it."""
+    code = (
+        "import sys; from icl_mech.results import Result\n"
+        "print('icl_mech.measurements' in sys.modules, type(Result.load(sys.argv[1])).__name__)"
+    )
+    zeros = torch.zeros(2, 2)
+    ids = zeros.long()
+    kept = Predictions(label_logits=zeros, log_probs=zeros, predicted=ids[0], top_tokens=ids)
+    kept.save(tmp_path / "kept")
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "kept"], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["False", "Predictions"]

@@ -34,11 +34,10 @@ from icl_mech.reports import (
     rendering,
     write_page,
 )
-from icl_mech.reports.look import ROLE_NAMES, colours
-from icl_mech.reports.markup import mathml, text_html
+from icl_mech.reports.markup import mathml, origin_rows, text_html
 from icl_mech.reports.model import STATUSES
-from icl_mech.reports.origins import origin_rows
-from icl_mech.reports.tables import LONGEST, frame_table, shape_tables, written
+from icl_mech.reports.rendering import ROLE_NAMES, colours
+from icl_mech.reports.tables import FIRST, LONGEST, frame_table, shape_tables, written
 from icl_mech.results import Definition
 from icl_mech.shapes import (
     Grid,
@@ -230,6 +229,11 @@ def test_sections_of_one_key_have_places_of_their_own():
     assert re.findall(r'<section id="([\w-]+)">', page) == ["flow", "flow-2", "flow-3"]
 
 
+def test_scores_are_symbols_in_sentences():
+    assert str(text_html("S_wp above S_pq")) == "<i>S</i><sub>wp</sub> above <i>S</i><sub>pq</sub>"
+    assert "<sub>" not in str(text_html("TESTS_wp, S_wpx"))
+
+
 def test_bold_and_intervals_are_marked_and_nothing_else():
     shown = str(text_html("**a <b>** [0.1, 0.2] [see, this] **"))
     assert shown == '<b>a &lt;b&gt;</b> <span class="ci">[0.1, 0.2]</span> [see, this] **'
@@ -269,6 +273,64 @@ def test_numbers_as_tables_and_files():
     table = frame_table(frame)
     assert table.columns == ("name", "value", "count")
     assert len(table.rows) == LONGEST
+    body = re.findall(r"<tbody>(.*?)</tbody>", page, re.DOTALL)
+    assert [part.count("<tr>") for part in body] == [FIRST, LONGEST]
+    assert f"<summary>The first {LONGEST} rows</summary>" in page
+
+
+def test_all_rows_of_a_usual_table_are_in_the_page():
+    frame = pd.DataFrame({"score": [s for s in ("wp", "pq", "ww") for _ in range(30)], "layer": [*range(30)] * 3, "value": 0.5})  # fmt: skip
+    page = render_page("t", [Section("a", "", None, {}, numbers=frame)])
+    first, whole = re.findall(r"<tbody>(.*?)</tbody>", page, re.DOTALL)
+    assert first.count("<tr>") == FIRST
+    assert [whole.count(f'<th scope="row">{s}</th>') for s in ("wp", "pq", "ww")] == [30, 30, 30]
+    assert "<summary>All 90 rows</summary>" in page
+    assert "more rows are in the CSV" not in page
+
+
+def test_two_levels():
+    numbers = pd.DataFrame({"x": [1], "y": [2.5]})
+    origin = {"seed": 3, "model": {"name": "tiny"}}
+    shared = {"numbers": numbers, "definitions": [Definition("a", "b", "c.")]}
+    sections = [
+        Section("Last?", "No.", Table("t", ("x",), (("1",),)), origin | {"own": "x"}, short="Final", key="last"),
+        Section("A?", "Yes. And more.", Table("t", ("x",), (("1",),)), origin, "**Bold.** Rest.", key="a", first=True, **shared),
+        Section("B?", "Yes.", Table("t", ("x",), (("1",),)), origin, key="a", **shared),
+    ]  # fmt: skip
+    told = Origin(
+        [
+            Finding("Does it?", "supported", "It does.", word="yes"),
+            Finding("C: c", "mixed", "Long and longer.", brief="Short."),
+        ],
+        [Fact("Model", "tiny")], "run()", ["Brackets.", "Another limit."],
+    )  # fmt: skip
+    page = render_page(Page("t", sections, origin=told, about="tiny on t"))
+    first, appendix = page.split('<h2 id="appendix">')
+    assert re.findall(r'<section id="([\w-]+)"', first) == ["findings", "a"]
+    assert re.findall(r'<section id="([\w-]+)"', appendix) == ["verdicts", "last", "a-2", "origin"]
+    assert re.findall(r'<span class="no">(\d)</span> (?:<span class="brief">)?(\w+)', page) == [
+        ("1", "A"),
+        ("2", "Final"),
+        ("3", "B"),
+    ]
+    assert '<span class="brief">Final</span><span class="whole">Last?</span>' in appendix
+    body = first[first.index("<main") :]
+    before = body.replace(body[body.index("<details") : body.index("</details>")], "")
+    assert "tiny on t" in before
+    assert '<b class="status-word">yes</b>' in before
+    assert "Short." in before
+    assert "Yes.</p>" in before
+    assert "<b>Bold.</b>" in before
+    for text in ("Long and longer", "And more", "Rest.", "run()", "Another limit", "<dt>"):
+        assert text not in before
+        assert text in page
+    # What all results say of their origin is told once, as are numbers and definitions of one result.
+    assert page.count("name: tiny") == 1
+    assert page.count('<th scope="row">seed</th><td>3</td>') == 1
+    assert page.count("<dt>own</dt><dd>x</dd>") == 1
+    assert page.count("<h3>Numbers</h3>") == page.count("<h3>Definition</h3>") == 1
+    assert 'origin: <a href="#a">section 1</a>' in appendix
+    assert re.search(r"<details[^>]*\bopen", body + appendix) is None
 
 
 @pytest.mark.parametrize(

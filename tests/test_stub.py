@@ -2,19 +2,21 @@
 
 import subprocess
 import sys
+from uuid import uuid4
 
 import pytest
 
-from tests.stub import STUB, stub
+from tests.stub import PARTS, STUB, parts, stub
 
 
 def test_the_stub_is_that_of_the_code():
     assert STUB.read_text(encoding="utf-8") == stub(), "run: python -m tests.stub"
+    assert PARTS.read_text(encoding="utf-8") == parts(), "run: python -m tests.stub"
 
 
 @pytest.mark.slow
 def test_type_checkers_see_fields_options_and_results(tmp_path):
-    file = tmp_path / "use.py"
+    file = tmp_path / f"use_{uuid4().hex}.py"  # its cache would tell of the last run's
     file.write_text(
         "import icl_mech as icl\n"
         "from icl_mech.measurements import Flow\n"

@@ -6,6 +6,7 @@ can show (progress bars, scripts that ask for plotly) are left out where there i
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,12 @@ def card(path: Path, notebook: dict[str, Any], pictures: Path) -> str:
     return "\n".join([*lines, first, ":::\n"])
 
 
+def number(path: Path) -> tuple[int, str]:
+    """Its place in the gallery: by the number its name begins with."""
+    digits = re.match(r"\d+", path.name)
+    return (int(digits[0]) if digits else sys.maxsize, path.name)
+
+
 def write(path: Path, text: str) -> None:
     """Write what changed only, so that a second build is fast."""
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
@@ -82,7 +89,7 @@ def write(path: Path, text: str) -> None:
 def bring(app: Sphinx, config: Any) -> None:
     """Write `docs/notebooks`, before Sphinx looks for pages."""
     source, target = Path(app.srcdir).parent / "notebooks", Path(app.srcdir, "notebooks")
-    paths = sorted(source.glob("*.ipynb"))
+    paths = sorted(source.glob("*.ipynb"), key=number)
     target.mkdir(exist_ok=True)
     for old in set(target.glob("*.ipynb")) - {target / path.name for path in paths}:
         old.unlink()

@@ -46,6 +46,7 @@ def protocol(thing: type) -> tuple[str, ...]:
     """Members that all of a kind have, described once: at `Measurement` and `Result`."""
     from icl_mech.measurements.base import AnyMeasurement
     from icl_mech.results import Result
+    from icl_mech.results.record import Record
 
     if thing.__module__.startswith("icl_mech.measurements.base"):
         return ()
@@ -55,15 +56,17 @@ def protocol(thing: type) -> tuple[str, ...]:
             "check_options",
             "filled",
             "name",
-            "needs_classes",
+            "takes",
+            "why_not",
+            "reads_texts",
+            "reads_spans",
             "passes",
             "result",
             "side",
             "steps",
         )
     if issubclass(thing, Result) and thing.__module__.startswith("icl_mech.measurements"):
-        return ("basis_words", "coordinates", "definitions", "figures", "note", "page_title",
-                "renamed", "shows", "status", "summary", "title")  # fmt: skip
+        return (*vars(Record), "figures", "page_title", "more_columns", "plain_table", "status")
     return ()
 
 
@@ -107,7 +110,8 @@ def inherited(app: Sphinx, thing: Any, described: set[str]) -> list[str]:
     lines: list[str] = []
     for parent in thing.__mro__[1:]:
         own = vars(parent).get("__doc__") if hasattr(parent, "__dataclass_fields__") else None
-        if not own or parent is Result:
+        # What all results have is said at `Result`.
+        if not own or parent in Result.__mro__:
             continue
         taken = False
         for line in GoogleDocstring(inspect.cleandoc(own), app.config, what="class").lines():

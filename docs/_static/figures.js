@@ -12,7 +12,7 @@
   function draw(box) {
     const figure = JSON.parse(swap(box.querySelector("script").textContent));
     const div = box.querySelector(".drawn");
-    const layout = {...figure.layout, width: Math.max(box.clientWidth, NARROWEST), autosize: false};
+    const layout = {...figure.layout, width: Math.max(box.clientWidth, figure.layout.width || NARROWEST), autosize: false};
     layout.paper_bgcolor = layout.plot_bgcolor = "rgba(0,0,0,0)";
     layout.height ??= 420;
     return Plotly.newPlot(div, {data: figure.data ?? [], layout, config, frames: figure.frames})
@@ -20,7 +20,15 @@
   }
 
   const boxes = [...document.querySelectorAll(".plotly-figure")];
-  const drawAll = () => boxes.forEach(draw);
+  let round = 0; // the last call draws; an earlier one stops
+  async function drawAll() {
+    const own = ++round;
+    for (const box of boxes) {
+      if (own !== round) return;
+      await draw(box);
+      await new Promise((go) => setTimeout(go)); // pages with many figures answer meanwhile
+    }
+  }
   let width = window.innerWidth;
   let waiting;
   addEventListener("resize", () => {

@@ -1,32 +1,38 @@
 """`icl-mech analyze`: a study of one model on one task."""
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 import icl_mech as icl
-from icl_mech.cli.command_line import command_line
-from icl_mech.cli.grouping import grouped
-from icl_mech.cli.inputs import Prompts
-from icl_mech.cli.job import Job
+from icl_mech.cli.console import in_options
+from icl_mech.cli.inputs import Prompts, own_measurements, total_of
+from icl_mech.cli.job import Job, command_line
 from icl_mech.cli.options import (
     ModelOptions,
     OutputOptions,
+    OwnOptions,
     PromptOptions,
     RunOptions,
     TaskOptions,
     TextOptions,
+    grouped,
+    study_names,
 )
-from icl_mech.engine import Loss
-from icl_mech.measurements.saliency.reduction import Reduction
-from icl_mech.studies import Study
-from icl_mech.studies.analysis import PARTS
-from icl_mech.studies.anchors import ORDER as ANCHORS
-from icl_mech.studies.causal import ORDER as CAUSAL
-from icl_mech.studies.names import PAIRED
+from icl_mech.errors import RunError
+
+if TYPE_CHECKING:
+    from icl_mech.studies.study import Study
 
 _STUDY = "Study"
+
+STUDIES = "label_words, overthinking, causal, contextualise, anchors, default"
+Loss = Literal["label", "prediction", "vocab", "next", "rest"]
+Reduction = Literal["sum_then_abs", "abs_then_sum"]
+HALF = 0.5
+NULLS = "untrained_"
+"""As studies and measurements have them, which are not imported for a help."""
 
 
 @grouped
@@ -34,12 +40,17 @@ def analyze(
     context: Any,
     *,
     study: Annotated[
-        Study | None,
-        typer.Option(rich_help_panel=_STUDY, help="Which one; without it predictions and flow."),
+        str | None,
+        typer.Option(
+            rich_help_panel=_STUDY,
+            help="Which one, "
+            f"{STUDIES}, or one of your own, my_module:MY_STUDY; without it predictions "
+            "and flow.",
+            autocompletion=study_names,
+        ),
     ] = None,
     loss: Annotated[
-        Loss | None,
-        typer.Option(rich_help_panel=_STUDY, help="Of the saliency; default label."),
+        Loss | None, typer.Option(rich_help_panel=_STUDY, help="Of the saliency; default label.")
     ] = None,
     reduction: Annotated[
         Reduction,
@@ -55,6 +66,31 @@ def analyze(
             help="Untrained networks that claims must beat; default 3 of models up to 4 GiB.",
         ),
     ] = None,
+    threshold: Annotated[
+        float,
+        typer.Option(
+            rich_help_panel=_STUDY,
+            help="Overthinking study: share of the final gap from the critical layer on.",
+        ),
+    ] = HALF,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_STUDY,
+            metavar="WIDTH|EFFECT=WIDTH,...",
+            help="Go on with more prompts until half the 95 % interval of the first claim's effects, or of "
+            "named ones, is at most this.",
+        ),
+    ] = None,
+    most: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel=_STUDY,
+            min=1,
+            help="Prompts that --until may measure at once; default four times the first ones.",
+        ),
+    ] = None,
+    own: OwnOptions,
     model: ModelOptions,
     task: TaskOptions,
     texts: TextOptions,
@@ -63,26 +99,70 @@ def analyze(
     output: OutputOptions,
 ) -> None:
     """Analyse one model on one task; write results and a page into a folder."""
-    if prompts.shots < 1:
-        raise typer.BadParameter(
-            "a study needs demonstrations, one per class at least.", param_hint="--shots"
-        )
+    from icl_mech.studies.until import goal_of
 
-    if study == "anchors" and texts.texts is None:
+    chosen, besides = _chosen(study), own_measurements(own)
+    width = _width(until) if until is not None else None
+    with in_options({"until": "--until", "most": "--most"}):
+        goal_of(chosen, besides, width, most)
+    if prompts.shots == 0 or total_of(prompts) == 0:
         raise typer.BadParameter(
-            "the study of anchors needs a file of texts.", param_hint="--texts"
+            "a study needs demonstrations, one per class at least.",
+            param_hint="--total" if prompts.shots is None else "--shots",
         )
-
-    if study is None and prompts.demonstrations is None:
+    if chosen.takes == "texts" and texts.texts is None:
+        raise typer.BadParameter(
+            f"the study of {chosen.name} needs a file of texts.", param_hint="--texts"
+        )
+    if chosen.name == "default" and prompts.demonstrations is None:
         # Flow needs no shared demonstrations: its interval then holds beyond one set of them.
         prompts = replace(prompts, demonstrations="per_prompt")
 
-    def work(loaded: Any, built: Prompts, options: dict[str, Any]) -> icl.Analysis:
+    def work(loaded: Any, built: Prompts, options: dict[str, Any]) -> "icl.Analysis":
         return icl.analyze(
-            loaded, built, study=study, loss=loss, reduction=reduction, nulls=nulls,
-            seed=prompts.seed, **options,
-        )  # fmt: skip
+            loaded,
+            built,
+            study=study,
+            measurements=besides,
+            loss=loss,
+            reduction=reduction,
+            nulls=nulls,
+            threshold=threshold,
+            until=width,
+            most=most,
+            seed=prompts.seed,
+            **options,
+        )
 
     job = Job(model, task, prompts, run, output, command_line(context), texts)
-    parts = (*PARTS, *ANCHORS, *CAUSAL)
-    job.do(work, pair=study in PAIRED, name="analysis", parts=parts)
+    parts = [*chosen.parts, *(given.name for given in besides)]
+    job.do(
+        work,
+        pair=chosen.pair,
+        name="analysis",
+        parts=[*parts, *(f"{NULLS}{name}" for name in parts)],
+    )
+
+
+def _width(text: str) -> float | dict[str, float]:
+    try:
+        found = {
+            name.strip(): float(half)
+            for name, _, half in (own.rpartition("=") for own in text.split(","))
+        }
+    except ValueError:
+        why = f"{text!r}; write half a width such as 0.1, or EFFECT=0.1,OTHER=0.2."
+        raise typer.BadParameter(why, param_hint="--until") from None
+    if "" in found and "," in text:
+        why = f"{text!r}; one width for all effects stands alone, those of effects have names."
+        raise typer.BadParameter(why, param_hint="--until")
+    return found.get("", found)
+
+
+def _chosen(study: str | None) -> "Study":
+    from icl_mech.studies.study import study_named
+
+    try:
+        return study_named(study)
+    except RunError as error:
+        raise typer.BadParameter(str(error), param_hint="--study") from error

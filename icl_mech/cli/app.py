@@ -1,24 +1,31 @@
 """The commands put together, and what holds for all of them: version, errors, exit codes."""
 
+import ast
+import re
 import sys
 import warnings
-from typing import Annotated, TextIO
+from collections.abc import MutableMapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, TextIO
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from icl_mech.cli.analyze import analyze
-from icl_mech.cli.compare import compare
+from icl_mech.cli.atlas import atlas_commands
 from icl_mech.cli.console import error_line, note, say
 from icl_mech.cli.demo import demo
-from icl_mech.cli.measure import measure_commands
-from icl_mech.cli.models import models
-from icl_mech.cli.page import page
+from icl_mech.cli.explore import explore
+from icl_mech.cli.lists import models, tasks
 from icl_mech.cli.power import power
 from icl_mech.cli.prompts import prompts
-from icl_mech.cli.show import show
+from icl_mech.cli.reproduce import reproduce
+from icl_mech.cli.show import compare, export, page, show
 from icl_mech.cli.sweep import sweep
-from icl_mech.cli.tasks import tasks
-from icl_mech.errors import IclMechError
+from icl_mech.errors import IclMechError, near_matches
+from icl_mech.names import versions
 
 RUN, LOOK, LISTS = "Measure", "Look at a run", "What there is"
 
@@ -30,8 +37,49 @@ def examples(*lines: str) -> str:
     return "\n\n".join(("[bold]Examples[/bold]", *(f"  {line}" for line in lines), EXIT_CODES))
 
 
+class Commands(TyperGroup):
+    """All commands; a word that is none of an option's is refused with those that are nearest."""
+
+    def invoke(self, *args: Any, **named: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(*args, **named)
+        except Exception as error:
+            refused = _NO_CHOICE.fullmatch(str(getattr(error, "message", "")))
+            if refused:
+                given, known = map(ast.literal_eval, (refused[1], f"[{refused[2]}]"))
+                error.__dict__["message"] = f"{given!r}. {near_matches(given, known)}"
+            raise
+
+
+_NO_CHOICE = re.compile(r"(?:Value error, )?('.*') is not one of ('.*')\.")
+"""How typer, and click before it, refuse a word."""
+
+
+class Measurements(TyperGroup):
+    """What stands below `measure`; made when it is asked for, since options of measurements need all of them."""
+
+    @property
+    def commands(self) -> MutableMapping[str, Any]:
+        """By name."""
+        return _measurements()
+
+    @commands.setter
+    def commands(self, given: object) -> None:
+        """Typer finds none."""
+
+
+@cache
+def _measurements() -> dict[str, Any]:
+    from icl_mech.cli.measure import measure_commands
+
+    group: Any = get_command(measure_commands(examples))
+    return dict(group.commands)
+
+
 app = typer.Typer(
     name="icl-mech",
+    cls=Commands,
     help="How does a language model use its in-context demonstrations?",
     epilog=examples(
         "icl-mech demo",
@@ -48,12 +96,7 @@ app = typer.Typer(
 
 def _version(wanted: bool | None) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        from icl_mech.measurements.provenance import LIBRARIES
-
-        own, *others = (f"{name} {version(name)}" for name in LIBRARIES)
-        say(f"{own} ({', '.join(others)})")
+        say(versions())
         raise typer.Exit
 
 
@@ -69,22 +112,47 @@ def common(
     """How does a language model use its in-context demonstrations?"""
 
 
-app.command(
-    rich_help_panel=RUN,
-    epilog=examples("icl-mech demo --n 12"),
-)(demo)
-app.command(
-    rich_help_panel=RUN,
-    epilog=examples(
-        "icl-mech analyze --task headlines --shots 2 --n 100 --out runs/headlines",
-        "icl-mech analyze --study overthinking --task headlines --shots 2 --resume --out runs/ot",
-        r"icl-mech analyze --task my.csv --template 'Review: {text}\nSentiment:{label}' "
-        "--label-words Negative,Positive",
-    ),
-)(analyze)
+COMMANDS = {
+    RUN: (demo, analyze, sweep, reproduce),
+    LOOK: (explore, power, prompts, show, page, export, compare),
+    LISTS: (models, tasks),
+}
+"""By panel."""
+
+EXAMPLES = r"""
+icl-mech demo --n 12
+icl-mech analyze --task headlines --shots 2 --n 100 --out runs/headlines
+icl-mech analyze --study overthinking --task headlines --shots 2 --resume --out runs/ot
+icl-mech analyze --study my_module:MY_STUDY --measurement my_module:MyMeasurement
+icl-mech analyze --task my.csv --template 'Review: {text}\nSentiment:{label}' --label-words Negative,Positive
+icl-mech sweep study.yaml --out runs/study --workers 2
+icl-mech sweep study.yaml --out runs/study --resume
+icl-mech reproduce lw-table-1 --model gpt2-xl --out runs/table-1
+icl-mech reproduce lw-table-1 --tasks offline --scale 0.1
+icl-mech explore
+icl-mech explore --task reviews --shots 2 --no-browser --out runs/by-hand
+icl-mech power study.yaml --effect 0.3 --power 0.9
+icl-mech prompts --task headlines --shots 2 -n 3
+icl-mech prompts --model gpt2 --task reviews --tokens -n 1
+icl-mech show runs/headlines --json
+icl-mech page runs/headlines --out headlines.html
+icl-mech export runs/headlines --out paper --width page
+icl-mech compare runs/gpt2 runs/smollm --out comparison.html
+icl-mech compare runs/a runs/b --names before,after
+icl-mech models
+icl-mech tasks
+icl-mech tasks ot-sst2
+"""
+"""Of every command, in order."""
+
+for panel, functions in COMMANDS.items():
+    for function in functions:
+        own = [line for line in EXAMPLES.splitlines() if line.split()[1:2] == [function.__name__]]
+        app.command(rich_help_panel=panel, epilog=examples(*own))(function)
 app.add_typer(
-    measure_commands(examples),
+    typer.Typer(cls=Measurements, no_args_is_help=True),
     name="measure",
+    help="Measure one thing; write result and page into a folder.",
     rich_help_panel=RUN,
     epilog=examples(
         "icl-mech measure flow --task headlines --reduction abs_then_sum",
@@ -92,50 +160,23 @@ app.add_typer(
         "icl-mech measure head-attention --heads 13.2,24.6 --first 1",
     ),
 )
-app.command(
-    rich_help_panel=RUN,
-    epilog=examples(
-        "icl-mech sweep study.yaml --out runs/study --workers 2",
-        "icl-mech sweep study.yaml --out runs/study --resume",
-    ),
-)(sweep)
-app.command(
-    rich_help_panel=LOOK,
-    epilog=examples("icl-mech power study.yaml --effect 0.3 --power 0.9"),
-)(power)
-app.command(
-    rich_help_panel=LOOK,
-    epilog=examples(
-        "icl-mech prompts --task headlines --shots 2 -n 3",
-        "icl-mech prompts --model gpt2 --task reviews --tokens -n 1",
-    ),
-)(prompts)
-app.command(rich_help_panel=LOOK, epilog=examples("icl-mech show runs/headlines --json"))(show)
-app.command(
-    rich_help_panel=LOOK, epilog=examples("icl-mech page runs/headlines --out headlines.html")
-)(page)
-app.command(
-    rich_help_panel=LOOK,
-    epilog=examples(
-        "icl-mech compare runs/gpt2 runs/smollm --out comparison.html",
-        "icl-mech compare runs/a runs/b --names before,after",
-    ),
-)(compare)
-app.command(rich_help_panel=LISTS, epilog=examples("icl-mech models"))(models)
-app.command(rich_help_panel=LISTS, epilog=examples("icl-mech tasks", "icl-mech tasks ot-sst2"))(
-    tasks
-)
+app.add_typer(atlas_commands(examples), name="atlas", rich_help_panel=LOOK)
 
 
 def main() -> None:
     """Run the command line; errors of ours are one red line and exit code 1."""
     with warnings.catch_warnings():
         warnings.showwarning = _as_note
+        # Modules of one's own lie where the command is called; the installed command looks elsewhere.
+        here = str(Path.cwd())
+        sys.path.append(here)
         try:
             app(prog_name="icl-mech")
         except IclMechError as error:
             error_line(str(error))
             sys.exit(1)
+        finally:
+            sys.path.remove(here)
 
 
 def _as_note(

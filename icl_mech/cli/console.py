@@ -1,14 +1,15 @@
-"""What is printed: results on standard output, everything else on standard error."""
+"""What is said: results on standard output, everything else on standard error, in words of options."""
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
+import typer
 from rich.console import Console, RenderableType
 from rich.markup import escape
 
-from icl_mech.results import jsonable
+from icl_mech.errors import IclMechError
 
 
 def say(text: str) -> None:
@@ -16,9 +17,25 @@ def say(text: str) -> None:
     print(text)
 
 
-def say_json(document: Any) -> None:
+def say_json(document: object) -> None:
     """A result for programs."""
+    from icl_mech.results import jsonable
+
     print(json.dumps(jsonable(document), indent=1, ensure_ascii=False))
+
+
+def say_forecast(found: object, *, json: bool) -> None:
+    """What a run would cost.
+
+    Raises:
+        typer.Exit: it does not fit into memory.
+    """
+    from icl_mech.studies.forecast import Forecast
+
+    assert isinstance(found, Forecast)
+    say_json(found.to_dict()) if json else say(repr(found))
+    if not found.fits:
+        raise typer.Exit(1)
 
 
 def draw(*parts: RenderableType) -> None:
@@ -52,3 +69,65 @@ def waiting(text: str, *, quiet: bool) -> Iterator[None]:
 
 def _aside() -> Console:
     return Console(stderr=True, highlight=False)
+
+
+# --- Ctrl-C ---
+
+EXIT_CODE = 130
+"""After Ctrl-C, as shells have it."""
+
+
+@contextmanager
+def interruptible(kept: str) -> Iterator[None]:
+    """Ctrl-C ends the command with this line.
+
+    Raises:
+        typer.Exit: instead of `KeyboardInterrupt`.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        note(f"Interrupted. {kept}")
+        raise typer.Exit(EXIT_CODE) from None
+
+
+# --- errors in the words of the command line: `--label-words`, not `labels=` ---
+
+
+@contextmanager
+def in_options(options: Mapping[str, str]) -> Iterator[None]:
+    """Errors name the options that arguments came from.
+
+    Messages of the package write an argument as `name=`, alone or with its value. Whoever calls a
+    function knows which option each argument came from, and says so here.
+
+    Args:
+        options: Option of each argument, such as `{"labels": "--label-words"}`.
+    """
+    try:
+        yield
+    except IclMechError as error:
+        raise type(error)(reworded(str(error), options)) from error
+
+
+def reworded(message: str, options: Mapping[str, str]) -> str:
+    """The message with `labels=['a']` written as `--label-words ['a']`.
+
+    >>> reworded("so test_split= would have no effect", {"test_split": "--test-split"})
+    'so --test-split would have no effect'
+    >>> call = "load a file: load_task('my.csv', template='sst2', ...)."
+    >>> reworded(call, {"name_or_path": "--task", "template": "--template"})
+    "load a file: --task 'my.csv' --template 'sst2' ..."
+    """
+    if "name_or_path" in options:
+        message = _CALL.sub(
+            lambda call: f"{options['name_or_path']} {call[1].replace(', ', ' ')}", message
+        )
+    for name, option in options.items():
+        message = re.sub(rf"(?<![\w.-]){name}=(?!=)(?=[\w'\"\[({{.-])", f"{option} ", message)
+        message = re.sub(rf"(?<![\w.-]){name}=(?!=)", option, message)
+    return message
+
+
+_CALL = re.compile(r"load_task\(('[^'()]*'(?:, [^()]*)?)\)")
+"""A call in a message, whose first argument is a word."""

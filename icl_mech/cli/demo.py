@@ -1,15 +1,15 @@
-"""`icl-mech demo`: the information flow of three offline tasks, as one page."""
+"""`icl-mech demo`: the information flow of three offline tasks, as one page with claims by task."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from icl_mech.cli.console import say, waiting
-from icl_mech.cli.interrupted import interruptible
-from icl_mech.results import PAGE, claimed
+from icl_mech.cli.console import interruptible, say, waiting
 
+MODEL = "SmolLM2-135M-Instruct"
 DEMO_TASKS = ("reviews", "headlines", "questions")
 
 
@@ -28,6 +28,8 @@ def demo(
     ] = False,
 ) -> None:
     """Show the information flow of three offline tasks in the offline model."""
+    from icl_mech.results import PAGE, claimed
+
     with (
         interruptible("Nothing was written; the same command begins anew."),
         claimed(out, "runs/demo", overwrite=overwrite, files=[PAGE]) as place,
@@ -36,53 +38,84 @@ def demo(
         say(f"Page: {place.path / PAGE}")
 
 
-def _demo_page(n: int, seed: int) -> bytes:
+def _measured(n: int, seed: int) -> dict[str, Any]:
+    """The flow of every task, by its name."""
     from icl_mech import analyze, build_prompts, load_model, load_task
-    from icl_mech.reports import page_bytes
 
-    with waiting(
-        "Loading SmolLM2-135M-Instruct (the first time takes half a minute) ...", quiet=False
-    ):
+    with waiting(f"Loading {MODEL} (the first time takes half a minute) ...", quiet=False):
         model = load_model()
-    pages = []
-    lines = []
+    runs, lines = {}, []
     for number, name in enumerate(DEMO_TASKS):
         prompts = build_prompts(
             load_task(name), model, shots=1, n=n, seed=seed, demonstrations="per_prompt"
         )
-        report = analyze(model, prompts, maps=int(number == 0), progress=True)
-        page = report.page()
-        shown = [section for section in page.sections if section.key != "predictions"]
-        pages.append(replace(page, sections=[section.of(name) for section in shown]))
+        runs[name] = report = analyze(model, prompts, maps=int(number == 0), progress=True)
         lines.append(
             f"{name:<10} label words above random tokens: into them, first third of layers "
             f"{_above(report, 'wp', 'first')}; from them to the target, last third "
             f"{_above(report, 'pq', 'last')}"
         )
-    lead = (
-        "Label words are anchors: in shallow layers more information flows into them than into random "
-        "tokens in their place, in deep layers more from them to the target – and more than in networks of "
-        "the same architecture that learned nothing. Differences of shares of a layer's saliency per edge, "
-        "95 % intervals over prompts."
-    )
-    say(f"Information flow in SmolLM2-135M-Instruct, {n} prompts per task")
-    for line in lines:
-        say(line)
-    origin = pages[0].origin
+    say(f"Information flow in {MODEL}, {n} prompts per task")
+    say("\n".join(lines))
+    return runs
+
+
+def _demo_page(n: int, seed: int) -> bytes:
+    from icl_mech.reports import page_bytes
+    from icl_mech.studies.pages import levels
+    from icl_mech.sweeps import Sweep
+    from icl_mech.sweeps.compare import NESTED, findings, lead, matrix
+    from icl_mech.sweeps.result import item_of
+    from icl_mech.sweeps.sections import sections
+    from icl_mech.sweeps.verdicts import ABLE, among_all, by_model
+
+    runs = _measured(n, seed)
+    found = {replace(item_of(own), model=MODEL): own for own in runs.values()}
+    sweep = Sweep([*found], analyses={item.key: own for item, own in found.items()})
+    able = list(by_model(sweep, ABLE))
+    judged = among_all([own for claim in _claims() for own in by_model(sweep, claim)])
+    first, *_ = pages = [own.page() for own in runs.values()]
+    means = [
+        replace(own, sentence="Each panel is one task; what beats random tokens is judged above.")
+        for own in sections(sweep).sections
+        if own.key == "flow-tasks"
+    ]
+    told = [
+        replace(own, first=False).of(name)
+        for name, page in zip(runs, pages, strict=True)
+        for own in page.sections
+        if own.key != "predictions"
+    ]
     return page_bytes(
         replace(
-            pages[0],
-            title=f"Information flow in SmolLM2-135M-Instruct ({n} prompts per task)",
-            kicker=f"Three tasks: {', '.join(DEMO_TASKS)}",
-            lead=lead,
+            first,
+            title=f"Do label words anchor {MODEL} on three tasks?",
+            kicker="Demo · Wang et al. 2023, Label Words are Anchors",
+            about=f"{n} prompts a task",
+            lead=lead(able, judged),
+            matrix=matrix([*able, *judged]),
             origin=replace(
-                origin,
+                first.origin,
+                findings=findings([*able, *judged]),
                 command=f"icl-mech demo --n {n} --seed {seed}",
-                facts=[own for own in origin.facts if own.name not in ("Task", "Prompts")],
+                facts=[own for own in first.origin.facts if own.name not in ("Task", "Prompts")],
+                limits=[NESTED, *first.origin.limits[1:]],
             ),
-            sections=[section for page in pages for section in page.sections],
+            sections=levels([*means, *told], ["flow-tasks", f"{DEMO_TASKS[0]}-saliency_maps"]),
         )
     )
+
+
+def _claims() -> Sequence[Any]:
+    """Those of the paper as far as one pass tells: flow beyond random tokens and untrained networks."""
+    from icl_mech.studies.claim import Claim
+    from icl_mech.studies.label_words import AGGREGATION, EXTRACTION
+
+    into, out = AGGREGATION.effects[1], EXTRACTION.effects[0]
+    return [
+        Claim("Early: information flows into label words", [into], needs=AGGREGATION.needs),
+        Claim("Late: it flows from label words to the target", [out], needs=EXTRACTION.needs),
+    ]
 
 
 def _above(report: Any, score: str, third: str) -> str:

@@ -1,22 +1,30 @@
-"""Model, task and prompts from the options; what can be refused without a model is."""
+"""Model, task, prompts and texts from the options; what can be refused without a model is."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import icl_mech as icl
-from icl_mech.checking import shown
-from icl_mech.cli.console import waiting
-from icl_mech.cli.options import ModelOptions, PromptOptions, RunOptions, TaskOptions
-from icl_mech.cli.wording import in_options
+from icl_mech.cli.console import in_options, waiting
+from icl_mech.cli.options import (
+    LoadOptions,
+    ModelOptions,
+    OwnOptions,
+    PromptOptions,
+    RunOptions,
+    TaskOptions,
+    TextOptions,
+)
 from icl_mech.documents import json_of
-from icl_mech.errors import RunError, TaskError
-from icl_mech.interventions import Intervention
-from icl_mech.interventions.base import load_intervention
-from icl_mech.measurements import Options
+from icl_mech.errors import IclMechError, ModelError, RunError, TaskError
+from icl_mech.names import at_address
 
-Prompts = icl.PromptBatch | tuple[icl.PromptBatch, icl.PromptBatch]
+if TYPE_CHECKING:
+    from icl_mech.interventions import Intervention
+    from icl_mech.measurements import AnyMeasurement
+
+Prompts: TypeAlias = "icl.PromptBatch | tuple[icl.PromptBatch, icl.PromptBatch]"
 
 
 def option_of(name: str) -> str:
@@ -29,27 +37,45 @@ def options_of_fields(group: Any) -> dict[str, str]:
     return {item.name: option_of(item.name) for item in fields(group)}
 
 
-TASK_WORDS = {
-    **options_of_fields(TaskOptions),
-    "name_or_path": "--task",
-    "labels": "--label-words",
-}
+TASK_WORDS = {**options_of_fields(TaskOptions), "name_or_path": "--task", "labels": "--label-words"}
 PROMPT_WORDS = {**options_of_fields(PromptOptions), "false_labels": "--labels"}
 RUN_WORDS = options_of_fields(RunOptions)
+MODEL_WORDS = options_of_fields(LoadOptions)
 
 
 def check_model(options: ModelOptions) -> None:
-    """Refuse a model, device or number format that cannot be, without loading anything.
+    """Refuse a model, or a way to load it, that cannot be, without loading anything.
 
     Raises:
         ModelError: says what there is.
     """
-    from icl_mech.models.placement import device_of, dtype_of
-    from icl_mech.models.sources import source_of
+    from icl_mech.models.loading import prepared
 
-    source_of(options.model)
-    device_of(options.device)
-    dtype_of(options.dtype)
+    with in_options(MODEL_WORDS):
+        prepared(options.model, load_options(options))
+
+
+def load_options(options: LoadOptions) -> dict[str, Any]:
+    """What is given of how a model is loaded, as arguments of `load_model`.
+
+    Raises:
+        ModelError: a map or limits that cannot be read.
+    """
+    given = {item.name: getattr(options, item.name) for item in fields(LoadOptions)}
+    for name in ("device_map", "max_memory"):
+        text = given[name]
+        if text is not None and Path(text).suffix == ".json":
+            given[name] = json_of(Path(text), ModelError)
+        elif text is not None and ("=" in text or name == "max_memory"):
+            given[name] = _pairs(text, option_of(name), "place=value", ModelError)
+        if isinstance(given[name], Mapping):
+            given[name] = {_gpu(key): _gpu(place) for key, place in given[name].items()}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _gpu(text: object) -> object:
+    """The number of a GPU, as accelerate takes it."""
+    return int(text) if isinstance(text, str) and text.isdecimal() else text
 
 
 def loaded_model(options: ModelOptions, *, quiet: bool) -> Any:
@@ -58,8 +84,8 @@ def loaded_model(options: ModelOptions, *, quiet: bool) -> Any:
     Raises:
         ModelError: it cannot be loaded.
     """
-    with waiting(f"Loading {options.model} ...", quiet=quiet):
-        return icl.load_model(options.model, device=options.device, dtype=options.dtype)
+    with in_options(MODEL_WORDS), waiting(f"Loading {options.model} ...", quiet=quiet):
+        return icl.load_model(options.model, **load_options(options))
 
 
 def loaded_tokenizer(options: ModelOptions, *, quiet: bool) -> Any:
@@ -71,7 +97,7 @@ def loaded_tokenizer(options: ModelOptions, *, quiet: bool) -> Any:
     from icl_mech.models.loading import load_tokenizer
 
     with waiting(f"Loading the tokenizer of {options.model} ...", quiet=quiet):
-        return load_tokenizer(options.model)
+        return load_tokenizer(options.model, options.revision)
 
 
 def loaded_task(options: TaskOptions) -> icl.Task:
@@ -89,7 +115,7 @@ def loaded_task(options: TaskOptions) -> icl.Task:
         return icl.load_task(
             given.pop("task"),
             labels=_words(words) if words else None,
-            label_map=_pairs(mapped) if mapped else None,
+            label_map=_pairs(mapped, "--label-map", "value=Label word") if mapped else None,
             **given,
         )
 
@@ -103,9 +129,13 @@ def built_prompts(
         PromptError: in the words of the command line.
     """
     shared: dict[str, Any] = {
-        "shots": options.shots, "n": options.n, "seed": options.seed, "balanced": options.balanced,
+        "shots": options.shots,
+        "total": total_of(options),
+        "n": options.n,
+        "seed": options.seed,
+        "balanced": options.balanced,
         "false_share": options.false_share,
-    }  # fmt: skip
+    }
     with in_options(PROMPT_WORDS):
         if pair:
             return icl.build_prompt_pairs(
@@ -118,10 +148,16 @@ def built_prompts(
         return icl.build_prompts(
             task,
             model_or_tokenizer,
-            demonstrations=options.demonstrations or "shared",
+            demonstrations=options.demonstrations,
             labels=options.labels or "correct",
             **shared,
         )
+
+
+def total_of(options: PromptOptions) -> int | str | None:
+    """Demonstrations in all as a number, or the word that was given."""
+    given = options.total
+    return int(given) if given is not None and given.isdecimal() else given
 
 
 def run_options(options: RunOptions, *, quiet: bool) -> dict[str, Any]:
@@ -130,7 +166,14 @@ def run_options(options: RunOptions, *, quiet: bool) -> dict[str, Any]:
     Raises:
         RunError: a budget that is no size, or a file that holds no interventions.
     """
-    changes = _interventions(options.interventions)
+    from icl_mech.interventions import Intervention
+    from icl_mech.measurements import Options
+
+    own = options.intervention or ()
+    changes = [
+        *_interventions(options.interventions),
+        *(at_address(name, Intervention, RunError) for name in own),
+    ]
     with in_options(RUN_WORDS):
         Options(changes, options.batch_size, options.memory)
     return {
@@ -141,7 +184,10 @@ def run_options(options: RunOptions, *, quiet: bool) -> dict[str, Any]:
     }
 
 
-def _interventions(file: Path | None) -> Sequence[Intervention]:
+def _interventions(file: Path | None) -> "Sequence[Intervention]":
+    from icl_mech.checking import shown
+    from icl_mech.interventions.base import load_intervention
+
     if file is None:
         return ()
     documents = json_of(file, RunError)
@@ -153,12 +199,44 @@ def _interventions(file: Path | None) -> Sequence[Intervention]:
     return [load_intervention(dict(document)) for document in documents]
 
 
+def own_measurements(options: OwnOptions) -> "list[AnyMeasurement[Any, Any]]":
+    """Measurements of your own.
+
+    Raises:
+        RunError: an address at which there is none.
+    """
+    from icl_mech.measurements import AnyMeasurement
+
+    return [at_address(name, AnyMeasurement, RunError) for name in options.measurement or ()]
+
+
 def _words(words: str) -> list[str]:
     return [word.strip() for word in words.split(",")]
 
 
-def _pairs(text: str) -> dict[str, str]:
+def _pairs(
+    text: str, option: str, form: str, error: type[IclMechError] = TaskError
+) -> dict[Any, Any]:
     pairs = [pair.partition("=") for pair in text.split(",")]
     if not all(equals for _, equals, _ in pairs):
-        raise TaskError(f"--label-map {text!r}; write value=Label word, separated by commas.")
+        raise error(f"{option} {text!r}; write {form}, separated by commas.")
     return {value.strip(): word.strip() for value, _, word in pairs}
+
+
+# --- texts from a file ---
+
+TEXT_WORDS = {"texts": "--texts", "spans": "--spans"}
+
+
+def built_texts(model_or_tokenizer: Any, options: TextOptions) -> "icl.PromptBatch":
+    """The texts of a file as prompts.
+
+    Raises:
+        PromptError: in the words of the command line.
+    """
+    from icl_mech.prompts.text_sets import read_texts
+
+    assert options.texts is not None
+    found, anchors = read_texts(options.texts)
+    with in_options(TEXT_WORDS):
+        return icl.texts(found, model_or_tokenizer, spans=options.spans, anchors=anchors)

@@ -4,26 +4,26 @@ Everything that can be refused is refused in this order: words, folder, task, pr
 model is loaded.
 """
 
+import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import typer
 
 import icl_mech as icl
-from icl_mech.cli.console import say, say_json
-from icl_mech.cli.described import described
+from icl_mech.cli.console import interruptible, say, say_forecast, say_json
 from icl_mech.cli.inputs import (
     Prompts,
     built_prompts,
+    built_texts,
     check_model,
     loaded_model,
     loaded_task,
     loaded_tokenizer,
     run_options,
 )
-from icl_mech.cli.interrupted import interruptible
 from icl_mech.cli.options import (
     ModelOptions,
     OutputOptions,
@@ -32,16 +32,13 @@ from icl_mech.cli.options import (
     TaskOptions,
     TextOptions,
 )
-from icl_mech.cli.texts import built_texts
-from icl_mech.results import INDEX, PAGE, Folder, claimed, paths_of
-from icl_mech.studies.made import by_command
 
 _NOTHING = (
     "Nothing was written; the same command begins anew. With --resume --out FOLDER finished results "
     "are kept."
 )
 
-Work = Callable[[Any, Prompts, dict[str, Any]], icl.Analysis]
+Work = Callable[[Any, Prompts, dict[str, Any]], "icl.Analysis"]
 """Measures a model on prompts; the options of `icl_mech.measure` come last."""
 
 
@@ -79,8 +76,17 @@ class Job:
         Raises:
             IclMechError: anything that is refused.
         """
+        from icl_mech.results import claimed, paths_of
+
         check_model(self.model)
         options = run_options(self.run, quiet=self.output.quiet)
+        if self.output.dry_run:
+            from icl_mech.studies.forecast import forecast
+
+            kept = self.output.out if self.output.resume else None
+            found = forecast(self._analysis, work, {**options, "out": kept}, pair)
+            say_forecast(found, json=self.output.json)
+            return
         if self.output.resume:
             self._resumed(work, options, pair)
             return
@@ -97,10 +103,11 @@ class Job:
         self._tell(analysis, place.path)
 
     def _resumed(self, work: Work, options: dict[str, Any], pair: bool) -> None:
+        from icl_mech.results import INDEX, PAGE, Folder
+
         if self.output.out is None or self.output.overwrite:
             raise typer.BadParameter(
-                "it needs --out, the folder to go on in, and no --overwrite.",
-                param_hint="--resume",
+                "it needs --out, the folder to go on in, and no --overwrite.", param_hint="--resume"
             )
         with Folder(self.output.out, beside=True, files=[INDEX, PAGE]):
             pass  # it can be written
@@ -112,7 +119,9 @@ class Job:
             analysis.to_html(self.output.out / PAGE)
         self._tell(analysis, self.output.out)
 
-    def _analysis(self, work: Work, options: dict[str, Any], pair: bool) -> icl.Analysis:
+    def _analysis(self, work: Work, options: dict[str, Any], pair: bool) -> "icl.Analysis":
+        from icl_mech.studies.measuring import by_command
+
         quiet = self.output.quiet
         if self.texts.texts is not None:
             built_texts(loaded_tokenizer(self.model, quiet=quiet), self.texts)
@@ -120,17 +129,24 @@ class Job:
             with by_command(self.command):
                 return work(model, built_texts(model, self.texts), options)
         task = loaded_task(self.task)
-        # The tokenizer is there at once; what the prompts are refused for need not wait.
-        built_prompts(task, loaded_tokenizer(self.model, quiet=quiet), self.prompts, pair=pair)
+        # The tokenizer is there at once; what the prompts are refused for need not wait. How many
+        # demonstrations fit, the model knows.
+        fitted = self.prompts.total == "max" and self.prompts.shots is None
+        tried = replace(self.prompts, total="1") if fitted else self.prompts
+        built_prompts(task, loaded_tokenizer(self.model, quiet=quiet), tried, pair=pair)
         model = loaded_model(self.model, quiet=quiet)
         prompts = built_prompts(task, model, self.prompts, pair=pair)
         with by_command(self.command):
             return work(model, prompts, options)
 
-    def _tell(self, analysis: icl.Analysis, folder: Path) -> None:
+    def _tell(self, analysis: "icl.Analysis", folder: Path) -> None:
+        from icl_mech.results import PAGE
+
         page = folder / PAGE
         if self.output.json:
             about = {"folder": str(folder), "page": str(page), "command": self.command}
+            from icl_mech.studies.analysis import described
+
             say_json({**described(analysis), **about})
         elif self.output.quiet:
             say(str(folder))
@@ -138,3 +154,47 @@ class Job:
             say(analysis.summary())
             say(f"Results: {folder}")
             say(f"Page: {page}")
+
+
+# --- the command, for the page ---
+
+ABOUT_OUTPUT = frozenset({"dry_run", "out", "overwrite", "resume", "again", "json", "quiet"})
+"""Options that change where results go and not what they are."""
+
+
+def command_line(context: Any) -> str:
+    """The command that was typed, as it can be copied: options that are not at their defaults, quoted."""
+    names: list[str] = []
+    above: Any = context
+    while above is not None and above.parent is not None:
+        names.insert(0, str(above.info_name))
+        above = above.parent
+    words = ["icl-mech", *names]
+    for parameter in context.command.params:
+        value = context.params.get(parameter.name or "")
+        if parameter.name in ABOUT_OUTPUT or value is None or value == parameter.default:
+            continue
+        if parameter.param_type_name == "argument":
+            words += map(without_place, value if isinstance(value, list | tuple) else [value])
+            continue
+        option = max(parameter.opts, key=len)
+        if isinstance(value, bool):
+            words.append(option if value else max(parameter.secondary_opts, key=len))
+        else:
+            several = value if isinstance(value, list | tuple) else [value]
+            words += [word for own in several for word in (option, without_place(own))]
+    return shlex.join(words)
+
+
+def without_place(value: object) -> str:
+    """A value of the command; of a path what does not tell where on this machine it lies.
+
+    Pages that are shared print the command: a file or folder is named as seen from where the command
+    was given, or by its last part alone.
+    """
+    text = str(value)
+    path = Path(text)
+    if not (path.is_absolute() and path.exists()):
+        return text
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else path.name

@@ -12,23 +12,35 @@ import typer
 
 import icl_mech as icl
 from icl_mech import measurements
-from icl_mech.cli.command_line import command_line
-from icl_mech.cli.grouping import Command, as_command, grouped, options_of
-from icl_mech.cli.inputs import Prompts
-from icl_mech.cli.job import Job
+from icl_mech.cli.console import in_options
+from icl_mech.cli.inputs import Prompts, own_measurements
+from icl_mech.cli.job import Job, command_line
 from icl_mech.cli.options import (
+    Command,
     ModelOptions,
     OutputOptions,
+    OwnOptions,
     PromptOptions,
     RunOptions,
     TaskOptions,
     TextOptions,
+    as_command,
+    grouped,
+    options_of,
 )
 from icl_mech.cli.variants import Variant, variants_of
-from icl_mech.cli.wording import in_options
 from icl_mech.measurements import AnyMeasurement, PairMeasurement
+from icl_mech.names import KEYS, is_kind
 
-GROUPS = (ModelOptions, TaskOptions, TextOptions, PromptOptions, RunOptions, OutputOptions)
+GROUPS = (
+    OwnOptions,
+    ModelOptions,
+    TaskOptions,
+    TextOptions,
+    PromptOptions,
+    RunOptions,
+    OutputOptions,
+)
 """Options of all measurements."""
 
 Kind = type[AnyMeasurement[Any, Any]]
@@ -40,7 +52,7 @@ def measurable() -> dict[str, tuple[Kind, list[Variant]]]:
     found: dict[str, tuple[Kind, list[Variant]]] = {}
     for name in measurements.__all__:
         kind = getattr(measurements, name)
-        if not inspect.isclass(kind) or not issubclass(kind, AnyMeasurement):
+        if not is_kind(kind, AnyMeasurement):
             continue
         variants = None if inspect.isabstract(kind) else variants_of(kind, taken)
         if variants is not None:
@@ -50,11 +62,7 @@ def measurable() -> dict[str, tuple[Kind, list[Variant]]]:
 
 def measure_commands(examples: Callable[..., str]) -> typer.Typer:
     """The group of commands below `icl-mech measure`."""
-    group = typer.Typer(
-        help="Measure one thing; write result and page into a folder.",
-        no_args_is_help=True,
-        rich_markup_mode="rich",
-    )
+    group = typer.Typer(rich_markup_mode="rich")
     for name, (kind, variants) in measurable().items():
         words = [
             f"icl-mech measure {name} --task headlines",
@@ -62,7 +70,32 @@ def measure_commands(examples: Callable[..., str]) -> typer.Typer:
         ]
         command = measuring(name, kind, variants)
         group.command(name, epilog=examples(" ".join(words)))(command)
+        for old in (old for old, now in KEYS.items() if now == kind.name):
+            group.command(old.replace("_", "-"), hidden=True)(command)
+    example = "icl-mech measure own --measurement my_module:MyMeasurement --task headlines"
+    group.command("own", epilog=examples(example))(own)
     return group
+
+
+@grouped
+def own(
+    context: Any,
+    besides: OwnOptions,
+    model: ModelOptions,
+    task: TaskOptions,
+    texts: TextOptions,
+    prompts: PromptOptions,
+    run: RunOptions,
+    output: OutputOptions,
+) -> None:
+    """Measurements of your own, each given with --measurement."""
+    chosen = own_measurements(besides)
+    if not chosen:
+        raise typer.BadParameter(
+            "give at least one, such as my_module:MyMeasurement.", param_hint="--measurement"
+        )
+    job = Job(model, task, prompts, run, output, command_line(context), texts)
+    _measured(job, chosen, {}, "own")
 
 
 def measuring(name: str, kind: Kind, variants: list[Variant]) -> Command:
@@ -71,6 +104,7 @@ def measuring(name: str, kind: Kind, variants: list[Variant]) -> Command:
     @grouped
     def shared(
         context: Any,
+        besides: OwnOptions,
         model: ModelOptions,
         task: TaskOptions,
         texts: TextOptions,
@@ -82,14 +116,8 @@ def measuring(name: str, kind: Kind, variants: list[Variant]) -> Command:
         words = {variant.field: variant.option for variant in variants}
         with in_options(words):
             measurement = kind(**own)
-
-        def work(loaded: Any, built: Prompts, options: dict[str, Any]) -> icl.Analysis:
-            with in_options(words):
-                return icl.measure(loaded, built, measurement, **options)
-
         job = Job(model, task, prompts, run, output, command_line(context), texts)
-        pair = issubclass(kind, PairMeasurement) or getattr(kind, "side", None) is not None
-        job.do(work, pair=pair, name=name, parts=[kind.name])
+        _measured(job, [measurement, *own_measurements(besides)], words, name)
 
     def command(**given: Any) -> None:
         own = {
@@ -105,6 +133,19 @@ def measuring(name: str, kind: Kind, variants: list[Variant]) -> Command:
     parameters |= inspect.signature(shared).parameters
     del parameters["own"]
     return as_command(command, name, summary_of(kind), parameters)
+
+
+def _measured(
+    job: Job, chosen: list[AnyMeasurement[Any, Any]], words: dict[str, str], name: str
+) -> None:
+    """Run it; errors name the options that variants came from."""
+
+    def work(loaded: Any, built: Prompts, options: dict[str, Any]) -> icl.Analysis:
+        with in_options(words):
+            return icl.measure(loaded, built, *chosen, **options)
+
+    sides = (isinstance(one, PairMeasurement) or getattr(one, "side", None) for one in chosen)
+    job.do(work, pair=any(sides), name=name, parts=[one.name for one in chosen])
 
 
 def summary_of(kind: Kind) -> str:

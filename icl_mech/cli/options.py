@@ -1,28 +1,102 @@
-r"""The options of several commands, a dataclass for each panel of the help.
+"""Options of several commands in groups, one dataclass for each panel of the help, and commands made of them.
 
 What a word may be stands in the type, so that a wrong one is refused before anything is loaded.
 """
 
-from dataclasses import dataclass
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
 from icl_mech.corruption import LabelSetting
-from icl_mech.models import known_models
-from icl_mech.prompts.build import Demonstrations
-from icl_mech.prompts.splitting import Unit
 from icl_mech.tasks import known_tasks
-from icl_mech.tasks.label_column import LabelsAs
 from icl_mech.tasks.parts import Overlap
+from icl_mech.tasks.rows import LabelsAs
+
+Command = Callable[..., None]
+
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+def grouped(function: Command) -> Command:
+    """The function as typer reads it, with every dataclass among its parameters taken apart.
+
+    `def show(source: Source, json: bool = False)` becomes a command with the fields of `Source` as
+    options, in their order, and `--json`. A parameter `context` is what typer knows of the call.
+    """
+    groups: dict[str, Any] = {}
+    parameters: dict[str, inspect.Parameter] = {}
+    # Of a class: of a function with None for a default Python 3.10 would hide what is annotated in an Optional.
+    bare = type("Hints", (), {"__annotations__": function.__annotations__})
+    hints = get_type_hints(bare, vars(sys.modules[function.__module__]), include_extras=True)
+    if "context" in hints:
+        # typer knows it by this type, but hands over an object of another class with its methods.
+        hints["context"] = typer.Context
+    for name, own in inspect.signature(function).parameters.items():
+        if not is_dataclass(hints[name]):
+            parameters[name] = own.replace(annotation=hints[name], kind=_KEYWORD)
+            continue
+        groups[name] = hints[name]
+        parameters |= options_of(hints[name])
+
+    def command(**given: Any) -> None:
+        chosen = {
+            name: kind(**{item.name: given.pop(item.name) for item in fields(kind)})
+            for name, kind in groups.items()
+        }
+        function(**chosen, **given)
+
+    return as_command(command, function.__name__, function.__doc__ or "", parameters)
+
+
+def options_of(group: Any) -> dict[str, inspect.Parameter]:
+    """The fields of a dataclass as keyword parameters."""
+    hints = get_type_hints(group, include_extras=True)
+    return {
+        item.name: inspect.Parameter(
+            item.name,
+            _KEYWORD,
+            default=inspect.Parameter.empty if item.default is MISSING else item.default,
+            annotation=hints[item.name],
+        )
+        for item in fields(group)
+    }
+
+
+def as_command(
+    function: Command, name: str, doc: str, parameters: Mapping[str, inspect.Parameter]
+) -> Command:
+    """The function with name, help and parameters that are only known now."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = inspect.cleandoc(doc)
+    function.__annotations__ = {key: own.annotation for key, own in parameters.items()}
+    function.__dict__["__signature__"] = inspect.Signature([*parameters.values()])
+    return function
+
 
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
+Quantization = Literal["8bit", "4bit"]
+Demonstrations = Literal["shared", "per_prompt"]
+Unit = Literal["sentences", "lines", "paragraphs", "steps", "turns", "items"]
+"""As `icl_mech.prompts` has them, which is not imported for a help."""
 
 
 def model_names(incomplete: str) -> list[tuple[str, str]]:
     """Known models that begin so, for completion."""
+    from icl_mech.models import known_models
+
     return [(m.name, m.parameters) for m in known_models() if m.name.startswith(incomplete)]
+
+
+def study_names(incomplete: str) -> list[str]:
+    """Known studies that begin so, for completion."""
+    from icl_mech.studies.study import known_studies
+
+    return [name for name in known_studies() if name.startswith(incomplete)]
 
 
 def task_names(incomplete: str) -> list[tuple[str, str]]:
@@ -35,28 +109,52 @@ def _option(panel: str, *names: str, **more: Any) -> Any:
 
 
 _MODEL, _DATA, _PROMPTS = "Model", "Task", "Prompts"
-_TEXTS = "Any texts"
+_TEXTS, _STUDY = "Any texts", "Study"
 _OWN, _RUN, _OUT = "Your own data", "How to run", "What is written"
 
 
 @dataclass(frozen=True)
-class ModelOptions:
-    """Which model, and where it is."""
-
+class _WhichModel:
     model: Annotated[
         str,
         _option(
-            _MODEL,
-            help="Known name, hub id, folder or .gguf file.",
-            autocompletion=model_names,
+            _MODEL, help="Known name, hub id, folder or .gguf file.", autocompletion=model_names
         ),
     ] = "smollm2-135m"
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How a model is loaded; all are arguments of `load_model`."""
+
     device: Annotated[
         str | None, _option(_MODEL, help="cpu, cuda, cuda:1, ...; default: a GPU if there is one.")
     ] = None
     dtype: Annotated[
         Dtype | None, _option(_MODEL, help="Number format of the weights; default float32.")
     ] = None
+    device_map: Annotated[
+        str | None,
+        _option(
+            _MODEL,
+            help="Instead of --device: auto, balanced, sequential, parts with their places "
+            "(model.embed_tokens=0,model.layers.0=disk,...), or a .json file of these.",
+        ),
+    ] = None
+    max_memory: Annotated[
+        str | None, _option(_MODEL, help="With --device-map auto: 0=20GB,1=20GB,cpu=64GB.")
+    ] = None
+    revision: Annotated[str | None, _option(_MODEL, help="Branch, tag or commit of a hub id.")] = (
+        None
+    )
+    quantization: Annotated[
+        Quantization | None, _option(_MODEL, help="Quantise the weights by bitsandbytes.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class ModelOptions(LoadOptions, _WhichModel):
+    """Which model, and how it is loaded."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +195,21 @@ class TaskOptions:
         str | None, _option(_OWN, help="Column of the second text, for templates with {text2}.")
     ] = None
     label_column: Annotated[str, _option(_OWN, help="Column of the label.")] = "label"
+    answers: Annotated[
+        str | None,
+        _option(
+            _OWN,
+            help="Column of open answers, instead of labels; several accepted ones stand between bars: "
+            "Kyiv|Kiev.",
+        ),
+    ] = None
+    other_answers: Annotated[
+        str | None,
+        _option(
+            _OWN,
+            help="Column of what another relation would answer, which --labels other displays.",
+        ),
+    ] = None
     test_path: Annotated[
         str | None, _option(_OWN, help="A second file, which holds the test examples.")
     ] = None
@@ -134,7 +247,24 @@ Number = Annotated[int, _option(_PROMPTS, "--n", "-n", min=1, help="Prompts.")]
 class PromptOptions:
     """How prompts are built."""
 
-    shots: Annotated[int, _option(_PROMPTS, min=0, help="Demonstrations per class.")] = 1
+    shots: Annotated[
+        int | None,
+        _option(
+            _PROMPTS,
+            min=0,
+            help="Demonstrations per class; of open answers in all.",
+            show_default="1",
+        ),
+    ] = None
+    total: Annotated[
+        str | None,
+        _option(
+            _PROMPTS,
+            metavar="N|max",
+            help="Instead of --shots: demonstrations in all, the class of each drawn by itself, or as "
+            "many as fit the model's context.",
+        ),
+    ] = None
     n: Number = 50
     seed: Annotated[
         int, _option(_PROMPTS, min=0, help="Seed of texts, demonstrations and random controls.")
@@ -144,7 +274,8 @@ class PromptOptions:
         _option(
             _PROMPTS,
             help="The same in all prompts, or drawn for each; default: per_prompt where nothing but "
-            "flow is measured or true and false demonstrations are compared, else shared.",
+            "flow is measured, true and false demonstrations are compared or --total is given, else "
+            "shared.",
         ),
     ] = None
     labels: Annotated[
@@ -189,6 +320,31 @@ class RunOptions:
             dir_okay=False,
         ),
     ] = None
+    intervention: Annotated[
+        list[str] | None,
+        _option(
+            _RUN, help="One of your own, my_module:MyIntervention; may be given several times."
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class OwnOptions:
+    """What is measured besides."""
+
+    measurement: Annotated[
+        list[str] | None,
+        typer.Option(
+            rich_help_panel=_STUDY,
+            help="Measured too: one of your own, my_module:MyMeasurement; may be given several times.",
+        ),
+    ] = None
+
+
+DryRun = Annotated[
+    bool,
+    _option(_RUN, "--dry-run", help="Run nothing; say what it would cost and whether it fits."),
+]
 
 
 @dataclass(frozen=True)
@@ -216,10 +372,10 @@ class OutputOptions:
             "there: for long runs that may be interrupted.",
         ),
     ] = False
+    dry_run: DryRun = False
     json: Annotated[bool, _option(_OUT, "--json", help="Print results as JSON.")] = False
     quiet: Annotated[
-        bool,
-        _option(_OUT, "--quiet", "-q", help="No progress; print the folder and nothing else."),
+        bool, _option(_OUT, "--quiet", "-q", help="No progress; print the folder and nothing else.")
     ] = False
 
 

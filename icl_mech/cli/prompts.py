@@ -5,19 +5,20 @@ Only the tokenizer is loaded. Roles are told apart by style as well as by colour
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Column, Table
 from rich.text import Text
 
 from icl_mech.cli.console import draw, say_json
-from icl_mech.cli.grouping import grouped
 from icl_mech.cli.inputs import built_prompts, check_model, loaded_task, loaded_tokenizer
-from icl_mech.cli.options import AsJson, ModelOptions, Number, PromptOptions, TaskOptions
-from icl_mech.prompts import Prompt, PromptBatch, Role
+from icl_mech.cli.options import AsJson, ModelOptions, Number, PromptOptions, TaskOptions, grouped
 
-STYLES: dict[Role, str] = {
+if TYPE_CHECKING:
+    from icl_mech.prompts import Prompt, PromptBatch, Role
+
+STYLES: "dict[Role, str]" = {
     "bos": "dim",
     "narrative": "italic",
     "format": "italic bright_black",
@@ -28,7 +29,7 @@ STYLES: dict[Role, str] = {
     "unknown": "",
     "span": "",
 }
-NAMES: dict[Role, str] = {
+NAMES: "dict[Role, str]" = {
     "bos": "beginning of text",
     "narrative": "narrative",
     "format": "template",
@@ -82,7 +83,7 @@ def prompts(
     draw(_legend(), *_lengths(batch, context))
 
 
-def coloured(prompt: Prompt) -> Text:
+def coloured(prompt: "Prompt") -> Text:
     """The prompt as text, every token in the style of its role."""
     text = Text(no_wrap=False)
     for role, piece in _pieces(prompt):
@@ -90,13 +91,13 @@ def coloured(prompt: Prompt) -> Text:
     return text
 
 
-def _pieces(prompt: Prompt) -> list[tuple[Role, str]]:
+def _pieces(prompt: "Prompt") -> "list[tuple[Role, str]]":
     words = prompt.pieces or tuple(f" {token}" for token in prompt.tokens)
     roles = [span.role for span in prompt.spans for _ in range(span.start, span.stop)]
     return list(zip(roles, words, strict=True))
 
 
-def _answers(prompt: Prompt) -> str:
+def _answers(prompt: "Prompt") -> str:
     def word(label: int | None) -> str:
         return "unknown" if label is None else prompt.labels[label]
 
@@ -108,7 +109,7 @@ def _answers(prompt: Prompt) -> str:
     return f"{len(prompt)} tokens, answer {word(prompt.answer)}{false}"
 
 
-def _table(prompt: Prompt) -> Table:
+def _table(prompt: "Prompt") -> Table:
     table = Table(
         Column("position", justify="right"),
         Column("id", justify="right"),
@@ -131,7 +132,7 @@ def _legend() -> Text:
     return legend
 
 
-def _lengths(batch: PromptBatch, context: int | None) -> list[str]:
+def _lengths(batch: "PromptBatch", context: int | None) -> list[str]:
     lengths = sorted(len(prompt) for prompt in batch)
     counts = Counter(role for prompt in batch for role, _ in _pieces(prompt))
     parts = ", ".join(f"{counts[role] / len(batch):.4g} {NAMES[role]}" for role in counts)
@@ -140,7 +141,7 @@ def _lengths(batch: PromptBatch, context: int | None) -> list[str]:
     return [f"{span} tokens a prompt{limit}. On average: {parts}."]
 
 
-def _described(batch: PromptBatch, context: int | None) -> dict[str, Any]:
+def _described(batch: "PromptBatch", context: int | None) -> dict[str, Any]:
     return {
         "labels": list(batch.labels),
         "context_length": context,
@@ -149,6 +150,7 @@ def _described(batch: PromptBatch, context: int | None) -> dict[str, Any]:
             {
                 "answer": prompt.answer,
                 "false_answer": prompt.false_answer,
+                **({} if batch.has_classes else {"choices": list(prompt.labels)}),
                 "ids": list(prompt.tokens),
                 "tokens": [piece for _, piece in _pieces(prompt)],
                 "roles": [role for role, _ in _pieces(prompt)],

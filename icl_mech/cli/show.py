@@ -1,25 +1,82 @@
-"""`icl-mech show`: what a saved run found."""
+"""`icl-mech show`, `page`, `export` and `compare`: what saved runs found, without measuring anything again."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 import icl_mech as icl
 from icl_mech.cli.console import say, say_json
-from icl_mech.cli.described import described
-from icl_mech.cli.options import AsJson
+from icl_mech.cli.options import AsJson, OverwritePage
+from icl_mech.errors import ResultError
 
 RunFolder = Annotated[
-    Path,
-    typer.Argument(metavar="RUN_FOLDER", help="What --out named, such as runs/analysis."),
+    Path, typer.Argument(metavar="RUN_FOLDER", help="What --out named, such as runs/analysis.")
 ]
 
 
 def show(folder: RunFolder, json: AsJson = False) -> None:
     """Show what a saved run found."""
-    analysis = icl.load_analysis(folder)
+    from icl_mech.studies.analysis import described
+
+    analysis = icl.load(folder, kind=icl.Analysis)
     if json:
         say_json({**described(analysis), "folder": str(folder)})
     else:
         say(analysis.summary())
+
+
+def page(
+    folder: RunFolder,
+    out: Annotated[
+        Path | None, typer.Option(help="The page; default: index.html in the run's folder.")
+    ] = None,
+    overwrite: OverwritePage = False,
+) -> None:
+    """Write the page of a saved run; no model is loaded."""
+    from icl_mech.results import PAGE
+
+    written = icl.load(folder, kind=icl.Analysis).to_html(out or folder / PAGE, overwrite=overwrite)
+    say(f"Page: {written}")
+
+
+def export(
+    folder: RunFolder,
+    out: Annotated[Path, typer.Option(help="Folder for the parts of the paper.")],
+    width: Annotated[
+        Literal["column", "page"], typer.Option(help="Of figures: 3.25 or 6.75 inches.")
+    ] = "column",
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace files of these names.")
+    ] = False,
+) -> None:
+    """Write figures, tables, methods and references of a saved run or sweep for a paper."""
+    from icl_mech.reports import Paged
+    from icl_mech.sweeps.compare import comparison
+
+    found = icl.load(folder)
+    paged = comparison(found) if isinstance(found, icl.Sweep) else found
+    if not isinstance(paged, Paged):
+        raise ResultError(
+            f"{str(folder)!r} holds a {type(found).__name__}; give the folder of a run or a sweep."
+        )
+    written = paged.export(out, width=width, overwrite=overwrite)
+    say(f"Paper: {written / 'paper.tex'}")
+
+
+def compare(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="RUN_FOLDER...", help="Folders of runs or of sweeps.")
+    ],
+    out: Annotated[Path, typer.Option(help="The page.")] = Path("comparison.html"),
+    names: Annotated[
+        str | None, typer.Option(help="What to call them, separated by commas.")
+    ] = None,
+    overwrite: OverwritePage = False,
+) -> None:
+    """Write a page that compares runs: figures side by side, claims with nested intervals."""
+    chosen = None if names is None else [name.strip() for name in names.split(",")]
+    found = icl.compare(*folders, names=chosen)
+    written = found.to_html(out, overwrite=overwrite)
+    say(found.summary())
+    say(f"Page: {written}")

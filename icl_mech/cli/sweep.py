@@ -1,101 +1,131 @@
 """`icl-mech sweep`: many models, tasks, settings and seeds, as a YAML file says."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from icl_mech.cli.command_line import command_line
-from icl_mech.cli.console import note, say, say_json
-from icl_mech.cli.grouping import grouped
-from icl_mech.cli.interrupted import interruptible
-from icl_mech.results import PAGE
-from icl_mech.studies.made import by_command
-from icl_mech.sweeps import Sweep
-from icl_mech.sweeps import sweep as run_sweep
-from icl_mech.sweeps.compare import comparison
-from icl_mech.sweeps.config import read_config
+from icl_mech.cli.console import interruptible, note, say, say_forecast, say_json
+from icl_mech.cli.inputs import load_options, own_measurements
+from icl_mech.cli.job import command_line
+from icl_mech.cli.options import DryRun, LoadOptions, OwnOptions, _option, grouped
+
+if TYPE_CHECKING:
+    from icl_mech.recipes import Reproduction
+    from icl_mech.sweeps import Comparison, Sweep
 
 _OUT, _RUN = "What is written", "How to run"
 
 
-def _option(panel: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, rich_help_panel=panel, **more)
+@dataclass(frozen=True)
+class RunOptions:
+    """How the items of a sweep run, and what is told of them."""
+
+    resume: Annotated[
+        bool,
+        _option(_OUT, "--resume", help="Go on in the folder: finished items stay, others run."),
+    ] = False
+    again: Annotated[
+        bool,
+        _option(_OUT, "--again", help="With --resume: items of a changed model or task run anew."),
+    ] = False
+    workers: Annotated[
+        int | None, _option(_RUN, min=1, help="Processes side by side; default: one, this.")
+    ] = None
+    devices: Annotated[str | None, _option(_RUN, help="One process for each: cuda:0,cuda:1")] = None
+    timeout: Annotated[
+        float | None,
+        _option(_RUN, min=0.001, help="Seconds an item may take in its process; default: 6 hours."),
+    ] = None
+    dry_run: DryRun = False
+    json: Annotated[bool, _option(_OUT, "--json", help="Print the items as JSON.")] = False
+    quiet: Annotated[
+        bool, _option(_OUT, "--quiet", "-q", help="No progress; print the folder and nothing else.")
+    ] = False
+
+    def arguments(self, out: Path) -> dict[str, Any]:
+        """Those of `sweep`."""
+        given: dict[str, Any] = {"workers": self.workers, "timeout": self.timeout}
+        if self.devices is not None:
+            given["devices"] = tuple(own.strip() for own in self.devices.split(","))
+        again: bool | Literal["again"] = "again" if self.again else True
+        return {
+            **{name: value for name, value in given.items() if value is not None},
+            "out": out,
+            "resume": again if self.resume and out.exists() else False,
+            "progress": False if self.quiet else None,
+            "plan": self.dry_run,
+        }
+
+
+def kept(out: Path) -> str:
+    """What an interrupted command says."""
+    return f"Finished items are kept in {out}; the same command with --resume goes on with them."
 
 
 @grouped
 def sweep(
-    context: Any,
+    context: object,
     file: Annotated[
         Path, typer.Argument(metavar="STUDY.YAML", help="What to run: models, tasks, ...")
     ],
     out: Annotated[Path, _option(_OUT, help="Folder of the sweep, such as runs/study.")],
-    resume: Annotated[
-        bool,
-        _option(_OUT, "--resume", help="Go on in the folder: finished items stay, others run."),
-    ] = False,
-    again: Annotated[
-        bool,
-        _option(_OUT, "--again", help="With --resume: items of a changed model or task run anew."),
-    ] = False,
     overwrite: Annotated[
         bool, _option(_OUT, "--overwrite", help="Measure all items of the folder again.")
     ] = False,
-    workers: Annotated[
-        int | None, _option(_RUN, min=1, help="Processes side by side; default: one, this.")
-    ] = None,
-    devices: Annotated[
-        str | None, _option(_RUN, help="One process for each: cuda:0,cuda:1")
-    ] = None,
-    timeout: Annotated[
-        float | None,
-        _option(_RUN, min=0.001, help="Seconds an item may take in its process; default: 6 hours."),
-    ] = None,
-    json: Annotated[bool, _option(_OUT, "--json", help="Print the items as JSON.")] = False,
-    quiet: Annotated[
-        bool,
-        _option(_OUT, "--quiet", "-q", help="No progress; print the folder and nothing else."),
-    ] = False,
+    *,
+    run: RunOptions,
+    load: LoadOptions,
+    own: OwnOptions,
 ) -> None:
     """Run a sweep; write every finished item at once, and a page in the end."""
-    given = read_config(file)
-    if workers is not None:
-        given |= {"workers": workers}
-    if devices is not None:
-        given |= {"devices": tuple(own.strip() for own in devices.split(","))}
-    if timeout is not None:
-        given |= {"timeout": timeout}
-    kept = f"Finished items are kept in {out}; the same command with --resume goes on with them."
-    with interruptible(kept), by_command(command_line(context)):
-        found = run_sweep(
-            **given, out=out, resume=_resumed(again) if resume and out.exists() else False, overwrite=overwrite,
-            progress=False if quiet else None,
-        )  # fmt: skip
-    written = _page(found, out)
-    if json:
+    from icl_mech.studies.measuring import by_command
+    from icl_mech.sweeps import sweep as run_sweep
+    from icl_mech.sweeps.compare import comparison
+    from icl_mech.sweeps.config import read_config
+
+    given = read_config(file, load_options(load))
+    if besides := own_measurements(own):
+        given["measurements"] = [*given.get("measurements", ()), *besides]
+    given |= run.arguments(out)
+    with interruptible(kept(out)), by_command(command_line(context)):
+        found = run_sweep(**given, overwrite=overwrite)
+    if run.dry_run:
+        say_forecast(found, json=run.json)
+        return
+    tell(found, found.summary(), page_of(found, comparison(found), out), run)
+
+
+def tell(found: "Sweep", summary: str, written: str | None, run: RunOptions) -> None:
+    """What became of the items; exit code 1 if some failed.
+
+    Raises:
+        typer.Exit: an item failed.
+    """
+    if run.json:
         items = found.items.to_dict("records")
-        say_json({"folder": str(out), "page": written, "items": items, "left_out": found.skipped})
-    elif quiet:
-        say(str(out))
+        about = {"folder": str(found.folder), "page": written}
+        say_json({**about, "items": items, "left_out": found.skipped})
+    elif run.quiet:
+        say(str(found.folder))
     else:
-        say(found.summary())
-        say(f"Results: {out}")
+        say(summary)
+        say(f"Results: {found.folder}")
         if written:
             say(f"Page: {written}")
     if any(state != "done" for state in found.items.state):
         raise typer.Exit(1)
 
 
-def _resumed(again: bool) -> bool | Literal["again"]:
-    return "again" if again else True
-
-
-def _page(found: Sweep, out: Path) -> str | None:
+def page_of(found: "Sweep", shown: "Comparison | Reproduction", out: Path) -> str | None:
     """The page of all finished items; a figure must not cost hours of measuring."""
+    from icl_mech.results import PAGE
+
     if not any(state == "done" for state in found.items.state):
         return None
     try:
-        return str(comparison(found).to_html(out / PAGE))
+        return str(shown.to_html(out / PAGE))
     except Exception as error:  # noqa: BLE001 - the results are there
         note(f"The page could not be made ({type(error).__name__}: {error}).")
         return None

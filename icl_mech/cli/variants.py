@@ -6,7 +6,7 @@ without such a field has no command.
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, fields
 from types import NoneType, UnionType
@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import typer
 
 from icl_mech.checking import AtLeast, Head
+from icl_mech.errors import near_matches
 from icl_mech.measurements import AnyMeasurement
 from icl_mech.measurements.lens.fitted import FittedLens
 
@@ -60,7 +61,7 @@ class Variant:
         form = self.form.example if self.form is not None else "1"
         return form.replace("LAYER.HEAD,...", "13.2,24.6").replace("LAYER.HEAD", "13.2")
 
-    def value(self, given: Any) -> Any:
+    def value(self, given: object) -> Any:
         """The field's value.
 
         Raises:
@@ -71,9 +72,10 @@ class Variant:
         try:
             return self.form.read(given)
         except ValueError:
-            raise typer.BadParameter(
-                f"{given!r} cannot be read; expected {self.form.example}.", param_hint=self.option
-            ) from None
+            known = self.form.example
+            near = near_matches(given.split(",")[0], known.removesuffix(",...").split("|"))
+            told = f"{given!r} cannot be read; expected {known}. {near * ('|' in known)}".rstrip()
+            raise typer.BadParameter(told, param_hint=self.option) from None
 
 
 def variants_of(
@@ -102,7 +104,7 @@ def variants_of(
 def _variant(
     kind: type[AnyMeasurement[Any, Any]],
     item: "Field[Any]",
-    hint: Any,
+    hint: object,
     words: str,
     taken: Collection[str],
 ) -> Variant | None:
@@ -133,7 +135,7 @@ def _variant(
     return Variant(item.name, option, parameter, form)
 
 
-def _plain_option(hint: Any) -> tuple[Any, int | None]:
+def _plain_option(hint: object) -> tuple[Any, int | None]:
     """The type as typer reads it itself, with the least value; None for any other type."""
     least = None
     if get_origin(hint) in (Union, UnionType):
@@ -175,7 +177,7 @@ def text_form(hint: Any) -> TextForm | None:
 _NAME = TextForm(str, "NAME")
 
 
-def _list_form(hint: Any) -> TextForm | None:
+def _list_form(hint: object) -> TextForm | None:
     one = text_form(hint)
     if one is None:
         return None
@@ -188,9 +190,10 @@ def _list_form(hint: Any) -> TextForm | None:
 def _any_form(kinds: Sequence[Any]) -> TextForm | None:
     """The form of the first type that reads a word; a list stands for a single entry too."""
     forms = [form for kind in kinds if (form := text_form(kind))]
-    lists = [form for form in forms if form.example.endswith(",...")]
+    known = [form.example for form in forms]
+    single = [form for form in forms if f"{form.example},..." not in known]
     # Names come last: any text is one.
-    tried = sorted(lists or forms, key=lambda form: form is _NAME)
+    tried = sorted(single, key=lambda form: form is _NAME)
     if not tried:
         return None
 
@@ -221,7 +224,7 @@ def _one_of(words: Sequence[Any]) -> Callable[[str], Any]:
     return read
 
 
-def _written(value: Any) -> str:
+def _written(value: str | Iterable[object]) -> str:
     """A default as it would be typed."""
     return value if isinstance(value, str) else ",".join(map(str, value))
 

@@ -1,7 +1,14 @@
-"""Offline data written for this project: small classification sets for demos and tests.
+"""Offline data written for this project: small sets for demos and tests.
 
-`reviews` (sentiment), `headlines` (news topic), `questions` (answer type) and
-`unnatural` (object category); every text was written for `icl_mech`.
+Classification, a folder each: `reviews` (sentiment), `headlines` (news topic), `questions`
+(answer type) and `unnatural` (object category).
+
+Open answers, a file each: `antonyms.csv`, `plurals.csv`, `past_tense.csv`, `capitals.csv` and
+`english_french.csv`. `answer` holds all that is right, divided by `|`, the displayed one first;
+`other` is what another relation gives for the same text: a synonym, the word in capitals, the
+-ing form, a main language of the country, the Spanish word.
+
+Every text was written for `icl_mech`.
 """
 
 from pathlib import Path
@@ -12,3 +19,8 @@ NAMES = ("reviews", "headlines", "questions", "unnatural")
 def folder(name: str) -> Path:
     """The folder that holds `train.jsonl` and `test.jsonl` of one offline data set."""
     return Path(__file__).parent / name
+
+
+def table(name: str) -> Path:
+    """The file of one offline set of open answers: `text`, `answer`, `other` and `split`."""
+    return Path(__file__).parent / f"{name}.csv"

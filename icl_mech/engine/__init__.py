@@ -1,13 +1,19 @@
 """The engine: readings x interventions, one pass for all readings."""
 
 from icl_mech.engine.hooks import AnyReading
-from icl_mech.engine.layouts import Layout, behind_cache
-from icl_mech.engine.losses import OF_CLASSES, Loss, check_loss_of, target_loss
+from icl_mech.engine.layouts import Batched, Layout, behind_cache, can_share, common_prefix
 from icl_mech.engine.memory import parse_memory, plan
-from icl_mech.engine.prefix import can_share, common_prefix
 from icl_mech.engine.prepared import Prepared, prepare, single_rows
-from icl_mech.engine.progress import Overall, Progress, cost, expect
-from icl_mech.engine.readings import GradientReading, Kept, Reading
+from icl_mech.engine.progress import Bar, Overall, Progress, cost, expect
+from icl_mech.engine.readings import (
+    OF_CLASSES,
+    GradientReading,
+    Kept,
+    Loss,
+    Reading,
+    check_loss_of,
+    target_loss,
+)
 from icl_mech.engine.runs import Path, fill_means, run, run_variants
 from icl_mech.engine.taking import RowsReading
 from icl_mech.engine.work import Work
@@ -15,6 +21,8 @@ from icl_mech.engine.work import Work
 __all__ = [
     "OF_CLASSES",
     "AnyReading",
+    "Bar",
+    "Batched",
     "GradientReading",
     "Kept",
     "Layout",

@@ -1,6 +1,6 @@
 """Gradient readings of prompts with a common beginning, which is run forward only once.
 
-For a batch of prompts behind a beginning of keys `K` and values `V`, the loss of prompt `b`
+For a batch of prompts after a beginning of keys `K` and values `V`, the loss of prompt `b`
 depends on the beginning through its own copy of `K`, `V` alone. So the backward pass has two
 halves: one through the rows after the beginning, which ends in the gradients `dL_b/dK` and
 `dL_b/dV`, and one through the beginning, as a vector-Jacobian product batched over `b`.

@@ -7,19 +7,30 @@ numbers. Only if one of them is not finite, the prompt is run once more by itsel
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import torch
 
 from icl_mech._typing import Bool, Float, Tensor
-from icl_mech.engine.losses import Loss, target_loss
+from icl_mech.engine.readings import Loss, target_loss
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
 from icl_mech.models import Hook, LanguageModel, Site, SiteName
 from icl_mech.models.checks import plain_name
 from icl_mech.segments import PADDING, Segment
 
-Method = TypeVar("Method", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@runtime_checkable
+class Intervening(Protocol):
+    """What runs segments under interventions."""
+
+    interventions: Sequence[Intervention]
+
+
+W = TypeVar("W", bound=Intervening)
 
 _PLACES: dict[SiteName, str] = {
     "resid_pre": "what enters block {}",
@@ -74,7 +85,9 @@ def check_losses(losses: Float[Tensor, " batch"]) -> None:
         raise NotFinite("The loss", finite)
 
 
-def told(method: Method) -> Method:
+def told(
+    method: Callable[Concatenate[W, Segment, P], R],
+) -> Callable[Concatenate[W, Segment, P], R]:
     """A method of `Work` that runs a segment: leaves nothing behind, and explains `NotFinite`.
 
     Raises:
@@ -82,7 +95,7 @@ def told(method: Method) -> Method:
     """
 
     @wraps(method)
-    def run(self: Any, segment: Segment, *args: Any, **kwargs: Any) -> Any:
+    def run(self: W, segment: Segment, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
             with segment.model.undo.kept():
                 return method(self, segment, *args, **kwargs)
@@ -90,7 +103,7 @@ def told(method: Method) -> Method:
             refusal = _explained(found, segment, self.interventions)
         raise refusal
 
-    return run  # type: ignore[return-value]
+    return run
 
 
 def _explained(
@@ -105,11 +118,13 @@ def _explained(
             hooks = [hook for change in interventions for hook in change.hooks(alone)]
             place = _place(alone, hooks, found.loss)
             blamed = f" under {', '.join(map(repr, interventions))}, and only then" if place else ""
-    where = f"first in {place} of {model.info.architecture}{blamed}" if place else (
-        f"though the whole prompt, run by itself through {model.info.architecture}, is finite in "
-        "every block: it comes from what the pass stands behind (given keys and values), or from "
-        "what the reading makes of it"
-    )  # fmt: skip
+    where = f"first in {place} of {model.info.architecture}{blamed}"
+    if not place:
+        where = (
+            f"though the whole prompt, run by itself through {model.info.architecture}, is finite in "
+            "every block: it comes from what the pass builds on (given keys and values), or from "
+            "what the reading makes of it"
+        )
     return RunError(
         f"{found.what} of prompt {index} (counted from 0) is NaN or infinite, {where}. "
         f"{_advice(model, blamed)}"
@@ -120,7 +135,7 @@ def _advice(model: LanguageModel, blamed: str) -> str:
     if blamed:
         return "Use a weaker intervention, or a model in a wider dtype."
     for name, parameter in model.module.named_parameters():
-        if not bool(parameter.isfinite().all()):
+        if not parameter.is_meta and not bool(parameter.isfinite().all()):
             return (
                 f"The weights {plain_name(name)!r} hold such values; they were changed since the model "
                 "was checked: load it again."

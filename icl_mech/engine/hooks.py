@@ -9,11 +9,34 @@ from icl_mech._typing import Tensor
 from icl_mech.checking import Called, conformed, shown
 from icl_mech.engine.beginning import Sink
 from icl_mech.engine.readings import GradientReading, Reading
-from icl_mech.engine.tap import Tap
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
 from icl_mech.models import Hook, HookFunction, Site
 from icl_mech.segments import Segment
+
+
+class Tap(torch.autograd.Function):
+    """Passes an activation through; in the backward pass gives `sink` its reduction as gradient.
+
+    `sink` is a tensor of zeros shaped like the reduction. Reading by the gradient of an
+    input, not by a side effect, keeps the reading right when a pass is recomputed.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, activation: Tensor, sink: Tensor, reduce: Callable[[Tensor, Tensor], Tensor]
+    ) -> Tensor:
+        """Save the activation through autograd, which frees it in time."""
+        ctx.save_for_backward(activation)
+        ctx.reduce = reduce
+        return activation.view_as(activation)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        """The gradient goes on unchanged; its reduction is the sink's gradient."""
+        (activation,) = ctx.saved_tensors
+        return gradient, ctx.reduce(activation, gradient), None
+
 
 AnyReading = Reading[Any] | GradientReading[Any]
 Hooks = Annotated[

@@ -10,24 +10,61 @@
   interventions computes one token per prompt, from the first block it changes. For readings and
   interventions at the target only.
 
-Applications have layouts of their own, such as queries behind a given cache.
+Applications have layouts of their own, such as queries on a given cache.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
 from icl_mech._typing import Int, Tensor
-from icl_mech.engine.prefix import common_prefix
 from icl_mech.engine.prepared import Prepared
 from icl_mech.engine.work import Work
 from icl_mech.errors import RunError
-from icl_mech.models import KeyValues, LanguageModel, Resume, Site
+from icl_mech.interventions import Intervention
+from icl_mech.models import HookFunction, KeyValues, LanguageModel, Resume, Site
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment, by_length
+
+WORTH_SHARING = 8
+"""Shortest common beginning that is computed apart."""
+
+
+def common_prefix(prompts: PromptBatch) -> int:
+    """Length of the longest beginning all prompts share, their targets excluded.
+
+    Shared are its tokens, their roles, the spans of a text, and which of them are label words of
+    which class.
+    """
+    first, *others = (prompt.tokens for prompt in prompts)
+    length = min(prompt.target for prompt in prompts)
+    for tokens in others:
+        while first[:length] != tokens[:length]:
+            length = next(i for i in range(length) if first[i] != tokens[i])
+    known = torch.stack([prompts.position_classes, prompts.position_roles, prompts.position_spans])
+    known = known[..., :length]
+    unlike = (known != known[:, :1]).any(0).any(0).nonzero()
+    return int(unlike[0]) if len(unlike) else length
+
+
+def can_share(
+    model: LanguageModel, prompts: PromptBatch, interventions: Sequence[Intervention], apart: bool
+) -> bool:
+    """True if the shared path gives what the whole path gives, for less.
+
+    Args:
+        model: What runs; hooks of the caller's own may look at positions, which move.
+        prompts: What is run.
+        interventions: What is changed.
+        apart: The common beginning can be computed apart, as far as the readings go.
+    """
+    if not apart or len(prompts) == 1 or not model.splits:
+        return False
+    length = common_prefix(prompts)
+    return length >= WORTH_SHARING and all(i.shares(prompts, length) for i in interventions)
+
 
 Numbered = tuple[int, Segment]
 """A segment and the number of the work (set of interventions) it is to be run by."""
@@ -54,6 +91,25 @@ class Layout(ABC):
     @abstractmethod
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
         """Every prompt's target once for each work."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Batched(Layout):
+    """A layout that keeps what it was told.
+
+    Attributes:
+        tokens: Largest number of tokens of a batch.
+        size: Largest number of prompts of a batch.
+        share: What prompts have in common may be run once for all.
+    """
+
+    tokens: int = 1
+    size: int | None = None
+    share: bool = True
+
+    def within(self, tokens: int, size: int | None, *, share: bool) -> "Batched":
+        """With batches of this size."""
+        return replace(self, tokens=tokens, size=size, share=share)
 
 
 def behind_cache(
@@ -124,10 +180,12 @@ class Whole(Layout):
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
         """All batches for one work, then for the next."""
         batches = by_length(
-            self.prompts.lengths.tolist(), tokens=self.tokens, size=self.size,
+            self.prompts.lengths.tolist(),
+            tokens=self.tokens,
+            size=self.size,
             # Hooks of others may look at positions, which padding on the left would move.
             padded=not self.model.has_own_hooks,
-        )  # fmt: skip
+        )
         for number in range(len(works)):
             for indices in batches:
                 yield number, Segment.build(self.model, self.prompts[indices], indices)
@@ -135,7 +193,7 @@ class Whole(Layout):
 
 @dataclass(frozen=True, eq=False)
 class TargetOnly(Layout):
-    """The targets alone, behind kept keys and values."""
+    """The targets alone, on kept keys and values."""
 
     prepared: Prepared
 
@@ -154,7 +212,11 @@ class TargetOnly(Layout):
 
     def _start(self, work: Work) -> int:
         # Kept keys and values were made under these, which no plain run knows.
-        return 0 if self.prepared.interventions else _start(self.prepared.segments[0].model, work)
+        return (
+            0
+            if self.prepared.interventions
+            else first_changed(self.prepared.segments[0].model, work)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +257,7 @@ class Shared(Whole):
         )
 
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
-        """The beginning under each work's interventions, then the rows behind it."""
+        """The beginning under each work's interventions, then the rows after it."""
         for number, work in enumerate(works):
             for segment in self.behind(work.begin(self.head(), together=self.together)):
                 yield number, segment
@@ -211,7 +273,7 @@ class SharedVariants(Shared):
 
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
         """Each batch for every work in turn."""
-        starts = [_start(self.model, work) for work in works]
+        starts = [first_changed(self.model, work) for work in works]
         entries = sorted(set(starts))
         head = self.head()
         plain, at_head = _plain(head, entries, keep_cache=True)
@@ -219,6 +281,7 @@ class SharedVariants(Shared):
             _variant_cache(work, head, start, plain, at_head)
             for work, start in zip(works, starts, strict=True)
         ]
+        # Works inside of batches: the plain residuals of one batch are held at a time.
         for segment in self.behind(plain):
             _, residuals = _plain(segment, entries, keep_cache=False)
             for number, (start, cache) in enumerate(zip(starts, caches, strict=True)):
@@ -227,11 +290,12 @@ class SharedVariants(Shared):
                 yield number, replace(segment, cache=cached, start=entered)
 
 
-def _start(model: LanguageModel, work: Work) -> int:
+def first_changed(model: LanguageModel, work: Work) -> int:
     """First block that changes or is read; everything below it is the plain run's."""
     info = model.info
     changed = [intervention.first_layer for intervention in work.interventions]
     read = [site.layer for reading in work.readings for site in reading.sites(info)]
+    # One block at least has to run: what is read leaves a block.
     return min([*changed, *read, info.n_layers - 1])
 
 
@@ -241,8 +305,9 @@ def _plain(
     """The unchanged run of a segment: its cache, and the residuals entering some blocks."""
     residuals: dict[int, Tensor] = {}
 
-    def keep(layer: int) -> Any:
+    def keep(layer: int) -> HookFunction:
         def hook(activation: Tensor) -> None:
+            # Without a graph interventions write into activations themselves.
             residuals[layer] = activation.clone()
 
         return hook
@@ -273,6 +338,7 @@ def _variant_cache(
         return plain
     entered = Resume(start, at_head[start]) if start else None
     own = work.keys_and_values(replace(head, start=entered))
+    # Blocks below were not run, so the cache has no columns of theirs.
     return KeyValues(
         plain.keys[:start] + own.keys[start:], plain.values[:start] + own.values[start:]
     )

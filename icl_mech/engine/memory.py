@@ -7,6 +7,9 @@ sizes, not a promise; a batch that does not fit after all is halved.
 
 import os
 import re
+import resource
+import warnings
+from pathlib import Path
 
 import torch
 
@@ -18,6 +21,9 @@ _PATTERNS_KEPT = 4
 """Tensors of pattern size a block keeps for its backward pass (scores, softmax, taps)."""
 _STREAMS_KEPT = 30
 """Tensors of residual size it keeps (norms, projections, a gated MLP of four times the width)."""
+
+SURELY = 3
+"""The rule counts up to so many times what a pass takes."""
 
 TOKENS_PER_BATCH = {"gradient": 512, "behind": 1024, "forward": 1536}
 """Padded tokens of one batch on a CPU; a GPU takes 32 times this.
@@ -48,14 +54,18 @@ def parse_memory(memory: str | int | None, device: torch.device | None = None) -
 
 
 def free_memory(device: torch.device) -> int:
-    """Free bytes on a device."""
+    """Free bytes on a device; of a CPU within what this process may take."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free)
     try:
         with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - no real file
             fields = dict(line.split(":") for line in file)
-        return int(fields["MemAvailable"].split()[0]) * 1024
+        available = int(fields["MemAvailable"].split()[0]) * 1024
+        most, _ = resource.getrlimit(resource.RLIMIT_AS)
+        own = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * 4096
+        limited = most != resource.RLIM_INFINITY
+        return max(0, min(available, most - own)) if limited else available
     except (OSError, KeyError, ValueError):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
@@ -73,13 +83,26 @@ def prompt_bytes(model: LanguageModel, length: int, *, gradient: bool, checkpoin
 def plan(
     model: LanguageModel, lengths: list[int], *, gradient: bool, memory: str | int | None
 ) -> tuple[int, bool]:
-    """(tokens per batch, checkpoint) for prompts of these lengths within the budget."""
+    """(tokens per batch, checkpoint) for prompts of these lengths within the budget.
+
+    Raises:
+        RunError: there is a budget, but surely not the memory for one prompt. Without one it is a warning.
+    """
     budget = parse_memory(memory, model.device)
     longest = max(lengths)
     needed = prompt_bytes(model, longest, gradient=gradient, checkpoint=False)
     checkpoint = gradient and needed > budget
     if checkpoint:
         needed = prompt_bytes(model, longest, gradient=True, checkpoint=True)
+    least = prompt_bytes(model, longest, gradient=gradient, checkpoint=True) // SURELY
+    if least > (free := free_memory(model.device)):
+        text = (
+            f"One prompt of {longest} tokens takes {least / 1e9:.1f} GB at least, and {free / 1e9:.1f} GB are "
+            f"free on {model.device}: use shorter prompts, a narrower dtype or another device."
+        )
+        if memory is not None:
+            raise RunError(text)
+        warnings.warn(text, stacklevel=2)
     return _tokens(
         model, "gradient" if gradient else "forward", longest, budget // needed
     ), checkpoint
@@ -88,11 +111,11 @@ def plan(
 def plan_behind(
     model: LanguageModel, lengths: list[int], common: int, *, memory: str | int | None
 ) -> tuple[int, int | None]:
-    """Tokens per batch of gradient passes behind a common beginning, and how they go through it.
+    """Tokens per batch of gradient passes after a common beginning, and how they go through it.
 
     Each prompt keeps its own rows, and goes through one block of the beginning at a time. If the
     beginning's graph fits with one prompt it stays, and a batch's tokens are those of whole
-    prompts. Else its blocks run again for every batch: the tokens are those behind it, and the
+    prompts. Else its blocks run again for every batch: the tokens are those after it, and the
     second number says how many prompts go back through a block together.
     """
     longest = max(lengths)
@@ -109,7 +132,7 @@ def plan_behind(
 def worth_recomputing(model: LanguageModel, lengths: list[int], common: int) -> bool:
     """True if a beginning that runs again leaves less to keep than whole prompts that do.
 
-    The graph of what stands behind it stays: not so if prompts have only an instruction in common.
+    The graph of what stands after it stays: not so if prompts have only an instruction in common.
     """
     longest = max(lengths)
     whole = prompt_bytes(model, longest, gradient=True, checkpoint=True)
@@ -117,7 +140,7 @@ def worth_recomputing(model: LanguageModel, lengths: list[int], common: int) -> 
 
 
 def _rows_bytes(model: LanguageModel, longest: int, common: int) -> int:
-    """What a prompt keeps for its backward pass behind a common beginning."""
+    """What a prompt keeps for its backward pass after a common beginning."""
     info = model.info
     # Keys and values as seen by each prompt, and their gradients.
     seen = 4 * _size(model) * longest * info.n_kv_heads * info.d_head

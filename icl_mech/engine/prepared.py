@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.nn.functional import pad
@@ -52,7 +51,7 @@ class Prepared:
 
 @exclusive
 def prepare(
-    model: Any,
+    model: object,
     prompts: PromptBatch,
     *,
     interventions: Sequence[Intervention] = (),
@@ -92,27 +91,33 @@ def prepare(
         )
     tokens, _ = plan(adapted, prompts.lengths.tolist(), gradient=False, memory=memory)
     work = Work([], interventions, checkpoint=False)
-    segments = []
-    for indices in by_length(prompts.targets.tolist(), tokens=tokens, size=batch_size):
-        batch = prompts[indices]
-        targets = [prompt.target for prompt in batch]
-        if not min(targets):
-            raise RunError("A prompt of one token has nothing before its target to prepare.")
-        before = Segment.build(adapted, batch, indices, spans=[(0, target) for target in targets])
-        segments.append(
-            Segment.build(
-                adapted,
-                batch,
-                indices,
-                spans=[(target, target + 1) for target in targets],
-                cache=work.keys_and_values(before),
-                cached=before.dest,
-            )
-        )
+    segments = [
+        _behind_its_own(adapted, prompts, indices, work)
+        for indices in by_length(prompts.targets.tolist(), tokens=tokens, size=batch_size)
+    ]
     most = min(rows_together(adapted), batch_size or len(prompts))
     together = tuple(_together(segments, most))
     acted, state = tuple(work.acted), _state(adapted)
     return Prepared(adapted, prompts, together, tuple(interventions), acted, state)
+
+
+def _behind_its_own(
+    model: LanguageModel, prompts: PromptBatch, indices: Sequence[int], work: Work
+) -> Segment:
+    """The targets of some prompts, on the keys and values of what stands before them."""
+    batch = prompts[indices]
+    targets = [prompt.target for prompt in batch]
+    if not min(targets):
+        raise RunError("A prompt of one token has nothing before its target to prepare.")
+    before = Segment.build(model, batch, indices, spans=[(0, target) for target in targets])
+    return Segment.build(
+        model,
+        batch,
+        indices,
+        spans=[(target, target + 1) for target in targets],
+        cache=work.keys_and_values(before),
+        cached=before.dest,
+    )
 
 
 def _state(model: LanguageModel) -> tuple[str, ...]:
@@ -140,9 +145,12 @@ def merged(group: Sequence[Segment]) -> Segment:
         return group[0]
     first = group[0]
     caches = [part.cache for part in group if part.cache is not None]
+    # A hole between cached columns and new ones would be silently wrong with a sliding window.
     width = max(cache.length for cache in caches)
-    cached = [pad(part.src[:, :-1], (width - cache.length, 0), value=PADDING)
-              for part, cache in zip(group, caches, strict=True)]  # fmt: skip
+    cached = [
+        pad(part.src[:, :-1], (width - cache.length, 0), value=PADDING)
+        for part, cache in zip(group, caches, strict=True)
+    ]
     return Segment.build(
         first.model,
         PromptBatch(

@@ -1,16 +1,88 @@
-"""What a reading is: which sites it needs, and how one activation is reduced at once."""
+"""What a reading is: which sites it needs, how one activation is reduced at once, and of which loss gradients are."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, Literal, TypeVar
 
 import torch
+from torch.nn.functional import cross_entropy
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.engine.losses import Loss
-from icl_mech.errors import RunError
-from icl_mech.models import ModelInfo, Site
+from icl_mech.errors import PromptError, RunError
+from icl_mech.models import ModelInfo, Site, at_least_float32
+from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
+
+Loss = Literal["label", "prediction", "vocab", "next", "rest"]
+
+OF_CLASSES: tuple[Loss, ...] = ("label", "prediction", "vocab")
+"""Losses that need label words."""
+
+
+def check_loss_of(prompts: PromptBatch, loss: Loss) -> None:
+    """Refuse a loss that these prompts do not have.
+
+    Raises:
+        PromptError: no label words, no answers, or nothing after a target.
+    """
+    if loss in OF_CLASSES and prompts.n_labels < 2:
+        raise PromptError(
+            f"loss={loss!r} is over label words, and these prompts are texts without classes. Take "
+            "'next' (the token after the target) or 'rest' (all tokens after it)."
+        )
+    if loss in ("label", "vocab"):
+        _ = prompts.answers
+    without = [i for i, prompt in enumerate(prompts) if prompt.target + 1 == len(prompt)]
+    if loss == "rest" and without:
+        raise PromptError(
+            f"loss='rest' needs tokens after the target; prompt {without[0]} ends with its target. "
+            "Build the prompts with continuation= or an earlier target=, or take loss='next'."
+        )
+
+
+def target_loss(
+    residual: Float[Tensor, "batch dest d_model"], segment: Segment, loss: Loss
+) -> Float[Tensor, " batch"]:
+    """Cross-entropy of each prompt at its target, from the residuals of all rows.
+
+    * `label`: over the label logits, true class;
+    * `prediction`: over the label logits, predicted class;
+    * `vocab`: over the whole vocabulary, first token of the true class;
+    * `next`: over the whole vocabulary, the token after the target; where there is none the
+      likeliest one;
+    * `rest`: the same, summed over all tokens after the target.
+    """
+    if loss == "rest":
+        return torch.stack([_rest(residual, segment, row) for row in range(len(residual))])
+    at_target = segment.at_target(residual)
+    if loss == "next":
+        logits = at_least_float32(segment.model.logits(at_target))
+        follow = [
+            prompt.tokens[prompt.target + 1 : prompt.target + 2] for prompt in segment.prompts
+        ]
+        known = torch.tensor([own[0] if own else -1 for own in follow], device=logits.device)
+        tokens = torch.where(known >= 0, known, logits.detach().argmax(-1))
+        return cross_entropy(logits, tokens, reduction="none")
+    if loss == "vocab":
+        answers = segment.prompts.answers.to(residual.device)
+        tokens = segment.label_tokens.gather(1, answers[:, None])[:, 0]
+        return cross_entropy(
+            at_least_float32(segment.model.logits(at_target)), tokens, reduction="none"
+        )
+    logits = at_least_float32(segment.model.label_logits(at_target, segment.label_tokens))
+    if loss == "prediction":
+        answers = logits.argmax(-1)
+    else:
+        answers = segment.prompts.answers.to(residual.device)
+    return cross_entropy(logits, answers, reduction="none")
+
+
+def _rest(residual: Float[Tensor, "batch dest d_model"], segment: Segment, row: int) -> Tensor:
+    prompt, first = segment.prompts[row], int(segment.target_row[row])
+    behind = torch.tensor(prompt.tokens[prompt.target + 1 :], device=residual.device)
+    logits = at_least_float32(segment.model.logits(residual[row, first : first + len(behind)]))
+    return cross_entropy(logits, behind, reduction="sum")
+
 
 Value = TypeVar("Value")
 
@@ -134,3 +206,43 @@ class GradientReading(ABC, Generic[Value]):
     @abstractmethod
     def collect(self, kept: Kept) -> Value:
         """The value over all prompts, in input order."""
+
+
+class Stacked:
+    """Keeps what it reduces each site to, `[prompt, site, ...]`."""
+
+    def collect(self, kept: Kept) -> Tensor:
+        """`[prompt, site, ...]`."""
+        return kept.stacked()
+
+
+class OfPatterns(Stacked):
+    """Reads the pattern of every layer."""
+
+    def sites(self, info: ModelInfo) -> Sequence[Site]:
+        """The pattern of every layer."""
+        return [Site("pattern", layer) for layer in range(info.n_layers)]
+
+
+class OfEntries(Stacked):
+    """Reads the residual before and after the blocks."""
+
+    def sites(self, info: ModelInfo) -> Sequence[Site]:
+        """L + 1 entries."""
+        return [Site("resid_pre", 0), *(Site("resid_post", i) for i in range(info.n_layers))]
+
+
+class AtLast:
+    """Reads the residual entering the final norm."""
+
+    def sites(self, info: ModelInfo) -> Sequence[Site]:
+        """What the last block gives."""
+        return [Site("resid_post", info.n_layers - 1)]
+
+
+class OfLast(AtLast):
+    """Reads the residual entering the final norm and keeps what it reduces it to, `[prompt, ...]`."""
+
+    def collect(self, kept: Kept) -> Tensor:
+        """`[prompt, ...]`."""
+        return kept.stacked()[:, 0]

@@ -6,9 +6,16 @@ from typing import Any, Literal
 from icl_mech._typing import Tensor
 from icl_mech.checking import Count, checked
 from icl_mech.engine.hooks import AnyReading
-from icl_mech.engine.layouts import Layout, Shared, SharedVariants, TargetOnly, Whole
+from icl_mech.engine.layouts import (
+    Layout,
+    Shared,
+    SharedVariants,
+    TargetOnly,
+    Whole,
+    can_share,
+    common_prefix,
+)
 from icl_mech.engine.memory import plan, plan_behind, worth_recomputing
-from icl_mech.engine.prefix import can_share, common_prefix
 from icl_mech.engine.prepared import Prepared, prepare
 from icl_mech.engine.progress import Progress, cost
 from icl_mech.engine.readings import GradientReading, Kept, Reading
@@ -27,7 +34,7 @@ Laid = list[tuple[Layout, list[int]]]
 
 
 def run(
-    model: Any,
+    model: object,
     prompts: PromptBatch | Prepared,
     readings: Sequence[AnyReading],
     interventions: Sequence[Intervention] = (),
@@ -80,7 +87,7 @@ def run(
 @checked(RunError)
 @exclusive
 def run_variants(
-    model: Any,
+    model: object,
     prompts: PromptBatch | Prepared,
     readings: Sequence[AnyReading],
     variants: Sequence[Sequence[Intervention]],
@@ -115,50 +122,71 @@ def run_variants(
         RunError: as `run`.
         PromptError: as `run`.
     """
-    adapted = adapt(model)
+    adapted, gradient = adapt(model), _one_loss(readings)
+    prepared, batch, made = _given(prompts)
+    tokens, checkpoint = plan(adapted, batch.lengths.tolist(), gradient=gradient, memory=memory)
+    filled = fill_means(adapted, prompts, variants)
+    works = [Work(readings, [*made, *own], checkpoint) for own in filled]
+    choice = _Choice(adapted, prepared, batch, tokens, batch_size, memory, path)
+    laid = choice.layouts(works) if layout is None else choice.of(layout, len(works))
+    for own, numbers in laid:
+        mine = [works[number] for number in numbers]
+        fill_taken(adapted, own, mine, tokens=tokens, size=batch_size, memory=memory)
+    each = cost(batch.lengths.tolist(), gradient=gradient, variants=len(works))
+    with Progress(title, len(batch) * len(works), progress, cost=each) as bar:
+        kept = _passes(works, laid, len(batch), bar)
+    return _collected(readings, works, kept)
+
+
+def _given(
+    prompts: PromptBatch | Prepared,
+) -> tuple[Prepared | None, PromptBatch, Sequence[Intervention]]:
+    """What was prepared, if it was, the prompts themselves, and under what they were prepared."""
+    if not isinstance(prompts, Prepared):
+        return None, prompts, ()
+    prompts.check_current()
+    return prompts, prompts.prompts, prompts.interventions
+
+
+def _one_loss(readings: Sequence[AnyReading]) -> bool:
+    """True if there is a backward pass."""
     losses = {reading.loss for reading in readings if isinstance(reading, GradientReading)}
     if len(losses) > 1:
         raise RunError(f"One pass has one loss; these readings ask for {sorted(losses)}.")
-    prepared = prompts if isinstance(prompts, Prepared) else None
-    if prepared is not None:
-        prepared.check_current()
-    batch = prompts.prompts if isinstance(prompts, Prepared) else prompts
-    made = prepared.interventions if prepared else ()
-    tokens, checkpoint = plan(adapted, batch.lengths.tolist(), gradient=bool(losses), memory=memory)
-    ready = fill_means(adapted, prompts, variants)
-    works = [Work(readings, [*made, *own], checkpoint) for own in ready]
-    if layout is not None:
-        share = path == "auto" and adapted.splits
-        given = layout.within(tokens, batch_size, share=share)
-        if adapted.has_own_hooks and not given.whole:
-            raise RunError(
-                f"{adapted.info.name!r} has hooks of your own in place, which may look at positions, "
-                "but here parts of prompts are run behind kept keys and values, where a hook sees "
-                "other positions than in the whole prompt. Take them off, or make them an "
-                "intervention."
-            )
-        laid: Laid = [(given, list(range(len(works))))]
-    else:
-        choice = _Choice(adapted, prepared, batch, tokens, batch_size, memory, path)
-        laid = choice.layouts(works)
-    for own_layout, numbers in laid:
-        own_works = [works[number] for number in numbers]
-        fill_taken(adapted, own_layout, own_works, tokens=tokens, size=batch_size, memory=memory)
-    kept = [[Kept(len(batch), ragged=reading.ragged) for reading in readings] for _ in works]
-    each = cost(gradient=bool(losses), variants=len(works))
-    with Progress(title, len(batch) * len(works), progress, cost=each) as bar:
-        for chosen, numbers in laid:
-            for number, segment in chosen.segments([works[number] for number in numbers]):
-                for part, values in works[numbers[number]].done(segment):
-                    for store, value in zip(kept[numbers[number]], values, strict=True):
-                        store.add(part.indices, value)
-                    bar.advance(len(part.prompts))
+    return bool(losses)
+
+
+def _passes(works: Sequence[Work], laid: Laid, count: int, bar: Progress) -> list[list[Kept]]:
+    """What each work keeps of each reading, after all passes."""
+    kept = [[Kept(count, ragged=reading.ragged) for reading in work.readings] for work in works]
+    for layout, numbers in laid:
+        for number, segment in layout.segments([works[number] for number in numbers]):
+            for part, values in works[numbers[number]].done(segment):
+                for store, value in zip(kept[numbers[number]], values, strict=True):
+                    store.add(part.indices, value)
+                bar.advance(len(part.prompts))
+    return kept
+
+
+def _collected(
+    readings: Sequence[AnyReading], works: Sequence[Work], kept: Sequence[Sequence[Kept]]
+) -> list[list[Any]]:
     for work in works:
         work.check_acted()
     return [
         [reading.collect(store) for reading, store in zip(readings, stores, strict=True)]
         for stores in kept
     ]
+
+
+def _refuse_own_hooks(model: LanguageModel, layout: Layout) -> None:
+    if model.has_own_hooks and not layout.whole:
+        raise RunError(
+            f"{model.info.name!r} has hooks of your own in place, which may look at positions, "
+            "but here parts of prompts are run on kept keys and values, where a hook sees "
+            "other positions than in the whole prompt. Take them off, or make them an "
+            "intervention."
+        )
 
 
 class _Choice:
@@ -177,6 +205,13 @@ class _Choice:
         self.model, self.given, self.prompts = model, given, prompts
         self.tokens, self.size, self.memory = tokens, size, memory
         self.auto = path == "auto" and model.takes_cache
+        self.share = path == "auto" and model.splits
+
+    def of(self, layout: Layout, works: int) -> Laid:
+        """A layout that was asked for, for all works."""
+        own = layout.within(self.tokens, self.size, share=self.share)
+        _refuse_own_hooks(self.model, own)
+        return [(own, list(range(works)))]
 
     def layouts(self, works: Sequence[Work]) -> Laid:
         """One layout for all works where they can share it, else one for each."""
@@ -191,7 +226,7 @@ class _Choice:
         if apart and own and all(i.target_only for i in own):
             if self.given is not None:
                 return [(TargetOnly(self.given), numbers)]
-            # Behind a long beginning a few passes over the rest cost less than one over the whole.
+            # After a long beginning a few passes over the rest cost less than one over the whole.
             if not (shared and len(works) * self.mean_rest < self.mean_length):
                 given = prepare(self.model, self.prompts, batch_size=self.size, memory=self.memory)
                 return [(TargetOnly(given), numbers)]
@@ -232,7 +267,7 @@ class _Choice:
 
     @property
     def mean_rest(self) -> float:
-        """Tokens of a prompt behind the common beginning."""
+        """Tokens of a prompt after the common beginning."""
         return self.mean_length - common_prefix(self.prompts)
 
     @property

@@ -10,8 +10,7 @@ from typing import Any, Literal
 import torch
 
 from icl_mech._typing import Tensor
-from icl_mech.engine.losses import OF_CLASSES
-from icl_mech.engine.readings import GradientReading, Reading
+from icl_mech.engine.readings import OF_CLASSES, GradientReading, Reading
 from icl_mech.errors import RunError
 from icl_mech.models import Hook, HookFunction, ModelInfo, SaliencySums, ServerModel, Site
 from icl_mech.segments import Segment
@@ -39,12 +38,6 @@ def on_server(
     for site, hook in hooks:
         edits.setdefault(site, []).append(_edit(site, hook, segment))
     sums = [(reading, _sums(reading, segment)) for reading in readings]
-    asked = [found for _, found in sums if found is not None]
-    if len(asked) > 1:
-        kinds = torch.cat([found.edges for found in asked], dim=1)
-        if len({found.reduction for found in asked}) > 1:
-            raise RunError("One pass on a server sums over heads in one way; measure them apart.")
-        asked = [SaliencySums(asked[0].columns, asked[0].classes, asked[0].reduction, kinds)]
     forward = [reading for reading in readings if isinstance(reading, Reading)]
     rows, total = model.at_target(
         segment.tokens,
@@ -53,20 +46,33 @@ def on_server(
         segment.target_row,
         reads=list({site: None for reading in forward for site in reading.sites(info)}),
         edits=edits,
-        sums=asked[0] if asked else None,
+        sums=_together([found for _, found in sums if found is not None]),
     )
     at_target, first = _at_target(segment), 0
     values: Values = []
     for reading, found in sums:
         if isinstance(reading, Reading):
-            values.append({site: reading.reduce(site, _row(site, rows[site]), at_target)
-                           for site in reading.sites(info)})  # fmt: skip
+            reduced = {
+                site: reading.reduce(site, _row(site, rows[site]), at_target)
+                for site in reading.sites(info)
+            }
+            values.append(reduced)
         elif found is not None and total is not None:
             last = first + found.edges.shape[1]
             own = total[:, :, first:last]
             values.append({site: own[:, site.layer] for site in reading.sites(info)})
             first = last
     return values
+
+
+def _together(asked: Sequence[SaliencySums]) -> SaliencySums | None:
+    """Sums over the edges of all of them, one kind after the other."""
+    if len(asked) < 2:
+        return asked[0] if asked else None
+    if len({found.reduction for found in asked}) > 1:
+        raise RunError("One pass on a server sums over heads in one way; measure them apart.")
+    kinds = torch.cat([found.edges for found in asked], dim=1)
+    return SaliencySums(asked[0].columns, asked[0].classes, asked[0].reduction, kinds)
 
 
 def _sums(reading: Reading[Any] | GradientReading[Any], segment: Segment) -> SaliencySums | None:

@@ -1,6 +1,6 @@
 """Values that interventions take from other runs, read as the run itself is laid out.
 
-Equal prompts then stand in equal batches behind equal keys and values, so that what is read is what
+Equal prompts then stand in equal batches on equal keys and values, so that what is read is what
 the run computes, to the last bit.
 """
 
@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from icl_mech._typing import Int, Tensor
-from icl_mech.engine.layouts import Layout, Shared, TargetOnly, Whole
-from icl_mech.engine.prefix import can_share
+from icl_mech.engine.layouts import Layout, Shared, TargetOnly, Whole, can_share
 from icl_mech.engine.prepared import prepare
 from icl_mech.engine.readings import Kept, Reading
 from icl_mech.engine.work import Work

@@ -9,9 +9,8 @@ from icl_mech._typing import Tensor
 from icl_mech.engine.beginning import Beginning, Block, RecomputedBeginning, Sink, asking
 from icl_mech.engine.finite import check_losses, check_reductions, check_rows, told
 from icl_mech.engine.hooks import AnyReading, Owned, Values, counted, hooks_of, taps_of
-from icl_mech.engine.losses import Loss, target_loss
 from icl_mech.engine.memory import is_out_of_memory
-from icl_mech.engine.readings import GradientReading
+from icl_mech.engine.readings import GradientReading, Loss, target_loss
 from icl_mech.engine.server import on_server
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
@@ -129,11 +128,7 @@ class Work:
             return self._cache(segment)
 
     def _cache(
-        self,
-        segment: Segment,
-        taps: Sequence[Owned] = (),
-        *,
-        first: Sequence[Hook] = (),
+        self, segment: Segment, taps: Sequence[Owned] = (), *, first: Sequence[Hook] = ()
     ) -> KeyValues:
         hooks, check = self._hooks(segment, taps)
         output = segment.model.forward(

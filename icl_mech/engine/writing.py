@@ -1,4 +1,4 @@
-"""`Writer`: rows behind prompts, one token at a time, on the keys and values of what stands before.
+"""`Writer`: rows after prompts, one token at a time, on the keys and values of what stands before.
 
 A pass computes the rows it is given and keeps their keys and values; a step computes one row more
 for each prompt. Interventions are those of the prompts: each is asked for its hooks in the rows
@@ -120,7 +120,7 @@ class Writer(Work):
 
 
 def following(written: Written, tokens: Sequence[int]) -> Segment:
-    """The rows of one more token for each prompt, behind all that came before."""
+    """The rows of one more token for each prompt, after all that came before."""
     old = written.segment
     new = torch.tensor(tokens, device=old.tokens.device)[:, None]
     dest = old.dest.amax(1, keepdim=True) + 1
@@ -140,7 +140,7 @@ def following(written: Written, tokens: Sequence[int]) -> Segment:
 
 
 def whole(segment: Segment, texts: Sequence[Sequence[int]]) -> Segment:
-    """All rows of one prompt with what was written behind it, nothing kept.
+    """All rows of one prompt with what was written after it, nothing kept.
 
     The plain way, to which steps on kept keys and values are equal.
     """
@@ -160,7 +160,7 @@ def _ending(segment: Segment, texts: Sequence[Sequence[int]] | None) -> Segment:
 
 
 def continued(prompt: Prompt, tokens: Sequence[int]) -> Prompt:
-    """A prompt with tokens behind it, the last token as its target.
+    """A prompt with tokens after it, the last token as its target.
 
     The former target and what follows it, but the last token, count as format.
     """

@@ -2,17 +2,19 @@
 
 from icl_mech.interventions.add_vector import AddVector
 from icl_mech.interventions.base import At, Intervention, Interventions, Taken, load_intervention
+from icl_mech.interventions.cut import Cut
 from icl_mech.interventions.isolate import Isolate
 from icl_mech.interventions.patch import Patch
 from icl_mech.interventions.places import Place
 from icl_mech.interventions.reweight import FittedReweight, Reweight
 from icl_mech.interventions.suppress import Suppress
-from icl_mech.interventions.zero_heads import ZeroHeads
-from icl_mech.interventions.zero_layers import ZeroLayers
+from icl_mech.interventions.token_sets import TokenSet
+from icl_mech.interventions.zeroing import ZeroHeads, ZeroLayers
 
 __all__ = [
     "AddVector",
     "At",
+    "Cut",
     "FittedReweight",
     "Intervention",
     "Interventions",
@@ -22,6 +24,7 @@ __all__ = [
     "Reweight",
     "Suppress",
     "Taken",
+    "TokenSet",
     "ZeroHeads",
     "ZeroLayers",
     "load_intervention",

@@ -2,7 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
+from importlib import import_module
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args, get_type_hints
 
 import torch
@@ -11,6 +12,7 @@ from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import Called, check_fields, shown
 from icl_mech.errors import RunError, near_matches
 from icl_mech.models import Hook, ModelInfo, Site
+from icl_mech.names import EVERY_KIND
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
@@ -166,10 +168,8 @@ class Intervention(ABC):
         return f"{type(self).__name__}({shown})"
 
 
-class ByTarget:
-    """Of interventions at each prompt's target, or at all its tokens alike."""
-
-    at: At
+class Alike:
+    """Of interventions that treat equal tokens before equal targets alike."""
 
     @property
     def by_number(self) -> bool:
@@ -180,16 +180,24 @@ class ByTarget:
         """Always: equal tokens before the target are treated alike."""
         return True
 
+
+class ByTarget(Alike):
+    """Of interventions at each prompt's target, or at all its tokens alike."""
+
+    at: At
+
     @property
     def target_only(self) -> bool:
         """True unless it acts at all positions."""
         return self.at == "target"
 
 
-def plain(value: Any) -> Any:
-    """Tensors as lists, also inside of sequences and mappings."""
+def plain(value: object) -> object:
+    """Tensors as lists and values as mappings of what they say, also inside of sequences and mappings."""
     if isinstance(value, Tensor):
         return value.tolist()
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {own.name: getattr(value, own.name) for own in fields(value)}
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
@@ -205,6 +213,7 @@ def load_intervention(document: dict[str, Any]) -> Intervention:
         raise RunError(f"{shown(document)} is no intervention; expected what to_dict() returns.")
     values = dict(document)
     name = values.pop("intervention", "")
+    import_module(EVERY_KIND)  # some belong to measurements
     if not isinstance(name, str) or name not in _KINDS:
         raise RunError(f"Unknown intervention {name!r}. {near_matches(name, _KINDS)}")
     kind = _KINDS[name]
@@ -219,7 +228,7 @@ def load_intervention(document: dict[str, Any]) -> Intervention:
         raise RunError(f"A saved {name} is damaged: {error}.") from error
 
 
-def holds_tensor(hint: Any) -> bool:
+def holds_tensor(hint: object) -> bool:
     """True if a field's type is a tensor, or a tensor or None."""
     kinds = (hint, *get_args(hint))
     return any(kind is Tensor or getattr(kind, "array_type", None) is Tensor for kind in kinds)
@@ -261,5 +270,5 @@ Interventions = Annotated[
 """What is changed, in this order."""
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return f"tensor{list(value.shape)}" if isinstance(value, Tensor) else repr(value)

@@ -15,10 +15,12 @@ from icl_mech.checking import Natural
 from icl_mech.errors import PromptError, RunError
 from icl_mech.prompts import Prompt, PromptBatch
 
-Where = (
-    Literal["target", "label_word", "demo_text", "query_text", "format", "narrative", "bos", "all"]
-    | Sequence[Natural]
-)
+Named = Literal[
+    "target", "label_word", "demo_text", "query_text", "format", "narrative", "bos", "all"
+]
+"""The target, all tokens of a role, or all tokens."""
+
+Where = Named | Sequence[Natural]
 """The target, all tokens of a role, all tokens, or positions (the same in every prompt)."""
 
 NOWHERE = -1
@@ -60,7 +62,7 @@ class Place:
         """The tokens of one prompt, in order.
 
         Raises:
-            PromptError: positions behind its end.
+            PromptError: positions after its end.
         """
         if isinstance(self.at, str):
             return [
@@ -79,7 +81,7 @@ class Place:
         """The tokens of every prompt, -1 where one has fewer.
 
         Raises:
-            PromptError: a prompt without such tokens, or positions behind its end.
+            PromptError: a prompt without such tokens, or positions after its end.
         """
         own = [self.positions(prompt) for prompt in prompts]
         for number, positions in enumerate(own):

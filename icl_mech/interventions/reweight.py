@@ -14,14 +14,13 @@ import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.errors import RunError
-from icl_mech.interventions.base import Intervention, editable, rows_at
+from icl_mech.interventions.base import Alike, Intervention, editable, rows_at
 from icl_mech.models import Hook, HookFunction, ModelInfo, Site
-from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Reweight(Intervention):
+class Reweight(Alike, Intervention):
     """Scale attention from the target to the label words.
 
     Attributes:
@@ -43,15 +42,6 @@ class Reweight(Intervention):
             )
 
     @property
-    def by_number(self) -> bool:
-        """False: every prompt is treated by its own target."""
-        return False
-
-    def shares(self, prompts: PromptBatch, length: int) -> bool:
-        """Always: equal tokens before the target are treated alike."""
-        return True
-
-    @property
     def target_only(self) -> bool:
         """Only row `q` changes."""
         return True
@@ -67,7 +57,7 @@ class Reweight(Intervention):
             return []
         classes = segment.src_classes[batch]
         beta = self.beta.to(segment.tokens.device)
-        # Class -1 (no label word) reads the zero put behind the classes: factor 1.
+        # Class -1 (no label word) reads the zero put after the classes: factor 1.
         factors = torch.cat([beta, beta.new_zeros(*beta.shape[:2], 1)], dim=2).exp()
 
         def hook_for(layer: int) -> HookFunction:
@@ -81,11 +71,9 @@ class Reweight(Intervention):
 
         return [(Site("pattern", layer), hook_for(layer)) for layer in range(beta.shape[0])]
 
-    def __eq__(self, other: Any) -> bool:
+    def __eq__(self, other: object) -> bool:
         """Equal factors."""
         return isinstance(other, Reweight) and torch.equal(self.beta, other.beta)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -3,14 +3,17 @@
 A folder holds a family of methods: measurements, their readings and their results.
 """
 
-from icl_mech.measurements.accuracy.context import AccuracyByDemonstrations
-from icl_mech.measurements.accuracy.early_exit import LeavingEarly
-from icl_mech.measurements.accuracy.layers import AccuracyByLayer
-from icl_mech.measurements.alignment.semantic import Alignment
-from icl_mech.measurements.anchors.agreement import AnchorAgreement
-from icl_mech.measurements.anchors.spans import SpanFlow
+import sys
+from typing import Any
+
+from icl_mech.measurements.accuracy.context_accuracy import ContextAccuracy
+from icl_mech.measurements.accuracy.early_exit import EarlyExit
+from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracy
+from icl_mech.measurements.alignment.alignment import Alignment
+from icl_mech.measurements.anchors.anchor_agreement import AnchorAgreement
+from icl_mech.measurements.anchors.anchor_tokens import AnchorTokens
+from icl_mech.measurements.anchors.span_flow import SpanFlow
 from icl_mech.measurements.anchors.suppression import Suppression
-from icl_mech.measurements.anchors.tokens import AnchorTokens
 from icl_mech.measurements.base import (
     AnyMeasurement,
     Measurement,
@@ -20,80 +23,95 @@ from icl_mech.measurements.base import (
     Pass,
     Variants,
 )
-from icl_mech.measurements.by_demonstration.flow import FlowByDemonstration
-from icl_mech.measurements.by_demonstration.left_out import LeaveOneOut
-from icl_mech.measurements.calibration.label_prior import Calibration
-from icl_mech.measurements.causal.attribution import AttributePatching
-from icl_mech.measurements.causal.comparing import CompareHeads
-from icl_mech.measurements.causal.induction import Induction
-from icl_mech.measurements.causal.mediation import MediateHeads
-from icl_mech.measurements.causal.saliency_check import CheckSaliency
-from icl_mech.measurements.causal.steering import Steer
-from icl_mech.measurements.causal.task_vectors import TakeTaskVector
+from icl_mech.measurements.by_demonstration.flow_by_demonstration import FlowByDemonstration
+from icl_mech.measurements.by_demonstration.leave_one_out import LeaveOneOut
+from icl_mech.measurements.calibration.calibration import Calibration
+from icl_mech.measurements.causal.attribution_patching import AttributionPatching
+from icl_mech.measurements.causal.compare_heads import CompareHeads
+from icl_mech.measurements.causal.head_mediation import HeadMediation
+from icl_mech.measurements.causal.induction_scores import InductionScores
+from icl_mech.measurements.causal.saliency_check import SaliencyCheck
+from icl_mech.measurements.causal.steer import Steer
+from icl_mech.measurements.causal.task_vector import TaskVector
+from icl_mech.measurements.causal.transplant import Transplant
+from icl_mech.measurements.compression.compare_compression import CompareCompression
 from icl_mech.measurements.compression.compress_context import CompressContext
-from icl_mech.measurements.compression.demonstrations import Compress
-from icl_mech.measurements.compression.table import CompareCompression
-from icl_mech.measurements.confusion.diagnosis import Confusion
-from icl_mech.measurements.extraction.label_words import Extraction
+from icl_mech.measurements.compression.compress_demonstrations import CompressDemonstrations
+from icl_mech.measurements.confusion.confusion import Confusion
+from icl_mech.measurements.extraction.extraction import Extraction
 from icl_mech.measurements.generation.generate import Generate
-from icl_mech.measurements.heads.ablating import Ablate
-from icl_mech.measurements.heads.by_layer import LayerMatching
-from icl_mech.measurements.heads.false_induction import FindHeads
-from icl_mech.measurements.heads.scoring import HeadScoring
-from icl_mech.measurements.heads.tokens import AttentionOfHeads
-from icl_mech.measurements.isolation.map import IsolationWindows
-from icl_mech.measurements.isolation.windows import Isolation
-from icl_mech.measurements.lens.compare import CompareLenses
-from icl_mech.measurements.lens.logit_lens import Lens
+from icl_mech.measurements.heads.ablation import Ablation
+from icl_mech.measurements.heads.false_induction import FalseInduction
+from icl_mech.measurements.heads.head_attention import HeadAttention
+from icl_mech.measurements.heads.head_scores import HeadScores
+from icl_mech.measurements.heads.matching_by_layer import MatchingByLayer
+from icl_mech.measurements.isolation.edge_cuts import EdgeCuts
+from icl_mech.measurements.isolation.isolation import Isolation
+from icl_mech.measurements.isolation.isolation_map import IsolationMap
+from icl_mech.measurements.lens.compare_lenses import CompareLenses
+from icl_mech.measurements.lens.lens_table import LensTable
+from icl_mech.measurements.lens.logit_lens import LogitLens
 from icl_mech.measurements.predictions import Predict
-from icl_mech.measurements.reweighting.evaluation import EvaluateReweighting, Reweighting
+from icl_mech.measurements.reweighting.evaluate_reweighting import EvaluateReweighting
+from icl_mech.measurements.reweighting.reweighting import Reweighting
 from icl_mech.measurements.saliency.flow import Flow
-from icl_mech.measurements.saliency.maps import Saliency
+from icl_mech.measurements.saliency.saliency_maps import SaliencyMaps
+from icl_mech.names import MEASUREMENTS
 
 __all__ = [
-    "Ablate",
-    "AccuracyByDemonstrations",
-    "AccuracyByLayer",
+    "Ablation",
     "Alignment",
     "AnchorAgreement",
     "AnchorTokens",
     "AnyMeasurement",
-    "AttentionOfHeads",
-    "AttributePatching",
+    "AttributionPatching",
     "Calibration",
-    "CheckSaliency",
     "CompareCompression",
     "CompareHeads",
     "CompareLenses",
-    "Compress",
     "CompressContext",
+    "CompressDemonstrations",
     "Confusion",
+    "ContextAccuracy",
+    "EarlyExit",
+    "EdgeCuts",
     "EvaluateReweighting",
     "Extraction",
-    "FindHeads",
+    "FalseInduction",
     "Flow",
     "FlowByDemonstration",
     "Generate",
-    "HeadScoring",
-    "Induction",
+    "HeadAttention",
+    "HeadMediation",
+    "HeadScores",
+    "InductionScores",
     "Isolation",
-    "IsolationWindows",
-    "LayerMatching",
+    "IsolationMap",
+    "LayerAccuracy",
     "LeaveOneOut",
-    "LeavingEarly",
-    "Lens",
+    "LensTable",
+    "LogitLens",
+    "MatchingByLayer",
     "Measurement",
-    "MediateHeads",
     "Options",
     "Pair",
     "PairMeasurement",
     "Pass",
     "Predict",
     "Reweighting",
-    "Saliency",
+    "SaliencyCheck",
+    "SaliencyMaps",
     "SpanFlow",
     "Steer",
     "Suppression",
-    "TakeTaskVector",
+    "TaskVector",
+    "Transplant",
     "Variants",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """A measurement by its name in earlier versions."""
+    if name in MEASUREMENTS:
+        return getattr(sys.modules[__name__], MEASUREMENTS[name])
+    raise AttributeError(f"module 'icl_mech.measurements' has no attribute {name!r}")

@@ -22,12 +22,19 @@ from icl_mech.errors import PromptError, RunError
 from icl_mech.measurements.passes import How, Options, Pair, Pass, Prompts, Steps, Variants
 from icl_mech.measurements.running import check_data, measured
 from icl_mech.models import LanguageModel
-from icl_mech.prompts import PromptBatch
+from icl_mech.prompts import AnswerKind, PromptBatch
 from icl_mech.results import Result
 
 __all__ = [
-    "AnyMeasurement", "Measurement", "Options", "Pair", "PairMeasurement", "Pass", "Steps", "Variants",
-]  # fmt: skip
+    "AnyMeasurement",
+    "Measurement",
+    "Options",
+    "Pair",
+    "PairMeasurement",
+    "Pass",
+    "Steps",
+    "Variants",
+]
 
 Data = TypeVar("Data", bound=PromptBatch | Pair)
 R = TypeVar("R", bound=Result)
@@ -40,8 +47,18 @@ class AnyMeasurement(ABC, Generic[Data, R]):
     name: ClassVar[str] = ""
     """Key in an `Analysis`; by default the class name in lower case."""
 
-    needs_classes: ClassVar[bool] = True
-    """True if it rests on label words; texts without classes (see `texts`) are then refused."""
+    takes: ClassVar[tuple[AnswerKind, ...]] = ("classes",)
+    """Kinds of answers it takes: `classes` of the batch, `choices` of each prompt, `vocabulary` (texts)."""
+
+    why_not: ClassVar[str] = ""
+    """Why it does not take the others, as its refusal says it."""
+
+    reads_texts: ClassVar[bool] = False
+    """True if it reads the spans of texts itself; else they come as prompts with demonstrations, of
+    which each is a span before the target (see `measurements.any_answer`)."""
+
+    reads_spans: ClassVar[bool] = False
+    """True if it reads nothing but spans: demonstrations then come to it as spans of a text."""
 
     def __init_subclass__(cls) -> None:
         """Name the kind."""
@@ -129,17 +146,18 @@ class Measurement(AnyMeasurement[PromptBatch, R]):
         Raises:
             PromptError: a pair of which it takes no side.
         """
-        if not isinstance(check_data(data), tuple):
-            return data  # type: ignore[return-value]
+        own = check_data(data)
+        if not isinstance(own, tuple):
+            return own
         if self.side is None:
             name = type(self).__name__
             raise PromptError(f"{name} takes one set of prompts; give one of the pair.")
-        return data[("true", "false").index(self.side)]  # type: ignore[return-value]
+        return own[("true", "false").index(self.side)]
 
 
 @dataclass(frozen=True)
 class PairMeasurement(AnyMeasurement[Pair, R]):
-    """Something measured on the same queries behind true and behind false demonstrations."""
+    """Something measured on the same queries with true and with false demonstrations."""
 
     def __call__(self, model: Any, true: PromptBatch, false: PromptBatch, **how: Unpack[How]) -> R:
         """What comes out of this model and this pair; options as in `icl_mech.measure`.
@@ -155,15 +173,16 @@ class PairMeasurement(AnyMeasurement[Pair, R]):
         Raises:
             PromptError: one set of prompts.
         """
-        if isinstance(check_data(data), tuple):
-            return data  # type: ignore[return-value]
+        own = check_data(data)
+        if isinstance(own, tuple):
+            return own
         raise PromptError(
             f"{type(self).__name__} compares true and false demonstrations; give the pair that "
             "build_prompt_pairs returns."
         )
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """A field as JSON knows it: prompts by their digest, interventions by their values."""
     if isinstance(value, PromptBatch):
         return {"digest": value.digest, "count": len(value)}

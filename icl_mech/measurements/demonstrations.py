@@ -1,7 +1,33 @@
-"""What measurements of demonstrations share: which are seen, and that there are some."""
+"""What measurements of demonstrations share: which are seen, before which query, and prompts with and without.
 
-from icl_mech.errors import PromptError
-from icl_mech.prompts import Prompt, PromptBatch
+A pair are the same queries with true and with false demonstrations.
+"""
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+
+from icl_mech._typing import Int, Tensor
+from icl_mech.errors import PromptError, ResultError
+from icl_mech.metrics.calibration import reachable_accuracy
+from icl_mech.metrics.layers import stratified_halves
+from icl_mech.prompts import Prompt, PromptBatch, Span
+from icl_mech.prompts.drawing import said_demonstrations
+from icl_mech.results.record import Record
+
+Pair = tuple[PromptBatch, PromptBatch]
+"""True and false demonstrations before the same queries."""
+
+SIDES = ("true", "false")
+"""Names of the demonstrations of a pair."""
+
+SAME = (
+    *("task", "shots", "total", "n", "seed", "demonstrations", "split"),
+    *("given_texts", "query_texts"),
+)
+"""What the sources of a pair of prompt sets have in common."""
 
 
 def seen_labels(prompt: Prompt) -> tuple[tuple[int, int], ...]:
@@ -27,3 +53,182 @@ def check_demonstrations(prompts: PromptBatch, what: str) -> None:
                 f"Prompt {number} has no demonstration before its target; {what} needs label words "
                 "there. Build the prompts with shots >= 1."
             )
+
+
+def check_pairs(true: PromptBatch, false: PromptBatch) -> None:
+    """Refuse sets that are not pairs; say so if the classes are not balanced.
+
+    Raises:
+        PromptError: different numbers of prompts, answers, label words or draws, or sets the
+            wrong way round.
+    """
+    if len(true) != len(false):
+        raise PromptError(
+            f"{len(true)} prompts with true demonstrations and {len(false)} with false ones; pairs "
+            "are needed. Build both with build_prompt_pairs."
+        )
+    if (
+        not torch.equal(true.answers, false.answers)
+        or not torch.equal(true.choice_tokens, false.choice_tokens)
+        or any(true.source.get(key) != false.source.get(key) for key in SAME)
+    ):
+        raise PromptError(
+            "The prompts with true and with false demonstrations have different queries, texts or "
+            "label words; pairs are needed. Build both with build_prompt_pairs."
+        )
+    shown = true.source.get("labels", "correct")
+    if shown != "correct":
+        raise PromptError(
+            f"The first set must show true labels, but was built with labels={shown!r}."
+        )
+    # Without demonstrations they are: the zero-shot end of a curve over their number.
+    alike = all(t.tokens == f.tokens for t, f in zip(true, false, strict=True))
+    # A small share of false labels may be none.
+    drawn = "false_share" in false.source
+    if alike and not drawn and any(prompt.label_positions for prompt in true):
+        raise PromptError(
+            "Both sets hold the same prompts, so that every difference would be 0. Build a true and a "
+            "false set with build_prompt_pairs."
+        )
+    if not true.has_classes:
+        return
+    counts = torch.bincount(true.answers, minlength=true.n_labels)
+    if int(counts.max() - counts.min()) > 1:
+        best = reachable_accuracy(true.answers, true.n_labels)
+        warnings.warn(
+            f"The true classes of the queries are not balanced: a perfect classifier has a calibrated "
+            f"accuracy of {best:.3g} here. Build prompts with balanced=True.",
+            stacklevel=3,
+        )
+
+
+def without_demonstrations(prompts: PromptBatch) -> PromptBatch | None:
+    """The bare queries, with whatever precedes the first demonstration.
+
+    None where they cannot be cut out: the query is the last demonstration, roles are not known,
+    or there are no demonstrations.
+    """
+    found = [_bare(prompt) for prompt in prompts]
+    bare = tuple(prompt for prompt in found if prompt is not None)
+    count = "total" if "total" in prompts.source else "shots"
+    source = {**prompts.source, count: 0, "labels": "correct"}
+    return PromptBatch(bare, source) if len(bare) == len(prompts) else None
+
+
+def _bare(prompt: Prompt) -> Prompt | None:
+    inside = [span.demo is not None for span in prompt.spans]
+    if not prompt.has_text_roles or not any(inside):
+        return None
+    first, last = inside.index(True), len(inside) - 1 - inside[::-1].index(True)
+    if prompt.target < prompt.spans[last].stop or not all(inside[first : last + 1]):
+        return None
+    cut, start = prompt.spans[last].stop, prompt.spans[first].start
+    shift = cut - start
+    behind = tuple(
+        Span(span.role, None, span.start - shift, span.stop - shift)
+        for span in prompt.spans[last + 1 :]
+    )
+    return replace(
+        prompt,
+        tokens=prompt.tokens[:start] + prompt.tokens[cut:],
+        spans=prompt.spans[:first] + behind,
+        label_classes=(),
+        pieces=prompt.pieces[:start] + prompt.pieces[cut:] if prompt.pieces else (),
+        false_answer=None,
+        # Its first piece was tokenised after the demonstrations.
+        exact=False,
+    )
+
+
+def query(prompt: Prompt) -> list[tuple[int, ...]]:
+    """Tokens of the query's texts."""
+    return [prompt.tokens[s.start : s.stop] for s in prompt.spans if s.role == "query_text"]
+
+
+def same_queries(one: PromptBatch, other: PromptBatch) -> bool:
+    """True for equal answers in equal order and, as far as the prompts tell, equal texts."""
+    same = [prompt.answer for prompt in one] == [prompt.answer for prompt in other]
+    if same and all(prompt.has_text_roles for batch in (one, other) for prompt in batch):
+        return [query(prompt) for prompt in one] == [query(prompt) for prompt in other]
+    return same
+
+
+def check_same_queries(more_shots: PromptBatch, prompts: PromptBatch) -> None:
+    """Refuse prompts whose queries are not those of the test prompts.
+
+    Raises:
+        PromptError: says how to build them.
+    """
+    if not same_queries(more_shots, prompts):
+        raise PromptError(
+            "more_shots must hold the queries of the test prompts in the same order; build both "
+            "with the same task, n and seed, and larger shots."
+        )
+
+
+def check_same_count(prompts: PromptBatch, what: str) -> None:
+    """Refuse prompts that cannot be averaged demonstration by demonstration.
+
+    Raises:
+        PromptError: prompts without demonstrations, or with different numbers of them.
+    """
+    check_demonstrations(prompts, what)
+    counts = sorted({len(prompt.label_positions) for prompt in prompts})
+    if len(counts) > 1:
+        raise PromptError(
+            f"The prompts have {counts[0]} to {counts[-1]} demonstrations; averages over prompts, "
+            "demonstration by demonstration, need the same number in each."
+        )
+
+
+def check_one_way(results: Iterable[Record]) -> None:
+    """Refuse to average over demonstrations per class and demonstrations in all.
+
+    Raises:
+        ResultError: results of both.
+    """
+    sources = [own.provenance.get("prompts", {}) for own in results]
+    ways = {said_demonstrations(source) for source in sources if "total" in source}
+    others = {said_demonstrations(source) for source in sources if "shots" in source}
+    if ways and others:
+        raise ResultError(
+            f"Some results are of demonstrations per class ({min(others)}), some of ones in all "
+            f"({min(ways)}); these are two protocols and are not averaged. Measure one of them."
+        )
+
+
+def taught_classes(prompts: PromptBatch) -> Int[Tensor, " batch"] | None:
+    """The class a follower of the false labels would give; None where that is not defined."""
+    classes = [prompt.false_answer for prompt in prompts]
+    return None if any(label is None for label in classes) else torch.tensor(classes)
+
+
+def halves(pair: Pair, seed: int = 0) -> tuple[Pair, Pair]:
+    """Pairs on which heads are chosen, and those they are tested on.
+
+    Raises:
+        PromptError: a query that comes twice, queries of one class, or a class with fewer than
+            two queries in either half.
+    """
+    queries = [query(prompt) for prompt in pair[0]]
+    again = [n for n, own in enumerate(queries) if own and own in queries[:n]]
+    if again:
+        raise PromptError(
+            f"Query {again[0]} is that of an earlier prompt, so that heads could be tested on what chose "
+            "them; give every query once."
+        )
+    if pair[0].has_classes and len(set(pair[0].answers.tolist())) < 2:
+        raise PromptError(
+            "All queries are of one class, where the right answer is a preference for one label; give "
+            "queries of several (balanced=True)."
+        )
+    first, second = (part.tolist() for part in stratified_halves(pair[0].answers, seed))
+    counts = pair[0].answers[first].bincount(minlength=pair[0].n_labels)
+    rare = (counts == 1).nonzero().flatten().tolist()
+    if not second or rare:
+        name = pair[0].labels[rare[0]] if rare else "every class"
+        raise PromptError(
+            f"The causal study chooses heads on half of {len(pair[0])} pairs, by means over other queries "
+            f"of the same class, and {name} has too few; give four pairs of each class at least."
+        )
+    return (pair[0][first], pair[1][first]), (pair[0][second], pair[1][second])

@@ -14,7 +14,6 @@ from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
 from icl_mech.measurements.base import AnyMeasurement, PairMeasurement
 from icl_mech.measurements.passes import How, Options
-from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result
 
 P = ParamSpec("P")
@@ -27,6 +26,7 @@ def door(
     kind: type[AnyMeasurement[Any, R]],
     name: str,
     *,
+    first: Sequence[str] = (),
     then: Sequence[str] = (),
     called: Mapping[str, str] | None = None,
     **said: str,
@@ -36,6 +36,7 @@ def door(
     Args:
         kind: The measurement.
         name: Of the function, which the module must hold under this name.
+        first: Fields that stand before the prompts.
         then: Fields that may be given by position, after the prompts.
         called: Other names of fields, as arguments.
         **said: What the prompts are, for the help, by the names of these arguments; and, of options
@@ -43,13 +44,16 @@ def door(
     """
     options = [own.name for own in fields(Options)]
     data = [argument for argument in said if argument not in options]
-    paired = issubclass(kind, PairMeasurement)
-    assert len(data) == (2 if paired else 1), (name, data)
+    assert len(data) == 1 + issubclass(kind, PairMeasurement), (name, data)
     names = {own.name: own.name for own in fields(kind)} | dict(called or {})
-    parameters = [_positional("model", Any), *(_positional(own, PromptBatch) for own in data)]
     of_kind = {own.name: own.replace(name=names[own.name]) for own in _field_parameters(kind)}
-    parameters += [of_kind.pop(own).replace(kind=Parameter.POSITIONAL_OR_KEYWORD) for own in then]
-    parameters += [*of_kind.values(), *_option_parameters(options)]
+    before, behind = (
+        [of_kind.pop(own).replace(kind=Parameter.POSITIONAL_OR_KEYWORD) for own in places]
+        for places in (first, then)
+    )
+    model_first, *of_data = _called_with(kind, data)
+    parameters = [model_first, *before, *of_data, *behind, *of_kind.values()]
+    parameters += _option_parameters(options)
     signature = Signature(parameters, return_annotation=_result_of(kind))
 
     def measure(*args: Any, **given: Any) -> R:
@@ -58,21 +62,13 @@ def door(
         except TypeError as error:
             raise TypeError(f"{name}(): {error}") from None
         model, *prompts = (bound.pop(own) for own in ("model", *data))
-        measurement = kind(
-            **{own: bound.pop(argument) for own, argument in names.items() if argument in bound}
-        )
-        return measurement(model, *prompts, **bound)  # type: ignore[operator, no-any-return]
+        own = {one: bound.pop(word) for one, word in names.items() if word in bound}
+        return kind(**own)(model, *prompts, **bound)  # type: ignore[operator, no-any-return]
 
-    described = {
-        "model": MODEL,
-        **{own: said[own] for own in data},
-        **{names[own]: text for own, text in _described(kind) if own in names},
-        **{own: said.get(own, text) for own, text in _described(Options)},
-    }
     measure.__name__ = measure.__qualname__ = name
     measure.__module__ = kind.__module__
-    measure.__doc__ = _help(kind, described, [own.name for own in parameters])
-    measure.__signature__ = signature  # type: ignore[attr-defined]
+    measure.__doc__ = _help(kind, _words(kind, names, said), [own.name for own in parameters])
+    vars(measure)["__signature__"] = signature
     measure.__annotations__ = {own.name: own.annotation for own in parameters}
     measure.__annotations__["return"] = signature.return_annotation
     return measure
@@ -103,7 +99,7 @@ def with_options(function: Callable[P, R]) -> Callable[P, R]:
     ]
     head, raises, tail = text.partition("\n\nRaises:")
     measure.__doc__ = "\n".join([head, *lines]) + raises + tail
-    measure.__signature__ = signature  # type: ignore[attr-defined]
+    vars(measure)["__signature__"] = signature
     # Who follows it to the source finds another signature there (autodoc: "pop from empty list").
     vars(measure).pop("__wrapped__")
     measure.__annotations__ = {one.name: one.annotation for one in parameters}
@@ -111,7 +107,15 @@ def with_options(function: Callable[P, R]) -> Callable[P, R]:
     return measure
 
 
-def _positional(name: str, annotation: Any) -> Parameter:
+def _called_with(kind: type[AnyMeasurement[Any, R]], data: Sequence[str]) -> list[Parameter]:
+    """Model and prompts as the call of a measurement declares them: it may also take a single prompt."""
+    _, *taken = inspect.signature(kind.__call__).parameters.values()
+    return [
+        _positional(own, one.annotation) for own, one in zip(("model", *data), taken, strict=False)
+    ]
+
+
+def _positional(name: str, annotation: object) -> Parameter:
     return Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation)
 
 
@@ -143,9 +147,19 @@ def _result_of(kind: type[AnyMeasurement[Any, R]]) -> Any:
     found = inspect.signature(kind.result).return_annotation
     if not isinstance(found, TypeVar):
         return found
-    # `result` stands in a class that several kinds share: `class Compress(OfStandIns[CompressionResult])`.
+    # `result` stands in a class that several kinds share: `class CompressDemonstrations(OfStandIns[CompressDemonstrationsResult])`.
     (own,) = (one for base in vars(kind)["__orig_bases__"] for one in get_args(base))
     return own
+
+
+def _words(kind: type, names: Mapping[str, str], said: Mapping[str, str]) -> dict[str, str]:
+    """What the help says of each argument."""
+    return {
+        "model": MODEL,
+        **said,
+        **{names[own]: text for own, text in _described(kind) if own in names},
+        **{own: said.get(own, text) for own, text in _described(Options)},
+    }
 
 
 def _described(kind: type) -> Iterator[tuple[str, str]]:

@@ -8,11 +8,11 @@ from icl_mech.checking import Called, Count, check_fields
 from icl_mech.engine import AnyReading, Layout, Path, parse_memory
 from icl_mech.interventions import Intervention, Interventions
 from icl_mech.models import LanguageModel
-from icl_mech.prompts import PromptBatch
+from icl_mech.prompts import AnswerKind, PromptBatch
 from icl_mech.results import Result
 
 Pair = tuple[PromptBatch, PromptBatch]
-"""The same queries behind true and behind false demonstrations."""
+"""The same queries with true and with false demonstrations."""
 
 Prompts = PromptBatch | Pair
 
@@ -109,7 +109,10 @@ class Runnable(Protocol[R_co]):
     """A measurement as what runs it knows it, see `base.AnyMeasurement`."""
 
     name: ClassVar[str]
-    needs_classes: ClassVar[bool]
+    takes: ClassVar[tuple[AnswerKind, ...]]
+    why_not: ClassVar[str]
+    reads_texts: ClassVar[bool]
+    reads_spans: ClassVar[bool]
 
     @property
     def asks_at_once(self) -> bool:

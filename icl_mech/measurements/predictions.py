@@ -3,60 +3,37 @@
 `predicted` is the class with the largest score among the label words. Scores of label
 words with several tokens: `first` (the first token, the papers' choice), `sum` (log-probability
 of the whole word, teacher-forced) or `mean` (per token).
+
+Open answers, and texts that go on after their target, are also judged by the whole answer: how likely it
+is, how many tokens are likelier than its first, and whether the model says it by itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 
-from icl_mech._typing import Float, Int, Tensor
-from icl_mech.engine import Kept, Reading
+from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.errors import ResultError, RunError
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.doors import door
-from icl_mech.measurements.right_answers import DEFINITIONS, answered, by_class, confusion
-from icl_mech.metrics import Interval, wilson_interval
-from icl_mech.models import LanguageModel, ModelInfo, Site, at_least_float32
-from icl_mech.prompts import Prompt, PromptBatch, Span
-from icl_mech.results import Definition, Figure, Quantity, Result
-from icl_mech.segments import Segment
+from icl_mech.measurements.open_answers_given import answered, share_bars, shares
+from icl_mech.measurements.reading import PredictionReading, Read, predicted
+from icl_mech.measurements.right_answers import ALL, DEFINITIONS, RightAnswers
+from icl_mech.measurements.whole_answers import accepted_passes, best_of, word_pass
+from icl_mech.metrics import Interval
+from icl_mech.models import LanguageModel, ModelInfo
+from icl_mech.prompts import ANSWER_KINDS, PromptBatch
+from icl_mech.results import Definition, Figure, Quantity, Result, basis, quantity
+from icl_mech.results.prompts import answer_kind, given
+from icl_mech.results.wording import counted
 from icl_mech.shapes import Bars, LabelMatrix
 
 if TYPE_CHECKING:
     import pandas as pd
 
 WordScore = Literal["first", "sum", "mean"]
-
-
-@dataclass
-class PredictionReading(Reading[tuple[Tensor, Tensor, Tensor]]):
-    """Label logits, their log-probabilities and the top tokens, at the target."""
-
-    top_k: int = 5
-
-    target_only: ClassVar[bool] = True
-
-    def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """The residual entering the final norm."""
-        return [Site("resid_post", info.n_layers - 1)]
-
-    def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """Packed as `[batch, label | label | top_k]`."""
-        logits = at_least_float32(segment.model.logits(segment.at_target(activation)))
-        labels = logits.gather(1, segment.label_tokens)
-        log_probs = labels - logits.logsumexp(-1, keepdim=True)
-        # Ids below 2^24 are exact in float32, and every vocabulary is smaller.
-        top = logits.topk(self.top_k, dim=-1).indices.float()
-        return torch.cat([labels, log_probs, top], dim=1)
-
-    def collect(self, kept: Kept) -> tuple[Tensor, Tensor, Tensor]:
-        """`(label_logits, log_probs, top_tokens)`."""
-        packed = kept.stacked()[:, 0]
-        n_labels = (packed.shape[1] - self.top_k) // 2
-        logits, log_probs, top = torch.split(packed, [n_labels, n_labels, self.top_k], dim=1)
-        return logits, log_probs, top.long()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -71,47 +48,103 @@ class Predictions(Result):
         top_tokens: Ids of the likeliest next tokens, best first.
         answers: True class of each query, or None.
         labels: Names of the classes.
+        answer_log_prob: Log-probability of the whole accepted answer after the target, teacher-forced; of
+            several accepted ones the log-sum-exp. None (so also the next two) where answers are classes,
+            or where it is not known what is right: texts that end with their target.
+        answer_rank: Tokens of the vocabulary that are likelier than the first one of an accepted answer; of
+            several the least.
+        exact_match: The greedy continuation of the same length is an accepted answer.
+        top_log_probs: Log-probability (nats) of each of `top_tokens`; None in results saved before.
     """
 
-    label_logits: Float[Tensor, "batch label"]
-    log_probs: Float[Tensor, "batch label"]
+    label_logits: Float[Tensor, "batch label"] = quantity("logit", name="label_logit")
+    log_probs: Float[Tensor, "batch label"] = quantity("log-probability (nats)", name="log_prob")
     predicted: Int[Tensor, " batch"]
     top_tokens: Int[Tensor, "batch k"]
     answers: Int[Tensor, " batch"] | None = None
     labels: tuple[str, ...] = ()
+    answer_log_prob: Float[Tensor, " batch"] | None = quantity(
+        "log-probability (nats)", default=None
+    )
+    answer_rank: Int[Tensor, " batch"] | None = None
+    exact_match: Bool[Tensor, " batch"] | None = quantity("share of prompts", default=None)
+    top_log_probs: Float[Tensor, "batch k"] | None = None
 
     title: ClassVar[str] = "Predictions"
     shows: ClassVar[tuple[str, ...]] = ("confusion", "accuracy")
+    axis_labels: ClassVar[Mapping[str, str]] = {"label": "labels"}
     definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
 
     def quantities(self) -> dict[str, Quantity]:
         """Whether each prediction is right, where that is known, and the label words' scores."""
-        found = {}
-        if self.answers is not None:
-            found["accuracy"] = Quantity((), self.predicted == self.answers)
-        found["label_logit"] = Quantity(("label",), self.label_logits, unit="logit")
-        found["log_prob"] = Quantity(("label",), self.log_probs, unit="log-probability (nats)")
-        return found
-
-    def coordinates(self) -> dict[str, tuple[str, ...]]:
-        """Names of the classes."""
-        return {"label": self.labels}
+        right = None if self.answers is None else Quantity((), self.predicted == self.answers)
+        return {**({} if right is None else {"accuracy": right}), **super().quantities()}
 
     def drawing(self, show: str = "confusion") -> LabelMatrix | Bars:
         """How often each true class was predicted as which (or mean probabilities).
 
         Args:
-            show: `confusion`, or `accuracy`: right answers by class beside constant answers.
+            show: `confusion`, or `accuracy`: right answers by class beside constant answers. Answers that
+                are no classes have shares by what is answered, whatever is asked for.
 
         Raises:
             ResultError: another, or accuracy without answers.
         """
         self.check_show(show)
-        return by_class(self) if show == "accuracy" else confusion(self)
+        if answer_kind(self) != "classes" and self.answers is not None:
+            return share_bars(self._shares, self.labels, basis(self))
+        if show == "accuracy":
+            return self.right.by_class(basis(self))
+        if self.answers is not None:
+            return self.right.confusion()
+        return LabelMatrix(
+            "Mean label probabilities",
+            self.label_probs.mean(0, keepdim=True),
+            *((ALL,), self.labels),
+            *("", "label word", "probability"),
+        )
 
     def figures(self) -> list[Figure]:
         """Right answers beside constant ones, and which classes are taken for which."""
-        return answered(self)
+        if answer_kind(self) != "classes" and self.answers is not None:
+            log_prob = None if self.answer_log_prob is None else self.interval("answer_log_prob")
+            count = len(self.predicted)
+            return [answered(self._shares, self.labels, count, log_prob, given(self))]
+        if self.answers is not None and self.labels:
+            return [self.right.beside_constant(given(self)), self.right.mistakes()]
+        counts = self.predicted.bincount(minlength=max(1, len(self.labels)))
+        most, prompts = int(counts.argmax()), counted(len(self.predicted), "prompt")
+        name = self.labels[most] if most < len(self.labels) else f"class {most}"
+        return [
+            Figure(
+                "confusion",
+                "Which answers does the model give?",
+                f"“{name}” for {int(counts[most])} of {prompts}; what would be right is not known.",
+                f"**Mean probability of each label word among the label words**, {prompts}.",
+                limits="whether the answers are right.",
+                short="Answers",
+            )
+        ]
+
+    @property
+    def _shares(self) -> dict[str, Interval]:
+        return shares(self.predicted, self.labels, self.exact_match, self.answer_rank)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """Of what is predicted: of texts also a token that is neither of two."""
+        return (*self.labels, "another token")
+
+    @property
+    def right(self) -> RightAnswers:
+        """Predicted classes beside the true ones.
+
+        Raises:
+            ResultError: if the true classes are not known.
+        """
+        if self.answers is None:
+            raise ResultError("These prompts have no answers; accuracy needs them.")
+        return RightAnswers(self.predicted, self.answers, self.labels)
 
     @property
     def accuracy(self) -> Interval:
@@ -120,9 +153,7 @@ class Predictions(Result):
         Raises:
             ResultError: if the true classes are not known.
         """
-        if self.answers is None:
-            raise ResultError("These prompts have no answers; accuracy needs them.")
-        return wilson_interval(self.predicted == self.answers)
+        return self.right.accuracy
 
     @property
     def label_probs(self) -> Float[Tensor, "batch label"]:
@@ -132,42 +163,31 @@ class Predictions(Result):
     def summary(self) -> str:
         """Accuracy, or the share of the commonest prediction."""
         if self.answers is not None:
-            return f"accuracy {self.accuracy} over {len(self.predicted)} prompts"
+            text = f"accuracy {self.accuracy} over {len(self.predicted)} prompts"
+            if self.exact_match is None:
+                return text
+            return f"{text}, exact match {self.interval('exact_match')}"
         counts = torch.bincount(self.predicted, minlength=len(self.labels))
-        return f"{self.labels[int(counts.argmax())]} predicted for {int(counts.max())} prompts"
+        return f"{self._names[int(counts.argmax())]} predicted for {int(counts.max())} prompts"
 
-    def to_pandas(self) -> "pd.DataFrame":
-        """One row per prompt."""
+    def by_prompt(self, quantity: str | None = None) -> "pd.DataFrame":
+        """One row per prompt: its classes and the logits of the label words; or one quantity of each.
+
+        Args:
+            quantity: Which one; None: the usual table.
+        """
         import pandas as pd
 
-        table = {"predicted": [self.labels[c] for c in self.predicted.tolist()]}
+        if quantity is not None:
+            return super().by_prompt(quantity)
+        table = {"predicted": [self._names[c] for c in self.predicted.tolist()]}
         if self.answers is not None:
             table["answer"] = [self.labels[c] for c in self.answers.tolist()]
+        for name in ("answer_log_prob", "answer_rank", "exact_match"):
+            if (own := getattr(self, name)) is not None:
+                table[name] = own.tolist()
         columns = {f"logit {name}": self.label_logits[:, c] for c, name in enumerate(self.labels)}
         return pd.DataFrame(table | {key: value.tolist() for key, value in columns.items()})
-
-
-@dataclass
-class WordReading(Reading[Tensor]):
-    """Log-probability of a word that follows the target, summed over its tokens."""
-
-    word: tuple[int, ...]
-
-    def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """The residual entering the final norm."""
-        return [Site("resid_post", info.n_layers - 1)]
-
-    def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """One number per prompt."""
-        total = torch.zeros(len(segment.prompts), device=activation.device)
-        for offset, token in enumerate(self.word):
-            residual = activation[segment.rows, segment.target_row + offset]
-            total += at_least_float32(segment.model.logits(residual)).log_softmax(-1)[:, token]
-        return total
-
-    def collect(self, kept: Kept) -> Tensor:
-        """`[prompt]`."""
-        return kept.stacked()[:, 0]
 
 
 @dataclass(frozen=True)
@@ -187,6 +207,8 @@ class Predict(Measurement[Predictions]):
     score: WordScore = "first"
     top_k: int = 5
 
+    takes = ANSWER_KINDS
+
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
         """Refuse numbers of tokens the vocabulary does not have.
 
@@ -196,35 +218,44 @@ class Predict(Measurement[Predictions]):
         check_top_k(self.top_k, model.info)
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
-        """The prompts, and behind them each label word where all its tokens count."""
+        """The prompts, and whole words after them where all their tokens count."""
         passes = [Pass(data, [PredictionReading(self.top_k)], title="predictions")]
         if self.score != "first":
             passes += [
-                Pass(_continued(data, word), [WordReading(word)], title="label words")
-                for word in data[0].label_words
+                word_pass(data, [prompt.label_words[c] for prompt in data], "label words")
+                for c in range(data.n_labels)
             ]
-        return passes
+        return [*passes, *accepted_passes(data)]
 
     def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> Predictions:
-        """Predictions by the first tokens, or by whole words."""
+        """Predictions by the first tokens, or by whole words; and how the accepted answers fare."""
         (first,), *words = read
         found = predictions(first, data)
-        if not words:
+        scored = 0 if self.score == "first" else data.n_labels
+        if best := best_of([own for (own,) in words[scored:]], data):
+            found = replace(
+                found, answer_log_prob=best.log_prob, answer_rank=best.rank, exact_match=best.greedy
+            )
+        if not scored:
             return found
-        log_probs = torch.stack([value for (value,) in words], dim=1)
+        log_probs = torch.stack([own.log_prob for (own,) in words[:scored]], dim=1)
         if self.score == "mean":
-            log_probs = log_probs / torch.tensor([len(word) for word in data[0].label_words])
+            counts = [[len(word) for word in prompt.label_words] for prompt in data]
+            log_probs = log_probs / torch.tensor(counts)
+        if data.answer_kind == "vocabulary":
+            return replace(found, log_probs=log_probs)
         return replace(found, log_probs=log_probs, predicted=log_probs.argmax(-1))
 
 
-def predictions(read: tuple[Tensor, Tensor, Tensor], prompts: PromptBatch) -> Predictions:
+def predictions(read: Read, prompts: PromptBatch) -> Predictions:
     """Predictions from what `PredictionReading` read."""
-    label_logits, log_probs, top_tokens = read
+    label_logits, log_probs, top_tokens, top_log_probs = read
     return Predictions(
         label_logits=label_logits,
         log_probs=log_probs,
-        predicted=label_logits.argmax(-1),
+        predicted=predicted(label_logits, top_tokens, prompts),
         top_tokens=top_tokens,
+        top_log_probs=top_log_probs,
         answers=prompts.answers if prompts.has_answers else None,
         labels=prompts.labels,
     )
@@ -242,24 +273,4 @@ def check_top_k(top_k: int, info: ModelInfo) -> None:
         )
 
 
-predict = door(
-    Predict,
-    "predict",
-    prompts="The prompts.",
-)
-
-
-def _continued(prompts: PromptBatch, word: tuple[int, ...]) -> PromptBatch:
-    """The prompts up to their targets, with all but the last token of a word behind them."""
-    if len(word) == 1:
-        return prompts
-
-    def continued(prompt: Prompt) -> Prompt:
-        end = prompt.target + 1
-        tokens = (*prompt.tokens[:end], *word[:-1])
-        spans = tuple(span for span in prompt.spans if span.stop <= end)
-        classes = prompt.label_classes[: sum(span.role == "label_word" for span in spans)]
-        spans = (*spans, Span("format", None, end, len(tokens)))
-        return replace(prompt, tokens=tokens, spans=spans, label_classes=classes, pieces=())
-
-    return PromptBatch(tuple(continued(prompt) for prompt in prompts), prompts.source)
+predict = door(Predict, "predict", prompts="The prompts.")

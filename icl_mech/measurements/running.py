@@ -1,7 +1,7 @@
 """Runs measurements side by side: passes they have in common are made once."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from typing_extensions import Unpack
@@ -9,18 +9,14 @@ from typing_extensions import Unpack
 from icl_mech.engine import AnyReading, GradientReading, cost, expect, run, run_variants
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
-from icl_mech.measurements.passes import (
-    How,
-    Options,
-    Pass,
-    Runnable,
-    Steps,
-    Variants,
-)
+from icl_mech.interventions.cut import NamedCut
+from icl_mech.measurements.any_answer import as_demonstrations, as_texts, check_kind
+from icl_mech.measurements.passes import How, Options, Pass, Runnable, Steps, Variants
 from icl_mech.measurements.passes import Prompts as Prompts
 from icl_mech.measurements.provenance import provenance
 from icl_mech.models import LanguageModel, adapt, exclusive
-from icl_mech.prompts import PromptBatch, check_batch, check_classes
+from icl_mech.models.rehearsal import stage
+from icl_mech.prompts import PromptBatch, check_batch
 from icl_mech.results import Result
 
 R = TypeVar("R", bound=Result)
@@ -32,11 +28,13 @@ class Item:
 
     Attributes:
         measurement: With its defaults filled in.
-        data: The prompts it takes.
+        data: The prompts it measures: those it was given, texts as demonstrations.
+        given: The prompts it takes of those that are there.
     """
 
     measurement: Runnable[Any]
     data: Any
+    given: Any
 
     @classmethod
     def checked(
@@ -45,20 +43,34 @@ class Item:
         model: LanguageModel,
         data: Prompts,
         options: Options,
+        texts: dict[tuple[int, ...], Any] | None = None,
     ) -> "Item":
-        """An item that can run.
+        """An item that can run; `texts` holds those that became demonstrations for others.
 
         Raises:
             IclMechError: what the measurement refuses, of its prompts or of the interventions.
         """
-        own = measurement.chosen(data)
-        if measurement.needs_classes:
-            for prompts in own if isinstance(own, tuple) else (own,):
-                check_classes(prompts, type(measurement).__name__)
+        given = measurement.chosen(data)
+        sets = given if isinstance(given, tuple) else (given,)
+        for prompts in sets:
+            check_kind(prompts, measurement.takes, type(measurement).__name__, measurement.why_not)
         for intervention in options.interventions:
             intervention.check(model.info)
-            for prompts in own if isinstance(own, tuple) else (own,):
+            for prompts in sets:
                 intervention.check_prompts(prompts)
+        own = given
+        if measurement.reads_spans and sets[0].answer_kind != "vocabulary":
+            own = as_texts(given)
+        if sets[0].answer_kind == "vocabulary" and not measurement.reads_texts:
+            known = {} if texts is None else texts
+            key = tuple(map(id, sets))
+            if key not in known:
+                known[key] = as_demonstrations(model, sets, options)
+            made = known[key]
+            own = made if isinstance(given, tuple) else made[0]
+        if own is not given:
+            for prompts, laid in zip(sets, own if isinstance(own, tuple) else (own,), strict=True):
+                check_same_edges(options.interventions, prompts, laid)
         filled = measurement.filled(model, own)
         filled.check(model, own)
         filled.check_options(model, own, options)
@@ -68,10 +80,29 @@ class Item:
         ):
             for job in filled.passes(model, own):
                 check_numbers(job.prompts, own, options.interventions)
-        return cls(filled, own)
+        return cls(filled, own, given)
 
 
-def check_data(data: Any) -> Prompts:
+def check_same_edges(
+    interventions: Sequence[Intervention], given: PromptBatch, own: PromptBatch
+) -> None:
+    """Refuse cuts whose tokens are others where prompts are laid out in another way.
+
+    Raises:
+        RunError: names the cut, and what names the same tokens in both.
+    """
+    for intervention in interventions:
+        if isinstance(intervention, NamedCut) and intervention.edges(given) != intervention.edges(
+            own
+        ):
+            raise RunError(
+                f"{intervention!r} names tokens by roles that these prompts have in one layout only: spans "
+                "of texts are measured as demonstrations, and the reverse. Name 'anchors', 'units', "
+                "'spans', 'query', 'target' or positions."
+            )
+
+
+def check_data(data: object) -> Prompts:
     """The prompts, if they are a batch or a pair of batches.
 
     Raises:
@@ -156,6 +187,9 @@ def completed(
     A pass is made when the first measurement needs it; others that asked for the same prompts
     and interventions get their readings from it too.
     """
+    if (rehearsal := stage()) is not None:
+        kinds = (item.measurement for item in items if not item.measurement.asks_at_once)
+        rehearsal.depends |= {type(kind).__name__: None for kind in kinds}
     weights = model.fingerprint()
     tasks = [_Task(item, item.measurement.steps(model, item.data, options)) for item in items]
     for task in tasks:
@@ -201,9 +235,10 @@ def _mergeable(
 
 
 def _work(job: Pass) -> float:
-    """About what a pass costs, in forward passes over one prompt."""
+    """About what a pass costs, in forward passes over 100 tokens."""
     count = len(job.variants) if isinstance(job, Variants) else 1
-    each = cost(gradient=bool(_losses(job.readings)), variants=count)
+    lengths, gradient = job.prompts.lengths.tolist(), bool(_losses(job.readings))
+    each = cost(lengths, gradient=gradient, variants=count)
     return len(job.prompts) * count * each
 
 
@@ -224,11 +259,10 @@ def _made(
     for task, number in together:
         # Passes that are known only now; the others were checked before anything ran.
         check_numbers(task.asked[number].prompts, task.item.data, options.interventions)
-    how: dict[str, Any] = {
-        "batch_size": options.batch_size, "memory": options.memory, "path": options.path,
-        "progress": options.progress, "title": job.title,
-    }  # fmt: skip
-    before = tuple(options.interventions)
+    how = {item.name: getattr(options, item.name) for item in fields(options)} | {
+        "title": job.title
+    }
+    before = tuple(how.pop("interventions"))
     if isinstance(job, Variants):
         variants = [(*before, *job.interventions, *own) for own in job.variants]
         return [run_variants(model, job.prompts, job.readings, variants, layout=job.layout, **how)]
@@ -278,5 +312,5 @@ def _placed(reading: AnyReading, readings: list[AnyReading]) -> int:
 
 def recorded(result: R, model: LanguageModel, item: Item, options: Options, weights: str) -> R:
     """The result with its provenance; what it recorded itself stays."""
-    origin = provenance(model, item.measurement, item.data, options.interventions, weights=weights)
+    origin = provenance(model, item.measurement, item.given, options.interventions, weights=weights)
     return replace(result, provenance={**origin, **result.provenance})

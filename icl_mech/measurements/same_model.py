@@ -1,24 +1,35 @@
-"""Whether a model is the one that something was made with: a lens, keys and values.
+"""Whether a model is the one that something was made with: a lens, keys and values, a checkpoint.
 
-What was made is used again in another process, perhaps in another number format or behind another
+What was made is used again in another process, perhaps in another number format or under another
 library; so the model is recognised by what it does to a few tokens, not by the bytes of its weights.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.engine import Kept, Reading, run
-from icl_mech.errors import ModelError
-from icl_mech.models import LanguageModel, ModelInfo, Site
+from icl_mech.engine import Reading, run
+from icl_mech.engine.readings import OfLast
+from icl_mech.errors import ModelError, RunError
+from icl_mech.models import LanguageModel, Site
 from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.segments import Segment
 
 SAME = (
-    "name", "architecture", "revision", "n_layers", "n_heads", "n_kv_heads", "d_model", "d_head",
-    "d_vocab", "dtype", "processed_weights",
-)  # fmt: skip
+    "name",
+    "architecture",
+    "revision",
+    "n_layers",
+    "n_heads",
+    "n_kv_heads",
+    "d_model",
+    "d_head",
+    "d_vocab",
+    "dtype",
+    "processed_weights",
+)
+"""Facts about a model that keys and values depend on."""
 
 WIDE = ("float32", "float64")
 
@@ -26,20 +37,12 @@ PROBE = 4
 """Tokens whose residual tells models of the same name apart."""
 
 
-class Residuals(Reading[Tensor]):
+class Residuals(OfLast, Reading[Tensor]):
     """The residual entering the final norm, at every position of prompts of one length."""
-
-    def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """What the last block gives."""
-        return [Site("resid_post", info.n_layers - 1)]
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
         """All of it."""
         return activation.float()
-
-    def collect(self, kept: Kept) -> Tensor:
-        """`[prompt, pos, d_model]`."""
-        return kept.stacked()[:, 0]
 
 
 def probe_tokens(model: LanguageModel) -> list[int]:
@@ -59,7 +62,7 @@ def probe(model: LanguageModel, tokens: Sequence[int]) -> Float[Tensor, "pos d_m
 
 def check_same_model(
     model: LanguageModel,
-    made_with: dict[str, Any],
+    made_with: Mapping[str, Any],
     tokens: Sequence[int],
     probed: Float[Tensor, "pos d_model"],
 ) -> None:
@@ -90,11 +93,7 @@ def check_same_model(
 
 
 def is_like(
-    model: LanguageModel,
-    tokens: Sequence[int],
-    probed: Float[Tensor, "pos d_model"],
-    *,
-    half: bool,
+    model: LanguageModel, tokens: Sequence[int], probed: Float[Tensor, "pos d_model"], *, half: bool
 ) -> bool:
     """True if the model gives the residuals that `probe` gave, but for rounding.
 
@@ -103,3 +102,17 @@ def is_like(
     found = probe(model, tokens)
     gap = float((found.double() - probed.double()).norm())
     return gap <= (0.05 if half else 1e-3) * float(probed.norm())
+
+
+def check_own_weights(model: LanguageModel, what: str) -> None:
+    """Refuse processed weights, whose heads have other outputs than the checkpoint's.
+
+    Raises:
+        RunError: says how to load the model.
+    """
+    if model.info.processed_weights:
+        raise RunError(
+            f"{what} is defined on the checkpoint's own weights, but the weights of {model.info.name!r} are "
+            "processed (norms folded or weights centred). Load it with icl_mech.load_model, or with "
+            "HookedTransformer.from_pretrained_no_processing."
+        )

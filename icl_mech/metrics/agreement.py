@@ -1,4 +1,6 @@
-"""How far two runs over the same prompts agree. Source: Wang et al. 2023, §2.2."""
+"""How far two runs over the same prompts, or two rankings, agree. Source of loyalty: Wang et al. 2023, §2.2."""
+
+import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.checking import checked
@@ -20,3 +22,24 @@ def word_overlap(
     """Jaccard overlap of two sets of likeliest next tokens; its mean is the word loyalty."""
     common = (top_tokens[:, :, None] == reference[:, None, :]).any(-1).sum(-1).double()
     return common / (top_tokens.shape[1] + reference.shape[1] - common)
+
+
+@checked(ResultError)
+def rank_agreement(
+    one: Float[Tensor, "batch cell"], other: Float[Tensor, "batch cell"]
+) -> Float[Tensor, " batch"]:
+    """Spearman correlation over cells, of each prompt; ties share their mean rank.
+
+    NaN where all cells of one side are equal.
+    """
+    ranks = [_ranks(own.double()) for own in (one, other)]
+    centred = [own - own.mean(1, keepdim=True) for own in ranks]
+    norms = [own.norm(dim=1) for own in centred]
+    product = (centred[0] * centred[1]).sum(1)
+    return torch.where(norms[0] * norms[1] > 0, product / (norms[0] * norms[1]), torch.nan)
+
+
+def _ranks(values: Float[Tensor, "batch cell"]) -> Float[Tensor, "batch cell"]:
+    below = (values[:, None, :] < values[:, :, None]).sum(-1)
+    equal = (values[:, None, :] == values[:, :, None]).sum(-1)
+    return below.double() + (equal.double() - 1) / 2

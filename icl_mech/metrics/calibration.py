@@ -1,8 +1,14 @@
-"""Accuracy of label probabilities against per-label thresholds.
+"""Label probabilities freed of what a model says whatever the text: by thresholds, or by a prior.
 
-A prompt counts as right if the normalised probability of its class is above that label's
-`(C - 1) / C` quantile over the prompts: a model that always prefers one label word is not
-punished for it. Source: Halawi et al. 2023, *Overthinking the Truth*, §2 and appendix.
+*Thresholds.* A prompt counts as right if the normalised probability of its class is above that label's
+`(C - 1) / C` quantile over the prompts: a model that always prefers one label word is not punished for it.
+
+*Priors.* Probabilities are divided by their mean over inputs without content (contextual calibration),
+over random words of the domain (domain calibration) or over the batch itself (batch calibration).
+
+Sources: Halawi et al. 2023, *Overthinking the Truth*, §2 and appendix; Zhao et al. 2021, *Calibrate Before
+Use*; Fei et al. 2023, *Mitigating Label Biases for In-context Learning*; Zhou et al. 2024, *Batch
+Calibration*.
 """
 
 from typing import Literal, NamedTuple
@@ -13,9 +19,8 @@ import torch
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.checking import Count, Natural, checked
 from icl_mech.errors import ResultError
-from icl_mech.metrics.ends import mean_ends
 from icl_mech.metrics.intervals import bootstrap_interval
-from icl_mech.metrics.outcomes import share_ends
+from icl_mech.metrics.means import mean_ends, share_ends
 
 FLOOR = 1e-14
 
@@ -159,19 +164,23 @@ def plain_scores(
 @checked(ResultError)
 def top_one_scores(
     top_tokens: Int[Tensor, "batch *entry k"],
-    label_tokens: Int[Tensor, " label"],
+    label_tokens: Int[Tensor, "*batch label"],
     classes: Int[Tensor, " batch *entry"],
 ) -> Float[Tensor, " batch *entry"]:
-    """1 where the likeliest token of the vocabulary is the true label word."""
-    return (top_tokens[..., 0] == label_tokens[classes]).double()
+    """1 where the likeliest token of the vocabulary is the true label word, or the right choice."""
+    words = label_tokens.expand(len(classes), label_tokens.shape[-1])
+    right = words.gather(1, classes.reshape(len(classes), -1)).reshape(classes.shape)
+    return (top_tokens[..., 0] == right).double()
 
 
 @checked(ResultError)
 def top_labels_match(
-    top_tokens: Int[Tensor, "batch *entry label"], label_tokens: Int[Tensor, " label"]
+    top_tokens: Int[Tensor, "batch *entry label"], label_tokens: Int[Tensor, "*batch label"]
 ) -> Float[Tensor, " batch *entry"]:
     """1 where the C likeliest tokens are exactly the C label words."""
-    found: Bool[Tensor, "batch *entry label"] = (top_tokens[..., None] == label_tokens).any(-1)
+    words = label_tokens.expand(len(top_tokens), label_tokens.shape[-1])
+    words = words.reshape(len(words), *(1,) * (top_tokens.dim() - 1), -1)
+    found: Bool[Tensor, "batch *entry label"] = (top_tokens[..., None] == words).any(-1)
     return found.all(-1).double()
 
 
@@ -202,3 +211,67 @@ def score_interval(
     scores = per_prompt.double()
     half = 1.96 * scores.std(0, correction=1) / len(scores) ** 0.5
     return scores.mean(0) - half, scores.mean(0) + half
+
+
+CalibrationForm = Literal["paper", "staicc", "difference"]
+BatchForm = Literal["ratio", "staicc", "log_mean"]
+
+STAICC_FLOOR = 1e-5
+"""What StaICC adds to the sum of the prior's rows, once."""
+
+
+def calibrate_labels(
+    probs: Float[Tensor, "batch label"],
+    content_free: Float[Tensor, "*rows label"],
+    form: CalibrationForm = "paper",
+) -> Float[Tensor, "batch label"]:
+    """Label probabilities with the prior of inputs without content taken out.
+
+    Args:
+        probs: Probabilities of the labels of each prompt.
+        content_free: Those of inputs without content, `[row, label]`, or of each prompt's own
+            `[prompt, row, label]`; the prior is their mean over rows.
+        form: `paper`: p / prior, normalised to sum 1 (Zhao et al.'s diagonal W, Fei et al.);
+            `staicc`: softmax(p / prior) with 1e-5 added to the sum of the rows, as StaICC 0.1.1 has
+            it, whose largest label is right and whose numbers are no probabilities;
+            `difference`: p - prior (Zhao et al.'s identity W), scores for the largest label.
+
+    Raises:
+        ResultError: a prior of 0.
+    """
+    own, rows = probs.double(), content_free.double()
+    if form == "staicc":
+        return (own / ((STAICC_FLOOR + rows.sum(-2)) / rows.shape[-2])).softmax(-1)
+    prior = rows.mean(-2)
+    return own - prior if form == "difference" else _divided(own, prior)
+
+
+def calibrate_batch(
+    probs: Float[Tensor, "batch label"], form: BatchForm = "ratio", batch_size: int | None = None
+) -> Float[Tensor, "batch label"]:
+    """Label probabilities with their mean over the batch taken out.
+
+    Args:
+        probs: Probabilities of the labels of each prompt.
+        form: `ratio`: p / mean, normalised to sum 1; `staicc`: softmax(p - mean), as StaICC 0.1.1
+            has it, which picks another label than the ratio in some prompts of three or more
+            classes; `log_mean`: softmax(log p - mean log p).
+        batch_size: Prompts that share a mean, in their order; None: all of them.
+
+    Raises:
+        ResultError: a mean of 0, or a probability of 0 whose logarithm is wanted.
+    """
+    parts = probs.double().split(batch_size or len(probs))
+    if form == "ratio":
+        return torch.cat([_divided(own, own.mean(0)) for own in parts])
+    if form == "log_mean" and bool((probs == 0).any()):
+        raise ResultError("A probability is 0, so that its logarithm is not finite; use ratio.")
+    values = parts if form == "staicc" else [own.log() for own in parts]
+    return torch.cat([(own - own.mean(0)).softmax(-1) for own in values])
+
+
+def _divided(probs: Tensor, prior: Tensor) -> Tensor:
+    if bool((prior <= 0).any()):
+        raise ResultError("The prior of a label is 0, so that nothing can be divided by it.")
+    ratio = probs / prior
+    return ratio / ratio.sum(-1, keepdim=True)

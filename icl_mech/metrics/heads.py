@@ -1,13 +1,15 @@
-"""Scores of attention heads from their attention to demonstrations' labels.
+"""Scores of attention heads: how well their attention meets labels, or tokens that occurred before.
 
-Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
+Sources: Halawi et al. 2023, *Overthinking the Truth*, §5; Olsson et al. 2022, *In-context learning and
+induction heads*; TransformerLens 4.3, `head_detector`.
 """
+
+from typing import Literal
 
 import numpy as np
 import torch
-from einops import einsum
 
-from icl_mech._typing import Float, Int, Tensor
+from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.checking import Count, Natural, checked
 from icl_mech.errors import ResultError
 
@@ -31,7 +33,7 @@ def attention_to_same(
 ) -> Float[Tensor, " batch *head"]:
     """Attention to the labels that equal the row's."""
     same = (demo_classes == row_classes[:, None]).to(attention.dtype)
-    return einsum(attention, same, "b ... d, b d -> b ...")
+    return torch.einsum("b...d,bd->b...", attention, same)
 
 
 @checked(ResultError)
@@ -67,5 +69,91 @@ def shuffled_prefix_matching(
         shuffled = demo_classes.scatter(1, places, demo_classes.gather(1, order))
         same += (shuffled == row_classes[:, None]).to(attention.dtype) / permutations
     # The score is linear in the matches: one product with their mean.
-    matched = einsum(attention, same, "b ... d, b d -> b ...")
+    matched = torch.einsum("b...d,bd->b...", attention, same)
     return prefix_matching(matched, attention.sum(-1), n_labels)
+
+
+Pattern = Literal["induction", "duplicate", "previous"]
+"""The token after an earlier occurrence, the occurrence itself, the token before."""
+
+
+@checked(ResultError)
+def matched_columns(tokens: Int[Tensor, "batch pos"], pattern: Pattern) -> Int[Tensor, "batch pos"]:
+    """The column each row should attend to, by its last earlier occurrence; -1 where there is none."""
+    length = tokens.shape[1]
+    places = torch.arange(length, device=tokens.device)
+    if pattern == "previous":
+        return (places - 1).expand(len(tokens), -1)
+    same = (tokens[:, :, None] == tokens[:, None, :]) & (places[:, None] > places)
+    last = torch.where(same, places, -1).amax(-1)
+    return torch.where(last >= 0, last + int(pattern == "induction"), -1)
+
+
+@checked(ResultError)
+def pattern_map(
+    tokens: Int[Tensor, "batch pos"], pattern: Pattern
+) -> Bool[Tensor, "batch pos pos"]:
+    """True where a row should attend: at (or after) every earlier occurrence, or before the row."""
+    length = tokens.shape[1]
+    places = torch.arange(length, device=tokens.device)
+    if pattern == "previous":
+        return (places[:, None] - 1 == places).expand(len(tokens), -1, -1)
+    same = (tokens[:, :, None] == tokens[:, None, :]) & (places[:, None] > places)
+    if pattern == "duplicate":
+        return same
+    return torch.cat([torch.zeros_like(same[..., :1]), same[..., :-1]], dim=-1)
+
+
+@checked(ResultError)
+def attention_to_match(
+    attention: Float[Tensor, "batch head pos pos"], columns: Int[Tensor, "batch pos"]
+) -> Float[Tensor, "batch head"]:
+    """Mean attention to each row's column, over rows that have one; NaN where none has."""
+    there = columns >= 0
+    index = columns.clamp(min=0)[:, None, :, None].expand(-1, attention.shape[1], -1, -1)
+    found = attention.gather(3, index)[..., 0].double() * there[:, None]
+    return found.sum(-1) / there.sum(-1)[:, None]
+
+
+@checked(ResultError)
+def attention_elsewhere(
+    attention: Float[Tensor, "batch head pos pos"], columns: Int[Tensor, "batch pos"]
+) -> Float[Tensor, "batch head"]:
+    """Mean attention of the same rows to one of the other columns that rows are matched with.
+
+    What a head that looks back without matching gives to a token. Columns up to the row count.
+    """
+    places = torch.arange(attention.shape[-1], device=attention.device)
+    there = columns >= 0
+    named = torch.zeros(columns.shape, dtype=torch.bool, device=columns.device)
+    named.scatter_(1, columns.clamp(min=0), there)
+    others = named[:, None, :] & (places[:, None] >= places) & (columns[..., None] != places)
+    others &= there[..., None]
+    counts = others.sum(-1)
+    rows = (attention.double() * others[:, None]).sum(-1) / counts.clamp(min=1)[:, None]
+    some = counts > 0
+    return (rows * some[:, None]).sum(-1) / some.sum(-1)[:, None]
+
+
+@checked(ResultError)
+def detection_score(
+    attention: Float[Tensor, "batch head pos pos"],
+    pattern: Bool[Tensor, "batch pos pos"],
+    kind: Literal["mul", "abs"],
+    *,
+    exclude_bos: bool = False,
+    exclude_current: bool = False,
+) -> Float[Tensor, "batch head"]:
+    """How well whole maps meet a pattern, as the head detector of TransformerLens has it.
+
+    * `mul`: share of all attention that lies on the pattern;
+    * `abs`: one minus the distance of map and pattern, over the number of rows.
+    """
+    maps, wanted = attention.double().clone(), pattern[:, None].double()
+    if exclude_bos:
+        maps[..., 0] = 0.0
+    if exclude_current:
+        maps = maps - torch.diag_embed(maps.diagonal(dim1=-2, dim2=-1))
+    if kind == "mul":
+        return (maps * wanted).sum((-2, -1)) / maps.sum((-2, -1))
+    return 1 - (maps - wanted).abs().sum((-2, -1)) / maps.shape[-1]

@@ -1,9 +1,11 @@
 """95 % intervals: bootstrap over prompts (seeded), Wilson for 0/1 outcomes; see `mean_ends`.
 
-Per-prompt values come in; the prompt axis is reduced here, last.
+Per-prompt values come in; the prompt axis is reduced here, last. Of many means together: which lie above
+0, as one statement about all of them at once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -41,6 +43,14 @@ def resample_weights(
 
     A mean over a resample is then a weighted mean: `weights @ per_prompt`.
     """
+    return (_drawn if n * resamples <= 1_000_000 else _drawn.__wrapped__)(
+        n, resamples, seed
+    ).clone()
+
+
+@lru_cache(4)
+def _drawn(n: int, resamples: int, seed: int) -> Tensor:
+    # How often each of n is drawn with replacement; the order of the draws does not matter.
     counts = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples)
     return torch.from_numpy(counts).double() / n
 
@@ -123,14 +133,80 @@ def wilson_interval(outcomes: Bool[Tensor, " batch"]) -> Interval:
     return Interval(k / n, float(ends.low), float(ends.high))
 
 
+ONE_SIDED = (1 + LEVEL) / 2
+"""Level of a statement that a 95 % interval lies above 0."""
+
+AT_ONCE = 256
+"""Resamples in memory at a time: 256 x 2000 cells are 4 MB."""
+
+
 @checked(ResultError)
-def wilson_ends(
-    outcomes: Float[Tensor, " batch *rest"],
-) -> tuple[Float[Tensor, " *rest"], Float[Tensor, " *rest"]]:
-    """Ends of the Wilson score interval of the mean of 0/1 outcomes, for many at once."""
-    n = outcomes.shape[0]
-    share = outcomes.double().mean(0)
-    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
-    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z / (1 + z**2 / n) * (share * (1 - share) / n + z**2 / (4 * n**2)).sqrt()
-    return (centre - half).clamp(min=0.0), (centre + half).clamp(max=1.0)
+def above_together(
+    per_prompt: Float[Tensor, " batch *cell"],
+    *,
+    resamples: Count = 2000,
+    seed: Natural = 0,
+    level: float = LEVEL,
+) -> Bool[Tensor, " *cell"]:
+    """Cells whose mean over prompts lies above 0, where chance picks any in 5 % of the cases.
+
+    max-T: each mean is divided by its standard error, and the largest of these ratios is compared
+    with the largest ones that resampled deviations from the means give. Cells that are the same
+    for all prompts count as above 0 if they are.
+
+    Args:
+        per_prompt: Values, prompt axis first.
+        resamples: Number of bootstrap resamples.
+        seed: Of the resampling.
+        level: One minus the share of cases in which chance picks any; `ONE_SIDED` is that of
+            95 % intervals that lie above 0.
+    """
+    n, cells = len(per_prompt), per_prompt.shape[1:]
+    flat = per_prompt.double().reshape(n, -1)
+    mean = flat.mean(0)
+    if n < 2:
+        return torch.zeros(cells, dtype=torch.bool)
+    error = flat.std(0, correction=1) / n**0.5
+    moving = error > 1e-12
+    centred = (flat - mean)[:, moving]
+    if not centred.shape[1]:
+        return (mean > 0).reshape(cells)
+    limit = torch.cat([own.max(1).values for own in _ratios(centred, resamples, seed)])
+    limit = limit.quantile(level)
+    ratio = torch.where(moving, mean / error.clamp(min=1e-12), torch.inf * mean.sign())
+    return ((mean > 0) & (ratio > limit)).reshape(cells)
+
+
+@checked(ResultError)
+def ends_together(
+    per_prompt: Float[Tensor, " batch *cell"], *, resamples: Count = 2000, seed: Natural = 0
+) -> tuple[Float[Tensor, " *cell"], Float[Tensor, " *cell"]]:
+    """Ends of intervals of means over prompts that all hold at once in 95 % of the cases.
+
+    max-T, as `above_together`, with the largest ratio in either direction.
+    """
+    n, cells = len(per_prompt), per_prompt.shape[1:]
+    flat = per_prompt.double().reshape(n, -1)
+    mean = flat.mean(0)
+    if n < 2:
+        nothing = torch.full(cells, torch.nan, dtype=torch.float64)
+        return nothing, nothing.clone()
+    error = flat.std(0, correction=1) / n**0.5
+    moving = error > 1e-12
+    half = torch.zeros_like(mean)
+    if bool(moving.any()):
+        ratios = _ratios((flat - mean)[:, moving], resamples, seed)
+        half = error * torch.cat([own.abs().max(1).values for own in ratios]).quantile(LEVEL)
+    return (mean - half).reshape(cells), (mean + half).reshape(cells)
+
+
+def _ratios(
+    centred: Float[Tensor, "batch cell"], resamples: int, seed: int
+) -> Iterator[Float[Tensor, "part cell"]]:
+    """Means of resampled deviations, each divided by its standard error."""
+    n = len(centred)
+    for rows in resample_weights(n, resamples=resamples, seed=seed).split(AT_ONCE):
+        shift = rows @ centred
+        spread = (rows @ centred**2 - shift**2).clamp(min=0.0) / (n - 1)
+        # A resample of one prompt repeated has no spread; it says nothing.
+        yield torch.where(spread > 1e-24, shift / spread.sqrt(), torch.zeros_like(shift))

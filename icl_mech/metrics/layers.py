@@ -12,31 +12,44 @@ import torch
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.checking import Natural, checked
 from icl_mech.errors import ResultError
-from icl_mech.metrics.ends import mean_interval
 from icl_mech.metrics.intervals import Interval, quantile_ends, resample_weights
+from icl_mech.metrics.means import mean_interval
 
 Crossing = Literal["sound", "reference"]
+HALF = 0.5
+"""Share of the final gap at the critical layer."""
+
 GapStatistic = Literal["ratio_of_means", "mean_of_ratios"]
 
 
 @checked(ResultError)
 def critical_layer(
-    gap: Float[Tensor, "*r entry"], crossing: Crossing = "sound"
+    gap: Float[Tensor, "*r entry"], crossing: Crossing = "sound", threshold: float = HALF
 ) -> Int[Tensor, "*r"]:
-    """First entry from which the gap stays at or above half its final value.
+    """First entry from which the gap stays at or above a share of its final value.
 
-    `reference`: first entry at or above half the final value, whatever follows.
+    Args:
+        gap: By entry.
+        crossing: `reference`: first entry at or above that share, whatever follows.
+        threshold: The share: a half in the paper.
+
+    Raises:
+        ResultError: a share that is not above 0 and at most 1.
     """
-    above: Bool[Tensor, "*r entry"] = gap >= gap[..., -1:] / 2
+    if not 0 < threshold <= 1:
+        raise ResultError(
+            f"threshold={threshold}; expected a share of the final gap, above 0 to 1."
+        )
+    # Other shares than a half are rounded, and a gap of just that share counts.
+    slack = 0.0 if threshold == HALF else 1e-12
+    above: Bool[Tensor, "*r entry"] = gap >= gap[..., -1:] * threshold - slack
     if crossing == "sound":
         above = above.flip(-1).int().cummin(-1).values.flip(-1).bool()
     return above.int().argmax(-1)
 
 
 @checked(ResultError)
-def early_exit_layer(
-    false_accuracy: Float[Tensor, "task entry"],
-) -> int:
+def early_exit_layer(false_accuracy: Float[Tensor, "task entry"]) -> int:
     """Entry before the last with the largest mean advantage over the last; first on ties."""
     advantage = (false_accuracy - false_accuracy[:, -1:]).mean(0)[:-1]
     # Means of 0/1 scores: equal advantages may differ in the last bit.

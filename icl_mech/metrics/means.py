@@ -1,24 +1,128 @@
-"""Intervals of means that hold for skewed values and for values with outliers.
+"""95 % intervals of means over prompts, and of one more draw: one place for which a mean gets.
 
-The percentile interval covers means of 20 to 100 skewed values in .83-.92 of the cases, since
-few of them hold the tail; the studentised bootstrap divides each resampled mean by its own
-standard error. With outliers on both sides that one is too short (.87 of 48 prompts, a tenth of
-them ten times as large): resamples without outliers have ratios near 0. Student's t is too long
-there, and too short where values are skewed, so each end is the farther one of the two.
+*Yes or no*, and values that stand for it (calibrated scores, means over draws), have score intervals:
+Wilson's, and Tango's for paired differences. Both come from inverting a test, so none is of zero width,
+whatever was seen. Values between the ends vary less than yes or no: they count as more prompts, by the
+variance they have beside that of yes or no with the same mean. Of yes and no alone the intervals are
+exactly Wilson's and Tango's.
+
+*Other values* have the farther end of the studentised bootstrap and of Student's t. The percentile interval
+covers means of 20 to 100 skewed values in .83-.92 of the cases, since few of them hold the tail; the
+studentised bootstrap divides each resampled mean by its own standard error. With outliers on both sides
+that one is too short (.87 of 48 prompts, a tenth of them ten times as large): resamples without outliers
+have ratios near 0. Student's t is too long there, and too short where values are skewed.
 
 Few values cannot show how skewed they are: `prompts_needed` says how many it takes.
 
-Sources: Hall 1988, *Theoretical comparison of bootstrap confidence intervals*; Cochran 1977,
-*Sampling techniques*, 2.15 (that the number of values grows with the square of the skewness);
-that the farther end is taken, and the factor 4, are ours (`docs/benchmarks/coverage.md`).
+Sources: Wilson 1927, *Probable inference*; Tango 1998, *Equivalence test and confidence interval
+for the difference in proportions for the paired-sample design*, Statistics in Medicine 17; Hall 1988,
+*Theoretical comparison of bootstrap confidence intervals*; Cochran 1977, *Sampling techniques*, 2.15 (that
+the number of values grows with the square of the skewness); that the farther end is taken, and the factor
+4, are ours (`docs/benchmarks/coverage.md`).
 """
+
+from statistics import NormalDist
+from typing import Literal
 
 import torch
 
-from icl_mech._typing import Float, Tensor
+from icl_mech._typing import Bool, Float, Tensor
 from icl_mech.checking import Count, Natural, checked
 from icl_mech.errors import ResultError
-from icl_mech.metrics.intervals import LEVEL, RESAMPLES, quantiles, resample_weights
+from icl_mech.metrics.intervals import LEVEL, RESAMPLES, Interval, quantiles, resample_weights
+
+STEPS = 60
+"""Bisections of an interval of length 1: below the rounding of double precision."""
+
+Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+"""1.96."""
+
+
+@checked(ResultError)
+def share_ends(
+    per_prompt: Float[Tensor, " batch *cell"], *, step: float = 0.0
+) -> tuple[Float[Tensor, " *cell"], Float[Tensor, " *cell"]]:
+    """Ends of the interval of means of values in [0, 1]: Wilson's, with an effective n.
+
+    Args:
+        per_prompt: Values, prompt axis first.
+        step: How far apart the means are that can come about, if that is more than yes or no of
+            one prompt makes: the ends are those of means half a step lower and higher (Newcombe
+            1998, *Two-sided confidence intervals for the single proportion*, method 4).
+
+    Raises:
+        ResultError: a step that is no share.
+    """
+    if not 0 <= step <= 1:
+        raise ResultError(f"Means in [0, 1] lie 0 to 1 apart, not step={step}; leave it out.")
+    values = per_prompt.double()
+    share = values.mean(0)
+    n = len(values) / _relative_variance(values, 0.0)
+    low = wilson((share - step / 2).clamp(min=0.0), n)[0]
+    return low, wilson((share + step / 2).clamp(max=1.0), n)[1]
+
+
+def wilson(share: Float[Tensor, " *cell"], n: Float[Tensor, " *cell"]) -> tuple[Tensor, Tensor]:
+    """Ends of Wilson's interval of shares of `n` prompts, which need not be whole."""
+    centre = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
+    half = Z / (1 + Z**2 / n) * (share * (1 - share) / n + Z**2 / (4 * n**2)).clamp(min=0).sqrt()
+    low, high = (centre - half).clamp(min=0.0), (centre + half).clamp(max=1.0)
+    return torch.minimum(low, share), torch.maximum(high, share)
+
+
+@checked(ResultError)
+def paired_ends(
+    differences: Float[Tensor, " batch *cell"],
+) -> tuple[Float[Tensor, " *cell"], Float[Tensor, " *cell"]]:
+    """Ends of the interval of means of paired differences in [-1, 1]: Tango's, effective n."""
+    values = differences.double()
+    mean = values.mean(0)
+    n = len(values) / _relative_variance(values, -1.0)
+    gained, lost = values.clamp(min=0).mean(0), (-values).clamp(min=0).mean(0)
+    low = _reached(mean, gained, lost, n, torch.full_like(mean, -1.0), Z)
+    high = _reached(mean, gained, lost, n, torch.ones_like(mean), -Z)
+    return torch.minimum(low, mean), torch.maximum(high, mean)
+
+
+def _reached(
+    mean: Tensor, gained: Tensor, lost: Tensor, n: Tensor, far: Tensor, level: float
+) -> Tensor:
+    """The difference between the mean and `far` whose score is `level`."""
+    near = mean.clone()
+    for _ in range(STEPS):
+        middle = (near + far) / 2
+        inside = (_score(middle, gained, lost, n) - level) * level < 0
+        near, far = torch.where(inside, middle, near), torch.where(inside, far, middle)
+    return far
+
+
+def _score(delta: Tensor, gained: Tensor, lost: Tensor, n: Tensor) -> Tensor:
+    """Tango's statistic for a true difference `delta`; `gained` and `lost` are shares."""
+    b = (2 - gained + lost) * delta - gained - lost
+    c = -lost * delta * (1 - delta)
+    # The constrained estimate of the share that is lost.
+    down = ((b**2 - 8 * c).clamp(min=0).sqrt() - b) / 4
+    variance = (2 * down + delta * (1 - delta)).clamp(min=1e-300)
+    return (gained - lost - delta) * (n / variance).sqrt()
+
+
+def _relative_variance(values: Tensor, low: float) -> Tensor:
+    """Variance beside that of values at the ends (and 0) with the same mean, at most 1.
+
+    Half a prompt more at either end keeps it from 0 where all values are the same; of differences
+    the end is the largest that was seen.
+    """
+    n = len(values) + 1
+    if low < 0:
+        end = values.abs().amax(0)
+        end = torch.where(end > 0, end, 1.0)
+        mean, squares = values.sum(0) / n, (values.square().sum(0) + end**2) / n
+        largest = (values.abs().sum(0) + end) / n
+    else:
+        mean, squares = (values.sum(0) + 0.5) / n, (values.square().sum(0) + 0.5) / n
+        largest = mean
+    return ((squares - mean**2) / (largest - mean**2)).clamp(max=1.0)
+
 
 AT_ONCE = 512
 """Cells that are resampled together: 10 000 x 512 numbers are 40 MB."""
@@ -116,3 +220,50 @@ def _student(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     least, most = least.clamp(max=-usual), most.clamp(min=usual)
     error = torch.where(still, 0.0, error)
     return mean - most * error, mean - least * error
+
+
+Kind = Literal["value", "outcome", "change", "contrast", "correlation"]
+"""Of per-prompt values: any number; an outcome in [0, 1]; a difference of two; of two changes; a
+correlation."""
+
+
+@checked(ResultError)
+def mean_ends(
+    per_prompt: Float[Tensor, " batch *cell"] | Bool[Tensor, " batch *cell"],
+    kind: Kind = "value",
+    *,
+    seed: Natural = 0,
+) -> tuple[Float[Tensor, " *cell"], Float[Tensor, " *cell"]]:
+    """Ends of the 95 % intervals of means over prompts, for many cells at once.
+
+    Args:
+        per_prompt: Values, prompt axis first; True and False are outcomes.
+        kind: `outcome`: in [0, 1], Wilson's interval with an effective n; `change`: differences
+            of two outcomes, Tango's; `contrast`: of two changes, likewise; `value`: the
+            studentised bootstrap or Student's t, whichever reaches farther (`student_ends`), of a
+            `correlation` never beyond -1 and 1.
+        seed: Of the bootstrap.
+    """
+    if kind == "change":
+        return paired_ends(per_prompt.double())
+    if kind == "contrast":
+        low, high = paired_ends(per_prompt.double() / 2)
+        return 2 * low, 2 * high
+    if kind == "outcome" or per_prompt.dtype == torch.bool:
+        return share_ends(per_prompt.double())
+    low, high = student_ends(per_prompt, seed=seed)
+    if kind == "correlation":
+        return low.clamp(-1.0, 1.0), high.clamp(-1.0, 1.0)
+    return low, high
+
+
+@checked(ResultError)
+def mean_interval(
+    per_prompt: Float[Tensor, " batch"] | Bool[Tensor, " batch"],
+    kind: Kind = "value",
+    *,
+    seed: Natural = 0,
+) -> Interval:
+    """Mean over prompts with its interval, see `mean_ends`."""
+    low, high = mean_ends(per_prompt, kind, seed=seed)
+    return Interval(float(per_prompt.double().mean()), float(low), float(high))

@@ -17,9 +17,8 @@ import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.errors import ResultError
-from icl_mech.metrics.ends import Kind, mean_ends
 from icl_mech.metrics.intervals import LEVEL, bootstrap_interval
-from icl_mech.metrics.outcomes import Z
+from icl_mech.metrics.means import Kind, Z, mean_ends
 
 Levels: TypeAlias = Tensor | Sequence["Levels"]
 """Per-prompt values of one seed, or a sequence of these: seeds, then tasks or models."""
@@ -30,6 +29,9 @@ RANGES: dict[Kind, tuple[float, float]] = {
     "contrast": (-2.0, 2.0),
 }
 """Between which the means of these kinds lie."""
+
+DIFFERENCE: dict[Kind, Kind] = {"outcome": "change", "change": "contrast"}
+"""What a difference of two of a kind is, where it is another one."""
 
 FEW_GROUPS = 5
 """Fewer seeds are shown as points too."""
@@ -92,7 +94,7 @@ def nested_interval(
     depth = _depth(values)
     if minus is not None:
         minus = [minus] if isinstance(minus, Tensor) else minus
-        kind = {"outcome": "change", "change": "contrast"}.get(kind, kind)  # type: ignore[assignment]
+        kind = DIFFERENCE.get(kind, kind)
     found = _level(values, minus, statistic, kind, depth)
     reason = ""
     if bool(found.value.isnan().any()):
@@ -159,10 +161,7 @@ def _level(
 
 
 def _prompts(
-    values: Levels,
-    minus: Levels | None,
-    statistic: Callable[[Tensor], Tensor] | None,
-    kind: Kind,
+    values: Levels, minus: Levels | None, statistic: Callable[[Tensor], Tensor] | None, kind: Kind
 ) -> _Found:
     """One seed: the mean over its prompts, or the function of it."""
     if not isinstance(values, Tensor) or not isinstance(minus, Tensor | None):

@@ -1,22 +1,21 @@
 """Models: loading, checking, and one interface over TransformerLens' two model classes."""
 
-from icl_mech.models.adapt import adapt, load_model
+from icl_mech.models.adapt import Quantization, adapt, load_model
 from icl_mech.models.interface import (
     ForwardOutput,
     Hook,
     HookFunction,
+    KeyValues,
     LanguageModel,
     ModelInfo,
     Resume,
     Site,
     SiteName,
 )
-from icl_mech.models.key_values import KeyValues
-from icl_mech.models.known import KnownModel, known_models
 from icl_mech.models.lock import exclusive, waiting
-from icl_mech.models.precision import at_least_float32
 from icl_mech.models.server import SaliencySums, ServerModel, remote_model
-from icl_mech.models.sources import content_of
+from icl_mech.models.sources import KnownModel, content_of, known_models
+from icl_mech.models.undo import at_least_float32
 
 __all__ = [
     "ForwardOutput",
@@ -26,6 +25,7 @@ __all__ = [
     "KnownModel",
     "LanguageModel",
     "ModelInfo",
+    "Quantization",
     "Resume",
     "SaliencySums",
     "ServerModel",

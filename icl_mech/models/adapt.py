@@ -1,73 +1,97 @@
-"""`load_model` and `adapt`: any supported model, checked once, behind one interface."""
+"""`load_model`, `adapt` and `untrained`: any supported model, checked once, behind one interface."""
 
+import copy
 import os
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from icl_mech.checking import Natural, checked
 from icl_mech.errors import ModelError
-from icl_mech.models.checks import check_eval_mode, check_model, foreign_errors
+from icl_mech.models.checks import (
+    Checks,
+    check_eval_mode,
+    check_model,
+    check_weights,
+    foreign_errors,
+)
 from icl_mech.models.interface import LanguageModel
 from icl_mech.models.lock import exclusive, plain_modes
 from icl_mech.models.nnsight import is_nnsight
+from icl_mech.models.rehearsal import Rehearsed, met
+from icl_mech.models.server import ServerModel
+from icl_mech.models.watching import is_compact
+from icl_mech.names import unsearched
+
+if TYPE_CHECKING:
+    from transformer_lens.model_bridge import TransformerBridge
+    from transformers import PreTrainedModel
 
 _ADAPTED = "_icl_mech_adapted"
 """Where a model keeps its adapter: both are freed together (a table of models, weak keys or
 not, would keep alive every model it holds, since adapters refer to their models)."""
 
 
+Quantization = Literal["8bit", "4bit"]
+
+
 def load_model(
-    name: Any = "smollm2-135m",
+    name: object = "smollm2-135m",
     *,
-    tokenizer: Any = None,
+    tokenizer: object = None,
     device: str | None = None,
     dtype: torch.dtype | str | None = None,
-    device_map: Any = None,
-    max_memory: Any = None,
+    device_map: object = None,
+    max_memory: object = None,
+    quantization: Quantization | None = None,
+    check: bool = False,
     **kwargs: Any,
 ) -> Any:
     """A TransformerLens `TransformerBridge` that passed the load-time checks.
 
     Args:
         name: A known name (`icl-mech models` lists them), a Hugging Face hub id, a local
-            folder or a `.gguf` file. The default works offline. Or a Hugging Face model you
-            hold: it is wrapped, not copied, and by that switched to evaluation mode and eager
-            attention; use what is returned instead of it.
+            folder or a `.gguf` file. The default works offline. Or a Hugging Face model you hold: it
+            is wrapped, not copied, and switched to evaluation mode and eager attention.
         tokenizer: Of a Hugging Face model that is passed (copied); names and files have their own.
-        device: `"cpu"`, `"cuda"`, ...; default: a GPU if there is one, for a model that is
-            passed where it is.
+        device: `"cpu"`, `"cuda"`, ...; default: a GPU if there is one; a passed model stays.
         dtype: Default float32, for a model that is passed its own.
-        device_map: Spreads the model over devices, as transformers takes it (`"auto"`, a
-            dictionary, ...); then `device` is left out. Off-loading to CPU or disk is refused.
+        device_map: Instead of `device`: `"auto"`, a dictionary, ..., as transformers takes it. What it
+            puts on `"disk"`, or on `"cpu"` beside a GPU, is off-loaded: fetched when it computes.
         max_memory: Limits by device, with `device_map="auto"`.
+        quantization: `"8bit"` (LLM.int8) or `"4bit"` (NF4), by bitsandbytes.
+        check: Repeat checks that this machine passed before with the same weights and versions.
         **kwargs: Passed on to the Hugging Face loader (`revision=`, ...).
 
     Raises:
-        ModelError: unknown name, hub unreachable, an encoder model, a model without its
-            tokenizer, options that contradict each other, weights that are missing or have no
-            place, or a model that fails a check (see `icl_mech.models.checks`).
+        ModelError: unknown name, hub unreachable, an encoder model, a model without its tokenizer, options
+            that contradict each other, weights without place, or a failed check (`icl_mech.models.checks`).
     """
     from icl_mech.models.loading import boot
-    from icl_mech.models.objects import boot_object
+    from icl_mech.models.wrapping import boot_object
 
-    spreading = {"device_map": device_map, "max_memory": max_memory}
+    kwargs |= {"device_map": device_map, "max_memory": max_memory, "quantization": quantization}
+    checks = Checks(again=check)
+    how: dict[str, Any] = {"device": device, "dtype": dtype, "checks": checks}
     if isinstance(name, str | os.PathLike):
         if tokenizer is not None:
             raise ModelError(
                 f"tokenizer= goes with a Hugging Face model; {name!r} has its own. Leave it out, or "
                 "load the model with transformers and pass both."
             )
-        with plain_modes():  # weights made in inference mode could give no gradients
-            bridge = boot(os.fspath(name), device=device, dtype=dtype, **spreading, **kwargs)
+        with plain_modes(), unsearched():  # weights made in inference mode could give no gradients
+            bridge = boot(os.fspath(name), **how, **kwargs)
     else:
-        options = kwargs | {key: value for key, value in spreading.items() if value is not None}
-        bridge = boot_object(name, tokenizer, device=device, dtype=dtype, options=options)
-    adapt(bridge, revision=kwargs.get("revision"))
-    return bridge
+        options = {key: value for key, value in kwargs.items() if value is not None}
+        bridge = boot_object(name, tokenizer, options=options, **how)
+    return adapt(bridge, revision=kwargs.get("revision"), checks=checks).wrapped
 
 
 @exclusive
-def adapt(model: Any, *, revision: str | None = None) -> LanguageModel:
+def adapt(
+    model: object, *, revision: str | None = None, checks: Checks | None = None
+) -> LanguageModel:
     """The model behind the package's own interface; checked the first time it is seen.
 
     A model that was moved, cast or processed since is checked again.
@@ -76,6 +100,7 @@ def adapt(model: Any, *, revision: str | None = None) -> LanguageModel:
         model: A `TransformerBridge`, a `HookedTransformer`, nnsight's `LanguageModel` or `NNsight`
             around a Hugging Face model, or what this function returned.
         revision: Recorded in provenance.
+        checks: What is known of a model that is being loaded; without it all checks are made.
 
     Raises:
         ModelError: another kind of object, a model in training mode, or one that fails a check.
@@ -83,8 +108,8 @@ def adapt(model: Any, *, revision: str | None = None) -> LanguageModel:
     if isinstance(model, LanguageModel):
         check_eval_mode(model.module)
         model.refresh()
-        return model
-    module = model._module if is_nnsight(model) else model
+        return met(model)
+    module = vars(model)["_module"] if is_nnsight(model) else model
     if not isinstance(module, torch.nn.Module):
         raise ModelError(
             "Expected a TransformerBridge, a HookedTransformer or an nnsight model, got a "
@@ -97,13 +122,19 @@ def adapt(model: Any, *, revision: str | None = None) -> LanguageModel:
         revision = revision or (adapted.info.revision if adapted else None)
         with foreign_errors(module):
             adapted = runtime.wrap(model, revision=revision)
-            check_model(adapted)
+            if checks is not None and checks.notes is not None:
+                check_weights(module)
+                adapted.info = replace(adapted.info, notes=checks.notes)
+            else:
+                check_model(adapted)
+            if checks is not None:
+                checks.keep(adapted.info.notes)
         vars(module)[_ADAPTED] = adapted
     adapted.refresh()
-    return adapted
+    return met(adapted)
 
 
-def _runtime(model: Any) -> Any:
+def _runtime(model: object) -> Any:
     """The module whose `wrap` takes such a model."""
     if is_nnsight(model):
         from icl_mech.models import nnsight
@@ -112,3 +143,100 @@ def _runtime(model: Any) -> Any:
     from icl_mech.models import transformer_lens
 
     return transformer_lens
+
+
+NullKind = Literal["untrained", "shuffled"]
+
+
+@checked(ModelError, but=["model"])
+@exclusive
+def untrained(model: object, seed: Natural = 0, kind: NullKind = "untrained") -> Any:
+    """A model of the same architecture, tokenizer, format and device that learned nothing.
+
+    The given model stays as it is; the random numbers of the caller, too.
+
+    Args:
+        model: TransformerBridge or HookedTransformer.
+        seed: Of the weights.
+        kind: `untrained`: parameters drawn as the configuration initialises them; `shuffled`: the
+            model's own, the entries of every tensor permuted within the tensor, which keeps each
+            tensor's distribution. Tied tensors stay tied.
+
+    Returns:
+        A model of the same class, to be used like any other; its name says what it is.
+
+    Raises:
+        ModelError: a model whose weights are not here (a server), or of nnsight.
+    """
+    if isinstance(model, ServerModel) or is_nnsight(model):
+        raise ModelError(
+            "An untrained model is made of a TransformerBridge or HookedTransformer; load the model "
+            "with icl_mech.load_model."
+        )
+    adapted = adapt(model)
+    if kind == "shuffled" and is_compact(adapted.module):
+        raise ModelError(
+            "Quantised or off-loaded weights cannot be shuffled; take kind='untrained'."
+        )
+    name = f"{adapted.info.name} ({kind}, seed {seed})"
+    if isinstance(adapted, Rehearsed):
+        return Rehearsed.of(adapted.ledger, name)
+    devices = [adapted.device] if adapted.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), plain_modes():
+        # In a fork: initialisation takes no generator.
+        torch.manual_seed(seed)  # noqa: TID251
+        if kind == "shuffled" or not hasattr(adapted.wrapped, "original_model"):
+            found = _copied(adapted.wrapped, shuffle=kind == "shuffled")
+        else:
+            found = _drawn(adapted.wrapped.original_model, adapted.wrapped, name)
+    _named(found, name)
+    adapt(found)
+    return found
+
+
+def _drawn(inner: "PreTrainedModel", bridge: "TransformerBridge", name: str) -> "TransformerBridge":
+    """A new model from the configuration, wrapped as the given one is."""
+    config = copy.deepcopy(inner.config)
+    first = next(inner.parameters())
+    vars(config).pop("quantization_config", None)
+    try:
+        # In float32, as checkpoints are made, so that formats differ by rounding alone.
+        fresh = type(inner)(config).eval()
+    except Exception as error:
+        raise ModelError(
+            f"{type(inner).__name__} cannot be made from its configuration ({type(error).__name__}: "
+            f"{error}); take kind='shuffled'."
+        ) from error
+    fresh.config._name_or_path = name
+    found: TransformerBridge = load_model(
+        fresh, tokenizer=bridge.tokenizer, device=str(first.device), dtype=first.dtype
+    )
+    return found
+
+
+def _copied(model: torch.nn.Module, *, shuffle: bool) -> Any:
+    """A copy, its entries permuted within each tensor, or drawn as TransformerLens initialises."""
+    held = vars(model).pop(_ADAPTED, None)
+    try:
+        found: Any = copy.deepcopy(model)
+    finally:
+        if held is not None:
+            vars(model)[_ADAPTED] = held
+    if not shuffle:
+        found.init_weights()
+        return found
+    done: set[tuple[int, torch.Size]] = set()
+    with torch.no_grad():
+        for parameter in found.parameters():
+            mark = (parameter.data_ptr(), parameter.shape)
+            if mark not in done and parameter.numel() > 1:
+                done.add(mark)
+                order = torch.randperm(parameter.numel(), device=parameter.device)
+                parameter.copy_(parameter.flatten()[order].reshape(parameter.shape))
+    return found
+
+
+def _named(model: object, name: str) -> None:
+    config = getattr(model, "cfg", None)
+    if config is not None:
+        config.model_name = name

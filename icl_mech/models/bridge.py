@@ -1,23 +1,174 @@
-"""`TransformerBridge` as a `LanguageModel`."""
+"""`TransformerBridge` as a `LanguageModel`, and what it would leave out of a pass or compute with twice.
 
+*Fused projections.* Families with one matrix for queries, keys and values (GPT-NeoX, BLOOM, Falcon,
+CodeGen, ...) or for the two halves of a gated MLP (Phi 3, GLM) get it split when the bridge is made. Where
+the parts are copies, a change of the fused weights, by training, merging or by hand, would not reach them.
+
+*Hooks of the caller's.* A bridge computes some parts by itself (attention with rotary positions, layer
+norms, fused projections) from the weights of the modules it found there, which are then never called; and
+the final norm and the unembedding are given the rows that are read, not the whole prompt. Hooks there would
+be left out, or see something else, without a word.
+"""
+
+import hashlib
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from icl_mech._typing import Bool, Int, Tensor
+from icl_mech._typing import Tensor
 from icl_mech.errors import ModelError
-from icl_mech.models.common import TransformerLensModel
-from icl_mech.models.fused import FusedWeights
+from icl_mech.models.hooked import TransformerLensModel
 from icl_mech.models.huggingface import dynamic_cache, key_values, scaled_logits
-from icl_mech.models.interface import ForwardOutput, Hook, Resume, Site
-from icl_mech.models.key_values import KeyValues
-from icl_mech.models.own_hooks import called, check_heard
-from icl_mech.models.precision import undiminished
+from icl_mech.models.interface import ForwardInput, ForwardOutput, Resume, Site
+from icl_mech.models.undo import Undo, undiminished
+from icl_mech.models.watching import HOOK_TABLES
+
+if TYPE_CHECKING:
+    from transformer_lens.model_bridge import TransformerBridge
+
+_SPLITS = (("split_qkv_matrix", ("q", "k", "v")), ("split_gate_up_matrix", ("gate", "in")))
+"""How components call what splits, and the parts it gives."""
+
+
+class FusedWeights:
+    """The split parts of one bridge, and the fused weights they were made of."""
+
+    def __init__(self, bridge: "TransformerBridge") -> None:
+        self._components = list(components(bridge))
+        self._made_of = [_digest(_tensors(fresh)) for _, _, fresh in self._split()]
+
+    def _split(self) -> Iterator[tuple[Any, list[torch.nn.Module], Sequence[torch.nn.Module]]]:
+        """Each component, the parts it computes with, and those of the fused weights as they are."""
+        for component, split, parts in self._components:
+            # Splitting makes layers, which draws random numbers before they are filled.
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                fresh = split(component.original_component)
+            yield component, parts, fresh
+
+    def renew(self) -> None:
+        """Bring the parts up to date with the fused weights.
+
+        Raises:
+            ModelError: both were changed.
+        """
+        for number, (component, parts, fresh) in enumerate(self._split()):
+            now, before = _digest(_tensors(fresh)), self._made_of[number]
+            if now == before:
+                continue
+            old, new = _tensors(parts), _tensors(fresh)
+            if (own := _digest(old)) not in (before, now):
+                raise ModelError(
+                    f"The fused weights of {component.name!r} and what the bridge split them into "
+                    "were both changed since; it cannot be told which are meant. Change one of "
+                    "them, or load the model again."
+                )
+            if own != now:
+                with torch.no_grad():
+                    for target, source in zip(old, new, strict=True):
+                        target.copy_(source)
+            self._made_of[number] = now
+
+
+def components(bridge: "TransformerBridge") -> Iterator[tuple[Any, Any, list[torch.nn.Module]]]:
+    """Components that split, how, and their parts."""
+    for block in getattr(bridge, "blocks", ()):
+        for component in (getattr(block, "attn", None), getattr(block, "mlp", None)):
+            for name, names in _SPLITS:
+                split = getattr(component, name, None)
+                parts: list[Any] = [
+                    getattr(getattr(component, n, None), "original_component", None) for n in names
+                ]
+                if callable(split) and all(isinstance(p, torch.nn.Module) for p in parts):
+                    yield component, split, parts
+
+
+def _tensors(modules: Sequence[Any]) -> list[Tensor]:
+    return [
+        tensor
+        for module in modules
+        for tensor in (module.weight, getattr(module, "bias", None))
+        if tensor is not None
+    ]
+
+
+def _digest(tensors: Sequence[Tensor]) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        own = tensor.detach().cpu().contiguous().flatten()
+        digest.update(own.view(torch.uint8).numpy().data if own.numel() else b"")
+    return digest.hexdigest()
+
+
+Modules = Mapping[str, torch.nn.Module]
+
+
+def called(modules: Modules, run: Callable[[], object], undo: Undo) -> set[str]:
+    """Names of those modules that are called while something runs, without the hooks they have.
+
+    Args:
+        modules: The modules by name.
+        run: What may call them.
+        undo: Takes back what is changed meanwhile.
+    """
+    found: set[str] = set()
+    before = [
+        (module, {name: module.__dict__.get(name) for name in (*HOOK_TABLES, "forward")})
+        for module in modules.values()
+    ]
+
+    def restore() -> None:
+        for module, own in before:
+            for name, value in own.items():
+                if value is None:
+                    module.__dict__.pop(name, None)
+                else:
+                    module.__dict__[name] = value
+
+    with undo.by(restore):
+        for name, module in modules.items():
+            module.__dict__.pop("forward", None)
+            for table in HOOK_TABLES:
+                if table in module.__dict__:
+                    module.__dict__[table] = type(module.__dict__[table])()
+
+            def heard(*_: object, name: str = name) -> None:
+                found.add(name)
+
+            module.register_forward_pre_hook(heard)
+        run()
+    return found
+
+
+def check_heard(modules: Modules, inside: set[str], behind: set[str]) -> None:
+    """Refuse hooks that a pass would leave out, or call with something else.
+
+    Args:
+        modules: Where the caller's own hooks are.
+        inside: Names of those that a pass calls.
+        behind: Names of those that make logits of chosen rows.
+
+    Raises:
+        ModelError: names the modules.
+    """
+    for name in modules:
+        if name in behind:
+            raise ModelError(
+                f"A hook of your own is on {name!r}, which is given the rows that are read, not whole "
+                "prompts: it would see other positions than in the Hugging Face model. Take it off, "
+                "or change the output of the last block by an intervention."
+            )
+        if name not in inside:
+            raise ModelError(
+                f"A hook of your own is on {name!r}, which the bridge does not call: it computes that "
+                "part itself, so the hook would be left out of every number. Put it on the part of "
+                "the model as load_model left it (such as the output of its block), or make it an "
+                "intervention."
+            )
 
 
 @dataclass(repr=False)
@@ -35,10 +186,13 @@ class BridgeModel(TransformerLensModel):
             ModelError: a hook of the caller's where a pass would not run it, or weights of which
                 two versions were changed.
         """
-        if self.fingerprint() != self.__dict__.get("_made_of"):
-            self._fused.renew()
         super().refresh()
         self._check_own_hooks()
+
+    def renew(self) -> None:
+        """Split fused weights anew, too."""
+        self._fused.renew()
+        super().renew()
 
     @cached_property
     def _fused(self) -> FusedWeights:
@@ -79,38 +233,27 @@ class BridgeModel(TransformerLensModel):
         names = inspect.signature(self.wrapped.original_model.forward).parameters
         return frozenset({"position_ids", "logits_to_keep", "past_key_values"} & set(names))
 
-    def forward(
-        self,
-        tokens: Int[Tensor, "batch pos"],
-        mask: Bool[Tensor, "batch src"],
-        positions: Int[Tensor, "batch pos"],
-        *,
-        hooks: Sequence[Hook] = (),
-        cache: KeyValues | None = None,
-        keep_cache: bool = False,
-        start: Resume | None = None,
-        stop: int | None = None,
-    ) -> ForwardOutput:
+    def _forward(self, asked: ForwardInput) -> ForwardOutput:
         """See `LanguageModel.forward`."""
         final: list[Tensor] = []
-        stop = self.info.n_layers if stop is None else stop
-        last = Site("resid_post", stop - 1)
+        last = Site("resid_post", asked.stop - 1)
         options: dict[str, Any] = {"use_cache": False}
-        if cache is not None or keep_cache:
+        if asked.caches:
             if not self.takes_cache:
                 raise ModelError(f"{self.info.architecture} takes no key/value cache.")
-            options = {"past_key_values": dynamic_cache(cache), "use_cache": True}
+            options = {"past_key_values": dynamic_cache(asked.cache), "use_cache": True}
         if "logits_to_keep" in self._accepted:
             options["logits_to_keep"] = 1
         if "position_ids" in self._accepted:
-            options["position_ids"] = positions
+            options["position_ids"] = asked.positions
         with (
-            self._only(start, stop),
-            self.installed([*hooks, (last, final.append)]),
+            self._only(asked.start, asked.stop),
+            self.installed([*asked.hooks, (last, final.append)]),
             undiminished(self.info.dtype),
         ):
-            self.wrapped(tokens, return_type=None, attention_mask=mask.long(), **options)
-        if not keep_cache:
+            mask = asked.mask.long()
+            self.wrapped(asked.tokens, return_type=None, attention_mask=mask, **options)
+        if not asked.keep_cache:
             return ForwardOutput(final[-1])
         return ForwardOutput(final[-1], key_values(options["past_key_values"]))
 
@@ -121,7 +264,7 @@ class BridgeModel(TransformerLensModel):
         block = self.wrapped.blocks[0].original_component
         forward = block.forward
 
-        def watched(*args: Any, **kwargs: Any) -> Any:
+        def watched(*args: object, **kwargs: object) -> object:
             output = forward(*args, **kwargs)
             seen.append(isinstance(output, tuple))
             return output
@@ -141,7 +284,7 @@ class BridgeModel(TransformerLensModel):
             return
         as_tuple = self._blocks_return_tuples
 
-        def passed_on(*args: Any, **kwargs: Any) -> Any:
+        def passed_on(*args: object, **kwargs: object) -> object:
             # Above the last block that runs it does not matter what is handed on.
             given = args[0] if args else kwargs["hidden_states"]
             residual = start.residual if start and start.layer else given

@@ -4,18 +4,33 @@ On two short probe prompts: attention rows sum to 1, editing attention changes t
 nothing but attention carries information from one position to another,
 `unembed(ln_final(last residual))` is the model's own logits, a padded batch equals its prompts run
 singly, and nothing attends to the future.
+
+What was passed is kept in the cache folder under a digest of all that decides it: every byte of the
+weights, the configuration, the code that computes, devices, versions and this package's own code for
+models. A failed check is never kept, and a model with hooks of the caller's is always checked.
 """
 
+import hashlib
+import json
+import platform
+import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from icl_mech._typing import Tensor
 from icl_mech.errors import ModelError
-from icl_mech.models.interface import Hook, LanguageModel, Site
-from icl_mech.models.precision import undiminished
+from icl_mech.models.conversion import cache_folder
+from icl_mech.models.interface import Hook, HookFunction, LanguageModel, Site
+from icl_mech.models.undo import undiminished
+from icl_mech.models.watching import Watch, is_packed, stored
+from icl_mech.names import VERSIONED
 
 TOLERANCE = {"float32": 2e-4, "float64": 1e-8, "float16": 5e-2, "bfloat16": 2e-1}
 """Allowed difference of logits between two paths, times max(1, largest logit).
@@ -32,9 +47,15 @@ _FOREIGN_ERRORS = (
 """What the library of a model may raise on the way."""
 
 
-def tolerance(dtype: str, logits: Tensor) -> float:
-    """Allowed difference from these logits."""
-    return TOLERANCE.get(dtype, 2e-1) * max(1.0, float(logits.abs().max()))
+def tolerance(dtype: str, logits: Tensor, weights_format: str = "") -> float:
+    """Allowed difference from these logits.
+
+    What 8-bit layers are given is rounded to integers, so that the last digit may become a whole step.
+    """
+    allowed = TOLERANCE.get(dtype, 2e-1)
+    if weights_format.startswith("bitsandbytes int8"):
+        allowed = max(allowed, TOLERANCE["float16"])
+    return allowed * max(1.0, float(logits.abs().max()))
 
 
 def check_eval_mode(model: torch.nn.Module) -> None:
@@ -67,7 +88,10 @@ def check_weights(model: torch.nn.Module) -> None:
     Raises:
         ModelError: names the first such parameter.
     """
-    for name, parameter in model.named_parameters():
+    owners = dict(getattr(model, "original_model", model).named_modules())
+    for name, held in model.named_parameters():
+        owner, _, own = name.rpartition(".")
+        parameter = stored(owners[owner], own, held)
         if parameter.is_meta:
             raise ModelError(
                 f"The weights are not loaded ({name!r} is on the device 'meta'). Load the model with "
@@ -78,7 +102,8 @@ def check_weights(model: torch.nn.Module) -> None:
                 f"The weights were made inside torch.inference_mode() ({name!r}), so they can give no "
                 "gradients. Load the model outside of it, or with icl_mech.load_model."
             )
-        if not torch.isfinite(parameter).all():
+        # A sum is cheap and finite only if all entries are; that of halves may overflow.
+        if not parameter.sum().isfinite() and not parameter.isfinite().all():
             raise ModelError(
                 f"The weights hold NaN or infinite values (first in {name!r}); the file is damaged "
                 "or was converted to a too narrow dtype. Load it again, for example in float32."
@@ -98,8 +123,10 @@ def check_model(model: LanguageModel) -> None:
         probe.readout()
         probe.causal()
         probe.patterns()
-        probe.only_attention()
+        probe.edits()
         probe.padding()
+        if any(map(is_packed, model.module.modules())):
+            probe.gradients()
 
 
 @contextmanager
@@ -122,26 +149,42 @@ def foreign_errors(model: torch.nn.Module) -> Iterator[None]:
 
 
 class _Probe:
-    """Runs random tokens through the model; ids are fixed by a seed."""
+    """Runs random tokens through the model; ids are fixed by a seed.
+
+    One plain pass and one that is edited serve most checks. Their rows are the prompt, the
+    prompt with its last and with its first token changed, and the prompt twice more, whose edits
+    are compared with the same rows unedited, so that a difference is none of rounding.
+    """
 
     def __init__(self, model: LanguageModel) -> None:
         self.model = model
         generator = torch.Generator().manual_seed(0)
         ids = torch.randint(0, model.info.d_vocab, (2, _LONG), generator=generator)
         self.tokens = ids.to(model.device)
-        self.plain = self._logits(self.tokens[:1])
+        self.rows = self.tokens[:1].repeat(5, 1)
+        for row, place in ((1, -1), (2, 0)):
+            self.rows[row, place] = (self.rows[row, place] + 1) % model.info.d_vocab
+        self.residual = self._residual(self.rows)
+        self.read = self._logits(self.residual)
+        self.plain = self.read[:1]
         if not bool(self.plain.isfinite().all()):
             raise ModelError(
                 f"{model.info.architecture} gives NaN or infinite logits for a few random tokens in "
                 f"{model.info.dtype}. Load it in a dtype of wider range: 'bfloat16' or 'float32'."
             )
-        self.tolerance = tolerance(model.info.dtype, self.plain)
+        self.tolerance = tolerance(model.info.dtype, self.plain, model.info.weights_format)
+        # Apart: where patterns are read attention may be computed by other code, to other rounding.
+        self.seen: list[list[Tensor]] = [[] for _ in range(model.info.n_layers)]
+        hooks = [(Site("pattern", la), own.append) for la, own in enumerate(self.seen)]
+        self._residual(self.tokens[:1], hooks)
 
-    def _logits(self, tokens: Tensor, hooks: Sequence[Hook] = ()) -> Tensor:
+    def _residual(self, tokens: Tensor, hooks: Sequence[Hook] = ()) -> Tensor:
         positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
         mask = torch.ones_like(tokens, dtype=torch.bool)
-        output = self.model.forward(tokens, mask, positions, hooks=hooks)
-        return self.model.logits(output.residual).cpu().double()
+        return self.model.forward(tokens, mask, positions, hooks=hooks).residual
+
+    def _logits(self, residual: Tensor) -> Tensor:
+        return self.model.logits(residual).cpu().double()
 
     def readout(self) -> None:
         with undiminished(self.model.info.dtype):
@@ -154,18 +197,13 @@ class _Probe:
                 "understood, so lens and label logits would be wrong."
             )
         labels = self.tokens[:1, :3]
-        residual_row = self.plain[:, -1]
-        positions = torch.arange(_LONG, device=self.tokens.device)[None]
-        output = self.model.forward(self.tokens[:1], positions >= 0, positions)
-        columns = self.model.label_logits(output.residual[:, -1], labels).cpu().double()
-        gap = float((columns - residual_row.gather(1, labels.cpu())).abs().max())
+        columns = self.model.label_logits(self.residual[:1, -1], labels).cpu().double()
+        gap = float((columns - self.plain[:, -1].gather(1, labels.cpu())).abs().max())
         if not gap <= self.tolerance:
             raise ModelError(f"Label columns differ from the full logits by {gap:.2g}.")
 
     def causal(self) -> None:
-        changed = self.tokens[:1].clone()
-        changed[0, -1] = (changed[0, -1] + 1) % self.model.info.d_vocab
-        gap = float((self._logits(changed)[:, :-1] - self.plain[:, :-1]).abs().max())
+        gap = float((self.read[1, :-1] - self.read[0, :-1]).abs().max())
         if not gap <= self.tolerance:
             raise ModelError(
                 f"Earlier positions see later tokens (logits change by {gap:.2g}): this is an encoder "
@@ -173,37 +211,35 @@ class _Probe:
             )
 
     def patterns(self) -> None:
-        layers = range(self.model.info.n_layers)
-        seen: list[list[Tensor]] = [[] for _ in layers]
-        self._logits(self.tokens[:1], [(Site("pattern", la), seen[la].append) for la in layers])
-        for layer, patterns in enumerate(seen):
+        for layer, patterns in enumerate(self.seen):
             if len(patterns) != 1:
                 raise ModelError(
                     f"The attention pattern of block {layer} was reported {len(patterns)} times in "
                     "one pass; expected once."
                 )
-        sums = [patterns[0].float().sum(-1) for patterns in seen]
-        rows = torch.stack(sums)
+        rows = torch.stack([patterns[0].float().sum(-1) for patterns in self.seen])
         if float(rows.max()) > 1 + 1e-2:
             raise ModelError(f"Attention rows sum to up to {float(rows.max()):.3f}, expected 1.")
         if float(rows.min()) < 1 - 1e-2:
             note = "attention rows sum to less than 1 (attention sinks)"
             self.model.info = replace(self.model.info, notes=(*self.model.info.notes, note))
-        for layer in {0, self.model.info.n_layers - 1}:
-            edited = self._logits(self.tokens[:1], [(Site("pattern", layer), torch.zeros_like)])
-            if torch.equal(edited, self.plain):
+
+    def edits(self) -> None:
+        """Editing the first or the last block matters; with all patterns zero, earlier tokens do not."""
+        last = self.model.info.n_layers - 1
+        places = {3: 0, 4: last}
+        hooks = []
+        for layer in range(last + 1):
+            cut = [0, 2, *(row for row, place in places.items() if place == layer)]
+            hooks.append((Site("pattern", layer), _zeroing(cut)))
+        edited = self._logits(self._residual(self.rows, hooks))
+        for row, layer in places.items():
+            if torch.equal(edited[row], self.read[row]):
                 raise ModelError(
                     f"Editing the attention of block {layer} does not change the output of "
                     f"{self.model.info.architecture}: its attention cannot be intervened on."
                 )
-
-    def only_attention(self) -> None:
-        """With all patterns zero, earlier tokens must not matter."""
-        cut = [(Site("pattern", la), torch.zeros_like) for la in range(self.model.info.n_layers)]
-        changed = self.tokens[:1].clone()
-        changed[0, 0] = (changed[0, 0] + 1) % self.model.info.d_vocab
-        rows = [self._logits(tokens, cut)[:, 1:] for tokens in (self.tokens[:1], changed)]
-        gap = float((rows[0] - rows[1]).abs().max())
+        gap = float((edited[0, 1:] - edited[2, 1:]).abs().max())
         if not gap <= self.tolerance:
             raise ModelError(
                 f"With all attention cut, later positions of {self.model.info.architecture} still see "
@@ -220,8 +256,8 @@ class _Probe:
         mask[1, :pad] = False
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         output = self.model.forward(tokens, mask, positions)
-        padded = self.model.logits(output.residual[:, -1]).cpu().double()
-        single = self._logits(self.tokens[1:, pad:])[:, -1]
+        padded = self._logits(output.residual[:, -1])
+        single = self._logits(self._residual(self.tokens[1:, pad:])[:, -1])
         gap = float((padded[1:] - single).abs().max())
         gap = max(gap, float((padded[:1] - self.plain[:, -1]).abs().max()))
         if not gap <= self.tolerance:
@@ -229,3 +265,123 @@ class _Probe:
                 f"A left-padded batch differs from its prompts run singly by {gap:.2g} (allowed "
                 f"{self.tolerance:.2g}); {self.model.info.architecture} mishandles padding."
             )
+
+    def gradients(self) -> None:
+        """Some quantised layers pass none on, without a word: every saliency would be zero."""
+        patterns: list[Tensor] = []
+        start = (Site("resid_pre", 0), lambda own: own.detach().requires_grad_())
+        hooks = [(Site("pattern", la), patterns.append) for la in range(self.model.info.n_layers)]
+        with self.model.undo.kept(), self.model.gradients():
+            loss = self._residual(self.tokens[:1], [start, *hooks]).float().square().sum()
+            found: Any = torch.autograd.grad(loss, patterns, allow_unused=True)
+        for layer, gradient in enumerate(found):
+            if gradient is None or not gradient.any():
+                raise ModelError(
+                    f"The quantised weights of block {layer} pass no gradients on, as they were packed "
+                    "for inference. Load the model by its name, or pass it before its first use."
+                )
+
+
+def _zeroing(rows: Sequence[int]) -> HookFunction:
+    """A hook that sets these rows of a pattern to zero."""
+
+    def hook(pattern: Tensor) -> Tensor:
+        edited = pattern.clone()
+        edited[rows] = 0
+        return edited
+
+    return hook
+
+
+KEPT = 500
+"""Records that stay; older ones go."""
+
+
+def checks_folder() -> Path | None:
+    """Where records are; None: nothing is kept."""
+    return cache_folder() / "checks"
+
+
+class Checks:
+    """What is known of one model that is being loaded.
+
+    Attributes:
+        key: Digest of what decides the checks; "" if they must be made whatever is known.
+        notes: What the checks noted when they were passed; None if they were not, as far as is known.
+    """
+
+    def __init__(self, *, again: bool = False) -> None:
+        self.again = again
+        self.key = ""
+        self.notes: tuple[str, ...] | None = None
+
+    def recognise(self, hf_model: torch.nn.Module) -> bool:
+        """True if this model passed before; to be asked before it is wrapped."""
+        watch, place = Watch(hf_model), checks_folder()
+        if place is not None and not watch.foreign_hooks():
+            self.key = _digest(_deciding(hf_model, watch))
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                found = json.loads((place / f"{self.key}.json").read_text(encoding="utf-8"))
+                notes = tuple(map(str, found["notes"]))
+                if found["passed"] == self.key and found["check"] == _digest(notes):
+                    self.notes = None if self.again else notes
+        return self.notes is not None
+
+    def keep(self, notes: tuple[str, ...]) -> None:
+        """Note that the checks were passed; a folder that cannot be written keeps nothing."""
+        place = checks_folder()
+        if place is None or not self.key:
+            return
+        record = {"passed": self.key, "notes": notes, "check": _digest(notes)}
+        partial = place / f".{uuid.uuid4().hex}"
+        with suppress(OSError):
+            place.mkdir(parents=True, exist_ok=True)
+            try:
+                partial.write_text(json.dumps(record), encoding="utf-8")
+                partial.replace(place / f"{self.key}.json")
+            finally:
+                partial.unlink(missing_ok=True)
+            known = sorted(place.glob("*.json"), key=lambda own: own.stat().st_mtime)
+            for old in known[:-KEPT]:
+                old.unlink(missing_ok=True)
+
+
+def _deciding(model: torch.nn.Module, watch: Watch) -> dict[str, Any]:
+    devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
+    return {
+        "weights": watch.weights(exact=True),
+        "settings": watch.settings(),
+        "code": sorted({_code(type(part)) for part in model.modules()}),
+        "own code": _own_code(),
+        "versions": [version(own) for own in VERSIONED],
+        "machine": [platform.platform(), torch.backends.cpu.get_cpu_capability()],
+        "devices": sorted(f"{own} {_name_of(own)}" for own in devices),
+    }
+
+
+def _name_of(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+
+
+def _code(kind: type[torch.nn.Module]) -> str:
+    """A class and what its `forward` does, which may have been put in its place or around it."""
+    words: list[Any] = [kind.__module__, kind.__qualname__]
+    forward: Any = kind.forward
+    while forward is not None:
+        code = getattr(forward, "__code__", None)
+        words += [
+            forward.__module__,
+            code and (code.co_filename, code.co_code.hex(), code.co_names),
+        ]
+        forward = getattr(forward, "__wrapped__", None)
+    return _digest(words)
+
+
+@cache
+def _own_code() -> str:
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return _digest([own.read_text(encoding="utf-8") for own in files])
+
+
+def _digest(values: object) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:32]

@@ -1,51 +1,281 @@
-"""`HookedTransformer` as a `LanguageModel`."""
+"""`HookedTransformer` as a `LanguageModel`, and what it shares with `TransformerBridge`.
 
-from collections.abc import Sequence
+Hook points by site, gradients, and the readout are the same in both of TransformerLens' classes.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
-from icl_mech._typing import Bool, Int, Tensor
-from icl_mech.models.common import TransformerLensModel
-from icl_mech.models.interface import ForwardOutput, Hook, Resume, Site
-from icl_mech.models.key_values import KeyValues
+from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.errors import ModelError
+from icl_mech.models.huggingface import frozen, plain_weight
+from icl_mech.models.interface import (
+    ForwardInput,
+    ForwardOutput,
+    Hook,
+    HookFunction,
+    KeyValues,
+    LanguageModel,
+    NormFunction,
+    Site,
+    SiteName,
+)
+from icl_mech.models.norms import FrozenNorm
+from icl_mech.models.undo import aside, undiminished
+from icl_mech.models.watching import stored
+
+if TYPE_CHECKING:
+    from transformer_lens.cache.key_value_cache import TransformerLensKeyValueCache
+    from transformer_lens.hook_points import HookPoint
+
+R = TypeVar("R")
+
+_HOOK_NAMES: dict[SiteName, str] = {
+    "pattern": "attn.hook_pattern",
+    "scores": "attn.hook_attn_scores",
+    "z": "attn.hook_z",
+    "q": "attn.hook_q",
+    "k": "attn.hook_k",
+    "v": "attn.hook_v",
+    "attn_out": "hook_attn_out",
+    "mlp_out": "hook_mlp_out",
+    "mlp_post": "mlp.hook_post",
+    "resid_pre": "hook_resid_pre",
+    "resid_post": "hook_resid_post",
+}
+
+
+@dataclass(repr=False)
+class TransformerLensModel(LanguageModel):
+    """What both classes share: hook points by site, and the readout."""
+
+    @cached_property
+    def _points(self) -> "dict[Site, HookPoint]":
+        known = dict(self.wrapped.hook_dict)
+        points: dict[Site, HookPoint] = {}
+        for layer, block in enumerate(self.wrapped.blocks):
+            # Latent attention (DeepSeek) has queries and keys after rotary only, heads first.
+            latent = type(block.attn).__name__ == "MLAAttentionBridge"
+            for name, suffix in _HOOK_NAMES.items():
+                if latent and name in ("q", "k", "v"):
+                    continue
+                point = known.get(f"blocks.{layer}.{suffix}")
+                if point is not None:
+                    points[Site(name, layer)] = point
+        return points
+
+    @property
+    def has_own_hooks(self) -> bool:
+        """True if a hook point or a module has hooks; permanent ones are TransformerLens' own."""
+        return bool(self.watch.foreign_hooks()) or any(
+            not handle.is_permanent
+            for point in self._all_points
+            for handle in (*point.fwd_hooks, *point.bwd_hooks)
+        )
+
+    @cached_property
+    def _all_points(self) -> "list[HookPoint]":
+        return list(self.wrapped.hook_dict.values())
+
+    def has_site(self, name: SiteName) -> bool:
+        """True if every block has this hook point."""
+        return all(Site(name, layer) in self._points for layer in range(self.info.n_layers))
+
+    @contextmanager
+    def installed(self, hooks: Sequence[Hook]) -> Iterator[None]:
+        """Hooks in the order given; the caller's own hooks stay."""
+        for site, _ in hooks:
+            if site not in self._points:
+                raise ModelError(
+                    f"{self.info.name!r} has no {site.name!r} in block {site.layer}; its architecture "
+                    f"({self.info.architecture}) does not expose it."
+                )
+        wide = self.info.dtype == "float64"
+        added = [
+            (self._points[s], _called(self._by_head(s, aside(f) if wide else f), self.device))
+            for s, f in hooks
+        ]
+
+        def remove() -> None:
+            for point, function in added:
+                _remove(point, function)
+
+        with self.undo.by(remove):
+            for point, function in added:
+                point.add_hook(function)
+            yield
+
+    def _by_head(self, site: Site, function: HookFunction) -> HookFunction:
+        return partial(_by_head, self.info.n_heads, function) if site.name == "z" else function
+
+    def gradients(self) -> AbstractContextManager[None]:
+        """Parameters frozen, gradients enabled; both restored afterwards."""
+        return frozen(self.wrapped.parameters(), self.undo)
+
+    @contextmanager
+    def checkpointed(self) -> Iterator[None]:
+        """Blocks recomputed in the backward pass; memory is then flat in depth."""
+        with self.replaced([(b, self._recomputed(b.forward)) for b in self.wrapped.blocks]):
+            yield
+
+    def _recomputed(self, forward: Callable[..., R]) -> Callable[..., R]:
+        def computed(*args: object, **kwargs: object) -> R:
+            with undiminished(self.info.dtype):
+                return forward(*args, **kwargs)
+
+        def run(*args: object, **kwargs: Any) -> R:
+            output: R = checkpoint(computed, *args, use_reentrant=False, **kwargs)
+            return output
+
+        return run
+
+    @contextmanager
+    def replaced(self, forwards: Sequence[tuple[Any, Callable[..., Any]]]) -> Iterator[None]:
+        """Blocks with other `forward`s.
+
+        Set in the instances' own dictionaries: a bridge's setattr would reach through to the
+        Hugging Face module inside.
+        """
+        own = [(vars(block), vars(block).get("forward")) for block, _ in forwards]
+
+        def restore() -> None:
+            for attributes, forward in own:
+                if forward is None:
+                    attributes.pop("forward", None)
+                else:
+                    attributes["forward"] = forward
+
+        with self.undo.by(restore):
+            for block, forward in forwards:
+                vars(block)["forward"] = forward
+            yield
+
+    def final_norm(
+        self, residual: Float[Tensor, "*rows d_model"]
+    ) -> Float[Tensor, "*rows d_model"]:
+        """The norm before the unembedding."""
+        if not hasattr(self.wrapped, "ln_final"):  # GPT of 2018, OPT-350m
+            return residual
+        with undiminished(self.info.dtype):
+            normed: Tensor = self.wrapped.ln_final(residual.reshape(1, -1, residual.shape[-1]))
+        return normed.reshape(residual.shape).to(self.device)
+
+    def unembed(
+        self, normed: Float[Tensor, "*rows d_model"], *, bias: bool = True
+    ) -> Float[Tensor, "*rows d_vocab"]:
+        """Unembedding, scaling, soft-cap."""
+        projection = getattr(self.wrapped, "project_out", None)  # OPT-350m
+        projected = normed if projection is None else projection(normed)
+        with undiminished(self.info.dtype):
+            logits: Tensor = self.wrapped.unembed(projected.reshape(1, -1, projected.shape[-1]))
+        own = None if bias else getattr(self.wrapped, "b_U", None)
+        logits = logits if own is None else logits - own
+        return self._scaled(logits).reshape(*normed.shape[:-1], -1).to(self.device)
+
+    def readout(self, labels: Int[Tensor, "batch label"]) -> tuple[Tensor, Tensor | None]:
+        """Rows of the unembedding and its biases."""
+        bias, weight = getattr(self.wrapped, "b_U", None), self.wrapped.W_U.T
+        if weight.is_meta:
+            head = self.wrapped.unembed.original_component
+            weight, bias = stored(head, "weight", weight), head.bias
+            bias = None if bias is None else stored(head, "bias", bias)
+        rows: Tensor = weight[labels.to(weight.device)]
+        if (projection := getattr(self.wrapped, "project_out", None)) is not None:
+            rows = rows @ projection.weight
+        taken = None if bias is None else bias[labels.to(bias.device)].to(labels.device)
+        return rows.to(labels.device), taken
+
+    @cached_property
+    def final_norm_parts(self) -> FrozenNorm:
+        """Gain and offset of the final norm."""
+        return FrozenNorm.of(self.final_norm, self._like)
+
+    @property
+    def _like(self) -> Tensor:
+        """A vector of the residual stream's width and dtype."""
+        parameter: Tensor = next(self.wrapped.parameters())
+        return parameter.new_empty(self.info.d_model, device=self.device)
+
+    def attention_norm(self, layer: int) -> tuple[FrozenNorm, NormFunction] | None:
+        """The norm after attention, in blocks that have one (Gemma 2 and 3, OLMo 2)."""
+        return self._attention_norms[layer]
+
+    @cached_property
+    def _attention_norms(self) -> list[tuple[FrozenNorm, NormFunction] | None]:
+        norms = [getattr(block, "ln1_post", None) for block in self.wrapped.blocks]
+        return [None if norm is None else (FrozenNorm.of(norm, self._like), norm) for norm in norms]
+
+    def head_weights(self, layer: int) -> tuple[Tensor, Tensor | None]:
+        """`W_O` by head, and the bias of the attention output."""
+        attention = self.wrapped.blocks[layer].attn
+        linear = getattr(getattr(attention, "o", None), "original_component", None)
+        bias = attention.b_O
+        if isinstance(linear, torch.nn.Linear):
+            weight = plain_weight(linear, self._like).T
+            bias = None if bias is None else stored(linear, "bias", bias)
+        else:
+            weight = attention.W_O
+        # Values can be narrower or wider than keys (DeepSeek).
+        weight = weight.detach().reshape(self.info.n_heads, -1, self.info.d_model)
+        # Granite scales what a block adds.
+        scale = getattr(self.wrapped.blocks[layer], "residual_contribution_scale", 1.0)
+        scaled = None if bias is None else (bias * scale).to(self.device)
+        return (weight * scale).to(self.device), scaled
+
+
+def _by_head(n_heads: int, function: HookFunction, z: Tensor) -> Tensor | None:
+    """A hook of `z` where the library splits it by the width of keys, not of values."""
+    if z.shape[2] == n_heads and z.ndim == 4:
+        return function(z)
+    replaced = function(z.reshape(*z.shape[:2], n_heads, -1))
+    return None if replaced is None else replaced.reshape(z.shape)
+
+
+def _called(function: HookFunction, device: torch.device) -> Callable[..., Tensor | None]:
+    def hook_function(activation: Tensor, hook: object) -> Tensor | None:
+        replaced = function(activation.to(device))  # moves where a model is spread over devices
+        return None if replaced is None else replaced.to(activation.device)
+
+    return hook_function
+
+
+def _remove(point: "HookPoint", function: Callable[..., Tensor | None]) -> None:
+    """Take a function off a hook point, on which it may be in part or not at all."""
+    # TransformerLens wraps it, and names the wrapper so.
+    name, hooks = repr(function), point._forward_hooks
+    for number in [key for key, hook in hooks.items() if getattr(hook, "__name__", "") == name]:
+        del hooks[number]
+    point.fwd_hooks[:] = [handle for handle in point.fwd_hooks if handle.hook.id in hooks]
 
 
 @dataclass(repr=False)
 class HookedModel(TransformerLensModel):
     """`HookedTransformer` (TransformerLens 3.x)."""
 
-    def forward(
-        self,
-        tokens: Int[Tensor, "batch pos"],
-        mask: Bool[Tensor, "batch src"],
-        positions: Int[Tensor, "batch pos"],
-        *,
-        hooks: Sequence[Hook] = (),
-        cache: KeyValues | None = None,
-        keep_cache: bool = False,
-        start: Resume | None = None,
-        stop: int | None = None,
-    ) -> ForwardOutput:
+    def _forward(self, asked: ForwardInput) -> ForwardOutput:
         """See `LanguageModel.forward`; positions follow from the mask."""
-        cached = 0 if cache is None else cache.length
-        past = self._past(mask[:, :cached], cache) if cache is not None or keep_cache else None
+        cached, start = 0 if asked.cache is None else asked.cache.length, asked.start
+        past = self._past(asked.mask[:, :cached], asked.cache) if asked.caches else None
         # Entered at the embedding, the class appends this mask to the cache's own.
-        seen = mask if start is not None else mask[:, cached:]
+        seen = asked.mask if start is not None else asked.mask[:, cached:]
         final: list[Tensor] = []
-        stop = self.info.n_layers if stop is None else stop
-        last = Site("resid_post", stop - 1)
-        with self.installed([*hooks, (last, final.append)]):
+        last = Site("resid_post", asked.stop - 1)
+        with self.installed([*asked.hooks, (last, final.append)]):
             self.wrapped(
-                tokens if start is None else start.residual,
+                asked.tokens if start is None else start.residual,
                 return_type=None,
                 start_at_layer=None if start is None else start.layer,
-                stop_at_layer=stop,
+                stop_at_layer=asked.stop,
                 attention_mask=seen.long(),
                 past_kv_cache=past,
             )
-        if past is None or not keep_cache:
+        if past is None or not asked.keep_cache:
             return ForwardOutput(final[-1])
         keys, values = (
             tuple(getattr(entry, name).transpose(1, 2) for entry in past.entries)
@@ -53,10 +283,14 @@ class HookedModel(TransformerLensModel):
         )
         return ForwardOutput(final[-1], KeyValues(keys, values))
 
-    def _past(self, mask: Bool[Tensor, "batch cached"], cache: KeyValues | None) -> Any:
+    def _past(
+        self, mask: Bool[Tensor, "batch cached"], cache: KeyValues | None
+    ) -> "TransformerLensKeyValueCache":
         from transformer_lens.cache.key_value_cache import TransformerLensKeyValueCache
 
-        past = TransformerLensKeyValueCache.init_cache(self.wrapped.cfg, self.device, len(mask))
+        past: TransformerLensKeyValueCache = TransformerLensKeyValueCache.init_cache(
+            self.wrapped.cfg, self.device, len(mask)
+        )
         if cache is not None:
             for entry, key, value in zip(past.entries, cache.keys, cache.values, strict=True):
                 entry.past_keys, entry.past_values = key.transpose(1, 2), value.transpose(1, 2)

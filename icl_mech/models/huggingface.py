@@ -2,16 +2,20 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from icl_mech._typing import Tensor
-from icl_mech.models.key_values import KeyValues
+from icl_mech.models.interface import KeyValues
 from icl_mech.models.undo import Undo
+from icl_mech.models.watching import is_packed, stored
+
+if TYPE_CHECKING:
+    from transformers import DynamicCache, PreTrainedConfig
 
 
-def dynamic_cache(cache: KeyValues | None) -> Any:
+def dynamic_cache(cache: KeyValues | None) -> "DynamicCache":
     """A bare cache: a model's own sliding-window cache would drop keys."""
     from transformers import DynamicCache
 
@@ -22,9 +26,9 @@ def dynamic_cache(cache: KeyValues | None) -> Any:
     return dynamic
 
 
-def key_values(dynamic: Any) -> KeyValues:
+def key_values(dynamic: "DynamicCache") -> KeyValues:
     """What a bare cache holds; blocks that were not run have no columns."""
-    layers = dynamic.layers
+    layers: list[Any] = dynamic.layers
     nothing = layers[-1].keys[:, :, :0]
     keys, values = (
         tuple(nothing if getattr(la, name) is None else getattr(la, name) for la in layers)
@@ -33,7 +37,7 @@ def key_values(dynamic: Any) -> KeyValues:
     return KeyValues(keys, values)
 
 
-def scaled_logits(config: Any, logits: Tensor) -> Tensor:
+def scaled_logits(config: "PreTrainedConfig", logits: Tensor) -> Tensor:
     """Scaling and soft-cap of a model's config."""
     scale = getattr(config, "logit_scale", None)
     divisor = getattr(config, "logits_scaling", None)
@@ -41,6 +45,17 @@ def scaled_logits(config: Any, logits: Tensor) -> Tensor:
     logits = logits * scale if scale else logits
     logits = logits / divisor if divisor else logits
     return torch.tanh(logits / cap) * cap if cap else logits
+
+
+def plain_weight(linear: torch.nn.Linear, like: Tensor) -> Tensor:
+    """The matrix of a linear layer; of packed integers what they stand for, in the format of `like`."""
+    if not is_packed(linear):
+        return stored(linear, "weight", linear.weight)
+    from transformers.integrations.bitsandbytes import dequantize_bnb_weight
+
+    weight: Any = linear.weight
+    plain: Tensor = dequantize_bnb_weight(weight, getattr(linear, "state", None))
+    return plain.to(like.dtype)
 
 
 @contextmanager

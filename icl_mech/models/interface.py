@@ -12,26 +12,80 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import torch
+from torch.nn.functional import pad
 
 from icl_mech._typing import Bool, Float, Int, Tensor
-from icl_mech.models.key_values import KeyValues
 from icl_mech.models.norms import FrozenNorm
 from icl_mech.models.undo import Undo
 from icl_mech.models.watching import Watch
 
+
+@dataclass(frozen=True)
+class KeyValues:
+    """Keys and values of a prefix, one pair per layer, as the model caches them.
+
+    `batch kv_head pos d_head`; heads may differ between layers, and between keys and values.
+    """
+
+    keys: tuple[Float[Tensor, "batch _ _ _"], ...]
+    values: tuple[Float[Tensor, "batch _ _ _"], ...]
+
+    @property
+    def length(self) -> int:
+        """Number of cached positions."""
+        return int(self.keys[-1].shape[2])
+
+    def expand(self, batch: int) -> "KeyValues":
+        """The cache of one prompt seen by `batch` prompts (views, no copy)."""
+        return KeyValues(
+            tuple(key.expand(batch, -1, -1, -1) for key in self.keys),
+            tuple(value.expand(batch, -1, -1, -1) for value in self.values),
+        )
+
+    def rows(self, part: slice) -> "KeyValues":
+        """The cache of some of the prompts."""
+        return KeyValues(
+            tuple(key[part] for key in self.keys), tuple(value[part] for value in self.values)
+        )
+
+    def padded(self, width: int) -> "KeyValues":
+        """Filled up with zeros on the left to `width` positions."""
+        missing = (0, 0, width - self.length, 0)
+        return KeyValues(
+            tuple(pad(key, missing) for key in self.keys),
+            tuple(pad(value, missing) for value in self.values),
+        )
+
+    @classmethod
+    def stacked(cls, parts: "Sequence[KeyValues]") -> "KeyValues":
+        """The caches of several batches of prompts as one, of equal lengths."""
+        return cls(
+            tuple(torch.cat(keys) for keys in zip(*(part.keys for part in parts), strict=True)),
+            tuple(torch.cat(values) for values in zip(*(p.values for p in parts), strict=True)),
+        )
+
+    def select(self, index: Int[Tensor, " kept"]) -> "KeyValues":
+        """The cache cut down to the positions `index`, in that order."""
+        return KeyValues(
+            tuple(key[:, :, index.to(key.device)] for key in self.keys),
+            tuple(value[:, :, index.to(value.device)] for value in self.values),
+        )
+
+
 SiteName = Literal[
-    "pattern",  # attention after softmax,       batch head dest src
-    "scores",  # attention before softmax,       batch head dest src
-    "z",  # per-head output before W_O,          batch pos head d_head
+    "resid_pre",  # residual entering the block, batch pos d_model
     "q",  # query projection (before rotary),    batch pos head d_head
     "k",  # key projection (before rotary),      batch pos kv_head d_head
     "v",  # value projection,                    batch pos kv_head d_head
+    "scores",  # attention before softmax,       batch head dest src
+    "pattern",  # attention after softmax,       batch head dest src
+    "z",  # per-head output before W_O,          batch pos head d_head
     "attn_out",  # what attention adds,          batch pos d_model
-    "mlp_out",  # what the MLP adds,             batch pos d_model
     "mlp_post",  # MLP activation,               batch pos d_mlp
-    "resid_pre",  # residual entering the block, batch pos d_model
+    "mlp_out",  # what the MLP adds,             batch pos d_model
     "resid_post",  # residual leaving the block, batch pos d_model
 ]
+"""Places of a block, as they are reached."""
 
 
 class Site(NamedTuple):
@@ -89,6 +143,24 @@ class Resume(NamedTuple):
     residual: Float[Tensor, "batch pos d_model"]
 
 
+class ForwardInput(NamedTuple):
+    """What one pass is asked for, the arguments of `LanguageModel.forward`."""
+
+    tokens: Int[Tensor, "batch pos"]
+    mask: Bool[Tensor, "batch src"]
+    positions: Int[Tensor, "batch pos"]
+    hooks: Sequence[Hook]
+    cache: KeyValues | None
+    keep_cache: bool
+    start: Resume | None
+    stop: int
+
+    @property
+    def caches(self) -> bool:
+        """True if keys and values are given or kept."""
+        return self.cache is not None or self.keep_cache
+
+
 @dataclass(frozen=True)
 class ForwardOutput:
     """The residual stream leaving the last block that ran, and the cache if it was asked for."""
@@ -120,7 +192,6 @@ class LanguageModel(ABC):
         logits: Tensor = self.module(tokens)
         return logits
 
-    @abstractmethod
     def forward(
         self,
         tokens: Int[Tensor, "batch pos"],
@@ -130,7 +201,7 @@ class LanguageModel(ABC):
         hooks: Sequence[Hook] = (),
         cache: KeyValues | None = None,
         keep_cache: bool = False,
-        start: "Resume | None" = None,
+        start: Resume | None = None,
         stop: int | None = None,
     ) -> ForwardOutput:
         """Run all blocks.
@@ -147,6 +218,14 @@ class LanguageModel(ABC):
             stop: Leave before this block: the residual is that entering it, and later blocks are
                 not run.
         """
+        stop = self.info.n_layers if stop is None else stop
+        return self._forward(
+            ForwardInput(tokens, mask, positions, hooks, cache, keep_cache, start, stop)
+        )
+
+    @abstractmethod
+    def _forward(self, asked: ForwardInput) -> ForwardOutput:
+        """What `forward` says, of an adapter's own library."""
 
     @abstractmethod
     def installed(self, hooks: Sequence[Hook]) -> AbstractContextManager[None]:
@@ -276,11 +355,14 @@ class LanguageModel(ABC):
 
     def refresh(self) -> None:
         """Forget what was made of the weights if they changed since it was made."""
-        now = self.fingerprint()
-        if now != self.__dict__.get("_made_of"):
-            for name in ("final_norm_parts", "_attention_norms", "_readout"):
-                self.__dict__.pop(name, None)
-            self.__dict__["_made_of"] = now
+        if self.fingerprint() != self.__dict__.get("_made_of"):
+            self.renew()
+            self.__dict__["_made_of"] = self.fingerprint()
+
+    def renew(self) -> None:
+        """Forget what was made of weights that changed."""
+        for name in ("final_norm_parts", "_attention_norms", "_readout"):
+            self.__dict__.pop(name, None)
 
     @property
     def device(self) -> torch.device:

@@ -6,14 +6,15 @@ the model was published so.
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from icl_mech.errors import ModelError
+from icl_mech.models.checks import Checks
 from icl_mech.models.conversion import (
     FOLDER_PARTS,
     LOAD_ERRORS,
@@ -21,12 +22,21 @@ from icl_mech.models.conversion import (
     missing_parts,
     refuse_other_weights,
 )
-from icl_mech.models.decoders import refuse_encoders
-from icl_mech.models.known import DEFAULT_MODEL
-from icl_mech.models.placement import device_of, dtype_of, refuse_offloaded, spread
-from icl_mech.models.sources import Source, resolve
+from icl_mech.models.sources import DEFAULT_MODEL, Source, resolve
 from icl_mech.models.stored import keep, of_files
-from icl_mech.models.wrapping import wrap_loaded
+from icl_mech.models.wrapping import (
+    device_of,
+    dtype_of,
+    quantised,
+    refuse_encoders,
+    refuse_offloaded,
+    spread,
+    wrap_loaded,
+)
+
+if TYPE_CHECKING:
+    from transformer_lens.model_bridge import TransformerBridge
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 _FOR_ALL_LOADERS = ("cache_dir", "force_download", "local_files_only", "token", "trust_remote_code")
 
@@ -34,49 +44,66 @@ _NO_LIMIT = 10**30
 """What transformers writes where a tokenizer knows no longest text."""
 
 
+LOADING = ("device", "dtype", "device_map", "max_memory", "quantization", "revision")
+"""What may be said of how a model is loaded; see `load_model`."""
+
+
 def boot(
-    name: str = DEFAULT_MODEL,
-    *,
-    device: str | None = None,
-    dtype: torch.dtype | str | None = None,
-    device_map: Any = None,
-    max_memory: Any = None,
-    revision: str | None = None,
-    **kwargs: Any,
-) -> Any:
+    name: str = DEFAULT_MODEL, *, checks: Checks | None = None, **given: Any
+) -> "TransformerBridge":
     """A `TransformerBridge` in eval mode with eager attention; not checked yet.
 
     Args:
         name: A known name, a hub id `owner/name`, a folder in Hugging Face format, or a `.gguf`
             file. Known names come first: write `./gpt2` for a folder of that name.
-        device: For example `"cpu"` or `"cuda:1"`; default: `"cuda"` if there is a GPU.
-        dtype: A `torch.dtype` or its name; default float32, also on a GPU.
-        device_map: Where modules go, as transformers takes it; then `device` is left out.
-        max_memory: Limits by device of `device_map="auto"`.
-        revision: Branch, tag or commit on the hub.
-        **kwargs: Passed to the Hugging Face loader (`token`, `cache_dir`, ...).
+        checks: Takes up what is known of the model.
+        **given: Those of `LOADING`; others are passed to the Hugging Face loader (`token`,
+            `cache_dir`, ...).
 
     Raises:
         ModelError: the model cannot be found or loaded, is not a causal decoder, or the device
             or dtype cannot be used.
     """
-    precision, spreading = dtype_of(dtype), spread(device, device_map, max_memory)
-    place = device_of(device)
-    source = resolve(name)
-    _check_options(source, revision, kwargs)
-    if source.kind != "hub":
-        kwargs = {"local_files_only": True, **kwargs}
-    elif revision is not None:
-        kwargs = {"revision": revision, **kwargs}
+    source, precision, place, options = prepared(name, given)
+    kwargs = {key: value for key, value in given.items() if key not in LOADING}
+    _check_options(kwargs)
     with _quiet():
-        hf_model, tokenizer = _load(_place_of(source), source, precision, {**kwargs, **spreading})
-        if not spreading:
-            hf_model.to(place)
-        refuse_offloaded(hf_model, device_map)
-        return wrap_loaded(hf_model.eval(), tokenizer, source.name, precision, place)
+        hf_model, tokenizer = _load(_place_of(source), source, precision, kwargs | options)
+        if "device_map" not in options:
+            module: torch.nn.Module = hf_model
+            module.to(place)
+        refuse_offloaded(hf_model, given.get("device_map"))
+        known = checks or Checks()
+        return wrap_loaded(hf_model.eval(), tokenizer, source.name, precision, place, known)
 
 
-def load_tokenizer(name: str = DEFAULT_MODEL) -> Any:
+def prepared(
+    name: str, given: Mapping[str, Any]
+) -> tuple[Source, torch.dtype, str, dict[str, Any]]:
+    """Where a model is, its format and device, and what transformers is told besides.
+
+    Raises:
+        ModelError: what can be refused before anything is loaded.
+    """
+    device, dtype, device_map, max_memory, quantization, revision = map(given.get, LOADING)
+    precision, spreading = dtype_of(dtype), spread(device, device_map, max_memory)
+    place, source = device_of(device), resolve(name)
+    if revision is not None and source.kind != "hub":
+        raise ModelError(
+            f"revision={revision!r} was given, but {source.name!r} is not loaded from the hub "
+            f"({source.text}). Leave revision out, or give a hub id."
+        )
+    options = quantised(quantization, precision, place) | spreading
+    if source.kind != "hub":
+        options["local_files_only"] = True
+    elif revision is not None:
+        options["revision"] = revision
+    return source, precision, place, options
+
+
+def load_tokenizer(
+    name: str = DEFAULT_MODEL, revision: str | None = None
+) -> "PreTrainedTokenizerBase":
     """The tokenizer of a model, without the model: its weights are not read.
 
     Its `model_max_length` is the context length of the model, as far as the configuration says it,
@@ -86,9 +113,9 @@ def load_tokenizer(name: str = DEFAULT_MODEL) -> Any:
         ModelError: the model cannot be found, lacks files, or is not a causal decoder.
     """
     source = resolve(name)
-    options = {"trust_remote_code": False}
+    options: dict[str, Any] = {"trust_remote_code": False, "revision": revision}
     if source.kind != "hub":
-        options["local_files_only"] = True
+        options = {"trust_remote_code": False, "local_files_only": True}
     with _quiet():
         config, tokenizer = _described(_place_of(source), source, options)
     lengths = (getattr(config, name, None) for name in ("n_positions", "max_position_embeddings"))
@@ -102,7 +129,9 @@ def _place_of(source: Source) -> str:
     return str(converted(Path(source.location))) if source.kind == "gguf" else source.location
 
 
-def _described(location: str, source: Source, options: dict[str, Any]) -> tuple[Any, Any]:
+def _described(
+    location: str, source: Source, options: Mapping[str, object]
+) -> "tuple[PreTrainedConfig, PreTrainedTokenizerBase]":
     """Configuration and tokenizer.
 
     Raises:
@@ -126,12 +155,7 @@ def _described(location: str, source: Source, options: dict[str, Any]) -> tuple[
         raise _load_error(source, error) from error
 
 
-def _check_options(source: Source, revision: str | None, kwargs: dict[str, Any]) -> None:
-    if revision is not None and source.kind != "hub":
-        raise ModelError(
-            f"revision={revision!r} was given, but {source.name!r} is not loaded from the hub "
-            f"({source.text}). Leave revision out, or give a hub id."
-        )
+def _check_options(kwargs: Mapping[str, object]) -> None:
     for option in ("attn_implementation", "torch_dtype", "output_loading_info"):
         if option in kwargs:
             raise ModelError(
@@ -142,8 +166,8 @@ def _check_options(source: Source, revision: str | None, kwargs: dict[str, Any])
 
 
 def _load(
-    location: str, source: Source, dtype: torch.dtype, options: dict[str, Any]
-) -> tuple[Any, Any]:
+    location: str, source: Source, dtype: torch.dtype, options: dict[str, object]
+) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
     from transformers import AutoModelForCausalLM
 
     # Otherwise transformers asks at the terminal whether to run a repository's own code, and

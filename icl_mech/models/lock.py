@@ -49,7 +49,7 @@ class ModelLock:
         return "another thread runs it"
 
 
-def lock_of(model: Any) -> ModelLock | None:
+def lock_of(model: object) -> ModelLock | None:
     """The lock of a model or an adapter; None for what is no model."""
     module = model.module if isinstance(model, LanguageModel) else model
     if not isinstance(module, torch.nn.Module):  # nnsight's wrapper
@@ -85,8 +85,8 @@ def exclusive(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         lock = lock_of(args[place] if len(args) > place else kwargs.get("model"))
-        wait = kwargs.get("wait", True)
-        seconds = _WAIT.get() if wait is True else float(wait)  # type: ignore[arg-type]
+        wait: Any = kwargs.get("wait", True)
+        seconds = _WAIT.get() if wait is True else float(wait)
         if lock is None:
             return function(*args, **kwargs)
         if seconds is None:

@@ -1,6 +1,6 @@
 """A model wrapped by nnsight as a `LanguageModel`: every pass is one nnsight trace.
 
-The trace (`models/tracing.py`) stops behind the last block: of the unembedding only what is read is
+The trace (`models/tracing.py`) stops after the last block: of the unembedding only what is read is
 computed. nnsight itself is not imported here; its objects are recognised by `adapt`.
 """
 
@@ -15,26 +15,31 @@ from typing import Any
 import torch
 from torch.nn.functional import linear
 
-from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech._typing import Float, Int, Tensor
 from icl_mech.errors import ModelError, RunError
-from icl_mech.models.huggingface import dynamic_cache, frozen, key_values, scaled_logits
+from icl_mech.models.huggingface import (
+    dynamic_cache,
+    frozen,
+    key_values,
+    plain_weight,
+    scaled_logits,
+)
 from icl_mech.models.interface import (
+    ForwardInput,
     ForwardOutput,
     Hook,
     LanguageModel,
     ModelInfo,
     NormFunction,
-    Resume,
     Site,
     SiteName,
 )
-from icl_mech.models.key_values import KeyValues
 from icl_mech.models.norms import FrozenNorm
 from icl_mech.models.stored import of_model
 from icl_mech.models.tracing import FAMILIES, Family, Hooks, Pass, traced
 
 
-def is_nnsight(model: Any) -> bool:
+def is_nnsight(model: object) -> bool:
     """True for nnsight's wrappers; the library itself is not imported."""
     return any(
         kind.__name__ == "Envoy" and kind.__module__.split(".")[0] == "nnsight"
@@ -135,32 +140,21 @@ class NnsightModel(LanguageModel):
         logits: Tensor = self.module(tokens, use_cache=False).logits
         return logits
 
-    def forward(
-        self,
-        tokens: Int[Tensor, "batch pos"],
-        mask: Bool[Tensor, "batch src"],
-        positions: Int[Tensor, "batch pos"],
-        *,
-        hooks: Sequence[Hook] = (),
-        cache: KeyValues | None = None,
-        keep_cache: bool = False,
-        start: Resume | None = None,
-        stop: int | None = None,
-    ) -> ForwardOutput:
+    def _forward(self, asked: ForwardInput) -> ForwardOutput:
         """See `LanguageModel.forward`."""
-        past = dynamic_cache(cache) if cache is not None or keep_cache else None
+        past = dynamic_cache(asked.cache) if asked.caches else None
         inputs = {
-            "input_ids": tokens,
-            "attention_mask": mask.long(),
-            "position_ids": positions,
+            "input_ids": asked.tokens,
+            "attention_mask": asked.mask.long(),
+            "position_ids": asked.positions,
             "past_key_values": past,
             "use_cache": past is not None,
         }
         wanted: Hooks = {}
-        for site, function in [*self._held, *hooks]:
+        for site, function in [*self._held, *asked.hooks]:
             self._check_site(site)
             wanted.setdefault(site, []).append(function)
-        body = Pass(self.wrapped, self.family, self.info, wanted, start, stop)
+        body = Pass(self.wrapped, self.family, self.info, wanted, asked.start, asked.stop)
         try:
             traced(self.wrapped, inputs, body)
         except Exception:
@@ -169,7 +163,9 @@ class NnsightModel(LanguageModel):
             raise
         if body.residual is None:
             raise RunError(f"The trace of {self.info.architecture} ended before its last block.")
-        return ForwardOutput(body.residual, key_values(past) if keep_cache else None)
+        return ForwardOutput(
+            body.residual, key_values(past) if past is not None and asked.keep_cache else None
+        )
 
     def installed(self, hooks: Sequence[Hook]) -> AbstractContextManager[None]:
         """Hooks of every pass in this context."""
@@ -200,8 +196,9 @@ class NnsightModel(LanguageModel):
     @property
     def has_own_hooks(self) -> bool:
         """True if the model was edited with `model.edit`, or has hooks that nnsight did not add."""
-        added = {handle.id for handle in self.wrapped._interleaver.hook_handles}
-        return bool(self.wrapped._default_mediators) or any(
+        own = vars(self.wrapped)  # names of nnsight 0.6, and of 0.8, which adds no hooks
+        added = {handle.id for handle in getattr(own.get("_interleaver"), "hook_handles", ())}
+        return bool(own.get("_default_mediators") or own.get("_edits")) or any(
             {*module._forward_hooks, *module._forward_pre_hooks, *module._backward_hooks} - added
             for module in self.module.modules()
         )
@@ -243,7 +240,8 @@ class NnsightModel(LanguageModel):
         return self._scaled(logits)
 
     def _scaled(self, logits: Tensor) -> Tensor:
-        return scaled_logits(self.module.config, logits)
+        config: Any = self.module.config
+        return scaled_logits(config, logits)
 
     def readout(self, labels: Int[Tensor, "batch label"]) -> tuple[Tensor, Tensor | None]:
         """Rows of the unembedding and its biases."""
@@ -264,5 +262,6 @@ class NnsightModel(LanguageModel):
         block = attrgetter(self.family.blocks)(self.module)[layer]
         out = attrgetter(f"{self.family.attention}.{self.family.out}")(block)
         # GPT-2's projections map rows of their weight, a Linear its columns.
-        weight = out.weight.T if isinstance(out, torch.nn.Linear) else out.weight
+        own = isinstance(out, torch.nn.Linear)
+        weight = plain_weight(out, self._head.weight).T if own else out.weight
         return weight.detach().unflatten(0, (self.info.n_heads, -1)), out.bias

@@ -7,24 +7,41 @@
   mask is taken for one that hides the future too.
 * Models that also take images: TransformerLens would look for their image processor on the hub,
   and install torchvision for it. Texts need none.
+* GPT-J, GPT-Neo, OPT, XGLM and others: `TransformerBridge` lets the wrapped Hugging Face module compute
+  attention and fires `hook_attn_scores` and `hook_pattern` afterwards, both with the pattern: edits are
+  dropped and no gradient passes. `reroute_attention` makes both fire inside the computation:
+
+      scores  = hook_attn_scores(q k^T / scale + mask)     before softmax, additive mask
+      pattern = hook_pattern(softmax(scores))              after softmax (and dropout)
+      z       = pattern v
+
+  The arithmetic is that of the wrapped modules, so logits do not change (the softmax is always
+  taken in float32, which XGLM itself does in float16 only; of a float64 model see
+  `icl_mech.models.undo`). Cost: none beyond eager attention.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
-from typing import Any
+from types import MethodType
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
 import torch
 from torch import nn
+from torch.nn import functional
+from transformer_lens.model_bridge.generalized_components import AttentionBridge
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import eager_mask
+from transformers.models.opt.modeling_opt import OPTAttention
 
-from icl_mech._typing import Tensor
+from icl_mech._typing import Float, Tensor
 from icl_mech.errors import ModelError
 
 
 @contextmanager
-def mended_adapters(hf_model: Any) -> Iterator[None]:
+def mended_adapters(hf_model: "PreTrainedModel") -> Iterator[None]:
     """While a bridge is made."""
     hf_config = hf_model.config
     with ExitStack() as stack:
@@ -47,17 +64,19 @@ def mended_adapters(hf_model: Any) -> Iterator[None]:
 def _named_norm(own: Callable[..., None]) -> Callable[..., None]:
     """A constructor that knows the one norm of Falcon 2."""
 
-    def init(self: Any, cfg: Any) -> None:
+    def init(self: "ArchitectureAdapter", cfg: object) -> None:
         own(self, cfg)
         if getattr(cfg, "num_ln_in_parallel_attn", None) == 1:
-            self.component_mapping["blocks"].submodules["ln1"].name = "input_layernorm"
+            mapping: Any = self.component_mapping
+            mapping["blocks"].submodules["ln1"].name = "input_layernorm"
 
     return init
 
 
-def _split_by_group(_: Any, attention: Any) -> tuple[nn.Linear, ...]:
+def _split_by_group(_: object, attention: "FalconAttention") -> tuple[nn.Linear, ...]:
     """Queries, keys and values of a `FalconAttention`."""
-    fused, groups, width = attention.query_key_value, attention.num_kv_heads, attention.head_dim
+    fused, width = attention.query_key_value, attention.head_dim
+    groups: Any = attention.num_kv_heads
     parts: list[nn.Linear] = []
     for rows in (slice(None, -2), slice(-2, -1), slice(-1, None)):
 
@@ -76,7 +95,7 @@ def _split_by_group(_: Any, attention: Any) -> tuple[nn.Linear, ...]:
     return tuple(parts)
 
 
-def mend_blocks(bridge: Any) -> None:
+def mend_blocks(bridge: "TransformerBridge") -> None:
     """Make the blocks of a bridge return what its hooks expect; doing so again changes nothing.
 
     Raises:
@@ -97,7 +116,7 @@ def mend_blocks(bridge: Any) -> None:
 
 
 def _gpt_block(
-    block: Any,
+    block: "Block",
     hidden_states: Tensor,
     attention_mask: Tensor | None = None,
     output_attentions: bool = False,
@@ -108,3 +127,209 @@ def _gpt_block(
         future = hidden_states.new_full((length, length), least).triu(1)
         attention_mask = torch.minimum(attention_mask, future)
     return tuple(type(block).forward(block, hidden_states, attention_mask, output_attentions))
+
+
+if TYPE_CHECKING:
+    from transformer_lens.model_bridge import TransformerBridge
+    from transformer_lens.model_bridge.architecture_adapter import ArchitectureAdapter
+    from transformers import PreTrainedConfig, PreTrainedModel
+    from transformers.models.falcon.modeling_falcon import FalconAttention
+    from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
+    from transformers.models.gptj.modeling_gptj import GPTJAttention
+    from transformers.models.openai.modeling_openai import Block
+
+HOOKED_ATTENTION = "icl_mech_hooked"
+"""Name of our attention function, as in `config._attn_implementation`."""
+
+HookPoint = Callable[[Tensor], Tensor]
+Attended = tuple[Tensor, Float[Tensor, "batch head dest src"]]
+
+
+class _Hooks(NamedTuple):
+    """The two HookPoints of the attention component around a wrapped module."""
+
+    scores: HookPoint
+    pattern: HookPoint
+
+
+class ReroutedAttention(AttentionBridge):
+    """An attention component whose wrapped module fires the hooks of scores and pattern."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[object, ...]:
+        """Output of the wrapped module, through `hook_in` and `hook_out` only."""
+        if "hidden_states" in kwargs:
+            kwargs["hidden_states"] = self.hook_in(kwargs["hidden_states"])
+        else:
+            args = (self.hook_in(args[0]), *args[1:])
+        wrapped: Any = self.original_component
+        try:
+            output, *rest = wrapped(*args, **kwargs)
+        finally:
+            # The block component stores it at every forward; kept, it holds on to the graph.
+            self._captured_pre_ln_residual = None
+        return (self.hook_out(output), *rest)
+
+
+def reroute_attention(bridge: "TransformerBridge") -> bool:
+    """Make `hook_attn_scores` and `hook_pattern` fire inside the attention computation.
+
+    Args:
+        bridge: A `TransformerBridge`; changed in place. Calling again does nothing.
+
+    Returns:
+        True if the family needed it (and it is done), False if its hooks work as they are.
+
+    Raises:
+        ModelError: The family needs it, but we do not know its attention module.
+    """
+    components = [part for part in _attention_components(bridge) if _fires_afterwards(part)]
+    pending = [part for part in components if not isinstance(part, ReroutedAttention)]
+    for component in pending:  # all are checked before any is changed
+        _check_supported(bridge, type(component.original_component).__name__)
+    config: Any = bridge.original_model.config
+    for component in pending:
+        module: Any = component.original_component
+        # Not as attributes: the wrapped module would register the HookPoints a second time.
+        module.__dict__["_hooks"] = _Hooks(component.hook_attn_scores, component.hook_pattern)
+        _ROUTES[type(module).__name__](module, config)
+        component.__class__ = ReroutedAttention
+    return bool(components)
+
+
+def _attention_components(bridge: "TransformerBridge") -> list[AttentionBridge]:
+    components = (getattr(block, "attn", None) for block in getattr(bridge, "blocks", ()))
+    return [component for component in components if isinstance(component, AttentionBridge)]
+
+
+def _fires_afterwards(component: AttentionBridge) -> bool:
+    # Components that compute attention themselves, with the hooks inside, override `forward`.
+    inherited = type(component).forward is AttentionBridge.forward
+    return inherited or isinstance(component, ReroutedAttention)
+
+
+def _check_supported(bridge: "TransformerBridge", module_name: str) -> None:
+    if module_name not in _ROUTES:
+        architecture = type(bridge.original_model).__name__
+        raise ModelError(
+            f"{architecture} cannot be analysed: TransformerLens lets its {module_name} compute "
+            "attention and fires hook_attn_scores and hook_pattern afterwards, so edits of them "
+            "would be dropped and their gradients would be missing. This can be mended for "
+            f"{', '.join(_ROUTES)} only; use a model of another family."
+        )
+
+
+def _hooked_softmax(
+    module: nn.Module,
+    scores: Float[Tensor, "batch head dest src"],
+    value: Float[Tensor, "batch head src d_head"],
+    dropout: float,
+) -> Attended:
+    """`(z, pattern)` of masked scores, with both hooks of `module` applied."""
+    # A module that was not re-routed may still share the config that names our function.
+    hooks = module.__dict__.get("_hooks")
+    if hooks is not None:
+        scores = hooks.scores(scores)
+    pattern = functional.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype)
+    pattern = functional.dropout(pattern, p=dropout, training=module.training)
+    if hooks is not None:
+        pattern = hooks.pattern(pattern).to(value.dtype)
+    return pattern @ value, pattern
+
+
+def _hooked_attention(
+    module: nn.Module,
+    query: Float[Tensor, "batch head dest d_head"],
+    key: Float[Tensor, "batch kv_head src d_head"],
+    value: Float[Tensor, "batch kv_head src d_value"],
+    attention_mask: Float[Tensor, "#batch 1 dest src"] | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **_: object,
+) -> Attended:
+    """Eager attention with hooks, as an entry of transformers' `AttentionInterface`.
+
+    Windows and chunks are in the mask.
+    """
+    if s_aux is not None:
+        raise ModelError(f"{type(module).__name__} has attention sinks, which are not re-routed.")
+    groups = query.shape[1] // key.shape[1]
+    key, value = (part.repeat_interleave(groups, dim=1) for part in (key, value))
+    scores = (
+        query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    )
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    z, pattern = _hooked_softmax(module, scores, value, dropout)
+    return z.transpose(1, 2).contiguous(), pattern
+
+
+def _gptj_attn(
+    self: "GPTJAttention",
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None = None,
+) -> Attended:
+    """`GPTJAttention._attn` with hooks; scores in float32, as there."""
+    scores = query.float() @ key.float().transpose(-1, -2) / self.scale_attn
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    return _hooked_softmax(self, scores, value, self.attn_dropout.p)
+
+
+def _gpt_neo_attn(
+    self: "GPTNeoSelfAttention",
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None = None,
+) -> Attended:
+    """`GPTNeoSelfAttention._attn` with hooks: unscaled, local layers masked by `self.bias`."""
+    scores = query.float() @ key.float().transpose(-1, -2)
+    dest, src = scores.shape[-2:]
+    visible = self.bias[:, :, src - dest : src, :src]
+    scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    return _hooked_softmax(self, scores, value, self.attn_dropout.p)
+
+
+def _route_gptj(module: nn.Module, _: object) -> None:
+    vars(module)["_attn"] = MethodType(_gptj_attn, module)
+
+
+def _route_gpt_neo(module: nn.Module, _: object) -> None:
+    vars(module)["_attn"] = MethodType(_gpt_neo_attn, module)
+
+
+def _route_interface(module: Any, config: "PreTrainedConfig") -> None:
+    """Modules that ask transformers' interface for the function that attends."""
+    module.config._attn_implementation = config._attn_implementation = HOOKED_ATTENTION
+
+
+def _route_xglm(module: Any, config: "PreTrainedConfig") -> None:
+    # XGLM writes out what OPT's module does through the interface, with the same attributes.
+    module.config = config
+    module.forward = MethodType(OPTAttention.forward, module)
+    _route_interface(module, config)
+
+
+_ROUTES: "dict[str, Callable[[nn.Module, PreTrainedConfig], None]]" = {
+    "GPTJAttention": _route_gptj,
+    "GPTNeoSelfAttention": _route_gpt_neo,
+    "OPTAttention": _route_interface,
+    "XGLMAttention": _route_xglm,
+    "AfmoeAttention": _route_interface,
+    "Gemma4TextAttention": _route_interface,
+    "LagunaAttention": _route_interface,
+    "Llama4TextAttention": _route_interface,
+    "NanoChatAttention": _route_interface,
+}
+"""Wrapped attention classes, by exact name: subclasses such as flash attention differ."""
+
+AttentionInterface.register(HOOKED_ATTENTION, _hooked_attention)
+AttentionMaskInterface.register(HOOKED_ATTENTION, eager_mask)

@@ -2,7 +2,7 @@
 
 A pass is one request. Prompts and edits go there as tensors; the targets' rows of what is read, and
 sums over edges of the patterns' saliency, come back. The final norm and the unembedding are fetched
-once, so that what is behind them is computed here.
+once, so that what comes after them is computed here.
 """
 
 import copy
@@ -18,8 +18,7 @@ import torch
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.errors import ModelError
 from icl_mech.models.checks import TOLERANCE, check_eval_mode
-from icl_mech.models.interface import ForwardOutput, Hook, Resume, Site, SiteName
-from icl_mech.models.key_values import KeyValues
+from icl_mech.models.interface import ForwardInput, ForwardOutput, Hook, Site, SiteName
 from icl_mech.models.nnsight import NnsightModel, info_of, is_nnsight
 
 SITES: frozenset[SiteName] = frozenset(
@@ -99,11 +98,9 @@ class ServerModel(NnsightModel):
         total = found.pop("flow", None)
         return {Site(*key): value for key, value in found.items()}, total
 
-    def _asked(self, name: str, *args: Any, **kwargs: Any) -> Any:
+    def _asked(self, name: str, *args: object, **kwargs: object) -> Any:
         """What a function of `models/server_pass.py` gives."""
-        from httpx import HTTPError
-        from nnsight.intervention.backends.remote import RemoteBackend, RemoteException
-        from socketio.exceptions import SocketIOError
+        from nnsight.intervention.backends.remote import RemoteBackend
 
         from icl_mech.models import server_pass
 
@@ -113,7 +110,7 @@ class ServerModel(NnsightModel):
                 options = {"backend": RemoteBackend(self.wrapped.to_model_key(), host=self.where)}
             with torch.enable_grad():  # for a server that is this process
                 return getattr(server_pass, name)(self.wrapped, *args, options=options, **kwargs)
-        except (RemoteException, HTTPError, SocketIOError, OSError) as error:
+        except _failures() as error:
             raise ModelError(
                 f"{self.info.name!r} could not be run on the server ({self.where}): {error} Check that "
                 "it is up and has this model (nnsight.ndif_status()), and NDIF_API_KEY."
@@ -151,18 +148,7 @@ class ServerModel(NnsightModel):
     def _head(self) -> Any:
         return self._readout[1]
 
-    def forward(
-        self,
-        tokens: Int[Tensor, "batch pos"],
-        mask: Bool[Tensor, "batch src"],
-        positions: Int[Tensor, "batch pos"],
-        *,
-        hooks: Sequence[Hook] = (),
-        cache: KeyValues | None = None,
-        keep_cache: bool = False,
-        start: Resume | None = None,
-        stop: int | None = None,
-    ) -> ForwardOutput:
+    def _forward(self, asked: ForwardInput) -> ForwardOutput:
         """Refused: only the targets' rows come back."""
         raise self._refused("whole passes")
 
@@ -224,6 +210,20 @@ def remote_model(
     check_eval_mode(adapted.module)
     _check(adapted)
     return adapted
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What a request raises, in nnsight 0.8 and 0.6."""
+    from httpx import HTTPError
+    from nnsight.intervention.backends import remote
+
+    if hasattr(remote, "RemoteError"):
+        from websocket import WebSocketException
+
+        return remote.RemoteError, HTTPError, WebSocketException, OSError
+    from socketio.exceptions import SocketIOError
+
+    return remote.RemoteException, HTTPError, SocketIOError, OSError
 
 
 def _filled(part: torch.nn.Module, weights: dict[str, Tensor]) -> torch.nn.Module:

@@ -78,7 +78,7 @@ def rows_on_server(
                 named.add("pattern")
 
             def attend(
-                module: Any,
+                module: object,
                 query: torch.Tensor,
                 key: torch.Tensor,
                 value: torch.Tensor,

@@ -5,7 +5,10 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 _KEPT = "_icl_mech_weights_format"
 """Where a loaded Hugging Face model keeps it."""
@@ -25,7 +28,9 @@ def of_gguf(file: Path) -> str:
     return _most((str(one.tensor_type.name), int(one.n_elements)) for one in tensors)
 
 
-def of_files(kind: str, location: str, config: Any, options: Mapping[str, Any]) -> str:
+def of_files(
+    kind: str, location: str, config: "PreTrainedConfig", options: Mapping[str, Any]
+) -> str:
     """What the files that were loaded hold; "" if that is not known.
 
     Args:
@@ -48,18 +53,19 @@ def of_files(kind: str, location: str, config: Any, options: Mapping[str, Any]) 
     return found or _NAMES.get(str(getattr(config, "dtype", "")).removeprefix("torch."), "")
 
 
-def keep(hf_model: Any, weights_format: str) -> None:
+def keep(hf_model: "PreTrainedModel", weights_format: str) -> None:
     """Let a loaded model remember what its files held."""
     vars(hf_model)[_KEPT] = weights_format
 
 
-def of_model(hf_model: Any) -> str:
-    """What `keep` wrote; of models loaded elsewhere the quantisation, if they say so."""
-    kept = vars(hf_model).get(_KEPT, "") if hf_model is not None else ""
-    return str(kept) or _of_quantisation(getattr(hf_model, "config", None))
+def of_model(hf_model: object) -> str:
+    """What `keep` wrote, and how that was quantised when it was loaded: `bitsandbytes nf4 of BF16`."""
+    kept = str(vars(hf_model).get(_KEPT, "") if hf_model is not None else "")
+    quantised = _of_quantisation(getattr(hf_model, "config", None))
+    return f"{quantised} of {kept}" if kept and quantised not in ("", kept) else kept or quantised
 
 
-def _of_quantisation(config: Any) -> str:
+def _of_quantisation(config: object) -> str:
     """Method and width of quantised weights, such as `gptq 4-bit` or `bitsandbytes nf4`."""
     given = getattr(config, "quantization_config", None)
     if given is not None and hasattr(given, "to_dict"):

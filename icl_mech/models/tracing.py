@@ -14,13 +14,16 @@ with the hooks of each line after it. Blocks without such hooks keep the model's
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.errors import ModelError
 from icl_mech.models.interface import HookFunction, ModelInfo, Resume, Site
+
+if TYPE_CHECKING:
+    from nnsight.intervention.envoy import Envoy
 
 Hooks = dict[Site, list[HookFunction]]
 """Hooks by site, each site's in order."""
@@ -75,7 +78,7 @@ FAMILIES = {
 """By class of the wrapped model."""
 
 
-def traced(model: Any, inputs: dict[str, Any], body: "Pass") -> None:
+def traced(model: "Envoy", inputs: dict[str, Any], body: "Pass") -> None:
     """Run the model inside a trace, up to its last block.
 
     Args:
@@ -94,12 +97,12 @@ class Pass:
 
     def __init__(
         self,
-        model: Any,
+        model: "Envoy",
         family: Family,
         info: ModelInfo,
         hooks: Hooks,
         start: Resume | None,
-        stop: int | None,
+        stop: int,
     ) -> None:
         # The trace is left after the last of these.
         self.blocks = list(attrgetter(family.blocks)(model))[:stop]
@@ -120,7 +123,7 @@ class Pass:
                     self._block(block, layer)
             self.residual = self.blocks[-1].output
 
-    def _block(self, block: Any, layer: int) -> None:
+    def _block(self, block: "Envoy", layer: int) -> None:
         family, info = self.family, self.info
         attention, mlp = getattr(block, family.attention), getattr(block, family.mlp)
         self._at(Site("resid_pre", layer), block, "input")
@@ -139,7 +142,9 @@ class Pass:
         self._at(Site("mlp_out", layer), mlp, "output")
         self._at(Site("resid_post", layer), block, "output")
 
-    def _at(self, site: Site, envoy: Any, end: str, part: tuple[int, int] | None = None) -> None:
+    def _at(
+        self, site: Site, envoy: "Envoy", end: str, part: tuple[int, int] | None = None
+    ) -> None:
         """The hooks of a site that is one end of a module, or some heads' columns of it."""
         if site not in self.hooks:
             return
@@ -185,13 +190,13 @@ def attending(
     """An attention function, as transformers' modules call it, that passes its steps through these."""
 
     def attention(
-        module: Any,
+        module: object,
         query: Float[Tensor, "batch head dest d_head"],
         key: Float[Tensor, "batch kv_head src d_head"],
         value: Float[Tensor, "batch kv_head src d_head"],
         attention_mask: Tensor | None,
         scaling: float | None = None,
-        **_: Any,
+        **_: object,
     ) -> tuple[Tensor, Tensor]:
         shared = query.shape[1] // key.shape[1]
         key, value = (seen.repeat_interleave(shared, dim=1) for seen in (key, value))

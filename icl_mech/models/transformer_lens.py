@@ -3,22 +3,37 @@
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from icl_mech.errors import ModelError
-from icl_mech.models.bridge import BridgeModel
+from icl_mech.models.bridge import BridgeModel, components
 from icl_mech.models.hooked import HookedModel
 from icl_mech.models.interface import LanguageModel, ModelInfo
-from icl_mech.models.repairs import mend_blocks, mended_adapters
-from icl_mech.models.rerouting import reroute_attention
+from icl_mech.models.repairs import mend_blocks, mended_adapters, reroute_attention
 from icl_mech.models.stored import of_model
+from icl_mech.models.watching import is_compact
+
+if TYPE_CHECKING:
+    from transformer_lens.model_bridge import TransformerBridge
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+WHOLE = (
+    "Quantised or off-loaded weights cannot be taken apart, as is needed where queries, keys and values "
+    "are one matrix (GPT-2, GPT-NeoX, BLOOM, Falcon, Phi 3): load the model whole, or in half precision."
+)
 
 
 def boot_bridge(
-    hf_model: Any, tokenizer: Any, *, name: str, dtype: torch.dtype, device: str
-) -> Any:
+    hf_model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    *,
+    name: str,
+    dtype: torch.dtype,
+    device: str,
+) -> "TransformerBridge":
     """A `TransformerBridge` around a loaded Hugging Face model, in eval mode."""
     from transformer_lens.model_bridge import TransformerBridge
 
@@ -67,14 +82,17 @@ def wrap(model: torch.nn.Module, *, revision: str | None = None) -> LanguageMode
         **_weights(model),
     )
     if kind == "TransformerBridge":
-        _refuse_without_attention(model)
-        reroute_attention(model)
-        mend_blocks(model)
+        bridge: Any = model
+        _refuse_without_attention(bridge)
+        if is_compact(bridge) and any(components(bridge)):
+            raise ModelError(f"{type(bridge.original_model).__name__} cannot be analysed. {WHOLE}")
+        reroute_attention(bridge)
+        mend_blocks(bridge)
         return BridgeModel(model, info, getattr(model, "tokenizer", None))
     return HookedModel(model, info, getattr(model, "tokenizer", None))
 
 
-def _refuse_without_attention(bridge: Any) -> None:
+def _refuse_without_attention(bridge: "TransformerBridge") -> None:
     """Every block must have an attention pattern."""
     known, n_layers = bridge.hook_dict, int(bridge.cfg.n_layers)
     without = [
@@ -95,7 +113,7 @@ def is_current(adapted: LanguageModel) -> bool:
     return all(known[name] == value for name, value in _weights(adapted.wrapped).items())
 
 
-def _weights(model: Any) -> dict[str, Any]:
+def _weights(model: torch.nn.Module) -> dict[str, Any]:
     """Facts that calls such as `model.to(...)` change; inputs go where the embedding is."""
     first = next(getattr(model, "embed", model).parameters())
     return {
@@ -110,7 +128,8 @@ def _short_name(name: str) -> str:
     return Path(name).name if Path(name).exists() else name
 
 
-def _is_processed(model: Any) -> bool:
+def _is_processed(model: torch.nn.Module) -> bool:
     if type(model).__name__ == "TransformerBridge":
         return bool(getattr(model, "compatibility_mode", False))
-    return str(model.cfg.normalization_type).endswith("Pre")
+    config: Any = model.cfg
+    return str(config.normalization_type).endswith("Pre")

@@ -1,4 +1,11 @@
-"""`Undo`: changes of a model that are taken back whatever happens, also at an interrupt.
+"""`Undo`: changes of a model or of torch's modes that are taken back whatever happens, also at an interrupt.
+
+float64 all the way through is one such mode: what models compute in float32 by name would be narrowed.
+Softmax, norms and rotary angles are taken in float32 whatever the model's dtype: in half precision
+that is wider, in float64 narrower. Besides the lost digits, the mask of a padded row (the lowest
+float64) becomes -inf there, and its softmax NaN. What such a model is called on directly, without
+this context, is right for prompts without padding, to the digits of float32. Hooks run outside of the
+context: readings and interventions compute as with any model.
 
 An interrupt (`KeyboardInterrupt`) can arise between any two steps: after a change and before the
 `try` that would take it back, or at the first step of what takes it back. So how to take a change
@@ -6,12 +13,69 @@ back is noted before it is made; taking it back a second time does nothing; and 
 left over is taken back by the pass that made it (`kept`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, TypeVar
 
 import torch
+from torch.overrides import (
+    TorchFunctionMode,
+    _get_current_function_mode,
+    _pop_mode,
+    _pop_mode_temporarily,
+)
 
-from icl_mech.models.precision import leave
+from icl_mech._typing import Tensor
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class _Float64(TorchFunctionMode):
+    """Where float32 is asked for, float64 is given."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        widened = {name: _wide(value) for name, value in (kwargs or {}).items()}
+        func = torch.Tensor.double if func is torch.Tensor.float else func
+        return func(*map(_wide, args), **widened)
+
+
+def _wide(value: object) -> Any:
+    return torch.float64 if value is torch.float32 else value
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """Half precision widened for sums and logarithms; float64 stays what it is."""
+    return values if values.dtype is torch.float64 else values.float()
+
+
+def undiminished(dtype: str) -> AbstractContextManager[object]:
+    """Context in which a model of this dtype computes in nothing narrower."""
+    return _Float64() if dtype == "float64" else nullcontext()
+
+
+def aside(function: Callable[[T], R]) -> Callable[[T], R]:
+    """The function, run outside of the context wherever it is called."""
+
+    def run(value: T) -> R:
+        if not isinstance(_get_current_function_mode(), _Float64):
+            return function(value)
+        with _pop_mode_temporarily():
+            return function(value)
+
+    return run
+
+
+def leave() -> None:
+    """Leave contexts that an interrupt has left entered."""
+    while isinstance(_get_current_function_mode(), _Float64):
+        _pop_mode()
 
 
 class Undo:

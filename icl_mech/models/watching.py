@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from icl_mech._typing import Tensor
 
@@ -28,7 +29,10 @@ SAMPLED = 256
 
 HOOK_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
-LIBRARIES = ("torch", "transformers", "transformer_lens", "accelerate", "nnsight", "icl_mech")
+LIBRARIES = (
+    *("torch", "transformers", "transformer_lens", "accelerate", "bitsandbytes", "nnsight"),
+    "icl_mech",
+)
 """Hooks of these belong to how a model runs."""
 
 PLAIN = (bool, int, float, str)
@@ -47,6 +51,10 @@ class _Known(NamedTuple):
     bytes: NDArray[np.uint8] | None
 
 
+_READ: Any = WeakTensorKeyDictionary()
+"""What is known of tensors, whatever holds them: a model and the bridge around it are read once."""
+
+
 class Watch:
     """Weights, settings and hooks of one module."""
 
@@ -57,6 +65,7 @@ class Watch:
         self._modules: list[tuple[str, torch.nn.Module]] = []
         self._children: list[tuple[torch.nn.Module, tuple[Any, ...]]] = []
         self._settings: tuple[list[Any], str] = ([], "")
+        self._held: Any = WeakTensorKeyDictionary()  # off-loaded tensors: module and name
 
     # Weights
 
@@ -69,6 +78,8 @@ class Watch:
         named = list(self._tensors())
         if exact:
             self._known.clear()
+            for _, tensor in named:
+                _READ.pop(tensor, None)
         marks = [_marks(tensor, self._known.get(name)) for name, tensor in named]
         changed = [
             (name, tensor, mark)
@@ -78,7 +89,9 @@ class Watch:
         if changed or len(named) != len(self._known):
             # zlib works outside of the interpreter's lock.
             with ThreadPoolExecutor() as pool:
-                read = list(pool.map(lambda own: _read(own[1]), changed))
+                read = list(pool.map(lambda own: _read(own[1], self._held), changed))
+            for (_, tensor, _), found in zip(changed, read, strict=True):
+                _READ[tensor] = found
             before, self._known = self._known, {}
             fresh = {own[0]: found for own, found in zip(changed, read, strict=True)}
             for name, _ in named:
@@ -95,9 +108,15 @@ class Watch:
         for table in ("_parameters", "_buffers"):
             seen: set[int] = set()
             for prefix, module in self._parts():
-                for name, tensor in module.__dict__[table].items():
+                if not (own := module.__dict__[table]):
+                    continue
+                if is_packed(module) and table == "_parameters":
+                    own = module.state_dict()  # with the scales that make numbers of its integers
+                for name, tensor in own.items():
                     if tensor is not None and id(tensor) not in seen:
                         seen.add(id(tensor))
+                        if tensor.is_meta:
+                            self._held[tensor] = (module, name)
                         yield f"{prefix}.{name}" if prefix else name, tensor
 
     def _parts(self) -> list[tuple[str, torch.nn.Module]]:
@@ -200,8 +219,32 @@ def _sample(content: NDArray[np.uint8] | None) -> int:
     return zlib.crc32(content[:: (len(content) // SAMPLED) | 1].tobytes())
 
 
-def _read(tensor: Tensor) -> _Known:
-    content = _bytes(tensor)
+def stored(module: torch.nn.Module, name: str, tensor: Tensor) -> Tensor:
+    """A tensor of a module, or what accelerate keeps of one that is off-loaded."""
+    hook = getattr(module, "_hf_hook", None)
+    for own in getattr(hook, "hooks", (hook,)) if tensor.is_meta else ():
+        if (kept := getattr(own, "weights_map", None)) is not None:
+            found: Tensor = kept[name]
+            return found
+    return tensor
+
+
+def is_packed(module: object) -> bool:
+    """True for a layer of bitsandbytes, whose weights are integers in a format of their own."""
+    return type(module).__module__.partition(".")[0] == "bitsandbytes"
+
+
+def is_compact(model: torch.nn.Module) -> bool:
+    """True if weights are quantised by bitsandbytes, or off-loaded."""
+    return any(map(is_packed, model.modules())) or any(own.is_meta for own in model.parameters())
+
+
+def _read(tensor: Tensor, held: WeakTensorKeyDictionary) -> _Known:
+    known: _Known | None = _READ.get(tensor)
+    if known is not None and known.marks == _marks(tensor, known):
+        return known
+    module, name = held.get(tensor, (None, ""))
+    content = _bytes(tensor if module is None else stored(module, name, tensor))
     marks = _marks(tensor, None)
     shared = content if tensor.device.type == "cpu" and tensor.is_contiguous() else None
     return _Known(marks, zlib.crc32(content.data) if content is not None else 0, shared)

@@ -1,50 +1,238 @@
-"""A loaded Hugging Face model becomes a `TransformerBridge` that computes the same logits."""
+"""A Hugging Face model becomes a `TransformerBridge` that computes the same logits.
 
-from collections.abc import Iterator
+Models the caller holds, and loaded ones: causal decoders only, where they should be, with eager attention.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from icl_mech._typing import Tensor
-from icl_mech.errors import ModelError
-from icl_mech.models.checks import tolerance
+from icl_mech.errors import ModelError, near_matches
+from icl_mech.models.checks import Checks, tolerance
 from icl_mech.models.conversion import LOAD_ERRORS
-from icl_mech.models.watching import Watch
+from icl_mech.models.stored import of_model
+from icl_mech.models.watching import Watch, is_compact, is_packed, stored
+
+if TYPE_CHECKING:
+    from transformer_lens.model_bridge import TransformerBridge
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+Device = str | int | torch.device | None
+"""Where weights go, as torch takes it; None: what there is."""
+
+_DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
+_STRATEGIES = ("auto", "balanced", "balanced_low_0", "sequential")
+
+
+def device_of(device: Device) -> str:
+    """A device that is there; None: a GPU if there is one.
+
+    Raises:
+        ModelError: an unknown device, or one that is not available.
+    """
+    if device is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        wanted = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ModelError(f"Unknown device {device!r}. Use 'cpu', 'cuda', 'cuda:1', ...") from error
+    found = {
+        "cpu": 1,
+        "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        "mps": int(torch.backends.mps.is_available()),
+    }
+    if (wanted.index or 0) >= found.get(wanted.type, 0):
+        there = ", ".join(f"{count} {kind}" for kind, count in found.items() if count)
+        raise ModelError(
+            f"Device {device!r} is not available here (found: {there}). Leave device out to use "
+            "what there is, or install a PyTorch built for that device."
+        )
+    return str(wanted)
+
+
+def dtype_of(dtype: object) -> torch.dtype:
+    """A floating type; None: float32.
+
+    Raises:
+        ModelError: names those that can be used.
+    """
+    if dtype is None:
+        return torch.float32
+    name = str(dtype).removeprefix("torch.")
+    if name not in _DTYPES:
+        raise ModelError(f"Unknown or unusable dtype {name!r}. {near_matches(name, _DTYPES)}")
+    return _DTYPES[name]
+
+
+def spread(device: Device, device_map: object, max_memory: object) -> dict[str, Any]:
+    """Options by which transformers spreads a model over devices; none without a map.
+
+    Raises:
+        ModelError: options that contradict each other, or weights that would leave memory.
+    """
+    if device_map is None:
+        if max_memory is not None:
+            raise ModelError(
+                f"max_memory={max_memory!r} was given without device_map. Add device_map='auto' "
+                "to spread the model within these limits, or leave max_memory out."
+            )
+        return {}
+    if device is not None:
+        raise ModelError(
+            f"Both device={device!r} and device_map={device_map!r} were given; they contradict "
+            "each other. Leave device out to spread the model, or device_map to keep it whole."
+        )
+    if not isinstance(device_map, str | Mapping) or not isinstance(max_memory, Mapping | None):
+        raise ModelError(
+            f"device_map={device_map!r}, max_memory={max_memory!r}; expected 'auto', 'balanced', "
+            "'sequential', a device or a dictionary from module names to devices, and limits as a "
+            "dictionary such as {0: '20GB'}."
+        )
+    places = device_map.values() if isinstance(device_map, Mapping) else [device_map]
+    for place in places:
+        if place not in (*_STRATEGIES, "disk"):
+            device_of(f"cuda:{place}" if isinstance(place, int) else place)
+    return {"device_map": device_map} | ({} if max_memory is None else {"max_memory": max_memory})
+
+
+def quantised(quantization: object, dtype: torch.dtype, place: str) -> dict[str, Any]:
+    """Options by which transformers quantises a model as it loads it; none without `quantization`.
+
+    Raises:
+        ModelError: another word, or bitsandbytes is not installed.
+    """
+    if quantization is None:
+        return {}
+    if quantization not in ("8bit", "4bit"):
+        raise ModelError(f"quantization={quantization!r}; give '8bit' or '4bit', or leave it out.")
+    if find_spec("bitsandbytes") is None:
+        raise ModelError(
+            f"quantization={quantization!r} needs bitsandbytes, which is not installed: "
+            "pip install bitsandbytes. Without it leave quantization out, or take dtype='bfloat16'."
+        )
+    from transformers import BitsAndBytesConfig
+
+    # Outliers are columns of the whole batch: a prompt's logits would depend on its neighbours.
+    how: dict[str, Any] = {"load_in_8bit": True, "llm_int8_threshold": 0.0}
+    if quantization == "4bit":
+        how = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": dtype}
+    return {"quantization_config": BitsAndBytesConfig(**how), "device_map": {"": place}}
+
+
+def refuse_offloaded(hf_model: "PreTrainedModel", device_map: object = None) -> None:
+    """Refuse a model with weights that are nowhere, or whose embedding is off-loaded.
+
+    Raises:
+        ModelError: names them, or names in the map that are no modules.
+    """
+    model: torch.nn.Module = hf_model
+    if isinstance(device_map, Mapping):
+        there = {name for name, _ in (*model.named_modules(), *model.named_parameters())}
+        if unknown := [name for name in device_map if name not in there]:
+            raise ModelError(
+                f"device_map names {unknown[0]!r}, which is no module of this "
+                f"{type(model).__name__}. Its parts: "
+                f"{', '.join(name for name, _ in model.named_children())}."
+            )
+    embedding = hf_model.get_input_embeddings()
+    for name, module in model.named_modules():
+        for own, parameter in module.named_parameters(recurse=False):
+            if parameter.is_meta and (
+                module is embedding or stored(module, own, parameter).is_meta
+            ):
+                raise ModelError(
+                    f"The weights of {name!r} are off-loaded or were not loaded. The embedding must be on "
+                    "a device, since inputs go there, and all others on one, or where accelerate "
+                    "fetches them from (cpu, disk): use a device_map that puts it first."
+                )
+
+
+_BIDIRECTIONAL = {"bert-generation", "xlnet"}  # not listed by transformers as masked models
+
+
+def refuse_encoders(name: str, config: "PreTrainedConfig") -> None:
+    """Refuse models whose configuration is not that of a causal decoder.
+
+    Raises:
+        ModelError: says what was found.
+    """
+    from transformers.models.auto import modeling_auto as auto
+
+    kind = str(config.model_type)
+    architectures = list(getattr(config, "architectures", None) or ())
+    # BERT and its kin are also listed as causal models, for use as a decoder.
+    bidirectional = kind in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES or kind in _BIDIRECTIONAL
+    if getattr(config, "is_encoder_decoder", False):
+        found = "an encoder-decoder model"
+    elif bidirectional and not getattr(config, "is_decoder", False):
+        found = "an encoder model"
+    elif kind in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or any(
+        architecture.endswith(("ForCausalLM", "LMHeadModel")) for architecture in architectures
+    ):
+        return
+    else:
+        found = "an encoder or another model without a causal language model head"
+    raise ModelError(
+        f"{name!r} is {found} (type {kind!r}, {', '.join(architectures) or 'no architecture'}). "
+        "In-context learning is studied in decoder (causal) language models: load one, for "
+        "example load_model('gpt2')."
+    )
+
+
+_OTHER = "Use a model of a family it supports, for example load_model('gpt2')."
 
 WRAP_ERRORS = (*LOAD_ERRORS, AssertionError, AttributeError, NotImplementedError)
 """What TransformerLens raises on models it does not fit."""
 
 
-def wrap_loaded(hf_model: Any, tokenizer: Any, name: str, dtype: torch.dtype, device: str) -> Any:
-    """A `TransformerBridge` in eval mode around a model that is where it should be.
+def wrap_loaded(
+    hf_model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    name: str,
+    dtype: torch.dtype,
+    device: str,
+    checks: Checks,
+) -> "TransformerBridge":
+    """A `TransformerBridge` in eval mode around a model that is where it should be; compared unless it passed.
 
     Raises:
         ModelError: TransformerLens cannot wrap it, or the bridge computes something else.
     """
     from icl_mech.models import transformer_lens
 
+    for part in filter(is_packed, hf_model.modules()):
+        vars(part)["support_avx512bf16_for_cpu"] = False  # that way gives no gradients
     with torch.no_grad():
         try:
-            own = _logits(hf_model)
+            passed = checks.recognise(hf_model)
+            own = torch.zeros(1) if passed else _logits(hf_model)
             with _own_tokens(tokenizer):
                 bridge = transformer_lens.boot_bridge(
                     hf_model, tokenizer, name=name, dtype=dtype, device=device
                 )
-            wrapped = _logits(bridge.original_model)
+            inner: Any = bridge.original_model
+            wrapped = own if passed else _logits(inner)
         except ModelError:
             raise
         except WRAP_ERRORS as error:
             words = str(error).split(" Available architectures")[0]  # more than a hundred
+            advice = transformer_lens.WHOLE if is_compact(hf_model) else _OTHER
             raise ModelError(
                 f"TransformerLens {version('transformer-lens')} cannot wrap {name!r} "
-                f"({type(hf_model).__name__}): {type(error).__name__}: {words} Use a model of a "
-                "family it supports, for example load_model('gpt2')."
+                f"({type(hf_model).__name__}): {type(error).__name__}: {words} {advice}"
             ) from error
-    gap = float((wrapped - own).abs().max())
-    # In float64 TransformerLens computes some parts in float32.
-    allowed = max(tolerance(kind, own) for kind in ("float32", str(dtype).removeprefix("torch.")))
+    gap, allowed = float((wrapped - own).abs().max()), _allowed(hf_model, dtype, own)
     if not gap <= allowed and bool(own.isfinite().all()):
         if hooks := Watch(hf_model).foreign_hooks():
             raise ModelError(
@@ -59,16 +247,22 @@ def wrap_loaded(hf_model: Any, tokenizer: Any, name: str, dtype: torch.dtype, de
     return bridge
 
 
-def _logits(hf_model: Any) -> Tensor:
+def _allowed(hf_model: "PreTrainedModel", dtype: torch.dtype, own: Tensor) -> float:
+    # In float64 TransformerLens computes some parts in float32.
+    formats = "float32", str(dtype).removeprefix("torch.")
+    return max(tolerance(kind, own, of_model(hf_model)) for kind in formats)
+
+
+def _logits(hf_model: "PreTrainedModel") -> Tensor:
     """Of a few tokens, as the model itself computes them."""
-    embedding = hf_model.get_input_embeddings()
+    embedding: Any = hf_model.get_input_embeddings()
     ids = torch.arange(3, 14, device=embedding.weight.device)[None] % embedding.weight.shape[0]
     logits: Tensor = hf_model(ids, use_cache=False).logits
     return logits.float()
 
 
 @contextmanager
-def _own_tokens(tokenizer: Any) -> Iterator[None]:
+def _own_tokens(tokenizer: "PreTrainedTokenizerBase") -> Iterator[None]:
     """Keeps TransformerLens from changing how texts become tokens.
 
     A tokenizer not declared to add a BOS token would be loaded again, from the main revision, as
@@ -80,3 +274,102 @@ def _own_tokens(tokenizer: Any) -> Iterator[None]:
         yield
     finally:
         tokenizer.init_kwargs = declared
+
+
+def boot_object(
+    hf_model: object,
+    tokenizer: object,
+    *,
+    device: Device,
+    dtype: object,
+    options: Mapping[str, object],
+    checks: Checks,
+) -> "TransformerBridge":
+    """A `TransformerBridge` around the caller's own model; not checked yet.
+
+    The model is wrapped, not copied: it is switched to evaluation mode and eager attention, and
+    moved or cast where `device` or `dtype` say so. The tokenizer is copied.
+
+    Raises:
+        ModelError: another kind of object, no tokenizer, options for loading, an encoder, or a
+            model that cannot be wrapped.
+    """
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    kind = type(hf_model).__name__
+    _refuse_wrapped(hf_model, kind)
+    if not isinstance(hf_model, PreTrainedModel):
+        raise ModelError(
+            f"Expected the name of a model, a path, or a Hugging Face PreTrainedModel; got a {kind}."
+        )
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        found = "no tokenizer" if tokenizer is None else f"tokenizer={tokenizer!r}"
+        raise ModelError(
+            f"A {kind} was given with {found}. Pass the tokenizer it was trained with: "
+            "load_model(model, tokenizer=AutoTokenizer.from_pretrained(...))."
+        )
+    if options:
+        raise ModelError(
+            f"{', '.join(options)} cannot be used with a model that is loaded already. Use it in "
+            "from_pretrained, or give load_model the name or path."
+        )
+    name = str(getattr(hf_model.config, "_name_or_path", "")) or kind
+    refuse_encoders(name, hf_model.config)
+    if any(type(part).__module__.startswith("transformer_lens") for part in hf_model.modules()):
+        raise ModelError(
+            f"This {kind} is wrapped by TransformerLens already. Use the model load_model gave, or "
+            "load the Hugging Face model again."
+        )
+    _place(hf_model, device, dtype)
+    _make_eager(hf_model.eval(), kind)
+    first = next(hf_model.parameters())
+    own = copy.deepcopy(tokenizer)
+    return wrap_loaded(hf_model, own, name, first.dtype, str(first.device), checks)
+
+
+def _refuse_wrapped(hf_model: object, kind: str) -> None:
+    """Models inside PEFT or TransformerLens."""
+    if hasattr(hf_model, "peft_config") or getattr(hf_model, "_hf_peft_config_loaded", False):
+        raise ModelError(
+            f"This {kind} holds adapters (PEFT) beside its weights, which readouts of weights would "
+            "miss. Merge them first: model = model.merge_and_unload()."
+        )
+    if kind in ("TransformerBridge", "HookedTransformer"):
+        raise ModelError(
+            f"This is a {kind} already; pass it to measure(), flow_scores(), ... as it is."
+        )
+
+
+def _place(hf_model: "PreTrainedModel", device: Device, dtype: object) -> None:
+    refuse_offloaded(hf_model)
+    if device is not None and getattr(hf_model, "hf_device_map", None):
+        raise ModelError(
+            f"device={device!r} was given, but the model is spread by a device map. Leave it out."
+        )
+    if dtype is not None and any(map(is_packed, hf_model.modules())):
+        raise ModelError(f"dtype={dtype!r} was given, but the model is quantised. Leave it out.")
+    module: torch.nn.Module = hf_model
+    try:
+        if device is not None:
+            module.to(device_of(device))
+        if dtype is not None:  # buffers such as rotary frequencies keep their precision
+            wanted = dtype_of(dtype)
+            for parameter in hf_model.parameters():
+                parameter.data = parameter.data.to(wanted)
+    except ModelError:
+        raise
+    except WRAP_ERRORS as error:
+        raise ModelError(f"The model cannot be moved or cast: {error}") from error
+    dtype_of(next(hf_model.parameters()).dtype)
+
+
+def _make_eager(hf_model: "PreTrainedModel", kind: str) -> None:
+    """Attention that computes patterns, whatever it was loaded with."""
+    if hf_model.config._attn_implementation != "eager":
+        try:
+            hf_model.set_attn_implementation("eager")
+        except WRAP_ERRORS as error:
+            raise ModelError(
+                f"This {kind} cannot be switched to eager attention ({error}); load it with "
+                "from_pretrained(..., attn_implementation='eager')."
+            ) from error

@@ -1,9 +1,17 @@
-"""A model with a known anchor circuit, and one without: positive and negative control.
+"""Models with known circuits, and one without: positive and negative controls.
 
-Every measurement of label words can be held against them: what is there is known, because all
-weights were set by hand.
+Every measurement of label words and of heads can be held against them: what is there is known, because
+all weights were set by hand.
 """
 
+from icl_mech.planted.heads import (
+    FALSE_INDUCTION_HEADS,
+    FUNCTION_VECTOR_HEADS,
+    GATHERING_HEAD,
+    INDUCTION_HEADS,
+    LABEL_PROMOTING_HEADS,
+    LEARNING_HEAD,
+)
 from icl_mech.planted.model import (
     ASKING_HEAD,
     CLOSE_CLASSES,
@@ -19,8 +27,14 @@ __all__ = [
     "ASKING_HEAD",
     "CLOSE_CLASSES",
     "COLLECTING_HEAD",
+    "FALSE_INDUCTION_HEADS",
+    "FUNCTION_VECTOR_HEADS",
+    "GATHERING_HEAD",
+    "INDUCTION_HEADS",
     "KNOWING_HEAD",
     "LABELS",
+    "LABEL_PROMOTING_HEADS",
+    "LEARNING_HEAD",
     "READING_HEAD",
     "WEAK_CLASS",
     "planted_model",

@@ -25,13 +25,12 @@ is a few hundred times that of noise, and only so does its share grow over the w
 Without anchors the collecting head is noise too, and in place of the reading head stands one that
 knows: it writes the answer that fits what a `:` asks for, whatever the demonstrations say.
 
-A feature is the difference of two residual dimensions, so the mean is always 0, and the space
-`size` is constant and far larger than the rest: every LayerNorm is the identity within 2 %.
+The heads that act in other circuits are in `icl_mech.planted.heads`.
 """
 
 import math
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -39,7 +38,17 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Natural, checked
 from icl_mech.errors import ModelError
 from icl_mech.models import load_model
-from icl_mech.planted.words import CLASS_WORDS, LABELS, N_CTX, PIECES, TRAIN, planted_tokenizer
+from icl_mech.planted.heads import heads_circuit, lessons_circuit
+from icl_mech.planted.spaces import SIZE, Matrix, Spaces
+from icl_mech.planted.words import (
+    CLASS_WORDS,
+    LABELS,
+    N_CTX,
+    PIECES,
+    new_gpt2,
+    planted_tokenizer,
+    spared,
+)
 
 COLLECTING_HEAD, ASKING_HEAD, READING_HEAD = (1, 1), (2, 0), (4, 2)
 KNOWING_HEAD = (3, 1)
@@ -50,7 +59,6 @@ WEAK_CLASS = "green"
 CLOSE_CLASSES = ("blue", "cyan")
 
 N_LAYERS, N_HEADS = 6, 4
-SIZE = 64.0
 ANSWER = 8.0
 """Logit of an answer that gets all of the reading head's attention."""
 FIT = 4.0
@@ -63,47 +71,78 @@ ERROR = 0.15
 NOISE = {"code": 0.002, "collected": 0.0002, "answer": 0.002}
 """Sizes of what noise heads write into each space."""
 
-SPACES = {
-    "size": 1,
-    "place": 1,
-    "is_word": 1,
-    "is_label": 1,
-    "is_colon": 1,
-    "sense": len(LABELS),
-    "code": 11,
-    "shown": len(LABELS),
-    "collected": len(LABELS),
-    "asked": len(LABELS),
-    "answer": len(LABELS),
-}
-N_FEATURES = sum(SPACES.values())
-D_MODEL = 2 * N_FEATURES
-D_HEAD = D_MODEL // N_HEADS
-
-Matrix = Float[Tensor, "feature channel"]
+SPACES = Spaces(
+    {
+        "size": 1,
+        "place": 1,
+        "is_word": 1,
+        "is_label": 1,
+        "is_colon": 1,
+        "sense": len(LABELS),
+        "code": 11,
+        "shown": len(LABELS),
+        "collected": len(LABELS),
+        "asked": len(LABELS),
+        "answer": len(LABELS),
+    },
+    N_HEADS,
+    N_CTX,
+)
 
 
 @checked(ModelError)
-def planted_model(*, anchors: bool = True, seed: Natural = 0, strength: float | int = 1.0) -> Any:
-    """A `TransformerBridge` of 6 blocks with a known anchor circuit, or without any.
+def planted_model(
+    *,
+    anchors: bool = True,
+    seed: Natural = 0,
+    strength: float | int = 1.0,
+    circuit: Literal["anchors", "heads", "lessons"] = "anchors",
+    hand_over: Natural = READING_HEAD[0],
+) -> Any:
+    """A `TransformerBridge` with a known circuit, or a control without any.
 
-    With `planted_task()` it answers from the demonstrations: label words collect the class of
-    their demonstration in block 1, the target reads the label words that fit in block 4. Nothing
-    is trained or downloaded.
+    With `planted_task()` it answers from the demonstrations. Nothing is trained or downloaded.
+
+    * `anchors`, 6 blocks: label words collect the class of their demonstration in block 1, the target
+      reads the label words that fit in the block of the hand-over.
+    * `heads`, 7 blocks: it knows its answers; function-vector and induction heads raise them with true
+      demonstrations, false induction heads copy labels over them, label-promoting heads lower them. Which
+      heads these are: `icl_mech.planted.heads`.
+    * `lessons`, 6 blocks: label words read one another in block 1, so that the last holds what all
+      demonstrations teach; the target reads it in the block of the hand-over.
 
     Args:
         anchors: False: a control that gives nearly the same answers from what it knows itself;
             its label words collect nothing, and nothing reads them.
         seed: Of the noise heads, of codes and of the errors of words.
-        strength: How much depends on the anchors, s from 0 to 1. It scales three things: the share s
-            of the words of queries that only demonstrations can tell (the others are known, and nothing
-            is asked for them); what label words collect, by s; what the reading head writes, by s³. At
-            0 it attends to all label words alike and writes nothing, and they collect nothing.
+        strength: How much depends on the circuit, s from 0 to 1: the share s of the words of queries that
+            it acts on; the others are known, and nothing is asked for them. Of `anchors` it also scales
+            what label words collect, by s, and what the reading head writes, by s³; at 0 that head attends
+            to all label words alike and writes nothing, and they collect nothing.
+        circuit: Which one.
+        hand_over: Block of `anchors` or `lessons` in which the answer goes from label words to the target, 3 to 5.
 
     Raises:
-        ModelError: a seed that is no whole number from 0 on, a strength that is not from 0 to 1, or
-            one without anchors.
+        ModelError: a seed that is no whole number from 0 on, a strength that is not from 0 to 1, a block
+            that is none of these, or options that the circuit does not have.
     """
+    _check(anchors, strength, hand_over)
+    share = float(strength)
+    if circuit == "anchors":
+        model = _anchors_circuit(anchors, seed, share, hand_over)
+    elif not anchors or (circuit == "heads" and hand_over != READING_HEAD[0]):
+        more = "anchors= and hand_over=" if circuit == "heads" else "anchors="
+        raise ModelError(f"circuit={circuit!r} has no anchors; leave {more} out.")
+    else:
+        model = (
+            heads_circuit(seed, share)
+            if circuit == "heads"
+            else lessons_circuit(seed, share, learning=hand_over)
+        )
+    return load_model(model, tokenizer=planted_tokenizer())
+
+
+def _check(anchors: bool, strength: int | float, hand_over: int) -> None:
     if not 0 <= strength <= 1:
         raise ModelError(
             f"strength={strength}; it goes from 0, no effect, to 1, the whole circuit."
@@ -112,35 +151,29 @@ def planted_model(*, anchors: bool = True, seed: Natural = 0, strength: float | 
         raise ModelError(
             f"strength={strength} is that of the anchors, and anchors=False has none; leave one out."
         )
-    from transformers import GPT2Config, GPT2LMHeadModel
+    if not KNOWING_HEAD[0] <= hand_over < N_LAYERS:
+        raise ModelError(
+            f"hand_over={hand_over}; it goes from {KNOWING_HEAD[0]} to {N_LAYERS - 1}."
+        )
 
-    config = GPT2Config(
-        vocab_size=len(PIECES),
-        n_layer=N_LAYERS,
-        n_head=N_HEADS,
-        n_embd=D_MODEL,
-        n_inner=1,
-        n_positions=N_CTX,
-        tie_word_embeddings=False,
-        bos_token_id=None,
-        eos_token_id=0,
-        pad_token_id=0,
-        architectures=[GPT2LMHeadModel.__name__],
-    )
-    model = GPT2LMHeadModel(config).eval()
+
+def _anchors_circuit(anchors: bool, seed: int, strength: float, hand_over: int) -> Any:
+    model = new_gpt2(N_LAYERS, N_HEADS, SPACES.d_model, 1)
     generator = torch.Generator().manual_seed(seed)
+    reading = (hand_over, READING_HEAD[1])
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            is_scale = ".ln_" in name and name.endswith("weight")
-            parameter.fill_(SIZE / math.sqrt(D_MODEL) if is_scale else 0.0)
-        _set_embeddings(model, generator, float(strength))
+        SPACES.empty(model)
+        _set_embeddings(model, generator, strength)
         for layer in range(N_LAYERS):
             for head in range(N_HEADS):
-                noise = _noise_head(layer, generator) if _is_noise((layer, head), anchors) else None
-                parts = _planted((layer, head), anchors, float(strength)) or noise
+                place = (layer, head)
+                noise = (
+                    _noise_head(layer, generator) if _is_noise(place, reading, anchors) else None
+                )
+                parts = _planted(place, reading, anchors, strength) or noise
                 assert parts is not None
-                _set_head(model.transformer.h[layer].attn, head, *parts)
-    return load_model(model, tokenizer=planted_tokenizer())
+                SPACES.set_head(model.transformer.h[layer].attn, head, parts)
+    return model
 
 
 @lru_cache
@@ -157,114 +190,72 @@ def class_directions() -> Float[Tensor, "label sense"]:
 def _set_embeddings(model: Any, generator: torch.Generator, strength: float) -> None:
     """Of tokens and places, and the unembedding."""
     ids = {piece: index for index, piece in enumerate(PIECES)}
-    tokens = torch.zeros(len(PIECES), N_FEATURES)
-    tokens[:, _space("size")] = SIZE
-    tokens[:, _space("code")] = torch.randn(len(PIECES), SPACES["code"], generator=generator)
-    tokens[ids[":"], _space("is_colon")] = 1.0
-    logits = torch.zeros(len(PIECES), N_FEATURES)
+    tokens = torch.zeros(len(PIECES), SPACES.features)
+    tokens[:, SPACES["size"]] = SIZE
+    tokens[:, SPACES["code"]] = torch.randn(len(PIECES), SPACES.sizes["code"], generator=generator)
+    tokens[ids[":"], SPACES["is_colon"]] = 1.0
+    logits = torch.zeros(len(PIECES), SPACES.features)
     for c, (label, words) in enumerate(zip(LABELS, CLASS_WORDS, strict=True)):
         own = tokens[ids[f" {label}"]]
-        own[_space("is_label")], own[_space("shown").start + c] = 1.0, 1.0
+        own[SPACES["is_label"]], own[SPACES["shown"].start + c] = 1.0, 1.0
         # After a `:` a label follows; an answer also makes the words of its class likelier.
-        logits[ids[f" {label}"], _space("answer").start + c] = 1.0
-        logits[ids[f" {label}"], _space("is_colon")] = 1.0
-        errors = ERROR * torch.randn(len(words), SPACES["sense"], generator=generator)
+        logits[ids[f" {label}"], SPACES["answer"].start + c] = 1.0
+        logits[ids[f" {label}"], SPACES["is_colon"]] = 1.0
+        errors = ERROR * torch.randn(len(words), SPACES.sizes["sense"], generator=generator)
         likelier = 0.5 + 0.4 * torch.rand(len(words), generator=generator)
         for i, (word, error, share) in enumerate(zip(words, errors, likelier, strict=True)):
-            known = _known(i, strength)
+            known = spared(i, strength)
             for piece in (word, f" {word}"):
-                tokens[ids[piece], _space("is_word")] = 1.0
+                tokens[ids[piece], SPACES["is_word"]] = 1.0
                 if known:
-                    tokens[ids[piece], _space("shown").start + c] = 1.0
+                    tokens[ids[piece], SPACES["shown"].start + c] = 1.0
                 else:
-                    tokens[ids[piece], _space("sense")] = class_directions()[c] + error
-            logits[ids[f" {word}"], _space("answer").start + c] = share
-    places = torch.zeros(N_CTX, N_FEATURES)
-    places[:, _space("place")] = torch.arange(N_CTX)[:, None] / N_CTX
-    model.transformer.wte.weight.copy_(tokens @ _basis())
-    model.transformer.wpe.weight.copy_(places @ _basis())
-    model.lm_head.weight.copy_(logits @ _basis())
+                    tokens[ids[piece], SPACES["sense"]] = class_directions()[c] + error
+            logits[ids[f" {word}"], SPACES["answer"].start + c] = share
+    places = torch.zeros(N_CTX, SPACES.features)
+    places[:, SPACES["place"]] = torch.arange(N_CTX)[:, None] / N_CTX
+    model.transformer.wte.weight.copy_(tokens @ SPACES.basis)
+    model.transformer.wpe.weight.copy_(places @ SPACES.basis)
+    model.lm_head.weight.copy_(logits @ SPACES.basis)
 
 
-def _known(place: int, strength: float) -> bool:
-    """True for words of queries that need no demonstration; evenly spread over a class's words."""
-    own = place - TRAIN
-    return own >= 0 and int((own + 1) * (1 - strength) + 1e-9) > int(own * (1 - strength) + 1e-9)
-
-
-def _is_noise(head: tuple[int, int], anchors: bool) -> bool:
+def _is_noise(head: tuple[int, int], reading: tuple[int, int], anchors: bool) -> bool:
     """True for heads that draw random numbers, of whatever strength the anchors are."""
-    return head not in (ASKING_HEAD, READING_HEAD, *((COLLECTING_HEAD,) if anchors else ()))
+    return head not in (ASKING_HEAD, reading, *((COLLECTING_HEAD,) if anchors else ()))
 
 
-def _planted(head: tuple[int, int], anchors: bool, strength: float) -> tuple[Matrix, ...] | None:
+def _planted(
+    head: tuple[int, int], reading: tuple[int, int], anchors: bool, strength: float
+) -> tuple[Matrix, ...] | None:
     """Query, key, value and output of a head that has a part."""
-    taking = _reads(sense=1.0)
+    taking = SPACES.reads(sense=1.0)
     if head == COLLECTING_HEAD and anchors:
-        return *_last("is_label", "is_word"), taking, _reads(collected=strength)
+        return *SPACES.last("is_label", "is_word"), taking, SPACES.reads(collected=strength)
     if head == ASKING_HEAD:
-        return *_last("is_colon", "is_word"), taking, _reads(asked=1.0)
+        return *SPACES.last("is_colon", "is_word"), taking, SPACES.reads(asked=1.0)
     if head == KNOWING_HEAD and strength < 1:
-        return *_last("is_colon", "is_word"), _reads(shown=1.0), _reads(answer=ANSWER)
-    if head != READING_HEAD:
+        return (
+            *SPACES.last("is_colon", "is_word"),
+            SPACES.reads(shown=1.0),
+            SPACES.reads(answer=ANSWER),
+        )
+    if head != reading:
         return None
-    written = _reads(answer=ANSWER * strength**READ)
+    written = SPACES.reads(answer=ANSWER * strength**READ)
     if not anchors:
-        value = _reads(asked=1.0)
-        value[_space("asked"), : len(LABELS)] = class_directions().T
-        return *_last("is_colon", "is_colon"), value, written
-    query, key = _reads(asked=FIT, is_colon=12.0), _reads(collected=1.0, is_label=1.0)
+        value = SPACES.reads(asked=1.0)
+        value[SPACES["asked"], : len(LABELS)] = class_directions().T
+        return *SPACES.last("is_colon", "is_colon"), value, written
+    query, key = SPACES.reads(asked=FIT, is_colon=12.0), SPACES.reads(collected=1.0, is_label=1.0)
     weak = LABELS.index(WEAK_CLASS)
     written[:, weak] *= WEAK
-    return query, key, _reads(shown=1.0), written
-
-
-def _last(reader: str, read: str) -> tuple[Matrix, Matrix]:
-    """Query and key of a head by which `reader` attends to the last `read` up to itself."""
-    query, key = torch.zeros(2, N_FEATURES, D_HEAD)
-    query[_space(reader), :2] = torch.tensor([30.0, 2.0 * N_CTX])
-    key[_space(read), 0], key[_space("place"), 1] = 1.0, 1.0
-    return query, key
+    return query, key, SPACES.reads(shown=1.0), written
 
 
 def _noise_head(layer: int, generator: torch.Generator) -> tuple[Matrix, ...]:
     """It attends by codes, alike from everywhere, so that nothing is asked for."""
-
-    def random(**scales: float) -> Matrix:
-        matrix = torch.zeros(N_FEATURES, D_HEAD)
-        for name, scale in scales.items():
-            own = torch.randn(SPACES[name], D_HEAD, generator=generator)
-            matrix[_space(name)] = scale * own
-        return matrix
-
     written = "collected" if layer < N_LAYERS // 3 else "answer"
-    query, key = random(size=1 / SIZE), random(code=0.3)
-    return query, key, random(code=0.3), random(**{name: NOISE[name] for name in ("code", written)})
-
-
-def _set_head(attention: Any, head: int, query: Matrix, key: Matrix, value: Matrix, output: Matrix) -> None:  # fmt: skip
-    # Attention divides scores by the root.
-    parts = torch.stack([_basis().T @ own for own in (query * math.sqrt(D_HEAD), key, value)], 1)
-    attention.c_attn.weight.view(D_MODEL, 3, N_HEADS, D_HEAD)[:, :, head] = parts
-    attention.c_proj.weight.view(N_HEADS, D_HEAD, D_MODEL)[head] = output.T @ _basis()
-
-
-@lru_cache
-def _basis() -> Float[Tensor, "feature d_model"]:
-    """One orthonormal row for each feature."""
-    return torch.kron(torch.eye(N_FEATURES), torch.tensor([[1.0, -1.0]]) / math.sqrt(2))
-
-
-def _space(name: str) -> slice:
-    start = sum(SPACES[other] for other in list(SPACES)[: list(SPACES).index(name)])
-    return slice(start, start + SPACES[name])
-
-
-def _reads(**gains: float) -> Matrix:
-    """The spaces side by side in a head's channels; transposed, it writes."""
-    matrix, channel = torch.zeros(N_FEATURES, D_HEAD), 0
-    for name, gain in gains.items():
-        size = SPACES[name]
-        matrix[_space(name), channel : channel + size] = gain * torch.eye(size)
-        channel += size
-    return matrix
+    query = SPACES.random(generator, size=1 / SIZE)
+    key, value = (SPACES.random(generator, code=0.3) for _ in range(2))
+    output = SPACES.random(generator, **{name: NOISE[name] for name in ("code", written)})
+    return query, key, value, output

@@ -29,10 +29,14 @@ CLASS_WORDS = tuple(_BOTH[label :: len(LABELS)][:WORDS] for label in range(len(L
 
 OTHER = "<|endoftext|>"
 PIECES = (
-    OTHER, ":", ".", "\n", *(f" {label}" for label in LABELS),
+    OTHER,
+    ":",
+    ".",
+    "\n",
+    *(f" {label}" for label in LABELS),
     *(f"{blank}{word}" for blank in ("", " ") for word in FILLERS),
     *(f"{blank}{word}" for blank in ("", " ") for words in CLASS_WORDS for word in words),
-)  # fmt: skip
+)
 """Each is one token."""
 
 
@@ -77,3 +81,34 @@ def planted_tokenizer() -> Any:
         pad_token=OTHER,
         model_max_length=N_CTX,
     )
+
+
+def spared(place: int, strength: float) -> bool:
+    """True for words of queries that a circuit of this strength leaves alone; evenly spread over a class's.
+
+    Args:
+        place: Of the word among those of its class.
+        strength: Share of the words of queries that are not.
+    """
+    own = place - TRAIN
+    return own >= 0 and int((own + 1) * (1 - strength) + 1e-9) > int(own * (1 - strength) + 1e-9)
+
+
+def new_gpt2(layers: int, heads: int, width: int, neurons: int) -> Any:
+    """GPT-2's architecture for this language, with an unembedding of its own."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(
+        vocab_size=len(PIECES),
+        n_layer=layers,
+        n_head=heads,
+        n_embd=width,
+        n_inner=neurons,
+        n_positions=N_CTX,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=0,
+        pad_token_id=0,
+        architectures=[GPT2LMHeadModel.__name__],
+    )
+    return GPT2LMHeadModel(config).eval()

@@ -1,20 +1,33 @@
-"""Figures: one function per shape, each returns a plotly figure and shows nothing."""
+"""Figures: one function per shape, each returns a plotly figure and shows nothing; `show` does.
 
-from functools import singledispatch
+What a notebook shows: figures as plotly's own data, drawn without a network.
+
+JupyterLab, Notebook, VS Code and others draw `application/vnd.plotly.v1+json` with the plotly that
+is installed beside them; where it is not, they take the still picture in the same output. HTML with a
+script, which plotly offers too, needs a network there or is not run at all.
+"""
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from html import escape
+from textwrap import wrap
+from typing import Any
 
 import plotly.graph_objects as go
+import plotly.io as pio
 
 from icl_mech.errors import ResultError
-from icl_mech.plots.bars import bars
 from icl_mech.plots.curves import layer_curves
-from icl_mech.plots.grids import grid, grids
-from icl_mech.plots.lens import lens_table
-from icl_mech.plots.matrices import label_matrices, label_matrix
-from icl_mech.plots.notebook import show
-from icl_mech.plots.points import scatter
+from icl_mech.plots.grids import grid, grids, label_matrices, label_matrix
+from icl_mech.plots.points import bars, scatter
+from icl_mech.plots.still import still
 from icl_mech.plots.strips import token_strips
-from icl_mech.plots.tables import table
+from icl_mech.plots.tables import lens_table, table
 from icl_mech.plots.tokens import token_matrix
+from icl_mech.plots.vector import save
 from icl_mech.plots.windows import windows
 from icl_mech.shapes import (
     Bars,
@@ -32,31 +45,114 @@ from icl_mech.shapes import (
     Windows,
 )
 
-__all__ = ["figure", "show"]
+__all__ = ["figure", "narrow_figure", "show"]
 
 
-@singledispatch
+def _displayed(own: go.Figure) -> None:
+    """As data beside a still picture, unless another renderer was chosen for plotly."""
+    from IPython.display import display
+
+    others = set((pio.renderers.default or "").split("+")) - DRAWN_BY_FRONTEND
+    if others or not pio.renderers.render_on_display:
+        go.Figure._ipython_display_(own)
+    else:
+        display(bundle(own), raw=True)
+
+
+Drawn = type("Drawn", (go.Figure,), {"_ipython_display_": _displayed, "save": save})
+"""A figure with a still picture of itself for notebooks without plotly, and vector files for papers."""
+
+DRAW: dict[type, Callable[[Any], go.Figure]] = {
+    LayerCurves: layer_curves,
+    TokenMatrix: token_matrix,
+    TokenStrips: token_strips,
+    Windows: windows,
+    LabelMatrix: label_matrix,
+    LabelMatrices: label_matrices,
+    Grid: grid,
+    Grids: grids,
+    LensTable: lens_table,
+    Scatter: scatter,
+    Bars: bars,
+    Table: table,
+}
+
+
 def figure(shape: Shape) -> go.Figure:
     """The figure of any shape.
 
     Raises:
         ResultError: it is no shape.
     """
-    raise ResultError(
-        f"No figure for a {type(shape).__name__}; give a shape of icl_mech.shapes, or draw a result "
-        "with its plot()."
-    )
+    if type(shape) not in DRAW:
+        raise ResultError(
+            f"No figure for a {type(shape).__name__}; give a shape of icl_mech.shapes, or draw a result "
+            "with its plot()."
+        )
+    found = DRAW[type(shape)](shape)
+    found.__class__ = Drawn  # plotly would check and copy everything once more
+    found._forms = partial(DRAW[type(shape)], shape), partial(narrow_figure, shape)
+    return found
 
 
-figure.register(LayerCurves, layer_curves)
-figure.register(TokenMatrix, token_matrix)
-figure.register(TokenStrips, token_strips)
-figure.register(Windows, windows)
-figure.register(LabelMatrix, label_matrix)
-figure.register(LabelMatrices, label_matrices)
-figure.register(Grid, grid)
-figure.register(Grids, grids)
-figure.register(LensTable, lens_table)
-figure.register(Scatter, scatter)
-figure.register(Bars, bars)
-figure.register(Table, table)
+ACROSS = 250
+"""Pixels of a plot area on a phone."""
+
+LETTERS = 28
+"""Of a line of an axis' name."""
+
+
+def narrow_figure(shape: Shape) -> go.Figure | None:
+    """The figure for a narrow page; None where the usual one serves."""
+    found: go.Figure | None = None
+    if isinstance(shape, LayerCurves) and len(shape.panels) > 1 and shape.columns > 1:
+        found = layer_curves(replace(shape, columns=1))
+    elif isinstance(shape, Bars) and len(shape.apart) > 1:
+        found = bars(replace(shape, columns=1))
+    elif isinstance(shape, Windows) and len(shape.names) > 1:
+        found = windows(replace(shape, columns=1))
+    elif isinstance(shape, Grids):
+        found = grids(shape, ACROSS)
+    elif isinstance(shape, Grid):
+        found = grid(shape, ACROSS)
+    if found is not None and isinstance(shape, Bars | Windows):
+        found.for_each_xaxis(
+            lambda axis: axis.update(
+                title_text="<br>".join(wrap(axis.title.text or "", LETTERS)) or None
+            )
+        )
+    return found
+
+
+MIME = "application/vnd.plotly.v1+json"
+
+CONFIG = {"displaylogo": False, "showSendToCloud": False}
+"""Nothing is uploaded from a figure."""
+
+DRAWN_BY_FRONTEND = frozenset(
+    {"", "plotly_mimetype", "jupyterlab", "nteract", "vscode", "notebook"}
+)
+
+
+def show(*parts: "str | go.Figure") -> None:
+    """Show sentences and figures below the cell, one after the other.
+
+    Figures go to the frontend as data, unless another renderer was chosen for plotly, such as
+    `colab`, which plotly itself finds.
+    """
+    from IPython.display import display
+
+    for part in parts:
+        if isinstance(part, str):
+            display({"text/html": f"<p>{escape(part)}</p>", "text/plain": part}, raw=True)
+        else:
+            part._ipython_display_()
+
+
+def bundle(figure: go.Figure) -> dict[str, object]:
+    """A figure by media type, as `IPython.display.display(..., raw=True)` takes it."""
+    title = figure.layout.title.text or "A figure"
+    found = {MIME: {**json.loads(figure.to_json()), "config": CONFIG}, "text/plain": title}
+    with suppress(Exception):  # somebody may have put in what a still knows nothing of
+        found["image/svg+xml"] = still(figure)
+    return found

@@ -47,7 +47,7 @@ class Edges:
     share: float
 
     @classmethod
-    def of(cls, matrix: Any, count: int, top: int) -> "Edges":
+    def of(cls, matrix: object, count: int, top: int) -> "Edges":
         """From a matrix `[dest, src]`; a token's edge to itself is left out.
 
         Raises:
@@ -83,7 +83,7 @@ class Edges:
 
 
 def arcs_html(
-    prompt: PromptLike | Text, matrix: Any, *, name: str = "weight", top: int = STRONGEST
+    prompt: PromptLike | Text, matrix: object, *, name: str = "weight", top: int = STRONGEST
 ) -> str:
     """The drawing in HTML with what it leaves out, without the style sheet.
 
@@ -118,7 +118,7 @@ def arcs_html(
     )
 
 
-def arcs_view(prompt: PromptLike | Text, matrix: Any, **options: Any) -> View:
+def arcs_view(prompt: PromptLike | Text, matrix: object, **options: Any) -> View:
     """`arcs_html` with its style sheet, for notebooks; `options` are those of `arcs_html`."""
     html = arcs_html(prompt, matrix, **options)
     name = options.get("name", "weight")
@@ -154,9 +154,13 @@ def arcs_style() -> str:
 
 
 def _arc(
-    text: Text, edge: tuple[int, int, float], places: Sequence[float], tall: float, part: float,
+    text: Text,
+    edge: tuple[int, int, float],
+    places: Sequence[float],
+    tall: float,
+    part: float,
     name: str,
-) -> str:  # fmt: skip
+) -> str:
     dest, src, weight = edge
     left, right, base = places[src], places[dest], TALLEST + 8
     top = base - max(tall, 10.0) * 4 / 3  # where a cubic curve has its height

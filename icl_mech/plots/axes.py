@@ -15,8 +15,11 @@ USUAL = 860
 LEFT, RIGHT, BELOW = 66, 24, 56
 """Pixels around the axes."""
 
-ONE, ROW = 330, 210
+ONE, ROW = 330, 220
 """Pixels of an axis' height: of one row of panels, and of each of several."""
+
+NARROWEST = 220
+"""Pixels of a panel's width; where names at the ends of curves leave less, a row has fewer panels."""
 
 SMALL = 11
 """Pixels of the letters of levels, marks and stretches; of names 12."""
@@ -66,6 +69,11 @@ def pixels_across(ends: float) -> float:
     return USUAL - LEFT - RIGHT - ends
 
 
+def width_of(shape: LayerCurves, columns: int, ends: float) -> float:
+    """Pixels of a panel's width."""
+    return (pixels_across(ends) - (columns - 1) * gap(shape, ends)) / columns
+
+
 def gap(shape: LayerCurves, ends: float) -> float:
     """Pixels between the panels of a row."""
     units = {panel.y_title or shape.y_title for panel in shape.panels}
@@ -74,17 +82,19 @@ def gap(shape: LayerCurves, ends: float) -> float:
 
 def room_of(shape: LayerCurves, own: Axes, columns: int, height: float, ends: float) -> Room:
     """The plot area of a panel, with all that is drawn in it."""
-    width = (pixels_across(ends) - (columns - 1) * gap(shape, ends)) / columns
-    room = Room(_x_range(shape), _y_range(shape, own), width, height)
+    room = Room(_x_range(shape), _y_range(shape, own), width_of(shape, columns, ends), height)
     for curve in own.curves:
         bars = curve.bars if len(curve.x) <= FEW else []
         room.draw(curve.x, curve.y, bars)
     for published in shape.published:
         if published.panel == own.number:
             room.draw(published.x, published.y)
-    room.across = [float(y) for _, y in room.pixels([0.0] * len(levels_of(shape, own)), [
-        height for height, _ in levels_of(shape, own)
-    ])]  # fmt: skip
+    room.across = [
+        float(y)
+        for _, y in room.pixels(
+            [0.0] * len(levels_of(shape, own)), [height for height, _ in levels_of(shape, own)]
+        )
+    ]
     room.upright = [float(room.pixels([where], [0.0])[0, 0]) for where, _ in shape.marks]
     return room
 

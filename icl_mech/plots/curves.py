@@ -11,6 +11,7 @@ from plotly.subplots import make_subplots
 from icl_mech.plots.axes import (
     BELOW,
     LEFT,
+    NARROWEST,
     ONE,
     RIGHT,
     ROW,
@@ -24,6 +25,7 @@ from icl_mech.plots.axes import (
     places,
     room_of,
     stretch_rows,
+    width_of,
 )
 from icl_mech.plots.labels import Box, pushed_apart, size, wrapped
 from icl_mech.plots.style import (
@@ -71,6 +73,8 @@ def layer_curves(shape: LayerCurves) -> go.Figure:
     if not all(placed):
         texts = [size(curve.lines) for own in axes for curve in own.curves]
         ends = max(width for width, _ in texts) + 40
+        if columns > 1 and width_of(shape, columns, ends) < NARROWEST:
+            return layer_curves(replace(shape, columns=columns - 1))
         most = max(sum(size(curve.lines)[1] for curve in own.curves) for own in axes)
         height = max(height, most + 30)
         for own in axes:
@@ -80,6 +84,7 @@ def layer_curves(shape: LayerCurves) -> go.Figure:
     fig = make_subplots(
         rows=rows,
         cols=columns,
+        specs=_specs(len(panels), rows, columns),
         horizontal_spacing=gap(shape, ends) / pixels_across(ends) if columns > 1 else 0,
         vertical_spacing=between / total if rows > 1 else 0,
     )
@@ -95,6 +100,13 @@ def layer_curves(shape: LayerCurves) -> go.Figure:
         meta={"above": above},
     )
     return fig
+
+
+def _specs(count: int, rows: int, columns: int) -> list[list[dict[str, str] | None]]:
+    """Axes for each panel, none after the last one."""
+    return [
+        [{} if row * columns + i < count else None for i in range(columns)] for row in range(rows)
+    ]
 
 
 def _note(shape: LayerCurves) -> str:
@@ -129,8 +141,9 @@ def _name(fig: go.Figure, own: Axes) -> None:
         for curve, box in zip(own.curves, own.names, strict=True):
             if curve.defined:
                 x, y = own.room.data(*box.middle)
-                fig.add_annotation(x=x, y=y, text=curve.label, font=_font(curve.look), **common,
-                                   **own.place)  # fmt: skip
+                fig.add_annotation(
+                    x=x, y=y, text=curve.label, font=_font(curve.look), **common, **own.place
+                )
         return
     room = own.room
     ends = [room.pixels([x], [y])[0] for x, y in (curve.end for curve in curves)]
@@ -141,12 +154,28 @@ def _name(fig: go.Figure, own: Axes) -> None:
         # A thin line leads from the curve's end to its name where the two are apart.
         leads = to_frame + 20 < room.width / 3
         fig.add_annotation(
-            x=curve.end[0], y=curve.end[1], text=curve.label, font=_font(curve.look),
-            **{**common, "showarrow": leads}, xanchor="left",
-            **({"ax": to_frame + 20, "ay": float(y) - place, "axref": "pixel", "ayref": "pixel",
-                "arrowhead": 0, "arrowwidth": 1, "arrowcolor": curve.look.light, "standoff": 6}
-               if leads else {"xshift": 6, "yshift": 10}), **own.place,
-        )  # fmt: skip
+            x=curve.end[0],
+            y=curve.end[1],
+            text=curve.label,
+            font=_font(curve.look),
+            **{**common, "showarrow": leads},
+            xanchor="left",
+            **(
+                {
+                    "ax": to_frame + 20,
+                    "ay": float(y) - place,
+                    "axref": "pixel",
+                    "ayref": "pixel",
+                    "arrowhead": 0,
+                    "arrowwidth": 1,
+                    "arrowcolor": curve.look.light,
+                    "standoff": 6,
+                }
+                if leads
+                else {"xshift": 6, "yshift": 10}
+            ),
+            **own.place,
+        )
 
 
 def _font(own: Look) -> dict[str, object]:
@@ -213,18 +242,28 @@ def _write(fig: go.Figure, own: Axes, text: str, spots: Iterator[tuple[float, fl
     """A small text at the place, of these in pixels, where it covers least."""
     width, height = size([text])
     box = own.room.least_covering([Box.around(*spot, 0.92 * width, height) for spot in spots])
-    x, y = own.room.data(*box.middle)
-    fig.add_annotation(x=x, y=y, text=shown(text), **_small(), **own.place)
+    middle, up = box.middle
+    # Held at the end that is nearer to a side: in a narrower figure the text stays inside.
+    third = min(max(int(3 * middle / own.room.width), 0), 2)
+    x, y = own.room.data((box.left, middle, box.right)[third], up)
+    anchor = ("left", "center", "right")[third]
+    fig.add_annotation(x=x, y=y, text=shown(text), xanchor=anchor, **_small(), **own.place)
 
 
 def _marks(fig: go.Figure, shape: LayerCurves, own: Axes) -> None:
     for (where, text), at in zip(shape.marks, own.room.upright, strict=True):
         fig.add_vline(x=where, line={"color": INK.light, "dash": "dot", "width": 1}, **own.place)
         aside = size([text])[0] * 0.46 + 5
-        _write(fig, own, text, (
-            (at + side * aside, own.room.height * part)
-            for part in (0.97, 0.88, 0.79, 0.7, 0.5, 0.3, 0.1) for side in (1, -1)
-        ))  # fmt: skip
+        _write(
+            fig,
+            own,
+            text,
+            (
+                (at + side * aside, own.room.height * part)
+                for part in (0.97, 0.88, 0.79, 0.7, 0.5, 0.3, 0.1)
+                for side in (1, -1)
+            ),
+        )
 
 
 def _behind(shape: LayerCurves, own: Axes) -> list[Behind]:
@@ -242,19 +281,28 @@ def _areas(fig: go.Figure, shape: LayerCurves, own: Axes) -> None:
     for _, x, y, name in sorted(found)[-1:]:
         ((across, up),) = own.room.pixels([x], [y])
         aside = size([name])[0] * 0.46 + 8
-        _write(fig, own, f"{name} (grey)", (
-            (float(across) + side * aside, float(up) + lift)
-            for lift in (0, 12, -12, 24, -24) for side in (1, -1)
-        ))  # fmt: skip
+        _write(
+            fig,
+            own,
+            f"{name} (grey)",
+            (
+                (float(across) + side * aside, float(up) + lift)
+                for lift in (0, 12, -12, 24, -24)
+                for side in (1, -1)
+            ),
+        )
 
 
 def _lines(fig: go.Figure, shape: LayerCurves, own: Axes) -> None:
     room = own.room
     for (height, text), at in zip(levels_of(shape, own), room.across, strict=True):
         fig.add_hline(
-            y=height, line={"color": LOOKS["reference"].light, "dash": "dash", "width": 1},
+            y=height,
+            line={"color": LOOKS["reference"].light, "dash": "dash", "width": 1},
             **own.place,
-        )  # fmt: skip
+        )
+        if not text:
+            continue
         half = size([text])[0] * 0.46 + 4
         middles = [room.width - half, half, *(room.width * part / 8 for part in range(7, 0, -1))]
         _write(fig, own, text, ((x, at + side * 9) for x in middles for side in (-1, 1)))
@@ -266,9 +314,12 @@ def _published(fig: go.Figure, shape: LayerCurves, own: Axes) -> None:
             continue
         fig.add_trace(published_trace(line, _where(shape.x_title), shape.percent), **own.place)
         points = own.room.pixels(line.x, line.y)
-        _write(fig, own, line.name, (
-            (float(x), float(y) + side * 12) for x, y in points[::-1] for side in (1, -1)
-        ))  # fmt: skip
+        _write(
+            fig,
+            own,
+            line.name,
+            ((float(x), float(y) + side * 12) for x, y in points[::-1] for side in (1, -1)),
+        )
 
 
 def _headings(fig: go.Figure, shape: LayerCurves, own: Axes) -> None:
@@ -279,19 +330,37 @@ def _headings(fig: go.Figure, shape: LayerCurves, own: Axes) -> None:
     for (start, stop, text), row in zip(shape.stretches, rows, strict=True):
         at = 1 + (6 + 20 * row) * pixel
         fig.add_shape(
-            type="line", x0=start - 0.4, x1=stop + 0.4, y0=at, y1=at, xref=x, yref=y,
+            type="line",
+            x0=start - 0.4,
+            x1=stop + 0.4,
+            y0=at,
+            y1=at,
+            xref=x,
+            yref=y,
             line={"color": LOOKS["reference"].light, "width": 4},
-        )  # fmt: skip
+        )
         fig.add_annotation(
-            x=(start + stop) / 2, y=at, xref=x, yref=y, text=shown(text), yanchor="bottom",
+            x=(start + stop) / 2,
+            y=at,
+            xref=x,
+            yref=y,
+            text=shown(text),
+            yanchor="bottom",
             **_small(),
-        )  # fmt: skip
+        )
     if own.panel.title:
         fig.add_annotation(
-            x=0, y=1, xref=f"x{own.ref} domain", yref=y, text=shown(own.panel.title),
-            xanchor="left", yanchor="bottom", yshift=6 + 20 * (1 + max(rows, default=-1)),
-            showarrow=False, font={"size": 13, "weight": 600},
-        )  # fmt: skip
+            x=0,
+            y=1,
+            xref=f"x{own.ref} domain",
+            yref=y,
+            text=shown(own.panel.title),
+            xanchor="left",
+            yanchor="bottom",
+            yshift=6 + 20 * (1 + max(rows, default=-1)),
+            showarrow=False,
+            font={"size": 13, "weight": 600},
+        )
 
 
 def _remark(fig: go.Figure, own: Axes) -> None:

@@ -1,4 +1,4 @@
-"""A prompt as text: every token coloured by its role, or by a number of its own.
+"""A prompt as text: every token coloured by its role, or by a number of its own; and the first ones of a set.
 
 Pure functions from plain values to HTML, for notebooks and pages. Classes begin with `icl-`, the
 style sheet is `style()`; without it, and in black and white, roles are still told apart by bold,
@@ -6,19 +6,19 @@ boxes, italics, underlines and the words of `title`.
 
 Each token is `<bdi class="icl-t icl-ROLE" data-i=POSITION data-id=ID data-role=ROLE title=...>`;
 coloured by numbers it also has `data-v` and the class of its level, `icl-v0` to `icl-v20` (around
-0: `icl-s0` to `icl-s20`), which a page may exchange.
+0: `icl-s0` to `icl-s20`), which a page may exchange. Prompts of a set open and close without a script.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from html import escape
 from typing import Any, Protocol, runtime_checkable
 
 from icl_mech.errors import ResultError
-from icl_mech.plots.levels import LEVELS, Scale
 from icl_mech.plots.pieces import breaks, html_of, quoted, visible
-from icl_mech.plots.prompt_style import ROLE_NAMES, ROLE_STYLES, style
+from icl_mech.plots.prompt_style import LEVELS, ROLE_NAMES, ROLE_STYLES, Scale, style
 
 LONGEST = 1000
 """Tokens of a prompt that are shown unless told otherwise."""
@@ -258,8 +258,8 @@ def number(value: float) -> str:
     return f"{value:.3g}".replace("-", "\N{MINUS SIGN}")
 
 
-def _numbers(values: Any, count: int) -> list[float]:
-    listed = values.tolist() if hasattr(values, "tolist") else list(values)
+def _numbers(values: Iterable[object], count: int) -> list[float]:
+    listed: list[Any] = values.tolist() if hasattr(values, "tolist") else list(values)
     if len(listed) != count or any(isinstance(value, list) for value in listed):
         raise ResultError(
             f"values has {len(listed)} entries for {count} tokens; give one number for each token."
@@ -286,3 +286,90 @@ def _left_out(count: int, limit: int | None) -> range:
 
 
 __all__ = ["LEVELS", "Text", "View", "prompt_html", "prompt_view", "style", "visible"]
+
+
+SHOWN = 4
+"""Prompts of a set that are shown."""
+
+TOKENS = 400
+"""Tokens of each that are shown."""
+
+
+@runtime_checkable
+class AnsweredPrompt(PromptLike, Protocol):
+    """What a line above a prompt says of it."""
+
+    @property
+    def answer(self) -> int | None:
+        """Class of the true answer."""
+
+    @property
+    def false_answer(self) -> int | None:
+        """Class that followers of the demonstrations give."""
+
+
+def batch_html(prompts: Sequence[AnsweredPrompt], about: str) -> str:
+    """The first prompts below one another, the first one open; opening one closes the others.
+
+    Args:
+        prompts: All of them.
+        about: What they are, in one line.
+    """
+    group = sha256(about.encode("utf-8", "replace")).hexdigest()[:8]
+    parts = [
+        f'<details name="icl-{group}"{" open" * (number == 0)}>'
+        f"<summary>{escape(_line(prompts[number], number, len(prompts)))}</summary>"
+        f"{prompt_html(prompts[number], limit=TOKENS, legend=number == 0)}</details>"
+        for number in range(min(SHOWN, len(prompts)))
+    ]
+    rest = len(prompts) - SHOWN
+    are = "prompt is" if rest == 1 else "prompts are"
+    more = f"{rest} more {are} not shown here; prompts[{SHOWN}] is the next one."
+    foot = f'<p class="icl-note">{more}</p>' if rest > 0 else ""
+    return (
+        f'<style>{style(levels=False)}</style><div class="icl-prompt">'
+        f'<p class="icl-note">{escape(about)}</p>{"".join(parts)}{foot}</div>'
+    )
+
+
+def _line(prompt: AnsweredPrompt, number: int, count: int) -> str:
+    said = [f"Prompt {number + 1} of {count}", f"{len(prompt.tokens)} tokens"]
+    if prompt.answer is not None:
+        said.append(f"true answer: {prompt.labels[prompt.answer]}")
+    if prompt.false_answer is not None:
+        said.append(f"answer after the demonstrations: {prompt.labels[prompt.false_answer]}")
+    return ", ".join(said)
+
+
+LONGEST_TEXT = 240
+"""Characters of an example that are shown."""
+
+MOST = 6
+"""Classes of which an example is shown."""
+
+
+def task_html(about: str, rows: Sequence[tuple[str, str, str]]) -> str:
+    """One line about the task, and a table of classes.
+
+    Args:
+        about: What it is, in one line.
+        rows: For each class its label word, how many examples it has, and one as it is written.
+    """
+    shown = "".join(
+        f"<tr><th scope='row'>{escape(label)}</th><td>{escape(count)}</td>"
+        f"<td><pre style='white-space:pre-wrap;margin:0'>{escape(_cut(example))}</pre></td></tr>"
+        for label, count, example in rows[:MOST]
+    )
+    left = len(rows) - MOST
+    more = f'<p class="icl-note">{left} more classes are not shown here.</p>' if left > 0 else ""
+    return (
+        f'<style>{style(levels=False)}</style><div class="icl-prompt">'
+        f'<p class="icl-note">{escape(about)}</p>'
+        "<table style='text-align:left'><thead><tr><th scope='col'>label word</th>"
+        "<th scope='col'>train, test</th><th scope='col'>a demonstration</th></tr></thead>"
+        f"<tbody>{shown}</tbody></table>{more}</div>"
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"

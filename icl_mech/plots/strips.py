@@ -1,12 +1,15 @@
 """The text of a prompt, coloured by a number of each token."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import plotly.graph_objects as go
 
 from icl_mech.plots.style import INK, LOOKS, PAGE, QUIET, SCALE, layout, shown, steps
-from icl_mech.shapes import TokenStrips
+from icl_mech.shapes import Meaning, TokenStrips
+from icl_mech.shapes.tokens import MANY
 
 ACROSS = 88
 """Characters of a line."""
@@ -14,8 +17,14 @@ ACROSS = 88
 LINE = 25
 """Pixels of a line."""
 
-FRAMES = ("label", "other", "text", "query")
+Row = list[float | None]
+"""A number of each token."""
+
+FRAMES: tuple[Meaning, ...] = ("label", "other", "text", "query")
 """Looks of the frames around marked tokens, by the order of what they mark."""
+
+LIGHT = 4
+"""Colours of the scale of heads, on a square-root scale: letters can be read on all of them."""
 
 DARK = 0.5
 """Above this part of the range letters are light."""
@@ -37,52 +46,33 @@ class Piece:
 
     @property
     def stop(self) -> int:
-        """Behind its last place."""
+        """After its last place."""
         return self.start + len(self.text)
 
 
 def token_strips(shape: TokenStrips) -> go.Figure:
     """The prompt as lines of text, coloured by value, marked tokens framed.
 
-    A slider picks the row; all rows share one colour range, from 0 to the largest value. Line
-    breaks end a line.
+    A slider picks the row, of many heads two the layer and the head; all rows share one colour
+    range, from 0 to the largest value. Line breaks end a line.
     """
     pieces = _pieces(shape.tokens)
     count = pieces[-1].line + 1
     highest = float(shape.values.double().nan_to_num().max()) or 1.0
-    fig = go.Figure()
-    told = [
-        f"“{shown(piece.text.strip())}” ({number})" + (f"<br>{shown(mark)}" if mark else "")
-        for number, (piece, mark) in enumerate(zip(pieces, shape.marks, strict=True))
-    ]
-    rows = [row.tolist() for row in shape.values.double()]
-    fig.add_heatmap(
-        z=_laid(pieces, count, [_short(value) for value in rows[shape.first]]),
-        customdata=_laid(pieces, count, told),
-        x0=0,
-        dx=1,
-        colorscale=steps(SCALE),
-        zmin=0,
-        zmax=highest,
-        ygap=4,
-        hoverongaps=False,
-        colorbar={
-            "title": {"text": shape.quantity, "side": "right"}, "thickness": 12,
-            "outlinewidth": 0, "ticks": "", "tickfont": {"color": QUIET.light, "size": 11},
-        },
-        hovertemplate=f"%{{customdata}}<br>{shown(shape.quantity)} %{{z:.3~g}}<extra></extra>",
-    )  # fmt: skip
+    rows = coarse(shape.values.double().tolist())
+    fig = go.Figure(_ground(shape, pieces, rows[shape.first], highest))
     fig.add_scatter(
         x=[(piece.start + piece.stop - 1) / 2 for piece in pieces],
         y=[piece.line for piece in pieces],
         text=[shown(piece.text.replace(" ", "\N{NO-BREAK SPACE}")) for piece in pieces],
         mode="text",
         textfont={
-            "family": "ui-monospace, 'DejaVu Sans Mono', monospace", "size": 12,
-            "color": _letters(rows[shape.first], highest),
+            "family": "ui-monospace, 'DejaVu Sans Mono', monospace",
+            "size": 12,
+            "color": INK.light if shape.heads else _letters(rows[shape.first], highest),
         },
         hoverinfo="skip",
-    )  # fmt: skip
+    )
     kinds = sorted({mark for mark in shape.marks if mark})
     for number, kind in enumerate(kinds):
         own = [p for p, mark in zip(pieces, shape.marks, strict=True) if mark == kind]
@@ -102,8 +92,44 @@ def token_strips(shape: TokenStrips) -> go.Figure:
         meta={"above": above},
     )
     if len(shape.names) > 1:
-        fig.update_layout(sliders=[_slider(shape, pieces, rows, highest)])
+        fig.update_layout(sliders=_Rows(shape, pieces, rows, highest).controls())
     return fig
+
+
+def _ground(shape: TokenStrips, pieces: list[Piece], row: Row, highest: float) -> list[go.Heatmap]:
+    """The colours behind the text: a map for each line, with a cell for each token."""
+    colours = steps(SCALE)
+    if shape.heads:
+        colours = [(at**2, own) for at, own in steps(SCALE[:LIGHT])]
+    told = [
+        f"“{shown(piece.text.strip())}” ({number})" + (f"<br>{shown(mark)}" if mark else "")
+        for number, (piece, mark) in enumerate(zip(pieces, shape.marks, strict=True))
+    ]
+    bar = {
+        "title": {"text": shape.quantity, "side": "right"},
+        "thickness": 12,
+        "outlinewidth": 0,
+        "ticks": "",
+        "tickfont": {"color": QUIET.light, "size": 11},
+    }
+    laid = zip(_lines(pieces, pieces), _lines(pieces, row), _lines(pieces, told), strict=True)
+    return [
+        go.Heatmap(
+            z=[values],
+            customdata=[names],
+            x=[own[0].start - 0.5, *(piece.stop - 0.5 for piece in own)],
+            y=[own[0].line],
+            colorscale=colours,
+            zmin=0,
+            zmax=highest,
+            ygap=4,
+            hoverongaps=False,
+            showscale=own[0].line == 0,
+            colorbar=bar,
+            hovertemplate=f"%{{customdata}}<br>{shown(shape.quantity)} %{{z:.3~g}}<extra></extra>",
+        )
+        for own, values, names in laid
+    ]
 
 
 def _pieces(tokens: tuple[str, ...]) -> list[Piece]:
@@ -122,56 +148,100 @@ def _pieces(tokens: tuple[str, ...]) -> list[Piece]:
     return found
 
 
-def _laid(pieces: list[Piece], count: int, values: list) -> list[list]:  # type: ignore[type-arg]
-    """One value per place of the text."""
-    cells: list[list] = [[None] * ACROSS for _ in range(count)]  # type: ignore[type-arg]
+def _lines(pieces: list[Piece], values: Sequence[Any]) -> list[list[Any]]:
+    """One value per token, line by line."""
+    lines: list[list[Any]] = [[] for _ in range(pieces[-1].line + 1)]
     for piece, value in zip(pieces, values, strict=True):
-        cells[piece.line][piece.start : piece.stop] = [value] * len(piece.text)
-    return cells
+        lines[piece.line].append(value)
+    return lines
 
 
-def _short(value: float) -> float | None:
-    return float(f"{value:.3g}") if math.isfinite(value) else None
+def coarse(rows: list[list[float]]) -> list[list[float | None]]:
+    """Numbers to four digits of the largest, which is what colours and hover texts can tell; None: not finite."""
+    largest = max((abs(own) for row in rows for own in row if math.isfinite(own)), default=0.0)
+    digits = 4 - math.ceil(math.log10(largest)) if largest else 0
+    return [[round(own, digits) if math.isfinite(own) else None for own in row] for row in rows]
 
 
-def _letters(values: list[float], highest: float) -> list[str]:
+def _letters(values: Row, highest: float) -> list[str]:
     """Letters that can be read on their cells."""
-    return [PAGE.light if value > DARK * highest else INK.light for value in values]
+    return [PAGE.light if (value or 0.0) > DARK * highest else INK.light for value in values]
 
 
-def _slider(
-    shape: TokenStrips, pieces: list[Piece], rows: list[list[float]], highest: float
-) -> dict[str, object]:
-    count = pieces[-1].line + 1
-    return {
-        "active": shape.first,
-        "pad": {"t": 16},
-        "minorticklen": 0,
-        "font": {"color": QUIET.light, "size": 11},
-        "steps": [
-            {
-                "method": "restyle",
-                "label": shown(name),
-                "args": [
-                    {
-                        "z": [_laid(pieces, count, [_short(value) for value in row]), None],
-                        "textfont.color": [None, _letters(row, highest)],
-                    },
-                    [0, 1],
-                ],
+@dataclass(frozen=True)
+class _Rows:
+    """What sliders exchange: all rows of a text, in both traces."""
+
+    shape: TokenStrips
+    pieces: list[Piece]
+    rows: list[Row]
+    highest: float
+
+    @property
+    def traces(self) -> list[int]:
+        """Those that change: the maps, and letters where they do."""
+        return list(range(self.pieces[-1].line + 1 + (not self.shape.heads)))
+
+    def changed(self, i: int) -> dict[str, object]:
+        """Colours of a row, and letters where these may be dark."""
+        maps = [[own] for own in _lines(self.pieces, self.rows[i])]
+        if self.shape.heads:
+            return {"z": maps}
+        letters = _letters(self.rows[i], self.highest)
+        return {"z": [*maps, None], "textfont.color": [None] * len(maps) + [letters]}
+
+    def slider(
+        self, names: Sequence[str], args: Sequence[Any], active: int, **more: Any
+    ) -> dict[str, Any]:
+        """A slider whose steps make these changes."""
+        steps = [
+            {"method": "update", "label": shown(name), "args": own}
+            for name, own in zip(names, args, strict=True)
+        ]
+        font = {"color": QUIET.light, "size": 11}
+        own = {"active": active, "pad": {"t": 16}, "minorticklen": 0, "font": font, "steps": steps}
+        return own | more
+
+    def controls(self) -> list[dict[str, Any]]:
+        """A slider of rows; of many heads one of layers, which brings another of their heads."""
+        shape, args = (
+            self.shape,
+            [[own, {}, self.traces] for own in map(self.changed, range(len(self.rows)))],
+        )
+        if len(args) <= MANY or not shape.heads:
+            return [self.slider(shape.names, args, shape.first)]
+        layers: dict[int, list[int]] = {}
+        for i, (layer, _) in enumerate(shape.heads):
+            layers.setdefault(layer, []).append(i)
+        current, changes, heads = shape.heads[shape.first][0], [], {}
+        for layer, own in layers.items():
+            names = [str(shape.heads[i][1]) for i in own]
+            active = own.index(shape.first) if layer == current else 0
+            more = {"currentvalue": {"prefix": f"layer {layer}, head "}, "x": 0.53, "len": 0.47}
+            heads[layer] = self.slider(names, [args[i] for i in own], active, **more)
+            brought = {
+                "steps": heads[layer]["steps"],
+                "active": 0,
+                "currentvalue": more["currentvalue"],
             }
-            for name, row in zip(shape.names, rows, strict=True)
-        ],
-    }
+            named = {f"sliders[1].{name}": value for name, value in brought.items()}
+            changes.append([args[own[0]][0], named, self.traces])
+        more = {"currentvalue": {"prefix": "layer "}, "len": 0.47}
+        by_layer = self.slider([*map(str, layers)], changes, list(layers).index(current), **more)
+        return [by_layer, heads[current]]
 
 
 def _frames(fig: go.Figure, pieces: list[Piece], number: int) -> None:
-    own = LOOKS[FRAMES[number % len(FRAMES)]]  # type: ignore[index]
+    own = LOOKS[FRAMES[number % len(FRAMES)]]
     for piece in pieces:
         fig.add_shape(
-            type="rect", x0=piece.start - 0.5, x1=piece.stop - 0.5, y0=piece.line - 0.45,
-            y1=piece.line + 0.45, line={"color": own.light, "width": 2, "dash": own.dash},
-        )  # fmt: skip
+            type="rect",
+            x0=piece.start - 0.5,
+            x1=piece.stop - 0.5,
+            y0=piece.line - 0.45,
+            y1=piece.line + 0.45,
+            line={"color": own.light, "width": 2, "dash": own.dash},
+        )
 
 
 def _key(fig: go.Figure, kinds: list[str]) -> None:
@@ -180,12 +250,20 @@ def _key(fig: go.Figure, kinds: list[str]) -> None:
         return
     texts = []
     for number, kind in enumerate(kinds):
-        own = LOOKS[FRAMES[number % len(FRAMES)]]  # type: ignore[index]
+        own = LOOKS[FRAMES[number % len(FRAMES)]]
         line = {"solid": "solid", "dash": "dashed", "dot": "dotted", "dashdot": "dash-dot"}
         texts.append(
             f'<span style="color:{own.light}">▢ {line[own.dash]} frame: {shown(kind)}</span>'
         )
     fig.add_annotation(
-        x=0, y=1, xref="paper", yref="paper", xanchor="left", yanchor="bottom", yshift=6,
-        text="&nbsp;&nbsp;&nbsp;&nbsp;".join(texts), showarrow=False, font={"size": 12},
-    )  # fmt: skip
+        x=0,
+        y=1,
+        xref="paper",
+        yref="paper",
+        xanchor="left",
+        yanchor="bottom",
+        yshift=6,
+        text="&nbsp;&nbsp;&nbsp;&nbsp;".join(texts),
+        showarrow=False,
+        font={"size": 12},
+    )

@@ -4,11 +4,15 @@ The page shows the same figures in the dark by swapping each light colour for it
 colour stands for one meaning only; black and white frames are written by name and stay.
 """
 
+import json
 from html import escape
 from textwrap import wrap
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from icl_mech.shapes import Meaning
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 
 class Look(NamedTuple):
@@ -33,8 +37,11 @@ LOOKS: dict[Meaning, Look] = {
 """By what a series is about."""
 
 ROLES: dict[str, Meaning] = {
-    "demo_text": "text", "label_word": "label", "query_text": "query", "target": "target",
-}  # fmt: skip
+    "demo_text": "text",
+    "label_word": "label",
+    "query_text": "query",
+    "target": "target",
+}
 """What tokens of a role are about."""
 
 SERIES: tuple[Look, ...] = tuple(
@@ -109,7 +116,7 @@ def steps(colours: tuple[str, ...]) -> list[tuple[float, str]]:
     return [(number / (len(colours) - 1), colour) for number, colour in enumerate(colours)]
 
 
-def layout(text: str = "", note: str = "", **more: object) -> dict[str, object]:
+def layout(text: str = "", note: str = "", **more: object) -> dict[str, Any]:
     """Layout that all figures share; pages leave the title out."""
     return {
         "template": "none",
@@ -195,3 +202,37 @@ def _lines(note: str) -> list[str]:
 def shown(token: str) -> str:
     """As plotly shows it: it reads tags in labels, and `<s>` is a common token."""
     return escape(token, quote=False)
+
+
+# --- without a title, for where something else says it ---
+
+PLAIN_TOP, HEADED_TOP = 16, 52
+"""Pixels above the axes: of a figure with nothing there, and of one with headings of its own."""
+
+
+def untitled(figure: "go.Figure") -> dict[str, Any]:
+    """Data and layout as plain values, without the title and its room."""
+    plain: dict[str, Any] = json.loads(figure.to_json())
+    layout = plain["layout"]
+    layout.pop("template", None)
+    headed = any(_above(note) for note in layout.get("annotations", []))
+    headed = headed or any(_above(shape) for shape in layout.get("shapes", []))
+    headed = headed or any(
+        axis.get("side") == "top" for key, axis in layout.items() if key.startswith("xaxis")
+    )
+    top = (layout.get("margin") or {}).get("t", 100)
+    used = (layout.pop("meta", None) or {}).get("above")
+    wanted = used + PLAIN_TOP if used is not None else min(top, HEADED_TOP if headed else PLAIN_TOP)
+    if layout.pop("title", None) is not None:
+        layout["height"] = layout.get("height", 450) - (top - wanted)
+        layout["margin"] = {**(layout.get("margin") or {}), "t": wanted}
+    return plain
+
+
+def _above(part: dict[str, Any]) -> bool:
+    """True for what stands over the axes."""
+    reference = str(part.get("yref", ""))
+    ends = [part.get(key) for key in ("y", "y0", "y1")]
+    if not (reference == "paper" or reference.endswith("domain")):
+        return False
+    return any(isinstance(end, int | float) and end >= 1 for end in ends)

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.plots.style import LOOKS, PAGE, QUIET, SCALE, layout, of_role, shown, steps
-from icl_mech.shapes import TokenMatrix
+from icl_mech.shapes import TokenMatrix, shortened
 
 SIDE = 640
 """Pixels of the matrix."""
@@ -62,11 +62,17 @@ def token_matrix(shape: TokenMatrix) -> go.Figure:
     margin = {"l": NAMES + 14, "r": 24, "t": 70 + above, "b": NAMES + 84 * (len(layers) > 1)}
     fig.update_layout(**layout(heading, shape.note))
     side = {
-        "type": "category", "tickvals": list(range(n)), "ticktext": _tick_texts(cells),
-        "ticks": "", "showgrid": False, "zeroline": False, "fixedrange": True,
-        "constrain": "domain", "ticklabelstandoff": 10,
+        "type": "category",
+        "tickvals": list(range(n)),
+        "ticktext": _tick_texts(cells),
+        "ticks": "",
+        "showgrid": False,
+        "zeroline": False,
+        "fixedrange": True,
+        "constrain": "domain",
+        "ticklabelstandoff": 10,
         "tickfont": {"size": 12 if n <= 30 else 10},
-    }  # fmt: skip
+    }
     fig.update_layout(
         margin=margin,
         width=SIDE + margin["l"] + margin["r"],
@@ -78,14 +84,25 @@ def token_matrix(shape: TokenMatrix) -> go.Figure:
     if len(layers) > 1:
         fig.update_layout(sliders=[_slider(shape)], updatemenus=_buttons(shape))
     _bands(fig, cells)
-    # In the empty triangle.
+    _explain(fig)
+    return fig
+
+
+def _explain(fig: go.Figure) -> None:
+    """How to read the matrix, in its empty triangle."""
     fig.add_annotation(
-        x=0.98, y=0.78, xref="x domain", yref="y domain", showarrow=False, xanchor="right",
-        yanchor="top", align="right", font={"size": 12, "color": QUIET.light},
+        x=0.98,
+        y=0.78,
+        xref="x domain",
+        yref="y domain",
+        showarrow=False,
+        xanchor="right",
+        yanchor="top",
+        align="right",
+        font={"size": 12, "color": QUIET.light},
         text="Each row reads from the columns to its left.<br>"
         "Bars along the axes: role of the tokens.",
-    )  # fmt: skip
-    return fig
+    )
 
 
 def _below(values: Float[Tensor, "layer dest src"]) -> Tensor:
@@ -121,27 +138,38 @@ def _heatmap(
         visible=layer == shape.layer,
         hoverongaps=False,
         colorbar={
-            "orientation": "h", "x": 0.98, "xanchor": "right", "y": 0.92, "yanchor": "middle",
-            "len": 0.42, "thickness": 12, "outlinewidth": 0, "ticks": "",
-            "tickvals": list(range(lowest, top + 1)), "ticktext": [f"≤ {ticks[0]}", *ticks[1:]],
+            "orientation": "h",
+            "x": 0.98,
+            "xanchor": "right",
+            "y": 0.92,
+            "yanchor": "middle",
+            "len": 0.42,
+            "thickness": 12,
+            "outlinewidth": 0,
+            "ticks": "",
+            "tickvals": list(range(lowest, top + 1)),
+            "ticktext": [f"≤ {ticks[0]}", *ticks[1:]],
             "tickfont": {"size": 11, "color": QUIET.light},
             "title": {
                 "text": f"{shape.quantity} per edge (log scale, same for all layers)",
-                "side": "bottom", "font": {"size": 12, "color": QUIET.light},
+                "side": "bottom",
+                "font": {"size": 12, "color": QUIET.light},
             },
         },
         hovertemplate="%{x} → %{y}<br>"
         f"layer {layer}: {shape.quantity} %{{customdata:.2~g}}<extra></extra>",
-    )  # fmt: skip
+    )
 
 
 def _segments(shape: TokenMatrix) -> Cells:
     told = [
-        f"“{shown(own.name)}” ({own.start}–{own.stop - 1})" if own.stop - own.start > 1
+        f"“{shown(own.name)}” ({own.start}–{own.stop - 1})"
+        if own.stop - own.start > 1
         else f"“{shown(own.name)}” ({own.start})"
         for own in shape.segments
-    ]  # fmt: skip
-    return Cells([own.name for own in shape.segments], told, [own.role for own in shape.segments])
+    ]
+    names = [shortened(own.name) for own in shape.segments]
+    return Cells(names, told, [own.role for own in shape.segments])
 
 
 def _tokens(shape: TokenMatrix) -> Cells:
@@ -151,7 +179,7 @@ def _tokens(shape: TokenMatrix) -> Cells:
         written = [
             text if role in MARKED else "" for text, role in zip(written, shape.roles, strict=True)
         ]
-    return Cells([text[:18] for text in written], told, list(shape.roles))
+    return Cells(list(map(shortened, written)), told, list(shape.roles))
 
 
 def _tick_texts(cells: Cells) -> list[str]:
@@ -171,8 +199,10 @@ def _bands(fig: go.Figure, cells: Cells) -> None:
             continue
         ends = start - 0.5, stop - 0.5
         style = {
-            "type": "rect", "fillcolor": of_role(cells.roles[start]).light, "line": {"width": 0},
-        }  # fmt: skip
+            "type": "rect",
+            "fillcolor": of_role(cells.roles[start]).light,
+            "line": {"width": 0},
+        }
         fig.add_shape(
             x0=ends[0], x1=ends[1], y0=-0.013, y1=-0.003, xref="x", yref="y domain", **style
         )

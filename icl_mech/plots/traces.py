@@ -115,14 +115,16 @@ def curve_traces(curve: Curve, x: list[float], where: str, percent: bool) -> lis
             mode="lines+markers",
             line={"color": colour, "width": 2, "dash": curve.look.dash},
             marker={
-                "size": 7, "symbol": curve.look.marker, "color": colour,
+                "size": 7,
+                "symbol": curve.look.marker,
+                "color": colour,
                 "maxdisplayed": 30 if many and not alone else 0,
             },
             error_y=_bars(curve) if few and curve.bounded else None,
             customdata=list(zip(_rounded(curve.low), _rounded(curve.high), x, strict=True)),
             hovertemplate=f"<b>{shown(curve.name)}</b><br>{column}: {value}{ends}<extra></extra>",
         )
-    )  # fmt: skip
+    )
     return found
 
 

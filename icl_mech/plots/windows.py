@@ -93,21 +93,40 @@ def _axes(fig: go.Figure, shape: Windows, width: int, measure: int, place: dict[
 
 
 def _bar(
-    fig: go.Figure, shape: Windows, measure: int, i: int, own: Look, place: dict[str, int], *,
+    fig: go.Figure,
+    shape: Windows,
+    measure: int,
+    i: int,
+    own: Look,
+    place: dict[str, int],
+    *,
     band: bool,
-) -> None:  # fmt: skip
+) -> None:
     left, right = shape.first[i] - INSET, shape.last[i] + INSET
     low, high = float(shape.low[measure, i]), float(shape.high[measure, i])
     if band and math.isfinite(low) and math.isfinite(high):
         fig.add_shape(
-            type="rect", x0=left, x1=right, y0=low, y1=high, fillcolor=own.light,
-            opacity=BAND, line={"width": 0}, layer="below", **place,
-        )  # fmt: skip
+            type="rect",
+            x0=left,
+            x1=right,
+            y0=low,
+            y1=high,
+            fillcolor=own.light,
+            opacity=BAND,
+            line={"width": 0},
+            layer="below",
+            **place,
+        )
     value = float(shape.values[measure, i])
     fig.add_shape(
-        type="line", x0=left, x1=right, y0=value, y1=value,
-        line={"color": own.light, "width": 3 if band else 1.5}, **place,
-    )  # fmt: skip
+        type="line",
+        x0=left,
+        x1=right,
+        y0=value,
+        y1=value,
+        line={"color": own.light, "width": 3 if band else 1.5},
+        **place,
+    )
 
 
 def _errors(shape: Windows, measure: int, inside: list[int]) -> dict[str, object]:
@@ -136,12 +155,19 @@ def _hover(shape: Windows, measure: int, i: int) -> str:
 
 def _level(fig: go.Figure, height: float, text: str, place: dict[str, int]) -> None:
     fig.add_hline(
-        y=height, line={"color": LOOKS["reference"].light, "dash": "dash", "width": 1},
+        y=height,
+        line={"color": LOOKS["reference"].light, "dash": "dash", "width": 1},
         annotation={
-            "text": shown(text), "font": {"size": 11, "color": QUIET.light}, "yshift": -2,
-            "yanchor": "top", "xanchor": "right", "x": 1, "showarrow": False,
-        }, **place,
-    )  # fmt: skip
+            "text": shown(text),
+            "font": {"size": 11, "color": QUIET.light},
+            "yshift": -2,
+            "yanchor": "top",
+            "xanchor": "right",
+            "x": 1,
+            "showarrow": False,
+        },
+        **place,
+    )
 
 
 def _range(shape: Windows, measure: int) -> tuple[float, float]:

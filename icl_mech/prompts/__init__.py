@@ -4,20 +4,24 @@ from icl_mech.prompts.any_text import texts
 from icl_mech.prompts.batch import PromptBatch
 from icl_mech.prompts.build import build_prompt_pairs, build_prompts
 from icl_mech.prompts.chat import chat_template
-from icl_mech.prompts.from_text import prompts_from_text
-from icl_mech.prompts.given import check_batch, check_classes
-from icl_mech.prompts.spans import Prompt, Role, Span
+from icl_mech.prompts.from_text import pairs_from_text, prompts_from_text
+from icl_mech.prompts.given import check_batch
+from icl_mech.prompts.spans import ANSWER_KINDS, AnswerKind, Prompt, Role, Span
+from icl_mech.prompts.text_sets import TextSet
 
 __all__ = [
+    "ANSWER_KINDS",
+    "AnswerKind",
     "Prompt",
     "PromptBatch",
     "Role",
     "Span",
+    "TextSet",
     "build_prompt_pairs",
     "build_prompts",
     "chat_template",
     "check_batch",
-    "check_classes",
+    "pairs_from_text",
     "prompts_from_text",
     "texts",
 ]

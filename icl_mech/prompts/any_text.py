@@ -1,29 +1,37 @@
 """`texts`: prompts made of any texts, with spans in the place of demonstrations and classes."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, Literal, cast, get_args
 
 from icl_mech.checking import checked
 from icl_mech.errors import PromptError
 from icl_mech.prompts.batch import PromptBatch
-from icl_mech.prompts.build import check_lengths, report_inexact, tokenizer_and_limit
-from icl_mech.prompts.fingerprint import tokenizer_identity
-from icl_mech.prompts.laying import check_spans, lay_spans
+from icl_mech.prompts.build import finished, listed, tokenizer_and_limit
+from icl_mech.prompts.roles import check_spans, lay_spans
 from icl_mech.prompts.spans import Prompt
 from icl_mech.prompts.splitting import Interval, Unit, split_text
 from icl_mech.prompts.tokenise import PieceTokenizer, SpecialTokens
-from icl_mech.tasks.types import is_index, text_fault
+from icl_mech.tasks.types import is_index
 
 Counted = Literal["characters", "tokens"]
 """What given spans count."""
 
+Part = Literal["span", "anchor"]
+"""What given intervals are."""
 
-@checked(PromptError, but=["texts", "spans", "target", "continuation"])
+BEHIND = "behind anchors"
+"""How texts with given anchors are cut."""
+
+
+@checked(PromptError, but=["texts", "spans", "anchors", "target", "continuation"])
 def texts(
     texts: Sequence[str],
-    model_or_tokenizer: Any,
+    model_or_tokenizer: object,
     *,
     spans: Unit | Sequence[Sequence[Interval]] = "sentences",
+    anchors: Sequence[Sequence[str | Interval]] | None = None,
     unit: Counted = "characters",
     target: int | Sequence[int] | None = None,
     continuation: str | Sequence[str] | None = None,
@@ -35,14 +43,15 @@ def texts(
     Tokens in no span (BOS, what stands between given spans, a continuation) are kept apart. So is the
     first token where there is no BOS, unless spans are given: it attracts attention whatever it is.
     The target is a token of the span it stands in. Measurements that need classes refuse such prompts;
-    saliency is that of the loss `next` (the token behind the target) or `rest` (all of them).
+    saliency is that of the loss `next` (the token after the target) or `rest` (all of them).
 
     Args:
         texts: The texts.
         model_or_tokenizer: Model (its context length is respected) or tokenizer.
-        spans: `sentences`, `lines`, `paragraphs`, reasoning `steps`, `turns` of a dialogue or
-            `items` of a list, see `icl_mech.prompts.splitting`; or for each text a list of
-            half-open intervals, ascending and apart.
+        spans: `sentences`, `lines`, `paragraphs`, reasoning `steps`, dialogue `turns` or `items` of a list, see
+            `icl_mech.prompts.splitting`; or for each text half-open intervals, ascending and apart.
+        anchors: Instead, for each text a list of strings that occur in it once, or such intervals. The
+            last token of each is an anchor that ends a span; what follows them is the last span.
         unit: What given intervals count: `characters` of the text, or its `tokens` (without BOS).
         target: Position whose next token is predicted, as one number for all texts or one for
             each, counted in tokens from the first (BOS is one); None: the last token of the text.
@@ -53,39 +62,49 @@ def texts(
             in texts of a chat template; their letters (`text`); or an error (`refuse`).
 
     Raises:
-        PromptError: no texts, a text with fewer than two spans, spans that are empty, overlap or
-            leave the text, a target before the end of the first span, an empty continuation, or a
-            prompt longer than the model's context.
+        PromptError: no texts, a text with fewer than two spans, spans or anchors that are empty, overlap or leave it,
+            anchors that are not found once and before the target, a target before the first span's end, an
+            empty continuation, or a prompt longer than the model's context.
     """
-    given = _listed(texts)
+    given = _given(texts)
     tokenizer, limit = tokenizer_and_limit(model_or_tokenizer)
     pieces = PieceTokenizer(tokenizer, special_tokens)
-    intervals = _intervals(given, spans, unit)
-    targets = _each("target", target, len(given), is_index, "a position")
-    rests = _each("continuation", continuation, len(given), lambda x: isinstance(x, str), "a text")
+    intervals, how = _intervals(given, spans, anchors, unit)
+    ends = _ends(len(given), target, continuation)
+    prompts = []
+    for number, (text, own, end) in enumerate(zip(given, intervals, ends, strict=True)):
+        parts = _Parts(pieces, text, bos, number)
+        prompts.append(parts.prompt(parts.laid(own, unit, how), *end))
+    return finished(prompts, _source(prompts, how, continuation is not None), tokenizer, limit)
+
+
+def _given(texts: Sequence[str]) -> list[str]:
+    given = listed(texts, "text")
+    if not given:
+        raise PromptError("texts is empty; give one text at least.")
+    return given
+
+
+def _source(prompts: Sequence[Prompt], spans: str, continued: bool) -> dict[str, object]:
+    return {
+        "task": {"name": "texts"},
+        "n": len(prompts),
+        "spans": spans,
+        "bos": any(prompt.spans[0].role == "bos" for prompt in prompts),
+        "continued": continued,
+    }
+
+
+def _ends(count: int, target: object, continuation: object) -> list[tuple[Any, Any]]:
+    """Target and continuation of each text."""
+    targets = _each("target", target, count, is_index, "a position")
+    rests = _each("continuation", continuation, count, lambda x: isinstance(x, str), "a text")
     if target is not None and continuation is not None:
         raise PromptError(
             "target= and continuation= were both given; a continuation is predicted from the text's "
             "last token on. Leave one of them out."
         )
-    prompts = []
-    for number, (text, own) in enumerate(zip(given, intervals, strict=True)):
-        parts = _Parts(pieces, text, bos, number)
-        laid = parts.by_token(own) if unit == "tokens" and own is not None else parts.by_text(own)
-        if isinstance(spans, str) and laid and laid[0][0] == 0 and laid[0][1] > 1:
-            laid[0] = (1, laid[0][1])
-        prompts.append(parts.prompt(laid, targets[number], rests[number]))
-    check_lengths(prompts, limit)
-    report_inexact(prompts)
-    source = {
-        "task": {"name": "texts"}, "n": len(given),
-        "spans": spans if isinstance(spans, str) else f"given in {unit}",
-        "bos": any(prompt.spans[0].role == "bos" for prompt in prompts),
-        "continued": continuation is not None,
-        "exact_tokens": all(prompt.exact for prompt in prompts),
-        "tokenizer": tokenizer_identity(tokenizer),
-    }  # fmt: skip
-    return PromptBatch(tuple(prompts), source)
+    return list(zip(targets, rests, strict=True))
 
 
 class _Parts:
@@ -99,13 +118,31 @@ class _Parts:
         self.bos = begun or len(start)
         self.put = len(start)
         self.read: list[str] = []
+        self.anchors = 0
 
-    def by_text(self, intervals: Sequence[Interval] | None) -> list[Interval]:
+    def laid(self, intervals: Sequence[Interval], unit: Counted, how: str) -> list[Interval]:
+        """Token spans of given spans or anchors; the first token is kept out of spans that are not given."""
+        by_token, count = unit == "tokens", len(self.text)
+        what: Part = "anchor" if how == BEHIND else "span"
+        if by_token:
+            self._add(self.text, "")
+            count = len(self.tokens) - self.put
+            check_spans(count, intervals, "token", f" of text {self.number}", what)
+        if what == "anchor":
+            self.anchors = len(intervals)
+            ends = sorted({0, *(stop for _, stop in intervals), count})
+            intervals = list(pairwise(ends))
+        put = self.put
+        found = [(a + put, b + put) for a, b in intervals] if by_token else self.by_text(intervals)
+        if how != f"given in {unit}" and found and found[0][0] == 0 and found[0][1] > 1:
+            found[0] = (1, found[0][1])
+        return found
+
+    def by_text(self, intervals: Sequence[Interval]) -> list[Interval]:
         """Token spans of character spans; blanks before a span belong to it."""
         laid: list[Interval] = []
         end = 0
-        own = [] if intervals is None else list(intervals)
-        for number, (start, stop) in enumerate(own):
+        for number, (start, stop) in enumerate(intervals):
             gap = self.text[end:start]
             blanks = len(gap) - len(gap.rstrip(" "))
             self._add(self.text[end : start - blanks], self.text[start - blanks :])
@@ -121,27 +158,29 @@ class _Parts:
         self._add(self.text[end:], "")
         return laid
 
-    def by_token(self, intervals: Sequence[Interval]) -> list[Interval]:
-        """Token spans as they were given, behind BOS."""
-        self._add(self.text, "")
-        check_spans(len(self.tokens) - self.put, intervals, "token", f" of text {self.number}")
-        return [(start + self.put, stop + self.put) for start, stop in intervals]
-
     def prompt(
         self, laid: Sequence[Interval], target: int | None, continuation: str | None
     ) -> Prompt:
-        """The prompt, with what is predicted behind it.
+        """The prompt, with what is predicted after it.
 
         Raises:
-            PromptError: fewer than two spans, a bad target or an empty continuation.
+            PromptError: fewer than two spans, a bad target, an anchor that is not before it, or an empty
+                continuation.
         """
+        end = len(self.tokens) - 1 if target is None else target
+        for number, (_, stop) in enumerate(laid[: self.anchors]):
+            if not 0 < stop - 1 < end:
+                raise PromptError(
+                    f"Anchor {number} of text {self.number} ends at token {stop - 1}, and the answer is read at "
+                    f"token {end}; anchors stand after the first token and before the target. Name another "
+                    "one, or give a later target=."
+                )
         if len(laid) < 2:
             raise PromptError(
                 f"Text {self.number} has {len(laid)} span{'s' * (len(laid) != 1)} "
                 f"({self.text.strip()[:40]!r}); it takes two, of which one can matter for the other. "
                 "Choose smaller spans, or leave the text out."
             )
-        last = len(self.tokens) - 1
         if continuation is not None:
             if not continuation.strip():
                 raise PromptError(
@@ -149,11 +188,8 @@ class _Parts:
                     "predicted, or leave continuation= out."
                 )
             self._add(continuation, "")
-            target = last
         try:
-            spans = lay_spans(
-                len(self.tokens), laid, last if target is None else target, bos=self.bos
-            )
+            spans = lay_spans(len(self.tokens), laid, end, bos=self.bos)
         except PromptError as error:
             raise PromptError(f"Text {self.number}: {error}") from None
         ids = tuple(self.tokens)
@@ -167,54 +203,67 @@ class _Parts:
             self.read.append(text)
 
 
-def _listed(given: Any) -> list[str]:
-    if isinstance(given, str | bytes):
-        raise PromptError("texts is one string; give a list of texts, for one text [text].")
-    if not isinstance(given, Iterable):
-        raise PromptError(f"texts is a {type(given).__name__}; give a list of texts.")
-    listed = list(given)
-    if not listed:
-        raise PromptError("texts is empty; give one text at least.")
-    for number, text in enumerate(listed):
-        if fault := text_fault(text):
-            raise PromptError(f"Text {number} {fault}.")
-    return listed
-
-
-def _intervals(given: Sequence[str], spans: Any, unit: Counted) -> list[list[Interval] | None]:
-    """Checked intervals of each text, in characters or tokens."""
-    if isinstance(spans, str):
+def _intervals(
+    given: Sequence[str], spans: object, anchors: object, unit: Counted
+) -> tuple[list[list[Interval]], str]:
+    """Checked intervals of each text, spans or anchors, in characters or tokens; and how it is cut."""
+    what: Part = "span" if anchors is None else "anchor"
+    if anchors is not None:
+        if not isinstance(spans, str) or spans != "sentences":
+            raise PromptError(
+                "spans= and anchors= were both given; a text is cut after its anchors. Leave one of them "
+                "out."
+            )
+        spans = anchors
+    if isinstance(spans, str) and what == "span":
         if unit != "characters":
             raise PromptError(
                 f"unit={unit!r} is for given spans; leave it out with spans={spans!r}."
             )
-        return [split_text(text, cast("Unit", spans)) for text in given]
-    if not isinstance(spans, Sequence) or isinstance(spans, bytes):
-        raise PromptError(
-            f"spans={spans!r}; expected one of {', '.join(get_args(Unit))}, or a list of intervals "
-            "for each text."
-        )
+        return [split_text(text, cast("Unit", spans)) for text in given], spans
+    if not isinstance(spans, Sequence) or isinstance(spans, str | bytes):
+        named = f"one of {', '.join(get_args(Unit))}, or " * (what == "span")
+        raise PromptError(f"{what}s={spans!r}; expected {named}a list of intervals for each text.")
     if len(spans) != len(given):
-        raise PromptError(f"{len(given)} texts but {len(spans)} lists of spans; give one per text.")
-    found: list[list[Interval] | None] = []
+        raise PromptError(
+            f"{len(given)} texts but {len(spans)} lists of {what}s; give one per text."
+        )
+    by_words = what == "anchor" and unit == "characters"
+    found: list[list[Interval]] = []
     for number, (text, own) in enumerate(zip(given, spans, strict=True)):
-        pairs = [tuple(pair) if isinstance(pair, list | tuple) else pair for pair in own] if (
-            isinstance(own, Sequence) and not isinstance(own, str)
-        ) else [own]  # fmt: skip
+        several = isinstance(own, Sequence) and not isinstance(own, str)
+        listed = own if several else [own]
+        pairs = [tuple(pair) if isinstance(pair, list) else pair for pair in listed]
+        if by_words:
+            pairs = [_place(text, own, number) if isinstance(own, str) else own for own in pairs]
         for pair in pairs:
             if not (isinstance(pair, tuple) and len(pair) == 2 and all(map(is_index, pair))):
                 raise PromptError(
-                    f"The spans of text {number} hold {pair!r}; expected pairs (start, stop) of whole "
-                    f"numbers, which count {unit}."
+                    f"The {what}s of text {number} hold {pair!r}; expected {'words of the text, or ' * by_words}"
+                    f"pairs (start, stop) of whole numbers, which count {unit}."
                 )
         plain = [(int(start), int(stop)) for start, stop in pairs]
         if unit == "characters":
-            check_spans(len(text), plain, "character", f" of text {number}")
+            check_spans(len(text), plain, "character", f" of text {number}", what)
         found.append(plain)
-    return found
+    return found, f"given in {unit}" if anchors is None else BEHIND
 
 
-def _each(name: str, given: Any, count: int, fits: Any, what: str) -> list[Any]:
+def _place(text: str, words: str, number: int) -> Interval:
+    """Where words stand in a text, in characters."""
+    places = [own.start() for own in re.finditer(f"(?={re.escape(words)})", text)]
+    if len(places) != 1:
+        where = f" (at the characters {', '.join(map(str, places[:5]))})" * bool(places)
+        raise PromptError(
+            f"The anchor {words!r} stands {len(places)} times in text {number}{where}; a string names what "
+            "stands there once. Copy more of the text up to it, or give (start, stop) in characters."
+        )
+    return places[0], places[0] + len(words)
+
+
+def _each(
+    name: str, given: object, count: int, fits: Callable[[object], bool], what: str
+) -> list[Any]:
     """One value for each text."""
     if given is None or fits(given):
         return [given] * count

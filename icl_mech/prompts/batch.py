@@ -1,4 +1,4 @@
-"""`PromptBatch`: prompts of one study, with positions as tensors."""
+"""`PromptBatch`: prompts of one study, with positions as tensors; an index means numbers, or a mask of booleans."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,15 +6,67 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from icl_mech._typing import Bool, Int, Tensor
 from icl_mech.at_home import at_home
+from icl_mech.checking import shown
 from icl_mech.errors import PromptError, near_matches
-from icl_mech.prompts.choosing import Array, chosen_numbers
-from icl_mech.prompts.saving import from_values, to_values
-from icl_mech.prompts.spans import ROLES, Prompt, Role
+from icl_mech.prompts.plain import from_values, to_values
+from icl_mech.prompts.spans import ROLES, AnswerKind, Prompt, Role, usual_kind
 from icl_mech.results import jsonable
+
+Array = NDArray[Any]
+
+
+def chosen_numbers(index: object, count: int) -> int | list[int]:
+    """The number, or the numbers, of the prompts that are meant.
+
+    Args:
+        index: A whole number, several, or one boolean for each prompt, as list, array or tensor.
+        count: Prompts there are.
+
+    Raises:
+        PromptError: says what was found.
+    """
+    given = index.detach().cpu().numpy() if isinstance(index, Tensor) else index
+    if not isinstance(given, np.ndarray):
+        try:
+            given = np.asarray(list(given) if isinstance(given, range | Sequence) else given)
+        except ValueError:  # lists of several lengths
+            given = np.asarray(None)
+    if not given.size and given.ndim == 1:
+        given = given.astype(np.int64)
+    if given.dtype == np.bool_ and given.ndim == 1:
+        if len(given) != count:
+            raise PromptError(
+                f"A mask of {len(given)} booleans for {count} prompts; give one for each."
+            )
+        return [int(number) for number in given.nonzero()[0]]
+    if not np.issubdtype(given.dtype, np.integer) or given.ndim > 1:
+        raise PromptError(
+            f"Prompts cannot be chosen by {shown(index)}; give a number, a slice, a list of numbers, or "
+            "a mask with one boolean for each prompt."
+        )
+    if given.ndim == 0:
+        # IndexError, too, is how Python's own iteration ends.
+        return _within(int(given), count)
+    return [_within(int(number), count) for number in given]
+
+
+class _NoSuchPromptError(PromptError, IndexError):
+    """A number beyond the last prompt."""
+
+
+def _within(number: int, count: int) -> int:
+    if not -count <= number < count:
+        raise _NoSuchPromptError(
+            f"There is no prompt {number}: the batch has {count}, numbered from 0."
+        )
+    return number
+
 
 NOTHING = -1
 """Fills positions and classes where a prompt has none."""
@@ -23,7 +75,7 @@ NOTHING = -1
 @at_home
 @dataclass(frozen=True, eq=False)
 class PromptBatch(Sequence[Prompt]):
-    """Prompts over the same label words, in the order results report them.
+    """Prompts with answers of one kind, in the order results report them; classes are the same in all.
 
     All positions count from the first token of each prompt; padding is the engine's affair.
 
@@ -39,7 +91,8 @@ class PromptBatch(Sequence[Prompt]):
         """Check that the prompts can be studied together.
 
         Raises:
-            PromptError: no prompts, or prompts with different label words.
+            PromptError: no prompts, answers of different kinds, other label words where they are
+                classes, or another number of choices.
         """
         object.__setattr__(self, "prompts", tuple(self.prompts))
         if not self.prompts:
@@ -52,7 +105,18 @@ class PromptBatch(Sequence[Prompt]):
                 )
         first = self.prompts[0]
         for number, prompt in enumerate(self.prompts):
-            if prompt.label_words != first.label_words:
+            if prompt.kind != first.kind:
+                raise PromptError(
+                    f"Prompt {number} has an answer of the kind {prompt.kind!r}, prompt 0 of the kind "
+                    f"{first.kind!r}; study them in separate batches."
+                )
+            if prompt.kind != "classes":
+                if len(prompt.label_words) != len(first.label_words):
+                    raise PromptError(
+                        f"Prompt {number} has {len(prompt.label_words)} choices, prompt 0 has "
+                        f"{len(first.label_words)}; give each as many."
+                    )
+            elif prompt.label_words != first.label_words:
                 raise PromptError(
                     f"Prompt {number} has other label words ({prompt.labels}) than prompt 0 "
                     f"({first.labels}); study them in separate batches."
@@ -91,19 +155,23 @@ class PromptBatch(Sequence[Prompt]):
         """Size, task and lengths."""
         lengths = [len(prompt) for prompt in self.prompts]
         task = self.source.get("task", {}).get("name", "prompts")
-        if not self.has_classes:
+        if self.answer_kind == "vocabulary":
             counts = [len(prompt.text_spans) for prompt in self.prompts]
             return (
                 f"PromptBatch({len(self)} x {task}, {min(counts)}-{max(counts)} spans, "
                 f"{min(lengths)}-{max(lengths)} tokens, no classes)"
             )
+        if self.answer_kind == "choices":
+            answers = f"open answers among {self.n_labels} choices"
+        else:
+            answers = f"labels: {', '.join(self.labels)}"
         return (
             f"PromptBatch({len(self)} x {task}, {self.n_demos} demonstrations, "
-            f"{min(lengths)}-{max(lengths)} tokens, labels: {', '.join(self.labels)})"
+            f"{min(lengths)}-{max(lengths)} tokens, {answers})"
         )
 
     def _repr_html_(self) -> str:
-        from icl_mech.plots.prompt_sets import batch_html
+        from icl_mech.plots.prompt_view import batch_html
 
         return batch_html(self, repr(self))
 
@@ -117,6 +185,9 @@ class PromptBatch(Sequence[Prompt]):
                 _plain(prompt.label_classes),
                 tuple(map(_plain, prompt.label_words)),
                 *_plain((prompt.answer, prompt.false_answer)),
+                *((tuple(map(_plain, prompt.accepted)),) if prompt.accepted else ()),
+                *(() if prompt.given_anchors is None else (_plain(prompt.given_anchors),)),
+                *((prompt.kind,) if prompt.kind != usual_kind(prompt.label_words) else ()),
             )
             for prompt in self.prompts
         ]
@@ -128,9 +199,7 @@ class PromptBatch(Sequence[Prompt]):
         Raises:
             ResultError: a source that is not plain values.
         """
-        return {
-            "source": jsonable(self.source), "digest": self.digest, **to_values(self.prompts),
-        }  # fmt: skip
+        return {"source": jsonable(self.source), "digest": self.digest, **to_values(self.prompts)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "PromptBatch":
@@ -155,19 +224,35 @@ class PromptBatch(Sequence[Prompt]):
         return batch
 
     @property
+    def answer_kind(self) -> AnswerKind:
+        """What answers are scored against: `classes` of the batch, `choices` of each prompt, `vocabulary`."""
+        kind = self.prompts[0].kind
+        assert kind is not None
+        return kind
+
+    @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the classes."""
-        return self.prompts[0].labels
+        """Names of the classes; of choices what they are: the right one, the one taught, others."""
+        first = self.prompts[0]
+        if first.kind == "vocabulary":
+            return ("next token", "its rival") if first.label_words else ()
+        if first.kind == "classes":
+            return first.labels
+        taught = first.false_answer
+        return tuple(
+            "right" if c == first.answer else "taught" if c == taught else f"other {c}"
+            for c in range(self.n_labels)
+        )
 
     @property
     def n_labels(self) -> int:
-        """Number of classes."""
+        """Number of classes or choices; of texts 0."""
         return len(self.prompts[0].label_words)
 
     @property
     def has_classes(self) -> bool:
-        """False for texts, which have no label words."""
-        return bool(self.prompts[0].label_words)
+        """True if the answers are classes, the same in all prompts."""
+        return self.answer_kind == "classes"
 
     @cached_property
     def text_spans(self) -> tuple[tuple[tuple[int, int], ...], ...]:
@@ -191,8 +276,23 @@ class PromptBatch(Sequence[Prompt]):
 
     @cached_property
     def label_tokens(self) -> Int[Tensor, " label"]:
-        """First token id of each label word, in class order."""
-        return torch.tensor(self.prompts[0].label_tokens, dtype=torch.long)
+        """First token id of each label word, in class order.
+
+        Raises:
+            PromptError: the prompts have choices of their own, see `choice_tokens`.
+        """
+        if self.n_labels and not self.has_classes:
+            raise PromptError(
+                f"Answers of these prompts are scored against {self.answer_kind}, not against label "
+                "words of the batch; take choice_tokens, the words of each prompt."
+            )
+        return self.choice_tokens[0]
+
+    @cached_property
+    def choice_tokens(self) -> Int[Tensor, "batch label"]:
+        """First token id of each word a prompt's answer is scored against: label words or choices."""
+        rows = [prompt.label_tokens for prompt in self.prompts]
+        return torch.tensor(rows, dtype=torch.long).reshape(len(self), self.n_labels)
 
     @cached_property
     def label_positions(self) -> Int[Tensor, "batch demo"]:
@@ -216,7 +316,7 @@ class PromptBatch(Sequence[Prompt]):
 
     @cached_property
     def position_roles(self) -> Int[Tensor, "batch pos"]:
-        """Place in `ROLES` of each token's role, -1 behind a prompt's end."""
+        """Place in `ROLES` of each token's role, -1 after a prompt's end."""
         places = torch.full((len(self), int(self.lengths.max())), NOTHING)
         for row, prompt in enumerate(self.prompts):
             for span in prompt.spans:
@@ -234,8 +334,12 @@ class PromptBatch(Sequence[Prompt]):
 
     @property
     def has_answers(self) -> bool:
-        """True if the true class of every query is known."""
-        return all(prompt.answer is not None for prompt in self.prompts)
+        """True if the right answer of every query is known; a token the model itself says is none."""
+        return all(
+            prompt.answer is not None
+            and (prompt.kind != "vocabulary" or prompt.target + 1 < len(prompt))
+            for prompt in self.prompts
+        )
 
     @cached_property
     def answers(self) -> Int[Tensor, " batch"]:

@@ -2,10 +2,8 @@
 
 import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
-
-import numpy as np
 
 from icl_mech.checking import Count, Natural, checked, conformed
 from icl_mech.corruption import (
@@ -16,47 +14,73 @@ from icl_mech.corruption import (
     false_answer,
 )
 from icl_mech.errors import PromptError, near_matches
-from icl_mech.prompts.assemble import assemble, template_pieces
 from icl_mech.prompts.batch import PromptBatch
-from icl_mech.prompts.fingerprint import tokenizer_identity
+from icl_mech.prompts.drawing import (
+    PROMPTS,
+    Chosen,
+    Demonstrations,
+    InAll,
+    Split,
+    Total,
+    chosen_demonstrations,
+    chosen_queries,
+    draw_queries,
+    examples_digest,
+    way_of,
+)
+from icl_mech.prompts.given import redrawable
+from icl_mech.prompts.open_answers import OpenDraw, OpenSide, open_prompts
 from icl_mech.prompts.spans import Prompt, check_first_tokens
-from icl_mech.prompts.tokenise import PieceTokenizer
+from icl_mech.prompts.tokenise import PieceTokenizer, assemble, template_pieces, tokenizer_identity
 from icl_mech.tasks import Example, Task, as_task
-
-Demonstrations = Literal["shared", "per_prompt"]
-Split = Literal["test", "train"]
+from icl_mech.tasks.types import text_fault
 
 
+@redrawable
 @checked(PromptError, but=["task"])
 def build_prompts(
     task: str | Task,
-    model_or_tokenizer: Any,
+    model_or_tokenizer: object,
     *,
-    shots: Natural = 1,
-    n: Count = 50,
+    shots: Natural | None = None,
+    total: Total | None = None,
+    n: Count | None = None,
     seed: Natural = 0,
     labels: LabelSetting = "correct",
     false_share: float | None = None,
-    demonstrations: Demonstrations = "shared",
+    demonstrations: Demonstrations | Sequence[Example] | None = None,
+    queries: Sequence[Example] | None = None,
+    choices: Sequence[str] | None = None,
     balanced: bool = True,
     bos: bool | None = None,
     split: Split = "test",
     special_tokens: Literal["text", "refuse"] = "text",
 ) -> PromptBatch:
-    """`n` prompts: `shots` demonstrations per class in random order, then a query.
+    """`n` prompts: demonstrations - per class, in all, or chosen ones -, then a query.
 
     Args:
         task: The task, or its name.
         model_or_tokenizer: Model (its context length is respected) or tokenizer.
-        shots: Demonstrations per class; 0 gives zero-shot prompts.
-        n: Number of prompts.
-        seed: Same seed, same texts and order, whatever `labels` says; shared demonstrations
-            depend on seed and `shots` only.
+        shots: Demonstrations per class, in random order (default 1); 0 gives zero-shot prompts.
+        total: Instead of `shots`: demonstrations in all, the class of each drawn independently and
+            uniformly, anew for every prompt, no text twice. With one seed fewer are the first of more.
+            `max`: the largest number with which every prompt fits the model's context, counted with the
+            label word of most tokens in every place, so that it is the same whatever `labels` says; or
+            as many as the task has texts for, with a warning.
+        n: Number of prompts (default 50, or one for each of `queries`).
+        seed: Same seed, same texts and order, whatever `labels` says (of open answers, see
+            `icl_mech.prompts.open_answers`); shared demonstrations depend on seed and `shots` only.
         labels: Which class the demonstrations display.
         false_share: Probability with which each demonstration displays it, instead of its true
             class: the dose of false labels; None: always.
-        demonstrations: One set for all prompts (`shared`), or drawn anew (`per_prompt`),
-            in both cases without replacement inside a prompt.
+        demonstrations: One set for all prompts (`shared`, the default of `shots`), or drawn anew
+            (`per_prompt`, that of `total`), in both cases without replacement inside a prompt; or chosen
+            examples, in their order, for all prompts. Chosen and drawn ones are never the query.
+        queries: Chosen queries, instead of those that `n`, `balanced` and `split` draw.
+        choices: Of open answers: the words that every prompt's answer is scored against besides the
+            query's own (its right answer, and its `other`), in this order; words that demonstrations can
+            display and are not among them are added. None: those that `icl_mech.prompts.open_answers`
+            says. With all of them named, chance does not change with what is displayed.
         balanced: Queries with equally many true answers per class.
         bos: Put a BOS token first; None: what the tokenizer does by itself (GPT-2 and SmolLM2
             put none; a bridge not loaded by `load_model` may have been set to put one).
@@ -66,63 +90,131 @@ def build_prompts(
             (`text`), or an error (`refuse`). Those the template itself writes stay special.
 
     Raises:
-        PromptError: too few examples, label words sharing a first token, a text without tokens,
-            or a prompt longer than the model's context.
+        PromptError: two ways to demonstrations at once, too few examples, label words sharing a first
+            token, a text without tokens, or a prompt longer than the model's context.
         TaskError: unknown task name, or a share that the label setting cannot have.
     """
+    task = as_task(task)
+    if task.is_open:
+        how: dict[str, Any] = {"shots": shots, "total": total, "n": n, "seed": seed, "split": split}
+        how |= {"balanced": balanced, "bos": bos, "special_tokens": special_tokens}
+        how |= {"demonstrations": demonstrations, "queries": queries, "choices": choices}
+        side = OpenSide(labels, false_share)
+        return _open_batches(task, model_or_tokenizer, [side], **how)[0]
+    if choices is not None:
+        raise PromptError(
+            f"choices= names words of open answers, and task {task.name!r} has classes; leave it out."
+        )
     if false_share is not None:
         check_share(false_share, labels)
-    task = as_task(task)
     tokenizer, limit = tokenizer_and_limit(model_or_tokenizer)
     pieces = PieceTokenizer(tokenizer, special_tokens)
     words = label_word_tokens(pieces, task.label_words, task.labels)
-    # Separate streams: shared demonstrations are the same for any n and split.
-    draws, shown, demos = (np.random.default_rng([seed, stream]) for stream in range(3))
-    chosen: list[Example] = []
-    if demonstrations == "shared":
-        chosen = _draw_demonstrations(task, shots, demos)
-    queries = _draw_queries(task, n, balanced, draws, split, chosen)
-    prompts: list[Prompt] = []
-    for query in queries:
-        if demonstrations == "per_prompt":
-            others = [query] if split == "train" else []
-            chosen = _draw_demonstrations(task, shots, demos, without=others)
-        if not prompts or demonstrations == "per_prompt":
-            shift = draw_shift(len(task.labels), shown)
-            classes = displayed_classes(
-                [example.label for example in chosen], len(task.labels), labels, shift, shown,
-                false_share,
-            )  # fmt: skip
-        texts = [(e, task.label_words[c]) for e, c in zip(chosen, classes, strict=True)]
-        prompts.append(
-            assemble(
-                pieces,
-                template_pieces(task.template, texts, query),
-                label_classes=classes,
-                label_words=words,
-                labels=task.labels,
-                answer=query.label,
-                false_answer=false_answer(query.label, len(task.labels), labels, shift),
-                bos=bos,
-            )
+    way = way_of(
+        task,
+        shots=shots,
+        total=total,
+        demonstrations=demonstrations,
+        queries=queries or (),
+        split=split,
+        seed=seed,
+    )
+    chosen = way.draw(0, None) if way.shared else []
+    if queries is not None:
+        asked = chosen_queries(task, queries, n, chosen if isinstance(way, Chosen) else [])
+        drawn: dict[str, Any] = {"queries": "given", "query_texts": examples_digest(asked)}
+    else:
+        others = chosen if split == "train" or isinstance(way, Chosen) else []
+        asked = draw_queries(task, n or PROMPTS, balanced, split, others, seed)
+        drawn = {"balanced": balanced, "split": split}
+
+    def prompt(
+        shown: Sequence[Example], classes: Sequence[int], query: Example, taught: int | None
+    ) -> Prompt:
+        texts = [(e, task.label_words[c]) for e, c in zip(shown, classes, strict=True)]
+        return assemble(
+            pieces,
+            template_pieces(task.template, texts, query),
+            label_classes=classes,
+            label_words=words,
+            labels=task.labels,
+            answer=query.label,
+            false_answer=taught,
+            bos=bos,
         )
+
+    if isinstance(way, InAll) and total == "max":
+        longest = max(range(len(words)), key=lambda label: len(words[label]))
+        way.fit(asked, limit, lambda own, q: len(prompt(own, [longest] * len(own), q, None)))
+    prompts: list[Prompt] = []
+    for number, query in enumerate(asked):
+        if not way.shared:
+            chosen = way.draw(number, query)
+        if not prompts or not way.shared:
+            generator = way.labels(number)
+            shift = draw_shift(len(task.labels), generator)
+            true = [example.label for example in chosen]
+            nested = isinstance(way, InAll)
+            classes = displayed_classes(
+                true, len(task.labels), labels, shift, generator, false_share, nested=nested
+            )
+        taught = false_answer(query.label, len(task.labels), labels, shift)
+        prompts.append(prompt(chosen, classes, query, taught))
+    source = {
+        "task": task.describe(),
+        "n": len(asked),
+        "seed": seed,
+        "labels": labels,
+        **way.source(),
+        **drawn,
+        "bos": prompts[0].spans[0].role == "bos",
+    }
+    share = {} if false_share is None else {"false_share": false_share}
+    return finished(prompts, source, tokenizer, limit, **share)
+
+
+def listed(texts: object, one: str) -> list[str]:
+    """The texts of a list; `one` says what a single string would have been.
+
+    Raises:
+        PromptError: no list of texts.
+    """
+    if isinstance(texts, str | bytes):
+        raise PromptError(f"texts is one string; give a list of texts, for one {one} [text].")
+    if not isinstance(texts, Iterable):
+        raise PromptError(f"texts is a {type(texts).__name__}; give a list of texts.")
+    found = list(texts)
+    for number, text in enumerate(found):
+        if fault := text_fault(text):
+            raise PromptError(f"Text {number} {fault}.")
+    return found
+
+
+def finished(
+    prompts: Sequence[Prompt],
+    source: Mapping[str, object],
+    tokenizer: object,
+    limit: int | None,
+    **more: object,
+) -> PromptBatch:
+    """The batch of finished prompts, with where they come from.
+
+    Raises:
+        PromptError: a prompt is longer than the model's context.
+    """
     check_lengths(prompts, limit)
     report_inexact(prompts)
-    source = {
-        "task": task.describe(), "shots": shots, "n": n, "seed": seed, "labels": labels,
-        "demonstrations": demonstrations, "balanced": balanced, "split": split,
-        "bos": prompts[0].spans[0].role == "bos",
+    made = {
         "exact_tokens": all(prompt.exact for prompt in prompts),
         "tokenizer": tokenizer_identity(tokenizer),
-    }  # fmt: skip
-    if false_share is not None:
-        source["false_share"] = false_share
-    return PromptBatch(tuple(prompts), source)
+    }
+    return PromptBatch(tuple(prompts), {**source, **made, **more})
 
 
+@redrawable
 def build_prompt_pairs(
     task: str | Task,
-    model_or_tokenizer: Any,
+    model_or_tokenizer: object,
     *,
     false_labels: LabelSetting = "permuted",
     false_share: float | None = None,
@@ -148,9 +240,77 @@ def build_prompt_pairs(
         if name not in known:
             raise PromptError(f"build_prompts has no option {name!r}. {near_matches(name, known)}")
     task = as_task(task)
+    if task.is_open:
+        sides = [OpenSide("correct"), OpenSide(false_labels, false_share)]
+        true, false = _open_batches(task, model_or_tokenizer, sides, **options)
+        return true, false
     true = build_prompts(task, model_or_tokenizer, labels="correct", **options)
     options |= {"labels": false_labels, "false_share": false_share}
     return true, build_prompts(task, model_or_tokenizer, **options)
+
+
+@checked(PromptError, but=["task", "model_or_tokenizer", "sides"])
+def _open_batches(
+    task: Task,
+    model_or_tokenizer: object,
+    sides: Sequence[OpenSide],
+    *,
+    demonstrations: Demonstrations | Sequence[Example] | None = None,
+    queries: Sequence[Example] | None = None,
+    choices: Sequence[str] | None = None,
+    shots: Natural | None = None,
+    total: Total | None = None,
+    n: Count | None = None,
+    seed: Natural = 0,
+    balanced: bool = True,
+    split: Split = "test",
+    bos: bool | None = None,
+    special_tokens: Literal["text", "refuse"] = "text",
+) -> list[PromptBatch]:
+    """Prompts with open answers, of which `shots` are all demonstrations, as are `total`.
+
+    Raises:
+        PromptError: what `build_prompts` says.
+    """
+    if not balanced:
+        raise PromptError("balanced=False has no effect on open answers, which have no classes.")
+    _check_total(task, shots, total, demonstrations)
+    given = chosen_demonstrations(task, demonstrations, shots, total)
+    asked = None if queries is None else chosen_queries(task, queries, n, given or [])
+    count = next((own for own in (shots, total) if isinstance(own, int)), 1)
+    shared = total is None and demonstrations != "per_prompt"
+    draw = OpenDraw(count, n or PROMPTS, seed, shared, split, given, asked, choices)
+    tokenizer, limit = tokenizer_and_limit(model_or_tokenizer)
+    pieces = PieceTokenizer(tokenizer, special_tokens)
+    batches = []
+    for side, prompts in zip(sides, open_prompts(pieces, task, draw, sides, bos), strict=True):
+        source = {
+            "task": task.describe(),
+            "answers": "open",
+            **draw.source(),
+            "n": len(prompts),
+            "labels": side.labels,
+            "bos": prompts[0].spans[0].role == "bos",
+        }
+        share = {} if side.share is None else {"false_share": side.share}
+        batches.append(finished(prompts, source, tokenizer, limit, **share))
+    return batches
+
+
+def _check_total(
+    task: Task, shots: int | None, total: Total | None, demonstrations: object
+) -> None:
+    """Refuse two counts of demonstrations; `total` draws them anew for every prompt, as with classes."""
+    if (shots is not None and total is not None) or total == "max":
+        raise PromptError(
+            f"Task {task.name!r} has no classes, so shots and total both count all demonstrations; give "
+            "one of them, as a number."
+        )
+    if total is not None and demonstrations == "shared":
+        raise PromptError(
+            "total= draws demonstrations anew for every prompt; leave demonstrations='shared' out, or "
+            "give shots=."
+        )
 
 
 def label_word_tokens(
@@ -186,7 +346,7 @@ def check_lengths(prompts: Sequence[Prompt], limit: int | None) -> None:
         )
 
 
-def tokenizer_and_limit(model_or_tokenizer: Any) -> tuple[Any, int | None]:
+def tokenizer_and_limit(model_or_tokenizer: object) -> tuple[Any, int | None]:
     """The tokenizer of a model, or the tokenizer itself, and how many tokens a prompt may have.
 
     Raises:
@@ -203,64 +363,6 @@ def tokenizer_and_limit(model_or_tokenizer: Any) -> tuple[Any, int | None]:
         return model_or_tokenizer, limit if limit and limit < 10**9 else None
     config = getattr(model_or_tokenizer, "cfg", None) or getattr(model_or_tokenizer, "info", None)
     return tokenizer, getattr(config, "n_ctx", None)
-
-
-def _draw_queries(
-    task: Task,
-    n: int,
-    balanced: bool,
-    generator: np.random.Generator,
-    split: Split,
-    chosen: Sequence[Example],
-) -> list[Example]:
-    """Queries of a split; those from `train` are none of the shared demonstrations `chosen`."""
-    left = chosen if split == "train" else ()
-    groups = [_without(group, left) for group in task.by_class(split)]
-    kind = "test" if split == "test" else "training"
-    besides = " besides the demonstrations" if left else ""
-    if not balanced:
-        examples = _without(getattr(task, split), left)
-        if n > len(examples):
-            raise PromptError(
-                f"Task {task.name!r} has {len(examples)} {kind} examples{besides}, "
-                f"n={n} asked for more."
-            )
-        return [examples[i] for i in generator.permutation(len(examples))[:n]]
-    order = generator.permutation(len(groups))
-    queries: list[Example] = []
-    for rank, label in enumerate(order):
-        wanted = n // len(groups) + (rank < n % len(groups))
-        if wanted > len(groups[label]):
-            fits = min(len(group) for group in groups) * len(groups)
-            raise PromptError(
-                f"Task {task.name!r} has {len(groups[label])} {kind} examples of "
-                f"{task.labels[label]!r}{besides}, but n={n} balanced prompts need {wanted}. "
-                f"Use n <= {fits} or balanced=False."
-            )
-        queries += [groups[label][i] for i in generator.permutation(len(groups[label]))[:wanted]]
-    return [queries[i] for i in generator.permutation(len(queries))]
-
-
-def _without(examples: Sequence[Example], others: Sequence[Example]) -> list[Example]:
-    """The examples that share no text with the others."""
-    taken = {key for example in others for key in example.keys}
-    return [e for e in examples if not (taken and taken.intersection(e.keys))]
-
-
-def _draw_demonstrations(
-    task: Task, shots: int, generator: np.random.Generator, without: Sequence[Example] = ()
-) -> list[Example]:
-    chosen: list[Example] = []
-    for label, group in enumerate(task.by_class("train")):
-        left = _without(group, without)
-        if shots > len(left):
-            besides = " besides the query" if len(left) < len(group) else ""
-            raise PromptError(
-                f"Task {task.name!r} has {len(left)} training examples of {task.labels[label]!r}"
-                f"{besides}, but shots={shots} were asked for."
-            )
-        chosen += [left[i] for i in generator.permutation(len(left))[:shots]]
-    return [chosen[i] for i in generator.permutation(len(chosen))]
 
 
 def report_inexact(prompts: Sequence[Prompt]) -> None:

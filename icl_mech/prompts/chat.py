@@ -1,18 +1,21 @@
 """A template written as a chat: every demonstration is a turn of the user and one of the model."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from icl_mech.errors import PromptError
 from icl_mech.prompts.build import tokenizer_and_limit
 from icl_mech.tasks import Template
 from icl_mech.tasks.types import text_fault
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 _MARKS = {"text": "QxTEXTxQ", "text2": "QxTWOxQ", "label": "QxLABELxQ"}
 
 
 def chat_template(
-    model_or_tokenizer: Any,
+    model_or_tokenizer: object,
     user: str = "{text}",
     assistant: str = "Answer:{label}",
     *,
@@ -36,21 +39,9 @@ def chat_template(
         TaskError: a placeholder is missing or unknown.
     """
     tokenizer, _ = tokenizer_and_limit(model_or_tokenizer)
-    if not getattr(tokenizer, "chat_template", None):
-        raise PromptError(
-            f"The tokenizer {getattr(tokenizer, 'name_or_path', '')!r} has no chat template; write "
-            "the turns into a Template yourself, or take the tokenizer of an instruct model."
-        )
-    for name, text in (("user", user), ("assistant", assistant), ("system", system or "-")):
-        if fault := text_fault(text):
-            raise PromptError(f"{name}= {fault}.")
-    Template(f"{user}\n{assistant}")  # its placeholders are checked before they are replaced
-
-    def said(text: str) -> str:
-        return text.format(**_MARKS)
-
-    asked = {"role": "user", "content": said(user)}
-    turns = [asked, {"role": "assistant", "content": said(assistant)}]
+    _check(tokenizer, user=user, assistant=assistant, system=system or "-")
+    asked = {"role": "user", "content": user.format(**_MARKS)}
+    turns = [asked, {"role": "assistant", "content": assistant.format(**_MARKS)}]
     opening = [] if system is None else [{"role": "system", "content": system}]
     closing = _render(tokenizer, [*opening, *turns]).rpartition(_MARKS["label"])[2]
     none, one, two = (
@@ -59,7 +50,7 @@ def chat_template(
     end = one.find(_MARKS["label"] + closing) + len(_MARKS["label"] + closing)
     start = end - (len(one) - len(none))
     opened, turn, query = one[:start], one[start:end], one[end:]
-    answer = said(assistant).partition(_MARKS["label"])[0]
+    answer = assistant.format(**_MARKS).partition(_MARKS["label"])[0]
     alike = turn.startswith(query) and turn[len(query) :].lstrip(" ").startswith(answer)
     if not alike or none != opened + query or two != opened + turn + turn + query:
         raise PromptError(
@@ -73,7 +64,22 @@ def chat_template(
     return Template(pattern, separator="", narrative=opened)
 
 
-def _render(tokenizer: Any, turns: Sequence[dict[str, str]], generate: bool = False) -> str:
+def _check(tokenizer: object, **said: str) -> None:
+    if not getattr(tokenizer, "chat_template", None):
+        raise PromptError(
+            f"The tokenizer {getattr(tokenizer, 'name_or_path', '')!r} has no chat template; write "
+            "the turns into a Template yourself, or take the tokenizer of an instruct model."
+        )
+    for name, text in said.items():
+        if fault := text_fault(text):
+            raise PromptError(f"{name}= {fault}.")
+    # Placeholders are checked before they are replaced.
+    Template(f"{said['user']}\n{said['assistant']}")
+
+
+def _render(
+    tokenizer: "PreTrainedTokenizerBase", turns: Sequence[dict[str, str]], generate: bool = False
+) -> str:
     from jinja2 import TemplateError
 
     try:

@@ -1,28 +1,22 @@
 """Prompts found in raw text: label words are located once, by characters."""
 
+import hashlib
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from icl_mech.checking import conformed
 from icl_mech.errors import PromptError, TaskError
-from icl_mech.prompts.assemble import RolePiece, assemble
 from icl_mech.prompts.batch import PromptBatch
-from icl_mech.prompts.build import (
-    check_lengths,
-    label_word_tokens,
-    report_inexact,
-    tokenizer_and_limit,
-)
-from icl_mech.prompts.fingerprint import tokenizer_identity
-from icl_mech.prompts.tokenise import PieceTokenizer, SpecialTokens
+from icl_mech.prompts.build import finished, label_word_tokens, listed, tokenizer_and_limit
+from icl_mech.prompts.spans import Prompt
+from icl_mech.prompts.tokenise import PieceTokenizer, RolePiece, SpecialTokens, assemble
 from icl_mech.tasks.types import is_index, label_names, text_fault
 
 
 def prompts_from_text(
     texts: Sequence[str],
     label_words: Sequence[str],
-    model: Any,
+    model: object,
     answers: Sequence[int | str] | None = None,
     *,
     before: str | None = None,
@@ -40,7 +34,7 @@ def prompts_from_text(
         label_words: In class order, without their leading space.
         model: Model or tokenizer.
         answers: True class of each query, as index or label word.
-        before: Only occurrences right behind this text count, e.g. `"Sentiment:"` - needed
+        before: Only occurrences right after this text count, e.g. `"Sentiment:"` - needed
             when label words also occur inside the texts.
         bos: As in `build_prompts`; a BOS token that a text writes itself is not put twice.
         special_tokens: What `<|im_end|>` and the like in the texts are: the tokens (`control`),
@@ -51,14 +45,10 @@ def prompts_from_text(
         PromptError: empty text, trailing space, unknown answer, wrong number of answers, special
             tokens in a text.
     """
-    texts = _texts(texts)
+    texts = listed(texts, "prompt")
     tokenizer, limit = tokenizer_and_limit(model)
     labels = list(_labels(label_words))
-    answers = getattr(answers, "tolist", lambda: answers)()
-    if answers is not None and (isinstance(answers, str) or not isinstance(answers, Sequence)):
-        raise PromptError(f"answers={answers!r}; expected a list, one answer per text.")
-    if answers is not None and len(answers) != len(texts):
-        raise PromptError(f"{len(texts)} texts but {len(answers)} answers; give one per text.")
+    answers = _answers(answers, len(texts))
     breaks = isinstance(before, str) and bool(before.strip(" "))
     if before is not None and (fault := text_fault(before, blank=breaks)):
         raise PromptError(f"before= {fault}; give the text in front of label words, or None.")
@@ -66,9 +56,7 @@ def prompts_from_text(
     conformed("bos", bos, bool | None, PromptError)
     pieces = PieceTokenizer(tokenizer, special_tokens)
     words = label_word_tokens(pieces, [f" {label}" for label in labels], labels)
-    longest_first = sorted(labels, key=len, reverse=True)
-    anchor = f"(?<={re.escape(before.rstrip(' '))})" if before else ""
-    pattern = re.compile(rf"{anchor} ({'|'.join(map(re.escape, longest_first))})(?!\w)")
+    pattern = _occurrences(labels, before)
     prompts = []
     for number, text in enumerate(texts):
         if text != text.rstrip(" "):
@@ -88,20 +76,128 @@ def prompts_from_text(
                 bos=bos,
             )
         )
-    check_lengths(prompts, limit)
-    report_inexact(prompts)
     source = {
         "task": {"name": "text", "labels": labels},
         "n": len(texts),
         "before": before,
         "bos": any(prompt.spans[0].role == "bos" for prompt in prompts),
-        "exact_tokens": all(prompt.exact for prompt in prompts),
-        "tokenizer": tokenizer_identity(tokenizer),
     }
-    return PromptBatch(tuple(prompts), source)
+    return finished(prompts, source, tokenizer, limit)
 
 
-def _split(text: str, found: Sequence[re.Match[str]]) -> list[RolePiece]:
+def pairs_from_text(
+    true: Sequence[str],
+    false: Sequence[str],
+    queries: Sequence[str],
+    label_words: Sequence[str],
+    model: object,
+    answers: Sequence[int | str],
+    false_answers: Sequence[int | str] | None = None,
+    *,
+    claims: str | None = None,
+    bos: bool | None = None,
+    special_tokens: SpecialTokens = "refuse",
+) -> tuple[PromptBatch, PromptBatch]:
+    r"""(true, false) prompts whose falsehood stands before the query, not in demonstrations.
+
+    A user who insists, a wrong document: prompt `i` is `true[i] + queries[i]` or `false[i] + queries[i]`.
+    What stands before the query has the role `demo_text`. Accuracy by layer, early exit, lenses and
+    ablations go by answers, and take such pairs as they take those of `build_prompt_pairs`. What goes by
+    displayed labels (prefix matching, label attending, flow) needs `claims`; what goes by single
+    demonstrations of known classes (`context_accuracy`) refuses them.
+
+    Args:
+        true: What stands before each query where nothing is wrong, such as a document.
+        false: The same with what is false.
+        queries: The same after both, ending where the answer would follow.
+        label_words: In class order, without their leading space.
+        model: Model or tokenizer.
+        answers: True class of each query, as index or label word.
+        false_answers: The class that the false text suggests; None: what its last claim displays, or
+            none, so that permuted scores and prefix matching are refused.
+        claims: A label word right after this text is a displayed label, such as `"I am sure it is"`;
+            None: no label word in these texts is one.
+        bos: As in `build_prompts`.
+        special_tokens: As in `prompts_from_text`.
+
+    Raises:
+        PromptError: lists of other lengths, equal texts, a query whose tokens are not the same on both
+            sides, another number of claims, or a false answer that is the true one.
+    """
+    sides = [listed(own, "prompt") for own in (true, false)]
+    asked = listed(queries, "prompt")
+    for name, own in zip(("true", "false"), sides, strict=True):
+        if len(own) != len(asked):
+            raise PromptError(
+                f"{len(asked)} queries but {len(own)} {name} texts; give one for each."
+            )
+    if claims is not None and (fault := text_fault(claims)):
+        raise PromptError(f"claims= {fault}; give the text in front of label words, or None.")
+    conformed("special_tokens", special_tokens, SpecialTokens, PromptError)
+    conformed("bos", bos, bool | None, PromptError)
+    tokenizer, limit = tokenizer_and_limit(model)
+    labels = list(_labels(label_words))
+    given = _answers(answers, len(asked))
+    if given is None:
+        raise PromptError("answers is None; a pair needs the true class of every query.")
+    right = [_class(own, labels, number) for number, own in enumerate(given)]
+    wrong = _answers(false_answers, len(asked))
+    pieces = PieceTokenizer(tokenizer, special_tokens)
+    words = label_word_tokens(pieces, [f" {label}" for label in labels], labels)
+    pattern = None if claims is None else _occurrences(labels, claims)
+    made: list[list[Prompt]] = [[], []]
+    for number, query in enumerate(asked):
+        if sides[0][number] == sides[1][number]:
+            raise PromptError(f"The true and the false text {number} are the same.")
+        for prompts, side in zip(made, sides, strict=True):
+            text = side[number]
+            for what, part in (("text", text), ("query", query)):
+                if part != part.rstrip(" "):
+                    raise PromptError(
+                        f"The {what} {number} ends in a space; what follows brings its own."
+                    )
+            found = [] if pattern is None else list(pattern.finditer(text))
+            shown = [labels.index(match.group(1)) for match in found]
+            taught = None
+            if prompts is made[1]:
+                taught = shown[-1] if shown else None
+                if wrong is not None:
+                    taught = _class(wrong[number], labels, number)
+                if taught == right[number]:
+                    raise PromptError(
+                        f"The false answer of query {number} is the true one, {labels[taught]!r}."
+                    )
+            prompts.append(
+                assemble(
+                    pieces,
+                    [*_before(text, found), RolePiece("query_text", None, query)],
+                    label_classes=shown,
+                    label_words=words,
+                    labels=labels,
+                    answer=right[number],
+                    false_answer=taught,
+                    bos=bos,
+                )
+            )
+        _check_alike(number, made[0][-1], made[1][-1])
+    digest = hashlib.sha256(repr(asked).encode()).hexdigest()[:16]
+    source = {
+        "task": {"name": "text", "labels": labels},
+        "n": len(asked),
+        "claims": claims,
+        "query_texts": digest,
+        "bos": any(prompt.spans[0].role == "bos" for prompt in made[0]),
+    }
+    kinds = ({"labels": "correct"}, {"labels": "false text"})
+    pair = [
+        finished(prompts, {**source, **kind}, tokenizer, limit)
+        for prompts, kind in zip(made, kinds, strict=True)
+    ]
+    return pair[0], pair[1]
+
+
+def _demonstrations(text: str, found: Sequence[re.Match[str]]) -> tuple[list[RolePiece], str]:
+    """Stretches that end with a label word, and what follows the last."""
     pieces: list[RolePiece] = []
     end = 0
     for demo, match in enumerate(found):
@@ -109,27 +205,67 @@ def _split(text: str, found: Sequence[re.Match[str]]) -> list[RolePiece]:
             pieces.append(RolePiece("demo_text", demo, text[end : match.start()]))
         pieces.append(RolePiece("label_word", demo, match.group(0)))
         end = match.end()
-    if end == len(text):
+    return pieces, text[end:]
+
+
+def _before(text: str, found: Sequence[re.Match[str]]) -> list[RolePiece]:
+    """What stands before the query; what follows the last claim joins it."""
+    pieces, rest = _demonstrations(text, found)
+    more = [RolePiece("demo_text", max(len(found) - 1, 0), rest)] if rest else []
+    return [*pieces, *more]
+
+
+def _check_alike(number: int, true: Prompt, false: Prompt) -> None:
+    """Refuse sides that differ in more than what stands before the query.
+
+    Raises:
+        PromptError: says in what.
+    """
+    behind = [
+        [own.tokens[span.start : span.stop] for span in own.spans if span.role == "query_text"]
+        + [own.tokens[own.target :]]
+        for own in (true, false)
+    ]
+    if behind[0] != behind[1]:
         raise PromptError(
-            "A text ends with a label word; it must end where the answer would follow."
+            f"The query {number} has other tokens after the true text than after the false one; let "
+            "both texts end alike, with a line break for example."
         )
-    pieces.append(RolePiece("query_text", None, text[end:]))
-    return pieces
+    counts = [len(own.label_classes) for own in (true, false)]
+    if counts[0] != counts[1]:
+        raise PromptError(
+            f"The true text {number} makes {counts[0]} claims and the false one {counts[1]}; both need "
+            "the same number, so that label words align."
+        )
 
 
-def _texts(texts: Any) -> list[str]:
-    if isinstance(texts, str | bytes):
-        raise PromptError("texts is one string; give a list of texts, for one prompt [text].")
-    if not isinstance(texts, Iterable):
-        raise PromptError(f"texts is a {type(texts).__name__}; give a list of texts.")
-    listed = list(texts)
-    for number, text in enumerate(listed):
-        if fault := text_fault(text):
-            raise PromptError(f"Text {number} {fault}.")
+def _occurrences(labels: Sequence[str], before: str | None) -> re.Pattern[str]:
+    longest_first = sorted(labels, key=len, reverse=True)
+    anchor = f"(?<={re.escape(before.rstrip(' '))})" if before else ""
+    return re.compile(rf"{anchor} ({'|'.join(map(re.escape, longest_first))})(?!\w)")
+
+
+def _answers(answers: object, count: int) -> Sequence[int | str] | None:
+    listed = getattr(answers, "tolist", lambda: answers)()
+    if listed is None:
+        return None
+    if isinstance(listed, str) or not isinstance(listed, Sequence):
+        raise PromptError(f"answers={listed!r}; expected a list, one answer per text.")
+    if len(listed) != count:
+        raise PromptError(f"{count} texts but {len(listed)} answers; give one per text.")
     return listed
 
 
-def _labels(label_words: Any) -> tuple[str, ...]:
+def _split(text: str, found: Sequence[re.Match[str]]) -> list[RolePiece]:
+    pieces, query = _demonstrations(text, found)
+    if not query:
+        raise PromptError(
+            "A text ends with a label word; it must end where the answer would follow."
+        )
+    return [*pieces, RolePiece("query_text", None, query)]
+
+
+def _labels(label_words: object) -> tuple[str, ...]:
     try:
         return label_names(label_words, "label_words")
     except TaskError as error:

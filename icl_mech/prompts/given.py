@@ -1,16 +1,25 @@
-"""Checks that what is given as prompts are prompts, and says how to make them if not."""
+"""Checks that what is given as prompts are prompts, says how to make them if not, and draws more like them."""
 
-from collections.abc import Sequence
-from typing import Any
+import inspect
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 from icl_mech.checking import shown
 from icl_mech.errors import PromptError
 from icl_mech.prompts.batch import PromptBatch
+from icl_mech.prompts.drawing import largest
 from icl_mech.prompts.spans import Prompt
 from icl_mech.tasks import Task
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def check_batch(given: Any, what: str = "prompts") -> PromptBatch:
+
+def check_batch(given: object, what: str = "prompts") -> PromptBatch:
     """The prompts, if they are a batch.
 
     Raises:
@@ -23,44 +32,98 @@ def check_batch(given: Any, what: str = "prompts") -> PromptBatch:
     )
 
 
-def check_classes(prompts: PromptBatch, what: str) -> None:
-    """Refuse texts where label words are needed.
-
-    Raises:
-        PromptError: names what needs them.
-    """
-    if not prompts.has_classes:
-        raise PromptError(
-            f"{what} rests on label words, and these prompts are texts without classes. Take one of "
-            "span_flow, suppression, anchor_tokens and saliency_maps, or build prompts with "
-            "demonstrations (build_prompts, prompts_from_text)."
-        )
-
-
-def _found(given: Any) -> str:
+def _found(given: object) -> str:
     kind = type(given).__name__
     article = "an" if kind[0] in "aeiouAEIOU" else "a"
     inside = f" of {len(given)}" if isinstance(given, list | tuple) else ""
     return f"{article} {kind}{inside}"
 
 
-def _advice(given: Any) -> str:
+def _advice(given: object) -> str:
     if isinstance(given, Task):
         return "Build prompts of a task with build_prompts(task, model, shots=1, n=50)."
     if isinstance(given, Prompt):
         return "Make a batch of a single prompt with PromptBatch((prompt,))."
-    several = isinstance(given, Sequence) and len(given) > 0
-    if several and all(isinstance(one, Prompt) for one in given):
+    inside = given if isinstance(given, Sequence) else ()
+    if inside and all(isinstance(one, Prompt) for one in inside):
         return "Make a batch of them with PromptBatch(prompts)."
-    if several and all(isinstance(one, PromptBatch) for one in given):
+    if inside and all(isinstance(one, PromptBatch) for one in inside):
         return (
             "Give one batch, or where true and false demonstrations are compared the pair "
             "(true, false) as build_prompt_pairs returns it."
         )
-    if several and all(isinstance(one, str) for one in given):
+    if inside and all(isinstance(one, str) for one in inside):
         return (
             "Prompts know which of their tokens are label words; make them from texts with "
             "prompts_from_text(texts, label_words, model), or from a task with build_prompts; texts "
             "without label words become prompts with texts(texts, model)."
         )
     return "Give what build_prompts or prompts_from_text returns."
+
+
+# --- more prompts like these ---
+
+DRAWN: WeakKeyDictionary[PromptBatch, Callable[..., PromptBatch]] = WeakKeyDictionary()
+"""How a batch was drawn: of `model_or_tokenizer` and `n`; it holds no model."""
+
+AllPrompts = PromptBatch | tuple[PromptBatch, PromptBatch]
+
+
+def redrawable(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator: of batches with drawn queries it is known how to draw more like them."""
+    names = [*inspect.signature(function).parameters]
+
+    @wraps(function)
+    def build(*args: P.args, **kwargs: P.kwargs) -> R:
+        found = function(*args, **kwargs)
+        given = {**dict(zip(names, args, strict=False)), **kwargs, "model_or_tokenizer": None}
+        if given.get("queries") is None:
+            batches: Any = found if isinstance(found, tuple) else (found,)
+            for place, batch in enumerate(batches):
+                DRAWN[batch] = partial(_drawn, function, given, place)
+        return found
+
+    return build
+
+
+def _drawn(function: Callable[..., Any], given: dict[str, Any], place: int, **more: Any) -> Any:
+    found = function(**{**given, **more})
+    return found[place] if isinstance(found, tuple) else found
+
+
+def drawn_again(prompts: AllPrompts, model: object, n: int) -> AllPrompts:
+    """`n` prompts drawn as these were, with the same seed; of a pair both sides.
+
+    Raises:
+        PromptError: they were not drawn, or there are too few examples.
+    """
+    batches = prompts if isinstance(prompts, tuple) else (prompts,)
+    if any(batch not in DRAWN for batch in batches):
+        raise PromptError(
+            "No more prompts like these can be drawn: they were chosen, loaded, changed or taken out of others. Give "
+            "what build_prompts or build_prompt_pairs returns, without queries=."
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it was said of the first ones
+        found: Any = tuple(DRAWN[own](model_or_tokenizer=model, n=n) for own in batches)
+    again: AllPrompts = found if isinstance(prompts, tuple) else found[0]
+    return again
+
+
+def room(prompts: AllPrompts, model: object, least: int, most: int) -> int:
+    """How many prompts can be drawn, up to `most`.
+
+    Raises:
+        PromptError: fewer than `least`, or none besides these.
+    """
+    try:
+        drawn_again(prompts, model, least)
+    except PromptError as error:
+        raise PromptError(f"until= begins with {least} prompts. {error}") from error
+
+    def fits(n: int) -> bool:
+        with suppress(PromptError):
+            return bool(drawn_again(prompts, model, n))
+        return False
+
+    return most if fits(most) else largest(fits, most - 1)

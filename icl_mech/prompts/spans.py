@@ -1,36 +1,52 @@
-"""`Prompt`: token ids with the role of every token, fixed when the prompt is built."""
+"""`Prompt`: token ids with the role of every token, fixed when the prompt is built.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+Every prompt has *anchors*, positions in which a unit (a demonstration, a sentence) is collected, and an
+*answer*: what is read at the target, and which words it is scored against.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, get_args
 
 from icl_mech.checking import checked
-from icl_mech.errors import PromptError
-from icl_mech.prompts.laying import lay_labels, lay_spans
-from icl_mech.prompts.roles import ROLES, Role, Span
+from icl_mech.errors import PromptError, near_matches
+from icl_mech.prompts.roles import ROLES, Role, Span, lay_labels, lay_spans
+from icl_mech.tasks import Example
 
 if TYPE_CHECKING:
     from icl_mech.plots.prompt_view import View
 
-__all__ = ["ROLES", "Prompt", "Role", "Span", "check_first_tokens"]
+__all__ = ["ANSWER_KINDS", "ROLES", "AnswerKind", "Prompt", "Role", "Span", "check_first_tokens"]
+
+AnswerKind = Literal["classes", "choices", "vocabulary"]
+"""What the answer is scored against: classes of the batch, choices of the prompt, or the vocabulary."""
+
+ANSWER_KINDS: tuple[AnswerKind, ...] = get_args(AnswerKind)
+Decode = Callable[..., object] | None
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt: demonstrations with label words, then a query whose answer is predicted.
+    """One prompt: demonstrations with their answers, then a query whose answer is predicted.
 
-    Or a text with spans (see `texts`), which has no label words and no classes.
+    Or a text with spans (see `texts`), whose answer is the next token.
 
     Attributes:
         tokens: Token ids, without padding.
         spans: Cover the prompt, in order, without overlap.
-        label_classes: Class displayed by each demonstration, in prompt order.
-        label_words: Token ids of each label word, in class order.
+        label_classes: Class displayed by each demonstration, in prompt order: of a prompt with choices
+            the number of its choice.
+        label_words: Token ids of each word the answer is scored against: label words in class order;
+            or the prompt's own choices, the right one first.
         answer: True class of the query, if known.
         false_answer: Class a follower of false demonstrations would give, if defined.
-        labels: Names of the classes.
+        labels: Names of the classes or choices.
         pieces: Text of every token, for figures.
         exact: False if tokenising the whole text at once would give other tokens.
+        kind: What the answer is scored against; None: `classes`, of a text `vocabulary`.
+        accepted: Of open answers, the token ids of each whole answer that is right.
+        sections: Spans of a text where its roles are those of demonstrations.
+        given_anchors: Anchors that are not those of the roles.
     """
 
     tokens: tuple[int, ...]
@@ -42,6 +58,10 @@ class Prompt:
     labels: tuple[str, ...] = ()
     pieces: tuple[str, ...] = ()
     exact: bool = True
+    kind: AnswerKind | None = None
+    accepted: tuple[tuple[int, ...], ...] = ()
+    sections: tuple[tuple[int, int], ...] = ()
+    given_anchors: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         """Check what every analysis relies on.
@@ -79,8 +99,30 @@ class Prompt:
             if value is not None and not 0 <= value < n_labels:
                 raise PromptError(f"The {what} {value} is not one of the {n_labels} classes.")
         check_first_tokens(self.label_words, self.labels)
+        if self.kind is None:
+            object.__setattr__(self, "kind", usual_kind(self.label_words))
+        self._check_kind()
         if not self.labels:
             object.__setattr__(self, "labels", tuple(f"class {c}" for c in range(n_labels)))
+
+    def _check_kind(self) -> None:
+        """Refuse words that are not what the kind of answer says."""
+        if self.kind not in ANSWER_KINDS:
+            raise PromptError(
+                f"kind={self.kind!r} is no kind of answer. {near_matches(self.kind, ANSWER_KINDS)}"
+            )
+        count = len(self.label_words)
+        if self.kind != "vocabulary" and not count:
+            raise PromptError(
+                f"A prompt of the kind {self.kind!r} has no words its answer is scored against; give "
+                "label words, or the prompt's own choices."
+            )
+        if any(not word for word in self.accepted):
+            raise PromptError("An accepted answer has no token; leave it out, or write it in full.")
+        if self.kind == "choices" and self.answer:
+            raise PromptError(
+                f"The right answer of a prompt with choices is its first one, not number {self.answer}."
+            )
 
     def __len__(self) -> int:
         """Number of tokens."""
@@ -107,12 +149,50 @@ class Prompt:
         return tuple(span.start for span in self.label_spans)
 
     @property
+    def anchors(self) -> tuple[int, ...]:
+        """Position in which each unit before the target is collected, in prompt order.
+
+        The first token of each displayed label word or answer; of a text the last token of each span.
+        """
+        if self.given_anchors is not None:
+            found = self.given_anchors
+        elif self.label_spans:
+            found = self.label_positions
+        else:
+            found = tuple(stop - 1 for _, stop in self.text_spans)
+        return tuple(position for position in found if position < self.target)
+
+    @property
+    def units(self) -> tuple[tuple[int, int], ...]:
+        """Tokens of each anchor's own demonstration or span that stand before it, half-open.
+
+        In prompts made from bare positions: what stands between two anchors. The first token of the
+        prompt is no unit's.
+        """
+        known = {span.demo: span.start for span in reversed(self.spans) if span.demo is not None}
+        numbers = [-1 if span.demo is None else span.demo for span in self.label_spans]
+        spans = [start for start, _ in self.text_spans]
+        ends = [1, *(span.stop for span in self.label_spans)]
+        found: list[tuple[int, int]] = []
+        for number, anchor in enumerate(self.anchors):
+            if not self.label_spans:
+                start = spans[number]
+            elif self.has_text_roles:
+                start = known.get(numbers[number], ends[number])
+            else:
+                start = ends[number]
+            found.append((min(max(start, 1), anchor), anchor))
+        return tuple(found)
+
+    @property
     def text_spans(self) -> tuple[tuple[int, int], ...]:
         """Token intervals of a text's spans, in order; none for prompts with demonstrations.
 
         The target belongs to the span it stands in.
         """
         found: dict[int, tuple[int, int]] = {}
+        if self.sections:
+            return self.sections
         if any(span.role == "span" for span in self.spans) or not self.label_words:
             for span in self.spans:
                 if span.demo is not None:
@@ -124,6 +204,51 @@ class Prompt:
     def has_text_roles(self) -> bool:
         """False for prompts made from bare positions."""
         return all(span.role != "unknown" for span in self.spans)
+
+    def examples(self, tokenizer: object = None) -> tuple[tuple[Example, ...], Example]:
+        """Demonstrations, each with the class or answer it displays, and the query with its true one.
+
+        `build_prompts(task, model, demonstrations=demonstrations, queries=[query])` makes the same prompt of
+        them; of open answers that are false the same with `choices=`, those of its `labels` that are not the
+        query's own. Of `prompts_from_text` the texts hold the template's words, too.
+
+        Args:
+            tokenizer: For texts with characters of several tokens (😀), which are else joined of `pieces`,
+                and for queries with several right answers.
+
+        Raises:
+            PromptError: answers that are no classes or not known, or texts that are not marked or not whole.
+        """
+        if self.kind == "vocabulary" or self.answer is None:
+            found = f"the answer of this prompt is {self.answer}, scored against {self.kind}"
+            raise PromptError(f"Examples have classes or open answers; {found}.")
+        decode: Decode = getattr(tokenizer, "decode", None)
+        pairs = zip(self.label_spans, self.label_classes, strict=True)
+        shown = tuple(self._example("demo_text", own.demo, c, decode) for own, c in pairs)
+        query = self._example("query_text", None, self.answer, decode)
+        also = [word for word in self.accepted if word != self.label_words[self.answer]]
+        if also and decode is None:
+            raise PromptError("The query has several right answers; give the tokenizer for them.")
+        answers = (*query.answers, *(_read(decode, word) for word in also if decode))
+        if self.kind == "choices" and self.false_answer is not None:
+            query = replace(query, other=self.labels[self.false_answer])
+        return shown, replace(query, answers=answers)
+
+    def _example(self, role: Role, demo: int | None, label: int, decode: "Decode") -> Example:
+        spans = [own for own in self.spans if (own.role, own.demo) == (role, demo)]
+        if decode is None:
+            texts = ["".join(self.pieces[own.start : own.stop]).strip() for own in spans]
+        else:
+            texts = [_read(decode, self.tokens[own.start : own.stop]) for own in spans]
+        if len(texts) not in (1, 2) or not all(texts) or (decode is None and "�" in str(texts)):
+            raise PromptError(
+                f"The {role} of a prompt reads {texts}; expected one text or two. Build prompts with "
+                "build_prompts, and give the tokenizer where characters have several tokens."
+            )
+        text, text2 = (*texts, None)[:2]
+        if self.kind == "choices":
+            return Example(str(text), 0, text2, (self.labels[label],))
+        return Example(str(text), label, text2)
 
     def view(
         self,
@@ -150,7 +275,7 @@ class Prompt:
 
         return prompt_view(self, values, name=name, low=low, high=high, limit=limit)
 
-    def arcs(self, matrix: Any, *, name: str = "weight", top: int = 30) -> "View":
+    def arcs(self, matrix: object, *, name: str = "weight", top: int = 30) -> "View":
         """The strongest edges between tokens as arcs, in a notebook.
 
         Args:
@@ -247,6 +372,15 @@ class Prompt:
         return cls(
             tuple(tokens), lay_spans(len(tokens), spans, target), (), (), pieces=tuple(pieces)
         )
+
+
+def _read(decode: Callable[..., object], ids: Sequence[int]) -> str:
+    return str(decode(list(ids), clean_up_tokenization_spaces=False)).strip()
+
+
+def usual_kind(label_words: Sequence[object]) -> AnswerKind:
+    """The kind of answer where none is named."""
+    return "classes" if label_words else "vocabulary"
 
 
 def check_first_tokens(words: Sequence[Sequence[int]], labels: Sequence[str] = ()) -> None:

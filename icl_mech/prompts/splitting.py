@@ -48,7 +48,7 @@ _STEP = re.compile(
 _TURN = re.compile(
     r"^(?:<\|im_start\|>|<start_of_turn>|<\|start_header_id\|>|[^\W\d_][\w .'-]{0,24}:(?=\s|$))",
     re.MULTILINE,
-)  # fmt: skip
+)
 
 
 def split_text(text: str, unit: Unit) -> list[Interval]:
@@ -75,7 +75,7 @@ def _sentences(text: str) -> list[Interval]:
 
 
 def _sentence_ends(text: str) -> Iterator[int]:
-    """Positions behind the signs that end a sentence, closing quotes and line breaks included."""
+    """Positions after the signs that end a sentence, closing quotes and line breaks included."""
     begun = 0
     for found in _END.finditer(text):
         end = found.end()
@@ -89,12 +89,12 @@ def _sentence_ends(text: str) -> Iterator[int]:
 
 
 def _opens(text: str, place: int) -> bool:
-    """True for a quote that belongs to what follows: a blank before it, none behind."""
+    """True for a quote that belongs to what follows: a blank before it, none after."""
     return text[place - 1].isspace()
 
 
 def _ends(text: str, begun: int, found: re.Match[str], end: int) -> bool:
-    """True if a full stop or the like, with what closes behind it, ends the sentence."""
+    """True if a full stop or the like, with what closes after it, ends the sentence."""
     after = text[end:]
     if not after.strip():
         return True
@@ -150,9 +150,13 @@ def _items(text: str) -> list[Interval]:
 
 
 _SPLITTERS: dict[str, Callable[[str], list[Interval]]] = {
-    "sentences": _sentences, "lines": _lines, "paragraphs": _paragraphs, "steps": _steps,
-    "turns": _turns, "items": _items,
-}  # fmt: skip
+    "sentences": _sentences,
+    "lines": _lines,
+    "paragraphs": _paragraphs,
+    "steps": _steps,
+    "turns": _turns,
+    "items": _items,
+}
 
 
 def _after(pattern: re.Pattern[str], text: str) -> list[int]:

@@ -1,18 +1,25 @@
-"""Tokenising piece by piece, so that spans are exact with every tokenizer.
+"""From pieces of text to a `Prompt`, so that spans are exact with every tokenizer; and which tokenizer it was.
 
-A piece is tokenised behind an *anchor* - a sign the tokenizer never merges with what
+A piece is tokenised after an *anchor* - a sign the tokenizer never merges with what
 follows - and the anchor's ids are cut off. So a SentencePiece tokenizer adds no dummy
 space inside the prompt, and first tokens of label words are read in context. A piece that
-ends in line breaks also gets a *tail*, since tokenizers split breaks by what follows them.
+ends in line breaks also gets a *tail*, since tokenizers split breaks by what follows them. The prompt's
+tokens are checked against those of the whole text.
 """
 
+import hashlib
+import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence, Sized
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 from icl_mech.errors import PromptError
+from icl_mech.prompts.spans import Prompt, Role, Span
+from icl_mech.tasks import Example, Template
 
 _ANCHORS = ("\n", ".", "|", "a", "1", "\n\n", "?")
 
@@ -175,3 +182,186 @@ class PieceTokenizer:
         if vanishes:
             return []
         raise PromptError(f"The tokenizer merges {text!r} with every sign before it.")
+
+
+_KNOWN: WeakKeyDictionary[Any, tuple[int, dict[str, str]]] = WeakKeyDictionary()
+
+
+def tokenizer_identity(tokenizer: object) -> dict[str, str] | None:
+    """Name and fingerprint of a tokenizer, as prompts record them; None if it cannot be known.
+
+    The fingerprint covers vocabulary, merges and their options, added tokens, normaliser and
+    pre-tokeniser: equal ones give equal tokens. What it leaves out changes no text's tokens: BOS,
+    padding, truncation, decoding.
+    """
+    if not isinstance(tokenizer, Sized):  # something of the user's that only looks like a tokenizer
+        return None
+    size = len(tokenizer)
+    try:
+        known = _KNOWN.get(tokenizer)
+    except TypeError:  # it cannot be remembered
+        return None
+    if known is None or known[0] != size:
+        content = _content(tokenizer)
+        if content is None:
+            return None
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        name = str(getattr(tokenizer, "name_or_path", "")) or type(tokenizer).__name__
+        name = Path(name).name if Path(name).exists() else name  # no path of this machine
+        known = (size, {"name": name, "fingerprint": digest[:16]})
+        _KNOWN[tokenizer] = known
+    return dict(known[1])
+
+
+def _content(tokenizer: object) -> Any:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    # A model library may give a tokenizer a token for padding, which no prompt holds.
+    roles = {getattr(tokenizer, f"{role}_token", None) for role in ("bos", "eos", "unk")}
+    padding = {getattr(tokenizer, "pad_token", None)} - roles
+    if backend is not None and hasattr(backend, "to_str"):
+        written = json.loads(backend.to_str())
+        added = [token for token in written["added_tokens"] if token["content"] not in padding]
+        model = {key: value for key, value in written["model"].items() if value}
+        return [model, added, written["normalizer"], written["pre_tokenizer"]]
+    if hasattr(tokenizer, "get_vocab"):
+        vocabulary = {k: v for k, v in tokenizer.get_vocab().items() if k not in padding}
+        return [type(tokenizer).__name__, vocabulary]
+    return None
+
+
+OWN: tuple[Role, ...] = ("format", "narrative")
+"""Roles of what the template writes itself."""
+
+
+class RolePiece(NamedTuple):
+    """A stretch of text with its role and demonstration number."""
+
+    role: Role
+    demo: int | None
+    text: str
+
+
+ROLE_OF: dict[str, Role] = {"format": "format", "text": "demo_text", "label": "label_word"}
+"""Of the parts of a demonstration."""
+
+
+def template_pieces(
+    template: Template, demonstrations: Sequence[tuple[Example, str]], query: Example
+) -> list[RolePiece]:
+    """The pieces of a whole prompt; demonstrations come with the label word they display."""
+    pieces: list[RolePiece] = []
+    if template.narrative:
+        pieces.append(RolePiece("narrative", None, template.narrative + template.separator))
+    for demo, (example, word) in enumerate(demonstrations):
+        for kind, text in template.pieces(example, word):
+            pieces.append(RolePiece(ROLE_OF[kind], demo, text))
+        pieces.append(RolePiece("format", demo, template.separator))
+    for kind, text in template.pieces(query, None):
+        pieces.append(RolePiece("query_text" if kind == "text" else "format", None, text))
+    return pieces
+
+
+def tidy_pieces(pieces: Iterable[RolePiece]) -> list[RolePiece]:
+    """Move blanks at the end of a piece to the next one, and join format pieces.
+
+    Tokenizers tie a blank to the word after it, so `"Review: "` + `"a dull film"` becomes
+    `"Review:"` + `" a dull film"`.
+    """
+    tidy: list[RolePiece] = []
+    carried = ""
+    for role, demo, text in pieces:
+        text = carried + text
+        stripped = text.rstrip(" ")
+        carried = text[len(stripped) :] if stripped and role in ("format", "narrative") else ""
+        text = text[: len(text) - len(carried)]
+        if tidy and role == "format" == tidy[-1].role and demo == tidy[-1].demo:
+            tidy[-1] = RolePiece(role, demo, tidy[-1].text + text)
+        elif text:
+            tidy.append(RolePiece(role, demo, text))
+    return tidy
+
+
+def assemble(
+    tokenizer: PieceTokenizer,
+    pieces: Iterable[RolePiece],
+    *,
+    label_classes: Sequence[int],
+    label_words: Sequence[tuple[int, ...]],
+    labels: Sequence[str],
+    answer: int | None,
+    false_answer: int | None = None,
+    bos: bool | None = None,
+    accepted: Sequence[tuple[int, ...]] = (),
+) -> Prompt:
+    """Tokenise the pieces and lay the spans; the last token becomes the target.
+
+    Raises:
+        PromptError: no pieces, one that has no tokens, or a displayed label word whose ids differ
+            from its class's.
+    """
+    tidy = tidy_pieces(pieces)
+    if not tidy:
+        raise PromptError("The prompt is empty; it needs at least a query.")
+    begun = tokenizer.begun(tidy[0].text, bos, template=tidy[0].role in OWN)
+    start = () if begun else tokenizer.start_tokens(bos)
+    before = [Span("bos", None, 0, len(start))] if start else []
+    ids, spans = lay_out(tokenizer, tidy, start, before, first=True)
+    if begun:
+        rest = replace(spans[0], start=begun)
+        spans = (Span("bos", None, 0, begun), *(rest,) * (rest.stop > begun), *spans[1:])
+    for span, label in zip(
+        (span for span in spans if span.role == "label_word"), label_classes, strict=True
+    ):
+        if ids[span.start : span.stop] != label_words[label]:
+            raise PromptError(
+                f"The label word {labels[label]!r} is tokenised as {list(ids[span.start : span.stop])} "
+                f"in the prompt but {list(label_words[label])} was expected for its class."
+            )
+    read = [(piece.text, piece.role in OWN) for piece in tidy]
+    return Prompt(
+        ids,
+        spans,
+        tuple(label_classes),
+        tuple(label_words),
+        answer=answer,
+        false_answer=false_answer,
+        labels=tuple(labels),
+        pieces=tokenizer.words(ids),
+        exact=tokenizer.gives(ids[len(start) :], read),
+        kind="choices" if accepted else None,
+        accepted=tuple(accepted),
+    )
+
+
+def lay_out(
+    tokenizer: PieceTokenizer,
+    pieces: Sequence[RolePiece],
+    ids: Sequence[int] = (),
+    spans: Sequence[Span] = (),
+    *,
+    first: bool = False,
+) -> tuple[tuple[int, ...], tuple[Span, ...]]:
+    """Tokens and spans with tidy pieces added after; the last token becomes the target.
+
+    What a tokenizer drops of the template (line breaks, say) has no span.
+
+    Raises:
+        PromptError: a text or label word without any token.
+    """
+    tokens, laid = list(ids), list(spans)
+    for number, (role, demo, text) in enumerate(pieces):
+        following = pieces[number + 1].text if number + 1 < len(pieces) else ""
+        own = role in OWN
+        new = tokenizer.piece(text, first=first and number == 0, following=following, template=own)
+        if new:
+            laid.append(Span(role, demo, len(tokens), len(tokens) + len(new)))
+            tokens += new
+        elif not own:
+            raise PromptError(
+                f"The {role.replace('_', ' ')} {text.strip(' ')!a} has no token: all its characters are "
+                "dropped by the tokenizer. Leave the example out, or write it in other characters."
+            )
+    last = laid.pop()
+    if last.stop - last.start > 1:
+        laid.append(Span(last.role, last.demo, last.start, last.stop - 1))
+    return tuple(tokens), (*laid, Span("target", None, last.stop - 1, last.stop))

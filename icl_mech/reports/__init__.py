@@ -1,24 +1,33 @@
 """Pages: one self-contained HTML file from figures, the sentences they show and their origin."""
 
 from icl_mech.reports.model import (
+    ClaimMatrix,
+    ClaimRow,
     Fact,
     Finding,
     Origin,
     Page,
     PromptText,
     Section,
+    Sign,
     TokenValues,
 )
-from icl_mech.reports.writing import page_bytes, render_page, write_page
+from icl_mech.reports.paper import export_page
+from icl_mech.reports.writing import Paged, page_bytes, render_page, write_page
 
 __all__ = [
+    "ClaimMatrix",
+    "ClaimRow",
     "Fact",
     "Finding",
     "Origin",
     "Page",
+    "Paged",
     "PromptText",
     "Section",
+    "Sign",
     "TokenValues",
+    "export_page",
     "page_bytes",
     "render_page",
     "write_page",

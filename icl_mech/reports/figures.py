@@ -1,12 +1,12 @@
 """Plotly figures as the page draws them: without title, in few digits, with a text in their place."""
 
 import base64
-import json
 import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from icl_mech.plots.style import untitled
 from icl_mech.reports.tables import written
 from icl_mech.shapes import Shape
 
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
 DIGITS = 6
 """Significant digits of numbers in a figure."""
-
-PLAIN_TOP, HEADED_TOP = 16, 52
-"""Pixels above the axes: of a figure with nothing there, and of one with headings of its own."""
 
 SPOKEN = 8
 """Curves or bars that the text in place of a figure tells of."""
@@ -30,7 +27,7 @@ def drawn(figure: "go.Figure | Shape") -> dict[str, Any]:
     if isinstance(figure, go.Figure):
         return {"wide": _prepared(figure)}
     from icl_mech.plots import figure as plotted
-    from icl_mech.plots.narrow import narrow_figure
+    from icl_mech.plots import narrow_figure
 
     found = {"wide": _prepared(plotted(figure))}
     narrow = narrow_figure(figure)
@@ -41,33 +38,11 @@ def drawn(figure: "go.Figure | Shape") -> dict[str, Any]:
 
 def _prepared(figure: "go.Figure") -> dict[str, Any]:
     """Data and layout without what the page says itself."""
-    plain = json.loads(figure.to_json())
-    layout = plain["layout"]
-    layout.pop("template", None)
-    headed = any(_above(note) for note in layout.get("annotations", []))
-    headed = headed or any(_above(shape) for shape in layout.get("shapes", []))
-    headed = headed or any(
-        axis.get("side") == "top" for key, axis in layout.items() if key.startswith("xaxis")
-    )
-    top = (layout.get("margin") or {}).get("t", 100)
-    used = (layout.pop("meta", None) or {}).get("above")
-    wanted = used + PLAIN_TOP if used is not None else min(top, HEADED_TOP if headed else PLAIN_TOP)
-    if layout.pop("title", None) is not None:
-        layout["height"] = layout.get("height", 450) - (top - wanted)
-        layout["margin"] = {**(layout.get("margin") or {}), "t": wanted}
-    return {"data": [_short(trace) for trace in plain["data"]], "layout": _short(layout)}
+    plain = untitled(figure)
+    return {"data": [_short(trace) for trace in plain["data"]], "layout": _short(plain["layout"])}
 
 
-def _above(part: dict[str, Any]) -> bool:
-    """True for what stands over the axes."""
-    reference = str(part.get("yref", ""))
-    ends = [part.get(key) for key in ("y", "y0", "y1")]
-    if not (reference == "paper" or reference.endswith("domain")):
-        return False
-    return any(isinstance(end, int | float) and end >= 1 for end in ends)
-
-
-def _short(value: Any) -> Any:
+def _short(value: object) -> Any:
     """The same with numbers of few digits; arrays that plotly has packed become lists."""
     if isinstance(value, dict):
         if "bdata" in value and "dtype" in value:
@@ -143,6 +118,6 @@ def _map(trace: dict[str, Any]) -> str:
     return f"{len(cells)} cells, highest {place(max(cells))}, lowest {place(min(cells))}"
 
 
-def _at(value: Any) -> str:
+def _at(value: object) -> str:
     text = written(round(value)) if isinstance(value, float) and value == round(value) else ""
     return text or written(value)

@@ -1,9 +1,12 @@
-"""Texts and formulas as HTML: whatever a text holds is shown as text."""
+"""Texts, formulas and origins as HTML: whatever a text holds is shown as text."""
 
 import re
+from collections.abc import Iterable, Mapping
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
+
+from icl_mech.results import jsonable
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -21,11 +24,15 @@ _OWN = re.compile(r"\{http://www\.w3\.org/1998/Math/MathML\}m[a-z]+")
 """Elements of MathML."""
 
 
+_SCORE = re.compile(r"\bS_(wp|pq|ww)\b")
+
+
 def text_html(text: str) -> "Markup":
-    """A text with `**bold**` parts and intervals in lighter type that stay on one line."""
+    """A text with `**bold**` parts, scores as symbols, and intervals in lighter type on one line."""
     from markupsafe import Markup, escape
 
     marked = _BOLD.sub(r"<b>\1</b>", str(escape(text)))
+    marked = _SCORE.sub(r"<i>S</i><sub>\1</sub>", marked)
     return Markup(_INTERVAL.sub(r'<span class="ci">\g<0></span>', marked))
 
 
@@ -56,3 +63,37 @@ def mathml(formula: str) -> "Markup":
 def anchor(name: str) -> str:
     """A name as the end of an address."""
     return re.sub(r"\W+", "-", name.lower()).strip("-") or "section"
+
+
+HIDDEN = ("d_model", "d_head", "d_vocab", "n_ctx", "n_kv_heads", "notes")
+"""Facts of a model that its name implies."""
+
+
+def origin_rows(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and values, nested ones joined; what is empty is left out."""
+    return [
+        (name.replace("_", " "), text)
+        for name, value in jsonable(provenance).items()
+        if (text := _text(value))
+    ]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "; ".join(
+            f"{key.replace('_', ' ')}: {f'({text})' if isinstance(own, Mapping) else text}"
+            for key, own in value.items()
+            if key not in HIDDEN and (text := _text(own))
+        )
+    if isinstance(value, list):
+        return _listed(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else str(value)
+
+
+def _listed(values: Iterable[Any]) -> str:
+    texts = [
+        f"({text})" if isinstance(own, Mapping) else text for own in values if (text := _text(own))
+    ]
+    return ", ".join(texts)

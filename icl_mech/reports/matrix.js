@@ -1,4 +1,9 @@
 /* Maps between the tokens of one prompt: by segment, or every token. */
+const shortened = (text, most) => {
+  if (text.length <= most) return text;
+  const words = text.slice(0, most).replace(/ [^ ]*$/, "");
+  return `${(2 * words.length >= most && words.length < most ? words : text.slice(0, most - 1)).replace(/[ ,;:]+$/, "")}…`;
+};
 const edges = n => n * (n - 1) / 2;
 const place = (map, layer, to, from) => layer * edges(map.names.length) + edges(to) + from;
 const valueOf = (map, code) => 10 ** (map.low + code / 255 * (map.high - map.low));
@@ -73,7 +78,7 @@ function matrixView(id) {
     const axis = {
       tickvals: named.map(i => (ends[i][0] + ends[i][1]) / 2),
       ticktext: named.map(i => {
-        const run = map.runs[i], label = escaped(run.name);
+        const run = map.runs[i], label = escaped(shortened(run.name, small ? 14 : 18));
         return `<span style="color:${colour(run.role)}">${stands(run.role) ? `<b>${label}</b>` : label}</span>`;
       }),
       tickfont: {size: small ? 9.5 : 12}, ticks: "", ticklabelstandoff: 10, showgrid: false, zeroline: false,
@@ -113,9 +118,16 @@ function matrixView(id) {
   }
 
   function draw() {
+    if (!inSight(element)) return undefined;
     const own = figure(width(element));
     element.style.height = `${own.layout.height}px`;
     Plotly.react(element, own.data, own.layout, CONFIG);
+    if (!element.dataset.listens) {
+      element.dataset.listens = "yes";
+      element.on("plotly_click", event => {
+        if (byToken) state.listeners.forEach(one => one.token?.(id, Number(event.points[0].y)));
+      });
+    }
     const shares = map.shares[state.layer];
     if (!shares) return tell(status, `Layer ${state.layer}.`);
     return tell(status, `Layer ${state.layer}: the target's row holds `, [percent(shares[0])],
@@ -139,7 +151,4 @@ function matrixView(id) {
     token: (name, i) => { if (name === id) { chosen = i; if (byToken) draw(); } },
   });
   draw();
-  element.on("plotly_click", event => {
-    if (byToken) state.listeners.forEach(own => own.token?.(id, Number(event.points[0].y)));
-  });
 }

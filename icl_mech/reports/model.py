@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 STATUSES = ("supported", "mixed", "not shown", "opposite", "cannot be judged")
 """What can be found of a claim; each has a symbol of its own shape."""
 
+MOST_INTERVALS = 60
+"""In all cells of a matrix of claims; of larger ones, tasks show values alone."""
+
 
 @dataclass(frozen=True)
 class Fact:
@@ -40,12 +43,16 @@ class Finding:
         status: One of `STATUSES`.
         finding: Effect, interval, comparison.
         key: Of the section it rests on.
+        brief: Effect with interval and number of prompts in one line; empty: the finding.
+        word: What stands in the place of the status, where the claim is a question.
     """
 
     claim: str
     status: str
     finding: str
     key: str = ""
+    brief: str = ""
+    word: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,71 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class Sign:
+    """One cell of a matrix of claims.
+
+    Attributes:
+        status: One of `STATUSES`; empty: nothing bears on it.
+        effects: Each with its interval, in the order of its row; empty where one is not known.
+        finding: More of it, shown on hovering.
+    """
+
+    status: str
+    effects: tuple[str, ...] = ()
+    finding: str = ""
+
+
+@dataclass(frozen=True)
+class ClaimRow:
+    """One claim, beside what was found of it at every place.
+
+    Attributes:
+        claim: In words: a name, a colon, a sentence.
+        effects: Names of what it rests on.
+        signs: One for each column.
+        key: Of the section it rests on.
+    """
+
+    claim: str
+    effects: tuple[str, ...]
+    signs: tuple[Sign, ...]
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class ClaimMatrix:
+    """Claims by models and tasks.
+
+    Attributes:
+        caption: What it shows.
+        columns: Models, each with the places where it was judged.
+        rows: Claims.
+        remarks: What signs cannot say, one or two lines each.
+        whole: Place that sums the others up.
+    """
+
+    caption: str
+    columns: tuple[tuple[str, tuple[str, ...]], ...]
+    rows: tuple[ClaimRow, ...]
+    remarks: tuple[str, ...] = ()
+    whole: str = ""
+
+    @property
+    def ends(self) -> list[str]:
+        """Of each column whether a model starts there, and whether it sums up."""
+        return [
+            "start " * (not i) + "whole" * (place == self.whole)
+            for _, places in self.columns
+            for i, place in enumerate(places)
+        ]
+
+    @property
+    def full(self) -> bool:
+        """True if every cell has room for its intervals; else those that sum up."""
+        return len(self.ends) * sum(len(row.effects) for row in self.rows) <= MOST_INTERVALS
+
+
+@dataclass(frozen=True)
 class TokenValues:
     """A number per token, by which the text of a prompt can be coloured.
 
@@ -74,12 +146,14 @@ class TokenValues:
         values: One number per row and token, 0 or more.
         quantity: What they are, such as `attention`.
         heads: (layer, head) of each row, where it has one.
+        first: Row shown first.
     """
 
     names: tuple[str, ...]
     values: Float[Tensor, "row token"]
     quantity: str
     heads: tuple[tuple[int, int], ...] = ()
+    first: int = 0
 
 
 @dataclass(frozen=True)
@@ -123,6 +197,7 @@ class Section:
         numbers: What the CSV file and the table hold; None: there is neither.
         definitions: Formulas.
         layered: Its horizontal axis are the layers that sliders choose from.
+        first: It stands on the first level. Where any section does, all others are folded, as an appendix.
     """
 
     name: str
@@ -137,6 +212,7 @@ class Section:
     numbers: "pd.DataFrame | None" = None
     definitions: Sequence[Definition] = ()
     layered: bool = False
+    first: bool = False
 
     def of(self, task: str) -> "Section":
         """The section on a page of several tasks."""
@@ -156,6 +232,8 @@ class Page:
         lead: The answer in at most two sentences, below the heading.
         origin: Verdicts, facts, command and limits.
         prompt: One prompt as text.
+        about: Model, task and prompts in one line, below the heading.
+        matrix: Claims by models and tasks; it stands in the place of the list of findings, which is folded.
     """
 
     title: str
@@ -164,3 +242,5 @@ class Page:
     lead: str = ""
     origin: Origin = field(default_factory=Origin)
     prompt: PromptText | None = None
+    about: str = ""
+    matrix: ClaimMatrix | None = None

@@ -90,6 +90,9 @@ function fill(keys, traces) {
   }));
 }
 
+/* What stands in a closed fold has no width; it is drawn when the fold opens. */
+const inSight = element => !element.closest("details:not([open])");
+
 function width(element) {
   return state.printing ? PRINTED : element.clientWidth;
 }
@@ -127,7 +130,7 @@ function figureOf(id, across) {
   const figure = JSON.parse(themed(JSON.stringify((small && own.narrow) || own.wide)));
   const keys = find(`[data-keys="${CSS.escape(id)}"]`);
   if (small) narrowed(figure, keys); else fill(keys, []);
-  if (own.layered && Object.keys(DATA.maps).length) {
+  if (own.layered && find("input.layer")) {
     const panels = Object.keys(figure.layout).filter(key => /^xaxis/.test(key)).map(key => key.slice(5));
     figure.layout.shapes = [...(figure.layout.shapes || []), ...panels.map(panel => ({
       type: "line", name: "layer", xref: `x${panel}`, yref: `y${panel} domain`, x0: state.layer, x1: state.layer,
@@ -141,6 +144,7 @@ function figureOf(id, across) {
 
 function drawFigure(id) {
   const element = document.getElementById(`${id}-plot`);
+  if (!inSight(element)) return;
   const figure = figureOf(id, width(element));
   element.style.height = `${figure.layout.height}px`;
   Plotly.react(element, figure.data, figure.layout, CONFIG);
@@ -151,7 +155,7 @@ function drawFigure(id) {
 
 /* A point of a curve over layers sets the layer; a cell of a layer x head map its head. */
 function clicked(id, element, point) {
-  if (DATA.figures[id].layered && Object.keys(DATA.maps).length) return setLayer(Math.round(point.x));
+  if (DATA.figures[id].layered && find("input.layer")) return setLayer(Math.round(point.x));
   if (point.data.type !== "heatmap") return undefined;
   const titles = ["x", "y"].map(axis => {
     const all = Object.keys(element.layout).filter(key => key.startsWith(`${axis}axis`));
@@ -175,7 +179,7 @@ function showHead(id, layer, head) {
   const link = document.createElement("a");
   link.href = `#${found.anchor}`;
   link.textContent = "show the prompt";
-  tell(status, "Head ", [`${layer}.${head}`], ` attends from the target most to ${found.most}: `, link);
+  tell(status, "Head ", [`${layer}.${head}`], ` attends from ${found.from} most to ${found.most}: `, link);
 }
 
 function setLayer(layer) {
@@ -188,6 +192,24 @@ function tellLayer() {
   findAll("input.layer").forEach(own => { own.value = state.layer; });
   findAll(".layer-out").forEach(own => { own.textContent = `layer ${state.layer}`; });
   state.listeners.forEach(own => own.layer?.(state.layer));
+  for (const own of findAll("[data-at-layer]")) tellAt(own, DATA.figures[own.dataset.atLayer].wide);
+}
+
+/* The values of all curves at the layer, panel by panel, where no map tells of it. */
+function tellAt(status, figure) {
+  const heads = new Map(), said = value => value.toFixed(2).replace("-", "−");
+  for (const note of figure.layout.annotations || []) {
+    const panel = /^(x\d*) domain$/.exec(note.xref || "");
+    if (panel && note.font?.weight) heads.set(panel[1], [note.text, []]);
+  }
+  for (const trace of figure.data) {
+    if (!trace.name || !trace.mode?.includes("lines") || trace.hoverinfo === "skip") continue;
+    const panel = trace.xaxis || "x", at = (trace.x || []).findIndex(x => Math.round(x) === state.layer);
+    if (!heads.has(panel)) heads.set(panel, ["", []]);
+    if (typeof trace.y?.[at] === "number") heads.get(panel)[1].push(`${trace.name} ${said(trace.y[at])}`);
+  }
+  const found = [...heads.values()].filter(([, values]) => values.length);
+  tell(status, `Layer ${state.layer}. `, ...found.flatMap(([head, values]) => [[head], ` ${values.join(", ")}. `]));
 }
 
 /* Figures on the screen at once, the others one by one whenever the browser has time. */
@@ -206,6 +228,43 @@ function drawFirst() {
       if (!document.getElementById(`${id}-plot`).dataset.listens) drawFigure(id);
     }
   };
+}
+
+/* Opens whatever holds the part of an address, and the fold it consists of. */
+function openAt(hash) {
+  let target = null;
+  try { target = document.getElementById(decodeURIComponent(hash.slice(1))); } catch { /* no address */ }
+  if (!target || target === find("main")) return;
+  const folds = [find(":scope > .fold", target)];
+  for (let own = target.closest("details"); own; own = own.parentElement.closest("details")) folds.push(own);
+  if (!folds.some(own => own && !own.open)) return;
+  for (const own of folds) if (own) own.open = true;
+  target.scrollIntoView();
+}
+
+/* Folds: their figures are drawn when they open, one button opens all. */
+function folds() {
+  document.addEventListener("toggle", event => { if (event.target.open) drawIn(event.target); }, true);
+  addEventListener("hashchange", () => openAt(location.hash));
+  document.addEventListener("click", event => {
+    const link = event.target.closest?.('a[href^="#"]');
+    if (link) openAt(link.hash);
+  });
+  const button = find("[data-open-all]"), all = findAll(".fold");
+  if (!button) return;
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    const open = all.some(own => !own.open);
+    all.forEach(own => { own.open = open; });
+    button.textContent = open ? "Close all" : "Open all";
+  });
+}
+
+function drawIn(fold) {
+  for (const plot of findAll(".plot", fold)) {
+    const id = plot.id.slice(0, -"-plot".length);
+    if (DATA.figures[id]) drawFigure(id); else if (inSight(plot)) state.listeners.forEach(own => own.draw?.());
+  }
 }
 
 function drawAll() {

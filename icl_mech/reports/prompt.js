@@ -4,8 +4,11 @@ function promptView(element) {
   const box = find(".prompt", element), status = find(".status", element), tokens = findAll(".t", box);
   const ramp = ["low", "high", "name"].map(part => find(`.ramp-${part}`, element));
   const hint = status.textContent;
-  let mode = "roles", chosen = tokens.length - 1, current = null;
+  let mode = find("input[type=radio][checked]", element).value, chosen = tokens.length - 1, current = null;
+  const picks = findAll("input.pick", element), layers = [...new Set(own.heads.map(one => one[0]))];
+  const inLayer = layer => own.heads.flatMap((one, i) => one[0] === layer ? [i] : []);
   if (map) chosen = Math.max(map.roles.indexOf("target"), 0);
+  const told = value => own.heads.length ? percent(value) : amount(value);
   const byHead = () => /^\d+$/.test(mode);
   const most = own.values.length ? Math.max(...own.values.flat()) || 1 : 1;
 
@@ -37,11 +40,13 @@ function promptView(element) {
     const best = found.map((pair, i) => pair && [pair[0], i]).filter(Boolean)
       .sort((a, b) => b[0] - a[0]).slice(0, 3);
     const listed = best.flatMap(([value, i], rank) => [
-      rank ? ", " : "", [own.names[i]], ` (${i}) ${byHead() ? percent(value) : amount(value)}`,
+      rank ? ", " : "", [own.names[i]], ` (${i}) ${byHead() ? told(value) : amount(value)}`,
     ]);
     if (byHead()) {
-      tell(ramp[0], "0"); tell(ramp[1], percent(most)); tell(ramp[2], `${own.quantity}, square-root scale, same for all heads`);
-      return tell(status, "Head ", [own.rows[Number(mode)]], " attends from the target most to ", ...listed, ".");
+      tell(ramp[0], "0"); tell(ramp[1], told(most));
+      tell(ramp[2], `${own.quantity}, square-root scale${own.heads.length ? ", same for all heads" : ""}`);
+      if (!own.heads.length) return tell(status, [own.rows[Number(mode)]], ": largest at ", ...listed, ".");
+      return tell(status, "Head ", [own.rows[Number(mode)]], " attends from ", [own.names[tokens.length - 1]], " most to ", ...listed, ".");
     }
     tell(ramp[0], `≤ ${amount(10 ** map.low)}`); tell(ramp[1], amount(10 ** map.high));
     tell(ramp[2], `${map.quantity}, log scale, same for all layers`);
@@ -53,7 +58,7 @@ function promptView(element) {
   function describe(i) {
     const found = byHead() ? own.values[Number(mode)][i] : null;
     tell(status, [own.names[i]], `: ${own.about[i]}`,
-      found == null ? "" : `, ${own.quantity} ${percent(found)}`, ".");
+      found == null ? "" : `, ${own.quantity} ${told(found)}`, ".");
   }
 
   function choose(i) {
@@ -67,11 +72,31 @@ function promptView(element) {
 
   function setMode(value) {
     mode = value;
+    const byRow = byHead() && find("input.by-row", element);
+    if (byRow) { byRow.value = value; showRow(Number(value)); }
     const button = findAll("input[type=radio]", element).find(one => one.value === value);
     if (button) button.checked = true;
     paint();
   }
 
+  /* Sliders as they stand for a row: the layer and the head in it, or the row. */
+  function showRow(row) {
+    const layer = own.heads[row]?.[0], rows = picks.length > 1 ? inLayer(layer) : own.rows.map((_, i) => i);
+    const at = picks.length > 1 ? [[layers, layers.indexOf(layer)], [rows.map(i => own.heads[i][1]), rows.indexOf(row)]]
+      : [[own.rows, row]];
+    picks.forEach((pick, i) => {
+      pick.max = at[i][0].length - 1;
+      pick.value = at[i][1];
+      pick.nextElementSibling.textContent = at[i][0][at[i][1]];
+    });
+  }
+
+  element.addEventListener("input", event => {
+    if (!event.target.matches(".pick")) return;
+    const at = picks.map(pick => Number(pick.value));
+    const rows = at.length > 1 ? inLayer(layers[at[0]]) : own.rows.map((_, i) => i);
+    setMode(String(rows[Math.min(at[at.length - 1], rows.length - 1)]));
+  });
   element.addEventListener("change", event => {
     if (event.target.type === "radio") setMode(event.target.value);
   });
@@ -106,9 +131,10 @@ function promptView(element) {
       if (found < 0) return null;
       setMode(String(found));
       const values = own.values[found], i = values.indexOf(Math.max(...values));
-      return {anchor: element.closest("section").id, most: `${own.names[i]} (${percent(values[i])})`};
+      return {anchor: element.closest("section").id, from: own.names[tokens.length - 1], most: `${own.names[i]} (${percent(values[i])})`};
     },
   });
+  if (mode !== "roles") setMode(mode);
 }
 
 /* A step of the sequential scale, 0 to 1, as a colour. */

@@ -6,6 +6,7 @@ from typing import Any
 
 from icl_mech.plots.pieces import breaks, quoted, visible
 from icl_mech.plots.prompt_style import ROLE_NAMES
+from icl_mech.plots.strips import coarse
 from icl_mech.reports.model import PromptText, TokenValues
 from icl_mech.shapes import TokenStrips
 
@@ -80,7 +81,7 @@ class ShownPrompt:
             "map": mapped if self.layers else "",
             "names": [quoted(token) for token in text.tokens],
             "about": [token.about for token in self.tokens],
-            "values": [[float(f"{value:.4g}") for value in row] for row in rows],
+            "values": coarse(rows),
             "rows": list(own.names) if own else [],
             "heads": [list(head) for head in own.heads] if own else [],
             "quantity": own.quantity if own else "",
@@ -102,5 +103,6 @@ def _token(text: PromptText, i: int) -> Token:
 def strips_text(shape: TokenStrips) -> PromptText:
     """Numbers over the tokens of a prompt as the text of the prompt."""
     roles = tuple("label_word" if mark else "unknown" for mark in shape.marks)
-    values = TokenValues(shape.names, shape.values, shape.quantity)
+    names = tuple(f"{layer}.{head}" for layer, head in shape.heads) or shape.names
+    values = TokenValues(names, shape.values, shape.quantity, shape.heads, shape.first)
     return PromptText("", shape.tokens, roles, marks=shape.marks, coloured=values)

@@ -1,8 +1,10 @@
-"""A page as HTML: one file that holds everything it needs."""
+"""A page as HTML: one file that holds everything it needs, its colours as CSS variables."""
 
 import json
+import re
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -10,18 +12,60 @@ from urllib.parse import quote
 
 from icl_mech.export_text import csv_text
 from icl_mech.plots.pieces import quoted
+from icl_mech.plots.prompt_style import ROLE_NAMES
+from icl_mech.plots.style import (
+    GRID,
+    INK,
+    LINK,
+    LOOKS,
+    PAGE,
+    PANEL,
+    QUIET,
+    RULE,
+    SCALE,
+    SCALE_DARK,
+    dark_colours,
+    of_role,
+)
 from icl_mech.reports.figures import drawn, spoken
-from icl_mech.reports.look import colours, variables
-from icl_mech.reports.markup import anchor, mathml, plain, text_html
+from icl_mech.reports.markup import anchor, mathml, origin_rows, plain, text_html
 from icl_mech.reports.model import Page, PromptText, Section
-from icl_mech.reports.origins import origin_rows
 from icl_mech.reports.prompts import ShownPrompt, strips_text
 from icl_mech.reports.saliency import numbers, packed
 from icl_mech.reports.tables import HtmlTable, frame_table, shape_tables
-from icl_mech.shapes import TokenMatrix, TokenStrips
+from icl_mech.results import Definition
+from icl_mech.shapes import LayerCurves, TokenMatrix, TokenStrips
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+
+def variables() -> tuple[str, str]:
+    """CSS declarations of all colours, in the light and in the dark."""
+    grounds = {"page": PAGE, "panel": PANEL, "ink": INK, "quiet": QUIET}
+    lines = {"grid": GRID, "rule": RULE, "link": LINK}
+    looks = {str(name): own for name, own in LOOKS.items()} | grounds | lines
+    pairs = {name: (own.light, own.dark) for name, own in looks.items()}
+    for number, (light, dark) in enumerate(zip(SCALE, SCALE_DARK, strict=True)):
+        pairs[f"s{number}"] = (light, dark)
+    light, dark = (
+        "".join(f"--{name}:{pair[place]};" for name, pair in pairs.items()) for place in (0, 1)
+    )
+    return light, dark
+
+
+def colours() -> dict[str, object]:
+    """What the script of a page needs: the dark partner of each colour, those of roles, the scale."""
+    return {
+        "dark": dark_colours(),
+        "roles": {role: of_role(role).light for role in ROLE_NAMES},
+        "roleNames": dict(ROLE_NAMES),
+        "scale": list(SCALE),
+        "ink": INK.light,
+        "quiet": QUIET.light,
+        "page": PAGE.light,
+    }
+
 
 SCRIPTS = ("page.js", "prompt.js", "matrix.js", "start.js")
 
@@ -42,6 +86,12 @@ class Shown:
     prompt: ShownPrompt | None = None
     layers: int = 0
     n_tokens: int = 0
+    same: "Shown | None" = None
+    told: bool = False
+    answer: Sequence[str] = ()
+    caption: Sequence[str] = ()
+    definitions: Sequence[Definition] = ()
+    origin: Sequence[tuple[str, str]] = ()
 
 
 class Writer:
@@ -53,10 +103,29 @@ class Writer:
         self.figures: dict[str, Any] = {}
         self.maps: dict[str, Any] = {}
         self.prompts: dict[str, Any] = {}
+        self.folded = any(section.first for section in page.sections)
 
     def shown(self) -> list[Shown]:
         """All sections; maps first become known, so that the prompt on top can be linked to one."""
-        return [self._section(section, i + 1) for i, section in enumerate(self.page.sections)]
+        self.shared = shared_rows(self.page.sections) if self.folded else []
+        told = {own.key for own in self.page.origin.findings}
+        found: list[Shown] = []
+        # The first level comes first; what stands in a section before is not told again.
+        for i, section in enumerate(sorted(self.page.sections, key=lambda own: not own.first)):
+            own = self._section(section, i + 1)
+            same = next((one for one in found if self.folded and _same(one.section, section)), None)
+            rows = [row for row in origin_rows(section.provenance) if row not in self.shared]
+            more: dict[str, Any] = {"same": same}
+            if same is None:
+                more |= {"definitions": section.definitions, "origin": rows}
+            answer, caption = (
+                _SENTENCE.split(text, maxsplit=1) if section.first else [text] if text else []
+                for text in (section.sentence, section.caption)
+            )
+            known = section.key in told or answer[:1] == [self.page.lead]
+            own = replace(own, told=known, answer=answer, caption=caption, **more)
+            found.append(replace(own, frame=None) if same else own)
+        return found
 
     def _id(self, section: Section) -> str:
         name = anchor(section.key or plain(section.name))
@@ -80,9 +149,14 @@ class Writer:
             several = len(figure.segments) < len(figure.tokens)
             both = several and bool(found["blob"]) and bool(found["means"])
             return Shown(
-                section, number, name, "matrix", layers=found["layers"],
-                n_tokens=len(figure.tokens) * both, **more,
-            )  # fmt: skip
+                section,
+                number,
+                name,
+                "matrix",
+                layers=found["layers"],
+                n_tokens=len(figure.tokens) * both,
+                **more,
+            )
         if isinstance(figure, TokenStrips | PromptText):
             text = figure if isinstance(figure, PromptText) else strips_text(figure)
             prompt = self.prompt(text, f"{name}-prompt")
@@ -94,6 +168,8 @@ class Writer:
         if not more:
             more["csv"] = csv_link(_points(found["wide"]))
         height = int(found["wide"]["layout"].get("height", 450))
+        if section.layered and isinstance(figure, LayerCurves):
+            more["layers"] = figure.values.shape[1]
         return Shown(
             section, number, name, "plot", spoken=spoken(found["wide"]), height=height, **more
         )
@@ -107,7 +183,22 @@ class Writer:
         return shown
 
 
-def _drawn_already(figure: Any) -> bool:
+_SENTENCE = re.compile(r"(?<=\.)\s|(?<=\.\*\*)\s")
+"""Between the first sentence and the others."""
+
+
+def _same(one: Section, other: Section) -> bool:
+    """True for figures of one result, whose numbers and definitions are the same."""
+    return one.key == other.key and one.numbers is other.numbers
+
+
+def shared_rows(sections: Sequence[Section]) -> list[tuple[str, str]]:
+    """What most results say of their origin, which is told once for all of them."""
+    counts = Counter(row for own in sections for row in origin_rows(own.provenance))
+    return [row for row, count in counts.items() if count > len(sections) / 2]
+
+
+def _drawn_already(figure: object) -> bool:
     import plotly.graph_objects as go
 
     return isinstance(figure, go.Figure)
@@ -130,7 +221,7 @@ def _points(figure: dict[str, Any]) -> str:
     return csv_text(pd.DataFrame(rows, columns=["curve", "x", "y"]))
 
 
-def embedded(value: Any) -> str:
+def embedded(value: object) -> str:
     """JSON that can stand in a script element: it holds no sign that ends one."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for sign in "<>&\u2028\u2029":
@@ -138,9 +229,9 @@ def embedded(value: Any) -> str:
     return text
 
 
-def part(name: str) -> str:
-    """The text of a file of this package."""
-    return files("icl_mech.reports").joinpath(name).read_text(encoding="utf-8")
+def part(name: str, package: str = "icl_mech.reports") -> str:
+    """The text of a file of a package."""
+    return files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 @lru_cache
@@ -150,14 +241,12 @@ def _environment() -> "Environment":
     environment = Environment(
         autoescape=True, loader=FunctionLoader(part), trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {
-        "rich": text_html, "plain": plain, "math": mathml, "origin": origin_rows,
-    }  # fmt: skip
+    environment.filters |= {"rich": text_html, "plain": plain, "math": mathml}
     return environment
 
 
-def html(page: Page, *, offline: bool) -> str:
-    """The whole page."""
+def html(page: Page, *, offline: bool | str) -> str:
+    """The whole page; the plotly script in it, from its CDN, or at an address."""
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
@@ -166,10 +255,10 @@ def html(page: Page, *, offline: bool) -> str:
     prompt = writer.prompt(page.prompt, "prompt") if page.prompt else None
     if not writer.figures and not writer.maps:
         library = ""
-    elif offline:
+    elif offline is True:
         library = f"<script>{get_plotlyjs()}</script>"
     else:
-        address = f"https://cdn.plot.ly/plotly-{get_plotlyjs_version()}.min.js"
+        address = offline or f"https://cdn.plot.ly/plotly-{get_plotlyjs_version()}.min.js"
         library = f'<script src="{address}" charset="utf-8"></script>'
     light, dark = variables()
     data = {
@@ -187,8 +276,12 @@ def html(page: Page, *, offline: bool) -> str:
         .render(
             page=page,
             sections=sections,
+            folded=writer.folded,
+            first_level=sum(own.section.first for own in sections),
+            shared=writer.shared,
             places={own.section.key: own for own in reversed(sections)},
             prompt=prompt,
+            maps=writer.maps,
             library=Markup(library),
             style=Markup(part("page.css").replace("/*light*/", light).replace("/*dark*/", dark)),
             script=Markup("\n".join(part(name) for name in SCRIPTS)),

@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from icl_mech.plots.pieces import quoted
 from icl_mech.shapes import TokenMatrix, TokenSegment
@@ -108,7 +109,7 @@ def _rounded(value: float) -> float | None:
     return float(f"{value:.3g}") if math.isfinite(value) else None
 
 
-def _shares(values: Any, roles: tuple[str, ...]) -> list[list[float]]:
+def _shares(values: NDArray[np.float32], roles: tuple[str, ...]) -> list[list[float]]:
     """Per layer: share of the target's row in the total, and of it from labels, template, text."""
     if "target" not in roles or "label_word" not in roles:
         return []

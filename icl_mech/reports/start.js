@@ -18,12 +18,14 @@ function withoutTokens() {
 
 async function start() {
   const maps = Object.keys(DATA.maps);
+  folds();
+  openAt(location.hash);
   await Promise.all(maps.map(unpack)).catch(withoutTokens);
   if (maps.length) state.layer = DATA.maps[maps[0]].open;
   findAll("[data-prompt]").forEach(promptView);
   const drawRest = drawFirst();
   maps.forEach(matrixView);
-  if (maps.length) tellLayer();
+  if (find("input.layer")) tellLayer();
   findAll("input.layer").forEach(own => own.addEventListener("input", () => setLayer(Number(own.value))));
   findAll("[data-picture]").forEach(own => own.addEventListener("click", () => picture(own.dataset.picture)));
   SCREEN_DARK.addEventListener("change", drawAll);

@@ -3,19 +3,25 @@
 import math
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from icl_mech.plots.pieces import visible
-from icl_mech.shapes import LabelMatrices, LabelMatrix, LensTable, Shape, Table
+from icl_mech.plots.pieces import quoted, visible
+from icl_mech.shapes import LabelMatrices, LabelMatrix, LensTable, Shape, Table, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
 
-LONGEST = 24
-"""Rows of a table of numbers; the CSV file has all."""
+FIRST, LONGEST = 8, 400
+"""Rows of a table of numbers: those in sight, and those in a fold; the CSV file has all."""
 
 WIDEST, TALLEST = 14, 30
 """Columns and rows of a matrix that is shown as a table; larger ones are drawn."""
+
+WIDE = 20
+"""Characters of the name of a row or column of a matrix."""
+
+FEW = 4
+"""Columns of a table of words up to which their probabilities are written out."""
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -26,11 +32,12 @@ class Cell:
 
     Attributes:
         text: What it says.
-        interval: Behind it, in lighter type.
+        interval: After it, in lighter type.
         shade: From 0 to 1, how strongly it is coloured; None: not at all.
         framed: It stands out by a frame.
         bold: It stands out by its type.
         number: Aligned at the right.
+        whole: What it says on hovering, where the text is cut.
     """
 
     text: str
@@ -39,6 +46,7 @@ class Cell:
     framed: bool = False
     bold: bool = False
     number: bool = False
+    whole: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,7 @@ class HtmlTable:
         rows: Cells.
         caption: What it shows.
         left_out: Number of rows that are not shown.
+        first: Rows in sight where the table is long, the others are in a fold; 0: all.
         matrix: Cells are those of a matrix: centred, coloured.
         row_title: What the rows are, over their headings.
         column_title: What the columns are.
@@ -59,12 +68,13 @@ class HtmlTable:
     rows: tuple[tuple[Cell, ...], ...]
     caption: str = ""
     left_out: int = 0
+    first: int = 0
     matrix: bool = False
     row_title: str = ""
     column_title: str = ""
 
 
-def written(value: Any) -> str:
+def written(value: object) -> str:
     """A value as a table shows it: integers as they are, true minus sign, three decimals below 0.1."""
     if isinstance(value, bool | str) or value is None:
         return "" if value is None else str(value)
@@ -119,33 +129,37 @@ def _(shape: LabelMatrices) -> list[HtmlTable]:
 @shape_tables.register
 def _(shape: LensTable) -> list[HtmlTable]:
     """Layers down, what was read across."""
-    labels = {word.strip() for word in shape.bold} - {""}
-    rows = []
+    labels, rows = {word.strip() for word in shape.bold} - {""}, []
+    few, shades = len(shape.words) <= FEW, shape.probs[..., 0]
+    if shape.shades is not None:
+        few, shades = False, shape.shades / (float(shape.shades.max()) or 1.0)
     for layer in range(shape.probs.shape[1]):
         cells = [Cell(str(layer))]
         for i, words in enumerate(shape.words):
-            word, prob = (words[layer] or ("",))[0], float(shape.probs[i, layer, 0])
+            word, probs = (words[layer] or ("",))[0], shape.probs[i, layer].tolist()
+            pairs = zip(words[layer], probs, strict=False)
             cells.append(
                 Cell(
-                    visible(word.strip(" ") or word), written(prob), min(1.0, max(0.0, prob)),
+                    visible(word.strip(" ") or word),
+                    written(probs[0]) if few else "",
+                    min(1.0, max(0.0, float(shades[i, layer]))),
                     bold=word.strip() in labels,
+                    whole=", ".join(f"{quoted(own)} {prob:.3f}" for own, prob in pairs),
                 )
-            )  # fmt: skip
+            )
         rows.append(tuple(cells))
-    caption = f"Likeliest word after each layer (0: the embedding), behind it its {shape.quantity}"
-    return [
-        HtmlTable(
-            ("after layer", *shape.columns), tuple(rows), f"{caption}; label words are bold.",
-            matrix=True,
-        )
-    ]  # fmt: skip
+    how = f"followed by its {shape.quantity}" if few else f"coloured by {shape.quantity}"
+    caption = f"Likeliest word after each layer (0: the embedding), {how}"
+    caption += "; label words are bold." if labels else "."
+    columns = (visible(name.strip(" ") or name) for name in shape.columns)
+    return [HtmlTable(("after layer", *columns), tuple(rows), caption, matrix=True)]
 
 
 def _matrix(shape: LabelMatrix) -> HtmlTable:
     light, dark = shape.ends or (0.0, _largest(shape))
     rows = []
     for i, name in enumerate(shape.rows):
-        cells = [Cell(name)]
+        cells = [Cell(shortened(name, WIDE), whole=name)]
         for j, value in enumerate(shape.values[i].tolist()):
             known = math.isfinite(value)
             whole = shape.counts and known and value == round(value)
@@ -162,9 +176,13 @@ def _matrix(shape: LabelMatrix) -> HtmlTable:
         rows.append(tuple(cells))
     caption = ": ".join(part for part in (shape.title, shape.quantity) if part)
     return HtmlTable(
-        ("", *shape.columns), tuple(rows), caption, matrix=True, row_title=shape.row_title,
+        ("", *(shortened(name, WIDE) for name in shape.columns)),
+        tuple(rows),
+        caption,
+        matrix=True,
+        row_title=shape.row_title,
         column_title=shape.column_title,
-    )  # fmt: skip
+    )
 
 
 def _largest(shape: LabelMatrix) -> float:
@@ -172,7 +190,9 @@ def _largest(shape: LabelMatrix) -> float:
 
 
 def frame_table(frame: "pd.DataFrame") -> HtmlTable:
-    """The first rows of a data frame; interval ends stand behind their values."""
+    """A data frame, of long ones the first rows in sight; interval ends stand after their values."""
+    if any(str(name).endswith("_low") for name in frame.columns):
+        frame = frame.drop(columns=["low", "high"], errors="ignore")  # names of before for the same
     names = list(map(str, frame.columns))
     ends = {
         place: place + 1
@@ -197,7 +217,7 @@ def frame_table(frame: "pd.DataFrame") -> HtmlTable:
         rows.append(tuple(cells))
     columns = tuple(names[place].replace("_", " ") for place in shown)
     caption = "Square brackets: 95 % intervals." if ends else ""
-    return HtmlTable(columns, tuple(rows), caption, max(0, len(frame) - LONGEST))
+    return HtmlTable(columns, tuple(rows), caption, max(0, len(frame) - LONGEST), FIRST)
 
 
 def _numeric(text: str) -> bool:

@@ -1,11 +1,13 @@
-"""Writes pages: all or nothing, never over a file that somebody edited."""
+"""Writes pages: all or nothing, never over a file that somebody edited; `Paged`: what has a page."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from icl_mech.checking import conformed
 from icl_mech.errors import ResultError
+from icl_mech.plots.vector import Width
 from icl_mech.reports.model import Page, Section
+from icl_mech.reports.paper import export_page
 from icl_mech.results import Folder, given_path, sealed_page
 
 
@@ -58,3 +60,45 @@ def render_page(
 
     whole = page if isinstance(page, Page) else Page(page, sections, lead=lead)
     return html(whole, offline=offline)
+
+
+class Paged:
+    """A run, a comparison of runs, a recipe beside its paper."""
+
+    def page(self) -> Page:
+        """The page, which `to_html` writes."""
+        raise NotImplementedError
+
+    def to_html(self, path: str | Path, *, offline: bool = True, overwrite: bool = False) -> Path:
+        """Write one self-contained page with all figures.
+
+        Args:
+            path: Of the page.
+            offline: Put the plotly script into the page (about 5 MB); else load it from its CDN.
+            overwrite: Replace whatever file is there; without it, only a page that this package
+                wrote and nobody edited.
+
+        Raises:
+            ResultError: the page cannot be written, or another file is there.
+            SweepError: of a sweep, nothing can be drawn.
+        """
+        return write_page(path, self.page(), offline=offline, overwrite=overwrite)
+
+    def export(
+        self, folder: str | Path, *, width: Width = "column", overwrite: bool = False
+    ) -> Path:
+        """Write it as the parts of a paper, all or nothing.
+
+        `figures/NAME.pdf` and `.svg` without titles, `tables/NAME.tex` and `.csv`, `claims.tex`, `methods.tex` (model,
+        prompts, seeds, n, variants, intervals, versions), `references.bib`, and `paper.tex`, which holds them all.
+
+        Args:
+            folder: A new or empty one.
+            width: Of figures: `column` (3.25 inches, panels one below the other) or `page` (6.75 inches).
+            overwrite: Replace files of these names.
+
+        Raises:
+            ResultError: figures cannot be drawn (that needs kaleido and Chromium), or the folder holds something.
+            SweepError: of a sweep, nothing can be drawn.
+        """
+        return export_page(self.page(), folder, width=width, overwrite=overwrite)

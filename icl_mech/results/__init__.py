@@ -1,6 +1,6 @@
 """Results: labelled samples with provenance, and their files."""
 
-from icl_mech.results.base import Result
+from icl_mech.results.base import Result, Samples
 from icl_mech.results.figures import Definition, Figure
 from icl_mech.results.files import (
     FORMAT,
@@ -13,17 +13,8 @@ from icl_mech.results.files import (
 )
 from icl_mech.results.folders import Folder, claimed, is_vacant
 from icl_mech.results.prompts import basis
-from icl_mech.results.quantities import Quantity, function_of_means
-from icl_mech.results.samples import Samples
-from icl_mech.results.sets import (
-    INDEX,
-    About,
-    list_results,
-    paths_of,
-    read_results,
-    write_results,
-)
-from icl_mech.results.storage import load_result
+from icl_mech.results.quantities import Quantity, function_of_means, quantity
+from icl_mech.results.sets import INDEX, About, list_results, paths_of, read_results, write_results
 
 __all__ = [
     "FORMAT",
@@ -45,8 +36,8 @@ __all__ = [
     "is_vacant",
     "jsonable",
     "list_results",
-    "load_result",
     "paths_of",
+    "quantity",
     "read_results",
     "sealed_page",
     "write_results",

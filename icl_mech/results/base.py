@@ -1,91 +1,40 @@
-"""`Result`: per-prompt samples with named axes and what follows from them.
+"""`Result`: per-prompt samples with named axes and what follows from them, and `Samples` cut out of it.
 
 A result is a frozen dataclass of typed tensors and plain values. Its fields are the documented
 numbers; the names of their axes are read from their types, so every result has intervals,
 selection, tables, differences and a drawing without code of its own.
 """
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
+import torch
+
+from icl_mech._typing import Float, Tensor
 from icl_mech.at_home import at_home
-from icl_mech.checking import checked
 from icl_mech.errors import ResultError, near_matches
-from icl_mech.frontend import in_notebook
 from icl_mech.metrics import Interval
-from icl_mech.results.figures import Definition, Figure
-from icl_mech.results.quantities import PROMPT, Quantity, labels_of, typed_quantities
-from icl_mech.shapes import Shape
+from icl_mech.metrics.means import Kind
+from icl_mech.results.answer_words import answer_kind, in_words_of
+from icl_mech.results.figures import curves, dots, heatmap, usual
+from icl_mech.results.prompts import basis, doubts, paired
+from icl_mech.results.quantities import Quantity
+from icl_mech.results.shown import Shown
+from icl_mech.results.tables import ENDS, across, estimated, listed, per_prompt, table
+from icl_mech.shapes import Bars, Grid, LayerCurves, Shape
 
 if TYPE_CHECKING:
     import pandas as pd
-    import plotly.graph_objects as go
     import xarray as xr
-
-    from icl_mech.results.samples import Samples
-
-_KINDS: dict[str, type["Result"]] = {}
-AnyResult = TypeVar("AnyResult", bound="Result")
-
-ENDS = ("value", "low", "high")
-"""Along the axis `end` of estimates."""
 
 
 @at_home
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Result:
-    """Base of all results.
-
-    Attributes:
-        provenance: Model, task, seed, versions and the variant of every definition used.
-    """
-
-    title: ClassVar[str] = ""
-    """Heading on a page; by default the words of the class name."""
-
-    shows: ClassVar[tuple[str, ...]] = ("",)
-    """What `drawing(show=...)` can show, the usual one first."""
-
-    definitions: ClassVar[tuple[Definition, ...]] = ()
-    """Formulas of its quantities, for pages and the reference."""
-
-    renamed: ClassVar[Mapping[str, str]] = {}
-    """Fields by the names they have in files of earlier versions."""
-
-    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
-
-    def __init_subclass__(cls) -> None:
-        """Make the kind known to `load_result`.
-
-        Raises:
-            ResultError: another kind of that name is there, and files could not tell them apart.
-        """
-        known = _KINDS.get(cls.__name__)
-        if known is not None and known.__module__ != cls.__module__:
-            raise ResultError(
-                f"There is a result {cls.__name__!r} in {known.__module__} already; saved files know "
-                "kinds by their class name, so choose another."
-            )
-        _KINDS[cls.__name__] = at_home(cls)
-        if "__repr__" not in vars(cls):
-            # `dataclass` leaves a method that is there; its own would print every tensor.
-            cls.__repr__ = Result.__repr__  # type: ignore[method-assign]
+class Result(Shown):
+    """Base of all results."""
 
     # --- labelled samples ---
-
-    def quantities(self) -> dict[str, Quantity]:
-        """What is estimated over prompts, the main one first.
-
-        By default the means of all fields whose type names a prompt axis (`batch`).
-        """
-        return typed_quantities(self)
-
-    def coordinates(self) -> Mapping[str, Sequence[Any]]:
-        """Labels along axes, by axis name; axes not named here count from 0."""
-        return {}
 
     def estimates(self) -> "xr.Dataset":
         """Every quantity with its 95 % interval: axes of a cell, then `end` (value, low, high)."""
@@ -95,14 +44,9 @@ class Result:
 
     def _estimate(self, quantity: str) -> "xr.DataArray":
         """One quantity with its 95 % interval; the others are not resampled."""
-        import xarray as xr
-
-        own = self._all_quantities()[quantity]
-        labels = labels_of({quantity: own}, self.coordinates())
-        ends = [end.numpy() for end in (own.value(), *own.ends())]
-        coords = {"end": list(ENDS), **{dim: labels[dim] for dim in own.dims}}
-        unit = {"unit": own.unit or quantity.replace("_", " ")}
-        return xr.DataArray(ends, coords, ("end", *own.dims), attrs=unit)
+        found = estimated(quantity, self._all_quantities()[quantity], self.coordinates())
+        found.attrs["unit"] = in_words_of(answer_kind(self.provenance), found.attrs["unit"])
+        return found
 
     def to_xarray(self) -> "xr.Dataset":
         """Per-prompt values with named axes and labels, the axis `prompt` first.
@@ -110,19 +54,7 @@ class Result:
         Raises:
             ResultError: a result without per-prompt numbers of one shape.
         """
-        import xarray as xr
-
-        quantities = self._all_quantities()
-        arrays = {}
-        for name, quantity in quantities.items():
-            # A statistic may have other axes than the values it is made from.
-            if quantity.per_prompt.ndim == 1 + len(quantity.dims):
-                values = quantity.per_prompt.numpy()
-                arrays[name] = xr.DataArray(values, dims=(PROMPT, *quantity.dims))
-        labels = labels_of(quantities, self.coordinates())
-        used = {dim for array in arrays.values() for dim in array.dims}
-        coords = {dim: own for dim, own in labels.items() if dim in used}
-        return xr.Dataset(arrays, coords, {"kind": type(self).__name__})
+        return per_prompt(self._all_quantities(), self.coordinates(), type(self).__name__)
 
     def sel(self, quantity: str | None = None, **labels: Any) -> "Samples":
         """One quantity (default: the main one) at these labels, with its interval.
@@ -132,8 +64,6 @@ class Result:
         Raises:
             ResultError: a quantity, axis or label that is not there.
         """
-        from icl_mech.results.samples import selected
-
         return selected(self, self._main(quantity), labels)
 
     def interval(self, quantity: str | None = None, **labels: Any) -> Interval:
@@ -150,8 +80,6 @@ class Result:
         Raises:
             ResultError: another kind, other prompts, or other axes.
         """
-        from icl_mech.results.samples import difference
-
         return difference(self, other)
 
     def _all_quantities(self) -> dict[str, Quantity]:
@@ -171,21 +99,59 @@ class Result:
             )
         return name
 
-    def to_pandas(self) -> "pd.DataFrame":
-        """One row per cell of the main quantity: its labels, value, low and high.
+    def to_pandas(self, quantity: str | None = None, *, wide: bool = False) -> "pd.DataFrame":
+        """One row per cell: its labels, then `x`, `x_low`, `x_high` of each quantity `x` over these axes.
+
+        Args:
+            quantity: Which one; by default the main one and all others over the same axes.
+            wide: Labels of the first axis become columns, of one quantity.
 
         Raises:
-            ResultError: as `to_xarray`.
+            ResultError: an unknown quantity, or a result without per-prompt numbers of one shape.
         """
-        return self.sel().to_pandas()
+        if quantity is None and (own := self.plain_table()) is not None:
+            return own
+        main = self._main(quantity)
+        if wide:
+            return across(self._estimate(main))
+        names = [main] if quantity is not None else self._alike(main)
+        found = table({name: self._estimate(name) for name in names})
+        if quantity is None:
+            found = found.assign(**self.more_columns())
+        order = {"ascending": False, "kind": "stable", "ignore_index": True}
+        return found.sort_values(main, **order) if self.ranked else found
+
+    def plain_table(self) -> "pd.DataFrame | None":
+        """The table of a result that keeps no numbers by prompt."""
+        return None
+
+    def _alike(self, main: str) -> list[str]:
+        """The main quantity, then those over the same axes."""
+        known = self._all_quantities()
+        own = known[main]
+        alike = [name for name, other in known.items() if other.dims == own.dims and name != main]
+        return [main, *alike]
+
+    def more_columns(self) -> Mapping[str, Any]:
+        """What the usual table holds beside its quantities: a value, or one for each row."""
+        return {}
+
+    def by_prompt(self, quantity: str | None = None) -> "pd.DataFrame":
+        """One row per prompt and cell: `prompt`, the labels, and the value of this prompt.
+
+        Args:
+            quantity: Which one; by default the main one.
+
+        Raises:
+            ResultError: as `to_pandas`.
+        """
+        name = self._main(quantity)
+        values = self.to_xarray().get(name)
+        if values is None:
+            raise ResultError(f"{name} has no value for single prompts: it is a function of all.")
+        return values.to_dataframe(name).reset_index()
 
     # --- showing ---
-
-    @property
-    def page_title(self) -> str:
-        """Heading of its figures on a page."""
-        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", type(self).__name__).capitalize()
-        return self.title or words
 
     def summary(self) -> str:
         """One line that says what came out."""
@@ -196,10 +162,6 @@ class Result:
         parts = [str(self.interval())] if not first.dims else [" x ".join(first.dims)]
         return f"{name.replace('_', ' ')}: {', '.join(parts)}, {first.count} prompts"
 
-    def __repr__(self) -> str:
-        """The kind and its summary."""
-        return f"<{type(self).__name__} {self.summary()}>"
-
     def drawing(self) -> Shape:
         """The shape this result is drawn as; by default its main quantity.
 
@@ -208,90 +170,206 @@ class Result:
         """
         return self.sel().drawing()
 
-    def figures(self) -> list[Figure]:
-        """What a page shows of this result, each figure with its sentence."""
-        return [Figure(self.shows[0], answer=self.summary())]
 
-    def plot(self, show: str | None = None, **options: Any) -> "go.Figure":
-        """The interactive plotly figure.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Samples(Result):
+    """One quantity over labelled axes, with 95 % intervals over prompts.
 
-        Args:
-            show: What to show, one of `shows`.
-            **options: Those of the result's `drawing`.
+    Attributes:
+        name: Of the quantity.
+        dims: Names of the axes of `values`.
+        labels: Labels along each of them.
+        values: Estimates.
+        low: Lower ends of their intervals.
+        high: Upper ends.
+        per_prompt: Values of each prompt, if the estimates are their means, else None.
+        unit: Quantity and unit.
+        heading: Of the figure.
+        note: What the numbers rest on.
+        kind: Of the per-prompt values, see `mean_ends`.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    labels: tuple[tuple[Any, ...], ...]
+    values: Float[Tensor, " *cell"]
+    low: Float[Tensor, " *cell"]
+    high: Float[Tensor, " *cell"]
+    per_prompt: Tensor | None = None
+    unit: str = ""
+    heading: str = ""
+    note: str = ""
+    kind: Kind = "value"
+
+    def quantities(self) -> dict[str, Quantity]:
+        """The one quantity, if its per-prompt values are known."""
+        if self.per_prompt is None:
+            return {}
+        return {self.name: Quantity(self.dims, self.per_prompt, unit=self.unit, kind=self.kind)}
+
+    def coordinates(self) -> Mapping[str, tuple[Any, ...]]:
+        """The labels along every axis."""
+        return dict(zip(self.dims, self.labels, strict=True))
+
+    def estimates(self) -> "xr.Dataset":
+        """Values and ends as they are: those of a difference are paired."""
+        import xarray as xr
+
+        return xr.Dataset({self.name: self._estimate(self.name)})
+
+    def _estimate(self, quantity: str) -> "xr.DataArray":
+        """Values and ends as they are."""
+        import xarray as xr
+
+        ends = [end.numpy() for end in (self.values, self.low, self.high)]
+        # Lists: xarray takes a tuple of labels for dims, data and attributes.
+        coords = {"end": list(ENDS), **{dim: list(own) for dim, own in self.coordinates().items()}}
+        return xr.DataArray(ends, coords, ("end", *self.dims), attrs={"unit": self.unit})
+
+    def _main(self, quantity: str | None) -> str:
+        if quantity not in (None, self.name):
+            raise ResultError(f"These samples hold {self.name!r} only, not {quantity!r}.")
+        return self.name
+
+    def _alike(self, main: str) -> list[str]:
+        """The one quantity."""
+        return [main]
+
+    def only(self) -> Interval:
+        """The one number these samples are.
 
         Raises:
-            ResultError: unknown `show`, or a result without a figure.
+            ResultError: there are several.
         """
-        from icl_mech.plots import figure
-
-        if show is not None and show != "":
-            self.check_show(show)
-            options["show"] = show
-        return figure(checked(ResultError)(self.drawing)(**options))
-
-    def check_show(self, show: str) -> None:
-        """Refuse what this result cannot show.
-
-        Raises:
-            ResultError: lists what it can.
-        """
-        if show not in self.shows:
-            known = [name for name in self.shows if name]
-            hint = (
-                near_matches(show, known) if known else "There is one drawing only; leave it out."
+        if self.values.numel() != 1:
+            sizes = ", ".join(
+                f"{dim} ({len(own)})" for dim, own in zip(self.dims, self.labels, strict=True)
             )
-            raise ResultError(f"show={show!r}. {hint}")
+            raise ResultError(f"{self.name} is one number for each {sizes}; name the one you want.")
+        return Interval(*(float(end.flatten()[0]) for end in (self.values, self.low, self.high)))
 
-    def shown(self) -> "list[str | go.Figure]":
-        """What a notebook shows: the summary and the figure, if it has one."""
-        try:
-            return [self.summary(), self.plot()]
-        except ResultError:
-            return [self.summary()]
+    def summary(self) -> str:
+        """The number, or the cell farthest from 0."""
+        heading = self.heading or self.name.replace("_", " ")
+        if self.values.numel() == 1:
+            return f"{heading}: {self.only()}"
+        if not bool(self.values.isfinite().any()):
+            return f"{heading}: undefined"
+        cell = int(self.values.nan_to_num().abs().argmax())
+        place = torch.unravel_index(torch.tensor(cell), self.values.shape)
+        named = ", ".join(
+            f"{dim} {own[int(index)]}"
+            for dim, own, index in zip(self.dims, self.labels, place, strict=True)
+        )
+        ends = Interval(*(float(end.flatten()[cell]) for end in (self.values, self.low, self.high)))
+        return f"{heading}: {ends} at {named}, the largest of {self.values.numel()}"
 
-    def _ipython_display_(self) -> None:
-        from icl_mech.plots import show
+    def drawing(self) -> Shape:
+        """Layers by heads as a map, else curves over layers, a map over two axes, dots, or a table."""
+        table = self.to_pandas()
+        rows = table.itertuples(index=False)
+        return usual(
+            self,
+            self.heading or self.name.replace("_", " "),
+            list(rows),
+            list(map(str, table.columns)),
+        )
 
-        if not in_notebook():
-            raise NotImplementedError  # IPython then prints the repr
-        show(*self.shown())
+    def curves(
+        self, title: str, names: Sequence[str] = (), *, along: str = "layer", **more: Any
+    ) -> LayerCurves:
+        """One curve for each label of the other axis; see `icl_mech.results.figures.curves`."""
+        return curves(self, title, names, along=along, **more)
 
-    # --- files ---
+    def heatmap(self, title: str, **more: Any) -> Grid:
+        """A map over both axes; see `icl_mech.results.figures.heatmap`."""
+        return heatmap(self, title, **more)
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
-        """Write `result.json` and `tensors.safetensors` into a folder, all or nothing.
-
-        Args:
-            folder: A new or empty folder.
-            overwrite: It may hold files: those saved before are replaced as long as nobody changed
-                them, all others stay.
-
-        Raises:
-            ResultError: the folder cannot be written, or holds files that would be lost; values
-                that do not fit the types of their fields.
-        """
-        from icl_mech.results.folders import Folder
-        from icl_mech.results.storage import FILES, write_result
-
-        with Folder(folder, overwrite=overwrite, files=FILES) as place:
-            write_result(self, place)
-        return Path(folder).expanduser()
-
-    @classmethod
-    def load(cls: type[AnyResult], folder: str | Path) -> AnyResult:
-        """Read what `save` wrote.
-
-        Raises:
-            ResultError: missing or damaged files, another kind of result, or a newer layout.
-        """
-        from icl_mech.results.storage import load_result
-
-        loaded = load_result(folder)
-        if not isinstance(loaded, cls):
-            raise ResultError(f"{folder} holds a {type(loaded).__name__}, expected {cls.__name__}.")
-        return loaded
+    def dots(
+        self, title: str, groups: Sequence[str] = (), names: Sequence[str] = (), **more: Any
+    ) -> Bars:
+        """Dots with intervals; see `icl_mech.results.figures.dots`."""
+        return dots(self, title, groups, names, **more)
 
 
-def known_kinds() -> Mapping[str, type[Result]]:
-    """Kinds of results that can be loaded, by class name."""
-    return _KINDS
+def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
+    """One quantity of a result at these labels.
+
+    Raises:
+        ResultError: an axis or label that is not there.
+    """
+    estimates, quantity = result._estimate(name), result.quantities().get(name)
+    unknown = [dim for dim in labels if dim not in estimates.dims[1:]]
+    if unknown:
+        near = near_matches(unknown[0], estimates.dims[1:] or ["none"])
+        raise ResultError(f"{name} has no axis {unknown[0]!r}. {near}")
+    try:
+        chosen = estimates.sel(labels)
+        samples = None if quantity is None else result.to_xarray().get(name)
+        samples = None if samples is None else samples.sel(labels)
+        if not chosen.size:
+            raise KeyError(labels)
+    except (KeyError, TypeError, ValueError) as error:
+        asked = ", ".join(f"{dim}={label!r}" for dim, label in labels.items())
+        known = "; ".join(f"{dim}: {listed(estimates[dim].values)}" for dim in labels)
+        raise ResultError(f"{name} has nothing at {asked}; it has {known}.") from error
+    if samples is not None and samples.dims[1:] != chosen.dims[1:]:
+        samples = None
+    value, low, high = (torch.tensor(end) for end in chosen.values)
+    means = quantity is None or quantity.statistic is None
+    own = torch.tensor(samples.values) if samples is not None and means else None
+    dims = tuple(map(str, chosen.dims[1:]))
+    shown = [replace(quantity, dims=dims, per_prompt=own)] if quantity and own is not None else []
+    return Samples(
+        name=name,
+        dims=dims,
+        labels=tuple(tuple(chosen[dim].values.tolist()) for dim in chosen.dims[1:]),
+        values=value,
+        low=low,
+        high=high,
+        per_prompt=own,
+        unit=str(chosen.attrs.get("unit", name)),
+        heading=", ".join(
+            [name.replace("_", " "), *(f"{dim} {label}" for dim, label in labels.items())]
+        ),
+        note=basis(result, quantity="") + doubts(shown),
+        kind="value" if quantity is None else quantity.kind,
+        provenance={**result.provenance, "selected": {"quantity": name, **labels}},
+    )
+
+
+def difference(one: Result, other: Any) -> Samples:
+    """Paired differences of the main quantities of two results over the same prompts.
+
+    Raises:
+        ResultError: other kinds, prompts or axes.
+    """
+    if type(one) is not type(other):
+        raise ResultError(
+            f"A {type(one).__name__} and a {type(other).__name__} measure different things; subtract "
+            "results of one kind."
+        )
+    name = one._main(None)
+    first, second, labels = paired(name, one, other)
+    value, low, high = first.minus(second)
+    means = first.statistic is None and second.statistic is None
+    changes = first.per_prompt.double() - second.per_prompt.double() if means else None
+    kind = first.kind_minus(second)
+    shown = [] if changes is None else [Quantity(first.dims, changes, kind=kind)]
+    return Samples(
+        name=name,
+        dims=first.dims,
+        labels=tuple(tuple(labels[dim]) for dim in first.dims),
+        values=value,
+        low=low,
+        high=high,
+        per_prompt=changes,
+        unit=f"difference of {first.unit or name.replace('_', ' ')}",
+        heading=f"difference of {name.replace('_', ' ')}",
+        note=f"{basis(one, quantity='')}{doubts(shown)}; paired",
+        kind=kind,
+        provenance={
+            **one.provenance,
+            "difference": {"minuend": one.provenance, "subtrahend": other.provenance},
+        },
+    )

@@ -1,6 +1,31 @@
-"""What a page says about one figure of a result, and the formulas behind a result."""
+"""How labelled numbers look - curves, a heatmap, dots or a table - and what a page says about a figure.
 
-from dataclasses import dataclass
+A result says of what its figure is, its words and reference lines; values, ends, names and units come
+from the numbers themselves.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.errors import ResultError
+from icl_mech.results.judging import FEWEST_PROMPTS
+from icl_mech.results.quantities import Quantity
+from icl_mech.shapes import Bars, Grid, LayerCurves, Meaning, Shape, Table, Windows
+
+ABOUT: dict[str, Meaning] = {
+    "wp": "text",
+    "pq": "label",
+    "ww": "other",
+    "true": "true",
+    "false": "false",
+    "label": "label",
+    "random": "other",
+}
+"""What curves of these labels are about, in every figure."""
 
 
 @dataclass(frozen=True)
@@ -47,3 +72,180 @@ class Figure:
     limits: str = ""
     short: str = ""
     drawn: bool = True
+
+
+MOST_CURVES = 12
+"""More rows than this are a heatmap, not curves or bars."""
+
+
+@runtime_checkable
+class Labelled(Protocol):
+    """Numbers with ends and labels; `Samples` are."""
+
+    @property
+    def name(self) -> str:
+        """Of the quantity."""
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of the axes."""
+
+    @property
+    def labels(self) -> tuple[tuple[Any, ...], ...]:
+        """Labels along each of them."""
+
+    @property
+    def values(self) -> Float[Tensor, " *cell"]:
+        """Estimates."""
+
+    @property
+    def low(self) -> Float[Tensor, " *cell"]:
+        """Lower ends."""
+
+    @property
+    def high(self) -> Float[Tensor, " *cell"]:
+        """Upper ends."""
+
+    @property
+    def unit(self) -> str:
+        """Quantity and unit."""
+
+    @property
+    def note(self) -> str:
+        """What the numbers rest on."""
+
+
+def curves(
+    found: Labelled, title: str, names: Sequence[str] = (), *, along: str = "layer", **more: Any
+) -> LayerCurves:
+    """One curve for each label of the other axis, along one.
+
+    Args:
+        found: Numbers over one or two axes.
+        title: Of the figure.
+        names: Of the curves; by default their labels, of a single one the quantity.
+        along: Axis that the curves follow.
+        **more: Other fields of `LayerCurves`, also in place of those that follow from the numbers.
+
+    Raises:
+        ResultError: other axes.
+    """
+    if along not in found.dims or len(found.dims) > 2:
+        raise ResultError(
+            f"{found.name} has the axes {found.dims}; curves need {along!r} and one more."
+        )
+    ends = found.values, found.low, found.high
+    own: tuple[str, ...] = (found.name,)
+    rows = [end[None] for end in ends]
+    if len(found.dims) == 2:
+        other = 1 - found.dims.index(along)
+        own, rows = tuple(map(str, found.labels[other])), [end.movedim(other, 0) for end in ends]
+    places = found.labels[found.dims.index(along)]
+    numbers = all(isinstance(place, int | float) for place in places)
+    values, low, high = rows
+    given: dict[str, Any] = {
+        "y_title": found.unit,
+        "note": found.note,
+        "x": tuple(map(float, places)) if numbers else None,
+        "meanings": tuple(ABOUT[name] for name in own) if set(own) <= set(ABOUT) else (),
+    }
+    return LayerCurves(title, tuple(names) or own, values, low, high, **given | more)
+
+
+FEW = "too few for intervals"
+
+INTERVALS = "95 % intervals over prompts"
+"""What a note says of the intervals of a figure."""
+
+
+def points_of_few(shape: Shape, quantities: Mapping[str, Quantity]) -> Shape:
+    """The shape without intervals where fewer than `FEWEST_PROMPTS` prompts say nothing of them.
+
+    Student's interval of two prompts is 13 standard errors wide to either side, and a Wilson interval of
+    two covers half of the axis at least.
+    """
+    count = max((own.count for own in quantities.values()), default=FEWEST_PROMPTS)
+    if count >= FEWEST_PROMPTS or not isinstance(shape, LayerCurves | Bars | Windows):
+        return shape
+    none, few = torch.full_like(shape.values, torch.nan), f"{FEW} ({FEWEST_PROMPTS} at least)"
+    note = shape.note.replace(INTERVALS, few) if INTERVALS in shape.note else f"{shape.note}; {few}"
+    return replace(shape, low=none, high=none, note=note.removeprefix("; "))
+
+
+def heatmap(found: Labelled, title: str, **more: Any) -> Grid:
+    """Numbers over two axes as a map; its colours stand around 0 if any is below 0.
+
+    Args:
+        found: Numbers over two axes: down and across.
+        title: Of the figure.
+        **more: Other fields of `Grid`, also in place of those that follow from the numbers.
+
+    Raises:
+        ResultError: other axes.
+    """
+    if len(found.dims) != 2:
+        raise ResultError(f"{found.name} has the axes {found.dims}; a map needs two.")
+    given: dict[str, Any] = {
+        "row_title": found.dims[0],
+        "column_title": found.dims[1],
+        "quantity": found.unit,
+        "note": found.note,
+        "low": found.low,
+        "high": found.high,
+        "signed": bool((found.values < 0).any()),
+    }
+    return Grid(title, found.values, **given | more)
+
+
+def dots(
+    found: Labelled, title: str, groups: Sequence[str] = (), names: Sequence[str] = (), **more: Any
+) -> Bars:
+    """Numbers as dots with intervals: a line for each label of the first axis, a dot for each of the second.
+
+    Args:
+        found: Numbers over at most two axes.
+        title: Of the figure.
+        groups: Of the lines; by default the labels of the first axis.
+        names: Of the dots in a line; by default the labels of the second axis.
+        **more: Other fields of `Bars`, also in place of those that follow from the numbers.
+
+    Raises:
+        ResultError: more axes.
+    """
+    if len(found.dims) > 2:
+        raise ResultError(f"{found.name} has the axes {found.dims}; dots need at most two.")
+    ends = found.values, found.low, found.high
+    rows = list(ends) if len(found.dims) == 2 else [end.reshape(-1, 1) for end in ends]
+    own = [tuple(map(str, labels)) for labels in found.labels]
+    lines = tuple(groups) or (own[0] if own else (found.name,))
+    inside = tuple(names) or (own[1] if len(own) == 2 else (found.unit or found.name,))
+    given: dict[str, Any] = {"y_title": found.unit or found.name, "note": found.note}
+    values, low, high = rows
+    return Bars(title, lines, inside, values, low, high, **given | more)
+
+
+def usual(
+    found: Labelled, title: str, rows: Sequence[Sequence[Any]], columns: Sequence[str]
+) -> Shape:
+    """Layers by heads as a map, else curves over layers, a map over two axes, dots, or a table.
+
+    Args:
+        found: Numbers.
+        title: Of the figure.
+        rows: The numbers as rows of a table, for what is drawn as nothing else.
+        columns: Its heads.
+    """
+    sizes = dict(zip(found.dims, found.values.shape, strict=True))
+    others = [size for dim, size in sizes.items() if dim != "layer"]
+    if (
+        "layer" in sizes
+        and "head" not in sizes
+        and (not others or (len(others) == 1 and others[0] <= MOST_CURVES))
+    ):
+        return curves(found, title, y_title=found.unit or found.name)
+    if len(sizes) == 2:
+        return heatmap(found, title, quantity=found.unit or found.name)
+    if len(sizes) < 2 and found.values.numel() <= MOST_CURVES:
+        return dots(found, title)
+    texts = tuple(tuple(map(str, row)) for row in rows)
+    return Table(title, tuple(columns), texts, found.note)

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from icl_mech._files import FolderLock, sync, write_synced
 from icl_mech.errors import ResultError
-from icl_mech.results.contents import Contents
-from icl_mech.results.files import FORMAT, INDEXES, digest, given_path, sealed
+from icl_mech.results.files import FORMAT, INDEXES, Contents, digest, given_path, sealed
 
 _HIDDEN = ".icl_mech-"
 WAIT = 10.0
@@ -94,7 +94,12 @@ class Folder:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: Any) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Leave it; what was not committed is removed."""
         self._undo()
         self._lock.release()

@@ -1,10 +1,11 @@
 """The status of a claim from intervals: one rule for the answers of results and for verdicts."""
 
 from collections.abc import Iterable, Sequence
-from math import isfinite
+from math import copysign, inf, isfinite
 from typing import Literal, NamedTuple
 
-from icl_mech.metrics import ONE_SIDED, Interval
+from icl_mech.metrics import Interval
+from icl_mech.metrics.intervals import ONE_SIDED
 
 Status = Literal["supported", "mixed", "not shown", "opposite", "cannot be judged"]
 
@@ -22,6 +23,20 @@ OPENINGS: dict[Status, str] = {
     "cannot be judged": "Cannot be judged",
 }
 """With which word the answer to a question opens."""
+
+
+def opening(status: Status, few: str = "", **words: str) -> str:
+    """With which words the sentence that answers a question opens, `Yes:` or `Not shown:`.
+
+    Args:
+        status: Of the answer.
+        few: What it would rest on where it cannot be judged, `4 prompts`.
+        **words: Other words for a status (`not_shown="In no layer:"`), as they are.
+    """
+    own = words.get(status.replace(" ", "_"))
+    if own is not None:
+        return own
+    return f"{OPENINGS[status]}{f' from {few}' if few and status == 'cannot be judged' else ''}:"
 
 
 HOLM = (
@@ -108,11 +123,16 @@ class Required(NamedTuple):
         name: Of the measure.
         status: What it says of the claim.
         p: One-sided p-value of that statement; None where it cannot be judged.
+        n: Of how many its interval is a mean; None where more of them alone would not narrow it.
+        far: How far its effect lies from the null, in distances between the effect and the end of its
+            interval that faces the null: from 1 on it is clear; negative where the claim has it the other way.
     """
 
     name: str
     status: Status
     p: float | None
+    n: int | None = None
+    far: float | None = None
 
 
 def p_value(
@@ -130,16 +150,23 @@ def p_value(
     """
     from scipy.stats import norm, t
 
+    far = distance(effect, null=null)
+    if far is None:
+        return None
+    spread = norm if prompts is None else t(max(1, prompts - 1))
+    return float(spread.sf(spread.ppf(ONE_SIDED) * abs(far)))
+
+
+def distance(effect: Interval | None, *, null: float = 0.0, rising: bool = True) -> float | None:
+    """How far an effect lies on the claimed side of `null`, see `Required.far`; None if there is none."""
     if effect is None or not all(map(isfinite, effect)):
         return None
-    distance = abs(effect.value - null)
-    if distance <= ROUNDING:
-        return 0.5
-    reach = effect.value - effect.low if effect.value > null else effect.high - effect.value
-    if reach <= ROUNDING:
+    beyond = effect.value - null
+    if abs(beyond) <= ROUNDING:
         return 0.0
-    spread = norm if prompts is None else t(max(1, prompts - 1))
-    return float(spread.sf(spread.ppf(ONE_SIDED) * distance / reach))
+    reach = effect.value - effect.low if beyond > 0 else effect.high - effect.value
+    size = abs(beyond) / reach if reach > ROUNDING else inf
+    return copysign(size, beyond if rising else -beyond)
 
 
 def required(
@@ -151,9 +178,70 @@ def required(
 ) -> Required:
     """A measure that needs all these effects to lie above (`rising`) or below `null`."""
     status = jointly(*(judged(own, null=null, rising=rising, prompts=prompts) for own in effects))
-    return Required(
-        name, status, largest(p_value(own, null=null, prompts=prompts) for own in effects)
-    )
+    p = largest(p_value(own, null=null, prompts=prompts) for own in effects)
+    each = (distance(own, null=null, rising=rising) or 0.0 for own in effects)
+    return Required(name, status, p, prompts, None if p is None else min(each))
+
+
+MOST_TIMES = 100
+"""So many times as many prompts are not advised."""
+
+
+def would_do(measures: Sequence[Required], unit: str = "prompt", groups: int = 1) -> str:
+    """How many prompts (seeds, tasks) would halve the intervals of what is not clear, in sentences.
+
+    Over prompts the width is taken to fall as `1/sqrt(n)`, over the few seeds or tasks of a sweep as
+    `t/sqrt(n)` with the .975 quantile of Student's t; an effect that stays as it is would be clear, taken
+    by itself, where the width is `far` times what it is. Empty where nothing is known of what an interval
+    is a mean of.
+
+    Args:
+        measures: Of a claim that is not shown, or cannot be judged for lack of prompts.
+        unit: What `n` counts.
+        groups: In how many groups there are so many, whose spread is taken together.
+    """
+    unclear = [own for own in measures if own.status not in ("supported", "opposite")]
+    told = []
+    for own in unclear or measures:
+        few = own.n is not None and own.n < FEWEST_PROMPTS and unit == "prompt"
+        if own.n and (few or own.status != "cannot be judged"):
+            start = f"{own.name[:1].upper()}{own.name[1:]}: " if len(measures) > 1 else ""
+            start += f"From {FEWEST_PROMPTS} {unit}s on it can be judged. " if few else ""
+            how = "as 1/√n" if unit == "prompt" else "as Student's t tells"
+            half = _narrowed(own.n, 0.5, unit, groups)
+            clear = _narrowed(own.n, max(own.far or 0.0, 0.0) * (1 - ROUNDING), unit, groups)
+            halved = f"{half} {unit}s instead of {own.n} halve the interval"
+            many = (
+                f"about {clear}"
+                if clear <= MOST_TIMES * own.n
+                else f"more than {MOST_TIMES * own.n}"
+            )
+            then = _then(own.far, "" if clear <= half else f"{many} {unit}s")
+            told.append(f"{start}If its width falls {how}, {halved}{then}.")
+    return " ".join(told)
+
+
+def _narrowed(n: int, share: float, unit: str, groups: int) -> int:
+    """From how many on the width is at most this share; at most `MOST_TIMES` n and one more."""
+    from scipy.stats import t
+
+    def width(count: int) -> float:
+        far = 1.0 if unit == "prompt" else t.ppf(ONE_SIDED, groups * (count - 1))
+        return float(far / count**0.5)
+
+    most, own = MOST_TIMES * n + 1, width(n)
+    return next((m for m in range(n, most) if width(m) <= share * own * (1 + 1e-12)), most)
+
+
+def _then(far: float | None, many: str) -> str:
+    """What half the width would show, were the effect the same; `many` would make it clear, "" if half does."""
+    if far is None or far >= 1 or far == 0:
+        return ""
+    if far < 0:
+        return "; the effect as it is lies on the other side of what is claimed"
+    if not many:
+        return " and make it clear by itself, were the effect the same"
+    return f" and do not make it clear by itself, were the effect the same: that would take {many}"
 
 
 def largest(p_values: Iterable[float | None]) -> float | None:
@@ -161,6 +249,19 @@ def largest(p_values: Iterable[float | None]) -> float | None:
     found = list(p_values)
     known = [own for own in found if own is not None]
     return max(known) if found and len(known) == len(found) else None
+
+
+def of_statement(status: Status, p_values: Iterable[float | None]) -> float | None:
+    """The p-value of a claim that needs several measures: the largest of theirs.
+
+    1 where they disagree, or where each is clear but not in the direction of the claim, which together
+    state nothing; None where the claim cannot be judged.
+    """
+    if status == "cannot be judged":
+        return None
+    p = largest(p_values)
+    nothing = status == "mixed" or (status == "not shown" and p is not None and p <= CHANCE)
+    return 1.0 if nothing else p
 
 
 def holm(p_values: Sequence[float | None], level: float = CHANCE) -> tuple[bool, ...]:
@@ -182,13 +283,17 @@ def holm(p_values: Sequence[float | None], level: float = CHANCE) -> tuple[bool,
 def disagreeing(measures: Sequence[Required]) -> str:
     """Which measures say what, for a claim on which they disagree; else which cannot be judged."""
     by_status: dict[str, list[str]] = {}
-    for name, status, _ in measures:
-        by_status.setdefault(status, []).append(name)
+    for own in measures:
+        by_status.setdefault(own.status, []).append(own.name)
     lacking = by_status.get("cannot be judged")
     if lacking:
         return f"{' and '.join(lacking)} cannot be judged, and the claim requires all its measures"
-    said_so = {"supported": "says so", "opposite": "says the opposite", "mixed": "is divided"}
-    return "; ".join(
-        f"{' and '.join(names)}: {said_so.get(status, 'does not show it')}"
+    words = {
+        "supported": ("says so", "say so"),
+        "opposite": ("says the opposite", "say the opposite"),
+        "mixed": ("is divided", "are divided"),
+    }
+    return ", ".join(
+        f"{' and '.join(names)} {words.get(status, ('does not show it', 'do not show it'))[len(names) > 1]}"
         for status, names in by_status.items()
     )

@@ -1,19 +1,23 @@
 """Which prompts a result rests on, and whether they are enough for its intervals."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 
 from icl_mech.errors import ResultError
-from icl_mech.metrics import FEWEST_VALUES, prompts_needed
-from icl_mech.results.base import Result
-from icl_mech.results.quantities import Quantity
+from icl_mech.metrics import prompts_needed
+from icl_mech.metrics.means import FEWEST_VALUES
+from icl_mech.results import answer_words
+from icl_mech.results.quantities import Quantity, labels_of
+from icl_mech.results.record import Record
+from icl_mech.results.tables import sizes
 
 FOR_A_TENTH = 48
 """With so many prompts means are held where a tenth of them is ten times as large."""
 
 
-def check_same_prompts(one: Result, other: Result) -> None:
+def check_same_prompts(one: Record, other: Record) -> None:
     """Refuse results of other prompts, or whose prompts are not known.
 
     Raises:
@@ -38,7 +42,44 @@ def check_same_prompts(one: Result, other: Result) -> None:
         )
 
 
-def basis(result: Result, prompts: str = "", quantity: str | None = None) -> str:
+def paired(
+    name: str, one: Record, other: Record
+) -> tuple[Quantity, Quantity, dict[str, list[Any]]]:
+    """A quantity of two results over the same prompts, and the labels of its axes.
+
+    Raises:
+        ResultError: other prompts or axes, or a side without values of each prompt.
+    """
+    check_same_prompts(one, other)
+    first, second = one.quantities().get(name), other.quantities().get(name)
+    if first is None:
+        raise ResultError(
+            f"These samples of {name!r} hold no per-prompt values, because they are no means; subtract "
+            "the whole results first, then select with sel()."
+        )
+    if second is None:
+        raise ResultError(
+            f"One side is of {name!r}, the other of {', '.join(map(repr, other.quantities()))}; "
+            "subtract samples of one quantity."
+        )
+    labels, others = (
+        labels_of({name: quantity}, result.coordinates())
+        for quantity, result in ((first, one), (second, other))
+    )
+    if labels != others or first.dims != second.dims:
+        raise ResultError(
+            f"{name} has the axes {sizes(labels)} on one side and {sizes(others)} on the "
+            "other, so cells cannot be paired; select what both have with sel()."
+        )
+    if first.count != second.count:
+        raise ResultError(
+            f"{name} rests on {first.count} prompts on one side and {second.count} on the other, so "
+            "they cannot be paired; measure both on the same ones."
+        )
+    return first, second, labels
+
+
+def basis(result: Record, prompts: str = "", quantity: str | None = None) -> str:
     """How many prompts the intervals of a result rest on, what they take as given, and doubts.
 
     Args:
@@ -85,7 +126,7 @@ def too_skewed(quantity: Quantity) -> tuple[int, int, int]:
     return int(above.sum()), needed.numel(), int(needed[above].max()) if bool(above.any()) else 0
 
 
-def doubtful(results: Mapping[str, Result]) -> list[str]:
+def doubtful(results: Mapping[str, Record]) -> list[str]:
     """Sentences on whether the prompts of some results are enough for their intervals, by title."""
     found: dict[str, list[str]] = {}
     counts = []
@@ -109,6 +150,31 @@ def doubtful(results: Mapping[str, Result]) -> list[str]:
     return short
 
 
+ENDS = {
+    "share": "of shares Wilson's, for as many prompts as their spread is worth",
+    "change": "of changes of outcomes Tango's, likewise",
+    "mean": "of other means the studentised bootstrap's (10,000 resamples) or Student's t, whichever "
+    "reaches farther",
+    "function": "of ratios and other functions of means percentiles of the bootstrap, widened as "
+    "Student's t is",
+}
+"""What the ends of an interval are."""
+
+
+def kinds_of_ends(results: Mapping[str, Record]) -> str:
+    """A sentence on what the ends of their intervals are, for methods; empty where there are none."""
+    every = (own for result in results.values() for own in result.quantities().values())
+    own = [one for one in every if one.known is None]
+    has = {
+        "share": any(one.outcomes for one in own),
+        "change": any(one.kind in ("change", "contrast") for one in own if not one.statistic),
+        "mean": any(map(_of_values, own)),
+        "function": any(one.statistic is not None for one in own),
+    }
+    said = "; ".join(text for kind, text in ENDS.items() if has[kind])
+    return f"Ends of intervals: {said}." if said else ""
+
+
 def _of_values(quantity: Quantity) -> bool:
     """Whether its intervals are those of means of values that are not yes or no."""
     return (
@@ -119,7 +185,12 @@ def _of_values(quantity: Quantity) -> bool:
     )
 
 
-def given(result: Result) -> str:
+def answer_kind(result: Record) -> str:
+    """What the answers of a result are: `classes`, `choices` or `vocabulary`, see `PromptBatch`."""
+    return answer_words.answer_kind(result.provenance)
+
+
+def given(result: Record) -> str:
     """What intervals of a result take as given, in words; empty if nothing."""
     shared = bool(result.provenance.get("conditional_on_demonstrations"))
     return ", given their shared demonstrations" * shared

@@ -5,16 +5,19 @@ that a difference of two quantities over the same prompts is paired by construct
 are computed from the same weights.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, get_args, get_type_hints
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import cached_property, wraps
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.at_home import at_home
 from icl_mech.errors import ResultError
-from icl_mech.metrics import Kind, mean_ends, quantile_ends, resample_weights
+from icl_mech.metrics import mean_ends
+from icl_mech.metrics.intervals import quantile_ends, resample_weights
+from icl_mech.metrics.means import Kind
 
 Statistic = Callable[[Float[Tensor, "r batch"]], Float[Tensor, " r *cell"]]
 """Values of resamples, from how often each prompt is drawn (rows add up to 1)."""
@@ -24,6 +27,11 @@ BATCH = "batch"
 
 PROMPT = "prompt"
 """Its name in labelled arrays."""
+
+DECLARED = "quantity"
+"""Key of the metadata of fields that are declared."""
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @at_home
@@ -88,6 +96,11 @@ class Quantity:
         """Ends of the 95 % interval: of means `mean_ends`, of other functions percentiles."""
         if self.known is not None:
             return self.known
+        low, high = self._ends
+        return low.clone(), high.clone()
+
+    @cached_property
+    def _ends(self) -> tuple[Tensor, Tensor]:
         if self.statistic is None:
             return mean_ends(self.per_prompt, self.kind)
         return quantile_ends(self.statistic(resample_weights(self.count)), self.count)
@@ -110,6 +123,34 @@ class Quantity:
         return "contrast" if self.kind == other.kind == "change" else "value"
 
 
+KEPT = "_kept"
+"""Under this name a result keeps what was asked of it."""
+
+
+def _state(value: object) -> Hashable:
+    """Another one for another value, and for a tensor that was changed in place."""
+    if isinstance(value, tuple) and value and isinstance(value[0], Tensor):
+        return tuple(map(_state, value))
+    if isinstance(value, Tensor) and not value.is_inference():
+        return id(value), value._version
+    return id(value)
+
+
+def kept(method: F) -> F:
+    """A result's method, asked once as long as no field changes: every number shown asks again."""
+
+    @wraps(method)
+    def asked(self: object, *given: Hashable, **named: Hashable) -> Any:
+        own = vars(self).setdefault(KEPT, {})
+        state = [_state(value) for name, value in vars(self).items() if name != KEPT]
+        key = (asked, given, *named.items(), *state)
+        if key not in own:
+            own[key] = method(self, *given, **named)
+        return dict(own[key]) if isinstance(own[key], dict) else own[key]
+
+    return cast(F, asked)
+
+
 def function_of_means(
     per_prompt: Float[Tensor, " batch *rest"], function: Callable[[Tensor], Tensor]
 ) -> Statistic:
@@ -122,22 +163,44 @@ def function_of_means(
     return statistic
 
 
-def typed_quantities(result: Any) -> dict[str, Quantity]:
-    """The means of every field whose type names a prompt axis: axes are read from the types.
+def quantity(
+    unit: str = "", *, kind: Kind = "value", name: str = "", default: Any = MISSING
+) -> Any:
+    """A field of a result whose mean over prompts is a quantity.
 
-    `Float[Tensor, "batch score layer"]` gives a quantity with the axes `score` and `layer`;
-    integers are ids or classes, whose means say nothing.
+    `similarity: Float[Tensor, "batch layer"] = quantity("cosine")`. Where a result has such fields,
+    its others are none, and a field that holds None (`default=None`) is left out.
+
+    Args:
+        unit: Quantity and unit, for figures.
+        kind: Of its values, which decides about the interval: see `mean_ends`.
+        name: Of the quantity; by default that of the field.
+        default: Of the field.
+    """
+    return field(default=default, metadata={DECLARED: (name, unit, kind)})
+
+
+def typed_quantities(result: Any) -> dict[str, Quantity]:
+    """The means of fields whose types name a prompt axis: axes are read from the types.
+
+    `Float[Tensor, "batch score layer"]` gives a quantity with the axes `score` and `layer`. Those that
+    are declared (`quantity`) if there are any, else all; integers are ids or classes, whose means
+    say nothing.
     """
     found = {}
-    for name, tensor, axes in _prompt_fields(result):
+    some = any(DECLARED in item.metadata for item in fields(result))
+    for item, tensor, axes in _prompt_fields(result):
+        if some and DECLARED not in item.metadata:
+            continue
         if tensor.is_floating_point() or tensor.dtype == torch.bool:
-            place = axes.index(BATCH)
+            name, unit, kind = item.metadata.get(DECLARED, ("", "", "value"))
             dims = tuple(axis for axis in axes if axis != BATCH)
-            found[name] = Quantity(dims, tensor.movedim(place, 0))
+            per_prompt = tensor.movedim(axes.index(BATCH), 0)
+            found[name or item.name] = Quantity(dims, per_prompt, unit=unit, kind=kind)
     return found
 
 
-def _prompt_fields(result: Any) -> Iterator[tuple[str, Tensor, tuple[str, ...]]]:
+def _prompt_fields(result: Any) -> Iterator[tuple[Field[Any], Tensor, tuple[str, ...]]]:
     # Types may stand there as text (`from __future__ import annotations`).
     hints = get_type_hints(type(result))
     for item in fields(result):
@@ -146,7 +209,7 @@ def _prompt_fields(result: Any) -> Iterator[tuple[str, Tensor, tuple[str, ...]]]
             continue
         axes = axes_of(hints[item.name], value.ndim)
         if axes is not None and BATCH in axes:
-            yield item.name, value, axes
+            yield item, value, axes
 
 
 def axes_of(kind: Any, ndim: int) -> tuple[str, ...] | None:

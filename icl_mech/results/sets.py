@@ -98,7 +98,7 @@ def _read(folder: Path) -> tuple[dict[str, Result], About]:
     except ResultError as error:
         raise ResultError(f"{folder / INDEX} is damaged: {error}") from error
     prompts = _prompts(folder, index)
-    results = {name: load_part(folder, name, index) for name in names}
+    results = {name: load_part(Result, folder, name, index) for name in names}
     return results, About(title, tuple(map(str, notes)), made, prompts)
 
 

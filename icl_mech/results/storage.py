@@ -9,25 +9,18 @@ import torch
 
 from icl_mech.documents import content_of_file, fitted
 from icl_mech.errors import ResultError, near_matches
-from icl_mech.results.base import Result, known_kinds
-from icl_mech.results.files import (
-    FORMAT,
-    TENSORS,
-    digest,
-    given_path,
-    parsed,
-    read_json,
-    sealed,
-)
+from icl_mech.results.files import FORMAT, TENSORS, digest, given_path, parsed, read_json, sealed
 from icl_mech.results.folders import Folder, hidden
+from icl_mech.results.record import Record, known_kinds
 from icl_mech.results.values import check_values
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Record)
 
 FILES = ("result.json", TENSORS)
 
 
-def write_result(result: Result, place: Folder, part: str = "") -> None:
+def write_result(result: Record, place: Folder, part: str = "") -> None:
     """Write one result: alone into its folder, or as a named part of what the folder holds.
 
     Raises:
@@ -52,7 +45,7 @@ def write_result(result: Result, place: Folder, part: str = "") -> None:
         place.put(f"{part}/result.json", sealed({"format": FORMAT, **document, "files": files}))
 
 
-def _tensor_bytes(result: Result, tensors: Mapping[str, torch.Tensor]) -> bytes:
+def _tensor_bytes(result: Record, tensors: Mapping[str, torch.Tensor]) -> bytes:
     from safetensors import SafetensorError
     from safetensors.torch import save
 
@@ -80,28 +73,34 @@ def _tensor_bytes(result: Result, tensors: Mapping[str, torch.Tensor]) -> bytes:
         ) from error
 
 
-def load_result(folder: str | Path) -> Result:
-    """A saved result, of whatever kind it is.
+def load_as(kind: type[R], folder: str | Path) -> R:
+    """A saved result of this kind.
 
     Raises:
-        ResultError: missing or damaged files, an unknown kind or a newer layout.
+        ResultError: missing or damaged files, an unknown or another kind, or a newer layout.
     """
     place = given_path(folder)
 
-    def read() -> Result:
+    def read() -> Record:
         return _loaded(read_json(place / "result.json"), place)
 
-    return steadily(read, place / "result.json")
+    return _of_kind(kind, steadily(read, place / "result.json"), place)
 
 
-def load_part(folder: Path, name: str, index: Mapping[str, Any]) -> Result:
+def _of_kind(kind: type[R], loaded: Record, folder: Path) -> R:
+    if not isinstance(loaded, kind):
+        raise ResultError(f"{folder} holds a {type(loaded).__name__}, expected {kind.__name__}.")
+    return loaded
+
+
+def load_part(kind: type[R], folder: Path, name: str, index: Mapping[str, Any]) -> R:
     """One of the results that an analysis lists.
 
     Raises:
-        ResultError: as `load_result`, or another result than the one that was saved.
+        ResultError: as `load_as`, or another result than the one that was saved.
     """
     if index["format"] == 1:
-        return load_result(folder / name)
+        return load_as(kind, folder / name)
     path = f"{name}/result.json"
     if path not in index["files"]:
         raise ResultError(f"{folder / 'analysis.json'} is damaged: it has no checksum of {path}.")
@@ -109,7 +108,7 @@ def load_part(folder: Path, name: str, index: Mapping[str, Any]) -> Result:
     document = parsed(content, folder / path)
     if document["format"] == 1 and (listed := index["files"].get(f"{name}/{TENSORS}")):
         document["files"] = {TENSORS: listed}
-    return _loaded(document, folder / name)
+    return _of_kind(kind, _loaded(document, folder / name), folder / name)
 
 
 def steadily(read: Callable[[], T], index: Path) -> T:
@@ -164,7 +163,7 @@ def content_of(folder: Path, path: str, checksum: str | None) -> bytes:
     raise ResultError(f"{folder / path} is missing; the saved result is incomplete.")
 
 
-def _loaded(document: Mapping[str, Any], folder: Path) -> Result:
+def _loaded(document: Mapping[str, Any], folder: Path) -> Record:
     from safetensors import SafetensorError
     from safetensors.torch import load
 
@@ -189,11 +188,8 @@ def _loaded(document: Mapping[str, Any], folder: Path) -> Result:
 
 
 def _made(
-    kind: type[Result],
-    plain: Mapping[str, Any],
-    tensors: Mapping[str, torch.Tensor],
-    folder: Path,
-) -> Result:
+    kind: type[Record], plain: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], folder: Path
+) -> Record:
     """The result from its values, if they are what its fields declare."""
     values = {key: value if key == "provenance" else _tuples(value) for key, value in plain.items()}
     for name in {name.split("/")[0] for name in tensors}:
@@ -218,5 +214,5 @@ def _made(
         raise ResultError(f"The result at {folder} is damaged: {error}") from error
 
 
-def _tuples(value: Any) -> Any:
+def _tuples(value: object) -> Any:
     return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

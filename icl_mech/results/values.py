@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from jaxtyping import jaxtyped
@@ -32,7 +32,7 @@ def check_values(kind: type, values: Mapping[str, Any]) -> None:
                 )
 
 
-def fits(value: Any, hint: Any) -> bool:
+def fits(value: object, hint: Any) -> bool:
     """True if a value could be what a type says, as far as a file can hold it.
 
     A file holds sequences as lists, keys as text, and numbers that are not finite as nothing or
@@ -62,13 +62,13 @@ def fits(value: Any, hint: Any) -> bool:
     return (hint is Any and isinstance(value, Tensor)) or _is_plain(value)
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def _fits(value: object, hint: object) -> bool:
     """As `fits`; axes inside of a container have lengths of their own."""
     with jaxtyped("context"):
         return fits(value, hint)
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     """True for what JSON holds; anything else would come back as text."""
     if isinstance(value, Mapping):
         return all(map(_is_plain, value.values()))
@@ -77,20 +77,20 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float | np.generic)
 
 
-def _is_sequence(value: Any) -> bool:
+def _is_sequence(value: object) -> TypeGuard[Sequence[object]]:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
-def _is_number(value: Any, kind: Any) -> bool:
+def _is_number(value: object, kind: type | UnionType) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
-def _words(value: Any) -> str:
+def _words(value: object) -> str:
     if isinstance(value, Tensor):
         return f"a {str(value.dtype).removeprefix('torch.')} tensor of shape {list(value.shape)}"
     shown = repr(value)
     return f"{shown[:80]}..." if len(shown) > 80 else shown
 
 
-def _name(hint: Any) -> str:
+def _name(hint: object) -> str:
     return str(hint) if get_origin(hint) else getattr(hint, "__name__", str(hint))

@@ -1,9 +1,8 @@
 """The few shapes results are drawn as; `icl_mech.plots` has one figure for each."""
 
 from icl_mech.shapes.cells import Bars, Grid, Grids, LabelMatrices, LabelMatrix, Scatter, Table
-from icl_mech.shapes.curves import Behind, LayerCurves, Panel, Published, Windows
-from icl_mech.shapes.meanings import MEANINGS, Meaning
-from icl_mech.shapes.tokens import LensTable, TokenMatrix, TokenSegment, TokenStrips
+from icl_mech.shapes.curves import MEANINGS, Behind, LayerCurves, Meaning, Panel, Published, Windows
+from icl_mech.shapes.tokens import LensTable, TokenMatrix, TokenSegment, TokenStrips, shortened
 
 __all__ = [
     "MEANINGS",
@@ -25,6 +24,7 @@ __all__ = [
     "TokenSegment",
     "TokenStrips",
     "Windows",
+    "shortened",
 ]
 
 Shape = (

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.shapes.meanings import Meaning
+from icl_mech.shapes.curves import Meaning
 
 
 @dataclass(frozen=True)
@@ -155,6 +155,7 @@ class Bars:
         apart: Names of the axes, one for each dot, of dots that are different measures: each has
             axes of its own. Levels stand in the first.
         columns: Such axes side by side at most.
+        single: What a single value is, such as `seed`.
     """
 
     title: str
@@ -173,6 +174,7 @@ class Bars:
     source: str = ""
     apart: tuple[str, ...] = ()
     columns: int = 2
+    single: str = "draw"
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,14 @@
-"""Curves over layers, and what panels share."""
+"""What a series is about; curves over layers, and what panels share."""
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.shapes.meanings import Meaning
+
+Meaning = Literal["text", "label", "other", "query", "target", "true", "false", "reference"]
+"""It decides colour, line and marker in every figure."""
+
+MEANINGS: tuple[Meaning, ...] = get_args(Meaning)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,18 @@ from dataclasses import dataclass
 
 from icl_mech._typing import Float, Tensor
 
+MANY = 12
+"""Heads up to which all are told of, and one slider holds all of them."""
+
+
+def shortened(text: str, most: int = 18) -> str:
+    """The beginning of a text with …, cut between words unless that leaves less than half of the room."""
+    if len(text) <= most:
+        return text
+    words = text[:most].rpartition(" ")[0]
+    kept = words if 2 * len(words) >= most else text[: most - 1]
+    return f"{kept.rstrip(' ,;:')}…"
+
 
 @dataclass(frozen=True)
 class TokenSegment:
@@ -13,7 +25,7 @@ class TokenSegment:
         name: What it is: `text 1`, a label word, the template's tokens.
         role: Of its tokens.
         start: Its first token.
-        stop: Behind its last token.
+        stop: After its last token.
     """
 
     name: str
@@ -64,6 +76,7 @@ class TokenStrips:
         quantity: Name of the value in hover texts.
         note: How to read it, below the title.
         first: Row shown first.
+        heads: (layer, head) of each row, where it has one; colours are then on a square-root scale.
     """
 
     title: str
@@ -74,6 +87,7 @@ class TokenStrips:
     quantity: str
     note: str = ""
     first: int = 0
+    heads: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,8 +100,9 @@ class LensTable:
         words: By column and layer the likeliest words, best first.
         probs: Their probabilities over the vocabulary.
         bold: Words to stand out: the label words.
-        quantity: Name of the value.
+        quantity: Name of the value that gives the colour.
         note: Which prompt, below the title.
+        shades: This value by column and layer; None: the probability of the likeliest word.
     """
 
     title: str
@@ -97,3 +112,4 @@ class LensTable:
     bold: tuple[str, ...] = ()
     quantity: str = "probability"
     note: str = ""
+    shades: Float[Tensor, "column layer"] | None = None

@@ -1,46 +1,74 @@
 """`analyze`: a study of one model on one set of prompts, as one `Analysis`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, get_type_hints
 
-from icl_mech.checking import Natural, conformed
+from icl_mech.checking import Count, Natural, conformed
 from icl_mech.engine import Loss, Overall, Path
-from icl_mech.errors import PromptError, RunError
+from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import AnyMeasurement, Options
-from icl_mech.measurements.running import Item, check_data
+from icl_mech.measurements.running import Item, Prompts, check_data
 from icl_mech.measurements.saliency.reduction import Reduction
+from icl_mech.metrics.layers import HALF
 from icl_mech.models import adapt, exclusive
+from icl_mech.names import is_address
 from icl_mech.prompts import PromptBatch
-from icl_mech.studies.analysis import Analysis, load_analysis
-from icl_mech.studies.anchors import Anchors
+from icl_mech.studies.analysis import Analysis
+from icl_mech.studies.anchors import ANCHORS
 from icl_mech.studies.bench import Bench, prepared_folder
-from icl_mech.studies.causal import Causal
-from icl_mech.studies.default import GIVEN, FlowStudy
-from icl_mech.studies.label_words import LabelWords
-from icl_mech.studies.made import Making, by_command, call_line
-from icl_mech.studies.measuring import check_values, measure, title
-from icl_mech.studies.names import PAIRED, Study
-from icl_mech.studies.nulls import PROMPTS, add_untrained
-from icl_mech.studies.overthinking import Overthinking
+from icl_mech.studies.causal import CAUSAL
+from icl_mech.studies.contextualise import CONTEXTUALISE
+from icl_mech.studies.flow import FLOW
+from icl_mech.studies.forecast import plannable
+from icl_mech.studies.label_words import LABEL_WORDS
+from icl_mech.studies.measuring import (
+    Making,
+    analysis_of,
+    by_command,
+    call_line,
+    check_values,
+    measure,
+)
+from icl_mech.studies.overthinking import OVERTHINKING
+from icl_mech.studies.study import Study, settle, study_named
+from icl_mech.studies.until import goal_of, in_stages
 from icl_mech.tasks import Task, as_task
 
-__all__ = ["Analysis", "Study", "analyze", "by_command", "load_analysis", "measure"]
+__all__ = [
+    "ANCHORS",
+    "CAUSAL",
+    "CONTEXTUALISE",
+    "FLOW",
+    "LABEL_WORDS",
+    "OVERTHINKING",
+    "Analysis",
+    "Study",
+    "analyze",
+    "by_command",
+    "measure",
+]
+
+settle(LABEL_WORDS, OVERTHINKING, CAUSAL, CONTEXTUALISE, ANCHORS, FLOW)
+
+OPTIONS = ("maps", "reduction", "loss", "seed", "heads_from", "nulls", "threshold", "until", "most")
+"""Of studies; each takes those that it knows."""
 
 
+@plannable
 @exclusive
 def analyze(
     model: Any,
     prompts: PromptBatch | tuple[PromptBatch, PromptBatch],
     *,
-    study: Study | None = None,
+    study: Study | type[Study] | str | None = None,
     measurements: Sequence[AnyMeasurement[Any, Any]] = (),
     interventions: Sequence[Intervention] = (),
-    maps: int = 1,
+    maps: Natural = 1,
     reduction: Reduction = "sum_then_abs",
     loss: Loss | None = None,
-    seed: int = 0,
+    seed: Natural = 0,
     heads_from: str | Task | PromptBatch | None = None,
     batch_size: int | None = None,
     memory: str | int | None = None,
@@ -48,7 +76,11 @@ def analyze(
     progress: bool | None = None,
     out: str | FilePath | None = None,
     nulls: Natural | None = None,
+    threshold: float = HALF,
+    until: float | int | Mapping[str, float | int] | None = None,
+    most: Count | None = None,
     wait: bool | int | float = True,
+    plan: bool = False,
 ) -> Analysis:
     """A study of all prompts.
 
@@ -62,11 +94,14 @@ def analyze(
     * `causal`: function-vector, induction, false induction and label-promoting heads, chosen on one
       half of the pairs and ablated on the other, each set without the heads of the others; the function
       vector in bare queries; what answers follow; calibration. Takes the pair (true, false).
+    * `contextualise`: what right answers lose without attention between demonstrations, and without that
+      from demonstrations to the target, in early, middle and late layers, the latter beside random edges.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: Prompts with at least one demonstration each, a pair of such sets, or texts.
-        study: Which study; None is the default one.
+        study: Which study, by name or as a value, or the address of one of your own, `my_module:MY_STUDY`;
+            None is the default one.
         measurements: Measured besides, your own for example; see `measure`.
         interventions: Made in every pass.
         maps: Number of prompts whose whole saliency maps are kept (0: none).
@@ -85,55 +120,53 @@ def analyze(
             most 4 GiB; 0: none, and claims about the flow cannot be judged. Each is measured on eight
             prompts (flow, isolation) or 24 (attention, accuracy by layer), and takes the memory of one
             more model.
+        threshold: Share of the final gap that is there from the critical layer on, of the overthinking
+            study; see `layer_accuracy`.
+        until: Go on with more prompts, drawn as these were, until half the width of the 95 % interval of
+            each effect of the study's first claim (of the default study: of early and late flow) is at
+            most this; or `{effect: half-width}`, an effect by its name or as `"part.quantity"`. In stages
+            that begin with 48 prompts, or as many as are given if these are more, each measured anew: the
+            numbers are those of one run with the last number, for the cost of all. See `icl_mech.studies.until`.
+        most: Prompts that `until` may measure at once (default: four times those of the first stage).
         wait: While another thread runs this model: True waits, False refuses at once, a number
             waits at most so many seconds.
+        plan: Run nothing; return the `Forecast` of rows, time, memory and disk instead.
 
     Raises:
-        RunError: unknown study.
+        RunError: unknown study, or a width or budget that cannot be.
         IclMechError: model, prompts or variants that would give wrong numbers.
     """
-    making = Making(call_line(analyze, locals()))
-    conformed("study", study, Study | None)
-    pair = isinstance(check_data(prompts), tuple)
-    if study in PAIRED and not pair:
-        raise PromptError(
-            f"The {study} study compares true and false demonstrations; give the pair that "
-            "build_prompt_pairs returns."
-        )
-    if study not in PAIRED and pair:
-        raise PromptError(
-            "A pair of prompt sets is for study='overthinking' or 'causal'; give one set here."
-        )
+    chosen = study_named(study)
+    called = {**locals(), "study": chosen.name if study is not None else None}
+    making = Making(call_line(analyze, called))
+    chosen.check(check_data(prompts))
     check_values(measurements)
     options = Options(interventions, batch_size, memory, path, progress)
-    flow = FlowStudy(maps, reduction, loss)
-    seed = conformed("seed", seed, Natural)
-    nulls = conformed("nulls", nulls, Natural | None)
-    if heads_from is not None and study != "overthinking":
+    given = {name: called[name] for name in OPTIONS}
+    if heads_from is not None and "heads_from" not in chosen.options:
         raise RunError(
             "heads_from= says on what the overthinking study chooses heads; leave it out."
         )
     if heads_from is not None and not isinstance(heads_from, PromptBatch):
-        heads_from = as_task(heads_from)
+        given["heads_from"] = as_task(heads_from)
+    hints = get_type_hints(analyze, include_extras=True)
+    given = {name: conformed(name, value, hints[name]) for name, value in given.items()}
     adapted = adapt(model)
-    bench = Bench(adapted, options, prepared_folder(out))
-    for given in measurements:
-        Item.checked(given, adapted, prompts, options)
-    with Overall(f"{(study or 'flow').replace('_', ' ')} study", progress):
-        if study == "causal" and isinstance(prompts, tuple):
-            Causal(seed).run(bench, prompts)
-        elif isinstance(prompts, tuple):
-            Overthinking(heads_from, seed, nulls).run(bench, prompts)
-        elif study == "label_words":
-            LabelWords(flow, seed, nulls).run(bench, prompts)
-        elif study == "anchors":
-            Anchors(reduction, loss).run(bench, prompts)
-        else:
-            bench.measure(prompts, *flow.measurements(), *measurements)
-            add_untrained(bench, prompts, {"flow": (flow.flow, PROMPTS)}, nulls)
-            bench.order(["predictions", "flow", "untrained"])
-            if prompts.source.get("demonstrations") == "shared":
-                bench.notes.append(GIVEN)
-        if study is not None and measurements:
-            bench.measure(prompts, *measurements)
-    return bench.analysis(title(adapted, prompts), prompts, making)
+    goal = goal_of(chosen, measurements, given["until"], given["most"])
+
+    def run(data: Prompts, folder: str | FilePath | None) -> Bench:
+        bench = Bench(adapted, options, prepared_folder(folder))
+        for own in measurements:
+            Item.checked(own, adapted, data, options)
+        chosen.run(bench, data, measurements, **given)
+        return bench
+
+    about: dict[str, Any] = {"study": chosen.name}
+    if isinstance(study, str) and is_address(study):
+        about["study_at"] = study
+    with Overall(f"{chosen.name.replace('_', ' ')} study", progress):
+        if goal is None:
+            return analysis_of(run(prompts, out), prompts, making, about)
+        bench, data, found = in_stages(goal, prompts, model, run, out)
+    about |= {"until": found, "setup": making.done(adapted, prompts)["setup"]}
+    return analysis_of(bench, data, making, about)

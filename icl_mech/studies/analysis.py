@@ -1,33 +1,18 @@
 """`Analysis`: the results of one study, saved, drawn and reported together."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any
 
 from icl_mech.at_home import at_home
-from icl_mech.errors import MissingResult, ResultError, near_matches
+from icl_mech.errors import IclMechError, ResultError
 from icl_mech.frontend import in_notebook
-from icl_mech.measurements.accuracy.context import ContextAccuracy
-from icl_mech.measurements.accuracy.early_exit import EarlyExit
-from icl_mech.measurements.accuracy.layers import LayerAccuracy
-from icl_mech.measurements.compression.table import CompressionTable
-from icl_mech.measurements.confusion.diagnosis import ConfusionDiagnosis
-from icl_mech.measurements.extraction.label_words import ExtractionResult
-from icl_mech.measurements.heads.ablation import Ablation
-from icl_mech.measurements.heads.by_layer import MatchingByLayer
-from icl_mech.measurements.heads.false_induction import FalseInductionHeads
-from icl_mech.measurements.heads.scores import HeadScores
-from icl_mech.measurements.heads.tokens import HeadAttention
-from icl_mech.measurements.isolation.loyalty import IsolationResult
-from icl_mech.measurements.isolation.map import IsolationMap
-from icl_mech.measurements.predictions import Predictions
-from icl_mech.measurements.reweighting.result import ReweightingResult
-from icl_mech.measurements.saliency.flow import FlowScores
-from icl_mech.measurements.saliency.maps import SaliencyMaps
+from icl_mech.names import key_now
 from icl_mech.prompts import PromptBatch
-from icl_mech.reports import Page, Section, page_bytes, write_page
+from icl_mech.reports import Page, Paged, Section, page_bytes
 from icl_mech.results import (
+    PROMPTS,
     About,
     Folder,
     Result,
@@ -36,21 +21,20 @@ from icl_mech.results import (
     read_results,
     write_results,
 )
-from icl_mech.studies.kept import batches_of, check_prompts
-from icl_mech.studies.null_bands import PREFIX, UntrainedCurves, with_band
-from icl_mech.studies.pages import page_of, sections_of
-from icl_mech.studies.part import Part
-from icl_mech.studies.published import PublishedNumbers
+from icl_mech.results.tables import ENDS
+from icl_mech.studies.claim import Verdict
+from icl_mech.studies.nulls import PREFIX, UntrainedCurves, with_band
+from icl_mech.studies.pages import page_of, sections_of, study_of, unknown
+from icl_mech.studies.parts import Parts
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-R = TypeVar("R", bound=Result)
+    import xarray as xr
 
 
 @at_home
 @dataclass(frozen=True, eq=False, repr=False)
-class Analysis:
+class Analysis(Parts, Paged):
     """The results of one study, by name: `analysis["flow"]`, or `analysis.flow`.
 
     Attributes:
@@ -61,7 +45,8 @@ class Analysis:
             versions. Heads may have been chosen on others, which are not kept.
         made: How it was made: `date` (ISO 8601 with the zone), `call` (the Python line), `setup`
             (lines that make model and prompts, where known), `command` (the command line, "" if it
-            was none), `device`, `seconds`, and `resumed` (how many results an earlier call left).
+            was none), `device`, `seconds`, `resumed` (how many results an earlier call left), and `study`
+            (its name).
 
     Raises:
         ResultError: a name that cannot be the name of a folder, or prompts of another study.
@@ -83,93 +68,24 @@ class Analysis:
                 raise ResultError(f"{name!r} is a {type(result).__name__}, expected a Result.")
         object.__setattr__(self, "prompts", check_prompts(self.prompts, self.results))
 
-    predictions = Part(Predictions)
-    flow = Part(FlowScores)
-    saliency = Part(SaliencyMaps)
-    isolation = Part(IsolationResult)
-    isolation_map = Part(IsolationMap)
-    extraction = Part(ExtractionResult)
-    compression = Part(CompressionTable)
-    confusion = Part(ConfusionDiagnosis)
-    reweighting = Part(ReweightingResult)
-    layer_accuracy = Part(LayerAccuracy)
-    context_accuracy = Part(ContextAccuracy)
-    early_exit = Part(EarlyExit)
-    head_scores = Part(HeadScores)
-    matching_by_layer = Part(MatchingByLayer)
-    head_attention = Part(HeadAttention)
-    false_induction = Part(FalseInductionHeads)
-    ablation = Part(Ablation)
-    published = Part(PublishedNumbers)
+    @property
+    def study(self) -> str:
+        """Name of its study; "" of measurements chosen one by one.
 
-    @overload
-    def __getitem__(self, key: Literal["predictions"]) -> Predictions: ...
-    @overload
-    def __getitem__(self, key: Literal["flow"]) -> FlowScores: ...
-    @overload
-    def __getitem__(self, key: Literal["saliency"]) -> SaliencyMaps: ...
-    @overload
-    def __getitem__(self, key: Literal["isolation"]) -> IsolationResult: ...
-    @overload
-    def __getitem__(self, key: Literal["isolation_map"]) -> IsolationMap: ...
-    @overload
-    def __getitem__(self, key: Literal["extraction"]) -> ExtractionResult: ...
-    @overload
-    def __getitem__(self, key: Literal["compression"]) -> CompressionTable: ...
-    @overload
-    def __getitem__(self, key: Literal["confusion"]) -> ConfusionDiagnosis: ...
-    @overload
-    def __getitem__(self, key: Literal["reweighting"]) -> ReweightingResult: ...
-    @overload
-    def __getitem__(self, key: Literal["layer_accuracy"]) -> LayerAccuracy: ...
-    @overload
-    def __getitem__(self, key: Literal["context_accuracy"]) -> ContextAccuracy: ...
-    @overload
-    def __getitem__(self, key: Literal["early_exit"]) -> EarlyExit: ...
-    @overload
-    def __getitem__(self, key: Literal["head_scores"]) -> HeadScores: ...
-    @overload
-    def __getitem__(self, key: Literal["matching_by_layer"]) -> MatchingByLayer: ...
-    @overload
-    def __getitem__(self, key: Literal["head_attention"]) -> HeadAttention: ...
-    @overload
-    def __getitem__(self, key: Literal["false_induction"]) -> FalseInductionHeads: ...
-    @overload
-    def __getitem__(self, key: Literal["ablation"]) -> Ablation: ...
-    @overload
-    def __getitem__(self, key: Literal["late_ablation"]) -> Ablation: ...
-    @overload
-    def __getitem__(self, key: Literal["published"]) -> PublishedNumbers: ...
-    @overload
-    def __getitem__(self, key: str) -> Result: ...
-    @overload
-    def __getitem__(self, key: type[R]) -> R: ...
-    def __getitem__(self, key: str | type[R]) -> "Result | R":
-        """A result by its name, or the first of a kind: `analysis[FlowScores]`.
-
-        Raises:
-            MissingResult: there is none.
+        Of runs saved by versions that did not keep it, the study whose results they hold.
         """
-        if isinstance(key, str):
-            if key in self.results:
-                return self.results[key]
-            raise self._missing(key)
-        if not isinstance(key, type):
-            raise self._missing(repr(key))
-        for result in self.results.values():
-            if isinstance(result, key):
-                return result
-        raise self._missing(key.__name__)
+        found = study_of(self.results, self.made)
+        guessed = found.name if found is not None and found.claims else ""
+        return str(self.made.get("study") or guessed)
 
-    def __getattr__(self, name: str) -> Result:
-        """A result by its name; those of your own measurements too."""
-        if name.startswith("__") or "results" not in vars(self):
-            raise AttributeError(name)
-        return self[name]
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """What it shows of each claim of its study, as its page says it."""
+        found = study_of(self.results, self.made)
+        return () if found is None else found.verdicts(self)
 
     def __contains__(self, name: object) -> bool:
         """True if there is a result of that name."""
-        return name in self.results
+        return isinstance(name, str) and key_now(name, self.results) in self.results
 
     def __iter__(self) -> Iterator[str]:
         """Names of the results, in reading order."""
@@ -180,18 +96,11 @@ class Analysis:
         return len(self.results)
 
     def __dir__(self) -> list[str]:
-        """What is there: attributes of results that are not are left out."""
-        parts = {name for name, value in vars(type(self)).items() if isinstance(value, Part)}
-        return sorted((set(super().__dir__()) - parts) | set(self.results))
+        """What is there, the names of the results too."""
+        return sorted({*super().__dir__(), *self.results})
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self.results)
-
-    def _missing(self, name: str) -> MissingResult:
-        return MissingResult(
-            f"This analysis has no {name!r}; it holds {', '.join(self.results) or 'nothing'}. "
-            f"{near_matches(name, self.results) if self.results else ''}".rstrip()
-        )
 
     def summary(self) -> str:
         """A few lines that say what came out."""
@@ -199,7 +108,7 @@ class Analysis:
         width = max(map(len, told), default=0) + 1
         lines = [self.title]
         lines += [f"  {name:<{width}} {result.summary()}" for name, result in told.items()]
-        lines += [f"  note: {note}" for note in self.notes]
+        lines += [f"  note: {note}" for note in (*self.notes, *unknown(self.made))]
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -238,8 +147,7 @@ class Analysis:
 
         result = self[name]
         show = result.shows[0] if show is None else show
-        drawing: Any = result.drawing
-        shape = drawing(show=show) if show else drawing()
+        shape = result.drawn(show=show) if show else result.drawn()
         return figure(with_band(self.results, name, show, shape))
 
     def save(self, folder: str | Path, *, page: bool = False, overwrite: bool = False) -> Path:
@@ -271,8 +179,28 @@ class Analysis:
         if fault is not None:
             raise ResultError(
                 f"The results are saved, but their page could not be made "
-                f"({type(fault).__name__}: {fault}); load them with load_analysis."
+                f"({type(fault).__name__}: {fault}); load them with icl_mech.load."
             ) from fault
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Analysis":
+        """Read what `save` wrote, or `measure(..., out=folder)`.
+
+        Raises:
+            ResultError: missing or damaged files, or a newer layout.
+        """
+        saved, about = read_results(folder)
+        # One of the new name beside it keeps both as they are; so does another kind, of a user's measurement.
+        now = {
+            name: own
+            if type(result).__name__ == f"{(own := key_now(name)).title().replace('_', '')}Result"
+            and own not in saved
+            else name
+            for name, result in saved.items()
+        }
+        results = {now[name]: result for name, result in saved.items()}
+        prompts = batches_of(about.prompts, results, folder)
+        return cls(results, about.title, tuple(about.notes), prompts, dict(about.made))
 
     def about(self) -> About:
         """What is saved once for all results."""
@@ -281,37 +209,105 @@ class Analysis:
 
     def sections(self) -> list[Section]:
         """Figures with what each one shows, for a page."""
-        return sections_of(self.results, self.prompts)
+        return sections_of(self)
 
     def page(self) -> Page:
         """The page, which `to_html` writes."""
-        return page_of(self.results, self.title, self.notes, self.prompts, self.made)
-
-    def to_html(self, path: str | Path, *, offline: bool = True, overwrite: bool = False) -> Path:
-        """Write one self-contained page with all figures.
-
-        Args:
-            path: Of the page.
-            offline: Put the plotly script into the page (about 5 MB); else load it from its CDN.
-            overwrite: Replace whatever file is there; without it, only a page that this package
-                wrote and nobody edited.
-
-        Raises:
-            ResultError: the page cannot be written, or another file is there.
-        """
-        return write_page(path, self.page(), offline=offline, overwrite=overwrite)
+        return page_of(self)
 
 
-def load_analysis(folder: str | Path) -> Analysis:
-    """What `Analysis.save` wrote, or `measure(..., out=folder)`.
+# --- as plain values, for programs ---
+
+
+def described(analysis: Analysis) -> dict[str, Any]:
+    """Title, notes and results of a run."""
+    return {
+        "title": analysis.title,
+        "notes": list(analysis.notes),
+        "results": {name: result_values(result) for name, result in analysis.results.items()},
+    }
+
+
+def result_values(result: Result) -> dict[str, Any]:
+    """Kind, sentence, and every quantity by cell: value, low and high with the labels of the axes.
+
+    Results that estimate nothing over prompts have no quantities.
+    """
+    known = result.estimates() if result.quantities() else {}
+    return {
+        "kind": type(result).__name__,
+        "summary": result.summary(),
+        "variants": result.provenance.get("variants", {}),
+        "quantities": {str(name): _cells(own) for name, own in known.items()},
+    }
+
+
+def _cells(own: "xr.DataArray") -> dict[str, Any]:
+    axes = {str(dim): own.coords[dim].values.tolist() for dim in own.dims if dim != "end"}
+    ends = {end: own.sel(end=end).values.tolist() for end in ENDS}
+    return {"unit": own.attrs["unit"], "axes": axes, **ends}
+
+
+# --- its prompts: those its results are of, never another study's ---
+
+SIDES = ("prompts", "false_prompts")
+"""Of the provenance of a result."""
+
+
+class PromptSets(tuple[PromptBatch, ...]):
+    """The prompts of a study: one batch, or true and false ones; a notebook shows their text."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        names = ("True demonstrations", "False demonstrations") if len(self) > 1 else ("",)
+        return "".join(
+            (f"<h4>{name}</h4>" if name else "") + batch._repr_html_()
+            for name, batch in zip(names, self, strict=False)
+        )
+
+
+def check_prompts(prompts: object, results: Mapping[str, Result]) -> PromptSets:
+    """The prompts, if the results can be of them.
+
+    Results of other prompts may stand beside them, such as heads chosen on another task.
 
     Raises:
-        ResultError: missing or damaged files, or a newer layout.
+        ResultError: no batches, or none of the results that say what they are of is of these.
     """
-    results, about = read_results(folder)
-    prompts = batches_of(about.prompts, results, folder)
-    return Analysis(results, about.title, tuple(about.notes), prompts, dict(about.made))
+    batches = (prompts,) if isinstance(prompts, PromptBatch) else prompts
+    if not isinstance(batches, tuple | list) or len(batches) > len(SIDES):
+        raise ResultError(
+            f"prompts is a {type(prompts).__name__}; give a PromptBatch, or the pair (true, false)."
+        )
+    for batch in batches:
+        if not isinstance(batch, PromptBatch):
+            raise ResultError(
+                f"prompts holds a {type(batch).__name__}; give a PromptBatch, or the pair "
+                "(true, false)."
+            )
+    known = {
+        result.provenance.get(side, {}).get("digest")
+        for result in results.values()
+        for side in SIDES
+    } - {None}
+    if batches and known and known.isdisjoint({batch.digest for batch in batches}):
+        raise ResultError(
+            "These prompts are not those of the results (other digests in their provenance). Give the "
+            "prompts they were measured on, or leave prompts out."
+        )
+    return PromptSets(batches)
 
 
-PARTS = tuple(name for name, value in vars(Analysis).items() if isinstance(value, Part))
-"""Names of the results that the studies give."""
+def batches_of(
+    saved: Sequence[Mapping[str, Any]], results: Mapping[str, Result], folder: str | Path
+) -> PromptSets:
+    """Batches from what a folder holds of them.
+
+    Raises:
+        ResultError: they are damaged, or not those of the results.
+    """
+    try:
+        return check_prompts(tuple(PromptBatch.from_dict(values) for values in saved), results)
+    except IclMechError as error:
+        raise ResultError(f"{Path(folder) / PROMPTS} is damaged: {error}") from error

@@ -1,89 +1,193 @@
 """The study of anchors in any text: which spans and tokens later text rests on."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from icl_mech.engine import Loss
 from icl_mech.errors import PromptError
-from icl_mech.measurements.anchors.agreement import agreement
-from icl_mech.measurements.anchors.span_result import RECEIVERS, SpanMatrices
-from icl_mech.measurements.anchors.spans import SpanFlow
-from icl_mech.measurements.anchors.suppression import Suppression
-from icl_mech.measurements.anchors.suppression_result import SuppressionEffects
-from icl_mech.measurements.anchors.tokens import AnchorTokens
+from icl_mech.measurements.anchors.anchor_agreement import AnchorAgreementResult, agreement
+from icl_mech.measurements.anchors.anchor_tokens import AnchorTokens, AnchorTokensResult
+from icl_mech.measurements.anchors.receivers import RECEIVERS
+from icl_mech.measurements.anchors.span_flow import SpanFlow, SpanFlowResult
+from icl_mech.measurements.anchors.suppression import Suppression, SuppressionResult
 from icl_mech.measurements.base import AnyMeasurement
+from icl_mech.measurements.compression.compare_compression import ANCHORS as ENDS
+from icl_mech.measurements.compression.compare_compression import CompareCompressionResult, Loyalty
 from icl_mech.measurements.running import Item
 from icl_mech.measurements.saliency.reduction import Reduction
+from icl_mech.metrics import Interval
 from icl_mech.prompts import PromptBatch
+from icl_mech.results import Result
 from icl_mech.studies.bench import Bench
-
-ORDER = ("suppression", "anchor_agreement", "span_flow", "span_saliency", "anchor_tokens")
-"""Of the results on a page."""
+from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Verdict
+from icl_mech.studies.study import FEW, Mean, Study
 
 PROXIMITIES = {4: 12, 2: 7, 1: 0}
 """Following spans that scores leave out, and the fewest spans of a text for it."""
 
 
-@dataclass(frozen=True)
-class Anchors:
+def _steps(
+    bench: Bench,
+    prompts: PromptBatch,
+    *,
+    reduction: Reduction = "sum_then_abs",
+    loss: Loss | None = None,
+) -> None:
     """Attention and saliency between spans, suppression, their agreement, and anchor tokens.
 
-    Attributes:
-        reduction: Of saliency.
-        loss: Of saliency.
+    Raises:
+        PromptError: prompts with demonstrations.
     """
-
-    reduction: Reduction = "sum_then_abs"
-    loss: Loss | None = None
-
-    def run(self, bench: Bench, prompts: PromptBatch) -> None:
-        """Put everything that these texts give on the bench.
-
-        Raises:
-            PromptError: prompts with demonstrations.
-        """
-        if prompts.has_classes:
-            raise PromptError(
-                "The study of anchors takes texts, and these prompts have demonstrations. Build prompts "
-                "with texts(list_of_texts, model); of label words anchor_tokens tells the same."
-            )
-        shortest = min(map(len, prompts.text_spans))
-        proximity = next(p for p, least in PROXIMITIES.items() if shortest >= least)
-        if proximity < max(PROXIMITIES):
-            bench.notes.append(
-                f"The shortest text has {shortest} spans; scores of spans are over those that follow at a "
-                f"distance of {proximity} or more, not of {max(PROXIMITIES)}, which takes "
-                f"{PROXIMITIES[max(PROXIMITIES)]} spans."
-            )
-        found: dict[str, AnyMeasurement[Any, Any]] = {
-            "span_flow": SpanFlow(proximity=proximity),
-            "span_saliency": SpanFlow(self.loss, self.reduction, "saliency", proximity),
-            "anchor_tokens": AnchorTokens(self.loss, self.reduction),
-            "suppression": Suppression(),
+    if prompts.has_classes:
+        raise PromptError(
+            "The study of anchors takes texts, and these prompts have demonstrations. Build prompts "
+            "with texts(list_of_texts, model); of label words anchor_tokens tells the same."
+        )
+    shortest = min(map(len, prompts.text_spans))
+    proximity = next(p for p, least in PROXIMITIES.items() if shortest >= least)
+    if proximity < max(PROXIMITIES):
+        bench.notes.append(
+            f"The shortest text has {shortest} spans; scores of spans are over those that follow at a "
+            f"distance of {proximity} or more, not of {max(PROXIMITIES)}, which takes "
+            f"{PROXIMITIES[max(PROXIMITIES)]} spans."
+        )
+    found: dict[str, AnyMeasurement[Any, Any]] = {
+        "span_flow": SpanFlow(proximity=proximity),
+        "span_saliency": SpanFlow(loss, reduction, "saliency", proximity),
+        "anchor_tokens": AnchorTokens(loss, reduction),
+        "suppression": Suppression(),
+    }
+    bench.run(
+        {
+            name: Item.checked(own, bench.model, prompts, bench.options)
+            for name, own in found.items()
         }
-        bench.run(
-            {
-                name: Item.checked(own, bench.model, prompts, bench.options)
-                for name, own in found.items()
-            }
-        )
-        self._agreement(bench, shortest, proximity)
-        bench.order(ORDER)
+    )
+    _agreement(bench, shortest, proximity)
 
-    def _agreement(self, bench: Bench, shortest: int, proximity: int) -> None:
-        """Attention against suppression, where texts have enough spans."""
-        attention, saliency, effects = (
-            bench.results[name] for name in ("span_flow", "span_saliency", "suppression")
+
+def _agreement(bench: Bench, shortest: int, proximity: int) -> None:
+    """Attention against suppression, where texts have enough spans."""
+    attention, saliency, effects = (
+        bench.results[name] for name in ("span_flow", "span_saliency", "suppression")
+    )
+    assert isinstance(attention, SpanFlowResult)
+    assert isinstance(saliency, SpanFlowResult)
+    assert isinstance(effects, SuppressionResult)
+    if shortest < proximity + 3:
+        bench.notes.append(
+            f"Agreement of attention and suppression left out: a rank correlation takes "
+            f"{proximity + 3} spans in every text, and one has {shortest}."
         )
-        assert isinstance(attention, SpanMatrices)
-        assert isinstance(saliency, SpanMatrices)
-        assert isinstance(effects, SuppressionEffects)
-        if shortest < proximity + 3:
-            bench.notes.append(
-                f"Agreement of attention and suppression left out: a rank correlation takes "
-                f"{proximity + 3} spans in every text, and one has {shortest}."
-            )
-            return
-        heads = bench.model.info.n_layers * bench.model.info.n_heads
-        top = min(RECEIVERS, heads)
-        bench.keep("anchor_agreement", agreement(attention, effects, saliency, top=top))
+        return
+    heads = bench.model.info.n_layers * bench.model.info.n_heads
+    top = min(RECEIVERS, heads)
+    bench.keep("anchor_agreement", agreement(attention, effects, saliency, top=top))
+
+
+# --- ends of spans carry what follows ---
+
+GAINS: dict[Loyalty, str] = {
+    "kl": "divergence",
+    "log_prob": "log-probability",
+    "next_tokens": "unchanged next tokens",
+}
+"""What is compared after stand-ins for a text; the divergence must be smaller, the others larger."""
+
+RANDOM = "hidden_random"
+
+
+def _gain(measure: Loyalty) -> Effect:
+    """After the ends of spans minus after as many random tokens, per token."""
+
+    def of(run: Run) -> Interval | None:
+        found: CompareCompressionResult = run["compare_compression"]
+        if found.kl is None or not {ENDS, RANDOM} <= set(found.methods):
+            return None
+        ends, random = (found.kept[found.methods.index(own)] for own in (ENDS, RANDOM))
+        # Of one span before the query both keep its end: nothing is compared.
+        apart = all(one != other for one, other in zip(ends, random, strict=True))
+        return found.difference(ENDS, RANDOM, measure) if apart else None
+
+    ends = DIFFERENCE if measure == "next_tokens" else None
+    name = f"{GAINS[measure]} after ends minus random tokens"
+    return Effect(name, of, rising=measure != "kl", ends=ends)
+
+
+CARRY = Claim(
+    "Ends of spans: what follows rests on them more than on as many other tokens",
+    list(map(_gain, GAINS)),
+    "compare_compression",
+)
+"""Judged where texts were compressed: `analyze(..., study="anchors", measurements=[CompareCompression()])`.
+
+The random tokens are one of each span, and the end right before what follows, which both keep; so there is no
+verdict where a text has one span before the query.
+"""
+
+
+def _headline(
+    results: Mapping[str, Result], verdicts: Sequence[Verdict], model: str, task: str
+) -> tuple[str, str]:
+    """The question, the span that changes most, and how far effects reach."""
+    found = [own for own in results.values() if isinstance(own, SuppressionResult)]
+    if not found or not model:
+        return "", ""
+    most, reach, *_ = (figure.answer for figure in found[0].figures())
+    return f"Which parts of a text does {model} depend on?", f"{most} {reach}"
+
+
+CORRELATION = Effect("attention and effect of hiding", "anchor_agreement.correlation")
+STANDING = Effect("anchors above tokens near them, spreads", "anchor_tokens.score_difference")
+
+MEANS = (
+    Mean(
+        "How much does hiding a span change later?",
+        "Effect of hiding",
+        "suppression",
+        "suppression.mean_divergence",
+        limits=f"a claim: a divergence lies above 0 whatever is hidden. {FEW}",
+    ),
+    Mean(
+        "Do spans that are read much matter?",
+        "Attention and effect",
+        "anchor_agreement",
+        CORRELATION,
+        limits="a claim, so that there is no verdict: by position alone untrained networks give about 0.9, and with "
+        f"rows as ranks they lie a little above 0, too, which means over many texts and seeds would show. {FEW}",
+    ),
+    Mean(
+        "Do anchors stand out?",
+        "Anchors that stand out",
+        "anchor_tokens",
+        STANDING,
+        limits="that other words would not: the p-value over words, which that takes, is of the words of "
+        f"one run and has no mean. {FEW}",
+    ),
+    Mean(
+        "Does what follows rest on the ends of spans?",
+        "Ends of spans",
+        "compare_compression-ends",
+        CARRY.effects[0],
+        limits=FEW,
+        told=[own.name for own in CARRY.effects],
+    ),
+)
+
+ANCHORS = Study(
+    "anchors",
+    claims=(CARRY,),
+    headline=_headline,
+    steps=_steps,
+    takes="texts",
+    gives={
+        "suppression": SuppressionResult,
+        "anchor_agreement": AnchorAgreementResult,
+        "span_flow": SpanFlowResult,
+        "span_saliency": SpanFlowResult,
+        "anchor_tokens": AnchorTokensResult,
+    },
+    quantities=(CORRELATION, STANDING),
+    means=MEANS,
+    known_by=lambda kinds: SuppressionResult in kinds,
+)

@@ -1,4 +1,4 @@
-"""`Bench`: measures one model, keeps what is finished, and goes on where it was stopped."""
+"""`Bench`: measures one model, keeps what is finished, and continues where it was stopped."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,22 +7,11 @@ from typing import Any, TypeVar
 
 from icl_mech.errors import IclMechError, ResultError, RunError
 from icl_mech.measurements.base import AnyMeasurement, Options
-from icl_mech.measurements.identity import Identity
+from icl_mech.measurements.provenance import Identity
 from icl_mech.measurements.running import Item, Prompts, completed
 from icl_mech.models import LanguageModel
-from icl_mech.results import (
-    INDEX,
-    PROMPTS,
-    Folder,
-    Result,
-    check_names,
-    given_path,
-    is_vacant,
-    list_results,
-    load_result,
-)
-from icl_mech.studies.analysis import Analysis
-from icl_mech.studies.made import Making
+from icl_mech.models.rehearsal import stage
+from icl_mech.results import INDEX, PROMPTS, Folder, Result, check_names, given_path, is_vacant
 
 R = TypeVar("R", bound=Result)
 
@@ -64,10 +53,11 @@ class Bench:
             IclMechError: what a measurement refuses, before anything runs.
         """
         items: dict[str, Item] = {}
+        texts: dict[tuple[int, ...], Any] = {}
         for number, measurement in enumerate((*measurements, *optional)):
             name = self._free_name(measurement.name, items)
             try:
-                items[name] = Item.checked(measurement, self.model, data, self.options)
+                items[name] = Item.checked(measurement, self.model, data, self.options, texts)
             except IclMechError as error:
                 if number < len(measurements):
                     raise
@@ -102,30 +92,20 @@ class Bench:
     def keep(self, name: str, result: Result) -> None:
         """Remember a finished result, on disk at once if there is a folder."""
         self.results[name] = result
-        if self.out is not None:
+        if self.out is not None and stage() is None:
             result.save(self.out / name, overwrite=True)
 
     def kept(self, name: str, kind: type[R]) -> R | None:
         """A result of this kind that the folder holds already."""
         if self.out is None or is_vacant(self.out / name):
             return None
-        found = load_result(self.out / name)
+        found = Result.load(self.out / name)
         return found if isinstance(found, kind) else None
 
     def order(self, names: Sequence[str]) -> None:
         """Put these results first, in this order."""
         first = {name: self.results[name] for name in names if name in self.results}
         self.results = {**first, **self.results}
-
-    def analysis(self, title: str, data: Prompts, making: Making) -> Analysis:
-        """Everything measured, as one value; with a folder also as files."""
-        prompts = data if isinstance(data, tuple) else (data,)
-        made = making.done(self.model, data, resumed=self.resumed)
-        analysis = Analysis(self.results, title, tuple(self.notes), prompts, made)
-        if self.out is not None:
-            with Folder(self.out, beside=True, files=[PROMPTS, INDEX]) as place:
-                list_results(place, self.results, analysis.about())
-        return analysis
 
     def _free_name(self, name: str, items: dict[str, Item]) -> str:
         taken = {*self.results, *items}
@@ -144,14 +124,14 @@ class Bench:
         with Folder(self.out / name, beside=True):
             pass  # what a killed process left is tidied
         try:
-            result = load_result(self.out / name)
+            result = Result.load(self.out / name)
         except ResultError as error:
             raise RunError(
                 f"{str(self.out / name)!r} is there but cannot be read ({error}), so the study cannot "
                 "go on in this folder; choose another one."
             ) from error
         wanted = Identity.of(
-            self.model, item.measurement, item.data, self.options.interventions, weights=weights
+            self.model, item.measurement, item.given, self.options.interventions, weights=weights
         )
         differing = wanted.differences(Identity.recorded(result.provenance))
         if differing:
@@ -170,6 +150,9 @@ def prepared_folder(out: str | Path | None) -> Path | None:
     """
     if out is None:
         return None
-    with Folder(given_path(out, option="out"), beside=True, files=[PROMPTS, INDEX]) as place:
+    folder = given_path(out, option="out")
+    if stage() is not None:  # nothing is written; what is finished need not be measured
+        return None if is_vacant(folder) else folder
+    with Folder(folder, beside=True, files=[PROMPTS, INDEX]) as place:
         place.claim()
     return place.path

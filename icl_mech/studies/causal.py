@@ -1,31 +1,40 @@
-"""The study of what acts: sets of heads side by side, function vectors, calibration and what answers follow."""
+"""The study of what acts: sets of heads side by side, function vectors, calibration and what answers follow.
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+After Todd et al. 2024, Olsson et al. 2022, Halawi et al. 2023 and Yin and Steinhardt 2025.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from icl_mech.errors import IclMechError, PromptError, RunError
-from icl_mech.measurements.accuracy.pairs import check_pairs
-from icl_mech.measurements.alignment.semantic import Alignment
+from icl_mech.measurements.alignment.alignment import Alignment, AlignmentResult
 from icl_mech.measurements.base import Pair
-from icl_mech.measurements.calibration.label_prior import Calibration
-from icl_mech.measurements.causal.comparing import CompareHeads
-from icl_mech.measurements.causal.function_vectors import function_vector
-from icl_mech.measurements.causal.induction import Induction, InductionScores
-from icl_mech.measurements.causal.mediation import HeadMediation, MediateHeads, check_own_weights
-from icl_mech.measurements.causal.sets import (
+from icl_mech.measurements.calibration.calibration import Calibration, CalibrationResult
+from icl_mech.measurements.causal.compare_heads import CompareHeads, CompareHeadsResult
+from icl_mech.measurements.causal.function_vector import function_vector
+from icl_mech.measurements.causal.head_maps import (
+    EXPECTED,
     FALSE_INDUCTION,
     FUNCTION_VECTOR,
     INDUCTION,
     LABEL_PROMOTING,
+    Expected,
 )
-from icl_mech.measurements.causal.steering import Steer
-from icl_mech.measurements.heads.scores import HeadScores
-from icl_mech.measurements.heads.scoring import HeadScoring
-from icl_mech.measurements.lens.compare import without_demonstrations
-from icl_mech.measurements.reweighting.fit import query
-from icl_mech.metrics import stratified_halves
+from icl_mech.measurements.causal.head_mediation import HeadMediation, HeadMediationResult
+from icl_mech.measurements.causal.induction_scores import InductionScores, InductionScoresResult
+from icl_mech.measurements.causal.steer import Steer, SteerResult
+from icl_mech.measurements.demonstrations import check_pairs, halves, without_demonstrations
+from icl_mech.measurements.heads.head_scores import HeadScores, HeadScoresResult
+from icl_mech.measurements.same_model import check_own_weights
+from icl_mech.metrics import Interval
 from icl_mech.results import Result
+from icl_mech.results.judging import required
+from icl_mech.results.wording import counted, listed, said
 from icl_mech.studies.bench import Bench
+from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Verdict, claimed, of_each
+from icl_mech.studies.competence import ABOVE_CONSTANT
+from icl_mech.studies.hand_over import HAND_OVER
+from icl_mech.studies.study import FEW, SEEDS, Mean, Study
 
 HEADS = 5
 """Heads of each set; fewer in models with fewer than 40."""
@@ -37,130 +46,330 @@ VECTOR_HEADS = 10
 """Heads whose outputs make the function vector (the paper's number)."""
 
 DRAWS = 5
-"""Texts of random words behind each context; contexts differ, so that few are enough for their mean."""
-
-ORDER = (
-    "head_comparison", "head_mediation", "head_scores", "induction_scores", "vector_effect", "alignment",
-    "calibration",
-)  # fmt: skip
-"""Of the results on a page."""
+"""Texts of random words after each context; contexts differ, so that few are enough for their mean."""
 
 Sets = Mapping[str, tuple[tuple[int, int], ...]]
 
+# --- what is measured ---
 
-@dataclass(frozen=True)
-class Causal:
+
+def _steps(bench: Bench, pair: Pair, *, seed: int = 0) -> None:
     """Heads are chosen by four measures on one half of the pairs, and ablated on the other.
 
-    Attributes:
-        seed: Of the halves and of random controls.
+    Raises:
+        PromptError: sets that are no pairs, queries that come twice or all of one class, too few
+            pairs to choose heads on one half and test them on the other, or interventions that may
+            go by the number of a prompt.
+        RunError: processed weights, or too few heads.
     """
-
-    seed: int = 0
-
-    def run(self, bench: Bench, pair: Pair) -> None:
-        """Put everything that these prompts give on the bench.
-
-        Raises:
-            PromptError: sets that are no pairs, queries that come twice or all of one class, too few
-                pairs to choose heads on one half and test them on the other, or interventions that may
-                go by the number of a prompt.
-            RunError: processed weights, or too few heads.
-        """
-        check_own_weights(bench.model, "The causal study")
-        check_pairs(*pair)
-        total = bench.model.info.n_layers * bench.model.info.n_heads
-        # As many heads again are left for the random ones.
-        count = min(HEADS, total // (2 * SETS))
-        if not count:
-            raise RunError(
-                f"The causal study compares {SETS} sets of heads with random ones, and {bench.model.info.name!r} "
-                f"has {total} heads in all; {2 * SETS} are the fewest."
-            )
-        by_number = [edit for edit in bench.options.interventions if edit.by_number]
-        if by_number:
-            raise PromptError(
-                f"{by_number[0]!r} may go by the number of a prompt, and the causal study chooses heads on "
-                "one half of the prompts and tests them on the other; leave it out."
-            )
-        choosing, testing = self.halves(pair)
-        bench.measure(
-            choosing, MediateHeads("class"), HeadScoring(seed=self.seed), Induction(seed=self.seed)
+    check_own_weights(bench.model, "The causal study")
+    check_pairs(*pair)
+    total = bench.model.info.n_layers * bench.model.info.n_heads
+    # As many heads again are left for the random ones.
+    count = min(HEADS, total // (2 * SETS))
+    if not count:
+        raise RunError(
+            f"The causal study compares {SETS} sets of heads with random ones, and {bench.model.info.name!r} "
+            f"has {total} heads in all; {2 * SETS} are the fewest."
         )
-        sets = chosen(bench.results, count)
-        bench.measure(testing, CompareHeads(sets, seed=self.seed))
-        self._vector(bench, testing)
-        bench.measure(pair, optional=[Alignment()])
-        bench.measure(pair[0], optional=[Calibration(draws=DRAWS, seed=self.seed)])
+    by_number = [edit for edit in bench.options.interventions if edit.by_number]
+    if by_number:
+        raise PromptError(
+            f"{by_number[0]!r} may go by the number of a prompt, and the causal study chooses heads on "
+            "one half of the prompts and tests them on the other; leave it out."
+        )
+    choosing, testing = halves(pair, seed)
+    mediation, scores, induction = (
+        HeadMediation("class"),
+        HeadScores(seed=seed),
+        InductionScores(seed=seed),
+    )
+    if pair[0].has_classes:
+        bench.measure(choosing, mediation, scores, induction)
+    else:
+        bench.measure(choosing, mediation, induction, optional=[scores])
+    sets = chosen(bench.results, count)
+    bench.measure(testing, CompareHeads(sets, seed=seed))
+    _vector(bench, testing)
+    bench.measure(pair, optional=[Alignment()])
+    bench.measure(pair[0], optional=[Calibration(draws=DRAWS, seed=seed)])
+    bench.notes.append(
+        f"Heads were chosen on {len(choosing[0])} pairs and ablated on the other {len(testing[0])}. Those of "
+        "the function vector raise the right answer with the other labels of these pairs, patched by means "
+        f"over other queries{' of the class' * pair[0].has_classes}; the vector is the sum of their means over all queries."
+    )
+
+
+def _vector(bench: Bench, testing: Pair) -> None:
+    """The function vector of the chosen half in queries of the other, without demonstrations."""
+    mediation, bare = bench.results["head_mediation"], without_demonstrations(testing[0])
+    assert isinstance(mediation, HeadMediationResult)
+    info = bench.model.info
+    if bare is None:
         bench.notes.append(
-            f"Heads were chosen on {len(choosing[0])} pairs and ablated on the other {len(testing[0])}. Those of "
-            "the function vector raise the right answer behind the other labels of these pairs, patched by means "
-            "over other queries of the class; the vector is the sum of their means over all queries."
+            "The function vector was left out: the queries cannot be cut out of these prompts."
         )
-        bench.order(ORDER)
-
-    def halves(self, pair: Pair) -> tuple[Pair, Pair]:
-        """Pairs on which heads are chosen, and those they are tested on.
-
-        Raises:
-            PromptError: a query that comes twice, queries of one class, or a class with fewer than
-                two queries in either half.
-        """
-        queries = [query(prompt) for prompt in pair[0]]
-        again = [n for n, own in enumerate(queries) if own and own in queries[:n]]
-        if again:
-            raise PromptError(
-                f"Query {again[0]} is that of an earlier prompt, so that heads could be tested on what chose "
-                "them; give every query once."
-            )
-        if len(set(pair[0].answers.tolist())) < 2:
-            raise PromptError(
-                "All queries are of one class, where the right answer is a preference for one label; give "
-                "queries of several (balanced=True)."
-            )
-        first, second = (part.tolist() for part in stratified_halves(pair[0].answers, self.seed))
-        counts = pair[0].answers[first].bincount(minlength=pair[0].n_labels)
-        rare = (counts == 1).nonzero().flatten().tolist()
-        if not second or rare:
-            name = pair[0].labels[rare[0]] if rare else "every class"
-            raise PromptError(
-                f"The causal study chooses heads on half of {len(pair[0])} pairs, by means over other queries "
-                f"of the same class, and {name} has too few; give four pairs of each class at least."
-            )
-        return (pair[0][first], pair[1][first]), (pair[0][second], pair[1][second])
-
-    def _vector(self, bench: Bench, testing: Pair) -> None:
-        """The function vector of the chosen half in queries of the other, without demonstrations."""
-        mediation, bare = bench.results["head_mediation"], without_demonstrations(testing[0])
-        assert isinstance(mediation, HeadMediation)
-        info = bench.model.info
-        if bare is None:
-            bench.notes.append(
-                "The function vector was left out: the queries cannot be cut out of these prompts."
-            )
-            return
-        try:
-            k = min(VECTOR_HEADS, info.n_layers * info.n_heads)
-            vector = function_vector(bench.model, mediation, k, by="difference").vector
-        except IclMechError as error:
-            bench.notes.append(f"The function vector was left out: {error}")
-            return
-        bench.measure(bare, Steer(vector.expand(info.n_layers, -1)))
+        return
+    try:
+        k = min(VECTOR_HEADS, info.n_layers * info.n_heads)
+        vector = function_vector(bench.model, mediation, k, by="difference").vector
+    except IclMechError as error:
+        bench.notes.append(f"The function vector was left out: {error}")
+        return
+    bench.measure(bare, Steer(vector.expand(info.n_layers, -1)))
 
 
 def chosen(results: Mapping[str, Result], count: int) -> Sets:
     """The heads that each measure puts first, so many of each."""
-    mediation, scores, induction = (
-        results[name] for name in ("head_mediation", "head_scores", "induction_scores")
-    )
-    assert isinstance(mediation, HeadMediation)
-    assert isinstance(scores, HeadScores)
-    assert isinstance(induction, InductionScores)
-    sets = {
-        FUNCTION_VECTOR: mediation.top(count, "difference"),
-        INDUCTION: induction.top(count),
-        FALSE_INDUCTION: scores.top(count),
-    }
+    mediation, induction = (results[name] for name in ("head_mediation", "induction_scores"))
+    assert isinstance(mediation, HeadMediationResult)
+    assert isinstance(induction, InductionScoresResult)
+    sets = {FUNCTION_VECTOR: mediation.top(count, "difference"), INDUCTION: induction.top(count)}
+    # Open answers have no prefix matching.
+    scores = results.get("head_scores")
+    if not isinstance(scores, HeadScoresResult):
+        return sets
+    sets[FALSE_INDUCTION] = scores.top(count)
     if scores.promoting is not None:
         sets[LABEL_PROMOTING] = scores.top(count, "label_promoting")
     return sets
+
+
+# --- sets of heads, each without those of the others ---
+
+
+def _set_claim(own: Expected) -> Claim:
+    """What is said of one set of heads."""
+
+    def judge(name: str, result: CompareHeadsResult) -> Verdict | None:
+        return _of_set(own, name, result) if own.name in result.sets else None
+
+    def effect(run: Run, *, beside: bool) -> Interval | None:
+        result: CompareHeadsResult = run[CompareHeadsResult]
+        if own.name not in result.ablated:
+            return None
+        if beside:
+            return result.beside_random(own.name, own.side)
+        return result.interval("change", measure="difference", side=own.side, set=own.name)
+
+    names = {
+        f"without {own.name} heads, logits": False,
+        f"{own.name} above random heads, logits": True,
+    }
+    return Claim(
+        own.claim,
+        [
+            Effect(name, partial(effect, beside=beside), rising=own.rising)
+            for name, beside in names.items()
+        ],
+        f"compare_heads-{own.name.replace(' ', '_')}",
+        of_each(CompareHeadsResult, judge),
+        needs=ABOVE_CONSTANT if own.side == "true" else None,
+        one=True,
+    )
+
+
+def _of_set(own: Expected, name: str, result: CompareHeadsResult) -> Verdict:
+    if own.name not in result.ablated:
+        finding = "Every one of these heads is in another set too, so none was removed alone."
+        return Verdict(own.claim, "cannot be judged", finding, name)
+    change = result.interval("change", measure="difference", side=own.side, set=own.name)
+    beyond = result.beside_random(own.name, own.side)
+    assert beyond is not None
+    n, place = len(result.plain), result.sets.index(own.name)
+    alone, all_heads = len(result.alone[place]), len(result.heads[place])
+    return claimed(
+        own.claim,
+        [required("removal", change, beyond, rising=own.rising, prompts=n)],
+        f"Without the {alone} of {counted(all_heads, 'head')} that no other set has, the logit of the right "
+        f"above the taught false label changes by {said(change, sign=True)} with {own.side} "
+        f"demonstrations; beyond random heads {said(beyond, sign=True)} (n = {counted(n, 'pair')}).",
+        name,
+        f"Right minus taught logit changes by {said(change, sign=True)}, beyond random heads by "
+        f"{said(beyond, sign=True)} (n = {counted(n, 'pair')}).",
+    )
+
+
+SET_CLAIMS = tuple(map(_set_claim, EXPECTED))
+
+# --- the function vector in bare queries ---
+
+STEERING = "Function vector: added to a bare query it raises the right answer"
+
+
+def _vector_verdict(name: str, result: SteerResult) -> Verdict | None:
+    if result.kind != "add":
+        return None
+    layer, n = result.third, len(result.plain_correct)
+    effect = result.interval("difference_change", layer=layer)
+    return claimed(
+        STEERING,
+        [required("steering", effect, prompts=n)],
+        f"Added after block {layer}, a third of the way, it changes the logit of the right answer above the "
+        f"others by {said(effect, sign=True)} (n = {counted(n, 'prompt')}).",
+        name,
+    )
+
+
+def _vector_gain(run: Run) -> Interval:
+    """Change of the right answer's logit by a function vector a third of the way."""
+    result: SteerResult = run[SteerResult]
+    return result.interval("difference_change", layer=result.third)
+
+
+VECTOR = Claim(
+    STEERING,
+    [Effect("function vector gain, logits", _vector_gain)],
+    "steer",
+    of_each(SteerResult, _vector_verdict),
+)
+
+# --- what answers follow ---
+
+OVERRIDE = "Override: answers follow false demonstrations rather than the truth"
+
+
+def _alignment(name: str, result: AlignmentResult) -> Verdict:
+    n, lead = len(result.answers), result.taught_above_truth
+    return claimed(
+        OVERRIDE,
+        [required("alignment", lead, prompts=n)],
+        f"Label taught minus true label {said(lead, sign=True)}; against the zero-shot answer "
+        f"{said(result.interval('override'))} of the prompts follow the demonstrations (n = {counted(n, 'pair')}).",
+        name,
+    )
+
+
+FOLLOWED = Claim(
+    OVERRIDE,
+    [
+        Effect(
+            "taught above truth", lambda run: run["alignment"].taught_above_truth, ends=DIFFERENCE
+        )
+    ],
+    "alignment",
+    of_each(AlignmentResult, _alignment),
+)
+
+# --- label priors ---
+
+CALIBRATED = "Calibration: without the label prior answers are better"
+
+
+def _calibration(name: str, result: CalibrationResult) -> Verdict:
+    n, gain = len(result.answers), result.interval("gain", method="contextual")
+    return claimed(
+        CALIBRATED,
+        [required("accuracy", gain, prompts=n)],
+        f"Contextual calibration changes accuracy by {said(gain, sign=True)}, from "
+        f"{said(result.interval('accuracy', method='plain'))} (n = {counted(n, 'prompt')}).",
+        name,
+    )
+
+
+def _calibration_gain(method: str) -> Effect:
+    """Accuracy of a calibration minus plain accuracy."""
+    return Effect(
+        f"{method} calibration gain",
+        lambda run: run["calibration"].interval("gain", method=method),
+        ends=DIFFERENCE,
+    )
+
+
+PRIOR = Claim(
+    CALIBRATED,
+    [_calibration_gain("contextual")],
+    "calibration",
+    of_each(CalibrationResult, _calibration),
+)
+
+# --- the study ---
+
+
+def _headline(
+    results: Mapping[str, Result], verdicts: Sequence[Verdict], model: str, task: str
+) -> tuple[str, str]:
+    """The question of the study, and its answer in one sentence."""
+    question = f"Which heads of {model} drive its answers on the task {task}?"
+    own = next(result for result in results.values() if isinstance(result, CompareHeadsResult))
+    sets = {one.claim: one.name for one in _known(own)}
+    found = {sets[one.claim]: one for one in verdicts if one.claim in sets}
+    acting = [name for name, verdict in found.items() if verdict.status == "supported"]
+    known = [name for name, verdict in found.items() if verdict.status != "cannot be judged"]
+    n = counted(len(own.plain), "pair")
+    if not known:
+        return question, f"No set of heads can be judged ({n})."
+    if not acting:
+        return question, (
+            f"Of {counted(len(known), 'set')} of heads that can be judged, none is shown to have its claimed effect "
+            f"when it alone is removed, beyond random heads of the same layers ({n})."
+        )
+    return question, (
+        f"Removed alone, the {listed(acting)} heads change the answer as claimed, beyond random heads of "
+        f"the same layers ({n})."
+    )
+
+
+def _known(result: CompareHeadsResult) -> list[Expected]:
+    return [own for own in EXPECTED if own.name in result.sets]
+
+
+def _set_mean(own: Expected) -> Mean:
+    without = f"without {own.name} heads, logits"
+    return Mean(
+        f"What happens without the {own.name} heads?",
+        f"{own.name.capitalize()} heads",
+        f"compare_heads-{own.name.replace(' ', '_')}",
+        without,
+        ("seed",),
+        limits=f"what heads do that two sets share, which are left out of both; {SEEDS}",
+        told=(without, f"{own.name} above random heads, logits"),
+    )
+
+
+MEANS = (
+    *map(_set_mean, EXPECTED),
+    Mean(
+        "Does a function vector replace demonstrations?", "Function vector", "steer",
+        "function vector effect", limits=FEW, told=("function vector gain, logits",),
+    ),
+    Mean(
+        "What do answers follow?", "Alignment", "alignment", "alignment", limits=FEW,
+        told=("taught above truth",),
+    ),
+    Mean(
+        "Does calibration help?", "Calibration", "calibration", "calibration accuracy", limits=FEW,
+        told=("contextual calibration gain", "domain calibration gain", "batch calibration gain"),
+    ),
+)  # fmt: skip
+
+CAUSAL = Study(
+    "causal",
+    claims=(*SET_CLAIMS, VECTOR, FOLLOWED, PRIOR, HAND_OVER),
+    headline=_headline,
+    steps=_steps,
+    takes="pair",
+    kicker="Causal study · after Todd et al. 2024, Olsson et al. 2022, Halawi et al. 2023 and Yin and "
+    "Steinhardt 2025",
+    source="Others on heads, vectors and priors",
+    gives={
+        "compare_heads": CompareHeadsResult,
+        "head_mediation": HeadMediationResult,
+        "head_scores": HeadScoresResult,
+        "induction_scores": InductionScoresResult,
+        "steer": SteerResult,
+        "alignment": AlignmentResult,
+        "calibration": CalibrationResult,
+    },
+    quantities=(
+        Effect("function vector effect", "steer.difference_change"),
+        Effect("alignment", "alignment.alignment"),
+        Effect("calibration accuracy", "calibration.accuracy"),
+        _calibration_gain("domain"),
+        _calibration_gain("batch"),
+    ),
+    means=MEANS,
+    known_by=lambda kinds: (
+        {CompareHeadsResult, HeadMediationResult, InductionScoresResult} <= kinds
+    ),
+)

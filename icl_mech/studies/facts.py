@@ -5,8 +5,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from icl_mech.checking import shown
 from icl_mech.measurements.predictions import Predictions
+from icl_mech.models import known_models
 from icl_mech.prompts import PromptBatch
+from icl_mech.prompts.drawing import said_demonstrations
 from icl_mech.reports import Fact
 from icl_mech.results import Result
 
@@ -36,6 +39,12 @@ def model_name(origin: Mapping[str, Any]) -> str:
     return str(origin.get("model", {}).get("name", "")).rstrip("/").split("/")[-1]
 
 
+def weights_name(origin: Mapping[str, Any]) -> str:
+    """The name of its weights where they are published, such as `SmolLM2-135M-Instruct`."""
+    name = model_name(origin)
+    return next((own.hub_id.split("/")[-1] for own in known_models() if own.name == name), name)
+
+
 def task_name(origin: Mapping[str, Any]) -> str:
     """The task's name, or `prompts`."""
     return str(origin.get("prompts", {}).get("task", {}).get("name") or "prompts")
@@ -47,23 +56,28 @@ def facts(
     """What is known of the run; entries that nothing is known of are left out."""
     origin = origin_of(results)
     given = (
-        _model(origin.get("model", {})),
+        _model(origin),
         _task(origin.get("prompts", {}), prompts),
         _prompts(origin, results, prompts),
         _demonstrations(origin),
+        Fact("Interventions", _interventions(origin)),
         _made(origin, made),
         _versions(origin.get("versions", {})),
     )
     return tuple(fact for fact in given if fact.value)
 
 
-def _model(info: Mapping[str, Any]) -> Fact:
-    parts = []
+def _model(origin: Mapping[str, Any]) -> Fact:
+    info = origin.get("model", {})
+    name, weights = str(info.get("name", "")), weights_name(origin)
+    parts = [f"loaded as {name}" if weights != model_name(origin) else ""]
     if "n_layers" in info:
         parts.append(f"{info['n_layers']} layers × {info.get('n_heads', '?')} heads")
     parts.append(f"{info['weights_format']} weights" if info.get("weights_format") else "")
     parts.append("processed weights" if info.get("processed_weights") else "")
-    return Fact("Model", str(info.get("name", "")), _joined(parts))
+    named = {"revision": info.get("revision"), "digest": str(info.get("weights") or "")[:12]}
+    parts += [f"{name} {own}" for name, own in named.items() if own]
+    return Fact("Model", weights if parts[0] else name, _joined(parts))
 
 
 def _task(source: Mapping[str, Any], prompts: Sequence[PromptBatch]) -> Fact:
@@ -72,6 +86,9 @@ def _task(source: Mapping[str, Any], prompts: Sequence[PromptBatch]) -> Fact:
     name = str(task.get("name") or "own prompts")
     if not source and not prompts:
         return Fact("Task", "")
+    if source.get("answers") == "open":
+        own = f"{name}, open answers"
+        return Fact("Task", own, str(task.get("source", "")).split(";")[0])
     classes = f"{name}, {len(labels)} classes" if labels else name
     return Fact("Task", classes, str(task.get("source", "")).split(";")[0])
 
@@ -85,9 +102,9 @@ def _prompts(
         return Fact("Prompts", "")
     pairs = "pairs of prompts" if "false_prompts" in origin else "prompts"
     value = f"{count} {pairs if count != 1 else pairs.replace('prompts', 'prompt')}"
-    value += _by_class(
-        _answers(results, prompts), source.get("task", {}).get("labels", []), prompts
-    )
+    if source.get("answers") != "open":
+        labels = source.get("task", {}).get("labels", [])
+        value += _by_class(_answers(results, prompts), labels, prompts)
     parts = [f"seed {source['seed']}" if "seed" in source else ""]
     parts.append(f"{source['split']} split" if source.get("split") else "")
     return Fact("Prompts", value, _joined(parts))
@@ -115,15 +132,23 @@ def _by_class(answers: list[int], labels: Sequence[str], prompts: Sequence[Promp
 
 def _demonstrations(origin: Mapping[str, Any]) -> Fact:
     source, false = origin.get("prompts", {}), origin.get("false_prompts", {})
-    shots = source.get("shots")
-    if shots is None:
+    count = said_demonstrations(source)
+    if not count:
         return Fact("Demonstrations", "")
     kinds = [_labels(own) for own in (source, false) if own]
     labels = " and ".join(kind for kind in kinds if kind)
-    value = f"{shots} per class" + (f", {labels} labels" if labels else "")
+    value = count + (f", {labels} labels" if labels else "")
     shared = source.get("demonstrations")
-    how = {"shared": "one set for all prompts", "per_prompt": "drawn for each prompt"}
+    how = {"per_prompt": "drawn for each prompt"} | dict.fromkeys(
+        ("shared", "given"), "one set for all prompts"
+    )
     return Fact("Demonstrations", value, how.get(str(shared), ""))
+
+
+def _interventions(origin: Mapping[str, Any]) -> str:
+    """What the model was changed by; empty of the model as it is."""
+    each = [dict(own) for own in origin.get("interventions") or ()]
+    return "; ".join(f"{own.pop('intervention')} {shown(own)}" for own in each)
 
 
 def _labels(source: Mapping[str, Any]) -> str:

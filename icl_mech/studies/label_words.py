@@ -1,63 +1,397 @@
-"""The study of *Label Words are Anchors*, §§2-3, on the user's own model and prompts."""
+"""The study of *Label Words are Anchors*, §§2-3, on the user's own model and prompts.
 
-from dataclasses import dataclass, field
+Wang et al. 2023 (EMNLP, arXiv 2305.14160): early layers collect the demonstrations in their label words,
+late layers read the answer from them. What that is good for: `label_words_used`.
+"""
 
-from icl_mech.measurements.compression.table import CompareCompression
-from icl_mech.measurements.confusion.diagnosis import Confusion
-from icl_mech.measurements.extraction.label_words import Extraction
-from icl_mech.measurements.isolation.map import IsolationWindows
-from icl_mech.measurements.isolation.windows import Isolation
-from icl_mech.measurements.reweighting.evaluation import Reweighting
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from icl_mech.checking import Natural
+from icl_mech.engine import Loss
+from icl_mech.measurements.compression import compare_compression as compression
+from icl_mech.measurements.confusion.confusion import Confusion
+from icl_mech.measurements.confusion.pairs import ConfusionResult
+from icl_mech.measurements.extraction.curves import ExtractionResult
+from icl_mech.measurements.extraction.extraction import Extraction
+from icl_mech.measurements.isolation import early as isolation
+from icl_mech.measurements.isolation.agreement import LOYALTIES
+from icl_mech.measurements.isolation.isolation import Isolation, IsolationResult
+from icl_mech.measurements.isolation.isolation_map import IsolationMap, IsolationMapResult
+from icl_mech.measurements.predictions import Predictions
+from icl_mech.measurements.reweighting.evaluate_reweighting import ReweightingResult
+from icl_mech.measurements.reweighting.reweighting import Reweighting
+from icl_mech.measurements.saliency.flow import Flow, FlowScores
+from icl_mech.measurements.saliency.reduction import Reduction
+from icl_mech.measurements.saliency.saliency_maps import SaliencyMapsResult
+from icl_mech.metrics import Interval
 from icl_mech.prompts import PromptBatch
+from icl_mech.results import Result
+from icl_mech.results.judging import Required, disagreeing
+from icl_mech.results.wording import counted, listed, said, told
+from icl_mech.studies import label_words_used as used
 from icl_mech.studies.bench import Bench
-from icl_mech.studies.default import GIVEN, FlowStudy
+from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Verdict, claimed
+from icl_mech.studies.competence import ABOVE_CONSTANT
+from icl_mech.studies.flow import FLOW, GIVEN, measurements
 from icl_mech.studies.nulls import PROMPTS, Wanted, add_untrained
-from icl_mech.studies.published import label_words_numbers
+from icl_mech.studies.published import PublishedNumbers, label_words_numbers
+from icl_mech.studies.study import FEW, SEEDS, Mean, Study
+from icl_mech.studies.untrained import UntrainedFlow, beside, flow_required
 
-ORDER = (
-    "predictions", "flow", "untrained", "saliency", "isolation", "isolation_map", "extraction", "compression",
-    "confusion", "reweighting", "published",
-)  # fmt: skip
-"""Of the results on a page."""
+# --- what is measured ---
 
 
-@dataclass(frozen=True)
-class LabelWords:
-    """Everything the paper measures; what prompts cannot give is left out with a note.
+def _steps(
+    bench: Bench,
+    prompts: PromptBatch,
+    *,
+    maps: Natural = 1,
+    reduction: Reduction = "sum_then_abs",
+    loss: Loss | None = None,
+    seed: int = 0,
+    nulls: int | None = None,
+) -> None:
+    """Everything the paper measures; what prompts cannot give is left out with a note."""
+    width = max(1, bench.model.info.n_layers // 6)
+    bench.measure(
+        prompts,
+        *measurements(maps, reduction, loss),
+        Isolation(seed=seed),
+        IsolationMap(widths=(width,), step=width, seed=seed),
+        Extraction(),
+        optional=(compression.CompareCompression(seed=seed), Confusion(), Reweighting(seed=seed)),
+    )
+    untrained: Wanted = {
+        "flow": (Flow(loss, reduction), PROMPTS),
+        "isolation": (Isolation(seed=seed), PROMPTS),
+        "extraction": (Extraction(), 3 * PROMPTS),
+    }
+    add_untrained(bench, prompts, untrained, nulls)
+    if prompts.has_answers:
+        bench.keep("published", label_words_numbers(bench.results))
+    if prompts.source.get("demonstrations") == "shared":
+        bench.notes.append(GIVEN)
 
-    Attributes:
-        flow: What is measured of the information flow.
-        seed: Of random controls.
-        nulls: Untrained networks beside the flow; None: three of models that are not large.
+
+class Found(NamedTuple):
+    """The results that bear on the claims, by kind, with their names."""
+
+    flow: tuple[str, FlowScores] | None
+    isolation: tuple[str, IsolationResult] | None
+    extraction: tuple[str, ExtractionResult] | None
+    nulls: UntrainedFlow | None
+
+
+def _found(results: Mapping[str, Result]) -> Found:
+    flow = extraction = isolated = nulls = None
+    for name, result in results.items():
+        if isinstance(result, FlowScores):
+            flow = flow or (name, result)
+        elif isinstance(result, IsolationResult):
+            isolated = isolated or (name, result)
+        elif isinstance(result, ExtractionResult):
+            extraction = extraction or (name, result)
+        elif isinstance(result, UntrainedFlow):
+            nulls = nulls or result
+    return Found(flow, isolated, extraction, nulls)
+
+
+def _lacking(name: str) -> Required:
+    return Required(name, "cannot be judged", None)
+
+
+def _flow(result: FlowScores, nulls: UntrainedFlow | None, third: str) -> str:
+    n = counted(len(result.per_prompt), "prompt")
+    score, runs = ("wp", "into") if third == "first" else ("pq", "from")
+    above = result.above_null(score, third)
+    share = said(result.share(score, third))
+    text = (
+        f"Saliency per edge in the {third} third of the layers: {share} of it runs {runs} label "
+        f"words{' to the target' if third == 'last' else ''} (n = {n})"
+    )
+    if above is None:
+        return f"{text}; no random tokens could be put in their place."
+    return (
+        f"{text}, {said(above[1], sign=True)} more than with random tokens in their place; "
+        f"{beside(nulls, third)}."
+    )
+
+
+def _beyond_untrained(score: str, third: str) -> Effect:
+    """Flow above random tokens, beyond what one more untrained network would show.
+
+    None where no untrained networks were measured.
     """
 
-    flow: FlowStudy = field(default_factory=FlowStudy)
-    seed: int = 0
-    nulls: int | None = None
+    def effect(run: Run) -> Interval | None:
+        flow: FlowScores = run["flow"]
+        above, nulls = flow.above_null(score, third), _found(run.results).nulls
+        if above is None or nulls is None:
+            return None
+        bound = max(0.0, nulls.bound(third))
+        return Interval(*(end - bound for end in above[1]))
 
-    def run(self, bench: Bench, prompts: PromptBatch) -> None:
-        """Put everything that these prompts give on the bench."""
-        width = max(1, bench.model.info.n_layers // 6)
-        bench.measure(
-            prompts,
-            *self.flow.measurements(),
-            Isolation(seed=self.seed),
-            IsolationWindows(widths=(width,), step=width, seed=self.seed),
-            Extraction(),
-            optional=(
-                CompareCompression(seed=self.seed),
-                Confusion(),
-                Reweighting(seed=self.seed),
-            ),
+    name = {"first": "early", "last": "late"}[third]
+    return Effect(f"{name} flow beyond untrained", effect, ends=DIFFERENCE)
+
+
+# --- early layers: isolation against random tokens, and flow beyond untrained networks ---
+
+EARLY = "Shallow aggregation: label words collect the demonstrations in early layers"
+
+
+def _judged_early(results: Mapping[str, Result]) -> Iterable[Verdict]:
+    of = _found(results)
+    if of.isolation or of.flow:
+        yield _early(of)
+
+
+def _early(of: Found) -> Verdict:
+    parts = []
+    if of.isolation:
+        parts.append(_isolated(of.isolation[1]))
+    if of.flow:
+        parts.append(_flow(of.flow[1], of.nulls, "first"))
+    name = of.isolation[0] if of.isolation else of.flow[0] if of.flow else ""
+    flow = of.flow[1] if of.flow else None
+    isolated = of.isolation[1] if of.isolation else None
+    measures = [
+        _lacking("isolation") if isolated is None else isolation.required_of(isolated),
+        flow_required(flow, of.nulls, "wp", "first"),
+    ]
+    return claimed(EARLY, measures, " ".join(parts), name, _brief_early(isolated))
+
+
+def _brief_early(result: IsolationResult | None) -> str:
+    windows = isolation.compared(result) if result else None
+    if result is None or windows is None or "random tokens" not in windows.others:
+        return ""
+    lost = said(result.difference(windows.early, windows.others["random tokens"]), sign=True)
+    return f"Answers kept with label words cut off in the first {counted(windows.early[1], 'layer')}, minus with random tokens cut off: {lost} (n = {len(result.predicted)})."
+
+
+def _isolated(result: IsolationResult) -> str:
+    n = counted(len(result.predicted), "prompt")
+    windows = isolation.compared(result)
+    if windows is None:
+        return f"Isolation of label words in the first layers was not compared with anything (n = {n})."
+    against = {"random tokens": "random tokens cut off there", "last layers": "the last layers"}
+    parts = listed(
+        f"{told(result.loyalty(key).value)} with {against[name]} "
+        f"(difference {said(result.difference(windows.early, key), sign=True)})"
+        for name, key in windows.others.items()
+    )
+    text = (
+        f"With label words cut off in the first {counted(windows.early[1], 'layer')}, "
+        f"{said(result.loyalty(windows.early))} of the answers stay, against {parts} (n = {n})."
+    )
+    labels, words = (isolation.status_of(result, own) for own in LOYALTIES)
+    if labels != words:
+        text += f" By the likely next words alone: {words}."
+    became = isolation.became(result)
+    return f"{text} {became}" if became else text
+
+
+def _early_words(of: Found, verdict: Verdict) -> str:
+    why = disagreeing(verdict.measures)
+    fact = ""
+    windows = isolation.compared(of.isolation[1]) if of.isolation else None
+    if of.isolation and windows:
+        kept = told(of.isolation[1].loyalty(windows.early).value)
+        fact = f" (cut off in the first {counted(windows.early[1], 'layer')}, {kept} of the answers stay)"
+    return {
+        "supported": f"In the early layers, yes: label words must collect the demonstrations there{fact}.",
+        "mixed": f"Whether label words collect the demonstrations early is mixed: {why}{fact}.",
+        "not shown": f"It is not shown that label words collect the demonstrations early{fact}.",
+        "opposite": f"In the early layers, no: label words are not where demonstrations are collected{fact}.",
+        "cannot be judged": "Whether label words collect the demonstrations early cannot be judged: "
+        f"{why}{fact}.",
+    }[verdict.status]
+
+
+def _isolation_lost(name: str, against: str) -> Effect:
+    """Label loyalty of label words cut off early, minus that of what it is compared with."""
+
+    def effect(run: Run) -> Interval | None:
+        result: IsolationResult = run["isolation"]
+        windows = isolation.compared(result)
+        if windows is None or against not in windows.others:
+            return None
+        return result.difference(windows.early, windows.others[against])
+
+    return Effect(name, effect, rising=False, ends=DIFFERENCE)
+
+
+AGGREGATION = Claim(
+    EARLY,
+    (_isolation_lost("isolation effect", "random tokens"), _beyond_untrained("wp", "first")),
+    "isolation",
+    _judged_early,
+    needs=ABOVE_CONSTANT,
+)
+
+# --- late layers: flow beyond untrained networks, and attention ---
+
+LATE = "Deep extraction: the answer is read from the label words in late layers"
+
+
+def _judged_late(results: Mapping[str, Result]) -> Iterable[Verdict]:
+    of = _found(results)
+    if of.extraction or of.flow:
+        yield _late(of)
+
+
+def _late(of: Found) -> Verdict:
+    parts = []
+    if of.flow:
+        parts.append(_flow(of.flow[1], of.nulls, "last"))
+    if of.extraction:
+        parts.append(_attended(of.extraction[1]))
+    name = of.extraction[0] if of.extraction else of.flow[0] if of.flow else ""
+    measures = [
+        flow_required(of.flow[1] if of.flow else None, of.nulls, "pq", "last"),
+        of.extraction[1].required if of.extraction else _lacking("attention"),
+    ]
+    brief, above = "", of.flow[1].above_null("pq", "last") if of.flow else None
+    if of.extraction and of.extraction[1].defined and above is not None:
+        auc, n = said(of.extraction[1].last_third), len(of.extraction[1].truth_classes)
+        brief = f"Late saliency beyond random tokens {said(above[1], sign=True)}; AUC of attention {auc}, chance 0.5 (n = {n})."
+    return claimed(LATE, measures, " ".join(parts), name, brief)
+
+
+def _attended(result: ExtractionResult) -> str:
+    n = counted(len(result.truth_classes), "prompt")
+    if not result.defined:
+        return f"Attention cannot tell: {'; '.join(result.notes) or 'one class only'} (n = {n})."
+    text = (
+        f"Attention to label words tells the {result.truth} class in the last third with AUC "
+        f"{said(result.last_third)}, chance 0.5; change since the first third "
+        f"{said(result.rise, sign=True)} (n = {n})."
+    )
+    if result.left_out:
+        last, change, prompts = result.judged_on
+        text += (
+            f" Without {listed(result.left_out)}, of too few prompts to be resampled: {said(last)}, change "
+            f"{said(change, sign=True)} (n = {prompts})."
         )
-        beside: Wanted = {
-            "flow": (self.flow.flow, PROMPTS),
-            "isolation": (Isolation(seed=self.seed), PROMPTS),
-            "extraction": (Extraction(), 3 * PROMPTS),
-        }
-        add_untrained(bench, prompts, beside, self.nulls)
-        if prompts.has_answers:
-            bench.keep("published", label_words_numbers(bench.results))
-        if prompts.source.get("demonstrations") == "shared":
-            bench.notes.append(GIVEN)
-        bench.order(ORDER)
+    elif result.status == "cannot be judged" and result.rare:
+        text += f" Too few prompts of {listed(result.rare)} to judge that."
+    return text
+
+
+def _late_words(verdict: Verdict) -> str:
+    why = disagreeing(verdict.measures)
+    return {
+        "supported": "Late layers then read the answer from them: saliency and attention both say so, "
+        "beyond what untrained networks show.",
+        "mixed": f"Whether late layers read the answer from them is mixed: {why}.",
+        "not shown": "It is not shown that late layers read the answer from them.",
+        "opposite": "Late layers do not read the answer from them.",
+        "cannot be judged": "Whether late layers read the answer from them cannot be judged: "
+        f"{why}.",
+    }[verdict.status]
+
+
+EXTRACTION = Claim(
+    LATE,
+    (
+        _beyond_untrained("pq", "last"),
+        Effect("late extraction", lambda run: run["extraction"].last_third, 0.5, ends=(0.0, 1.0)),
+    ),
+    "extraction",
+    _judged_late,
+    needs=ABOVE_CONSTANT,
+)
+
+# --- the study ---
+
+
+def _headline(
+    results: Mapping[str, Result], verdicts: Sequence[Verdict], model: str, task: str
+) -> tuple[str, str]:
+    """The question of the study, and its answer in at most two sentences, doubt included."""
+    question = f"Do label words anchor {model} on {task}?"
+    of = _found(results)
+    if not any(of[:3]):
+        return question, "The results at hand do not bear on this question."
+    found = {own.claim: own for own in verdicts}
+    sentences = [_early_words(of, found[EARLY])] if EARLY in found else []
+    if LATE in found:
+        sentences.append(_late_words(found[LATE]))
+    return question, " ".join(sentences)
+
+
+def _above_random(name: str, score: str, third: str) -> Effect:
+    """Flow of label words minus that of random tokens in their place."""
+
+    def effect(run: Run) -> Interval | None:
+        flow: FlowScores = run["flow"]
+        above = flow.above_null(score, third)
+        return None if above is None else above[1]
+
+    return Effect(name, effect, ends=DIFFERENCE)
+
+
+QUANTITIES = (
+    Effect("mean flow", "flow.share"),
+    *FLOW.quantities,
+    _above_random("early flow above random tokens", "wp", "first"),
+    _above_random("late flow above random tokens", "pq", "last"),
+    Effect("isolation loyalty", "isolation.label_loyalty"),
+    _isolation_lost("isolation early and late", "last layers"),
+    Effect("extraction AUC", "extraction.auc"),
+    Effect("extraction R", "extraction.cumulative"),
+    Effect("rise of extraction", lambda run: run["extraction"].rise, ends=DIFFERENCE),
+    *used.QUANTITIES,
+)
+
+MEANS = (
+    Mean(
+        "How does information flow on average?", "Mean flow", "flow", "mean flow", limits=FEW,
+        options={"curves": "score"}, told=("early flow", "late flow"),
+    ),
+    Mean(
+        "Does the flow look the same on all tasks?", "Flow by task", "flow-tasks", "mean flow", ("seed",),
+        by_task=True, limits=SEEDS, options={"panels": "task", "curves": "score"},
+    ),
+    Mean(
+        "Do label words collect the demonstrations early?", "Isolation", "isolation", "isolation effect",
+        ("seed",), limits=SEEDS,
+    ),
+    Mean(
+        "Does attention to label words tell the answer?", "Extraction", "extraction", "extraction AUC",
+        limits=FEW, told=("late extraction", "rise of extraction"),
+    ),
+    Mean(
+        "From which layer on is it informative?", "Share of extraction", "extraction-share", "extraction R",
+        limits=FEW,
+    ),
+    *used.MEANS,
+)  # fmt: skip
+
+LABEL_WORDS = Study(
+    "label_words",
+    claims=(AGGREGATION, EXTRACTION, used.SUFFICE, used.CONFUSED, used.REWEIGHTED),
+    headline=_headline,
+    steps=_steps,
+    kicker="Label-words study · Wang et al. 2023, Label Words are Anchors (EMNLP)",
+    source="Label Words are Anchors",
+    gives={
+        "predictions": Predictions,
+        "flow": FlowScores,
+        "untrained": UntrainedFlow,
+        "saliency_maps": SaliencyMapsResult,
+        "isolation": IsolationResult,
+        "isolation_map": IsolationMapResult,
+        "extraction": ExtractionResult,
+        "compare_compression": compression.CompareCompressionResult,
+        "confusion": ConfusionResult,
+        "reweighting": ReweightingResult,
+        "published": PublishedNumbers,
+    },
+    first=("isolation", "flow"),
+    quantities=QUANTITIES,
+    means=MEANS,
+    known_by=lambda kinds: {IsolationResult, FlowScores} <= kinds,
+)

@@ -1,27 +1,48 @@
-"""The study of *Overthinking the Truth*, §§3-5, on the user's own model and prompts."""
+"""The study of *Overthinking the Truth*, §§3-5, on the user's own model and prompts.
 
-from dataclasses import dataclass
+Halawi et al. 2023 (ICLR 2024, arXiv 2307.09476): false demonstrations do harm, from a critical layer on, so
+that earlier layers answer better. Which heads do it: `overthinking_heads`.
+"""
+
+from collections.abc import Mapping, Sequence
 
 from icl_mech.errors import IclMechError
 from icl_mech.interventions import Intervention
-from icl_mech.measurements.accuracy.context import AccuracyByDemonstrations
-from icl_mech.measurements.accuracy.early_exit import EarlyExit, LeavingEarly
-from icl_mech.measurements.accuracy.layers import AccuracyByLayer
+from icl_mech.measurements.accuracy.context_accuracy import ContextAccuracy, ContextAccuracyResult
+from icl_mech.measurements.accuracy.critical import said_share
+from icl_mech.measurements.accuracy.early_exit import EarlyExit, EarlyExitResult
+from icl_mech.measurements.accuracy.halves import exit_status
+from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracy, LayerAccuracyResult
+from icl_mech.measurements.accuracy.scores import without_thresholds
 from icl_mech.measurements.base import Pair
-from icl_mech.measurements.heads.ablating import Ablate
-from icl_mech.measurements.heads.by_layer import LayerMatching
-from icl_mech.measurements.heads.false_heads import false_prompts
-from icl_mech.measurements.heads.false_induction import FalseInductionHeads, FindHeads
-from icl_mech.measurements.heads.scores import HeadScores
-from icl_mech.measurements.heads.scoring import HeadScoring
-from icl_mech.measurements.heads.tokens import AttentionOfHeads
-from icl_mech.measurements.lens.compare import WordsByLayer
+from icl_mech.measurements.demonstrations import SIDES
+from icl_mech.measurements.heads.ablation import Ablation, AblationResult
+from icl_mech.measurements.heads.false_induction import (
+    FalseInduction,
+    FalseInductionResult,
+    false_prompts,
+)
+from icl_mech.measurements.heads.head_attention import HeadAttention, HeadAttentionResult
+from icl_mech.measurements.heads.head_scores import HeadScores, HeadScoresResult
+from icl_mech.measurements.heads.matching_by_layer import MatchingByLayer, MatchingByLayerResult
+from icl_mech.measurements.lens.top_words import TopWords, TopWordsResult
 from icl_mech.measurements.running import Item
+from icl_mech.metrics import Interval, mean_interval
+from icl_mech.metrics.layers import HALF
 from icl_mech.prompts import PromptBatch
+from icl_mech.results import Result
+from icl_mech.results.judging import Required, largest, p_value, required
+from icl_mech.results.wording import counted, said
+from icl_mech.studies import overthinking_heads as heads
 from icl_mech.studies.bench import Bench
+from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Verdict, claimed, of_each
+from icl_mech.studies.competence import ABOVE_CONSTANT
 from icl_mech.studies.nulls import PROMPTS, add_untrained
-from icl_mech.studies.published import overthinking_numbers
+from icl_mech.studies.published import PublishedNumbers, overthinking_numbers
+from icl_mech.studies.study import FEW, SEEDS, Mean, Study
 from icl_mech.tasks import Task
+
+HeadsFrom = str | Task | PromptBatch | None
 
 CHOSEN_ON = ("unnatural", "headlines")
 """Task the heads are chosen on by default; the second if the first is the one studied."""
@@ -32,91 +53,299 @@ LATE = "late_ablation"
 HEADS = 5
 """Heads that are chosen and ablated (the paper's number)."""
 
-ORDER = (
-    "layer_accuracy", "context_accuracy", "early_exit", "top_words", "head_scores", "matching_by_layer",
-    "head_attention", "false_induction", "ablation", LATE, "published",
-)  # fmt: skip
-"""Of the results on a page: layers, numbers of demonstrations, leaving early, heads."""
+# --- what is measured ---
 
 
-@dataclass(frozen=True)
-class Overthinking:
-    """Everything the paper measures; what prompts cannot give is left out with a note.
-
-    Attributes:
-        heads_from: Task or false prompts on which the ablated heads are chosen.
-        seed: Of random controls and splits.
-        nulls: Untrained networks behind accuracy by layer; None: three of models that are not large.
-    """
-
-    heads_from: str | Task | PromptBatch | None = None
-    seed: int = 0
-    nulls: int | None = None
-
-    def run(self, bench: Bench, pair: Pair) -> None:
-        """Put everything that these prompts give on the bench."""
-        own_weights = not bench.model.info.processed_weights
-        of_heads = (HeadScoring(seed=self.seed), LayerMatching()) if own_weights else ()
-        bench.measure(
-            pair,
-            AccuracyByLayer(),
-            LeavingEarly(seed=self.seed),
-            optional=(AccuracyByDemonstrations(), WordsByLayer(), *of_heads),
+def _steps(
+    bench: Bench,
+    pair: Pair,
+    *,
+    heads_from: HeadsFrom = None,
+    seed: int = 0,
+    nulls: int | None = None,
+    threshold: float = HALF,
+) -> None:
+    """Everything the paper measures; what prompts cannot give is left out with a note."""
+    own_weights = not bench.model.info.processed_weights
+    of_heads = (HeadScores(seed=seed), MatchingByLayer()) if own_weights else ()
+    bench.measure(
+        pair,
+        LayerAccuracy(threshold=threshold),
+        EarlyExit(seed=seed),
+        optional=(ContextAccuracy(), TopWords(), *of_heads),
+    )
+    if own_weights:
+        _heads(bench, pair, heads_from, seed)
+    else:
+        bench.notes.append(
+            "Heads and ablations left out: they are defined on the checkpoint's own weights, and "
+            f"those of {bench.model.info.name!r} are processed (norms folded or weights centred)."
         )
-        if own_weights:
-            self._heads(bench, pair)
-        else:
-            bench.notes.append(
-                "Heads and ablations left out: they are defined on the checkpoint's own weights, and "
-                f"those of {bench.model.info.name!r} are processed (norms folded or weights centred)."
-            )
-        add_untrained(bench, pair, {"layer_accuracy": (AccuracyByLayer(), 3 * PROMPTS)}, self.nulls)
+    add_untrained(bench, pair, {"layer_accuracy": (LayerAccuracy(), 3 * PROMPTS)}, nulls)
+    if pair[0].has_classes:
         bench.keep("published", overthinking_numbers(bench.results))
-        bench.order(ORDER)
+    else:
+        bench.notes.append(
+            "Published numbers left out: they are calibrated accuracies of tasks with classes."
+        )
 
-    def _heads(self, bench: Bench, pair: Pair) -> None:
-        """Where the top heads look, and what ablating heads chosen on another task changes."""
-        scores = bench.results.get("head_scores")
-        if isinstance(scores, HeadScores):
-            bench.measure(pair, AttentionOfHeads(scores.top(HEADS), first=1))
-        studied = pair[0].source.get("task", {}).get("name")
-        given = self.heads_from or next(name for name in CHOSEN_ON if name != studied)
-        by_number = [edit for edit in bench.options.interventions if edit.by_number]
-        try:
-            others = false_prompts(bench.model, given, n=len(pair[0]), seed=self.seed)
-        except IclMechError as error:
-            bench.notes.append(f"No heads were chosen or ablated: {error}")
-        else:
-            if by_number:
-                bench.notes.append(
-                    f"No heads were chosen or ablated: {by_number[0]!r} may go by the number of a "
-                    "prompt, and heads are chosen on prompts of another task."
-                )
-            else:
-                bench.measure(others, optional=[FindHeads(HEADS, self.seed)])
-        found, leaving = bench.results.get("false_induction"), bench.results["early_exit"]
-        chosen = found.top if isinstance(found, FalseInductionHeads) else ()
-        if chosen:
-            bench.measure(pair, Ablate(heads=chosen, seed=self.seed))
-        if isinstance(leaving, EarlyExit):
-            self._late(bench, pair, leaving, by_number)
 
-    def _late(
-        self, bench: Bench, pair: Pair, leaving: EarlyExit, by_number: list[Intervention]
-    ) -> None:
-        """Zero the layers behind the exit, on the prompts that did not choose it."""
+def _heads(bench: Bench, pair: Pair, heads_from: HeadsFrom, seed: int) -> None:
+    """Where the top heads look, and what ablating heads chosen on another task changes."""
+    scores = bench.results.get("head_scores")
+    if isinstance(scores, HeadScoresResult):
+        bench.measure(pair, HeadAttention(scores.top(HEADS), first=1))
+    studied = pair[0].source.get("task", {}).get("name")
+    given = heads_from or next(name for name in CHOSEN_ON if name != studied)
+    by_number = [edit for edit in bench.options.interventions if edit.by_number]
+    try:
+        others = false_prompts(bench.model, given, n=len(pair[0]), seed=seed)
+    except IclMechError as error:
+        bench.notes.append(f"No heads were chosen or ablated: {error}")
+    else:
         if by_number:
             bench.notes.append(
-                f"No late layers were ablated: {by_number[0]!r} may go by the number of a prompt, and "
-                "they are tested on one half of the prompts."
+                f"No heads were chosen or ablated: {by_number[0]!r} may go by the number of a "
+                "prompt, and heads are chosen on prompts of another task."
             )
-            return
-        part = leaving.held_out()
-        held_out = (pair[0][part], pair[1][part])
-        late = Ablate(start=leaving.layer, seed=self.seed)
-        try:
-            item = Item.checked(late, bench.model, held_out, bench.options)
-        except IclMechError as error:
-            bench.notes.append(f"No late layers were ablated: {error}")
         else:
-            bench.run({LATE: item})
+            bench.measure(others, optional=[FalseInduction(HEADS, seed)])
+    found, leaving = bench.results.get("false_induction"), bench.results["early_exit"]
+    chosen = found.top if isinstance(found, FalseInductionResult) else ()
+    if chosen:
+        bench.measure(pair, Ablation(heads=chosen, seed=seed))
+    if isinstance(leaving, EarlyExitResult):
+        _late(bench, pair, leaving, by_number, seed)
+
+
+def _late(
+    bench: Bench, pair: Pair, leaving: EarlyExitResult, by_number: list[Intervention], seed: int
+) -> None:
+    """Zero the layers after the exit, on the prompts that did not choose it."""
+    if by_number:
+        bench.notes.append(
+            f"No late layers were ablated: {by_number[0]!r} may go by the number of a prompt, and "
+            "they are tested on one half of the prompts."
+        )
+        return
+    part = leaving.held_out()
+    held_out = (pair[0][part], pair[1][part])
+    late = Ablation(start=leaving.layer, seed=seed)
+    try:
+        item = Item.checked(late, bench.model, held_out, bench.options)
+    except IclMechError as error:
+        bench.notes.append(f"No late layers were ablated: {error}")
+    else:
+        bench.run({LATE: item})
+
+
+# --- false demonstrations do harm ---
+
+HARM = "Harm: false demonstrations lower accuracy"
+
+
+def _harm(name: str, result: LayerAccuracyResult) -> Verdict:
+    n, last = len(result.answers), result.scores.shape[-1] - 1
+    true, false = (result.interval(side=side, layer=last) for side in SIDES)
+    gap = result.final_gap
+    measure = required("accuracy", gap, prompts=n)
+    return claimed(
+        HARM,
+        [measure],
+        f"{without_thresholds('Calibrated accuracy', result.own_choices)} is {said(true)} with true and {said(false)} with false demonstrations; gap "
+        f"{said(gap)} (n = {counted(n, 'pair')}){'; it includes 0' * (measure.status == 'not shown')}.",
+        name,
+    )
+
+
+HARMFUL = Claim(HARM, (heads.FINAL_GAP,), "layer_accuracy", of_each(LayerAccuracyResult, _harm))
+
+# --- from a layer on ---
+
+CRITICAL = "Critical layer: early layers answer alike, later the two sides part"
+
+
+def _critical(name: str, result: LayerAccuracyResult) -> Verdict:
+    """Is the gap wider at the end than after the first quarter of the layers?"""
+    n, layers = len(result.answers), result.scores.shape[-1] - 1
+    quarter = layers // 4
+    gaps = result.pair_scores[:, 0] - result.pair_scores[:, 1]
+    growth = mean_interval(gaps[:, -1] - gaps[:, quarter], "contrast")
+    critical = result.critical
+    if critical is None:
+        return Verdict(
+            CRITICAL,
+            "cannot be judged",
+            f"No critical layer can be given while the final gap, {said(result.final_gap)}, includes 0 "
+            f"(n = {counted(n, 'pair')}).",
+            name,
+        )
+    where = f"{critical.value:.0f} [{critical.low:.0f}, {critical.high:.0f}]"
+    return claimed(
+        CRITICAL,
+        [required("accuracy", growth, prompts=n)],
+        f"From layer {where} of {layers} on the gap stays at {said_share(result.threshold)} its final value, {said(result.final_gap)}, "
+        f"or more; from layer {quarter} to the last it changes by {said(growth, sign=True)} "
+        f"(n = {counted(n, 'pair')}).",
+        name,
+    )
+
+
+PARTING = Claim(
+    CRITICAL,
+    part="layer_accuracy",
+    judge=of_each(LayerAccuracyResult, _critical),
+    needs=ABOVE_CONSTANT,
+)
+
+# --- so that it would be better to leave before ---
+
+LEAVING = "Overthinking: with false demonstrations, earlier layers answer better"
+
+
+def _exit_required(result: EarlyExitResult) -> Required:
+    changes = [
+        (result.overthinking(task), result.halves(task)) for task in range(len(result.tasks))
+    ]
+    p_values = [p_value(own, prompts=sizes[1] if sizes else None) for own, sizes in changes]
+    return Required("accuracy", exit_status(changes, same=result.same), largest(p_values))
+
+
+def _overthinking(name: str, result: EarlyExitResult) -> Verdict:
+    parts = []
+    for task, of in enumerate(result.tasks):
+        sizes = result.halves(task)
+        held = f"n = {counted(sizes[1], 'pair')}" if sizes else "n not known"
+        held += " that also chose the layer" if result.same else " that did not choose the layer"
+        own = f"{said(result.overthinking(task), sign=True)} with false and "
+        own += f"{said(result.overthinking(task, 'true'), sign=True)} with true demonstrations ({held})"
+        parts.append(f"{of}: {own}" if len(result.tasks) > 1 else own)
+    return claimed(
+        LEAVING,
+        [_exit_required(result)],
+        f"Reading out after layer {result.layer} changes accuracy by {'; '.join(parts)}.",
+        name,
+    )
+
+
+def _change(side: str) -> Effect:
+    """Change of accuracy by leaving early, on prompts that did not choose the layer."""
+
+    def effect(run: Run) -> Interval | None:
+        result: EarlyExitResult = run["early_exit"]
+        return None if result.same or result.changes is None else result.overthinking(side=side)
+
+    return Effect(f"early exit, {side}", effect, ends=DIFFERENCE)
+
+
+OVERTHINKS = Claim(
+    LEAVING, (_change("false"),), "early_exit", of_each(EarlyExitResult, _overthinking)
+)
+
+# --- the study ---
+
+
+def _headline(
+    results: Mapping[str, Result], verdicts: Sequence[Verdict], model: str, task: str
+) -> tuple[str, str]:
+    """The question of the study, and its answer in at most two sentences."""
+    question = f"Does {model} overthink false demonstrations on {task}?"
+    own = {type(result): result for result in results.values()}
+    layers, leaving = own.get(LayerAccuracyResult), own.get(EarlyExitResult)
+    status = {verdict.claim: verdict.status for verdict in verdicts}
+    parts = []
+    if isinstance(layers, LayerAccuracyResult):
+        n = len(layers.answers)
+        gap = f"gap {said(layers.final_gap)}"
+        parts.append(
+            {
+                "supported": f"False demonstrations lower its accuracy ({gap})",
+                "opposite": f"False demonstrations do not lower its accuracy, they raise it ({gap})",
+                "not shown": f"It is not shown that false demonstrations lower its accuracy ({gap})",
+            }.get(
+                status[HARM],
+                f"Whether false demonstrations lower its accuracy cannot be judged ({gap})",
+            )
+            + f" on {counted(n, 'pair')} of prompts"
+        )
+    if isinstance(leaving, EarlyExitResult):
+        change = leaving.overthinking()
+        size = said(change, sign=True)
+        parts.append(
+            {
+                "supported": f"reading it out after layer {leaving.layer} gives better answers ({size})",
+                "opposite": f"reading it out early makes answers worse, not better ({size})",
+                "not shown": f"reading it out early does not clearly help ({size})",
+            }.get(status[LEAVING], f"whether reading it out early helps cannot be judged ({size})")
+        )
+    if not parts:
+        return question, "The results at hand do not bear on this question."
+    if len(parts) == 1:
+        return question, f"{parts[0][0].upper()}{parts[0][1:]}."
+    agree = (status[HARM] == "supported") is (status[LEAVING] == "supported")
+    return question, f"{parts[0]}{', and' if agree else '; but'} {parts[1]}."
+
+
+QUANTITIES = (
+    Effect("accuracy by layer", "layer_accuracy.calibrated"),
+    Effect("gap by layer", "layer_accuracy.gap"),
+    Effect("accuracy by demonstrations", "context_accuracy.calibrated"),
+    _change("true"),
+    *heads.QUANTITIES,
+)
+
+MEANS = (
+    Mean(
+        "Where do true and false demonstrations diverge?", "Accuracy by layer", "layer_accuracy",
+        "accuracy by layer", limits=FEW, told=("final gap",),
+    ),
+    Mean(
+        "Do they diverge on all tasks?", "Accuracy by layer and task", "layer_accuracy-tasks",
+        "accuracy by layer", ("seed",), by_task=True, limits=SEEDS, options={"panels": "task"},
+    ),
+    Mean(
+        "How does the gap grow with the share of false labels?", "Gap by dose", "dose", "gap by dose",
+        limits=FEW, options={"x": "false_share"}, always=True,
+    ),
+    Mean(
+        "How many demonstrations does it take?", "Accuracy by demonstrations", "context_accuracy",
+        "accuracy by demonstrations, last layer", limits=SEEDS,
+    ),
+    Mean(
+        "Would exiting early be better?", "Early exit", "early_exit", "early exit, false", ("seed",),
+        limits=SEEDS,
+    ),
+    Mean(
+        "Does one exit layer work for all tasks?", "Early exit, one layer", "fixed_exit",
+        "fixed exit", limits=SEEDS, always=True,
+    ),
+    *heads.MEANS,
+)  # fmt: skip
+
+OVERTHINKING = Study(
+    "overthinking",
+    claims=(HARMFUL, PARTING, OVERTHINKS, heads.COPY, heads.REMOVE, heads.LATE_ATTENDS),
+    headline=_headline,
+    steps=_steps,
+    takes="pair",
+    kicker="Overthinking study · Halawi et al. 2023, Overthinking the Truth (ICLR 2024)",
+    source="Overthinking the Truth",
+    gives={
+        "layer_accuracy": LayerAccuracyResult,
+        "context_accuracy": ContextAccuracyResult,
+        "early_exit": EarlyExitResult,
+        "top_words": TopWordsResult,
+        "head_scores": HeadScoresResult,
+        "matching_by_layer": MatchingByLayerResult,
+        "head_attention": HeadAttentionResult,
+        "false_induction": FalseInductionResult,
+        "ablation": AblationResult,
+        LATE: AblationResult,
+        "published": PublishedNumbers,
+    },
+    first=("layer_accuracy", "early_exit"),
+    omits=("ablation.accuracy", f"{LATE}.accuracy"),
+    quantities=QUANTITIES,
+    means=MEANS,
+    known_by=lambda kinds: LayerAccuracyResult in kinds and len(kinds) > 1,
+)

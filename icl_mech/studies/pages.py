@@ -1,120 +1,152 @@
 """The page of an analysis: its results as sections, what it found of a paper's claims, its origin."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from icl_mech.errors import ResultError
-from icl_mech.measurements.accuracy.layers import LayerAccuracy
-from icl_mech.measurements.anchors.agreement import AgreementOfAnchors
-from icl_mech.measurements.anchors.suppression_result import SuppressionEffects
-from icl_mech.measurements.causal.comparing import HeadComparison
-from icl_mech.measurements.causal.induction import InductionScores
-from icl_mech.measurements.causal.mediation import HeadMediation
-from icl_mech.measurements.extraction.curves import AucCurves
-from icl_mech.measurements.heads.tokens import MARKS, HeadAttention
-from icl_mech.measurements.isolation.loyalty import IsolationResult
+from icl_mech.measurements.extraction.curves import ExtractionResult
+from icl_mech.measurements.heads.head_attention import HeadAttentionResult
+from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.saliency.flow import FlowScores
-from icl_mech.measurements.saliency.maps import SaliencyMaps
+from icl_mech.measurements.saliency.saliency_maps import SaliencyMapsResult
 from icl_mech.prompts import Prompt, PromptBatch
-from icl_mech.reports import Finding, Origin, Page, PromptText, Section, TokenValues
+from icl_mech.reports import Finding, Origin, Page, PromptText, Section
+from icl_mech.reports.prompts import strips_text
 from icl_mech.results import Figure, Result
-from icl_mech.results.judging import HOLM
-from icl_mech.results.prompts import doubtful
-from icl_mech.studies.facts import facts, model_name, origin_of, task_name
-from icl_mech.studies.null_bands import with_band
-from icl_mech.studies.verdicts import Verdict
+from icl_mech.results.figures import FEW
+from icl_mech.results.judging import FEWEST_PROMPTS, HOLM, OPENINGS
+from icl_mech.results.prompts import doubtful, kinds_of_ends
+from icl_mech.studies.claim import Run, Verdict
+from icl_mech.studies.competence import competence
+from icl_mech.studies.facts import facts, model_name, origin_of, task_name, weights_name
+from icl_mech.studies.nulls import with_band
+from icl_mech.studies.study import DEFAULT, Study, known_studies
 
 if TYPE_CHECKING:
     import pandas as pd
 
-KICKERS = {
-    "label_words": "Label-words study · Wang et al. 2023, Label Words are Anchors (EMNLP)",
-    "overthinking": "Overthinking study · Halawi et al. 2023, Overthinking the Truth (ICLR 2024)",
-    "causal": "Causal study · after Todd et al. 2024, Olsson et al. 2022, Halawi et al. 2023 and Yin and "
-    "Steinhardt 2025",
-}
+
+@runtime_checkable
+class Shown(Run, Protocol):
+    """What is shown: an `Analysis`."""
+
+    @property
+    def title(self) -> str:
+        """Model, task and number of prompts; the heading where there is no better one."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What was left out and why."""
+
+    @property
+    def made(self) -> Mapping[str, Any]:
+        """Date, call, command and study, as far as they are known."""
 
 
-def page_of(
-    results: Mapping[str, Result],
-    title: str,
-    notes: Sequence[str] = (),
-    prompts: Sequence[PromptBatch] = (),
-    made: Mapping[str, Any] | None = None,
-) -> Page:
-    """Everything that is shown of a run.
+ABOUT = {"Model": "{}", "Task": "{}", "Prompts": "{}", "Demonstrations": "demonstrations: {}"}
+"""Facts that stand below the heading, in one line."""
 
-    Args:
-        results: By name, in reading order.
-        title: Model, task and number of prompts; the heading where there is no better one.
-        notes: What was left out and why.
-        prompts: The prompts, or true and false ones; none of runs that kept none.
-        made: Date, call and command, as far as they are known.
-    """
-    made = made or {}
-    study = study_of(results)
-    verdicts, heading, lead = _claims(study, results) if study else ((), *_plain(results, title))
+MOST_FIRST = 2
+"""Figures on the first level."""
+
+_MODEL = '# Your model of another source than load_model: put how you load it here.\nmodel = load_model("{}")'
+_PROMPTS = '# Prompts of your own: "run" is the folder of report.save("run").\nprompts = load("run").prompts'
+"""Lines that make what a run does not say how to make."""
+
+
+def page_of(run: Shown) -> Page:
+    """Everything that is shown of a run."""
+    results, made = run.results, run.made
+    study = study_of(results, made)
+    verdicts: Sequence[Verdict] = () if study is None else study.verdicts(run)
+    heading, lead = _heading(study, run, verdicts)
+    notes = [*run.notes, *unknown(made)]
+    known, able = facts(results, run.prompts, made), competence(results)
+    findings = [
+        Finding(own.claim, own.status, f"{own.finding} {own.more}".strip(), own.result, own.line)
+        for own in verdicts
+    ]
+    if able is not None:
+        word = OPENINGS[able.status].lower()
+        findings.insert(0, Finding(able.claim, able.status, able.finding, able.result, word=word))
     origin = Origin(
-        findings=[Finding(own.claim, own.status, own.finding, own.result) for own in verdicts],
-        facts=facts(results, prompts, made),
-        command=_command(made),
+        findings=findings,
+        facts=known,
+        command=_command(made, origin_of(results)),
         limits=[*_limits(results, notes), *([f"{HOLM}."] if len(verdicts) > 1 else [])],
     )
+    kicker = "" if study is None else study.kicker
     return Page(
         heading,
-        sections_of(results, prompts),
-        kicker=KICKERS.get(study, title if heading != title else ""),
+        levels(
+            sections_of(run), () if study is None else study.first, [able.result] if able else []
+        ),
+        kicker=kicker,
         lead=lead,
+        about=" · ".join(ABOUT[own.name].format(own.value) for own in known if own.name in ABOUT),
         origin=origin,
-        prompt=prompt_of(results, prompts),
+        prompt=prompt_of(results, run.prompts),
     )
 
 
-def study_of(results: Mapping[str, Result]) -> str:
-    """The study these results are of; empty if they were chosen one by one."""
-    kinds = {type(result) for result in results.values()}
-    if {IsolationResult, FlowScores} <= kinds:
-        return "label_words"
-    if {HeadComparison, HeadMediation, InductionScores} <= kinds and LayerAccuracy not in kinds:
-        return "causal"
-    return "overthinking" if LayerAccuracy in kinds and len(kinds) > 1 else ""
+def study_of(results: Mapping[str, Result], made: Mapping[str, Any]) -> Study | None:
+    """The study a run is of: as it says, or else the first whose results it holds.
+
+    None if they were chosen one by one, or the study is not known here.
+    """
+    known, kinds = known_studies(), {type(result) for result in results.values()}
+    name = made.get("study", DEFAULT)
+    # With more measured besides, the default study may hold all of another one.
+    if name != DEFAULT:
+        return known.get(name)
+    alike = (own for own in known.values() if own.known_by is not None and own.known_by(kinds))
+    return next(alike, None)
 
 
-def _claims(study: str, results: Mapping[str, Result]) -> tuple[Sequence[Verdict], str, str]:
-    """Verdicts, heading and the answer to it."""
-    from icl_mech.studies.claims import causal, label_words, overthinking
-
-    claims: Any = {"label_words": label_words, "overthinking": overthinking, "causal": causal}[
-        study
+def unknown(made: Mapping[str, Any]) -> list[str]:
+    """What a run says whose study is not known here."""
+    name = made.get("study", DEFAULT)
+    if name in known_studies():
+        return []
+    place = f" ({made['study_at']})" if made.get("study_at") else ""
+    return [
+        f"The study {name!r} is not known here, so its claims were not judged; import the module that "
+        f"defines it{place} and load the run again."
     ]
-    origin = origin_of(results)
-    heading, lead = claims.headline(results, model_name(origin), task_name(origin))
-    return claims.verdicts(results), heading, lead
 
 
-def _plain(results: Mapping[str, Result], title: str) -> tuple[str, str]:
-    """Heading and answer of what belongs to no paper."""
-    flow = next((own for own in results.values() if isinstance(own, FlowScores)), None)
-    origin = origin_of(results)
-    hidden = next((own for own in results.values() if isinstance(own, SuppressionEffects)), None)
-    if hidden is not None and model_name(origin):
-        heading = f"Which parts of a text does {model_name(origin)} depend on?"
-        agreed = next(
-            (own for own in results.values() if isinstance(own, AgreementOfAnchors)), hidden
-        )
-        return heading, agreed.figures()[0].answer
-    if flow is None or not model_name(origin):
-        return title, ""
-    answers = [figure.answer for figure in flow.figures() if figure.question]
-    heading = f"How does information flow in {model_name(origin)} on {task_name(origin)}?"
-    return heading, answers[0] if answers else ""
+def _heading(study: Study | None, run: Shown, verdicts: Sequence[Verdict]) -> tuple[str, str]:
+    """The question of the page, and the answer to it; a title where nothing is asked."""
+    origin = origin_of(run.results)
+    found = ("", "")
+    if study is not None:
+        found = study.heading(run, verdicts, weights_name(origin), task_name(origin))
+    shown = run.title.replace(model_name(origin) or "\n", weights_name(origin))
+    return found if found[0] else (shown, found[1])
 
 
-def _command(made: Mapping[str, Any]) -> str:
-    if made.get("command"):
-        return str(made["command"])
-    return "\n".join([*map(str, made.get("setup", ())), str(made.get("call", ""))]).strip()
+def _command(made: Mapping[str, Any], origin: Mapping[str, Any]) -> str:
+    """The command line, or a script that can be run; what it cannot know is a comment that says so."""
+    if made.get("command") or not made.get("call"):
+        return str(made.get("command", ""))
+    setup, call = list(map(str, made.get("setup", ()))), str(made["call"])
+    lacking = {"model": _MODEL.format(origin.get("model", {}).get("name", "")), "prompts": _PROMPTS}
+    lacking["prompts"] += "" if "false_prompts" in origin else "[0]"
+    for number, (name, line) in enumerate(lacking.items()):
+        if not any(own.startswith(f"{name} = ") for own in setup):
+            setup.insert(number, line)
+    used = set(re.findall(r"(?<![.\w\"'])[A-Za-z_]\w*(?=\()", "\n".join([*setup, call])))
+    lines = []
+    for place in ("icl_mech", "icl_mech.measurements", "icl_mech.interventions"):
+        names = sorted(used & set(import_module(place).__all__))
+        lines += [f"from {place} import {', '.join(names)}"] if names else []
+        used -= {*names}
+    lines += [f"from your_module import {', '.join(sorted(used))}  # yours"] if used else []
+    return "\n".join([*lines, "", *setup, f"report = {call}", 'report.to_html("page.html")'])
 
 
 def _limits(results: Mapping[str, Result], notes: Sequence[str]) -> list[str]:
@@ -123,17 +155,19 @@ def _limits(results: Mapping[str, Result], notes: Sequence[str]) -> list[str]:
     shared = any(own.provenance.get("conditional_on_demonstrations") for own in results.values())
     if shared and not any("share" in note for note in given):
         held = held[:-1] + "; all prompts share one set of demonstrations, so they hold given it."
-    return [held, *doubtful(results), *given]
+    ends = kinds_of_ends(results)
+    return [held, *([ends] if ends else []), *doubtful(results), *given]
 
 
-def sections_of(
-    results: Mapping[str, Result], prompts: Sequence[PromptBatch] = ()
-) -> list[Section]:
+def sections_of(run: Shown) -> list[Section]:
     """Figures with what each one shows, for a page."""
-    sections = []
-    for name, result in results.items():
+    results, prompts, sections = run.results, run.prompts, []
+    study = study_of(results, run.made)
+    chosen = study.sections if study is not None and study.sections else tuple(results)
+    for name, result in ((name, results[name]) for name in chosen if name in results):
         numbers = _numbers(result)
-        figures = result.figures()
+        omitted = () if study is None else study.omits
+        figures = [own for own in result.figures() if f"{name}.{own.show}" not in omitted]
         sections += [
             _section(
                 name,
@@ -147,6 +181,18 @@ def sections_of(
             for figure in figures
         ]
     return sections
+
+
+def levels(
+    sections: Sequence[Section], named: Sequence[str], last: Sequence[str] = ()
+) -> list[Section]:
+    """The same, two figures first: of the results named, else the first there are; `last` are told above."""
+    drawn = [i for i, own in enumerate(sections) if own.figure is not None]
+    drawn.sort(key=lambda i: sections[i].key in last)
+    of_named = [i for name in named for i in [i for i in drawn if sections[i].key == name][:1]]
+    chosen = list(dict.fromkeys([*of_named, *drawn]))[:MOST_FIRST]
+    others = [own for i, own in enumerate(sections) if i not in chosen]
+    return [replace(sections[i], first=True) for i in chosen] + others
 
 
 def _section(
@@ -164,7 +210,7 @@ def _section(
         title += f": {figure.show.replace('_', ' ')}"
     drawing: Any = None
     if figure.drawn:
-        if isinstance(result, HeadAttention):
+        if isinstance(result, HeadAttentionResult) and figure.show != "grid":
             drawing = _attention(result, prompts)
         else:
             drawing = behind(_drawing(result, figure.show))
@@ -179,24 +225,27 @@ def _section(
         short=figure.short or title,
         key=name,
         numbers=numbers,
-        definitions=result.definitions,
+        definitions=result.page_definitions,
         layered=isinstance(result, FlowScores),
     )
 
 
-def _caption(figure: Figure, drawing: Any) -> str:
+NOT_DRAWN = f"No intervals are drawn, because there are fewer than {FEWEST_PROMPTS} prompts."
+
+
+def _caption(figure: Figure, drawing: object) -> str:
     """What is drawn, with the grey areas of untrained networks where there are some."""
     if not figure.caption:
         return getattr(drawing, "note", "")
-    grey = (
-        getattr(drawing, "note", "").rpartition("; ")[2] if getattr(drawing, "behind", ()) else ""
-    )
-    return f"{figure.caption} {grey[:1].upper()}{grey[1:]}." if grey else figure.caption
+    note = getattr(drawing, "note", "")
+    grey = note.rpartition("; ")[2] if getattr(drawing, "behind", ()) else ""
+    more = f" {NOT_DRAWN}" * (FEW in note) + f" {grey[:1].upper()}{grey[1:]}." * bool(grey)
+    return figure.caption + more
 
 
 def _remarks(result: Result) -> dict[str, Any]:
     """How numbers came about, for the origin."""
-    notes = getattr(result, "notes", ()) if isinstance(result, AucCurves) else ()
+    notes = getattr(result, "notes", ()) if isinstance(result, ExtractionResult) else ()
     return {"notes": list(notes)} if notes else {}
 
 
@@ -204,16 +253,17 @@ def _drawing(result: Result, show: str) -> Any:
     """The shape; None for results that have none."""
     try:
         if not show:
-            return result.drawing()
+            return result.drawn()
         result.check_show(show)
-        return result.drawing(show=show)  # type: ignore[call-arg]
+        return result.drawn(show=show)
     except ResultError:
         return None
 
 
 def _numbers(result: Result) -> "pd.DataFrame | None":
     try:
-        return result.to_pandas()
+        # Answers are told prompt by prompt.
+        return result.by_prompt() if isinstance(result, Predictions) else result.to_pandas()
     except ResultError:
         return None
 
@@ -225,10 +275,10 @@ def prompt_of(
     results: Mapping[str, Result], prompts: Sequence[PromptBatch] = ()
 ) -> PromptText | None:
     """The prompt of which the run knows most; None if it knows none."""
-    attention = next((r for r in results.values() if isinstance(r, HeadAttention)), None)
-    if attention is not None and attention.tokens:
+    attention = next((r for r in results.values() if isinstance(r, HeadAttentionResult)), None)
+    if attention is not None and attention.tokens and attention.shape is None:
         return _attention(attention, prompts, marked=False)
-    maps = next((own for own in results.values() if isinstance(own, SaliencyMaps)), None)
+    maps = next((own for own in results.values() if isinstance(own, SaliencyMapsResult)), None)
     if maps is not None and maps.tokens:
         found = _matching(maps.tokens[0], prompts)
         more = " Choose a token to see which tokens it reads from, and how much that matters for the answer."
@@ -242,28 +292,26 @@ def prompt_of(
 
 
 def _attention(
-    result: HeadAttention, prompts: Sequence[PromptBatch], *, marked: bool = True
+    result: HeadAttentionResult, prompts: Sequence[PromptBatch], *, marked: bool = True
 ) -> PromptText:
     """The first prompt with the attention of heads from its target."""
-    tokens = result.tokens[0]
-    values = TokenValues(
-        tuple(f"{layer}.{head}" for layer, head in result.heads), result.values[0], "attention",
-        result.heads,
-    )  # fmt: skip
-    marks = tuple(MARKS.get(mark, "") for mark in result.marks[0]) if marked else ()
-    found = _matching(tokens, prompts)
+    own, found = strips_text(result.strips()), _matching(result.tokens[0], prompts)
     lead = (
         _which(found, prompts, len(result.tokens))
-        + " Choose a head to see where it looks from the last token."
+        + f" Choose a head to see where it looks from {result.row}."
     )
     if found:
-        own = _text(found[0], lead)
-        end = len(tokens)
-        return PromptText(
-            lead, tokens, own.roles[:end], own.ids[:end], own.demos[:end], marks, values
+        text, end = _text(found[0], lead), len(own.tokens)
+        own = replace(
+            text,
+            tokens=own.tokens,
+            roles=text.roles[:end],
+            ids=text.ids[:end],
+            demos=text.demos[:end],
+            marks=own.marks,
+            coloured=own.coloured,
         )
-    roles = tuple("label_word" if mark else "unknown" for mark in result.marks[0])
-    return PromptText(lead, tokens, roles, marks=marks, coloured=values)
+    return replace(own, lead=lead, marks=own.marks if marked else ())
 
 
 def _matching(tokens: tuple[str, ...], prompts: Sequence[PromptBatch]) -> tuple[Prompt, int] | None:

@@ -1,8 +1,8 @@
-"""Power: how often a claim is supported at an effect of some size, measured on planted circuits.
+"""Power, measured on planted circuits: how often a claim is supported at an effect of some size.
 
-`power.json` holds what `tests/benchmarks/graded_power.py` counted: planted anchors of graded strength, by
-number of prompts. Between measured effects rates are interpolated, never falling with the effect; beyond
-them nothing is said.
+`power.json` holds what `tests/benchmarks/graded_power.py` counted: planted circuits of graded strength, by
+number of prompts (of pairs, where true and false demonstrations are compared). Between measured effects rates
+are interpolated, never falling with the effect; beyond them nothing is said.
 """
 
 import json
@@ -12,11 +12,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from icl_mech.errors import RunError, near_matches
-
 UNITS = {
     "isolation": "label loyalty lost beyond random tokens",
     "attention": "AUC above chance in the last third",
+    "harm": "accuracy lost to false demonstrations",
+    "growth": "growth of the gap since the first quarter of the layers",
+    "leaving": "accuracy gained by leaving early",
+    "matching": "prefix matching above shuffled labels, of the best head",
+    "ablation": "accuracy gained without the heads",
+    "late": "accuracy gained without late attention",
+    "removal": "share of pairs whose right logit moves by 1 or more against the taught one",
+    "steering": "share of queries whose right logit rises by 1 or more above the others",
+    "override": "answers that follow the label taught minus those that follow the truth",
+    "moved": "share of pairs whose answer is moved with the label words early",
+    "needed": "share of prompts whose right logit falls by 1 or more against the others",
 }
 """Of effects, by measure."""
 
@@ -43,11 +52,13 @@ class Power:
     """What can be seen of one claim.
 
     Attributes:
+        study: That judges it.
         claim: Its name.
-        measure: Whose effect is told; the claim requires others, too.
+        measure: Whose effect is told; the claim may require others, too.
         cells: What was measured.
     """
 
+    study: str
     claim: str
     measure: str
     cells: tuple[Cell, ...]
@@ -93,22 +104,11 @@ def powers() -> tuple[Power, ...]:
     return _powers(rows)
 
 
-def power_of(claim: str) -> Power:
-    """That of one claim.
-
-    Raises:
-        RunError: a claim that none was measured for.
-    """
-    found = {own.claim: own for own in powers()}
-    if claim not in found:
-        raise RunError(f"Power was not measured for {claim!r}. {near_matches(claim, found)}")
-    return found[claim]
-
-
 def _powers(rows: Sequence[dict[str, Any]]) -> tuple[Power, ...]:
-    names = dict.fromkeys((row["claim"], row["measure"]) for row in rows)
+    names = dict.fromkeys((row["study"], row["claim"], row["measure"]) for row in rows)
     return tuple(
         Power(
+            study,
             claim,
             measure,
             tuple(
@@ -117,5 +117,5 @@ def _powers(rows: Sequence[dict[str, Any]]) -> tuple[Power, ...]:
                 if row["claim"] == claim
             ),
         )
-        for claim, measure in names
+        for study, claim, measure in names
     )

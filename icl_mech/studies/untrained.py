@@ -16,7 +16,7 @@ import torch
 
 from icl_mech._typing import Float
 from icl_mech.errors import RunError
-from icl_mech.measurements.saliency.scores import FlowScores
+from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.metrics import Interval, one_more
 from icl_mech.results import Definition, Figure, Quantity, Result
 from icl_mech.results.judging import Required, Status, judged, largest, p_value
@@ -74,7 +74,7 @@ class UntrainedFlow(Result):
         """None over prompts: each network is one number."""
         return {}
 
-    def to_pandas(self) -> "pd.DataFrame":
+    def plain_table(self) -> "pd.DataFrame":
         """One row per curve and layer: the model with its interval, and each network."""
         import pandas as pd
 
@@ -126,10 +126,7 @@ class UntrainedFlow(Result):
         middle = self.curves.mean(0)
         rows: list[torch.Tensor] = []
         for place in range(len(CURVES)):
-            rows += [
-                torch.stack([middle[place], low[place], high[place]]),
-                self.own[place],
-            ]
+            rows += [torch.stack([middle[place], low[place], high[place]]), self.own[place]]
         values = torch.stack(rows)
         names = (f"untrained ({len(self.networks)})", "the model") * len(CURVES)
         return LayerCurves(
@@ -262,9 +259,7 @@ def flow_required(
         status: Status = "cannot be judged" if own == "supported" else own
         return Required("saliency", status, p_value(above[1], prompts=prompts))
     return Required(
-        "saliency",
-        nulls.status(above[1], third, prompts),
-        nulls.p(above[1], third, prompts),
+        "saliency", nulls.status(above[1], third, prompts), nulls.p(above[1], third, prompts)
     )
 
 

@@ -1,11 +1,11 @@
 """`sweep`: from one prompt set to a paper: many models, tasks, settings and seeds."""
 
-from icl_mech.sweeps.averaged import Averages
+from icl_mech.sweeps.averages import Averages
 from icl_mech.sweeps.compare import Comparison, compare, comparison
 from icl_mech.sweeps.item import Item
-from icl_mech.sweeps.ratios import fixed_exit, gap_reduction
-from icl_mech.sweeps.result import Sweep, load_sweep
+from icl_mech.sweeps.result import Sweep
 from icl_mech.sweeps.running import sweep
+from icl_mech.sweeps.sections import fixed_exit, gap_reduction
 
 __all__ = [
     "Averages",
@@ -16,6 +16,5 @@ __all__ = [
     "comparison",
     "fixed_exit",
     "gap_reduction",
-    "load_sweep",
     "sweep",
 ]

@@ -1,21 +1,95 @@
-"""Averages over the dimensions of a sweep, level by level, with nested intervals."""
+"""`Averages` over the dimensions of a sweep, level by level, with nested intervals: table, LaTeX, figure."""
 
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icl_mech.export_text import csv_text
+from icl_mech.sweeps.cells import Averaged
+from icl_mech.sweeps.shown import drawing, latex, rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 
 from icl_mech._typing import Tensor
 from icl_mech.errors import SweepError
-from icl_mech.metrics import Estimate, over_units
-from icl_mech.sweeps.averaged import Averages
+from icl_mech.metrics import over_units
+from icl_mech.metrics.nested import Estimate
 from icl_mech.sweeps.cells import Cell
 from icl_mech.sweeps.item import DIMS, Item
 from icl_mech.sweeps.reading import Reading
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Averages(Averaged):
+    """A quantity averaged over dimensions of a sweep, with nested 95 % intervals."""
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """One row a number: its place, value, low, high, and over how much it is."""
+        import pandas as pd
+
+        return pd.DataFrame(rows(self))
+
+    def to_csv(self, path: Any = None) -> str | None:
+        """`to_pandas` as CSV: written to a file, or returned.
+
+        Texts that a spreadsheet would take for formulas begin with `'`.
+        """
+        text = csv_text(self.to_pandas())
+        if path is None:
+            return text
+        Path(path).write_text(text, encoding="utf-8")
+        return None
+
+    def to_latex(self, columns: str | None = None, *, digits: int = 3) -> str:
+        """A table as in papers: rows are the cells, columns the values of one dimension or axis.
+
+        Args:
+            columns: The dimension or axis that runs across; None: the last that varies.
+            digits: After the point.
+
+        Raises:
+            SweepError: no such dimension or axis.
+        """
+        return latex([self], columns, digits)
+
+    def drawing(self, **options: Any) -> Any:
+        """What it is drawn as: curves over layers or doses, else dots; see `plot`."""
+        return drawing(self, **options)
+
+    def plot(
+        self, *, panels: str | None = None, curves: str | None = None, x: str | None = None
+    ) -> "go.Figure":
+        """Small multiples.
+
+        Args:
+            panels: Dimension or axis with one pair of axes for each value.
+            curves: Dimension or axis with one curve for each value.
+            x: Dimension or axis along the horizontal axis; by default layers, or doses.
+
+        Raises:
+            SweepError: no such dimension or axis.
+        """
+        from icl_mech.plots import figure
+
+        return figure(self.drawing(panels=panels, curves=curves, x=x))
+
+    def _ipython_display_(self) -> None:
+        from icl_mech.frontend import in_notebook
+        from icl_mech.plots import show
+
+        if not in_notebook():
+            raise NotImplementedError  # IPython then prints the repr
+        show(self.summary(), self.plot())
+
 
 DEPTHS = tuple(step / 20 for step in range(21))
 """Where layers stand if models differ in their number: shares of the depth."""
@@ -40,6 +114,8 @@ def averaged(
     levels = tuple(dim for dim in DIMS if dim in over)
     missing: list[str] = []
     if minus:
+        depths = "layer" not in labels and len({_layers(own) for own in readings}) > 1
+        readings = list(map(by_depth, readings)) if depths else readings
         readings = differences(readings, minus, labels, missing)
     else:
         readings = [reading.at(labels) for reading in readings]
@@ -48,15 +124,33 @@ def averaged(
     kept = [dim for dim in DIMS if dim not in levels]
     for reading in readings:
         groups[tuple(getattr(reading.item, dim) for dim in kept)].append(reading)
+    if any(len({_way(own.item) for own in group}) > 1 for group in groups.values()):
+        raise SweepError(
+            "Demonstrations per class (shots) and in all (total) are two protocols, which are not "
+            "averaged; leave one of the two out of over=, or select one."
+        )
     cells = [
         _cell(dict(zip(kept, place, strict=True)), own, levels, fixed)
         for place, own in groups.items()
     ]
     first = readings[0]
     return Averages(
-        first.name, first.unit, levels, tuple(dim for dim in levels if dim in fixed), first.axes, first.labels, tuple(cells), dict(minus),
-        tuple(missing), first.heading or first.name,
-    )  # fmt: skip
+        first.name,
+        first.unit,
+        levels,
+        tuple(dim for dim in levels if dim in fixed),
+        first.axes,
+        first.labels,
+        tuple(cells),
+        dict(minus),
+        tuple(missing),
+        first.heading or first.name,
+    )
+
+
+def _way(item: Item) -> tuple[bool, bool]:
+    """How the demonstrations of an item are counted: per class, in all, or neither."""
+    return item.shots is not None, item.total is not None
 
 
 def _cell(
@@ -71,11 +165,30 @@ def _cell(
         nested = Estimate(
             nested.value, nested.low.clamp(min=ends[0]), nested.high.clamp(max=ends[1])
         )
+    items = [reading.item for reading in readings]
+    apart = of_tasks(items) if "task" in levels else []
+    counted = {d: len({getattr(item, d) for item in items}) for d in levels if d not in apart}
     return Cell(
-        dims, *nested, units, points,
-        {dim: len({getattr(reading.item, dim) for reading in readings}) for dim in levels},
-        len(readings), min(reading.prompts for reading in readings),
-    )  # fmt: skip
+        dims,
+        *nested,
+        units,
+        points,
+        counted,
+        len(readings),
+        min(reading.prompts for reading in readings),
+    )
+
+
+def of_tasks(items: Sequence[Item]) -> list[str]:
+    """Dimensions in which some tasks have nothing in common, such as prompts: as many as each one has."""
+    found = []
+    for dim in ("shots", "total", "format", "n"):
+        values: dict[str, set[Any]] = defaultdict(set)
+        for item in items:
+            values[item.task].add(getattr(item, dim))
+        if any(one.isdisjoint(other) for one in values.values() for other in values.values()):
+            found.append(dim)
+    return found
 
 
 def _nest(
@@ -159,8 +272,7 @@ def on_one_axis(readings: Sequence[Reading], relative: bool | None) -> list[Read
                 "another; select a part of the sweep."
             )
     if "layer" in first.axes:
-        place = first.axes.index("layer")
-        sizes = {len(reading.labels[place]) for reading in readings}
+        sizes = {*map(_layers, readings)}
         if relative or (relative is None and len(sizes) > 1):
             readings = [by_depth(reading) for reading in readings]
             first = readings[0]
@@ -173,6 +285,10 @@ def on_one_axis(readings: Sequence[Reading], relative: bool | None) -> list[Read
                     "select a part of the sweep."
                 )
     return list(readings)
+
+
+def _layers(reading: Reading) -> int:
+    return len(reading.labels[reading.axes.index("layer")]) if "layer" in reading.axes else 0
 
 
 def by_depth(reading: Reading) -> Reading:

@@ -1,64 +1,42 @@
 """`compare`: runs side by side on one page: the papers' claims, figures and tables."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icl_mech.errors import IclMechError, SweepError
-from icl_mech.metrics import Interval
-from icl_mech.reports import Fact, Finding, Origin, Page, write_page
-from icl_mech.results.judging import (
-    HOLM,
-    Required,
-    Status,
-    disagreeing,
-    holm,
-    jointly,
-    judged,
-    largest,
-    p_value,
-    together,
-)
+from icl_mech.errors import SweepError
+from icl_mech.reports import ClaimMatrix, ClaimRow, Finding, Origin, Page, Paged, Sign
+from icl_mech.results.judging import HOLM, OPENINGS
 from icl_mech.results.wording import counted, listed, said
-from icl_mech.sweeps.averaged import Averages
-from icl_mech.sweeps.cells import Cell, plural
-from icl_mech.sweeps.item import DIMS
-from icl_mech.sweeps.joined import Joined, as_sweep
-from icl_mech.sweeps.papers import CLAIMS, Claim
-from icl_mech.sweeps.result import Sweep
-from icl_mech.sweeps.sections import fixed_of, sections
+from icl_mech.studies.competence import QUESTION
+from icl_mech.studies.pages import levels
+from icl_mech.sweeps.result import Joined, Sweep, as_sweep
+from icl_mech.sweeps.sections import facts, failures, judging, sections
+from icl_mech.sweeps.verdicts import ABLE, ALL, Judged, among_all, by_model
 
 if TYPE_CHECKING:
     import pandas as pd
 
-OVER = ("task", "seed")
+ABOUT = ("Task", "Tasks", "Seed", "Seeds", "Prompts", "Demonstrations per class")
+"""Facts that stand below the heading, in one line."""
 
+LONGEST = 200
+"""Characters of a remark on a claim, about two lines; the appendix has all."""
 
-@dataclass(frozen=True)
-class Judged:
-    """A claim beside what one model, or one run, shows of it.
+UNSAID = {"cannot be judged"}
+"""With which nothing disagrees."""
 
-    Attributes:
-        model: Model or run.
-        claim: The claim.
-        status: What the intervals say.
-        finding: Effects with their intervals, and over how much.
-        effects: By quantity.
-        p: One-sided p-value; None where it cannot be judged.
-    """
-
-    model: str
-    claim: Claim
-    status: Status
-    finding: str
-    effects: dict[str, Interval]
-    p: float | None = None
+NESTED = (
+    "Square brackets hold nested 95 % intervals: over seeds and, of means over tasks, over tasks first; "
+    "never narrower than those over prompts."
+)
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Paged):
     """One or more runs side by side.
 
     Attributes:
@@ -75,35 +53,42 @@ class Comparison:
 
         A claim stands if it stands among all claims and models that can be judged (Holm).
         """
-        models = list(dict.fromkeys(item.model for item in self.sweep.plan))
-        each = (_judge(self.sweep, model, claim) for claim in CLAIMS for model in models)
-        found = [own for own in each if own is not None]
-        count = sum(own.p is not None for own in found)
-        stand = holm([own.p for own in found])
-        return tuple(
-            own if stands else _demoted(own, count)
-            for own, stands in zip(found, stand, strict=True)
-        )
+        found = [
+            replace(own, paper=study.source or study.name)
+            for study in judging(self.sweep)
+            for claim in study.claims
+            if claim.effects
+            for own in by_model(self.sweep, claim)
+        ]
+        return among_all(found)
+
+    @cached_property
+    def able(self) -> tuple[Judged, ...]:
+        """Whether each model does the task, as far as the items hold its own answers; no claim of a paper."""
+        return tuple(by_model(self.sweep, ABLE))
 
     def to_pandas(self) -> "pd.DataFrame":
-        """One row a claim and model: its status, and the effects with their intervals."""
+        """One row for each effect of a claim, model and task: status, and the effect with its interval.
+
+        Task `all` is the mean over tasks, where there are several; its status stands among all claims
+        (Holm), that of a task is its own.
+        """
         import pandas as pd
 
         rows = []
         for own in self.judged:
-            row: dict[str, Any] = {
-                "paper": own.claim.paper, "claim": own.claim.text, "model": own.model,
-                "status": own.status,
-            }  # fmt: skip
-            for name, interval in own.effects.items():
-                row |= {"quantity": name, **interval._asdict()}
-                rows.append(dict(row))
+            place = {"paper": own.paper, "claim": own.text, "model": own.model}
+            rows += [
+                {**place, "task": task, "status": one.status, "quantity": name, **ends._asdict()}
+                for task, one in own.places.items()
+                for name, ends in one.effects.items()
+            ]
         return pd.DataFrame(rows)
 
     def summary(self) -> str:
         """Every claim in one line."""
         lines = [self.sweep.summary()]
-        lines += [f"  {o.claim.text} ({o.model}): {o.status}. {o.finding}" for o in self.judged]
+        lines += [f"  {o.text} ({o.model}): {o.status}. {o.finding}" for o in self.judged]
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -111,56 +96,44 @@ class Comparison:
         return f"<Comparison {self.summary()}>"
 
     def page(self) -> Page:
-        """The page, which `to_html` writes."""
-        several = len({own.model for own in self.judged}) > 1
-        found = sections(self.sweep)
-        keys = {section.key for section in found.sections}
-        findings = [
-            Finding(
-                f"{own.claim.text} – **{own.model}**" if several else own.claim.text, own.status,
-                own.finding, own.claim.part if own.claim.part in keys else "",
-            )
-            for own in self.judged
-        ]  # fmt: skip
-        origin = Origin(findings, _facts(self.sweep), self.sweep.made.get("command", ""), [
-            "Square brackets hold nested 95 % intervals: over seeds and, of means over tasks, over "
-            "tasks first; never narrower than those over prompts.",
-            f"{HOLM}.",
-            *_failures(self.sweep), *self.sweep.skipped, *found.notes,
-        ])  # fmt: skip
-        tasks = len({item.task for item, _ in self.sweep})
-        names = self.names or tuple(dict.fromkeys(item.model for item in self.sweep.plan))
-        return Page(
-            f"What holds for {listed(names)}{f' on {tasks} tasks' if tasks > 1 else ''}?",
-            found.sections, kicker="Comparison of runs" if self.names else "Sweep",
-            lead=_lead(self.judged), origin=origin,
-        )  # fmt: skip
-
-    def to_html(self, path: str | Path, *, offline: bool = True, overwrite: bool = False) -> Path:
-        """Write the page.
-
-        Args:
-            path: Of the page.
-            offline: Put the plotly script into the page (about 5 MB); else load it from its CDN.
-            overwrite: Replace whatever file is there; without it, only a page that this package
-                wrote and nobody edited.
+        """The page, which `to_html` writes.
 
         Raises:
-            ResultError: the page cannot be written, or another file is there.
             SweepError: nothing can be drawn.
         """
-        page = self.page()
-        if not page.sections:
+        every = (*self.able, *self.judged)
+        found = sections(self.sweep)
+        if not found.sections:
             raise SweepError("The items hold nothing that the page could show.")
-        return write_page(path, page, offline=offline, overwrite=overwrite)
+        known = facts(self.sweep)
+        origin = Origin(
+            findings(every, {section.key for section in found.sections}),
+            known,
+            self.sweep.made.get("command", ""),
+            [NESTED, f"{HOLM}.", *failures(self.sweep), *self.sweep.skipped, *found.notes],
+        )
+        tasks = len({item.task for item, _ in self.sweep})
+        names = self.names or tuple(dict.fromkeys(item.model for item in self.sweep.plan))
+        first = [
+            name for own in zip_longest(*(s.first for s in judging(self.sweep))) for name in own
+        ]
+        return Page(
+            f"What holds for {listed(names)}{f' on {tasks} tasks' if tasks > 1 else ''}?",
+            levels(found.sections, [name for name in first if name]),
+            kicker="Comparison of runs" if self.names else "Sweep",
+            lead=lead(self.able, self.judged),
+            origin=origin,
+            about=" · ".join(f"{own.name}: {own.value}" for own in known if own.name in ABOUT),
+            matrix=matrix(every) if every else None,
+        )
 
 
-def compare(*runs: Any, names: Sequence[str] | None = None) -> Comparison:
+def compare(*runs: object, names: Sequence[str] | None = None) -> Comparison:
     """Two or more runs side by side: the papers' claims with nested intervals, figures and tables.
 
     Args:
         *runs: Sweeps, analyses, or the folders of either.
-        names: What to call them; by default the folders' names, or the models'.
+        names: What to call them; by default the models' names, with the folders' where a model comes twice.
 
     Raises:
         SweepError: fewer than two runs, no run, or other names than there are runs.
@@ -180,146 +153,134 @@ def comparison(sweep: Sweep) -> Comparison:
 
 
 def _names(runs: Sequence[Any], found: Sequence[Sweep]) -> list[str]:
-    names = []
-    for run, own in zip(runs, found, strict=True):
-        folder = isinstance(run, str | Path)
-        names.append(Path(run).name if folder else own.plan[0].model)
+    names = [own.plan[0].model for own in found]
     if len(set(names)) < len(names):
-        names = [f"{name} ({number})" for number, name in enumerate(names, start=1)]
+        places = [Path(run).name if isinstance(run, str | Path) else "" for run in runs]
+        if "" in places or len(set(places)) < len(places):
+            places = [str(number) for number in range(1, len(runs) + 1)]
+        names = [f"{name} ({place})" for name, place in zip(names, places, strict=True)]
     return names
 
 
-def _judge(sweep: Sweep, model: str, claim: Claim) -> Judged | None:
-    """The claim by the mean over tasks and seeds; None if no item bears on it.
+# --- the first level of the page ---
 
-    Where items differ in more than tasks and seeds, their usual setting counts: the first one.
-    """
-    part = sweep.select(model=model)
-    measures: list[Required] = []
-    effects: dict[str, Interval] = {}
-    basis = setting = ""
-    for name, null, rising in claim.effects:
-        found = _effect(part, name)
-        if found is None:
-            measures.append(Required(name, "cannot be judged", None))
-            continue
-        averages, cell = found
-        effects[name] = interval = _interval(cell)
-        status = judged(interval, null=null, rising=rising, prompts=cell.prompts)
-        measures.append(
-            Required(name, status, p_value(interval, null=null, prompts=_rests_on(part, cell)))
+
+def findings(found: Sequence[Judged], keys: Container[str] = ()) -> list[Finding]:
+    """One for each claim and model, in full; they link to sections of these keys."""
+    several = len({own.model for own in found}) > 1
+    return [
+        Finding(
+            f"{own.text} – **{own.model}**" if several else own.text,
+            own.status,
+            own.finding,
+            own.claim.part if own.claim.part in keys else "",
+            word=OPENINGS[own.status].lower() if own.claim is ABLE else "",
         )
-        basis, setting = averages.basis(cell), _setting(averages, cell)
-    if not effects:
-        return None
-    status = (jointly if claim.one else together)(*(own.status for own in measures))
-    words = "; ".join(f"{name} {said(own, sign=True)}" for name, own in effects.items())
-    text = f"{words[0].upper()}{words[1:]} ({basis}{setting})."
-    if status in ("mixed", "cannot be judged"):
-        text = f"{text} Required measures: {disagreeing(measures)}."
-    alone = _by_task(part, claim)
-    if {"supported", "opposite"} <= set(alone.values()):
-        status = "mixed"
-    if len(set(alone.values())) > 1:
-        # A mean speaks for tasks only where they agree.
-        text = f"{text} By task: {', '.join(f'{task} {own}' for task, own in alone.items())}."
-    if claim.needs and (needed := _effect(part, claim.needs)) is not None:
-        interval = _interval(needed[1])
-        if interval.low <= 0:
-            status = "cannot be judged"
-            text = f"There is no clear {claim.needs} to close: {said(interval, sign=True)}. {text}"
-    p = {"cannot be judged": None, "mixed": 1.0}.get(status, largest(own.p for own in measures))
-    return Judged(model, claim, status, text, effects, p)
+        for own in found
+    ]
 
 
-def _rests_on(part: Sweep, cell: Cell) -> int:
-    """Of how many an interval is a mean: the few tasks or seeds it goes over, or else prompts."""
-    if fixed_of(part):
-        return max(cell.items, 2)
-    return len(cell.units) if len(cell.units) > 1 else cell.prompts
-
-
-def _demoted(own: Judged, count: int) -> Judged:
-    """A claim that does not stand among all."""
-    if own.p is None or own.status not in ("supported", "opposite"):
-        return own
-    text = f"{own.finding} Alone it would be {own.status} (p = {own.p:.2g}, one-sided), but not "
-    return replace(
-        own, status="not shown", finding=f"{text}among {counted(count, 'claim')} (Holm)."
+def matrix(found: Sequence[Judged]) -> ClaimMatrix:
+    """Claims by models and tasks, the mean over tasks last."""
+    models: dict[str, tuple[str, ...]] = {own.model: (*own.places,) for own in found}
+    claims: dict[str, dict[str, Judged]] = {}
+    for own in found:
+        claims.setdefault(own.text, {})[own.model] = own
+    rows = []
+    for text, models_of in claims.items():
+        first = next(iter(models_of.values())).claim
+        names = [
+            o.name for o in first.effects if any(o.name in m.effects for m in models_of.values())
+        ]
+        signs = [
+            _sign(models_of[model].places[place], names) if model in models_of else Sign("")
+            for model, places in models.items()
+            for place in places
+        ]
+        rows.append(ClaimRow(text, tuple(names), tuple(signs), first.part))
+    several = any(len(places) > 1 for places in models.values())
+    caption = "What the intervals show of each claim; square brackets hold nested 95 % intervals."
+    caption += " Each task is judged alone, all tasks by their mean." * several
+    alike: dict[str, list[str]] = {}
+    for text, models_of in claims.items():
+        if text != QUESTION and (told := _remark([*models_of.values()], len(models) > 1)):
+            alike.setdefault(told, []).append(_short(text))
+    remarks = tuple(f"**{_few(names)}** – {told}." for told, names in alike.items())
+    columns = (
+        (model, tuple("all tasks" if own == ALL else own for own in places))
+        for model, places in models.items()
     )
+    whole = "all tasks" * several
+    return ClaimMatrix(caption, tuple(columns), tuple(rows), remarks, whole)
 
 
-def _by_task(part: Sweep, claim: Claim) -> dict[str, Status]:
-    """What each task alone says, where there are several."""
-    tasks = list(dict.fromkeys(item.task for item in part.plan))
-    found: dict[str, Status] = {}
-    for task in tasks if len(tasks) > 1 else ():
-        own = part.select(task=task)
-        each: list[Status] = []
-        for name, null, rising in claim.effects:
-            cell = None if (effect := _effect(own, name)) is None else effect[1]
-            interval, n = (None, None) if cell is None else (_interval(cell), cell.prompts)
-            each.append(judged(interval, null=null, rising=rising, prompts=n))
-        found[task] = (jointly if claim.one else together)(*each)
-    return found
+def _sign(own: Judged, names: Sequence[str]) -> Sign:
+    effects = (own.effects.get(name) for name in names)
+    return Sign(own.status, tuple(said(o, sign=True) if o else "" for o in effects), own.finding)
 
 
-def _effect(part: Sweep, name: str) -> tuple[Averages, Cell] | None:
-    try:
-        found = part.average(name, OVER, fixed=fixed_of(part))
-    except IclMechError:
-        return None
-    return found, found.cells[-1] if "false_share" in found.varied else found.cells[0]
+def _remark(found: Sequence[Judged], several: bool) -> str:
+    """What the signs of a claim cannot say, of at most about two lines; empty if there is nothing."""
+    by_words: dict[str, list[str]] = {}
+    for own in found:
+        if own.remark:
+            by_words.setdefault(own.remark, []).append(own.model)
+    told = [
+        f"{listed(models)}: {words}" if several else words for words, models in by_words.items()
+    ]
+    kept = told
+    while len(kept) > 1 and len("; ".join(kept)) > LONGEST:
+        kept = kept[:-1]
+    return "; ".join([*kept, *["more below"] * (len(kept) < len(told))])
 
 
-def _interval(cell: Cell) -> Interval:
-    return Interval(float(cell.value), float(cell.low), float(cell.high))
+def _short(text: str) -> str:
+    return text.partition(":")[0]
 
 
-def _setting(averages: Averages, cell: Cell) -> str:
-    named = [f"{d.replace('_', ' ')} {cell.dims[d]}" for d in averages.varied if cell.dims[d] != ""]
-    if averages.fixed and cell.counts.get("task", 0) > 1:
-        named.append("of just these tasks")
-    return f"; {', '.join(named)}" if named else ""
-
-
-def _lead(found: Sequence[Judged]) -> str:
+def lead(able: Sequence[Judged], found: Sequence[Judged]) -> str:
+    """Whether models do their tasks, where verdicts differ between tasks and models, and only then what means say."""
     if not found:
-        return "None of the papers' claims can be judged from these items."
-    shown = sum(own.status == "supported" for own in found)
-    return f"Of {counted(len(found), 'claim')} judged, {shown} {'is' if shown == 1 else 'are'} supported."
-
-
-def _failures(sweep: Sweep, most: int = 3) -> list[str]:
-    failed = sweep.failures()
-    shown = [f"Failed: {text}" for text in failed[:most]]
-    return [*shown, f"{len(failed) - most} more reasons."] if len(failed) > most else shown
-
-
-FACTS = {
-    "n": "Prompts",
-    "shots": "Demonstrations per class",
-    "false_share": "Share of false labels",
-}
-"""What dimensions are called, where their name does not say it."""
-
-
-def _facts(sweep: Sweep) -> list[Fact]:
-    facts = []
-    for dim in DIMS:
-        values = [str(getattr(item, dim)) for item in sweep.plan]
-        named = [o.replace("_", " ") for o in dict.fromkeys(values) if o not in ("", "None")]
-        if named:
-            text = listed(named) if len(named) < 7 else f"{len(named)}: {', '.join(named[:6])}, …"
-            usual = plural(dim) if len(named) > 1 else dim.replace("_", " ")
-            facts.append(Fact(FACTS.get(dim, usual.capitalize()), text))
-    states = {
-        own: sum(sweep.state(i) == own for i in sweep.plan)
-        for own in ("done", "failed", "unfinished")
-    }
-    facts.append(
-        Fact("Items", ", ".join(f"{count} {own}" for own, count in states.items() if count))
+        return f"{_able(able)} None of the papers' claims can be judged from these items.".strip()
+    statuses: dict[str, set[str]] = {}
+    known = [own for own in found if own.status not in UNSAID]
+    for own in known:
+        statuses.setdefault(_short(own.text), set()).add(own.status)
+    by_task = [(_short(own.text), {o.status for o in own.tasks.values()} - UNSAID) for own in found]
+    tasks = [name for name, own in by_task if len(own) > 1]
+    apart = {"tasks": tasks, "models": [name for name, own in statuses.items() if len(own) > 1]}
+    differ = "; ".join(
+        f"verdicts differ between {who} on {_few(dict.fromkeys(names))}"
+        for who, names in apart.items()
+        if names
     )
-    if sweep.made.get("date"):
-        facts.append(Fact("Made", str(sweep.made["date"])))
-    return facts
+    shown = sum(own.status == "supported" for own in found)
+    means = "by means over tasks" if any(len(own.tasks) > 1 for own in found) else "here"
+    told = f"Of {counted(len(known), 'verdict')} reached {means}, {shown} {'is' if shown == 1 else 'are'} “supported”."
+    told = told if known else f"No claim can be judged {means}."
+    differ = f"{differ[:1].upper()}{differ[1:]}." * bool(differ)
+    return " ".join(filter(None, (_able(able), differ, told)))
+
+
+def _able(able: Sequence[Judged]) -> str:
+    """Which models do which tasks better than a constant answer, in a sentence."""
+    every = [
+        (own.model, t, o.status)
+        for own in able
+        for t, o in own.places.items()
+        if t != ALL and o.effects
+    ]
+    lacking = [f"{model} on {task}" for model, task, status in every if status != "supported"]
+    if not every:
+        return ""
+    if not lacking:
+        return f"Answers are better than a constant one on {'every task' if len(every) > 1 else every[0][1]}."
+    if len(lacking) == len(every):
+        return "Nothing is shown to answer better than a constant answer."
+    return f"Not shown to answer better than a constant answer: {_few(lacking)}."
+
+
+def _few(names: Iterable[str], most: int = 4) -> str:
+    found = [*names]
+    more = [f"{len(found) - most + 1} more"] if len(found) > most else []
+    return listed([*found[: most - 1], *more] if more else found)

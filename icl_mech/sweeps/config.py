@@ -3,7 +3,7 @@
 import inspect
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,13 @@ from icl_mech.documents import SEEDS, fitted, read_yaml
 from icl_mech.errors import IclMechError, SweepError, near_matches
 from icl_mech.interventions.base import load_intervention
 from icl_mech.measurements.base import AnyMeasurement
+from icl_mech.models.loading import LOADING
+from icl_mech.names import MEASUREMENTS, is_address, is_kind, key_now, kind_at
+from icl_mech.prompts import TextSet
 from icl_mech.sweeps.running import OF_RUNS, OF_STUDIES, sweep
 from icl_mech.tasks import load_task
 
-NOT_IN_FILES = ("executor", "out", "resume", "overwrite", "progress", "options")
+NOT_IN_FILES = ("executor", "out", "resume", "overwrite", "progress", "plan", "options")
 """Arguments that say where and how a sweep runs, not what it is."""
 
 
@@ -26,30 +29,33 @@ def keys() -> tuple[str, ...]:
     return (*own, *OF_STUDIES, *OF_RUNS)
 
 
-def read_config(file: str | Path) -> dict[str, Any]:
+def read_config(file: str | Path, load: Mapping[str, object] | None = None) -> dict[str, Any]:
     """The arguments of `sweep` that a file holds.
 
-    Paths of models and tasks are read from the file's own folder.
+    Paths of models and tasks are read from the file's own folder. `load` says how models are loaded for
+    which the file says nothing else, see `LOADING`.
 
     Raises:
         SweepError: it is no YAML, or holds keys or values that it may not.
     """
     path = Path(file).expanduser()
-    return arguments(read_yaml(path, SweepError), path.parent)
+    return arguments(read_yaml(path, SweepError), path.parent, load)
 
 
-def arguments(found: Any, folder: Path) -> dict[str, Any]:
+def arguments(
+    found: object, folder: Path, load: Mapping[str, object] | None = None
+) -> dict[str, Any]:
     """The arguments that plain values stand for.
 
     Raises:
         SweepError: keys or values that cannot be.
     """
-    given = _mapping(found, "The file", keys())
+    given = mapping(found, "The file", keys())
     for name in ("models", "tasks"):
         if name not in given:
             raise SweepError(f"{name} is missing; a sweep needs one at least.")
     fitted("study", given, SweepError, "The file")
-    read: dict[str, Any] = {**given, "models": _models(given["models"], folder)}
+    read: dict[str, Any] = {**given, "models": _models(given["models"], folder, load or {})}
     read["tasks"] = _tasks(given["tasks"], folder)
     if "measurements" in given:
         entries = given["measurements"]
@@ -64,7 +70,12 @@ def arguments(found: Any, folder: Path) -> dict[str, Any]:
     return read
 
 
-def _mapping(found: Any, what: str, known: Collection[str]) -> dict[str, Any]:
+def mapping(found: object, what: str, known: Collection[str]) -> dict[str, Any]:
+    """The entries of a mapping with known keys only.
+
+    Raises:
+        SweepError: another value, or a key that is not known.
+    """
     if not isinstance(found, Mapping):
         raise SweepError(
             f"{what} holds {shown(found)}; expected keys with values: {', '.join(known)}."
@@ -78,7 +89,7 @@ def _mapping(found: Any, what: str, known: Collection[str]) -> dict[str, Any]:
     return dict(found)
 
 
-def seeds(given: Any) -> Any:
+def seeds(given: object) -> Any:
     """Seeds from a list or a stretch: `[0, 3]`, `0-4`.
 
     Raises:
@@ -109,34 +120,51 @@ def _placed(given: str, folder: Path) -> str:
     return str(beside) if is_path and beside.exists() else given
 
 
-def _models(given: Any, folder: Path) -> Any:
-    if isinstance(given, Mapping):
-        return {str(name): _model(own, folder) for name, own in given.items()}
-    return [_model(own, folder) for own in (given if isinstance(given, list) else [given])]
+def _models(given: object, folder: Path, load: Mapping[str, object]) -> Any:
+    if isinstance(given, Mapping) and "path" not in given:
+        return {str(name): _model(own, folder, load) for name, own in given.items()}
+    several = given if isinstance(given, list) else [given]
+    return [_model(own, folder, load) for own in several]
 
 
-def _model(given: Any, folder: Path) -> str:
-    if not isinstance(given, str):
-        raise SweepError(f"models: {shown(given)}; give names, folders or files of models.")
-    return _placed(given, folder)
+def _model(given: object, folder: Path, load: Mapping[str, object]) -> Any:
+    named = given if isinstance(given, Mapping) else {"path": given}
+    if not isinstance(path := named.get("path"), str):
+        raise SweepError(
+            f"models: {shown(given)}; give names, folders or files of models, or {{path: name, ...}} with "
+            f"{', '.join(LOADING)}."
+        )
+    path = _placed(path, folder)
+    return {**load, **named, "path": path} if load or len(named) > 1 else path
 
 
-def _tasks(given: Any, folder: Path) -> Any:
+def _tasks(given: object, folder: Path) -> Any:
     if isinstance(given, Mapping):
         return {str(name): _task(str(name), own, folder) for name, own in given.items()}
     return [_task("", own, folder) for own in (given if isinstance(given, list) else [given])]
 
 
-def _task(name: str, given: Any, folder: Path) -> Any:
+def _task(name: str, given: object, folder: Path) -> Any:
     if isinstance(given, str):
         return _placed(given, folder)
+    if isinstance(given, Mapping) and "texts" in given:
+        return _texts(name, given, folder)
     known = ["path", *list(inspect.signature(load_task).parameters)[1:]]
-    options = _mapping(given, f"The task {name!r}", known)
+    options = mapping(given, f"The task {name!r}", known)
     if "path" not in options:
         raise SweepError(f"The task {name!r} has no path: of its file, or its name.")
     path = _placed(str(options.pop("path")), folder)
     options |= {"name": name} if name else {}
     return load_task(path, **options)
+
+
+def _texts(name: str, given: Mapping[Any, Any], folder: Path) -> TextSet:
+    """A set of texts from a list or a file."""
+    options = mapping(given, f"The texts {name!r}", ("texts", "spans"))
+    own, spans = options["texts"], options.get("spans", "sentences")
+    if isinstance(own, str):
+        return TextSet.load(_placed(own, folder), name=name, spans=spans)
+    return TextSet(name or "texts", own, spans)
 
 
 # --- measurements ---
@@ -148,14 +176,12 @@ def by_name() -> dict[str, type[AnyMeasurement[Any, Any]]]:
     return {
         kind.name: kind
         for kind in kinds
-        if isinstance(kind, type)
-        and issubclass(kind, AnyMeasurement)
-        and not inspect.isabstract(kind)
+        if is_kind(kind, AnyMeasurement) and not inspect.isabstract(kind)
     }
 
 
-def measurement(entry: Any) -> AnyMeasurement[Any, Any]:
-    """A measurement from `flow` or `{flow: {loss: label}}`; class names will do too.
+def measurement(entry: object) -> AnyMeasurement[Any, Any]:
+    """A measurement from `flow` or `{flow: {loss: label}}`; class names and addresses will do too.
 
     Raises:
         SweepError: no such measurement or variant.
@@ -166,16 +192,27 @@ def measurement(entry: Any) -> AnyMeasurement[Any, Any]:
         name, values = entry, {}
     else:
         raise SweepError(
-            f"measurements: {shown(entry)}; write one name each, with variants behind it: "
+            f"measurements: {shown(entry)}; write one name each, with variants after it: "
             "- flow: {loss: label}"
         )
-    known = by_name()
-    classes = {own.__name__.lower(): own for own in known.values()}
-    kind = known.get(str(name).replace("-", "_")) or classes.get(str(name).lower())
-    if kind is None:
-        raise SweepError(f"There is no measurement {name!r}. {near_matches(name, known)}")
-    given = _mapping(values or {}, f"The measurement {name!r}", [own.name for own in fields(kind)])
+    kind = _kind(str(name))
+    given = mapping(values or {}, f"The measurement {name!r}", [own.name for own in fields(kind)])
     try:
-        return kind(**given)
+        return kind(**given) if isinstance(kind, type) else replace(kind, **given)
     except (IclMechError, TypeError) as error:
         raise SweepError(f"The measurement {name!r} cannot be made: {error}") from error
+
+
+def _kind(name: str) -> "AnyMeasurement[Any, Any] | type[AnyMeasurement[Any, Any]]":
+    """The class of a name, or what stands at an address."""
+    if is_address(name):
+        found: AnyMeasurement[Any, Any] | type[AnyMeasurement[Any, Any]]
+        found = kind_at(name, AnyMeasurement, SweepError)
+        return found
+    known = by_name()
+    classes = {own.__name__.lower(): own for own in known.values()}
+    classes |= {old.lower(): getattr(measurements, now) for old, now in MEASUREMENTS.items()}
+    kind = known.get(key_now(name.replace("-", "_"))) or classes.get(name.lower())
+    if kind is None:
+        raise SweepError(f"There is no measurement {name!r}. {near_matches(name, known)}")
+    return kind

@@ -1,20 +1,46 @@
-"""`Item`: one cell of a sweep, as a value that knows where its results belong."""
+"""`Item`: one cell of a sweep, as a value that knows where its results belong; and the folder of all of them.
+
+sweep.json                 the items, with all that makes them what they are
+items/KEY/                 a saved analysis, complete as soon as its `analysis.json` is there
+items/KEY/error.json       why an item failed
+"""
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
-from typing import Any
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
 
-from icl_mech.errors import SweepError
-from icl_mech.results import jsonable
+from icl_mech._files import FolderLock, write_synced
+from icl_mech.documents import content_of_file, fitted
+from icl_mech.errors import IclMechError, ResultError, SweepError
+from icl_mech.results import INDEX, Folder, given_path, jsonable
+from icl_mech.results.files import FORMAT, read_json, sealed
 
 DIMS = (
-    "model", "task", "study", "labels", "false_share", "shots", "format", "demonstrations", "n",
+    "model",
+    "revision",
+    "task",
+    "study",
+    "labels",
+    "false_share",
+    "shots",
+    "total",
+    "format",
+    "demonstrations",
+    "n",
     "seed",
-)  # fmt: skip
+)
 """What a sweep varies, from the outermost level to the innermost."""
+
+LATER = ("revision", "total")
+"""Of an item, what is written only where it says something: items of before have the same keys."""
 
 
 @dataclass(frozen=True)
@@ -23,19 +49,21 @@ class Item:
 
     Attributes:
         model: Its name.
-        task: Its name.
+        task: Its name, or that of a set of texts.
         study: `label_words`, `overthinking`, `causal`, `default` or `measurements`.
-        labels: Label setting of the demonstrations, of a pair that of the false ones.
+        labels: Label setting of the demonstrations, of a pair that of the false ones; empty of texts.
         false_share: Probability of a false label; None: the setting's own.
-        shots: Demonstrations per class.
+        shots: Demonstrations per class; None: they are counted in all, or there are texts.
         format: Number or pattern of the prompt format; empty: the task's own.
-        demonstrations: `shared` or `per_prompt`.
+        demonstrations: `shared` or `per_prompt`; empty of texts.
         n: Number of prompts.
         seed: Of demonstrations, queries and random controls.
         pair: True and false demonstrations are compared.
         balanced: Queries with equally many true answers per class.
         measured: What is measured: names and variants, and the options of the run.
         sources: What recognises a model or task that was given as an object.
+        total: Demonstrations in all, or `max`.
+        revision: Of the model: a branch, tag or commit.
     """
 
     model: str
@@ -43,7 +71,7 @@ class Item:
     study: str
     labels: str
     false_share: float | None
-    shots: int
+    shots: int | None
     format: str
     demonstrations: str
     n: int
@@ -52,6 +80,8 @@ class Item:
     balanced: bool
     measured: Mapping[str, Any]
     sources: Mapping[str, str]
+    total: int | Literal["max"] | None = None
+    revision: str | None = None
 
     def __hash__(self) -> int:
         """By its key."""
@@ -67,14 +97,17 @@ class Item:
         """Recognises what is measured, whatever is varied."""
         return _digest(self.measured)
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Name of its folder: a few words, and a digest of everything it holds."""
         share = "" if self.false_share is None else f"-{self.false_share:g}"
-        words = (
-            self.model.rstrip("/").split("/")[-1], self.task, self.study,
-            f"{self.labels}{share}", f"{self.shots}shot", f"seed{self.seed}",
-        )  # fmt: skip
+        model = self.model.rstrip("/").split("/")[-1]
+        if self.revision is not None:
+            model = f"{model[:12]}_{self.revision}"
+        count = "" if self.shots is None else f"{self.shots}shot"
+        count = count if self.total is None else f"{self.total}inall"
+        settings = (f"{self.labels}{share}", count, f"seed{self.seed}")
+        words = [word for word in (model, self.task, self.study, *settings) if word]
         slug = "-".join(re.sub(r"[^A-Za-z0-9.]+", "_", word).strip("._")[:24] for word in words)
         return f"{slug[:78]}-{_digest(self.to_dict())}"
 
@@ -82,33 +115,156 @@ class Item:
     def title(self) -> str:
         """In words."""
         share = "" if self.false_share is None else f" ({self.false_share:g})"
-        form = f", format {self.format}" if self.format else ""
-        return (
-            f"{self.model} on {self.task}: {self.study.replace('_', ' ')}, "
-            f"{self.labels.replace('_', ' ')} labels{share}, {self.shots} per class{form}, "
-            f"seed {self.seed}, n = {self.n}"
-        )
+        revision = "" if self.revision is None else f" at {self.revision}"
+        parts = [
+            f"{self.model}{revision} on {self.task}: {self.study.replace('_', ' ')}",
+            f"{self.labels.replace('_', ' ')} labels{share}" if self.labels else "",
+            "" if self.shots is None else f"{self.shots} per class",
+            "" if self.total is None else f"{self.total} in all",
+            f"format {self.format}" if self.format else "",
+            f"seed {self.seed}",
+            f"n = {self.n}",
+        ]
+        return ", ".join(part for part in parts if part)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for a JSON file; see `from_dict`."""
+        own = {item.name: getattr(self, item.name) for item in fields(self)}
         plain: dict[str, Any] = jsonable(
-            {own.name: getattr(self, own.name) for own in fields(self)}
+            {name: value for name, value in own.items() if name not in LATER or value is not None}
         )
         return plain
 
     @classmethod
-    def from_dict(cls, values: Any) -> "Item":
+    def from_dict(cls, values: object) -> "Item":
         """The item that `to_dict` wrote.
 
         Raises:
             SweepError: other entries than those of an item.
         """
         names = {own.name for own in fields(cls)}
-        if not isinstance(values, Mapping) or set(values) != names:
+        if not isinstance(values, Mapping) or {*values, *LATER} != names:
             raise SweepError(f"An item of a sweep has the entries {', '.join(sorted(names))}.")
         return cls(**values)
 
 
-def _digest(values: Any) -> str:
+def _digest(values: object) -> str:
     text = json.dumps(jsonable(values), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+LIST = "sweep.json"
+ITEMS, RUNNING = "items", ".running"
+ERROR = "error.json"
+
+POLL = 0.2
+"""Seconds between two looks at an item that another process runs."""
+
+
+def item_folder(folder: Path, key: str) -> Path:
+    """Where an item's results are."""
+    return folder / ITEMS / key
+
+
+def is_sweep(folder: Path) -> bool:
+    """True if a folder holds the list of a sweep."""
+    return (folder / LIST).is_file()
+
+
+def write_list(folder: Path, document: Mapping[str, Any]) -> None:
+    """Put the list of items in place, all or nothing.
+
+    Raises:
+        ResultError: it cannot be written.
+    """
+    with Folder(folder, beside=True) as place:
+        place.replace(LIST, sealed({"format": FORMAT, **document}))
+
+
+def read_list(folder: str | Path) -> tuple[Path, dict[str, Any]]:
+    """The list of items of a folder.
+
+    Raises:
+        SweepError: there is none, or it is damaged.
+    """
+    try:
+        place = given_path(folder)
+        if not is_sweep(place):
+            raise SweepError(
+                f"{str(folder)!r} holds no sweep ({LIST} is missing); give the folder that "
+                "sweep(..., out=) or icl-mech sweep wrote."
+            )
+        document = read_json(place / LIST)
+        fit = fitted("sweep.json", document, SweepError, f"{place / LIST} is damaged")
+        return place, {**document, **fit}
+    except ResultError as error:
+        raise SweepError(str(error)) from error
+
+
+def is_complete(folder: Path) -> bool:
+    """True if an item's results are all there; their content is checked when it is loaded."""
+    try:
+        index = read_json(folder / INDEX)
+    except IclMechError:
+        return False
+    names = index.get("results")
+    return isinstance(names, list) and all((folder / str(name)).is_dir() for name in names)
+
+
+def note_error(folder: Path, values: Mapping[str, Any]) -> None:
+    """Keep why an item failed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    staged = folder / f".{ERROR}-{os.getpid()}"
+    write_synced(staged, json.dumps(values, indent=1).encode())
+    staged.replace(folder / ERROR)
+
+
+def error_of(folder: Path) -> dict[str, Any] | None:
+    """Why an item failed; None if that is not known."""
+    try:
+        found = json.loads(content_of_file(folder / ERROR, SweepError))
+    except (OSError, ValueError, RecursionError, SweepError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def forget_error(folder: Path) -> None:
+    """Remove what an earlier, failed run of an item left."""
+    with suppress(OSError):
+        (folder / ERROR).unlink()
+
+
+@contextmanager
+def alone(folder: Path, key: str, patience: float) -> Iterator[None]:
+    """The right to run an item; waits so many seconds for another process that runs it.
+
+    The system takes it back when the process ends, whatever ends it.
+
+    Raises:
+        SweepError: another process runs it all the time.
+    """
+    place = folder / RUNNING / key
+    until = time.monotonic() + patience
+    while True:
+        place.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = FolderLock(place, 0.0)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise SweepError(
+                    f"Another process has been running this item for more than {patience:g} s "
+                    "(timeout=); end it, and call again with resume=True."
+                ) from None
+            time.sleep(POLL)
+        except FileNotFoundError:
+            continue  # whoever had it has just removed it
+        else:
+            break
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            place.rmdir()
+        lock.release()
+        with suppress(OSError):
+            (folder / RUNNING).rmdir()

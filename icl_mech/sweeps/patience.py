@@ -1,4 +1,4 @@
-"""How long a sweep waits: for an item, for an executor that is gone, for another process."""
+"""How long a sweep waits - for an item, an executor that is gone, another process - and what it says meanwhile."""
 
 import ast
 import multiprocessing
@@ -7,9 +7,14 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from rich.console import Console
+
+from icl_mech.engine.progress import Progress, duration, write_line
 from icl_mech.errors import SweepError
+from icl_mech.frontend import in_notebook
 
 LOOK = 0.5
 """Seconds between two looks at what does not answer."""
@@ -110,7 +115,7 @@ def check_guard() -> None:
 
 
 GUARD = (
-    "Processes import the script that starts them. Put what it does behind\n"
+    "Processes import the script that starts them. Put what it does under\n"
     '    if __name__ == "__main__":\n'
     "or measure in this process, without workers= and devices=."
 )
@@ -145,3 +150,63 @@ def stopped_by(full: str, folder: Path, counts: Mapping[str, int]) -> SweepError
         f"The disk of {str(folder)!r} takes no more ({full}); {counts['done']} of {counts['all']} items "
         "are finished and kept, nothing is half-written. Make space, and go on with resume=True."
     )
+
+
+# --- progress ---
+
+EVERY = 10.0
+"""Seconds between two lines."""
+
+
+class SweepProgress:
+    """`with SweepProgress(24, 3, None) as shown: shown.done("reviews, seed 0", failed=False)`."""
+
+    def __init__(self, total: int, before: int, show: bool | None) -> None:
+        """A bar over the items that are left.
+
+        Args:
+            total: Number of items.
+            before: Of these, finished by an earlier run.
+            show: False: nothing; True: a bar; None: a bar in a terminal or notebook, else lines.
+        """
+        watched = Console(stderr=True).is_terminal or in_notebook()
+        left = total - before
+        self._total, self._before, self._finished, self._failed = total, before, 0, 0
+        self._lines = show is None and not watched and left > 0
+        self._bar = Progress("items", left, show=left > 0 and (watched if show is None else show))
+        self._began = self._written = time.monotonic()
+
+    def __enter__(self) -> "SweepProgress":
+        """Start."""
+        self._bar.__enter__()
+        if self._lines and self._before:
+            write_line(f"Sweep: {self._before} of {self._total} items were finished before.")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop, also on errors."""
+        self._bar.__exit__(kind, error, trace)
+
+    def done(self, title: str, *, failed: bool) -> None:
+        """Count an item."""
+        self._finished += 1
+        self._failed += failed
+        self._bar.advance(1)
+        now = time.monotonic()
+        last = self._before + self._finished == self._total
+        if self._lines and (last or failed or now - self._written >= EVERY):
+            self._written = now
+            write_line(f"Sweep: {self.words(now - self._began)}; {title}")
+
+    def words(self, seconds: float) -> str:
+        """How far it is, and how long it will take."""
+        done = self._before + self._finished
+        text = f"{done} of {self._total} items"
+        text += f", {self._failed} failed" if self._failed else ""
+        left = (self._total - done) * seconds / max(self._finished, 1)
+        return f"{text}, {duration(seconds)}" + (f", about {duration(left)} left" if left else "")

@@ -1,28 +1,20 @@
 """`Plan`: what a sweep will do: the product of its dimensions, in order, and what is left out."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple
 
 from icl_mech.checking import Count, Natural, conformed, shown
 from icl_mech.corruption import LabelSetting, check_share
-from icl_mech.errors import SweepError
+from icl_mech.errors import PromptError, SweepError
 from icl_mech.measurements.base import AnyMeasurement, Measurement
-from icl_mech.prompts.build import Demonstrations
+from icl_mech.prompts.drawing import PER_CLASS, Demonstrations, Total
 from icl_mech.studies.measuring import check_values
-from icl_mech.studies.names import PAIRED
+from icl_mech.studies.study import DEFAULT, OF_MEASUREMENTS, Study, Takes, is_own, study_named
+from icl_mech.studies.until import OF_EVERY, goal_of
 from icl_mech.sweeps.item import Item
-from icl_mech.sweeps.sources import (
-    ModelSource,
-    TaskSource,
-    formats_of,
-    model_sources,
-    task_sources,
-)
-
-SweptStudy = Literal["default", "label_words", "overthinking", "causal"]
-STUDIES: tuple[SweptStudy, ...] = get_args(SweptStudy)
+from icl_mech.sweeps.sources import ModelSource, TaskSource, formats_of, model_sources, task_sources
 
 SHARELESS = ("correct", "half_permuted", "shuffled")
 """Label settings without a share of false labels of their own."""
@@ -39,12 +31,30 @@ class Content:
         pair: It compares true with false demonstrations.
         measurements: The measurements; of a study those besides.
         measured: What an item keeps of it.
+        runs: The study as a worker gets it: a value, its address, or a name; None: none, or the default one.
+        options: Options that the study knows.
+        takes: What it is measured on; of measurements alone None: tasks and sets of texts.
     """
 
     study: str
     pair: bool
     measurements: Measurements
     measured: Mapping[str, Any]
+    runs: Study | str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    takes: Takes | None = None
+
+    def refuses(self, source: TaskSource) -> str:
+        """Why it is not measured on a task or a set of texts; empty if it is."""
+        if source.is_texts and (self.pair or self.takes in ("prompts", "pair")):
+            what = f"the {self.study} study" if self.takes else "what compares demonstrations"
+            return f"The texts {source.name!r} were left out for {what}, which takes tasks."
+        if self.takes == "texts":
+            try:
+                source.texts()
+            except PromptError as error:
+                return f"{source.name} was left out for the {self.study} study: {error}"
+        return ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +96,8 @@ class Grid:
     Attributes:
         labels: Label settings; None: `correct`, and `permuted` where pairs are compared.
         false_share: Probabilities of a false label; None: the setting's own.
-        shots: Demonstrations per class.
+        shots: Demonstrations per class; None: 1, or none besides `total`.
+        total: Demonstrations in all; with `shots` the items of both.
         n: Number of prompts.
         seeds: Seeds.
         demonstrations: None: `shared`, and `per_prompt` where pairs are compared.
@@ -95,11 +106,19 @@ class Grid:
 
     labels: Sequence[LabelSetting] | None = None
     false_share: Sequence[float | None] = (None,)
-    shots: Sequence[Natural] = (1,)
+    shots: Sequence[Natural] | None = None
+    total: Sequence[Total] | None = None
     n: Sequence[Count] = (50,)
     seeds: Sequence[Natural] = tuple(range(5))
     demonstrations: Demonstrations | None = None
     balanced: bool = True
+    revisions: Sequence[str | None] | None = None
+
+    @property
+    def counts(self) -> list[tuple[int | None, int | Literal["max"] | None]]:
+        """Per class and in all: one of each pair is None."""
+        shots = (PER_CLASS,) if self.shots is None and self.total is None else self.shots or ()
+        return [*((own, None) for own in shots), *((None, own) for own in self.total or ())]
 
 
 def grid_of(**given: Any) -> Grid:
@@ -119,6 +138,11 @@ def grid_of(**given: Any) -> Grid:
             raise SweepError(f"{name} is empty; give one value at least.")
         if several and len(set(values[name])) < len(values[name]):
             raise SweepError(f"{name}={shown(listed)} holds one value twice; give each once.")
+    if values.get("total") is not None and values.get("demonstrations") == "shared":
+        raise SweepError(
+            "total= draws classes and texts anew for every prompt, so demonstrations='shared' cannot "
+            "be; leave it out, or take shots=."
+        )
     return Grid(**values)
 
 
@@ -141,26 +165,16 @@ def contents_of(
     if isinstance(measurements, AnyMeasurement):
         measurements = (measurements,)
     check_values(measurements)
-    variants = [{"measurement": own.name, **own.variants()} for own in measurements]
     if study is None and measurements:
         if options:
             raise SweepError(f"{', '.join(options)}: of a study; no study was chosen.")
         return _of_measurements(measurements, run)
-    named = [study] if study is None or isinstance(study, str) else list(study)
-    found = []
-    for name in dict.fromkeys(own or "default" for own in named):
-        if name not in STUDIES:
-            conformed("study", name, SweptStudy, SweepError)
-        pair = name in PAIRED
-        extra = [own for own in measurements if _is_pair(own) is pair]
-        kept = [own for own in variants if own["measurement"] in {given.name for given in extra}]
-        own_options = {
-            key: value
-            for key, value in options.items()
-            if (key == "heads_from") is (name == "overthinking")
-        }
-        measured = {"study": name, "options": own_options, "measurements": kept, **run}
-        found.append(Content(name, pair, tuple(extra), measured))
+    several = isinstance(study, Iterable) and not isinstance(study, str)
+    chosen = {}
+    for given in study if several else [study]:
+        own = study_named(given, SweepError)
+        chosen[own.name] = (own, given)
+    found = [_of_study(own, given, measurements, options, run) for own, given in chosen.values()]
     if not found:
         raise SweepError("study is empty; leave it out, or name one.")
     # What no chosen study has prompts for gets items of its own.
@@ -170,6 +184,39 @@ def contents_of(
     ]
 
 
+def _of_study(
+    study: Study,
+    given: object,
+    besides: Measurements,
+    options: Mapping[str, Any],
+    run: Mapping[str, Any],
+) -> Content:
+    """What is measured in a study, and besides it on the same prompts."""
+    extra = [own for own in besides if _is_pair(own) is study.pair]
+    names = {own.name for own in extra}
+    variants = [{"measurement": own.name, **own.variants()} for own in besides]
+    known = {key: value for key, value in options.items() if key in (*study.options, *OF_EVERY)}
+    goal_of(study, extra, known.get("until"), known.get("most"))
+    measured = {
+        "study": study.name,
+        "options": known,
+        "measurements": [own for own in variants if own["measurement"] in names],
+        **run,
+    }
+    runs = study.name if is_own(study) else given if isinstance(given, str) else study
+    if not is_own(study):
+        measured["of_study"] = study.variants()
+    return Content(
+        study.name,
+        study.pair,
+        tuple(extra),
+        measured,
+        None if runs == DEFAULT else runs,
+        known,
+        study.takes,
+    )
+
+
 def _of_measurements(measurements: Measurements, run: Mapping[str, Any]) -> list[Content]:
     found = []
     for pair in (False, True):
@@ -177,7 +224,7 @@ def _of_measurements(measurements: Measurements, run: Mapping[str, Any]) -> list
         variants = [{"measurement": given.name, **given.variants()} for given in own]
         if own:
             measured = {"measurements": variants, **run}
-            found.append(Content("measurements", pair, tuple(own), measured))
+            found.append(Content(OF_MEASUREMENTS, pair, tuple(own), measured))
     return found
 
 
@@ -185,7 +232,9 @@ def _is_pair(measurement: AnyMeasurement[Any, Any]) -> bool:
     return not isinstance(measurement, Measurement) or measurement.side is not None
 
 
-def planned(models: Any, tasks: Any, formats: Any, grid: Grid, contents: Sequence[Content]) -> Plan:
+def planned(
+    models: object, tasks: object, formats: object, grid: Grid, contents: Sequence[Content]
+) -> Plan:
     """The product of all dimensions, in their order.
 
     Raises:
@@ -194,25 +243,39 @@ def planned(models: Any, tasks: Any, formats: Any, grid: Grid, contents: Sequenc
     sources, forms = task_sources(tasks), formats_of(formats)
     entries: list[Planned] = []
     skipped: dict[str, None] = {}
-    chosen = model_sources(models)
+    chosen = model_sources(models, grid.revisions or (None,))
     settled: dict[tuple[str, str], TaskSource | str] = {}
     for source, (name, form) in product(sources, forms.items()):
-        settled[source.name, name] = _formatted(source, name, form)
+        settled[source.name, name] = source if source.is_texts else _formatted(source, name, form)
+    refused = {
+        (source.name, content.study, content.pair): content.refuses(source)
+        for source, content in product(sources, contents)
+    }
     for model, source, content in product(chosen, sources, contents):
-        for labels, share, shots, name, n, seed in _cells(grid, content, list(forms), skipped):
-            task = settled[source.name, name]
+        if why := refused[source.name, content.study, content.pair]:
+            skipped[why] = None
+            continue
+        of_texts = source.is_texts or content.takes == "texts"
+        cells = _texts(grid) if of_texts else _cells(grid, content, list(forms), skipped)
+        for cell in cells:
+            task = source if of_texts else settled[source.name, cell.format]
             if isinstance(task, str):
                 skipped[task] = None
                 continue
             identity = {"model": model.identity, "task": task.identity}
+            usual = "per_prompt" if content.pair or cell.total is not None else "shared"
             item = Item(
-                model=model.name, task=source.name, study=content.study, labels=labels,
-                false_share=share, shots=shots, format=name,
-                demonstrations=grid.demonstrations or ("per_prompt" if content.pair else "shared"),
-                n=n, seed=seed, pair=content.pair, balanced=grid.balanced,
+                model=model.name,
+                task=source.name,
+                study=content.study,
+                **cell._asdict(),
+                demonstrations="" if of_texts else grid.demonstrations or usual,
+                pair=content.pair,
+                balanced=grid.balanced,
                 measured=content.measured,
                 sources={key: value for key, value in identity.items() if value},
-            )  # fmt: skip
+                revision=model.revision,
+            )
             entries.append(Planned(item, model, task, content))
     if not entries:
         raise SweepError(f"Nothing is left to run: {' '.join(skipped)}")
@@ -238,25 +301,44 @@ def _formatted(source: TaskSource, name: str, form: Any) -> TaskSource | str:
     return TaskSource(source.name, source.given, form, source.identity if plain else identity)
 
 
+class Cell(NamedTuple):
+    """A setting of prompts: fields of an item."""
+
+    labels: str
+    false_share: float | None
+    shots: int | None
+    total: int | Literal["max"] | None
+    format: str
+    n: int
+    seed: int
+
+
+def _texts(grid: Grid) -> list[Cell]:
+    """Texts have neither labels nor demonstrations."""
+    return [Cell("", None, None, None, "", n, seed) for n, seed in product(grid.n, grid.seeds)]
+
+
 def _cells(
     grid: Grid, content: Content, forms: Sequence[str], skipped: dict[str, None]
-) -> Sequence[tuple[LabelSetting, float | None, int, str, int, int]]:
+) -> list[Cell]:
     """Settings of the prompts that make sense for what is measured."""
     usual: tuple[LabelSetting, ...] = ("permuted",) if content.pair else ("correct",)
-    found: dict[tuple[LabelSetting, float | None, int, str, int, int], None] = {}
-    every = product(grid.labels or usual, grid.false_share, grid.shots, forms, grid.n, grid.seeds)
-    for labels, share, shots, form, n, seed in every:
+    found: dict[Cell, None] = {}
+    every = product(grid.labels or usual, grid.false_share, grid.counts, forms, grid.n, grid.seeds)
+    for labels, share, (shots, total), form, n, seed in every:
+        none = 0 in (shots, total)
         if content.pair and labels == "correct":
             skipped["Pairs with false labels 'correct' were left out: nothing differs."] = None
             continue
-        if content.study != "measurements" and not shots:
-            skipped["Studies without demonstrations (shots 0) were left out."] = None
+        if content.study != OF_MEASUREMENTS and none:
+            count = "shots" if total is None else "total"
+            skipped[f"Studies without demonstrations ({count} 0) were left out."] = None
             continue
         # Without demonstrations, or with true ones, no label is false: one item instead of many.
         if share is not None and labels not in SHARELESS:
             check_share(share, labels)
         own = None if labels in SHARELESS else share
-        if not shots:
+        if none:
             labels, own = usual[0], None
-        found[labels, own, shots, form, n, seed] = None
+        found[Cell(labels, own, shots, total, form, n, seed)] = None
     return list(found)

@@ -1,7 +1,7 @@
 """One quantity of one item: a number, or numbers along named axes, each with its interval."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
@@ -22,7 +22,7 @@ MAIN = ("values", "")
 ROUNDING = 1e-9
 
 _SHARES = re.compile(r"\b(share|accuracy|AUC\w*|overlap|probability|loyalty)\b")
-_CHANGES = re.compile(r"\b(difference|change|gap)\b")
+_CHANGES = re.compile(r"\b(difference|change|gap|above)\b")
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +60,7 @@ class Reading:
     @property
     def bounds(self) -> tuple[float, float] | None:
         """Between which it lies: shares by their unit, others if that is said."""
-        if self.ends is None and _SHARES.search(self.unit):
-            return (-1.0, 1.0) if _CHANGES.search(self.unit) else (0.0, 1.0)
-        return self.ends
+        return bounds_of(self.unit) if self.ends is None else self.ends
 
     def within(self, low: float, high: float) -> bool:
         """True if all that is known of it lies there; some shares of sums do not."""
@@ -105,9 +103,14 @@ class Reading:
             del axes[place], labels[place]
         value, low, high = ends
         return replace(
-            self, axes=tuple(axes), labels=tuple(labels), value=value, low=low, high=high,
+            self,
+            axes=tuple(axes),
+            labels=tuple(labels),
+            value=value,
+            low=low,
+            high=high,
             quantity=None,
-        )  # fmt: skip
+        )
 
     def minus(self, other: "Reading", labels: Mapping[str, Any], paired: bool) -> "Reading":
         """The difference of two items, by prompts where they are the same queries.
@@ -130,14 +133,21 @@ class Reading:
             above = ((self.high - self.value) ** 2 + (other.value - other.low) ** 2).sqrt()
             low, high = value - below, value + above
         found = Reading(
-            self.item, self.name, self.axes, self.labels, value.double(), low.double(), high.double(),
-            min(self.prompts, other.prompts), f"difference of {self.unit or self.name}",
+            self.item,
+            self.name,
+            self.axes,
+            self.labels,
+            value.double(),
+            low.double(),
+            high.double(),
+            min(self.prompts, other.prompts),
+            f"difference of {self.unit or self.name}",
             heading=self.heading,
-        )  # fmt: skip
+        )
         return found.at(labels)
 
 
-def reading_of(item: Item, analysis: Analysis, quantity: Any, name: str = "") -> Reading | None:
+def reading_of(item: Item, analysis: Analysis, quantity: object, name: str = "") -> Reading | None:
     """A quantity of an item; None if it has no such part.
 
     Raises:
@@ -157,9 +167,9 @@ def reading_of(item: Item, analysis: Analysis, quantity: Any, name: str = "") ->
             "of an analysis."
         )
     part, _, own = quantity.partition(".")
-    result = analysis.results.get(part)
-    if result is None:
+    if part not in analysis:
         return None
+    result = analysis[part]
     found = _of_result(item, result, own, name or quantity, prompts)
     words = "" if own in MAIN else f": {own.replace('_', ' ')}"
     return replace(found, heading=name or f"{result.page_title}{words}")
@@ -173,9 +183,17 @@ def _of_result(item: Item, result: Result, own: str, name: str, prompts: int) ->
         labels = labels_of({chosen: quantity}, result.coordinates())
         low, high = quantity.ends()
         return Reading(
-            item, name, quantity.dims, tuple(tuple(labels[dim]) for dim in quantity.dims),
-            quantity.value().double(), low.double(), high.double(), quantity.count, quantity.unit or chosen.replace("_", " "), quantity,
-        )  # fmt: skip
+            item,
+            name,
+            quantity.dims,
+            tuple(tuple(labels[dim]) for dim in quantity.dims),
+            quantity.value().double(),
+            low.double(),
+            high.double(),
+            quantity.count,
+            quantity.unit or chosen.replace("_", " "),
+            quantity,
+        )
     found = getattr(result, own, None) if own and not own.startswith("_") else None
     if isinstance(found, Interval | Samples | Real) and not isinstance(found, bool):
         return _plain(item, name, found, prompts)
@@ -185,13 +203,20 @@ def _of_result(item: Item, result: Result, own: str, name: str, prompts: int) ->
     )
 
 
-def _plain(item: Item, name: str, found: Any, prompts: int) -> Reading:
+def _plain(item: Item, name: str, found: object, prompts: int) -> Reading:
     """What a function gave."""
     if isinstance(found, Samples):
         return Reading(
-            item, name, found.dims, found.labels, found.values.double(), found.low.double(),
-            found.high.double(), prompts, found.unit,
-        )  # fmt: skip
+            item,
+            name,
+            found.dims,
+            found.labels,
+            found.values.double(),
+            found.low.double(),
+            found.high.double(),
+            prompts,
+            found.unit,
+        )
     ends = found if isinstance(found, tuple) else (found, found, found)
     if len(ends) != 3 or not all(isinstance(end, Real) for end in ends):
         raise SweepError(
@@ -202,4 +227,8 @@ def _plain(item: Item, name: str, found: Any, prompts: int) -> Reading:
     return Reading(item, name, (), (), value, low, high, prompts, name)
 
 
-QuantityOf = Callable[[Analysis], Any]
+def bounds_of(unit: str) -> tuple[float, float] | None:
+    """Between which a quantity of this unit lies, if that is known; of logits and logarithms it is not."""
+    if "log" in unit or not _SHARES.search(unit):
+        return None
+    return (-1.0, 1.0) if _CHANGES.search(unit) else (0.0, 1.0)

@@ -1,4 +1,4 @@
-"""`Sweep`: the items of a sweep, what became of them, and their results."""
+"""`Sweep`: the items of a sweep, or of runs side by side, what became of them, and their results."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -6,13 +6,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icl_mech.errors import SweepError, near_matches
-from icl_mech.studies import Analysis, load_analysis
-from icl_mech.sweeps.averaged import Averages
-from icl_mech.sweeps.averages import averaged
-from icl_mech.sweeps.files import error_of, is_complete, item_folder, read_list
-from icl_mech.sweeps.item import DIMS, Item
-from icl_mech.sweeps.papers import ENDS, QUANTITIES
+from icl_mech.errors import ResultError, SweepError, near_matches
+from icl_mech.results import INDEX, given_path
+from icl_mech.studies import Analysis
+from icl_mech.studies.claim import Effect
+from icl_mech.studies.facts import model_name, origin_of, task_name
+from icl_mech.studies.study import OF_MEASUREMENTS, quantities
+from icl_mech.sweeps.averages import Averages, averaged
+from icl_mech.sweeps.item import DIMS, Item, error_of, is_complete, is_sweep, item_folder, read_list
 from icl_mech.sweeps.reading import Reading, reading_of
 
 if TYPE_CHECKING:
@@ -43,11 +44,27 @@ class Sweep:
         skipped: Sequence[str] = (),
         made: Mapping[str, Any] | None = None,
     ) -> None:
-        """As `sweep` and `load_sweep` make it."""
+        """As `sweep` and `load` make it."""
         self.plan, self.folder = tuple(items), folder
         self.skipped, self.made = tuple(skipped), dict(made or {})
         self._analyses, self._errors = dict(analyses or {}), dict(errors or {})
-        self._load = lru_cache(KEPT)(load_analysis)
+        self._load = lru_cache(KEPT)(Analysis.load)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Sweep":
+        """What `sweep(..., out=folder)` or `icl-mech sweep` wrote, finished or not.
+
+        Raises:
+            SweepError: the folder holds none, or its list is damaged.
+        """
+        place, document = read_list(folder)
+        items = [Item.from_dict(values) for values in document["items"]]
+        if len({item.key for item in items}) < len(items):
+            raise SweepError(
+                f"The list of items of {str(folder)!r} is damaged: one stands there twice."
+            )
+        made = document.get("made") or {}
+        return Sweep(items, folder=place, skipped=document["skipped"], made=made)
 
     # --- items ---
 
@@ -136,9 +153,13 @@ class Sweep:
 
     def _part(self, items: Sequence[Item]) -> "Sweep":
         part = Sweep(
-            items, folder=self.folder, analyses=self._analyses, errors=self._errors,
-            skipped=self.skipped, made=self.made,
-        )  # fmt: skip
+            items,
+            folder=self.folder,
+            analyses=self._analyses,
+            errors=self._errors,
+            skipped=self.skipped,
+            made=self.made,
+        )
         part._load = self._load
         return part
 
@@ -162,9 +183,9 @@ class Sweep:
         """A quantity averaged over dimensions, with nested 95 % intervals.
 
         Args:
-            quantity: `part.quantity`, such as `flow.values` or `layer_accuracy.gap`; a name of
-                `icl_mech.sweeps.papers.QUANTITIES`; or a function of an analysis that gives a number
-                or an interval.
+            quantity: `part.quantity`, such as `flow.values` or `layer_accuracy.gap`; an effect or its
+                name (`icl_mech.studies.study.quantities()` has all); or a function of an analysis that gives
+                a number or an interval.
             over: Dimensions that are averaged; the others make the cells.
             minus: Differences to the items that are alike but for this: `{"labels": "correct"}`;
                 paired where both have the same queries.
@@ -185,16 +206,17 @@ class Sweep:
         labels = {key: value for key, value in dims.items() if key not in DIMS}
         return averaged(part.readings(quantity, name), given, minus or {}, labels, relative, kept)
 
-    def readings(self, quantity: Any, name: str = "") -> list[Reading]:
+    def readings(self, quantity: object, name: str = "") -> list[Reading]:
         """The quantity of every finished item that has it.
 
         Raises:
             SweepError: none has.
         """
         ends = None
-        if isinstance(quantity, str) and quantity in QUANTITIES:
-            ends = ENDS.get(quantity)
-            name, quantity = name or quantity, QUANTITIES[quantity]
+        if isinstance(quantity, str):
+            quantity = quantities().get(quantity, quantity)
+        if isinstance(quantity, Effect):
+            name, ends, quantity = name or quantity.name, quantity.ends, quantity.of
         found, parts = [], set()
         for item, analysis in self:
             reading = reading_of(item, analysis, quantity, name)
@@ -252,21 +274,99 @@ class Sweep:
         return f"<Sweep {self.summary()}>"
 
 
-def load_sweep(folder: str | Path) -> Sweep:
-    """The sweep that `sweep(..., out=folder)` or `icl-mech sweep` wrote, finished or not.
+# --- runs side by side ---
+
+
+class Joined(Sweep):
+    """Several sweeps as one; their models go by the runs' names."""
+
+    def __init__(self, runs: Mapping[str, Sweep]) -> None:
+        """Items keep all but the name of their model."""
+        items: list[Item] = []
+        self._origins: dict[str, tuple[Sweep, Item]] = {}
+        for name, run in runs.items():
+            several = len({item.model for item in run.plan}) > 1
+            for item in run.plan:
+                own = replace(item, model=f"{name}, {item.model}" if several else name)
+                self._origins[own.key] = (run, item)
+                items.append(own)
+        super().__init__(items, skipped=[text for run in runs.values() for text in run.skipped])
+
+    def state(self, item: Item) -> str:
+        """As in its own run."""
+        run, own = self._origins[item.key]
+        return run.state(own)
+
+    def error(self, item: Item) -> str:
+        """As in its own run."""
+        run, own = self._origins[item.key]
+        return run.error(own)
+
+    def analysis(self, item: Item | str) -> Analysis:
+        """As in its own run.
+
+        Raises:
+            SweepError: no such item, or it is not finished.
+        """
+        key = item.key if isinstance(item, Item) else item
+        if key not in self._origins:
+            raise SweepError(f"There is no item {key!r} among these runs.")
+        run, own = self._origins[key]
+        return run.analysis(own)
+
+    def _part(self, items: Sequence[Item]) -> Sweep:
+        part = Joined({})
+        part.plan, part._origins, part.skipped = tuple(items), self._origins, self.skipped
+        return part
+
+
+def as_sweep(run: object) -> Sweep:
+    """A sweep, an analysis, or the folder of one of them.
 
     Raises:
-        SweepError: the folder holds none, or its list is damaged.
+        SweepError: none of these.
     """
-    place, document = read_list(folder)
-    items = [Item.from_dict(values) for values in document["items"]]
-    if len({item.key for item in items}) < len(items):
-        raise SweepError(
-            f"The list of items of {str(folder)!r} is damaged: one stands there twice."
-        )
-    return Sweep(
-        items,
-        folder=place,
-        skipped=document["skipped"],
-        made=document.get("made") or {},
+    if isinstance(run, Sweep):
+        return run
+    if isinstance(run, Analysis):
+        item = item_of(run)
+        return Sweep([item], analyses={item.key: run})
+    try:
+        folder: Path = given_path(run)
+        if is_sweep(folder):
+            return Sweep.load(folder)
+        if not (folder / INDEX).exists():
+            raise SweepError(
+                f"{str(run)!r} holds neither a sweep nor a saved analysis; give the folder of a run."
+            )
+        return as_sweep(Analysis.load(folder))
+    except ResultError as error:
+        raise SweepError(str(error)) from error
+
+
+def item_of(analysis: Analysis) -> Item:
+    """The place of one analysis among those of a sweep, as far as its provenance says it."""
+    origin = origin_of(analysis.results)
+    true, false = origin.get("prompts", {}), origin.get("false_prompts")
+    shown = false or true
+    texts = "spans" in true
+    # The largest number that fits is one setting, whatever it came to.
+    total: Any = "max" if "total_bound" in true else true.get("total")
+    counted = texts or total is not None or true.get("demonstrations") == "given"
+    return Item(
+        model=model_name(origin) or "model",
+        task=task_name(origin),
+        study=analysis.study or OF_MEASUREMENTS,
+        labels="" if texts else str(shown.get("labels", "correct")),
+        false_share=shown.get("false_share"),
+        shots=None if counted else int(true.get("shots") or 0),
+        format="",
+        demonstrations=str(true.get("demonstrations", "")),
+        n=int(true.get("count", 0)),
+        seed=int(true.get("seed") or 0),
+        pair=false is not None,
+        balanced=True,
+        measured={"results": list(analysis.results)},
+        sources={"prompts": str(true.get("digest", ""))},
+        total=total,
     )

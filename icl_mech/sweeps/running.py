@@ -1,7 +1,8 @@
-"""`sweep`: models × tasks × settings × seeds, on any executor, kept and gone on with."""
+"""`sweep`: models × tasks × settings × seeds, on any executor, saved and resumable."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -10,11 +11,16 @@ from icl_mech.checking import Count, conformed, shown
 from icl_mech.errors import SweepError, near_matches
 from icl_mech.measurements.base import AnyMeasurement, Options
 from icl_mech.measurements.provenance import now
-from icl_mech.prompts.build import Demonstrations
+from icl_mech.models.rehearsal import stage
+from icl_mech.prompts.drawing import Demonstrations
 from icl_mech.results import given_path, is_vacant
 from icl_mech.results.wording import counted, listed
+from icl_mech.studies import OPTIONS, Study
+from icl_mech.studies.forecast import ItemForecast, forecast, plannable
+from icl_mech.studies.measuring import command_noted
 from icl_mech.sweeps.executors import Workers, in_processes, on_executor, serially
-from icl_mech.sweeps.files import (
+from icl_mech.sweeps.item import (
+    Item,
     error_of,
     is_complete,
     is_sweep,
@@ -23,34 +29,38 @@ from icl_mech.sweeps.files import (
     read_list,
     write_list,
 )
-from icl_mech.sweeps.item import Item
-from icl_mech.sweeps.patience import check_guard, full_disk, stopped_by
+from icl_mech.sweeps.patience import SweepProgress, check_guard, full_disk, stopped_by
 from icl_mech.sweeps.plan import Plan, contents_of, grid_of, planned
-from icl_mech.sweeps.progress import SweepProgress
-from icl_mech.sweeps.result import Sweep, load_sweep
-from icl_mech.sweeps.work import Job, Outcome
+from icl_mech.sweeps.result import Sweep
+from icl_mech.sweeps.work import Job, Outcome, run_item
+
+StudyGiven = Study | str | None
+"""A study, its name, or the address of one of your own."""
 
 PATIENCE = 6 * 3600.0
 """Seconds an item may take unless something else is said."""
 
-OF_STUDIES = ("maps", "loss", "reduction", "heads_from", "nulls")
+OF_STUDIES = tuple(name for name in OPTIONS if name != "seed")
 OF_RUNS = ("interventions", "batch_size", "memory", "path")
 
 
+@plannable
 def sweep(
     models: Any,
     tasks: Any,
     measurements: Sequence[AnyMeasurement[Any, Any]] = (),
     *,
-    study: str | Sequence[str | None] | None = None,
+    study: StudyGiven | Sequence[StudyGiven] = None,
     labels: Any = None,
     false_share: Any = (None,),
-    shots: Any = (1,),
+    shots: Any = None,
+    total: Any = None,
     formats: Any = (None,),
     seeds: Any = range(5),
     n: Any = 50,
     demonstrations: Demonstrations | None = None,
     balanced: bool = True,
+    revisions: Any = None,
     device: str | None = None,
     dtype: str | None = None,
     executor: Executor | None = None,
@@ -61,6 +71,7 @@ def sweep(
     resume: bool | Literal["again"] = False,
     overwrite: bool = False,
     progress: bool | None = None,
+    plan: bool = False,
     **options: Any,
 ) -> Sweep:
     r"""Every model on every task in every setting with every seed.
@@ -70,20 +81,26 @@ def sweep(
 
     Args:
         models: Names, folders, models, or functions without arguments that load one; one, a list,
-            or a mapping from the name that tables show.
-        tasks: Names, files or tasks; one, a list, or a mapping from the name that tables show.
+            or a mapping from the name that tables show. A name may stand with how it is loaded:
+            `{"path": "gpt2-xl", "dtype": "bfloat16", "device_map": "auto"}`, see `load_model`.
+        tasks: Names, files or tasks; one, a list, or a mapping from the name that tables show. A
+            study of texts takes sets of them (`TextSet`, a `.txt` file), or the test texts of tasks.
         measurements: What to measure, see `icl_mech.measurements`. Those that compare true with
             false demonstrations get pairs, in items of their own.
-        study: `label_words`, `overthinking`, `causal`, `default`, or several of them; see `analyze`.
+        study: A study of prompts or pairs, by name or address or as a value, or several; see `analyze`.
         labels: Label settings of the demonstrations, of pairs those of the false ones (default
             `correct`, and `permuted` for pairs).
         false_share: Doses of false labels, see `build_prompts`.
-        shots: Demonstrations per class.
+        shots: Demonstrations per class (default 1, or none besides `total`).
+        total: Demonstrations in all, with classes drawn independently, or `max`, see `build_prompts`;
+            with `shots` there are items of both, which are not averaged.
         formats: Prompt formats: numbers of a built-in task's, templates, or None, the task's own.
         seeds: Of demonstrations, queries and a study's random controls.
-        n: Number of prompts.
+        n: Number of prompts; of texts as many are drawn by seed.
         demonstrations: `shared` or `per_prompt`; None: per prompt for pairs, else shared.
         balanced: Queries with equally many true answers per class.
+        revisions: Checkpoints of models: branches, tags or commits of a hub id, or what functions take
+            as `revision`.
         device: Where models go that are loaded by name.
         dtype: Number format of their weights.
         executor: Any `concurrent.futures.Executor`, such as `dask.distributed`'s
@@ -97,6 +114,8 @@ def sweep(
             where a model's files or a task changed since; `"again"` measures these items anew.
         overwrite: The folder may hold a sweep: all items are measured again.
         progress: Show a bar; None: in a terminal or notebook, elsewhere a line now and then.
+        plan: Run nothing; return the `Forecast` instead, with one entry for items that differ in their
+            seed alone, in this process and one after the other.
         **options: Of studies (`maps`, `loss`, `reduction`, `heads_from`, `nulls`) and of every run
             (`interventions`, `batch_size`, `memory`, `path`), see `analyze`.
 
@@ -106,36 +125,61 @@ def sweep(
     """
     of_studies, of_runs, plain = _options(options)
     grid = grid_of(
-        labels=labels, false_share=false_share, shots=shots, n=n, seeds=seeds,
-        demonstrations=demonstrations, balanced=balanced,
-    )  # fmt: skip
+        labels=labels,
+        false_share=false_share,
+        shots=shots,
+        total=total,
+        n=n,
+        seeds=seeds,
+        demonstrations=demonstrations,
+        balanced=balanced,
+        revisions=revisions,
+    )
     if dtype is not None:
         plain["dtype"] = str(dtype)
     contents = contents_of(study, measurements, of_studies, plain)
-    plan = planned(models, tasks, formats, grid, contents)
+    every = planned(models, tasks, formats, grid, contents)
     folder = _folder(out, resume=resume, overwrite=overwrite)
     patience = _patience(
         timeout, apart=executor is not None or workers is not None or bool(devices)
     )
-    carry = _carrier(plan, executor, workers, devices, patience)
-    earlier = _earlier(folder, plan, resume=resume, overwrite=overwrite)
-    if folder is not None:
+    carry = _carrier(every, executor, workers, devices, patience)
+    earlier = _earlier(folder, every, resume=resume, overwrite=overwrite)
+    if folder is not None and stage() is None:
         known = {item.key for item in earlier}
-        _write(folder, [*earlier, *(own for own in plan.items if own.key not in known)], plan)
+        _write(folder, [*earlier, *(own for own in every.items if own.key not in known)], every)
     jobs = [
         Job.of(
-            entry, {**of_runs, **(of_studies if entry.item.study != "measurements" else {})},
-            device=device, dtype=dtype, out=folder, overwrite=overwrite, timeout=patience,
+            entry,
+            of_runs,
+            device=device,
+            dtype=dtype,
+            out=folder,
+            overwrite=overwrite,
+            timeout=patience,
         )
-        for entry in plan.entries
+        for entry in every.entries
         if overwrite or folder is None or not is_complete(item_folder(folder, entry.item.key))
-    ]  # fmt: skip
-    found = _run(jobs, carry, len(plan), folder, progress)
+    ]
+    if (rehearsal := stage()) is not None:
+        rehearsal.items += _forecasts(jobs)
+        return Sweep(every.items, skipped=every.skipped)
+    found = _run(jobs, carry, len(every), folder, progress)
     if folder is not None:
-        return load_sweep(folder)
+        return Sweep.load(folder)
     analyses = {o.key: o.analysis for o in found if o.analysis is not None}
     errors = {o.key: o.error for o in found if o.error}
-    return Sweep(plan.items, analyses=analyses, errors=errors, skipped=plan.skipped)
+    return Sweep(every.items, analyses=analyses, errors=errors, skipped=every.skipped)
+
+
+def _forecasts(jobs: Sequence[Job]) -> Iterator[ItemForecast]:
+    """Of the first of all items that differ in their seed alone."""
+    alike: dict[Item, list[Job]] = {}
+    for job in jobs:
+        alike.setdefault(replace(job.item, seed=0), []).append(job)
+    for first, *others in alike.values():
+        (own,) = forecast(run_item, first, None).items
+        yield replace(own, title=first.item.title, items=1 + len(others))
 
 
 def _options(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
@@ -238,8 +282,6 @@ def _differing(changed: Mapping[str, tuple[Item, Item]]) -> str:
 
 
 def _write(folder: Path, items: Sequence[Item], plan: Plan) -> None:
-    from icl_mech.studies.made import command_noted
-
     document = {
         "kind": "sweep",
         "items": [item.to_dict() for item in items],
@@ -308,7 +350,11 @@ def _stays_here(executor: Executor | None) -> bool:
 
 
 def _run(
-    jobs: Sequence[Job], carry: Any, total: int, folder: Path | None, progress: bool | None
+    jobs: Sequence[Job],
+    carry: Callable[[Sequence[Job]], Iterator[Outcome]],
+    total: int,
+    folder: Path | None,
+    progress: bool | None,
 ) -> list[Outcome]:
     titles = {job.item.key: job.item.title for job in jobs}
     found: list[Outcome] = []

@@ -1,43 +1,26 @@
 """Figures and tables of a sweep, as sections of its page."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from icl_mech.errors import IclMechError
-from icl_mech.measurements.causal.sets import EXPECTED
-from icl_mech.metrics import Interval
-from icl_mech.reports import Section
-from icl_mech.results.wording import said
-from icl_mech.sweeps.averaged import Averages
-from icl_mech.sweeps.cells import Cell
-from icl_mech.sweeps.drawings import note
-from icl_mech.sweeps.ratios import fixed_exit, gap_reduction
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.errors import IclMechError, SweepError
+from icl_mech.measurements.heads.ablation import AblationResult
+from icl_mech.measurements.heads.conditions import NONE
+from icl_mech.metrics import Interval, early_exit_layer, mean_interval
+from icl_mech.reports import Fact, Section
+from icl_mech.results.wording import listed, said
+from icl_mech.studies import Analysis, Study
+from icl_mech.studies.study import FEW, Mean, is_own, known_studies
+from icl_mech.sweeps.averages import Averages
+from icl_mech.sweeps.cells import Cell, plural
+from icl_mech.sweeps.item import DIMS
 from icl_mech.sweeps.result import Sweep
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """One section.
-
-    Attributes:
-        question: Its heading.
-        short: In the contents.
-        key: For links.
-        average: What is drawn.
-        limits: What does not follow.
-        options: Of the drawing.
-        told: Quantities that the sentence above it gives.
-    """
-
-    question: str
-    short: str
-    key: str
-    average: Callable[[Sweep], Averages]
-    limits: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
-    told: tuple[str, ...] = ()
-
+from icl_mech.sweeps.shown import ALONG, difference_of, note
 
 FEWEST_TASKS = 3
 """Of fewer the mean is of just these: Student's interval for others would hold everything."""
@@ -45,11 +28,46 @@ FEWEST_TASKS = 3
 
 def fixed_of(sweep: Sweep) -> tuple[str, ...]:
     """What stands for itself only in means over tasks and seeds."""
-    return ("task",) if len({item.task for item, _ in sweep}) < FEWEST_TASKS else ()
+    finished = {item.task for item in sweep.plan if sweep.state(item) == "done"}
+    return ("task",) if len(finished) < FEWEST_TASKS else ()
 
 
-def _over(quantity: str, *over: str, **labels: Any) -> Callable[[Sweep], Averages]:
-    return lambda sweep: sweep.average(quantity, over, fixed=fixed_of(sweep), **labels)
+def average(sweep: Sweep, mean: Mean, besides: Sequence[str] = ()) -> Averages:
+    """What a figure is of; averaged over these dimensions too.
+
+    Raises:
+        LookupError: there is nothing to be seen along its dimension.
+        SweepError: no finished item has it.
+    """
+    if isinstance(mean.quantity, str) and mean.quantity in OF_SWEEPS:
+        return OF_SWEEPS[mean.quantity](sweep)
+    over = (*mean.over, *besides)
+    if mean.by_task:
+        found = sweep.average(mean.quantity, over)
+        if "task" not in found.varied:
+            raise LookupError
+        return found
+    return sweep.average(mean.quantity, over, fixed=fixed_of(sweep))
+
+
+def means_of(sweep: Sweep) -> list[Mean]:
+    """The figures of all studies of the package, and of those of your own that items are of."""
+    return [mean for study in judging(sweep) for mean in study.means or _of_claims(study)]
+
+
+def judging(sweep: Sweep) -> list[Study]:
+    """The studies whose claims are judged by these items."""
+    swept = {item.study for item in sweep.plan}
+    return [own for own in known_studies().values() if is_own(own) or own.name in swept]
+
+
+def _of_claims(study: Study) -> list[Mean]:
+    """One figure for each effect of the claims."""
+    return [
+        Mean(claim.text, own.name.capitalize(), claim.part, own, limits=FEW)
+        for claim in study.claims
+        for own in claim.effects
+    ]
 
 
 def _last_layer(sweep: Sweep) -> Averages:
@@ -65,67 +83,6 @@ def _doses(sweep: Sweep) -> Averages:
     return sweep.average("final gap", ("task", "seed"), fixed=fixed_of(sweep))
 
 
-def _by_task(quantity: str, **labels: Any) -> Callable[[Sweep], Averages]:
-    def average(sweep: Sweep) -> Averages:
-        found = sweep.average(quantity, "seed", **labels)
-        if "task" not in found.varied:
-            raise LookupError
-        return found
-
-    return average
-
-
-FEW = "fewer than about ten tasks or seeds say little of others of their kind."
-SETS = "what heads do that two sets share, which are left out of both;"
-SEEDS = "seeds draw their queries from the same examples."
-
-WANTED = (
-    Wanted("How does information flow on average?", "Mean flow", "flow",
-           _over("mean flow", "task", "seed"), FEW, {"curves": "score"}, ("early flow", "late flow")),
-    Wanted("Does the flow look alike on all tasks?", "Flow by task", "flow-tasks",
-           _by_task("mean flow"), SEEDS, {"panels": "task", "curves": "score"}),
-    Wanted("Do label words collect the demonstrations early?", "Isolation", "isolation",
-           _over("isolation effect", "seed"), SEEDS),
-    Wanted("Does attention to label words tell the answer?", "Extraction", "extraction",
-           _over("extraction AUC", "task", "seed"), FEW, {},
-           ("late extraction", "rise of extraction")),
-    Wanted("Where does it begin to tell?", "Share of extraction", "extraction-share",
-           _over("extraction R", "task", "seed"), FEW),
-    Wanted("Can label words' states replace the demonstrations?", "Compression", "compression",
-           _over("compression label loyalty", "task", "seed"), FEW, {},
-           ("anchors above text", "anchors above random tokens")),
-    Wanted("Does weighing label words help?", "Re-weighting", "reweighting",
-           _over("re-weighting", "task", "seed"), FEW, {}, ("re-weighting gain",)),
-    Wanted("Where do true and false demonstrations part?", "Accuracy by layer", "layer_accuracy",
-           _over("accuracy by layer", "task", "seed"), FEW, {}, ("final gap",)),
-    Wanted("Do they part on all tasks?", "Accuracy by layer and task", "layer_accuracy-tasks",
-           _by_task("accuracy by layer"), SEEDS, {"panels": "task"}),
-    Wanted("How does the gap grow with the share of false labels?", "Gap by dose", "dose",
-           _doses, FEW, {"x": "false_share"}),
-    Wanted("How many demonstrations does it take?", "Accuracy by demonstrations",
-           "context_accuracy", _last_layer, SEEDS),
-    Wanted("Would leaving early be better?", "Early exit", "early_exit",
-           _over("early exit, false", "seed"), SEEDS),
-    Wanted("Is one layer to leave at good for all tasks?", "Early exit, one layer", "fixed_exit",
-           lambda sweep: fixed_exit(sweep, over="seed")[1], SEEDS),
-    Wanted("What does ablating give back?", "Ablation", "ablation",
-           _over("ablation", "task", "seed"), FEW, {},
-           ("without chosen heads, false", "without chosen heads, true")),
-    Wanted("Which share of the gap do the chosen heads make?", "Gap reduction", "gap_reduction",
-           gap_reduction, FEW),
-    *(Wanted(f"What happens without the {own.name} heads?", f"{own.name.capitalize()} heads",
-             f"head_comparison-{own.name.replace(' ', '_')}", _over(f"without {own.name} heads, logits", "seed"), f"{SETS} {SEEDS}", {},
-             (f"without {own.name} heads, logits", f"{own.name} above random heads, logits")) for own in EXPECTED),
-    Wanted("Does a function vector replace demonstrations?", "Function vector", "vector_effect",
-           _over("function vector effect", "task", "seed"), FEW, {}, ("function vector gain, logits",)),
-    Wanted("What do answers follow?", "Alignment", "alignment",
-           _over("alignment", "task", "seed"), FEW, {}, ("taught above truth",)),
-    Wanted("Does calibration help?", "Calibration", "calibration",
-           _over("calibration accuracy", "task", "seed"), FEW, {},
-           ("contextual calibration gain", "domain calibration gain", "batch calibration gain")),
-)  # fmt: skip
-
-
 @dataclass(frozen=True)
 class Sections:
     """The sections there are, and why others are not."""
@@ -134,54 +91,80 @@ class Sections:
     notes: list[str]
 
 
-def sections(sweep: Sweep) -> Sections:
-    """Sections of everything the items hold."""
+def sections(sweep: Sweep, besides: Sequence[str] = ()) -> Sections:
+    """Sections of everything the items hold; means are over these dimensions too."""
     found, notes = [], []
     parts = {name for _, analysis in sweep for name in analysis.results}
-    for wanted in WANTED:
-        if not any(wanted.key.startswith(part) for part in parts) and wanted.key not in ALWAYS:
+    for wanted in means_of(sweep):
+        if not (wanted.always or any(wanted.key.startswith(part) for part in parts)):
             continue
         try:
-            averages = wanted.average(sweep)
+            averages = average(sweep, wanted, besides)
             free = {*averages.varied, *averages.axes}
-            options = {key: own for key, own in wanted.options.items() if own in free}
-            found.append(_section(wanted, averages, options, _told(sweep, wanted)))
+            options: dict[str, Any] = {k: own for k, own in wanted.options.items() if own in free}
+            if "model" in averages.varied:  # it has axes of its own
+                options.pop("panels", None)
+                alone = free - {*ALONG, options.get("x")} == {"model"}
+                options |= {"panels": "model"} if alone else {}
+                options["beside"] = _difference(sweep, wanted, averages, besides)
+            found.append(_section(wanted, averages, options, _told(sweep, wanted, besides)))
         except LookupError:
             continue
         except IclMechError as error:
-            if wanted.key not in ALWAYS:
+            if not wanted.always:
                 notes.append(f"{wanted.short} left out: {error}")
     return Sections(found, notes)
 
 
-ALWAYS = ("dose", "fixed_exit", "gap_reduction")
-"""Of parts that other sections are of too."""
+def _difference(
+    sweep: Sweep, wanted: Mean, averages: Averages, besides: Sequence[str]
+) -> Averages | None:
+    """The second of two models minus the first; None where there are others, or nothing to subtract."""
+    models = list(dict.fromkeys(cell.dims["model"] for cell in averages.cells))
+    if len(models) != 2 or wanted.by_task or wanted.quantity in OF_SWEEPS:
+        return None
+    try:
+        over = (*wanted.over, *besides)
+        return sweep.average(
+            wanted.quantity, over, fixed=fixed_of(sweep), minus={"model": models[0]}
+        )
+    except IclMechError:
+        return None
 
 
-def _told(sweep: Sweep, wanted: Wanted) -> str:
+def _told(sweep: Sweep, wanted: Mean, besides: Sequence[str]) -> str:
     """The single numbers that sum a figure up."""
     parts = []
     for name in wanted.told:
         try:
-            found = sweep.average(name, ("task", "seed"), fixed=fixed_of(sweep))
+            found = sweep.average(name, ("task", "seed", *besides), fixed=fixed_of(sweep))
         except IclMechError:
             continue
-        own = [f"{_words(found, cell)}{said(_ends(cell), sign=True)}" for cell in found.cells[:6]]
+        own = [f"{_words(found, cell)}{said(ends_of(cell), sign=True)}" for cell in found.cells[:6]]
         parts.append(f"{name}: {', '.join(own)}")
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-def _section(wanted: Wanted, averages: Averages, options: dict[str, Any], told: str) -> Section:
-    over = " and ".join(averages.over)
+def _section(wanted: Mean, averages: Averages, options: dict[str, Any], told: str) -> Section:
+    over, apart = " and ".join(averages.over), difference_of(options.get("beside"))
+    apart = f" Also **{apart}**, where both have the same item." if apart else ""
     return Section(
-        wanted.question, told or answer(averages), averages.drawing(**options),
-        {"quantity": averages.name, "averaged over": over,
-         "of": sorted({averages.basis(cell) for cell in averages.cells})},
-        caption=f"**{averages.heading[:1].upper()}{averages.heading[1:]}**: {note(averages)}.",
-        limits=wanted.limits, short=wanted.short, key=wanted.key, numbers=averages.to_pandas(),
+        wanted.question,
+        told or answer(averages),
+        averages.drawing(**options),
+        {
+            "quantity": averages.name,
+            "averaged over": over,
+            "of": sorted({averages.basis(cell) for cell in averages.cells}),
+        },
+        caption=f"**{averages.heading[:1].upper()}{averages.heading[1:]}**: {note(averages)}.{apart}",
+        limits=wanted.limits,
+        short=wanted.short,
+        key=wanted.key,
+        numbers=averages.to_pandas(),
         layered="layer" in averages.axes,
-    )  # fmt: skip
+    )
 
 
 def answer(averages: Averages) -> str:
@@ -190,7 +173,7 @@ def answer(averages: Averages) -> str:
         bases = sorted({averages.basis(cell) for cell in averages.cells})
         return f"Means over {' or '.join(bases)}; every number stands in the table below."
     parts = [
-        f"{_words(averages, cell)}{said(_ends(cell), sign=True)}" for cell in averages.cells[:6]
+        f"{_words(averages, cell)}{said(ends_of(cell), sign=True)}" for cell in averages.cells[:6]
     ]
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]} ({averages.basis(averages.cells[0])})."
@@ -201,5 +184,155 @@ def _words(averages: Averages, cell: Cell) -> str:
     return f"{', '.join(named)}: " if named else ""
 
 
-def _ends(cell: Cell) -> Interval:
+def ends_of(cell: Cell) -> Interval:
+    """An average with its ends."""
     return Interval(float(cell.value), float(cell.low), float(cell.high))
+
+
+# --- shares of a gap over many items: ratios of means, with intervals from their linear parts ---
+
+
+def _linear(closed: Tensor, gap: Tensor, *, ratio: float, size: float) -> Tensor:
+    return (closed - ratio * gap) / size
+
+
+def gap_reduction(
+    sweep: Sweep, condition: str = "chosen heads", over: str | Sequence[str] = ("task", "seed")
+) -> Averages:
+    """Share of the gap between true and false demonstrations that an ablation closes.
+
+    It is the ratio of the means over all items, not the mean of their ratios, which single items
+    with hardly any gap would rule. Its interval is that of the mean of
+    `closed - ratio * gap`, divided by the mean gap; where the interval of the mean gap includes 0,
+    the ratio is undefined.
+
+    Raises:
+        SweepError: no item has this ablation.
+    """
+
+    def mean_of(own: Callable[[Tensor, Tensor], Tensor]) -> Any:
+        def value(analysis: Analysis) -> Interval | None:
+            result = analysis.ablation
+            known = condition in result.conditions
+            return mean_interval(own(*_parts(result, condition))) if known else None
+
+        return value
+
+    closed = sweep.average(mean_of(lambda closed, _: closed), over, name="closed")
+    gap = sweep.average(mean_of(lambda _, gap: gap), over, name="gap")
+    cells = []
+    for one, whole in zip(closed.cells, gap.cells, strict=True):
+        ratio = float(one.value / whole.value) if float(whole.low) > 0 else torch.nan
+        if ratio != ratio:
+            nothing = torch.full_like(one.value, torch.nan)
+            cells.append(replace(one, value=nothing, low=nothing, high=nothing))
+            continue
+        place = {dim: own for dim, own in one.dims.items() if dim in gap.varied}
+        linear = mean_of(partial(_linear, ratio=ratio, size=float(whole.value)))
+        around = sweep.average(linear, over, **place).cells[0]
+        cells.append(
+            replace(
+                one,
+                value=one.value * 0 + ratio,
+                low=around.low + ratio,
+                high=around.high + ratio,
+                points=torch.full_like(one.points, torch.nan),
+            )
+        )
+    name = f"share of the gap closed by {condition}"
+    return replace(closed, name=name, unit="share of the gap", cells=tuple(cells), heading=name)
+
+
+def _parts(
+    result: AblationResult, condition: str
+) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
+    """What the ablation gives back with false demonstrations, and the gap, of every pair."""
+    own = result.scores[[i for i, name in enumerate(result.conditions) if name == condition], 1]
+    plain = result.scores[result.conditions.index(NONE)]
+    return (own.mean(0) - plain[1]).double(), (plain[0] - plain[1]).double()
+
+
+def fixed_exit(
+    sweep: Sweep, side: str = "false", over: str | Sequence[str] = ("task", "seed")
+) -> tuple[int, Averages]:
+    """One layer for all tasks to leave at, chosen on every second seed and tested on the others.
+
+    It is the one with the largest mean advantage over the last layer with false demonstrations, as
+    in the paper; seeds draw their queries from the same examples, so some may have chosen it too.
+
+    Returns:
+        The layer, and the change of calibrated accuracy there.
+
+    Raises:
+        SweepError: fewer than two seeds, or models of several depths.
+    """
+    seeds = sorted({item.seed for item in sweep.plan})
+    if len(seeds) < 2:
+        raise SweepError("A layer is chosen on some seeds and tested on others; run two at least.")
+    accuracy = [
+        analysis.layer_accuracy.accuracy("false")
+        for _, analysis in sweep.select(seed=seeds[::2])
+        if "layer_accuracy" in analysis
+    ]
+    if len({len(own) for own in accuracy}) != 1:
+        raise SweepError("One layer for all needs items of one depth; select a model.")
+    layer = early_exit_layer(torch.stack(accuracy))
+
+    def change(analysis: Analysis) -> Interval:
+        scores = analysis.layer_accuracy.pair_scores[:, ("true", "false").index(side)].double()
+        return mean_interval(scores[:, layer] - scores[:, -1])
+
+    name = f"change by leaving at layer {layer}, {side} demonstrations"
+    return layer, sweep.select(seed=seeds[1::2]).average(change, over, name=name)
+
+
+OF_SWEEPS: Mapping[str, Callable[[Sweep], Averages]] = {
+    "gap by dose": _doses,
+    "accuracy by demonstrations, last layer": _last_layer,
+    "fixed exit": lambda sweep: fixed_exit(sweep, over="seed")[1],
+    "gap reduction": gap_reduction,
+}
+"""What no single run has, by the names that studies have for it."""
+
+
+# --- what is said of the items ---
+
+
+def failures(sweep: Sweep, most: int = 3) -> list[str]:
+    """Why items failed: the first reasons, and how many more there are."""
+    failed = sweep.failures()
+    shown = [f"Failed: {text}" for text in failed[:most]]
+    return [*shown, f"{len(failed) - most} more reasons."] if len(failed) > most else shown
+
+
+FACTS = {
+    "n": "Prompts",
+    "shots": "Demonstrations per class",
+    "total": "Demonstrations in all",
+    "false_share": "Share of false labels",
+}
+"""What dimensions are called, where their name does not say it."""
+
+
+def facts(sweep: Sweep) -> list[Fact]:
+    """The values along every dimension, and what became of the items."""
+    found = []
+    for dim in DIMS:
+        values = [str(getattr(item, dim)) for item in sweep.plan]
+        named = [o.replace("_", " ") for o in dict.fromkeys(values) if o not in ("", "None")]
+        if named:
+            text = listed(named) if len(named) < 7 else f"{len(named)}: {', '.join(named[:6])}, …"
+            if dim == "n" and any(i.measured.get("options", {}).get("until") for i in sweep.plan):
+                text += " or more (until=)"
+            usual = plural(dim) if len(named) > 1 else dim.replace("_", " ")
+            found.append(Fact(FACTS.get(dim, usual.capitalize()), text))
+    states = {
+        own: sum(sweep.state(i) == own for i in sweep.plan)
+        for own in ("done", "failed", "unfinished")
+    }
+    found.append(
+        Fact("Items", ", ".join(f"{count} {own}" for own, count in states.items() if count))
+    )
+    if sweep.made.get("date"):
+        found.append(Fact("Made", str(sweep.made["date"])))
+    return found

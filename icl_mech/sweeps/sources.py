@@ -4,13 +4,18 @@ import hashlib
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from icl_mech.checking import shown
-from icl_mech.errors import SweepError
-from icl_mech.models import adapt, content_of, load_model
+from icl_mech.checking import conformed, shown
+from icl_mech.errors import SweepError, near_matches
+from icl_mech.models import Quantization, adapt, content_of, load_model
+from icl_mech.models.loading import LOADING
+from icl_mech.models.sources import resolve
+from icl_mech.models.wrapping import dtype_of
+from icl_mech.prompts import TextSet
 from icl_mech.tasks import Task, Template, as_task, known_tasks, load_task
 
 
@@ -23,11 +28,15 @@ class ModelSource:
         given: A name or folder, a function without arguments that loads it, or the model.
         identity: Recognises what the name does not: the model that was given as an object, the files
             of a folder.
+        revision: What is loaded of it: a branch, tag or commit; a function gets it as `revision=`.
+        options: How it is loaded: other arguments of `load_model`.
     """
 
     name: str
     given: Any
     identity: str = ""
+    revision: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_object(self) -> bool:
@@ -36,13 +45,16 @@ class ModelSource:
 
     def load(self, device: str | None, dtype: str | None) -> Any:
         """The model."""
+        own: dict[str, Any] = {} if self.revision is None else {"revision": self.revision}
         if isinstance(self.given, str):
-            return load_model(self.given, device=device, dtype=dtype)
-        return self.given() if is_loader(self.given) else self.given
+            usual = {"device": None if "device_map" in self.options else device, "dtype": dtype}
+            return load_model(self.given, **{**usual, **own, **self.options})
+        return self.given(**own) if is_loader(self.given) else self.given
 
     def same(self, other: "ModelSource") -> bool:
         """True if the other one gives the same model, as far as can be known without loading it."""
-        return (self.name, self.identity) == (other.name, other.identity) and (
+        places = [(own.name, own.identity, own.revision, own.options) for own in (self, other)]
+        return places[0] == places[1] and (
             self.given == other.given or _same_loader(self.given, other.given)
         )
 
@@ -64,22 +76,52 @@ def _same_loader(one: Any, other: Any) -> bool:
     )
 
 
-def is_loader(given: Any) -> bool:
+def is_loader(given: object) -> bool:
     """True for functions; models can be called too, but are none."""
     return inspect.isroutine(given) or isinstance(given, partial | type)
 
 
-def model_sources(models: Any) -> list[ModelSource]:
-    """One for each model.
+def model_sources(models: object, revisions: Sequence[str | None] = (None,)) -> list[ModelSource]:
+    """One for each model and revision.
 
     Raises:
-        SweepError: none, or two of one name.
+        SweepError: none, two of one name, or a revision of what is not loaded by name or function.
         ModelError: an object that is no model.
     """
-    return [_model(name, given) for name, given in _named(models, "models", _model_name).items()]
+    found = [_model(name, given) for name, given in _named(models, "models", _model_name).items()]
+    found = [replace(of, revision=own or of.revision) for of in found for own in revisions]
+    for source in found:
+        if source.revision is None:
+            continue
+        if source.is_object:
+            raise SweepError(
+                f"The model {source.name!r} is an object, which has one revision; give its hub id, or a "
+                "function with the argument revision that loads it."
+            )
+        if isinstance(source.given, str):
+            kind = resolve(source.given).kind
+            if kind != "hub":
+                raise SweepError(
+                    f"The model {source.name!r} is not loaded from the hub, so it has no revisions; give "
+                    "its checkpoints as models, models={'step 1000': 'folder/1000', ...}, or a function "
+                    "with the argument revision."
+                )
+        elif not _takes_revision(source.given):
+            raise SweepError(
+                f"{source.name} loads one model; a function whose model has revisions takes the "
+                "argument revision."
+            )
+    return found
+
+
+def _takes_revision(loader: Callable[..., Any]) -> bool:
+    own = inspect.signature(loader).parameters.values()
+    return any(p.name == "revision" or p.kind is p.VAR_KEYWORD for p in own)
 
 
 def _model_name(given: Any) -> str:
+    if isinstance(given, Mapping):
+        return _model_name(given.get("path"))
     if isinstance(given, str | os.PathLike):
         return os.fspath(given)
     if isinstance(given, partial):
@@ -88,6 +130,8 @@ def _model_name(given: Any) -> str:
 
 
 def _model(name: str, given: Any) -> ModelSource:
+    if isinstance(given, Mapping):
+        return _loaded_so(name, dict(given))
     if isinstance(given, str | os.PathLike):
         path = os.fspath(given)
         files = [f"{file} {checksum}" for file, checksum in content_of(path).items()]
@@ -99,21 +143,58 @@ def _model(name: str, given: Any) -> ModelSource:
     return ModelSource(name, given, adapt(given).fingerprint())
 
 
+def _loaded_so(name: str, given: dict[str, Any]) -> ModelSource:
+    """A model by its path, and how it is loaded.
+
+    Raises:
+        SweepError: what is no argument, or a way to load it that cannot be.
+    """
+    for key in given:
+        if key not in ("path", *LOADING):
+            raise SweepError(
+                f"The model {name!r} has {key!r}. {near_matches(key, ('path', *LOADING))} "
+                f"Allowed: path, {', '.join(LOADING)}."
+            )
+    if not isinstance(given.get("path"), str):
+        raise SweepError(f"The model {name!r} has no path: its name, hub id, folder or file.")
+    source, revision = _model(name, given.pop("path")), given.pop("revision", None)
+    dtype_of(given.get("dtype"))
+    conformed("quantization", given.get("quantization"), Quantization | None, SweepError)
+    numbers = [f"{key}={given[key]}" for key in ("dtype", "quantization") if given.get(key)]
+    identity = "\n".join([*([source.identity] if source.identity else []), *numbers])
+    return replace(source, identity=identity, revision=revision, options=given)
+
+
 @dataclass(frozen=True, eq=False)
 class TaskSource:
     """Where a task comes from.
 
     Attributes:
         name: In tables and folders.
-        given: The name of a built-in task, or the task.
+        given: The name of a built-in task, the task, or a set of texts.
         format: Number of a prompt format of a built-in task, a template, or None: its own.
         identity: Recognises a task that was given as an object or file.
     """
 
     name: str
-    given: str | Task
+    given: str | Task | TextSet
     format: int | Template | None = None
     identity: str = ""
+
+    @property
+    def is_texts(self) -> bool:
+        """True for a set of texts."""
+        return isinstance(self.given, TextSet)
+
+    def texts(self) -> TextSet:
+        """The texts, of a task those of its test examples.
+
+        Raises:
+            PromptError: a task whose texts cannot be cut.
+        """
+        if isinstance(self.given, TextSet):
+            return self.given
+        return TextSet.of_task(as_task(self.given), name=self.name)
 
     def load(self) -> Task:
         """The task in this format.
@@ -121,13 +202,14 @@ class TaskSource:
         Raises:
             TaskError: it has no such format.
         """
+        assert not isinstance(self.given, TextSet)
         if isinstance(self.format, int):
             return load_task(self.given, prompt_format=self.format)
         task = as_task(self.given)
         return task if self.format is None else replace(task, template=self.format)
 
 
-def task_sources(tasks: Any) -> list[TaskSource]:
+def task_sources(tasks: object) -> list[TaskSource]:
     """One for each task; files are read, and names are tried.
 
     Raises:
@@ -137,7 +219,12 @@ def task_sources(tasks: Any) -> list[TaskSource]:
     found = []
     built_in = {task.name for task in known_tasks()}
     for name, given in _named(tasks, "tasks", _task_name).items():
-        if isinstance(given, str) and given in built_in:
+        if isinstance(given, TextSet):
+            found.append(TaskSource(name, given, identity=given.digest))
+        elif isinstance(given, str) and Path(given).suffix == ".txt":
+            own = TextSet.load(given, name=name)
+            found.append(TaskSource(name, own, identity=own.digest))
+        elif isinstance(given, str) and given in built_in:
             as_task(given)  # it is there
             found.append(TaskSource(name, given, identity="" if name == given else given))
         else:
@@ -146,8 +233,8 @@ def task_sources(tasks: Any) -> list[TaskSource]:
     return found
 
 
-def _task_name(given: Any) -> str:
-    return given.name if isinstance(given, Task) else os.path.basename(str(given))  # noqa: PTH119
+def _task_name(given: object) -> str:
+    return given.name if isinstance(given, Task | TextSet) else os.path.basename(str(given))  # noqa: PTH119
 
 
 def task_digest(task: Task) -> str:
@@ -156,7 +243,7 @@ def task_digest(task: Task) -> str:
     return hashlib.sha256(repr(content).encode()).hexdigest()[:16]
 
 
-def formats_of(formats: Any) -> dict[str, int | Template | None]:
+def formats_of(formats: object) -> dict[str, int | Template | None]:
     """Prompt formats by name: numbers of built-in ones, patterns or templates.
 
     Raises:
@@ -178,11 +265,11 @@ def formats_of(formats: Any) -> dict[str, int | Template | None]:
     return found
 
 
-def _format_name(given: Any) -> str:
+def _format_name(given: object) -> str:
     return "" if given is None else given.pattern if isinstance(given, Template) else str(given)
 
 
-def _named(given: Any, what: str, name_of: Callable[[Any], str]) -> dict[str, Any]:
+def _named(given: object, what: str, name_of: Callable[[Any], str]) -> dict[str, Any]:
     """What was given, one or several, by name."""
     if isinstance(given, Mapping):
         named = {str(name): own for name, own in given.items()}

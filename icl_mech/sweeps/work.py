@@ -10,15 +10,9 @@ from typing import Any
 
 from icl_mech.errors import IclMechError, SweepError
 from icl_mech.prompts import build_prompt_pairs, build_prompts
-from icl_mech.studies import Analysis, analyze, measure
-from icl_mech.sweeps.files import (
-    alone,
-    forget_error,
-    is_complete,
-    item_folder,
-    note_error,
-)
-from icl_mech.sweeps.item import Item
+from icl_mech.studies import Analysis, Study, analyze, measure
+from icl_mech.studies.study import OF_MEASUREMENTS
+from icl_mech.sweeps.item import Item, alone, forget_error, is_complete, item_folder, note_error
 from icl_mech.sweeps.patience import full_disk
 from icl_mech.sweeps.plan import Measurements, Planned
 from icl_mech.sweeps.sources import ModelSource, TaskSource
@@ -39,6 +33,7 @@ class Job:
         out: Folder of the sweep, or None: the results are sent back.
         overwrite: Finished results are measured again.
         timeout: Seconds to wait for another process that runs the item.
+        study: What is run: a study, its address or its name; None: the default one, or measurements alone.
     """
 
     item: Item
@@ -51,15 +46,22 @@ class Job:
     out: Path | None = None
     overwrite: bool = False
     timeout: float = 0.0
+    study: Study | str | None = None
 
     @classmethod
     def of(cls, planned: Planned, options: Mapping[str, Any], **more: Any) -> "Job":
         """The job of a planned item."""
-        own = dict(options)
-        if planned.item.study != "overthinking":
-            own.pop("heads_from", None)
         content = planned.content
-        return cls(planned.item, planned.model, planned.task, content.measurements, own, **more)
+        own = {**options, **content.options}
+        return cls(
+            planned.item,
+            planned.model,
+            planned.task,
+            content.measurements,
+            own,
+            study=content.runs,
+            **more,
+        )
 
 
 @dataclass(frozen=True)
@@ -107,11 +109,6 @@ def loaded(source: ModelSource, device: str | None, dtype: str | None) -> Any:
     return _LOADED[0][2]
 
 
-def forget_models() -> None:
-    """Free the model that is kept."""
-    _LOADED.clear()
-
-
 def run_job(job: Job) -> Outcome:
     """Run an item; what fails in it is its outcome, not an exception."""
     with _ONE:
@@ -142,9 +139,12 @@ def _run(job: Job, folder: Path | None) -> Outcome:
             note_error(folder, {**said, "seconds": round(seconds, 2)})
         kind = "" if isinstance(error, IclMechError) else f"{type(error).__name__}: "
         return Outcome(
-            job.item.key, "failed", seconds, f"{kind}{error}" or type(error).__name__,
+            job.item.key,
+            "failed",
+            seconds,
+            f"{kind}{error}" or type(error).__name__,
             process=os.getpid(),
-        )  # fmt: skip
+        )
     seconds = time.monotonic() - start
     if folder is not None:
         forget_error(folder)
@@ -165,12 +165,11 @@ def run_item(job: Job, folder: Path | None) -> Analysis:
     # Parts that are there are kept, or replaced in the end: never both.
     out = None if job.overwrite else folder
     options: dict[str, Any] = {"progress": False, "out": out, **job.options}
-    if item.study == "measurements":
+    if item.study == OF_MEASUREMENTS:
         analysis = measure(model, data, *job.measurements, **options)
     else:
-        study: Any = None if item.study == "default" else item.study
         analysis = analyze(
-            model, data, study=study, measurements=job.measurements, seed=item.seed, **options
+            model, data, study=job.study, measurements=job.measurements, seed=item.seed, **options
         )
     if job.overwrite and folder is not None:
         analysis.save(folder, overwrite=True)
@@ -178,11 +177,12 @@ def run_item(job: Job, folder: Path | None) -> Analysis:
 
 
 def _prompts(job: Job, model: Any) -> Any:
-    item, task = job.item, job.task.load()
-    options: dict[str, Any] = {
-        "shots": item.shots, "n": item.n, "seed": item.seed, "false_share": item.false_share,
-        "demonstrations": item.demonstrations, "balanced": item.balanced,
-    }  # fmt: skip
+    item = job.item
+    if not item.labels:
+        return job.task.texts().prompts(model, n=item.n, seed=item.seed)
+    task = job.task.load()
+    names = ("shots", "total", "n", "seed", "false_share", "demonstrations", "balanced")
+    options = {name: getattr(item, name) for name in names}
     labels: Any = item.labels
     if item.pair:
         return build_prompt_pairs(task, model, false_labels=labels, **options)

@@ -6,8 +6,7 @@ from typing import Any
 
 from icl_mech.errors import TaskError
 from icl_mech.tasks.files import refuse_repeated
-from icl_mech.tasks.label_column import LabelsAs
-from icl_mech.tasks.rows import Columns, Part, refuse_missing
+from icl_mech.tasks.rows import Columns, LabelsAs, Part, refuse_missing
 
 EXPECTED = (
     "a name, a path, a pandas.DataFrame, a datasets.Dataset, or several of these by split "
@@ -38,7 +37,7 @@ def split_names(
     return train, test
 
 
-def part_of(frame: Any, columns: Columns, origin: str) -> Part:
+def part_of(frame: object, columns: Columns, origin: str) -> Part:
     """The wanted columns of one frame, as rows.
 
     Raises:
@@ -70,7 +69,7 @@ def part_of(frame: Any, columns: Columns, origin: str) -> Part:
     return Part(origin, rows)
 
 
-def class_names(frame: Any, column: str) -> tuple[str, ...] | None:
+def class_names(frame: object, column: str) -> tuple[str, ...] | None:
     """Names of the classes a datasets.Dataset says its label column counts; None if it does not."""
     names = getattr(getattr(frame, "features", {}).get(column), "names", None)
     return tuple(names) if names else None

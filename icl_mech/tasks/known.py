@@ -9,7 +9,7 @@ from icl_mech.tasks.types import Template
 CONVERTED = "refs/convert/parquet"
 """Branch the hub fills itself, for data sets whose main branch is a script."""
 
-Paper = Literal["label words", "overthinking"]
+Paper = Literal["label words", "overthinking", "function vectors"]
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,11 @@ class KnownTask:
     def offline(self) -> bool:
         """True if the data comes with the package."""
         return self.hub is None
+
+    @property
+    def is_open(self) -> bool:
+        """True if its answers are open: it has no classes."""
+        return not self.labels
 
     @property
     def undivided(self) -> bool:

@@ -1,6 +1,7 @@
 """`load_task`: a task by name, or from files, frames and data sets of the hub."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -8,18 +9,20 @@ from icl_mech import demo
 from icl_mech.errors import TaskError, near_matches
 from icl_mech.tasks.files import read_rows
 from icl_mech.tasks.frames import by_name
-from icl_mech.tasks.hub import hub_part
 from icl_mech.tasks.known import KnownTask
-from icl_mech.tasks.label_column import LabelsAs, checked_label_map, words_of
+from icl_mech.tasks.open_answers import AnswerColumns, offline_task, open_task
 from icl_mech.tasks.parts import Overlap, apart, divide
 from icl_mech.tasks.registry import find_known, known_tasks, task_format
-from icl_mech.tasks.rows import Columns, Part, to_examples
-from icl_mech.tasks.sources import find
-from icl_mech.tasks.types import Task, Template
+from icl_mech.tasks.rows import Columns, LabelsAs, Part, checked_label_map, to_examples, words_of
+from icl_mech.tasks.sources import find, hub_part
+from icl_mech.tasks.types import Example, Task, Template
+
+OF_CLASSES = ("labels", "label_column", "label_map", "labels_as")
+"""Options that open answers do not have."""
 
 
 def load_task(
-    name_or_path: Any,
+    name_or_path: object,
     *,
     template: Template | str | None = None,
     prompt_format: int | None = None,
@@ -31,6 +34,8 @@ def load_task(
     text2_column: str | None = None,
     label_map: Mapping[Any, str] | None = None,
     labels_as: LabelsAs | None = None,
+    answers: str | None = None,
+    other_answers: str | None = None,
     test_path: str | Path | None = None,
     train_split: str | None = None,
     test_split: str | None = None,
@@ -64,6 +69,10 @@ def load_task(
         label_map: Label word of each value of the label column, `{"pos": "Positive", ...}`.
         labels_as: `names` or `indices`: what the label column holds, where label words are
             numbers, so that it could be either.
+        answers: Column of open answers, instead of labels: the answer of each text, a list of accepted
+            ones, or several between bars (`Kyiv|Kiev`); the first is the one displayed.
+        other_answers: Column of what another relation would answer (the capital's language, say), for
+            false demonstrations whose follower is known.
         test_path: A second file that holds the test examples.
         train_split: Of data by split: where demonstrations come from (default `train`).
         test_split: Where queries come from (default `test`); if both are one, it is divided.
@@ -95,6 +104,8 @@ def load_task(
         "text2_column": text2_column is not None,
         "label_map": label_map is not None,
         "labels_as": labels_as is not None,
+        "answers": answers is not None,
+        "other_answers": other_answers is not None,
         "test_path": test_path is not None,
         "train_split": train_split is not None,
         "test_split": test_split is not None,
@@ -102,24 +113,39 @@ def load_task(
         "revision": revision is not None,
         "test_fraction": test_fraction != 0.5,
     }
+    written = partial(
+        task_format,
+        template=template,
+        prompt_format=prompt_format,
+        separator=separator,
+        narrative=narrative,
+    )
     known = find_known(name_or_path)
     if known is not None:
-        chosen, words = task_format(known, template, prompt_format, labels, separator, narrative)
+        chosen, words = written(known, labels=labels)
         remedy = f"Leave it out, or load a file: load_task('my.csv', template={known.name!r}, ...)."
         unused = tuple(given)[: -1 if known.undivided else None]
         _refuse_unused(given, unused, f"Task {known.name!r} is built in", remedy)
-        parts, columns = _built_in(known)
-        called, origin = known.name, "icl_mech offline data"
-        if known.hub is not None:
-            origin, labels_as = f"hub {known.hub.path}", "indices"
-        examples = to_examples(parts, known.labels, columns, labels_as=labels_as)
+        if known.is_open:
+            return offline_task(known, chosen, name)
+        called, origin, examples = _built_in(known)
     else:
         source = find(name_or_path, test_path, train_split, test_split, config, revision)
         _refuse_unused(given, *source.unused)
+        if answers is not None:
+            idle = {"labels": labels is not None, **given}
+            why = "answers= names a column of open answers, which have no classes"
+            _refuse_unused(idle, OF_CLASSES, why, "Leave it out, or leave answers= out.")
+            chosen, _ = written(None, labels=("its", "own"))
+            second = text2_column or ("text2" if chosen.is_pair else None)
+            return open_task(
+                source, Columns(text_column, answers, second), AnswerColumns(answers, other_answers),
+                chosen, name=name, test_fraction=test_fraction, seed=seed, overlap=overlap,
+            )  # fmt: skip
         names = source.class_names(label_column) if labels_as != "indices" else None
         if labels is None and find_known(template) is None:
             labels = names if label_map is None else words_of(label_map)
-        chosen, words = task_format(None, template, prompt_format, labels, separator, narrative)
+        chosen, words = written(None, labels=labels)
         second = text2_column or ("text2" if chosen.is_pair else None)
         columns = Columns(text_column, label_column, second)
         parts = source.read(columns)
@@ -133,15 +159,15 @@ def load_task(
     if len(examples) == 2:
         found = apart(*examples, origin=origin, overlap=overlap)
     else:
+        (only,), classes = examples, len(words)
         found = divide(
-            examples[0], len(words), origin=origin, test_fraction=test_fraction,
-            seed=seed, overlap=overlap,
-        )  # fmt: skip
+            only, classes, origin=origin, test_fraction=test_fraction, seed=seed, overlap=overlap
+        )
     origin += f"; {found.note}" if found.note else ""
     return Task(name or called, chosen, words, found.train, found.test, origin)
 
 
-def as_task(task: Any) -> Task:
+def as_task(task: object) -> Task:
     """The task itself, or what `load_task` gives for its name or path.
 
     Raises:
@@ -163,16 +189,20 @@ def _refuse_unused(given: Mapping[str, bool], unused: Sequence[str], why: str, r
         raise TaskError(f"{why}, so {' and '.join(idle)} would have no effect. {remedy}")
 
 
-def _built_in(known: KnownTask) -> tuple[list[Part], Columns]:
-    """The rows of a built-in task: one part, to be divided, or training and test."""
+def _built_in(known: KnownTask) -> tuple[str, str, list[tuple[Example, ...]]]:
+    """Name, origin and examples of a built-in task: one part, to be divided, or training and test."""
     hub = known.hub
     if hub is None:
         files = ((split, demo.folder(known.name) / f"{split}.jsonl") for split in ("train", "test"))
-        return [Part(f"{known.name} {split}", read_rows(file)) for split, file in files], Columns()
+        parts = [Part(f"{known.name} {split}", read_rows(file)) for split, file in files]
+        examples = to_examples(parts, known.labels, Columns())
+        return known.name, "icl_mech offline data", examples
     offline = [task.name for task in known_tasks() if task.offline]
     parts = [
         hub_part(hub, split, task=known.name, offline=offline)
         for split in (hub.train, hub.test)
         if split is not None
     ]
-    return parts, Columns(hub.text, hub.label, hub.text2)
+    columns = Columns(hub.text, hub.label, hub.text2)
+    examples = to_examples(parts, known.labels, columns, labels_as="indices")
+    return known.name, f"hub {hub.path}", examples

@@ -1,11 +1,170 @@
-"""From rows to examples: columns, texts and label values."""
+"""From rows to examples: columns, texts, and what the values of a label column mean, decided once for a file."""
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
-from icl_mech.errors import TaskError
-from icl_mech.tasks.label_column import LabelColumn, LabelsAs, classes
+from icl_mech.errors import TaskError, near_matches
 from icl_mech.tasks.types import Example, first_unfit
+
+LabelsAs = Literal["names", "indices"]
+"""How a label column is read: label words, or class indices from 0."""
+
+
+class LabelColumn(NamedTuple):
+    """The values of a label column, and where they stand, for messages."""
+
+    origin: str
+    values: Sequence[Any]
+
+
+def classes(
+    columns: Sequence[LabelColumn],
+    words: Sequence[str],
+    *,
+    labels_as: LabelsAs | None = None,
+    label_map: Mapping[str, str] | None = None,
+) -> list[list[int]]:
+    """The class index of every value of every column.
+
+    A value is a label word or a class index. Where a label word is the index of another class
+    ("1" ... "5"), a column holds one of the two, and where both would do, `labels_as` says which,
+    or else another column of the same task.
+
+    Args:
+        columns: Of the training and test examples.
+        words: Label words in class order.
+        labels_as: Says what the values are.
+        label_map: Label word of each value; with it values are names.
+
+    Raises:
+        TaskError: a value that is missing or no label, or a column that could mean either.
+    """
+    if labels_as is not None and labels_as not in get_args(LabelsAs):
+        raise TaskError(
+            f"labels_as={labels_as!r}. {near_matches(str(labels_as), get_args(LabelsAs))}"
+        )
+    names = {word: number for number, word in enumerate(words)}
+    indices = {str(number): number for number in range(len(words))}
+    written = [[as_written(value) for value in column.values] for column in columns]
+    distinct = [set(values) for values in written]
+    read: Sequence[Mapping[str, int]]
+    if label_map is not None:
+        read = [{value: names[word] for value, word in label_map.items()}] * len(columns)
+    elif labels_as is not None:
+        read = [names if labels_as == "names" else indices] * len(columns)
+    elif all(names[word] == number for word, number in indices.items() if word in names):
+        read = [indices | names] * len(columns)
+    else:
+        read = _decided(columns, distinct, names, indices)
+    for column, values, known in zip(columns, distinct, read, strict=True):
+        if unknown := values - set(known):
+            _refuse(column, unknown, known, words, mapped=label_map is not None)
+    return [
+        [known[value or ""] for value in values]
+        for values, known in zip(written, read, strict=True)
+    ]
+
+
+def _decided(
+    columns: Sequence[LabelColumn],
+    distinct: Sequence[set[str | None]],
+    names: dict[str, int],
+    indices: dict[str, int],
+) -> list[dict[str, int]]:
+    """For each column the one reading that fits all its values.
+
+    Raises:
+        TaskError: both do in every column, or one column can only be read in one way, one in the other.
+    """
+    fitting = [[ways for ways in (names, indices) if values <= set(ways)] for values in distinct]
+    sure = [ways[0] for ways in fitting if len(ways) == 1]
+    for column, values, ways in zip(columns, distinct, fitting, strict=True):
+        if (len(ways) == 2 and not sure) or (names in sure and indices in sure):
+            shown = ", ".join(sorted(map(str, values))[:6])
+            raise TaskError(
+                f"The labels of {column.origin} ({shown}) could be label words "
+                f"({', '.join(names)}) or class indices from 0. Say which with labels_as='names' "
+                "or labels_as='indices', or give label_map=."
+            )
+    return [ways[0] if len(ways) == 1 else sure[0] if sure else names for ways in fitting]
+
+
+def words_of(label_map: object) -> tuple[Any, ...]:
+    """The label words of a `label_map`, in its order.
+
+    Raises:
+        TaskError: it is no mapping, or empty.
+    """
+    return tuple(dict.fromkeys(_mapping(label_map).values()))
+
+
+def checked_label_map(label_map: object, words: Sequence[str]) -> dict[str, str]:
+    """Label words by the values of a label column, written as in a file.
+
+    Raises:
+        TaskError: no mapping, a word that is none of the label words, or a value given twice.
+    """
+    read: dict[str, str] = {}
+    for value, word in _mapping(label_map).items():
+        key, name = as_written(value), word.strip() if isinstance(word, str) else word
+        if name not in words:
+            raise TaskError(
+                f"label_map= gives {value!r} the label word {word!r}; the label words are "
+                f"{', '.join(words)}."
+            )
+        if key is None or read.setdefault(key, name) != name:
+            raise TaskError(f"label_map= has the value {key!r} twice or missing; name each once.")
+    return read
+
+
+def _mapping(label_map: object) -> Mapping[Any, Any]:
+    if not isinstance(label_map, Mapping) or not label_map:
+        raise TaskError(
+            f"label_map={label_map!r}; it gives the label word of each value, as in "
+            "{'neg': 'Negative', 'pos': 'Positive'}."
+        )
+    return label_map
+
+
+def as_written(value: object) -> str | None:
+    """A label as a file would hold it; None where there is none."""
+    if value is None or value != value:  # NaN
+        return None
+    if isinstance(value, float) and value.is_integer():  # a column of numbers with gaps
+        value = int(value)
+    return str(value).strip()
+
+
+def _refuse(
+    column: LabelColumn,
+    unknown: set[str | None],
+    known: Mapping[str, int],
+    words: Sequence[str],
+    *,
+    mapped: bool,
+) -> NoReturn:
+    """Refuse the first value of a column that is no label."""
+    written = [as_written(value) for value in column.values]
+    value = next(value for value in written if value in unknown)
+    where = f"{column.origin}, row {written.index(value) + 1}"
+    if value is None:
+        raise TaskError(f"{where}: the label is missing; drop the row or fill it in.")
+    if mapped:
+        raise TaskError(
+            f"{where}: label_map= has no {value!r}. {near_matches(value, known)} "
+            "It must give a label word for every value of the column."
+        )
+    if re.fullmatch(r"-?[0-9]+", value) and "0" in known:
+        raise TaskError(
+            f"{where}: label {value} is out of range; classes are 0 to {len(words) - 1}. "
+            f"If the file counts otherwise, give label_map={{'1': {words[0]!r}, ...}}."
+        )
+    named = set(known) & set(words) or known
+    raise TaskError(
+        f"{where}: unknown label {value!r}. {near_matches(value, named)} "
+        "If the file writes labels its own way, give label_map={value: label word, ...}."
+    )
 
 
 class Columns(NamedTuple):

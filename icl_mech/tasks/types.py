@@ -23,11 +23,21 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Example:
-    """One labelled text; `label` indexes the task's label words. Pair tasks have `text2`."""
+    """One labelled text; `label` indexes the task's label words. Pair tasks have `text2`.
+
+    Attributes:
+        text: The text.
+        label: Number of its class; 0 where the answer is open.
+        text2: Second text of a pair.
+        answers: Of an open answer, all that are right; the first is the one displayed.
+        other: What another relation would answer, which false demonstrations can display.
+    """
 
     text: str
-    label: int
+    label: int = 0
     text2: str | None = None
+    answers: tuple[str, ...] = ()
+    other: str | None = None
 
     def __post_init__(self) -> None:
         """Take numbers of NumPy for the plain ones they are."""
@@ -41,13 +51,13 @@ class Example:
         return tuple(" ".join(unicodedata.normalize("NFC", text).split()) for text in texts)
 
 
-def is_index(value: Any) -> bool:
+def is_index(value: object) -> bool:
     """True for whole numbers, NumPy's too, but not for True and False."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def text_fault(text: Any, *, blank: bool = False) -> str:
-    """What keeps a value from being a text, to be said behind its name; empty if nothing does.
+def text_fault(text: object, *, blank: bool = False) -> str:
+    """What keeps a value from being a text, to be said after its name; empty if nothing does.
 
     `blank` allows white space and nothing.
     """
@@ -168,12 +178,13 @@ class Template:
 
 @dataclass(frozen=True, repr=False)
 class Task:
-    """A classification task.
+    """A classification task, or one with open answers, which are words of the vocabulary.
 
     Attributes:
         name: How results and figures call it.
         template: How a demonstration is written.
-        labels: Label names in class order, without leading space.
+        labels: Label names in class order, without leading space; none: every example brings its
+            own answers.
         train: Examples demonstrations are drawn from.
         test: Examples queries are drawn from.
         source: Where the examples come from (for provenance).
@@ -196,7 +207,8 @@ class Task:
                 f"The template of task {self.name!r} is a {type(self.template).__name__}; "
                 "give Template('Review: {text}\\nSentiment:{label}')."
             )
-        object.__setattr__(self, "labels", label_names(self.labels, f"Task {self.name!r}"))
+        names = label_names(self.labels, f"Task {self.name!r}") if self.labels != () else ()
+        object.__setattr__(self, "labels", names)
         for split in ("train", "test"):
             examples = getattr(self, split)
             if isinstance(examples, str | bytes) or not isinstance(examples, Iterable):
@@ -209,20 +221,23 @@ class Task:
     def __repr__(self) -> str:
         """Name, label words, template, numbers of examples and source."""
         labels = shortened(", ".join(self.labels))
+        answers = "open answers" if self.is_open else f"{len(self.labels)} classes: {labels}"
         return (
-            f"Task({shortened(self.name)!r}, {len(self.labels)} classes: {labels}; template "
+            f"Task({shortened(self.name)!r}, {answers}; template "
             f"{shortened(self.template.pattern)!r}; {len(self.train)} train and {len(self.test)} test "
             f"examples; {shortened(self.source)})"
         )
 
     def _repr_html_(self) -> str:
-        from icl_mech.plots.task_card import task_html
+        from icl_mech.plots.prompt_view import task_html
 
         rows = []
-        splits = zip(self.labels, self.by_class("train"), self.by_class("test"), strict=True)
+        names = self.labels or ("open",)
+        splits = zip(names, self.by_class("train"), self.by_class("test"), strict=True)
         for label, train, test in splits:
             first = next(iter((*train, *test)), None)
-            pieces = self.template.pieces(first, f" {label}") if first else ()
+            word = first.answers[0] if first and first.answers else label
+            pieces = self.template.pieces(first, f" {word}") if first else ()
             text = "".join(piece.text for piece in pieces)
             rows.append((label, f"{len(train)}, {len(test)}", text))
         return task_html(repr(self), rows)
@@ -235,6 +250,10 @@ class Task:
                 raise TaskError(
                     f"{where} {number} is a {type(example).__name__}; give Example('the text', 0)."
                 )
+            if self.is_open:
+                if fault := answer_fault(example):
+                    raise TaskError(f"{where} {number} ({example.text[:40]!r}): {fault}.")
+                continue
             label: Any = example.label
             if not is_index(label) or label not in known:
                 raise TaskError(
@@ -250,6 +269,11 @@ class Task:
                 )
 
     @property
+    def is_open(self) -> bool:
+        """True if there are no classes: every example brings its own answers."""
+        return not self.labels
+
+    @property
     def label_words(self) -> tuple[str, ...]:
         """Label words as they stand in a prompt, with their leading space."""
         return tuple(f" {label}" for label in self.labels)
@@ -259,7 +283,7 @@ class Task:
         examples = self.train if split == "train" else self.test
         return tuple(
             tuple(example for example in examples if example.label == label)
-            for label in range(len(self.labels))
+            for label in range(max(len(self.labels), 1))
         )
 
     def describe(self) -> dict[str, Any]:
@@ -274,12 +298,28 @@ class Task:
         }
 
 
+def answer_fault(example: Example) -> str:
+    """What keeps an open answer from being one, to be said after its example; empty if nothing does."""
+    answers: Any = example.answers
+    if not isinstance(answers, tuple) or not answers:
+        return f"its answers are {answers!r}; give a tuple of texts, at least one, or name at least two labels"
+    for answer in (*answers, *([] if example.other is None else [example.other])):
+        if fault := text_fault(answer):
+            return f"its answer {answer!r} {fault}"
+    if example.other is not None and example.other.strip() in [own.strip() for own in answers]:
+        return (
+            f"{example.other!r} is both a right answer and that of the other relation; who follows "
+            "false demonstrations could not be told from who knows"
+        )
+    return ""
+
+
 def shortened(text: str, most: int = 120) -> str:
     """The text, cut where it is long."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def label_names(labels: Any, where: str) -> tuple[str, ...]:
+def label_names(labels: object, where: str) -> tuple[str, ...]:
     """Label words without the blanks around them.
 
     Raises:

@@ -59,7 +59,30 @@ def attributed(**options: Any) -> Callable[[Bench], object]:
     return lambda b: icl.attribution_patching(b.model, *b.pair, **options)
 
 
+def transplanted(**options: Any) -> Callable[[Bench], object]:
+    """Transplants between the runs of a pair."""
+    return lambda b: icl.transplant(b.model, *b.pair, **options)
+
+
 CASES = [
+    called("a place there is none of", transplanted(at="label_word"), "at='label_word'", "anchors"),
+    called("no place", transplanted(at=()), "none chosen"),
+    called("a place twice", transplanted(at=("target", "target")), "each once"),
+    called("an entrance there is none of", transplanted(layers=[9]), "layer 9"),
+    called("no entrance", transplanted(layers=[]), "layers"),
+    called("no draw", transplanted(draws=0), "draws=0"),
+    called(
+        "the same run twice",
+        lambda b: icl.transplant(b.model, b.pair[0], b.pair[0]),
+        "same prompts",
+        error=PromptError,
+    ),
+    called(
+        "runs of other numbers of prompts",
+        lambda b: icl.transplant(b.model, b.pair[0], b.pair[1][:1]),
+        "pairs are needed",
+        error=PromptError,
+    ),
     made(
         "an unknown site",
         lambda: icl.Patch("zz", [(0, 0)], values=VALUES),
@@ -148,7 +171,9 @@ CASES = [
         "vectors of many heads", lambda b: icl.function_vector(b.model, mediated(b), 99), "12 heads"
     ),
     called(
-        "a vector of scores", lambda b: icl.function_vector(b.model, b.prompts), "HeadMediation"
+        "a vector of scores",
+        lambda b: icl.function_vector(b.model, b.prompts),
+        "HeadMediationResult",
     ),
     called(
         "a measure that is none",

@@ -10,7 +10,7 @@ import icl_mech as icl
 from icl_mech.engine import prepare, run, run_variants
 from icl_mech.errors import ModelError, RunError
 from icl_mech.interventions import Isolate, Reweight
-from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.reading import PredictionReading
 from icl_mech.models import adapt
 from tests.bad_inputs.case import Bench, Case
 

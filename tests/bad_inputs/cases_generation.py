@@ -5,6 +5,7 @@ from typing import Any
 import icl_mech as icl
 from icl_mech.engine.writing import continued
 from icl_mech.errors import IclMechError, ModelError, PromptError, RunError
+from icl_mech.measurements import CompressContext
 from icl_mech.models import adapt
 from tests.bad_inputs.case import Bench, Case
 from tests.tiny import tiny_model
@@ -24,7 +25,7 @@ def full(bench: Bench) -> icl.PromptBatch:
 
 
 def elsewhere(bench: Bench) -> object:
-    context = icl.compress_context(tiny_model("gpt2", seed=1), bench.prompts[:1])
+    context = CompressContext()(tiny_model("gpt2", seed=1), bench.prompts[:1])
     return icl.generate(bench.model, bench.prompts[:1], context=context)
 
 
@@ -44,12 +45,12 @@ PLAIN = icl.PromptBatch(
 
 
 def again(bench: Bench) -> object:
-    context = icl.compress_context(bench.model, bench.prompts)
+    context = CompressContext()(bench.model, bench.prompts)
     return icl.generate(bench.model, bench.prompts, context=context, path="whole")
 
 
 def other_changes(bench: Bench) -> object:
-    context = icl.compress_context(bench.model, bench.prompts)
+    context = CompressContext()(bench.model, bench.prompts)
     changes = [icl.Isolate([0])]
     return icl.generate(bench.model, bench.prompts, context=context, interventions=changes)
 

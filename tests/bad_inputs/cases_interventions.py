@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 import icl_mech as icl
-from icl_mech.errors import RunError
-from icl_mech.interventions import Intervention, load_intervention
+from icl_mech.errors import PromptError, RunError
+from icl_mech.interventions import Cut, Intervention, TokenSet, load_intervention
 from icl_mech.measurements import Flow
 from icl_mech.models import Site
 from tests.bad_inputs.case import Bench, Case
@@ -41,6 +41,13 @@ def used(what: str, make: Callable[[], Any], *says: str) -> Case:
     """What cannot be given as interventions."""
     return Case(
         what, lambda b: icl.predict(b.model, b.prompts, interventions=make()), RunError, says
+    )
+
+
+def refused(what: str, cut: Cut, *says: str) -> Case:
+    """A cut that these prompts have no tokens for."""
+    return Case(
+        what, lambda b: icl.predict(b.model, b.prompts, interventions=[cut]), PromptError, says
     )
 
 
@@ -84,6 +91,34 @@ CASES = [
     used("positions of fewer prompts", placed([[1]] * 3), "3 prompts", "the run has 4"),
     used("positions of more prompts", placed([[1]] * 9), "9 prompts", "the run has 4"),
     used("layer out of range", lambda: [icl.Isolate([99])], "layer 99", "layers 0 to 2"),
+    made("cut tokens of an unknown name", lambda: Cut("anchor"), "Did you mean 'anchors'"),
+    made("an unknown relation", lambda: Cut(relation="other"), "Did you mean 'others'"),
+    made("cut tokens of another kind", lambda: Cut({"on": "target"}), "no set of tokens", "'on'"),
+    made("before as rows", lambda: Cut("units", "before"), "the other way round"),
+    made("after as columns", lambda: Cut("after", "target"), "the other way round"),
+    made("after with a relation", lambda: Cut("units", "after", "own"), "relation='any'", "'own'"),
+    made("random tokens among others", lambda: Cut(["random", "query"]), "a set of its own"),
+    made("no units", lambda: TokenSet("units", units=[]), "names no demonstration"),
+    made("no layers of a cut", lambda: Cut(layers=[]), "one at least", "layers=()"),
+    made("a layer of a cut twice", lambda: Cut(layers=[1, 1]), "each once", "(1, 1)"),
+    made("heads and layers of a cut", lambda: Cut(layers=[1], heads=[(1, 0)]), "without layers"),
+    made("an empty interval", lambda: TokenSet(positions=[[(3, 3)]]), "3 to 3", "stops after"),
+    used("a cut layer out of range", lambda: [Cut(layers=[9])], "Cut names layer 9", "0 to 2"),
+    used("a cut head out of range", lambda: [Cut(heads=[(0, 9)])], "Cut names head 9", "0 to 3"),
+    refused("a source behind its rows", Cut("query", "units"), "prompt 0", "exchange them"),
+    refused("cut tokens no prompt has", Cut("narrative"), "no tokens 'narrative' for src"),
+    refused("a relation without pairs", Cut("query", relation="own"), "2 units", "relation='own'"),
+    refused("a unit too many", Cut(TokenSet("units", units=[7])), "Number 7", "prompt 0", "has 2"),
+    refused(
+        "an interval outside", Cut(TokenSet(positions=[[(0, 999)]] * 4)), "up to 999", "prompt 0"
+    ),
+    used("a position outside", lambda: [Cut(TokenSet(positions=[[999]] * 4))], "999", "prompt 0"),
+    used(
+        "cut positions of others",
+        lambda: [Cut(TokenSet(positions=[[1]] * 3))],
+        "3 prompts",
+        "has 4",
+    ),
     made("heads without layers", lambda: icl.ZeroHeads([3, 4]), "entry 0 is 3", "(layer, head)"),
     made("heads of three numbers", lambda: icl.ZeroHeads([(0, 1, 2)]), "(0, 1, 2)", "a pair"),
     made("heads of floats", lambda: icl.ZeroHeads(np.array([[0.5, 1]])), "0.5", "a pair"),

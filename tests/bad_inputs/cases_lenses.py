@@ -7,11 +7,10 @@ import torch
 
 import icl_mech as icl
 from icl_mech.errors import IclMechError, PromptError, ResultError, RunError, TaskError
-from icl_mech.measurements import Calibration, CompareLenses, Lens
+from icl_mech.measurements import Calibration, CompareLenses, LogitLens
 from tests.bad_inputs.case import Bench, Case
 
 ROWS = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 8, 7, 6]]
-HALVES = torch.full((2, 2), 0.5)
 
 
 def fitted(
@@ -31,18 +30,6 @@ def jacobian(
 def calibrated(what: str, *says: str, error: type[IclMechError] = RunError, **options: Any) -> Case:
     """An option of calibration."""
     return Case(what, lambda b: icl.calibration(b.model, b.prompts, **options), error, says)
-
-
-def labels(what: str, *says: str, **options: Any) -> Case:
-    """Label probabilities that cannot be calibrated."""
-    given = {"probs": HALVES, "content_free": HALVES, **options}
-    return Case(what, lambda b: icl.calibrate_labels(**given), ResultError, says)
-
-
-def batched(what: str, *says: str, **options: Any) -> Case:
-    """Batches that cannot be calibrated."""
-    given = {"probs": HALVES, **options}
-    return Case(what, lambda b: icl.calibrate_batch(**given), ResultError, says)
 
 
 @functools.lru_cache
@@ -124,7 +111,7 @@ CASES = [
         RunError,
         ("has 2 layers of width 4",),
     ),
-    Case("a lens by name", lambda b: Lens(lens="tuned"), RunError, ("lens='tuned'", "FittedLens")),
+    Case("a lens by name", lambda b: LogitLens(lens="tuned"), RunError, ("lens='tuned'", "FittedLens")),
     Case("no lens to compare", lambda b: CompareLenses(None), RunError, ("lens=None", "FittedLens")),
     Case(
         "a lens of heads",
@@ -138,16 +125,16 @@ CASES = [
         RunError,
         ("takes no other lens",),
     ),
-    Case("no saved lens", lambda b: icl.load_tuned_lens(b.folder), ResultError, ("result.json is missing",)),
+    Case("no saved lens", lambda b: icl.TunedLens.load(b.folder), ResultError, ("result.json is missing",)),
     Case(
         "a tuned lens for a Jacobian one",
-        lambda b: icl.load_jacobian_lens(saved(b)),
+        lambda b: icl.load(saved(b), kind=icl.JacobianLens),
         ResultError,
         ("holds a TunedLens", "expected JacobianLens"),
     ),
     Case(
         "a saved lens of another model",
-        lambda b: icl.load_tuned_lens(saved(b), b.model),
+        lambda b: icl.load(saved(b), b.model),
         RunError,
         ("has 2 layers of width 4",),
     ),
@@ -164,15 +151,6 @@ CASES = [
     calibrated("factors in words", "a Reweight", reweighting="beta", texts=["a b"]),
     calibrated("texts for more shots", "a PromptBatch", more_shots=["x"], texts=["a b"]),
     Case("a class of factors", lambda b: Calibration(reweighting=icl.Reweight), RunError, ("not the class",)),
-    labels("logits to calibrate", "no probabilities", probs=torch.tensor([[2.0, -1.0]])),
-    labels("a list to calibrate", "a tensor", probs=[[0.5, 0.5]]),
-    labels("a prior of other labels", "rows of 2", content_free=torch.full((1, 3), 1 / 3)),
-    labels("a prior of nothing", "expected rows", content_free=torch.zeros(0, 2)),
-    labels("a prior of 0", "prior of a label is 0", content_free=torch.tensor([[1.0, 0.0]])),
-    labels("a form nearly named", "Did you mean 'paper'", form="papre"),
-    batched("a batch of logits", "no probabilities", probs=torch.tensor([[3.0, 1.0]])),
-    batched("a batch of no prompts", "at least 1", batch_size=0),
-    batched("a form of batches nearly named", "Did you mean 'ratio'", form="ratoi"),
     Case(
         "one set to be aligned",
         lambda b: icl.alignment(b.model, b.prompts, b.prompts),

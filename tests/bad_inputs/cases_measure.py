@@ -8,11 +8,12 @@ import torch
 import icl_mech as icl
 from icl_mech.errors import IclMechError, ModelError, PromptError, ResultError, RunError, TaskError
 from icl_mech.measurements import (
-    AccuracyByLayer,
+    CompressContext,
     Confusion,
     EvaluateReweighting,
     Flow,
     Isolation,
+    LayerAccuracy,
     Measurement,
     Pass,
     Predict,
@@ -75,10 +76,7 @@ def analyzed(
 ) -> Case:
     """An option of a study."""
     return Case(
-        what,
-        lambda b: icl.analyze(b.model, b.pair if pair else b.prompts, **options),
-        error,
-        says,
+        what, lambda b: icl.analyze(b.model, b.pair if pair else b.prompts, **options), error, says
     )
 
 
@@ -129,6 +127,20 @@ CASES = [
     given("heads of one number", "(0,)", "a pair", of=icl.head_attention, heads=[(0,)]),
     given("a head that is not there", "head 99", of=icl.head_attention, heads=[(0, 99)]),
     given("a head named twice", "once", of=icl.head_attention, heads=[(0, 1), (0, 1)]),
+    given("an unknown row", "row='tagret'", "'target'", of=icl.head_attention, row="tagret"),
+    given("a row below", "row=-1", "target", of=icl.head_attention, row=-1),
+    given(
+        "a row after the end", "Position 9999", "tokens", error=PromptError, of=icl.head_attention, row=9999,
+    ),
+    given(
+        "a row of no demonstration", "demonstration 99", error=PromptError,
+        of=icl.head_attention, row="demo_text", demo=99,
+    ),
+    given("tokens of no name", "positions='targt'", "'target'", of=icl.lens_table, positions="targt"),
+    given(
+        "tokens after the end", "Position 9999", error=PromptError, of=icl.lens_table, positions=[9999],
+    ),
+    given("no words", "k=0", "at least 1", of=icl.lens_table, k=0),
     given("no components", "components=0", of=icl.diagnose_confusion, components=0),
     given("a layer below", "layer=-9", "layers 0 to 2", of=icl.diagnose_confusion, layer=-9),
     given("contexts of text", "contexts='x'", "PromptBatch", of=icl.diagnose_confusion, contexts="x"),
@@ -168,7 +180,7 @@ CASES = [
     ),
     Case(
         "a context of text",
-        lambda b: icl.compress_context(b.model, "text"),
+        lambda b: CompressContext()(b.model, "text"),
         PromptError,
         ("no PromptBatch, but a str",),
     ),
@@ -198,7 +210,7 @@ CASES = [
     prompted("a batch of nothing", lambda b: icl.PromptBatch(()), "at least one prompt"),
     Case(
         "a batch for a pair",
-        lambda b: icl.measure(b.model, b.prompts, AccuracyByLayer()),
+        lambda b: icl.measure(b.model, b.prompts, LayerAccuracy()),
         PromptError,
         ("compares true and false", "build_prompt_pairs"),
     ),

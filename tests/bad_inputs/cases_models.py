@@ -101,7 +101,21 @@ CASES = [
         ModelError,
         ("'x'", "lm_head"),
     ),
-    Case("weights on disk", from_folder(device_map={"": "disk"}), ModelError, ("disk", "memory")),
+    Case(
+        "an embedding on disk",
+        from_folder(device_map={"": "disk"}),
+        ModelError,
+        ("off-loaded", "embedding must be on a device"),
+    ),
+    Case(
+        "weights of 3 bits", from_folder(quantization="3bit"), ModelError, ("3bit", "8bit", "4bit")
+    ),
+    Case(
+        "quantised without the library",
+        from_folder(quantization="8bit"),
+        ModelError,
+        ("bitsandbytes", "pip install"),
+    ),
     Case("an option of nobody", from_folder(devise="cpu"), ModelError, ("devise",)),
     Case(
         "attention of another kind", from_folder(attn_implementation="sdpa"), ModelError, ("eager",)

@@ -9,17 +9,17 @@ import torch
 
 import icl_mech as icl
 from icl_mech.errors import MissingResult, ModelError, PromptError, ResultError
-from icl_mech.measurements import Flow, Predict
+from icl_mech.measurements import CompressContext, Flow, Predict
 from icl_mech.metrics import (
     bootstrap_interval,
     kinds_test,
     mean_interval,
-    relabelling,
-    same_label,
     standing_out,
-    uniform_mass,
     wilson_interval,
 )
+from icl_mech.metrics.agreement import same_label
+from icl_mech.metrics.outliers import uniform_mass
+from icl_mech.metrics.permutations import relabelling
 from icl_mech.plots import figure
 from icl_mech.results import Result
 from tests.bad_inputs.case import Bench, Case
@@ -32,7 +32,7 @@ RESULTS: dict[str, Callable[[Bench], Any]] = {
     "heads": lambda b: icl.head_scores(b.model, b.pair[1]),
     "isolated": lambda b: icl.isolation(b.model, b.prompts, draws=1),
     "exit": lambda b: icl.early_exit(result("layers")),
-    "context": lambda b: icl.compress_context(b.model, b.prompts),
+    "context": lambda b: CompressContext()(b.model, b.prompts),
     "analysis": lambda b: icl.measure(b.model, b.prompts, Flow(), Predict()),
 }
 
@@ -128,11 +128,10 @@ CASES = [
     of("analysis", "a result by number", lambda r: r[3], "holds flow", error=MissingResult),
     of("analysis", "a page without a path", lambda r: r.to_html(None), "page=None", "reviews.html"),
     any_("a plain result's numbers", lambda: Result().sel(), "no per-prompt numbers"),
-    any_("no accuracy to leave early by", lambda: icl.early_exit(None), "a LayerAccuracy"),
-    any_("an early exit of text", lambda: icl.early_exit("x"), "results='x'", "LayerAccuracy"),
-    any_("an average over one result", lambda: icl.averaged_extraction(3), "3", "expected a list"),
-    any_("an average over text", lambda: icl.averaged_extraction(["x"]), "an ExtractionResult"),
-    any_("matching of pairs", lambda: icl.matching_by_layer([(0, 1)], None), "a HeadScores"),
+    any_("no accuracy to leave early by", lambda: icl.early_exit(None), "a LayerAccuracyResult"),
+    any_(
+        "an early exit of text", lambda: icl.early_exit("x"), "results='x'", "LayerAccuracyResult"
+    ),
     any_("a figure of a number", lambda: figure(3), "No figure for a int", "plot()"),
     any_("a mean of a list", lambda: mean_interval([0.5]), "per_prompt=[0.5]", "a tensor of float"),
     any_("a mean of no prompts", lambda: mean_interval(torch.zeros(0)), "one prompt at least"),

@@ -14,7 +14,7 @@ from icl_mech.errors import ResultError, RunError
 from icl_mech.measurements import Predict
 from icl_mech.measurements.predictions import Predictions
 from icl_mech.reports import write_page
-from icl_mech.results import Folder, jsonable, load_result
+from icl_mech.results import Folder, Result, jsonable
 from tests.bad_inputs.case import Bench, Case
 from tests.saved import as_earlier, reseal, with_tensors
 
@@ -134,9 +134,9 @@ CASES = [
     case("saving into nothing", lambda b: result().save(""), "folder=''", "runs/reviews"),
     case("saving into a number", lambda b: result().save(3), "folder=3", "path"),
     case("saving into None", lambda b: analysis().save(None), "folder=None", "path"),
-    case("loading a number", lambda b: load_result(7), "folder=7"),
-    case("loading nothing", lambda b: icl.load_analysis(""), "folder=''"),
-    case("loading a list", lambda b: icl.load_analysis(["run"]), "folder=['run']"),
+    case("loading a number", lambda b: Result.load(7), "folder=7"),
+    case("loading nothing", lambda b: icl.Analysis.load(""), "folder=''"),
+    case("loading a list", lambda b: icl.Analysis.load(["run"]), "folder=['run']"),
     case("a path with a null", lambda b: result().save("a\0b"), "no usable path"),
     case("the home of nobody", lambda b: result().save("~no-such-user-x/run"), "no usable path"),
     case("a link that leads to itself", lambda b: result().save(loop(b)), "loop"),
@@ -266,30 +266,30 @@ CASES = [
     ),
     case("keys that become equal", lambda b: jsonable({1: "a", "1": "b"}), "not different as text"),
     # Damaged
-    case("no such folder", lambda b: load_result(b.folder / "x"), "result.json is missing"),
-    case("loading a file", lambda b: load_result(mine(b)), "No saved result"),
+    case("no such folder", lambda b: Result.load(b.folder / "x"), "result.json is missing"),
+    case("loading a file", lambda b: Result.load(mine(b)), "No saved result"),
     case(
         "result.json that is a folder",
-        lambda b: ((b.folder / "result.json").mkdir(), load_result(b.folder)),
+        lambda b: ((b.folder / "result.json").mkdir(), Result.load(b.folder)),
         "result.json cannot be read",
     ),
     case(
         "a flipped bit in the tensors",
-        lambda b: load_result(flipped(saved(b) / "tensors.safetensors")),
+        lambda b: Result.load(flipped(saved(b) / "tensors.safetensors")),
         "tensors.safetensors is damaged",
     ),
     case(
         "a digit changed by hand",
         lambda b: (
             (f := saved(b) / "result.json").write_text(f.read_text().replace('"seed": 1', '"seed": 2')),
-            load_result(f.parent),
+            Result.load(f.parent),
         ),
         "result.json is damaged",
         "checksum",
     ),
     case(
         "deeply nested JSON",
-        lambda b: load_result(mine(b, "result.json", "[" * 100_000).parent),
+        lambda b: Result.load(mine(b, "result.json", "[" * 100_000).parent),
         "result.json is damaged",
     ),
     case(
@@ -297,77 +297,77 @@ CASES = [
         lambda b: (
             f := analysis().save(b.folder / "run"),
             result(provenance={}).save(f / "predictions", overwrite=True),
-            icl.load_analysis(f),
+            icl.Analysis.load(f),
         ),
         "result.json is damaged",
     ),
-    case("values a list", lambda b: load_result(edited(b, values=[1])), "values is [1]; expected a mapping of names"),
-    case("kind a number", lambda b: load_result(edited(b, kind=3)), "kind is 3; expected text"),
+    case("values a list", lambda b: Result.load(edited(b, values=[1])), "values is [1]; expected a mapping of names"),
+    case("kind a number", lambda b: Result.load(edited(b, kind=3)), "kind is 3; expected text"),
     case(
         "provenance a text",
-        lambda b: load_result(edited(b, values={"provenance": "x"})),
+        lambda b: Result.load(edited(b, values={"provenance": "x"})),
         "provenance of Predictions is 'x'",
     ),
     case(
         "labels a number",
-        lambda b: load_result(edited(b, values={"labels": 3})),
+        lambda b: Result.load(edited(b, values={"labels": 3})),
         "labels of Predictions is 3",
     ),
     case(
         "labels of numbers",
-        lambda b: load_result(edited(b, values={"labels": [1, 2]})),
+        lambda b: Result.load(edited(b, values={"labels": [1, 2]})),
         "labels of Predictions is (1, 2)",
     ),
-    case("layout a truth value", lambda b: load_result(edited(b, format=True)), "no layout number"),
+    case("layout a truth value", lambda b: Result.load(edited(b, format=True)), "no layout number"),
     case(
         "tensors of another dtype",
-        lambda b: load_result(changed_tensors(b, lambda t: t.update(predicted=t["predicted"] * 0.5))),
+        lambda b: Result.load(changed_tensors(b, lambda t: t.update(predicted=t["predicted"] * 0.5))),
         "predicted of Predictions is a float32 tensor",
     ),
     case(
         "tensors of another shape",
-        lambda b: load_result(changed_tensors(b, lambda t: t.update(log_probs=torch.zeros(2)))),
+        lambda b: Result.load(changed_tensors(b, lambda t: t.update(log_probs=torch.zeros(2)))),
         "log_probs of Predictions",
     ),
     case(
         "tensors of another name",
-        lambda b: load_result(
+        lambda b: Result.load(
             changed_tensors(b, lambda t: t.update({"log_probs/a": t.pop("log_probs")}))
         ),
         "log_probs is there in odd parts",
     ),
     case(
         "a tensor where words belong",
-        lambda b: load_result(changed_tensors(b, lambda t: t.update(labels=torch.zeros(2)))),
+        lambda b: Result.load(changed_tensors(b, lambda t: t.update(labels=torch.zeros(2)))),
         "labels is there in odd parts",
     ),
-    case("results an object", lambda b: icl.load_analysis(earlier_listing(b, results={})), "results is {}; expected a list"),
-    case("results of numbers", lambda b: icl.load_analysis(earlier_listing(b, results=[3])), "results[0] is 3; expected text"),
-    case("title a list", lambda b: icl.load_analysis(earlier_listing(b, title=[])), "title is []; expected text"),
+    case("results an object", lambda b: icl.Analysis.load(earlier_listing(b, results={})), "results is {}; expected a list"),
+    case("results of numbers", lambda b: icl.Analysis.load(earlier_listing(b, results=[3])), "results[0] is 3; expected text"),
+    case("title a list", lambda b: icl.Analysis.load(earlier_listing(b, title=[])), "title is []; expected text"),
     case(
         "a result above the folder",
-        lambda b: icl.load_analysis(earlier_listing(b, results=["../x"])),
+        lambda b: icl.Analysis.load(earlier_listing(b, results=["../x"])),
         "analysis.json is damaged: '../x' cannot be the name of a result",
     ),
     case(
         "the same with a checksum",
-        lambda b: icl.load_analysis(listing(b, results=["../x"])),
+        lambda b: icl.Analysis.load(listing(b, results=["../x"])),
         "'../x' cannot be the name of a result",
     ),
     case(
         "a list of files above the folder",
-        lambda b: icl.load_analysis(listing(b, files={"../../x": "0" * 64})),
+        lambda b: icl.Analysis.load(listing(b, files={"../../x": "0" * 64})),
         "is damaged: it lists '../../x'",
     ),
     case(
         "a list of somebody's files",
-        lambda b: icl.load_analysis(listing(b, files={"thesis.txt": "0" * 64})),
+        lambda b: icl.Analysis.load(listing(b, files={"thesis.txt": "0" * 64})),
         "it lists 'thesis.txt'",
     ),
     case(
         "a list of files without checksums",
-        lambda b: icl.load_analysis(listing(b, files={"result.json": 3})),
+        lambda b: icl.Analysis.load(listing(b, files={"result.json": 3})),
         "with checksum 3",
     ),
-    case("no list of files", lambda b: icl.load_analysis(listing(b, files={})), "has no checksum of"),
+    case("no list of files", lambda b: icl.Analysis.load(listing(b, files={})), "has no checksum of"),
 ]  # fmt: skip

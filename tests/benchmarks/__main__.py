@@ -16,11 +16,11 @@ from torch.testing import assert_close
 
 import icl_mech as icl
 from icl_mech.engine import prepare, run, run_variants
-from icl_mech.engine.losses import target_loss
+from icl_mech.engine.readings import target_loss
 from icl_mech.interventions import Isolate, Reweight, ZeroHeads
 from icl_mech.measurements.lens.components import FrozenComponentReading
 from icl_mech.measurements.lens.residuals import LayerLensReading
-from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.reading import PredictionReading
 from icl_mech.measurements.saliency.flow import FlowReading
 from icl_mech.models import adapt
 from tests.benchmarks import baselines

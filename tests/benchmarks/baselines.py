@@ -6,8 +6,8 @@ from torch.nn.functional import cross_entropy
 from icl_mech import PromptBatch
 
 
-def padded(prompts: PromptBatch, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Left-padded ids and attention mask."""
+def padded(prompts: PromptBatch, indices: list[int], bridge) -> tuple[torch.Tensor, torch.Tensor]:
+    """Left-padded ids and attention mask, where the model is."""
     rows = [prompts[i].tokens for i in indices]
     width = max(map(len, rows))
     tokens = torch.zeros(len(rows), width, dtype=torch.long)
@@ -15,7 +15,8 @@ def padded(prompts: PromptBatch, indices: list[int]) -> tuple[torch.Tensor, torc
     for row, ids in enumerate(rows):
         tokens[row, width - len(ids) :] = torch.tensor(ids)
         mask[row, width - len(ids) :] = 1
-    return tokens, mask
+    device = next(bridge.original_model.parameters()).device
+    return tokens.to(device), mask.to(device)
 
 
 def batches(prompts: PromptBatch, size: int) -> list[list[int]]:
@@ -31,13 +32,15 @@ def hugging_face_backward(bridge, prompts: PromptBatch, size: int) -> None:
     for parameter in trainable:
         parameter.requires_grad_(False)
     for indices in batches(prompts, size):
-        tokens, mask = padded(prompts, indices)
+        tokens, mask = padded(prompts, indices, bridge)
         embedded = model.get_input_embeddings()(tokens).detach().requires_grad_()
         logits = model(
             inputs_embeds=embedded, attention_mask=mask, use_cache=False, logits_to_keep=1
         ).logits[:, -1]
         labels = logits[:, prompts.label_tokens]
-        cross_entropy(labels, prompts.answers[indices], reduction="sum").backward()
+        cross_entropy(
+            labels.float(), prompts.answers[indices].to(labels.device), reduction="sum"
+        ).backward()
     for parameter in trainable:
         parameter.requires_grad_(True)
 
@@ -45,7 +48,7 @@ def hugging_face_backward(bridge, prompts: PromptBatch, size: int) -> None:
 def hugging_face_forward(bridge, prompts: PromptBatch, size: int) -> None:
     """The bare model: no-grad forward with full logits."""
     for indices in batches(prompts, size):
-        tokens, mask = padded(prompts, indices)
+        tokens, mask = padded(prompts, indices, bridge)
         with torch.no_grad():
             bridge.original_model(tokens, attention_mask=mask, use_cache=False)
 
@@ -56,14 +59,16 @@ def cached_lens(bridge, prompts: PromptBatch, size: int) -> torch.Tensor:
     names = [f"blocks.{layer}.hook_resid_post" for layer in range(bridge.cfg.n_layers)]
     names.insert(0, "blocks.0.hook_resid_pre")
     for indices in batches(prompts, size):
-        tokens, mask = padded(prompts, indices)
+        tokens, mask = padded(prompts, indices, bridge)
         with torch.no_grad():
             _, cache = bridge.run_with_cache(
                 tokens, attention_mask=mask, use_cache=False, names_filter=lambda n: n in names
             )
             for entry, name in enumerate(names):
                 normed = bridge.ln_final(cache[name][:, -1:])
-                result[indices, entry] = bridge.unembed(normed)[:, 0, prompts.label_tokens]
+                result[indices, entry] = (
+                    bridge.unembed(normed)[:, 0, prompts.label_tokens].float().cpu()
+                )
     return result
 
 
@@ -71,7 +76,7 @@ def retained_flow(bridge, prompts: PromptBatch, size: int) -> torch.Tensor:
     """Flow sums by retaining every pattern and its gradient, then reducing."""
     result = torch.zeros(len(prompts), bridge.cfg.n_layers, 3)
     for indices in batches(prompts, size):
-        tokens, mask = padded(prompts, indices)
+        tokens, mask = padded(prompts, indices, bridge)
         patterns = []
 
         def keep(pattern, hook, patterns=patterns):
@@ -82,7 +87,9 @@ def retained_flow(bridge, prompts: PromptBatch, size: int) -> torch.Tensor:
         with bridge.hooks(fwd_hooks=[(name, keep) for name in names]):
             logits = bridge(tokens, attention_mask=mask, use_cache=False)[:, -1]
         labels = logits[:, prompts.label_tokens]
-        cross_entropy(labels, prompts.answers[indices], reduction="sum").backward()
+        cross_entropy(
+            labels.float(), prompts.answers[indices].to(labels.device), reduction="sum"
+        ).backward()
         width = tokens.shape[1]
         for layer, pattern in enumerate(patterns):
             saliency = (pattern * pattern.grad).sum(1).abs().detach()
@@ -91,7 +98,7 @@ def retained_flow(bridge, prompts: PromptBatch, size: int) -> torch.Tensor:
                 own = saliency[row, offset:, offset:].tril(-1)
                 p, q = list(prompts[i].label_positions), prompts[i].target
                 wp, pq = own[p].sum(), own[q, p].sum()
-                result[i, layer] = torch.stack([wp, pq, own.sum() - wp - pq])
+                result[i, layer] = torch.stack([wp, pq, own.sum() - wp - pq]).cpu()
         bridge.zero_grad(set_to_none=True)
     return result
 
@@ -100,7 +107,7 @@ def isolated_logits(bridge, prompts: PromptBatch, layers, positions, size: int) 
     """Label logits with some rows cut off in some layers: one full run."""
     result = torch.zeros(len(prompts), prompts.n_labels)
     for indices in batches(prompts, size):
-        tokens, mask = padded(prompts, indices)
+        tokens, mask = padded(prompts, indices, bridge)
         width = tokens.shape[1]
 
         def cut(scores, hook, indices=indices, width=width):
@@ -113,7 +120,7 @@ def isolated_logits(bridge, prompts: PromptBatch, layers, positions, size: int) 
         names = [f"blocks.{layer}.attn.hook_attn_scores" for layer in layers]
         with torch.no_grad(), bridge.hooks(fwd_hooks=[(name, cut) for name in names]):
             logits = bridge(tokens, attention_mask=mask, use_cache=False)[:, -1]
-        result[indices] = logits[:, prompts.label_tokens]
+        result[indices] = logits[:, prompts.label_tokens].float().cpu()
     return result
 
 
@@ -121,7 +128,7 @@ def reweighted_step(bridge, prompts: PromptBatch, beta: torch.Tensor, size: int)
     """Gradient of the loss with respect to beta by running the whole prompts."""
     beta = beta.clone().requires_grad_()
     for indices in batches(prompts, size):
-        tokens, mask = padded(prompts, indices)
+        tokens, mask = padded(prompts, indices, bridge)
         width = tokens.shape[1]
         position = torch.tensor(
             [[width - len(prompts[i]) + p for p, _ in by_class(prompts, i)] for i in indices]
@@ -140,7 +147,9 @@ def reweighted_step(bridge, prompts: PromptBatch, beta: torch.Tensor, size: int)
         with bridge.hooks(fwd_hooks=[(name, scale) for name in names]):
             logits = bridge(tokens, attention_mask=mask, use_cache=False)[:, -1]
         labels = logits[:, prompts.label_tokens]
-        cross_entropy(labels, prompts.answers[indices], reduction="sum").backward()
+        cross_entropy(
+            labels.float(), prompts.answers[indices].to(labels.device), reduction="sum"
+        ).backward()
     return beta.grad
 
 

@@ -15,12 +15,9 @@ import torch
 from scipy.stats import norm
 
 from icl_mech.metrics import (
-    ONE_SIDED,
     above_together,
-    auc_ends,
     bootstrap_interval,
     calibrated_scores,
-    class_resamples,
     early_exit_layer,
     ends_together,
     macro_auc,
@@ -28,10 +25,11 @@ from icl_mech.metrics import (
     nested_interval,
     one_more,
     over_units,
-    resampled_auc,
-    score_interval,
-    stratified_halves,
 )
+from icl_mech.metrics.auc import auc_ends, class_resamples, resampled_auc
+from icl_mech.metrics.calibration import score_interval
+from icl_mech.metrics.intervals import ONE_SIDED
+from icl_mech.metrics.layers import stratified_halves
 
 SIZES = (24, 48, 96)
 BIG = 60_000

@@ -16,14 +16,10 @@ import numpy as np
 import torch
 from scipy.stats import t
 
-from icl_mech.metrics import (
-    FEWEST_VALUES,
-    prompts_needed,
-    resample_weights,
-    score_interval,
-    student_ends,
-)
-from icl_mech.metrics.intervals import quantiles
+from icl_mech.metrics import prompts_needed
+from icl_mech.metrics.calibration import score_interval
+from icl_mech.metrics.intervals import quantiles, resample_weights
+from icl_mech.metrics.means import FEWEST_VALUES, student_ends
 from tests.benchmarks.coverage import scores, tensor
 
 SIZES = (6, 8, 10, 12, 24, 48, 96)

@@ -15,7 +15,7 @@ import torch
 import icl_mech as icl
 from icl_mech.engine import prepare, run, run_variants
 from icl_mech.measurements.causal.answers import AnswerReading
-from icl_mech.measurements.causal.mediation import heads_of
+from icl_mech.measurements.causal.head_maps import heads_of
 from icl_mech.models import adapt
 
 AIM = 1.5

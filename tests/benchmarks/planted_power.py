@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 import icl_mech as icl
-from icl_mech.studies.claims import causal, label_words, overthinking
+from icl_mech.studies import CAUSAL, LABEL_WORDS, OVERTHINKING
 from tests import planted
 
-CLAIMS: Any = {"label_words": label_words, "overthinking": overthinking, "causal": causal}
+STUDIES = {study.name: study for study in (LABEL_WORDS, OVERTHINKING, CAUSAL)}
 
 
 def statuses(study: Any, n: int, seed: int) -> dict[str, str]:
@@ -38,7 +38,7 @@ def statuses(study: Any, n: int, seed: int) -> dict[str, str]:
         of_heads = icl.build_prompt_pairs(task, model, **options | {"seed": seed + 1000})[1]
         more = {"heads_from": of_heads} if study == "overthinking" else {}
     report = icl.analyze(model, prompts, study=study, seed=seed, progress=False, **more)
-    found = CLAIMS[study].verdicts(report.results)
+    found = STUDIES[study].verdicts(report)
     return {own.claim.split(":")[0]: own.status for own in found}
 
 
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--prompts", type=int, nargs="+", default=[24, 48])
-    parser.add_argument("--studies", nargs="+", default=list(CLAIMS))
+    parser.add_argument("--studies", nargs="+", default=list(STUDIES))
     given = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")

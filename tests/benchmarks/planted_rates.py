@@ -15,9 +15,9 @@ from collections.abc import Iterator
 import torch
 
 import icl_mech as icl
-from icl_mech.measurements.isolation.texts import status
+from icl_mech.measurements.isolation.early import status
 from icl_mech.results.judging import judged
-from icl_mech.studies.claims.label_words import verdicts
+from icl_mech.studies import LABEL_WORDS
 from tests.measurements.confusion.test_diagnosis import made
 from tests.test_planted_anchors import build, found_and_others, measures
 
@@ -30,7 +30,9 @@ def anchoring(seed: int) -> Found:
     model = icl.planted_model(anchors=False, seed=seed)
     prompts, isolated, read = measures(model, seed)
     flow = icl.flow_scores(model, prompts, progress=False)
-    early, late = verdicts({"flow": flow, "isolation": isolated, "extraction": read})
+    early, late = LABEL_WORDS.verdicts(
+        icl.Analysis({"flow": flow, "isolation": isolated, "extraction": read}, "")
+    )
     yield "isolation", status(isolated)
     yield "extraction", read.status
     yield "verdict on early layers", early.status

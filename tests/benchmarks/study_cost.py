@@ -42,6 +42,8 @@ class Counter:
             self._forward(output)
             return output
 
+        # Where a model has hooks of one's own, prompts share nothing.
+        run.__module__ = "torch"
         return run
 
     def _forward(self, output: Any) -> None:

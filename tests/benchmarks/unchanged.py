@@ -36,6 +36,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import icl_mech as icl
+from icl_mech.measurements import CompressContext
 
 LIMIT = 1e-6
 LEFT_OUT = ("provenance", "speed", "_")
@@ -303,13 +304,13 @@ def store_smollm2(book: Book) -> None:
     book.add("early_exit", icl.early_exit, accuracy)
     book.add("context_accuracy", icl.context_accuracy, model, true, false, **QUIET)
     scores = book.add("head_scores", icl.head_scores, model, false, **QUIET)
-    book.add("matching_by_layer", icl.matching_by_layer, scores, accuracy)
+    book.add("matching_by_layer", icl.matching_by_layer, model, true, false, **QUIET)
     book.add("head_attention", icl.head_attention, model, false[:2], scores.top(3), **QUIET)
     book.add("ablation", icl.ablation, model, true, false, start=20, heads=scores.top(2), draws=1,
              **QUIET)  # fmt: skip
-    book.add("compare_compression", icl.compare_compression, model, shared, draws=2,
+    book.add("compare_compression", icl.compress_demonstrations, model, shared, method=METHODS, draws=2,
              measure_speed=False, **QUIET)  # fmt: skip
-    context = book.add("compress_context", icl.compress_context, model, shared)
+    context = book.add("compress_context", CompressContext(), model, shared)
     book.add("CompressedContext.predict", lambda: context.predict(model, shared))
     book.add("diagnose_confusion", icl.diagnose_confusion, model, shared, components=3, **QUIET)
     fitted = book.add("fit_reweighting", icl.fit_reweighting, model, train[:4], epochs=1, **QUIET)
@@ -438,8 +439,6 @@ def store_extraction(book: Book, model: Any, given: Sets) -> None:
                 f"extraction, {truth}, {two}{name}", icl.extraction, model, prompts, truth=truth,
                 two_classes=two, **QUIET,
             ))  # fmt: skip
-    book.add("averaged_extraction", icl.averaged_extraction, kept[4:6])
-    book.add("averaged_extraction, one", icl.averaged_extraction, kept[:1])
     for name, edit in few_edits(model, given.true).items():
         book.add(f"extraction{name}", icl.extraction, model, given.true, interventions=edit,
                  **QUIET)  # fmt: skip
@@ -479,11 +478,10 @@ def store_heads(book: Book, model: Any, given: Sets) -> None:
         book.add(f"head_scores, {norm}, {over}", icl.head_scores, model, false, norm=norm,
                  over=over, permutations=5, seed=1, **QUIET)  # fmt: skip
     heads = ((0, 1), (1, 3), (2, 0))
-    accuracy = icl.layer_accuracy(model, true, false, **QUIET)
     for name, edit in few_edits(model, false).items():
         options = {"interventions": edit, **QUIET}
-        scores = book.add(f"head_scores{name}", icl.head_scores, model, false, **options)
-        book.add(f"matching_by_layer{name}", icl.matching_by_layer, scores, accuracy)
+        book.add(f"head_scores{name}", icl.head_scores, model, false, **options)
+        book.add(f"matching_by_layer{name}", icl.matching_by_layer, model, true, false, **options)
         book.add(f"head_attention{name}", icl.head_attention, model, false[:3], heads, **options)
     found = book.add("find_false_induction_heads, prompts", icl.find_false_induction_heads, model,
                      false, top=3, **QUIET)  # fmt: skip
@@ -510,18 +508,18 @@ def store_compression(book: Book, model: Any, given: Sets) -> None:
         for name, prompts in (("", shared), (", pairs", true[:6])):
             book.add(f"compress_demonstrations, {method}, {position}{name}",
                      icl.compress_demonstrations, model, prompts, **options, **still)  # fmt: skip
-        context = book.add(f"compress_context, {method}, {position}", icl.compress_context, model,
-                           shared, **options)  # fmt: skip
+        context = book.add(f"compress_context, {method}, {position}", CompressContext(**options), model,
+                           shared)  # fmt: skip
         book.add(f"CompressedContext.predict, {method}, {position}",
                  lambda c=context: c.predict(model, shared))  # fmt: skip
     kept = shared[0].label_positions
     book.add("compress_demonstrations, keep", icl.compress_demonstrations, model, shared,
              keep=kept, **still)  # fmt: skip
-    context = book.add("compress_context, keep", icl.compress_context, model, shared, keep=kept)
+    context = book.add("compress_context, keep", CompressContext(keep=kept), model, shared)
     book.add("CompressedContext.queries", lambda: context.queries(model, ["a film", "so bad"]))
     for name, prompts in (("", shared), (", pairs", true[:6])):
-        book.add(f"compare_compression{name}", icl.compare_compression, model, prompts, seed=1,
-                 draws=3, **still)  # fmt: skip
+        book.add(f"compare_compression{name}", icl.compress_demonstrations, model, prompts, seed=1,
+                 method=METHODS, draws=3, **still)  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         book.add("load_compressed_context", lambda: loaded(context, folder))
     book.add("load_compressed_context, predict",
@@ -598,7 +596,9 @@ def store_methods(book: Book, model: Any, given: Sets) -> None:
     ablated = icl.ablation(model, true, false, start=1, **QUIET)
     calls = product(("reduction", "change_with_true"), ("late layers", "late MLPs"))
     book.add("ablation, methods", methods, ablated, *calls)
-    table = icl.compare_compression(model, shared, draws=2, measure_speed=False, **QUIET)
+    table = icl.compress_demonstrations(
+        model, shared, method=METHODS, draws=2, measure_speed=False, **QUIET
+    )
     quantities = ("label_loyalty", "word_loyalty", "accuracy")
     calls = (("difference", *METHODS[:2], quantity) for quantity in quantities)
     book.add("compare_compression, methods", methods, table, *calls)
@@ -620,7 +620,7 @@ def methods(result: Any, *calls: tuple[Any, ...]) -> dict[str, Any]:
 
 def reloaded(analysis: Any, folder: str) -> Any:
     analysis.save(Path(folder) / "run")
-    return icl.load_analysis(Path(folder) / "run")
+    return icl.Analysis.load(Path(folder) / "run")
 
 
 # --- comparison ---

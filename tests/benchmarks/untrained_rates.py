@@ -6,7 +6,10 @@
 Each network is drawn from its number: architecture (tied and untied), task, shared or per-prompt
 demonstrations. Its study is kept in FOLDER/STUDY-PROMPTS/NUMBER; the same command goes on where it was
 stopped. The table judges what was kept, by the verdicts of now, beside null models of the same
-architecture drawn with other seeds.
+architecture drawn with other seeds. Some claims are judged alone, from their own measurement: `reweighting`,
+which needs 32 prompts of four classes, on the networks whose task is `headlines`; `contextualise`; and
+`hand_over`, on up to so many of the pairs of all queries that the two runs answer differently, since it asks of
+no others and few are. `hand_over_wide` is the same with weights ten times as large, where more are.
 """
 
 import argparse
@@ -14,6 +17,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +25,29 @@ import torch
 
 import icl_mech as icl
 from icl_mech.errors import IclMechError
+from icl_mech.measurements import EdgeCuts, Reweighting, Transplant
 from icl_mech.metrics import wilson_interval
-from icl_mech.studies.claims import causal, label_words, overthinking
+from icl_mech.studies import CAUSAL, CONTEXTUALISE, LABEL_WORDS, OVERTHINKING
+from icl_mech.studies.hand_over import HAND_OVER
 
 ARCHITECTURES = ("llama, tied", "llama, untied", "gpt2, tied", "neox, untied")
 TASKS = ("headlines", "reviews")
 DEMONSTRATIONS = ("shared", "per_prompt")
-CLAIMS: Any = {"label_words": label_words, "overthinking": overthinking, "causal": causal}
+CLAIMS: Any = {
+    "label_words": LABEL_WORDS, "overthinking": OVERTHINKING, "causal": CAUSAL, "reweighting": LABEL_WORDS,
+    "contextualise": CONTEXTUALISE, "hand_over": HAND_OVER, "hand_over_wide": HAND_OVER,
+}  # fmt: skip
+ALONE: dict[str, Any] = {
+    "reweighting": Reweighting,
+    "contextualise": partial(EdgeCuts, edges=("contextualise", "aggregate")),
+    "hand_over": partial(Transplant, at=("anchors", "target"), layers=(2, 5), draws=2),
+}
+"""Measurements that a claim is judged by alone, with what it goes by."""
+ALONE["hand_over_wide"] = ALONE["hand_over"]
+WIDE = 0.2
+"""Standard deviation of weights, in place of 0.02."""
+QUERIES = 140
+"""As many as every task here has."""
 STATUSES = ("supported", "opposite", "mixed", "not shown", "cannot be judged")
 LAYERS, WIDTH, HEADS = 6, 64, 4
 
@@ -39,12 +59,14 @@ def setting(number: int) -> tuple[str, str, str, int]:
     return architecture, task, DEMONSTRATIONS[number // 8 % 2], number
 
 
-def network(architecture: str, seed: int, tokenizer: Any) -> Any:
+def network(architecture: str, seed: int, tokenizer: Any, deviation: float = 0.02) -> Any:
     """A new network with weights as its configuration initialises them."""
     from transformers import GPT2Config, GPTNeoXConfig, LlamaConfig
 
     family, tied = architecture.split(", ")
-    common = {"vocab_size": len(tokenizer), "tie_word_embeddings": tied == "tied"}
+    common: dict[str, Any] = {
+        "vocab_size": len(tokenizer), "tie_word_embeddings": tied == "tied", "initializer_range": deviation,
+    }  # fmt: skip
     sizes = {
         "hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
         "intermediate_size": 4 * WIDTH, "max_position_embeddings": 512,
@@ -65,23 +87,36 @@ def network(architecture: str, seed: int, tokenizer: Any) -> Any:
     return icl.load_model(fresh, tokenizer=tokenizer)
 
 
-def measured(folder: Path, number: int, study: str, n: int, tokenizer: Any, nulls: int) -> Any:
+def measured(folder: Path, number: int, study: Any, n: int, tokenizer: Any, nulls: int) -> Any:
     """The study of one network, from the folder if it is there."""
     place = folder / f"{study}-{n}" / f"{number:03d}"
     if (place / "analysis.json").is_file():
-        return icl.load_analysis(place)
+        return icl.Analysis.load(place)
     architecture, task, demonstrations, seed = setting(number)
-    model = network(architecture, seed, tokenizer)
+    deviation = {"hand_over_wide": WIDE}.get(study, 0.02)
+    model = network(architecture, seed, tokenizer, deviation)
     options: dict[str, Any] = {"n": n, "seed": seed, "demonstrations": demonstrations}
     prompts: Any
-    if study == "label_words":
+    if study in ("label_words", "reweighting", "contextualise"):
         prompts = icl.build_prompts(task, model, shots=1, **options)
+    elif study.startswith("hand_over"):
+        prompts = answered_differently(model, task, n, options | {"n": QUERIES})
     else:
         prompts = icl.build_prompt_pairs(task, model, shots=2, **options)
-    chosen: Any = study
-    report = icl.analyze(model, prompts, study=chosen, nulls=nulls, seed=seed, progress=False)
+    if study in ALONE:
+        report = icl.measure(model, prompts, ALONE[study](seed=seed), progress=False)
+    else:
+        report = icl.analyze(model, prompts, study=study, nulls=nulls, seed=seed, progress=False)
     report.save(place)
     return report
+
+
+def answered_differently(model: Any, task: str, n: int, options: dict[str, Any]) -> Any:
+    """The first n pairs that are; if there is none, one that is not."""
+    pair = icl.build_prompt_pairs(task, model, shots=1, **options)
+    true, false = (icl.predict(model, own, progress=False).predicted for own in pair)
+    chosen = (true != false).nonzero().flatten().tolist()[:n] or [0]
+    return tuple(own[chosen] for own in pair)
 
 
 def table(folder: Path) -> Iterator[str]:
@@ -92,7 +127,7 @@ def table(folder: Path) -> Iterator[str]:
         for place in sorted(own.iterdir()):
             if not (place / "analysis.json").is_file():
                 continue
-            for verdict in CLAIMS[study].verdicts(icl.load_analysis(place).results):
+            for verdict in CLAIMS[study].verdicts(icl.Analysis.load(place)):
                 counts.setdefault(verdict.claim.split(":")[0], Counter())[verdict.status] += 1
         for claim, statuses in counts.items():
             total = statuses.total()
@@ -108,7 +143,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--networks", type=int, default=200)
     parser.add_argument("--prompts", type=int, default=24)
-    parser.add_argument("--studies", nargs="+", default=list(CLAIMS))
+    parser.add_argument("--studies", nargs="+", default=list(CLAIMS)[:3], choices=list(CLAIMS))
     parser.add_argument("--nulls", type=int, default=3)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--table", action="store_true")
@@ -118,6 +153,8 @@ def main() -> None:
     tokenizer = icl.load_model().tokenizer
     for study in () if given.table else given.studies:
         for number in range(given.first, given.networks):
+            if study == "reweighting" and setting(number)[1] != "headlines":
+                continue
             start = time.monotonic()
             try:
                 measured(given.folder, number, study, given.prompts, tokenizer, given.nulls)

@@ -40,16 +40,26 @@ class Opened:
     requests: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, context: Any, path: Path) -> "Opened":
-        """Open a file and wait until everything is drawn."""
+    def of(cls, context: Any, path: Path, *, folded: bool = False, place: str = "") -> "Opened":
+        """Open a file, at a place in it, with its appendix folded or not, and wait until all is drawn."""
         page = context.new_page()
         own = cls(page, path.as_uri())
         page.on("console", own._heard)
         page.on("pageerror", lambda error: own.errors.append(str(error)))
         page.on("request", own._asked)
-        page.goto(own.address)
+        page.goto(own.address + place)
         page.wait_for_selector("html[data-ready]", state="attached", timeout=20_000)
+        if not folded:
+            own.unfold()
         return own
+
+    def unfold(self) -> None:
+        """Open the sections of the appendix and wait for their figures."""
+        self.run("document.querySelectorAll('.fold').forEach(own => { own.open = true; })")
+        drawn = (
+            "[...document.querySelectorAll('.plot')].every(own => own.querySelector('.main-svg'))"
+        )
+        self.page.wait_for_function(drawn, timeout=20_000)
 
     def _heard(self, message: Any) -> None:
         if message.type in ("error", "warning"):

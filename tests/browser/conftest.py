@@ -36,6 +36,7 @@ def pages(tmp_path_factory, browser):
             ("label_words", cases.label_words),
             ("overthinking", cases.overthinking),
             ("risky", cases.risky),
+            ("sides", cases.sides),
         )
     }
 
@@ -45,12 +46,12 @@ def opened(browser, pages):
     """Opens a page without network; at the end it must have asked for nothing and raised no error."""
     contexts, seen = [], []
 
-    def open_page(name, size="desk", **options):
+    def open_page(name, size="desk", folded=False, place="", **options):
         context = browser.new_context(
             viewport={"width": SIZES[size], "height": 900}, offline=True, **options
         )
         contexts.append(context)
-        seen.append(Opened.of(context, pages.get(name, name)))
+        seen.append(Opened.of(context, pages.get(name, name), folded=folded, place=place))
         return seen[-1]
 
     yield open_page

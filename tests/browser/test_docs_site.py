@@ -3,9 +3,7 @@
 `make docs` builds it before; `make check` does so first.
 """
 
-import os
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -19,8 +17,9 @@ KINDS = {
     "guide": "guides/label_words.html",
     "concepts": "concepts.html",
     "wide tables": "peers.html",
-    "reference": "reference/measurements.html",
-    "gallery": "notebooks/index.html",
+    "reference": "reference/methods/isolation.html",
+    "list of notebooks": "notebooks/index.html",
+    "gallery": "gallery.html",
     **{path.stem: f"notebooks/{path.stem}.html" for path in NOTEBOOKS[:2]},
 }
 DRAWN = (
@@ -36,26 +35,13 @@ def site():
     return SITE
 
 
-@pytest.fixture(scope="module")
-def own_browser():
-    from playwright.sync_api import sync_playwright
-
-    found = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    if not found:
-        pytest.skip("NO BROWSER: install the Debian package chromium, or set CHROMIUM to one.")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def visit(site, own_browser):
+def visit(site, browser):
     """Opens pages of the site; afterwards nothing may have been asked for or complained about."""
     heard, contexts = [], []
 
     def open_page(path, width=1200, scheme="light"):
-        context = own_browser.new_context(
+        context = browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
         )
         contexts.append(context)
@@ -90,10 +76,10 @@ def test_a_page_fits_its_window(visit, path, width):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_figure_of_the_home_page_is_drawn_in_the_colours_of_the_theme(visit, scheme):
+def test_the_figure_of_a_method_is_drawn_in_the_colours_of_the_theme(visit, scheme):
     from icl_mech.plots.style import LOOKS
 
-    page = visit("index.html", scheme=scheme)
+    page = visit("reference/methods/flow_scores.html", scheme=scheme)
     assert page.locator(".plotly-figure .scatterlayer .trace").count() >= 3
     strokes = page.eval_on_selector_all(
         ".plotly-figure .scatterlayer path.js-line", "lines => lines.map(line => line.style.stroke)"
@@ -102,8 +88,8 @@ def test_the_figure_of_the_home_page_is_drawn_in_the_colours_of_the_theme(visit,
     assert getattr(LOOKS["label"], scheme) in hexes
 
 
-def test_pointing_at_the_home_figure_says_a_value(visit):
-    page = visit("index.html")
+def test_pointing_at_a_figure_says_a_value(visit):
+    page = visit("reference/methods/flow_scores.html")
     page.locator(".plotly-figure").scroll_into_view_if_needed()
     box = page.locator(".plotly-figure .nsewdrag").first.bounding_box()
     said = ""
@@ -130,7 +116,7 @@ def test_search_finds_isolation_and_leads_there(visit):
 
 
 def test_a_function_that_shares_its_name_with_a_module_is_shown_as_a_function(visit):
-    page = visit("reference/measurements.html")
+    page = visit("reference/methods/isolation.html")
     signature = page.locator("[id='icl_mech.isolation']")
     assert signature.count() == 1
     assert "depths" in signature.inner_text()

@@ -75,7 +75,7 @@ def test_texts_are_shown_as_texts(opened):
     assert cases.RISKY[0] in page.status("#prompt-status")
     assert page.page.locator("main script").count() == 0
     page.page.locator("label", has_text="tokens").click()
-    assert cases.RISKY[0] in page.hover_cell("saliency", 1, 0)
+    assert cases.RISKY[0] in page.hover_cell("saliency_maps", 1, 0)
     assert "49" not in page.status(".limits")
     assert page.page.locator(".limits b").all_inner_texts()[-1] == "bold"
 
@@ -102,7 +102,7 @@ def test_printing_cuts_no_figure(opened, name):
 
 def test_a_large_study_is_small_enough(browser, tmp_path, record_property, capsys):
     analysis = cases.label_words()
-    results = {**analysis.results, "saliency": cases.large()}
+    results = {**analysis.results, "saliency_maps": cases.large()}
     page = replace(analysis, results=results, prompts=()).page()
     content = render_page(page).encode()
     (tmp_path / "large.html").write_bytes(content)

@@ -66,8 +66,8 @@ def test_hovering_shows_the_scores_of_heads(opened):
 
 def test_the_slider_moves_map_prompt_and_flow_together(opened):
     page = opened("label_words")
-    slider = page.page.locator("#saliency input.layer")
-    before = page.figure("saliency")["data"][0]["z"]
+    slider = page.page.locator("#saliency_maps input.layer")
+    before = page.figure("saliency_maps")["data"][0]["z"]
     page.page.locator("label", has_text="Into the token").first.click()
     coloured = page.run(
         "[...document.querySelectorAll('#prompt-text .t')].map(own => own.style.background)"
@@ -77,7 +77,7 @@ def test_the_slider_moves_map_prompt_and_flow_together(opened):
     slider.press("ArrowLeft" if layer else "ArrowRight")
     moved = int(slider.input_value())
     assert abs(moved - layer) == 1
-    assert page.figure("saliency")["data"][0]["z"] != before
+    assert page.figure("saliency_maps")["data"][0]["z"] != before
     assert (
         page.run(
             "[...document.querySelectorAll('#prompt-text .t')].map(own => own.style.background)"
@@ -92,7 +92,7 @@ def test_the_slider_moves_map_prompt_and_flow_together(opened):
     ]  # fmt: skip
     texts = page.page.locator(".layer-out").all_inner_texts()
     assert set(texts) == {f"layer {moved}"}
-    assert f"Layer {moved}" in page.status("#saliency-status")
+    assert f"Layer {moved}" in page.status("#saliency_maps-status")
     assert f"Layer {moved}" in page.status("#prompt-status")
 
 
@@ -103,14 +103,14 @@ def test_a_point_of_the_flow_sets_the_layer(opened):
             "layer => document.getElementById('flow-plot').emit('plotly_click', {points: [{x: layer, data: {type: 'scatter'}}]})",
             layer,
         )
-        assert page.page.locator("#saliency input.layer").input_value() == str(layer)
+        assert page.page.locator("#saliency_maps input.layer").input_value() == str(layer)
 
 
 def test_segments_and_tokens_of_the_map_are_those_of_the_result(opened):
-    page, maps = opened("label_words"), cases.label_words().saliency
-    layer = int(page.page.locator("#saliency input.layer").input_value())
+    page, maps = opened("label_words"), cases.label_words().saliency_maps
+    layer = int(page.page.locator("#saliency_maps input.layer").input_value())
     means = maps.by_segment(0).values[layer]
-    drawn = page.figure("saliency")["data"][0]["z"]
+    drawn = page.figure("saliency_maps")["data"][0]["z"]
     low = min(value for row in drawn for value in row if value is not None)
     for i, row in enumerate(drawn):
         for j, value in enumerate(row):
@@ -120,7 +120,7 @@ def test_segments_and_tokens_of_the_map_are_those_of_the_result(opened):
             elif value > low + 1e-6:
                 assert value == pytest.approx(math.log10(mean), abs=0.005)
     page.page.locator("label", has_text="tokens").click()
-    tokens = page.figure("saliency")["data"][0]["z"]
+    tokens = page.figure("saliency_maps")["data"][0]["z"]
     n = len(maps.tokens[0])
     assert (len(tokens), len(tokens[0])) == (n, n)
     for i in range(1, n):
@@ -196,10 +196,11 @@ def test_every_section_has_all_its_parts(opened, name):
         .filter(own => own.querySelector('h2 .no')).map(own => ({
             id: own.id,
             heading: own.querySelector('h2').textContent.trim(),
+            same: !!own.querySelector('.fold > p > a[href^="#"]'),
             answer: own.querySelector('.answer')?.textContent.trim() || '',
             figure: !!own.querySelector('figure'),
             plot: !!own.querySelector('figure .plot'),
-            caption: own.querySelector('figcaption')?.textContent || '',
+            caption: [...own.querySelectorAll('figcaption, .more > p')].map(one => one.textContent).join(' '),
             csv: !!own.querySelector('a[download$=".csv"]'),
             png: !!own.querySelector('button[data-picture]'),
             table: !!own.querySelector('details table'),
@@ -212,12 +213,16 @@ def test_every_section_has_all_its_parts(opened, name):
         assert own["answer"].endswith("."), own
         assert "_" not in own["heading"] + own["answer"] + own["caption"], own
         assert own["csv"], own
+        if own["same"]:  # numbers, definition and origin stand with the first figure of the result
+            assert not own["math"], own
+            continue
         assert own["table"], own
         assert own["png"] == own["plot"], own
         assert not own["figure"] or "What it does not show" in own["caption"], own
         if not own["id"].startswith("published"):
             assert own["math"], own
-            assert own["origin"] > 2, own
+            assert own["origin"] >= 1, own  # what all results share stands once, at the end
+    assert page.page.locator("#origin table tr").count() > 6
     assert page.page.locator(".modebar, .plotlyjs-logo, [data-title*=hare]").count() == 0
 
 
@@ -244,6 +249,46 @@ def test_a_picture_can_be_saved(opened):
 def test_contents_follow_the_reader(opened):
     page = opened("label_words")
     page.page.locator(".contents a", has_text=re.compile("saliency", re.IGNORECASE)).first.click()
-    page.page.wait_for_selector('.contents a[href="#saliency"][aria-current]', timeout=5000)
+    page.page.wait_for_selector('.contents a[href="#saliency_maps"][aria-current]', timeout=5000)
     phone = opened("label_words", "phone")
     assert not phone.run("document.querySelector('.contents details').open")
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_first_level_is_short_and_the_rest_folded(opened, name):
+    page = opened(name, folded=True)
+    words = page.run("document.querySelector('main').innerText.split(/\\s+/).length")
+    assert words < 1100  # prompt and labels of the figures among them
+    assert (
+        page.run(
+            "[...document.querySelectorAll('.plot')].filter(own => own.checkVisibility()).length"
+        )
+        == 2
+    )
+    assert page.run("[...document.querySelectorAll('main details')].every(own => !own.open)")
+    assert page.status("#findings li").startswith("Does the model do the task?")
+    page.page.locator("[data-open-all]").click()
+    assert page.run("[...document.querySelectorAll('.fold')].every(own => own.open)")
+    page.page.wait_for_function(
+        "[...document.querySelectorAll('.plot')].every(own => own.querySelector('.main-svg'))"
+    )
+
+
+def test_addresses_and_links_open_the_fold_they_lead_to(opened):
+    page = opened("label_words", folded=True, place="#extraction")
+    assert page.run("document.querySelector('#extraction .fold').open")
+    assert not page.run("document.querySelector('#isolation_map .fold').open")
+    page.page.locator('.contents a[href="#isolation_map"]').click()
+    page.page.wait_for_selector("#isolation_map .fold[open] .main-svg", timeout=5000)
+    assert (
+        abs(page.run("document.querySelector('#isolation_map').getBoundingClientRect().top")) < 400
+    )
+
+
+def test_print_shows_the_first_level_and_what_is_open(opened):
+    page = opened("label_words", folded=True, place="#extraction")
+    page.page.emulate_media(media="print")
+    seen = page.run(
+        "[...document.querySelectorAll('main section')].filter(own => own.checkVisibility()).map(own => own.id)"
+    )
+    assert seen == ["findings", "one-prompt", "isolation", "flow", "extraction"]

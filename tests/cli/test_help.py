@@ -3,6 +3,9 @@
 import json
 import re
 import shlex
+import subprocess
+import sys
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
@@ -10,11 +13,17 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from icl_mech.cli import app
+from icl_mech.cli import app, options
 from icl_mech.cli.measure import measurable
-from icl_mech.models import known_models
+from icl_mech.engine import readings
+from icl_mech.measurements.saliency import reduction
+from icl_mech.metrics import layers
+from icl_mech.models import Quantization, known_models
+from icl_mech.prompts import drawing, splitting
+from icl_mech.studies import nulls, study
 from icl_mech.tasks import known_tasks
 
+analyze = import_module("icl_mech.cli.analyze")
 ROOT = Path(__file__).parent.parent.parent
 COMMANDS = ("demo", "analyze", "prompts", "show", "page", "models", "tasks")
 EVERY = [(), *((name,) for name in COMMANDS), *(("measure", name) for name in measurable())]
@@ -27,13 +36,45 @@ def test_version(command):
     assert f"transformer-lens {version('transformer-lens')}" in out
 
 
-@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_both_flags_show_help(command):
+    assert command("measure", "flow", "--help") == command("measure", "flow", "-h")
+
+
 @pytest.mark.parametrize("words", EVERY, ids=" ".join)
-def test_help(command, words, flag):
-    code, out, err = command(*words, flag)
+def test_help(command, words):
+    code, out, err = command(*words, "-h")
     assert (code, err) == (0, "")
     assert "Examples" in out
     assert "Exit codes: 0 done, 1 an error, 2" in " ".join(out.split())
+
+
+def test_help_does_not_wait_for_libraries():
+    code = (
+        "import sys\nfrom icl_mech.__main__ import main\n"
+        "for words in sys.argv[1:]:\n"
+        "    sys.argv = ['icl-mech', *words.split()]\n"
+        "    try:\n        main()\n    except SystemExit:\n        pass\n"
+        "print([own for own in ('torch', 'transformer_lens', 'transformers') if own in sys.modules])"
+    )
+    root = typer.main.get_command(app)
+    calls = ["--help", *(f"{name} --help" for name in root.commands if name != "measure")]
+    assert len(calls) > 10
+    done = subprocess.run([sys.executable, "-c", code, *calls], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert done.stdout.count("Usage:") == len(calls)
+
+
+def test_words_of_options_are_those_of_the_package():
+    own = [name for name, one in study.known_studies().items() if study.is_own(one)]
+    assert analyze.STUDIES.split(", ") == own
+    assert options.Demonstrations == drawing.Demonstrations
+    assert options.Quantization == Quantization
+    assert options.Unit == splitting.Unit
+    assert analyze.Loss == readings.Loss
+    assert analyze.Reduction == reduction.Reduction
+    assert analyze.HALF == layers.HALF
+    assert analyze.NULLS == nulls.PREFIX
+    assert study.DEFAULT == "default"
 
 
 def test_help_is_in_panels(command):

@@ -62,6 +62,10 @@ def test_fields_become_options():
         (Annotated[Mapping[str, int] | Sequence[str] | None, "a"], "x", ("x",)),
         (Sequence[str | tuple[int, int]], "x", ("x",)),
         (Literal["a", "b"] | Sequence[Literal["a", "b"]], "a", ("a",)),
+        (Literal["a", "b"] | Sequence[int] | None, "b", "b"),
+        (Literal["a", "b"] | Sequence[int] | None, "1,2", (1, 2)),
+        (int | Literal["a", "b"], "b", "b"),
+        (int | Literal["a", "b"], "7", 7),
     ],
 )
 def test_text_is_read_by_type(hint, text, value):
@@ -118,7 +122,7 @@ def test_one_measurement(command, table, tmp_path):
         *("measure", "flow", *own_data(table), "--reduction", "abs_then_sum", "--out", out)
     )
     assert (code, err) == (0, "")
-    found = icl.load_analysis(out)
+    found = icl.Analysis.load(out)
     assert list(found) == ["flow"]
     assert found.flow.provenance["variants"]["reduction"] == "abs_then_sum"
     assert printed.startswith(found.summary())
@@ -151,11 +155,11 @@ def test_a_measurement_of_pairs(command, table, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("isolation", "--mode", "cut"), "'mask', 'zero'"),
+        (("isolation", "--mode", "cut"), "'cut'. Known: mask, zero."),
         (("isolation", "--depths", "1,b"), "'1,b' cannot be read; expected NUMBER,..."),
         (("isolation", "--tokens", "all"), "'all' cannot be read"),
         (("isolation", "--draws", "0"), "--draws"),
-        (("head-attention",), "--heads"),
+        (("head-attention", "--row", "tagret"), "'tagret' cannot be read"),
         (("head-attention", "--heads", "24"), "expected LAYER.HEAD,..."),
         (("isolations",), "isolations"),
     ],
@@ -182,6 +186,18 @@ def test_causal_measurements(command, table, tmp_path, name):
     short = ("--n", 6) if name != "induction-scores" else ("--length", 9)
     code, printed, err = command("measure", name, *own_data(table), *short, "--out", out)
     assert (code, err) == (0, "")
-    found = icl.load_analysis(out)[name.replace("-", "_")]
+    found = icl.Analysis.load(out)[name.replace("-", "_")]
     assert found.summary() in printed
     assert found.figures()[0].question in (out / "index.html").read_text()
+
+
+@pytest.mark.parametrize("name", ["saliency", "saliency-maps"])
+def test_a_command_by_its_earlier_name(command, name):
+    code, out, _ = command("measure", name, "--help")
+    assert code == 0
+    assert "--first" in out
+    listed = {
+        line.strip("│ ").split(" ")[0] for line in command("measure", "--help")[1].split("\n")
+    }
+    assert "saliency-maps" in listed
+    assert "saliency" not in listed

@@ -12,11 +12,19 @@ import typer
 from typer.testing import CliRunner
 
 from icl_mech import Analysis
-from icl_mech.cli.command_line import command_line, without_place
-from icl_mech.cli.console import draw, error_line, note, say, say_json, waiting
-from icl_mech.cli.described import described, result_values
-from icl_mech.cli.grouping import grouped
-from icl_mech.cli.interrupted import EXIT_CODE, interruptible
+from icl_mech.cli.console import (
+    EXIT_CODE,
+    draw,
+    error_line,
+    interruptible,
+    note,
+    say,
+    say_json,
+    waiting,
+)
+from icl_mech.cli.job import command_line, without_place
+from icl_mech.cli.options import grouped
+from icl_mech.studies.analysis import described, result_values
 from tests.measurements.saliency.test_null import known
 from tests.planted_results import found_of, heads_of
 
@@ -188,7 +196,7 @@ def test_results_without_quantities():
     values = result_values(bare)
     assert values["quantities"] == {}
     assert values["summary"] == found.summary()
-    assert values["kind"] == "FalseInductionHeads"
+    assert values["kind"] == "FalseInductionResult"
 
 
 def test_a_command_tells_no_place_on_the_machine(tmp_path, monkeypatch):

@@ -12,8 +12,10 @@ CELLS = ((0.0, 12, 0), (0.4, 12, 4), (0.0, 48, 0), (0.4, 48, 10))
 
 @pytest.fixture
 def study(tmp_path, monkeypatch):
-    own = Power("Shallow aggregation", "isolation", tuple(Cell(e, n, k, 10) for e, n, k in CELLS))
-    monkeypatch.setattr(power, "powers", lambda: (own,))
+    cells = tuple(Cell(e, n, k, 10) for e, n, k in CELLS)
+    own = Power("label_words", "Shallow aggregation", "isolation", cells)
+    other = Power("overthinking", "Harm", "harm", cells)
+    monkeypatch.setattr(power, "powers", lambda: (own, other))
     path = tmp_path / "study.yaml"
     path.write_text("models: smollm2-135m\ntasks: reviews\nstudy: label_words\nn: 24\n")
     return path
@@ -34,7 +36,14 @@ def test_what_cannot_be_said(command, study):
     assert code == 0
     assert "supported in beyond what was measured" not in out
     assert "beyond what was measured" in out
-    study.write_text("models: smollm2-135m\ntasks: reviews\nstudy: overthinking\n")
+    study.write_text("models: smollm2-135m\ntasks: reviews\nmeasurements: [flow]\n")
     code, _, errors = command("power", study)
     assert code == 1
-    assert "power was measured for the claims of label_words" in errors
+    assert "power was measured for the claims of label_words and overthinking" in errors
+
+
+def test_claims_are_those_of_the_studies(command, study):
+    study.write_text("models: smollm2-135m\ntasks: reviews\nstudy: overthinking\nn: 24\n")
+    _, out, _ = command("power", study, "--effect", 0.2)
+    assert "Harm: 0.2 accuracy lost to false demonstrations" in out
+    assert "Shallow aggregation" not in out

@@ -94,3 +94,52 @@ def test_every_token_is_coloured():
     text = coloured(prompts[0])
     assert text.plain == "".join(prompts[0].pieces)
     assert len(text.spans) == len(prompts[0])
+
+
+def test_demonstrations_in_all(command):
+    given = ("prompts", "--model", MODEL, "--task", "reviews")
+    document = json.loads(command(*given, "--total", 3, "--json")[1])
+    assert [len(own["label_classes"]) for own in document["prompts"]] == [3, 3]
+    assert (document["source"]["total"], "shots" in document["source"]) == (3, False)
+    most = json.loads(command(*given, "--total", "max", "--json")[1])
+    assert most["source"]["total_bound"] == "context"
+    assert max(len(own["ids"]) for own in most["prompts"]) <= most["context_length"]
+    code, _, err = command(*given, "--total", "most")
+    assert code
+    assert "--total" in err
+    code, _, err = command(*given, "--total", 3, "--shots", 1)
+    assert code
+    assert "--shots" in err
+    assert "--total" in err
+
+
+def test_tasks_with_open_answers_by_name_and_from_a_file(command, tmp_path):
+    document = json.loads(
+        command("prompts", "--model", MODEL, "--task", "capitals", "-n", 3, "--shots", 2, "--json")[
+            1
+        ]
+    )
+    known = {own.answers[0] for own in icl.load_task("capitals").test}
+    assert all(own["choices"][own["answer"]] in known for own in document["prompts"])
+
+    rows = ["hot,cold|chilly,warm", "big,small,large", "up,down,above", "day,night,noon"]
+    rows += ["rich,poor,wealthy", "fast,slow,quick", "old,young,aged", "wet,dry,damp"]
+    table = tmp_path / "pairs.csv"
+    table.write_text("\n".join(["word,opposite,near", *rows]), encoding="utf-8")
+    own = ("--task", table, "--template", r"Q: {text}\nA:{label}", "--text-column", "word")
+    code, out, err = command(
+        *("prompts", "--model", MODEL, *own, "--answers", "opposite", "--other-answers", "near"),
+        *("--labels", "other", "--shots", 2, "-n", 1),
+    )
+    assert (code, err) == (0, "")
+    (answer,) = [line for line in out.splitlines() if "false answer" in line]
+    assert any(
+        f"answer {a.split('|')[0]}" in answer and o in answer
+        for _, a, o in (r.split(",") for r in rows)
+    )
+
+    code, out, err = command(
+        "prompts", "--model", MODEL, *own, "--answers", "opposite", "--label-words", "a,b"
+    )
+    assert code
+    assert "--answers" in err

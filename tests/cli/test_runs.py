@@ -6,7 +6,7 @@ import pytest
 
 import icl_mech as icl
 from icl_mech.cli import job
-from icl_mech.cli.command_line import without_place
+from icl_mech.cli.job import without_place
 from tests.cli.conftest import MODEL, own_data
 from tests.saved import contents
 
@@ -23,12 +23,12 @@ def run(command, table, tmp_path):
 def test_show(command, run):
     code, out, err = command("show", run)
     assert (code, err) == (0, "")
-    assert out == icl.load_analysis(run).summary() + "\n"
+    assert out == icl.Analysis.load(run).summary() + "\n"
 
 
 def test_show_as_json(command, run):
     document = json.loads(command("show", run, "--json")[1])
-    saved = icl.load_analysis(run)
+    saved = icl.Analysis.load(run)
     assert document["title"] == saved.title
     own = document["results"]["predictions"]
     assert own["summary"] == saved.predictions.summary()
@@ -43,7 +43,7 @@ def test_show_as_json(command, run):
 def test_a_folder_without_a_run(command, tmp_path, name):
     code, out, err = command(name, tmp_path)
     assert (code, out) == (1, "")
-    assert "No saved result" in err
+    assert "nothing that was saved" in err
 
 
 def test_page_of_a_saved_run(command, run, tmp_path, request):
@@ -132,3 +132,54 @@ def test_prompts_are_those_of_the_tokenizer_alone(table):
     )
     assert one.digest == other.digest
     assert tokenizer.model_max_length == model.cfg.n_ctx
+
+
+# --- dry runs ---
+
+
+@pytest.fixture
+def short(monkeypatch):
+    monkeypatch.setattr("icl_mech.engine.trials.SECONDS", 0.05)
+
+
+@pytest.mark.parametrize("words", [("analyze", "--nulls", 0), ("measure", "flow")])
+def test_a_dry_run_says_what_it_costs_and_writes_nothing(command, table, tmp_path, short, words):
+    folder = tmp_path / "run"
+    code, out, err = command(*words, *own_data(table), "--out", folder, "--dry-run")
+    assert (code, err) == (0, "")
+    assert "rows     " in out
+    assert "fits" in out
+    assert not folder.exists()
+    code, out, _ = command(*words, *own_data(table), "--dry-run", "--json")
+    (own,) = json.loads(out)["items"]
+    assert code == 0
+    assert own["prompts"] == 4
+    assert own["rows"]["backward"] > 0
+    assert own["fits"]
+
+
+def test_a_dry_run_that_does_not_fit_ends_with_1(command, table, short, monkeypatch):
+    monkeypatch.setattr("icl_mech.studies.forecast.free_memory", lambda _: -(10**12))
+    code, out, _ = command("measure", "flow", *own_data(table), "--dry-run")
+    assert code == 1
+    assert "DOES NOT FIT" in out
+
+
+def test_a_dry_run_refuses_what_the_run_would(command, table, short):
+    words = ("measure", "isolation", *own_data(table), "--depths", 99)
+    code, out, err = command(*words, "--dry-run")
+    assert (code, out) == (1, "")
+    assert err == command(*words)[2]
+    assert "99" in err
+
+
+def test_a_dry_run_of_a_sweep(command, tmp_path, short):
+    file = tmp_path / "study.yaml"
+    file.write_text(
+        f"models: {MODEL}\ntasks: [reviews]\nmeasurements: [flow]\nseeds: [0, 1, 2]\nn: 4\n"
+    )
+    code, out, err = command("sweep", file, "--out", tmp_path / "runs", "--dry-run")
+    assert (code, err) == (0, "")
+    assert "seed 0, n = 4 (x 3)" in out
+    assert "3 runs: about" in out
+    assert not (tmp_path / "runs").exists()

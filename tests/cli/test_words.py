@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from icl_mech.cli.wording import reworded
+from icl_mech.cli.console import reworded
 from tests.cli.conftest import MODEL, own_data
 
 
@@ -12,13 +12,15 @@ from tests.cli.conftest import MODEL, own_data
     ("option", "value", "known"),
     [
         ("--study", "lable_words", "label_words"),
-        ("--loss", "labels", "prediction"),
+        ("--loss", "predicted", "'predicted'. Did you mean 'prediction'?"),
+        ("--study", "LabelWords", "Did you mean 'label_words'?"),
         ("--reduction", "sum", "abs_then_sum"),
-        ("--labels", "wrong", "half_permuted"),
+        ("--labels", "wrong", "Known: "),
+        ("--labels", "permutted", "Did you mean 'permuted' or 'half_permuted'?"),
         ("--demonstrations", "each", "per_prompt"),
-        ("--overlap", "drop", "refuse"),
-        ("--labels-as", "name", "indices"),
-        ("--dtype", "float8", "bfloat16"),
+        ("--overlap", "refused", "'refused'. Did you mean 'refuse'?"),
+        ("--labels-as", "name", "Did you mean 'names'"),
+        ("--dtype", "bfloat8", "Did you mean 'bfloat16'"),
         ("--shots", "two", "integer"),
         ("--shots", "0", "demonstrations"),
         ("--n", "0", "1"),
@@ -34,6 +36,7 @@ def test_a_wrong_word_is_a_usage_error(command, tmp_path, option, value, known):
     assert (code, out) == (2, "")
     assert option in err
     assert known in err
+    assert "Value error" not in err
     assert not (tmp_path / "out").exists()
 
 
@@ -145,3 +148,37 @@ def test_interventions_act(command, table, tmp_path):
 def test_arguments_become_options(message, expected):
     options = {"name_or_path": "--task", "labels": "--label-words", "n": "--n"}
     assert reworded(message, options) == expected
+
+
+@pytest.mark.usefixtures("no_model")
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (("isolation", "--mode", "zeros"), "'zeros'. Did you mean 'zero'?"),
+        (("isolation", "--tokens", "lable"), "Did you mean 'label'?"),
+        (("flow", "--reduction", "sum_then_ab"), "Did you mean 'sum_then_abs'"),
+    ],
+)
+def test_a_wrong_variant_is_refused_with_the_nearest_ones(command, words, near):
+    code, out, err = command("measure", *words)
+    assert (code, out) == (2, "")
+    assert near in err
+    assert "Value error" not in err
+
+
+@pytest.mark.usefixtures("no_model")
+@pytest.mark.parametrize(
+    ("entry", "near"),
+    [
+        ("study: labelwords", "study='labelwords'. Did you mean 'label_words'?"),
+        ("labels: [permutted]", "Did you mean 'permuted' or 'half_permuted'?"),
+        ("path: whol", "path is 'whol'. Did you mean 'whole'?"),
+        ("stdy: label_words", "Did you mean 'study' or 'most'?"),
+    ],
+)
+def test_a_wrong_word_in_a_file_is_refused_with_the_nearest_ones(command, tmp_path, entry, near):
+    file = tmp_path / "sweep.yaml"
+    file.write_text(f"models: [{MODEL}]\ntasks: [reviews]\n{entry}\n")
+    code, out, err = command("sweep", file, "--out", tmp_path / "out")
+    assert (code, out) == (1, "")
+    assert near in err

@@ -17,7 +17,7 @@ PER_CLASS = {"reviews": 100, "headlines": 60, "questions": 40, "unnatural": 60}
 
 
 def test_the_offline_tasks_are_the_folders_of_the_package():
-    assert [task.name for task in known_tasks() if task.offline] == list(demo.NAMES)
+    assert [t.name for t in known_tasks() if t.offline and not t.is_open] == list(demo.NAMES)
     assert set(demo.NAMES) == set(LABELS)
 
 

@@ -10,14 +10,14 @@ from torch.testing import assert_close
 from icl_mech import Prompt, PromptBatch, Task, Template, analyze, build_prompts, predict
 from icl_mech.engine import prepare, run, run_variants
 from icl_mech.engine.beginning import Beginning, RecomputedBeginning
+from icl_mech.engine.layouts import WORTH_SHARING, common_prefix
 from icl_mech.engine.memory import TOKENS_PER_BATCH, plan_behind, prompt_bytes
-from icl_mech.engine.prefix import WORTH_SHARING, common_prefix
 from icl_mech.engine.work import Work
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate, ZeroHeads
-from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.reading import PredictionReading
 from icl_mech.measurements.saliency.flow import FlowReading
-from icl_mech.measurements.saliency.maps import SaliencyReading
+from icl_mech.measurements.saliency.saliency_maps import SaliencyReading
 from icl_mech.models import Site, adapt
 from tests.engine.test_paths import FAMILIES, PREFIX, TARGET, TASK
 from tests.margins import apart

@@ -12,7 +12,7 @@ import icl_mech as icl
 from icl_mech.engine import Work, prepare, run, run_variants
 from icl_mech.errors import ModelError, RunError
 from icl_mech.interventions import Intervention, Isolate, Reweight, ZeroHeads
-from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.reading import PredictionReading
 from icl_mech.measurements.saliency.flow import FlowReading
 from icl_mech.models import Site, adapt
 from icl_mech.segments import Segment

@@ -5,7 +5,7 @@ import torch
 
 import icl_mech as icl
 from icl_mech.engine import prepare, run
-from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.reading import PredictionReading
 from icl_mech.measurements.saliency.flow import Flow
 from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch

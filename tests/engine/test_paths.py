@@ -8,12 +8,12 @@ from torch.testing import assert_close
 
 from icl_mech import Example, Task, Template, build_prompts, flow_scores
 from icl_mech.engine import prepare, run, run_variants
+from icl_mech.engine.layouts import common_prefix
 from icl_mech.engine.memory import parse_memory, plan
-from icl_mech.engine.prefix import common_prefix
 from icl_mech.engine.work import Work
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate, Reweight, ZeroHeads, ZeroLayers
-from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.reading import PredictionReading
 from icl_mech.models import adapt
 from icl_mech.segments import Segment
 from tests.tiny import FAMILIES, tiny_model

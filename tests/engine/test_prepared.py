@@ -8,7 +8,7 @@ from icl_mech import build_prompts, load_model
 from icl_mech.engine import prepare, run, run_variants, runs, single_rows
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate, Reweight, ZeroHeads
-from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.reading import PredictionReading
 from icl_mech.models import adapt
 from icl_mech.models.bridge import BridgeModel
 from tests.engine.cases import ragged

@@ -1,18 +1,19 @@
 """One bar over many runs: what is known to come, what is done, and what is said of it."""
 
 import contextlib
+from itertools import pairwise
 
 import pytest
 
 import icl_mech as icl
-from icl_mech.engine import bars, progress
+from icl_mech.engine import progress
 from icl_mech.engine.progress import Overall, Progress, cost, expect
 from icl_mech.measurements import Flow, Isolation, Predict
 from tests.engine.test_paths import TASK
 from tests.tiny import tiny_model
 
 
-class Watched(bars.Bar):
+class Watched(progress.Bar):
     """Remembers what it was to show."""
 
     def __init__(self):
@@ -39,7 +40,7 @@ def test_runs_count_in_the_bar_over_them(watched):
         with Progress("prompts", 10, None) as bar:
             bar.advance(10)
         assert whole.share == pytest.approx(10 / 25)
-        with Progress("flow", 5, None, cost=cost(gradient=True)) as bar:
+        with Progress("flow", 5, None, cost=cost([80, 120], gradient=True)) as bar:
             bar.advance(5)
         assert whole.share == 1
         with Progress("not expected", 25, None) as bar:
@@ -63,13 +64,60 @@ def test_words():
     assert whole.words(3.0) == "0 %, 3 s (prompts)"
     whole.advance(25.0)
     assert whole.words(100.0) == "25 %, 2 min, about 5 min left (prompts)"
+    early = Overall("study", show=False)
+    early.begin("loading", 100.0)
+    early.advance(2.0)
+    assert (
+        early.words(40.0) == "2 %, 40 s (loading)"
+    )  # 33 minutes would be said of a slow beginning
+
+
+# Seconds from the beginning, and what happens then: work that is expected, and work that is done.
+ROUGH = [
+    *((second, 0.0, 0.05) for second in range(1, 40)),  # slow ones first
+    *((second, 0.0, 1.5) for second in range(40, 85)),  # then fast ones
+    (85, 400.0, 0.0),  # measurements that are known late
+    *((second, 0.0, 0.5) for second in range(86, 420)),
+    (420, -200.0, 0.0),  # what will not come
+    *((second, 0.0, 0.2) for second in range(421, 600)),
+]
+EXPECTED = 90.0
+
+
+def test_what_is_left_is_told_steadily():
+    """Every half minute, as a log shows it: no jump by more than 1.5, where plain rates jump fivefold."""
+    whole = Overall("study", True)
+    whole.expect(EXPECTED)
+    whole.begin("prompts", EXPECTED)
+    plain, told = [], []
+    for second, expected, done in ROUGH:
+        whole.expect(expected)
+        whole.advance(done)
+        left = whole.left(float(second))
+        if second % 30 == 0:
+            plain.append(second * (1 - whole.share) / whole.share)
+            told.append(left)
+    assert jump(told) <= 1.5
+    assert jump(plain) > 5
+    # It is no constant: what is said follows the rate.
+    assert told[-1] == pytest.approx(plain[-1], rel=0.1)
+
+
+def jump(told):
+    """The largest factor between two lines, beside the half minute that has passed."""
+    return max(max(b / a, (a - 30) / b) for a, b in pairwise(told))
+
+
+def test_a_long_prompt_counts_for_more_than_a_short_one():
+    assert cost([300], gradient=False) == 10 * cost([30, 30], gradient=False)
+    assert cost([100], gradient=True) == 3
 
 
 @pytest.mark.parametrize(
     ("seconds", "said"), [(0.0, "0 s"), (89.0, "89 s"), (120.0, "2 min"), (5400.0, "1.5 h")]
 )
 def test_durations(seconds, said):
-    assert bars.duration(seconds) == said
+    assert progress.duration(seconds) == said
 
 
 def test_one_inside_of_another_does_nothing(watched):
@@ -99,8 +147,8 @@ def test_nothing_is_left_after_an_error(watched):
 
 def test_lines_where_nobody_watches(monkeypatch, capsys):
     now = iter(range(0, 1000, 16))
-    monkeypatch.setattr(bars.time, "monotonic", lambda: float(next(now)))
-    bar = bars.bar_for(None, lines=True)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(now)))
+    bar = progress.bar_for(None, lines=True)
     bar.start("study")
     for share in (0.1, 0.2, 0.3, 0.4):
         bar.show("study", share, f"{share:.0%}")
@@ -111,8 +159,8 @@ def test_lines_where_nobody_watches(monkeypatch, capsys):
 
 
 def test_no_lines_for_a_single_run_or_if_told_so():
-    for silent in (bars.bar_for(None), bars.bar_for(False, lines=True)):
-        assert type(silent) is bars.Bar
+    for silent in (progress.bar_for(None), progress.bar_for(False, lines=True)):
+        assert type(silent) is progress.Bar
 
 
 def test_a_study_reaches_its_end_and_never_goes_back(watched):

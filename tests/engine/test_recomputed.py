@@ -9,11 +9,11 @@ from torch.testing import assert_close
 from icl_mech import build_prompts
 from icl_mech.engine import GradientReading, Kept, run
 from icl_mech.engine.beginning import RecomputedBeginning
-from icl_mech.engine.prefix import WORTH_SHARING, common_prefix
+from icl_mech.engine.layouts import WORTH_SHARING, common_prefix
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate, ZeroHeads
 from icl_mech.interventions.base import Intervention
-from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.reading import PredictionReading
 from icl_mech.measurements.saliency.flow import FlowReading
 from icl_mech.models import Site, adapt
 from tests.engine.test_beginning import INSTRUCTED, SAME, Cutting

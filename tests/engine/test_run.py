@@ -6,9 +6,9 @@ import torch
 import icl_mech as icl
 from icl_mech.engine import Work, run
 from icl_mech.errors import ModelError, PromptError, RunError
-from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.reading import PredictionReading
 from icl_mech.measurements.saliency.flow import FlowReading
-from icl_mech.measurements.saliency.maps import SaliencyReading
+from icl_mech.measurements.saliency.saliency_maps import SaliencyReading
 from icl_mech.models import adapt
 from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.segments import Segment

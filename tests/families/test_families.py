@@ -15,6 +15,17 @@ ALLOWED = {"float32": 2e-5, "float64": 1e-5, "float16": 1e-2, "bfloat16": 3e-2}
 In float64 it is Hugging Face that computes norms and softmax in float32.
 """
 
+USUAL = {
+    "GPT-2", "GPT-Neo", "GPT-J", "GPT-NeoX", "OPT", "XGLM", "BLOOM", "Falcon", "Llama", "Mistral", "Qwen 2",
+    "Gemma 3", "Granite", "DeepSeek V3", "BERT as a decoder", "Mamba", "GPT-BigCode, multi-head",
+}  # fmt: skip
+"""One of each kind of attention, positions and refusal; the others are slow."""
+
+
+def marks(name):
+    found = [] if name in USUAL else [pytest.mark.slow]
+    return [*found, pytest.mark.tl3] if name in BOTH_LINES else found
+
 
 def check(name, dtype=torch.float32):
     family = BY_NAME[name]
@@ -33,17 +44,16 @@ def check(name, dtype=torch.float32):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.tl3 if name in BOTH_LINES else ()) for name in BY_NAME],
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in BY_NAME])
 def test_a_family_gives_hugging_faces_numbers_or_says_why_not(name):
     check(name)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("name", HALF)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in USUAL else pytest.mark.slow) for name in HALF]
+)
 def test_other_precisions(name, dtype):
     check(name, dtype)
 
@@ -51,6 +61,10 @@ def test_other_precisions(name, dtype):
 def test_the_page_lists_exactly_these_families():
     rows = re.findall(r"^\| ([^|]+) \| `(\w+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert [name for name, _ in rows] == [family.name for family in FAMILIES]
+
+
+def test_the_usual_ones_are_among_them():
+    assert set(BY_NAME) >= USUAL
 
 
 def test_there_are_many_families():

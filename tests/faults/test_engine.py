@@ -15,7 +15,7 @@ from icl_mech.engine import Work, prepare, run, run_variants
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate, ZeroHeads
 from icl_mech.measurements.lens.residuals import LayerLensReading
-from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.reading import PredictionReading
 from icl_mech.measurements.saliency.flow import FlowReading
 from icl_mech.models import Resume, adapt
 from icl_mech.segments import Segment
@@ -62,7 +62,16 @@ def setting(request):
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("setting", "name"),
-    [*(("gpt2", name) for name in RUNS), *(("opt", name) for name in ("whole", "recomputed"))],
+    [
+        *(("gpt2", name) for name in ("whole", "shared", "target", "trained")),
+        *(
+            pytest.param(*own, marks=pytest.mark.slow)
+            for own in (
+                *(("gpt2", name) for name in ("recomputed", "shared, recomputed", "variants")),
+                *(("opt", name) for name in ("whole", "recomputed")),
+            )
+        ),
+    ],
     indirect=["setting"],
 )
 def test_an_error_at_every_hook_call(setting, monkeypatch, name):
@@ -113,7 +122,10 @@ def interrupt_at_every_step(model, call, files, *, last=False):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("name", PASSES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(own, marks=[] if own == "beginning" else pytest.mark.slow) for own in PASSES],
+)
 def test_an_interrupt_at_every_step_of_a_pass(name):
     model = adapt(tiny_model("gpt2"))
     segment = Segment.whole(model, ragged()[[1]])
@@ -122,12 +134,14 @@ def test_an_interrupt_at_every_step_of_a_pass(name):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("unchecked")
+@pytest.mark.slow
 def test_an_interrupt_at_every_step_of_a_training():
     model = adapt(tiny_model("gpt2"))
     prompts = icl.build_prompts(TASK, model.wrapped, shots=1, n=2)
     interrupt_at_every_step(model, lambda: RUNS["trained"](model, prompts), CONTEXTS, last=True)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("unchecked")
 def test_interrupts_at_random_moments(setting):

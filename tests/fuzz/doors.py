@@ -10,10 +10,10 @@ from torch import Tensor
 
 import icl_mech as icl
 from icl_mech.engine import prepare, run, run_variants
-from icl_mech.measurements import Extraction, Flow, Isolation, Lens, Predict, Saliency
+from icl_mech.measurements import Extraction, Flow, Isolation, LogitLens, Predict, SaliencyMaps
 from icl_mech.measurements.compression.kept import parts
-from icl_mech.measurements.extraction.label_words import AttentionReading
-from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.extraction.extraction import AttentionReading
+from icl_mech.measurements.reading import PredictionReading
 from icl_mech.prompts import PromptBatch
 from tests.fuzz.cases import Case, Values
 from tests.fuzz.reference import Edit, Hide, Layers, Plain, Text
@@ -62,8 +62,8 @@ class Doors:
         return {
             "predict": Predict(own["score"], 3),
             "flow": Flow(own["loss"], own["reduction"], 2),
-            "maps": Saliency(own["loss"], own["reduction"]),
-            "lens": Lens(),
+            "maps": SaliencyMaps(own["loss"], own["reduction"]),
+            "lens": LogitLens(),
             "extraction": Extraction(),
             "isolation": Isolation(own["mode"], own["redraw"], DRAWS, 3),
         }[name]

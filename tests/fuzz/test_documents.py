@@ -16,9 +16,9 @@ import icl_mech as icl
 from icl_mech.cli.inputs import _interventions
 from icl_mech.errors import IclMechError
 from icl_mech.measurements import Extraction, Flow
-from icl_mech.results import load_result
+from icl_mech.results import Result
 from icl_mech.results.files import sealed
-from icl_mech.sweeps import load_sweep, sweep
+from icl_mech.sweeps import Sweep, sweep
 from icl_mech.sweeps.config import read_config
 from icl_mech.sweeps.plan import contents_of, grid_of, planned
 from icl_mech.sweeps.running import _options
@@ -155,7 +155,7 @@ def used(kind, saved, tmp_path, chance):
     elif kind == "sweep.json":
         place = damaged(saved, tmp_path, chance, "sweep", "sweep.json")
         if place is not None:
-            read = load_sweep(place)
+            read = Sweep.load(place)
             assert read.summary()
             assert len(read.items) == len(read.plan)
             assert [item.key for item in read.plan]
@@ -168,8 +168,8 @@ def used(kind, saved, tmp_path, chance):
         place = damaged(saved, tmp_path, chance, "run", file)
         if place is not None:
             if kind == "result.json":
-                assert load_result(place / file.split("/")[0]).summary()
-            report = icl.load_analysis(place)
+                assert Result.load(place / file.split("/")[0]).summary()
+            report = icl.Analysis.load(place)
             assert report.summary()
     else:
         file = tmp_path / "edits.json"
@@ -204,6 +204,7 @@ def plan_of(given):
     return [item.key for item in plan.items]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.filterwarnings("ignore")
 def test_documents_are_refused_in_our_words_or_usable(saved, tmp_path):
@@ -231,7 +232,7 @@ def test_pipes_and_folders_in_the_place_of_files_are_refused_at_once(saved, tmp_
         (place / file).unlink()
         os.mkfifo(place / file)
         with pytest.raises(IclMechError, match=r"pipe|cannot be read"):
-            icl.load_analysis(place)
+            icl.Analysis.load(place)
     pipe = tmp_path / "study.yaml"
     os.mkfifo(pipe)
     with pytest.raises(IclMechError, match="pipe"):
@@ -244,7 +245,7 @@ def test_nesting_without_end_is_refused(saved, tmp_path, text):
     (tmp_path / "run" / "analysis.json").write_text(text)
     (tmp_path / "study.yaml").write_text(text)
     for read in (
-        lambda: icl.load_analysis(tmp_path / "run"),
+        lambda: icl.Analysis.load(tmp_path / "run"),
         lambda: read_config(tmp_path / "study.yaml"),
     ):
         with pytest.raises(IclMechError):

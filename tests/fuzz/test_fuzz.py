@@ -8,7 +8,7 @@ import pytest
 
 import icl_mech.models.bridge as bridge
 from icl_mech.engine.prepared import Prepared
-from icl_mech.models.fused import FusedWeights
+from icl_mech.models.bridge import FusedWeights
 from icl_mech.models.watching import Watch
 from icl_mech.prompts import PromptBatch
 from icl_mech.studies.bench import Bench
@@ -23,6 +23,7 @@ SECONDS = float(os.environ.get("FUZZ_SECONDS", "30"))
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 
+@pytest.mark.slow
 def test_random_cases_equal_plain_hugging_face():
     until, found, seed = time.monotonic() + SECONDS, [], 0
     while time.monotonic() < until:
@@ -80,24 +81,16 @@ def numbers(patch):
 
 def kept(patch):
     """A finished result is taken whatever it is of."""
-    from icl_mech.results import load_result
+    from icl_mech.results import Result
 
     def finished(self, name, item, weights):
         folder = self.out / name if self.out is not None else None
-        return load_result(folder) if folder is not None and folder.exists() else None
+        return Result.load(folder) if folder is not None and folder.exists() else None
 
     patch.setattr(Bench, "_finished", finished)
 
 
-FAULTS = {
-    no_hooks: 2,
-    left_out: 9,
-    stale: 72,
-    as_split: 450,
-    prepared: 188,
-    numbers: 8,
-    kept: 68,
-}
+FAULTS = {no_hooks: 2, left_out: 9, stale: 72, as_split: 450, prepared: 188, numbers: 8, kept: 68}
 """What would be wrong with the package, and a seed that shows it."""
 
 

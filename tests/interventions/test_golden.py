@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from icl_mech.engine import Kept, Reading, prepare, run
-from icl_mech.engine.losses import target_loss
+from icl_mech.engine.readings import target_loss
 from icl_mech.interventions import Isolate, Reweight, ZeroHeads, ZeroLayers
 from icl_mech.measurements.predictions import predict
 from icl_mech.models import ModelInfo, Site, adapt

@@ -8,7 +8,7 @@ from icl_mech import Patch, build_prompt_pairs, build_prompts, flow_scores
 from icl_mech.engine import Reading, prepare, run, run_variants
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Place, load_intervention
-from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.reading import PredictionReading
 from icl_mech.models import Site
 from tests.engine.test_paths import TASK
 from tests.tiny import FAMILIES, N_HEADS, N_LAYERS, tiny_model

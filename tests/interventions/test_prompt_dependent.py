@@ -16,7 +16,7 @@ from icl_mech.engine import common_prefix, prepare, run, run_variants
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention, Isolate, load_intervention
 from icl_mech.measurements import Reweighting
-from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.reading import PredictionReading
 from icl_mech.measurements.saliency.flow import FlowReading
 from icl_mech.models import Site
 from icl_mech.prompts import Prompt

@@ -1,13 +1,16 @@
 """Pairs of true and false prompts for the planted model and for tiny random ones."""
 
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import torch
 from torch.testing import assert_close
 
 from icl_mech import Example, Task, Template, build_prompt_pairs
-from icl_mech.measurements.accuracy.pairs import METRICS
-from icl_mech.metrics import label_thresholds
+from icl_mech.measurements.accuracy.scores import METRICS
+from icl_mech.measurements.heads.label_attention import LabelAttentionReading
+from icl_mech.metrics.calibration import label_thresholds
 from tests import tiny
 from tests.margins import MARGIN, apart
 from tests.planted import planted_model, planted_task
@@ -123,3 +126,13 @@ def assert_same_scores(found, expected, settled):
     assert float(settled.double().mean()) > 0.9
     both = (torch.where(settled, scores, 0.0) for scores in (found, expected))
     assert_close(*both, atol=2e-5, rtol=0)
+
+
+@dataclass
+class DemonstrationAttentionReading(LabelAttentionReading):
+    """Attention from the token before each demonstration's label, as the reference reads it."""
+
+    target_only: ClassVar[bool] = False
+
+    def rows(self, prompts):
+        return prompts.label_positions - 1

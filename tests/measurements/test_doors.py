@@ -46,6 +46,13 @@ def test_a_door_a_called_measurement_and_measure_give_the_same():
     assert one.provenance["variants"] == other.provenance["variants"]
 
 
+@pytest.mark.parametrize("name", DOORS)
+def test_what_reads_the_source_finds_no_other_signature(name):
+    # Documentation and editors take defaults from the function `__wrapped__` leads to.
+    # (`wrapped` is what checks types in tests).
+    assert inspect.unwrap(getattr(icl, name)).__code__.co_name in ("measure", "wrapped")
+
+
 def test_doors_can_be_sent_to_another_process():
     assert pickle.loads(pickle.dumps(icl.isolation)) is icl.isolation  # noqa: S301 - made here
 

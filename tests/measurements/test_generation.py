@@ -9,9 +9,9 @@ from torch.testing import assert_close
 import icl_mech as icl
 from icl_mech.engine.writing import Writer, continued
 from icl_mech.errors import PromptError, RunError
-from icl_mech.measurements import Generate
-from icl_mech.measurements.extraction.label_words import AttentionReading
-from icl_mech.measurements.generation.choosing import Choice, Stops, pieces
+from icl_mech.measurements import CompressContext, Generate
+from icl_mech.measurements.extraction.extraction import AttentionReading
+from icl_mech.measurements.generation.loop import Choice, Stops, pieces
 from icl_mech.models import adapt
 from icl_mech.segments import Segment
 from tests.engine.test_paths import TASK
@@ -183,10 +183,10 @@ def test_any_reading_of_the_target_is_taken_at_each_new_row(model, prompts, plai
 
 
 def test_readings_of_other_rows_are_refused():
-    from icl_mech.measurements.predictions import WordReading
+    from icl_mech.measurements.whole_answers import WordReading
 
     with pytest.raises(RunError, match="more than the target's row"):
-        Writer([WordReading((1,))], [])
+        Writer([WordReading(((1, 2),))], [])
 
 
 # Ends
@@ -272,7 +272,7 @@ def test_a_context_of_all_tokens_writes_what_the_whole_prompt_does(model):
     prompts = icl.build_prompts(TASK, model, shots=2, n=3)
     start = next(span.start for span in prompts[0].spans if span.role == "query_text")
     first = max(span.stop for span in prompts[0].spans if span.demo is not None)
-    context = icl.compress_context(model, prompts, keep=range(first))
+    context = CompressContext(keep=range(first))(model, prompts)
     assert context.query <= start
     found = icl.generate(model, prompts, context=context, max_new_tokens=NEW)
     assert torch.equal(found.tokens, icl.generate(model, prompts, max_new_tokens=NEW).tokens)
@@ -281,7 +281,7 @@ def test_a_context_of_all_tokens_writes_what_the_whole_prompt_does(model):
 @pytest.mark.parametrize("method", ["hidden_anchor", "text_anchor"])
 def test_a_compressed_context_goes_on_as_it_predicts(model, method):
     prompts = icl.build_prompts(TASK, model, shots=2, n=3)
-    context = icl.compress_context(model, prompts, method=method)
+    context = CompressContext(method)(model, prompts)
     found = icl.generate(model, prompts, context=context, max_new_tokens=3)
     top = context.predict(model, prompts, top_k=1).top_tokens[:, 0]
     assert torch.equal(found.tokens[:, 0], top)
@@ -292,7 +292,7 @@ def test_a_compressed_context_goes_on_as_it_predicts(model, method):
 
 def test_overlapping_positions_stay_overlapped(model):
     prompts = icl.build_prompts(TASK, model, shots=2, n=2)
-    context = icl.compress_context(model, prompts, position="overlap")
+    context = CompressContext(position="overlap")(model, prompts)
     assert context.first == 0
     found = icl.generate(model, prompts, context=context, max_new_tokens=3)
     query = context.query
@@ -313,11 +313,11 @@ def test_overlapping_positions_stay_overlapped(model):
 
 def test_it_is_a_measurement_and_a_file(model, prompts, plain, tmp_path):
     analysis = icl.measure(model, prompts, Generate(max_new_tokens=NEW))
-    assert torch.equal(analysis.generation.tokens, plain.tokens)
+    assert torch.equal(analysis.generate.tokens, plain.tokens)
     plain.save(tmp_path / "text")
-    from icl_mech.results import load_result
+    from icl_mech.results import Result
 
-    again = load_result(tmp_path / "text")
+    again = Result.load(tmp_path / "text")
     assert again.texts == plain.texts
     assert_close(again.attention, plain.attention, equal_nan=True)
 
@@ -326,7 +326,9 @@ def test_figures_and_tables(plain):
     assert plain.plot().data
     assert plain.plot(show="steps", prompt=1).data
     assert [figure.show for figure in plain.figures()] == ["spans", "steps"]
-    assert len(plain.to_pandas()) == 4 * NEW
+    assert len(plain.by_prompt()) == 4 * NEW
+    assert plain.by_prompt("length")["length"].tolist() == [NEW] * 4
+    assert plain.to_pandas().length_low.tolist() == [NEW]
     assert "length 4" in plain.summary()
     assert plain.interval("length").value == NEW
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from icl_mech.interventions import Isolate
-from icl_mech.measurements.extraction.label_words import extraction
-from icl_mech.measurements.isolation.windows import isolation
+from icl_mech.measurements.extraction.extraction import extraction
+from icl_mech.measurements.isolation.isolation import isolation
 from icl_mech.measurements.predictions import predict
 from tests.golden_data import arrays, golden_model, label_words_prompts
 from tests.margins import apart, close_pairs, vocabulary

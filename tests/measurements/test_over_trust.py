@@ -9,7 +9,7 @@ import torch
 import icl_mech as icl
 from icl_mech.errors import RunError
 from icl_mech.measurements.generation.over_trust import Beams, ModelStepper, OverTrust, Search
-from icl_mech.metrics import head_maximum
+from icl_mech.metrics.over_trust import head_maximum
 from icl_mech.models import adapt
 from tests.engine.test_paths import TASK
 from tests.golden_data import arrays, golden_model

@@ -9,21 +9,17 @@ from torch.testing import assert_close
 
 from icl_mech import ZeroHeads, ZeroLayers
 from icl_mech.engine import run
-from icl_mech.measurements.accuracy.context import context_accuracy
-from icl_mech.measurements.accuracy.layers import layer_accuracy
-from icl_mech.measurements.accuracy.pairs import METRICS
-from icl_mech.measurements.heads.label_attention import DemonstrationAttentionReading
+from icl_mech.measurements.accuracy.context_accuracy import context_accuracy
+from icl_mech.measurements.accuracy.layer_accuracy import layer_accuracy
+from icl_mech.measurements.accuracy.scores import METRICS
 from icl_mech.measurements.lens.logit_lens import logit_lens
-from icl_mech.metrics import (
-    attention_to_same,
-    label_thresholds,
-    normalised_probs,
-    prefix_matching,
-    score_interval,
-)
+from icl_mech.metrics import normalised_probs, prefix_matching
+from icl_mech.metrics.calibration import label_thresholds, score_interval
+from icl_mech.metrics.heads import attention_to_same
 from tests.golden_data import arrays, document, golden_model, overthinking_prompts
 from tests.margins import MARGIN, assert_top
 from tests.measurements.overthinking_cases import (
+    DemonstrationAttentionReading,
     before_labels,
     ends_of,
     lens_logits,

@@ -53,6 +53,8 @@ def test_first_token_scores_are_columns_of_the_models_logits(model):
     torch.testing.assert_close(found.label_probs, logits[:, labels].softmax(-1), **LOGITS)
     assert_top(found.predicted[:, None], logits[:, labels])
     assert_top(found.top_tokens, logits)
+    of_top = logits.log_softmax(-1).gather(1, found.top_tokens)
+    torch.testing.assert_close(found.top_log_probs, of_top, **LOGITS)
 
 
 def test_scores_of_whole_words(model):
@@ -159,11 +161,15 @@ def test_mean_probabilities_without_answers():
 
 
 def test_table():
-    table = ten().to_pandas()
+    table = ten().by_prompt()
     assert list(table.columns) == ["predicted", "answer", "logit no", "logit yes"]
     assert table.answer.tolist() == ["no"] * 8 + ["yes"] * 2
     assert table["logit no"].tolist() == [2.0] * 10
-    assert "answer" not in ten(None).to_pandas()
+    assert "answer" not in ten(None).by_prompt()
+    (right,) = ten().to_pandas().to_dict("records")
+    assert list(right) == ["accuracy", "accuracy_low", "accuracy_high"]
+    assert list(right.values()) == pytest.approx(list(ten().accuracy))
+    assert ten(None).to_pandas().label.tolist() == ["no", "yes"]
 
 
 def test_right_answers_stand_beside_constant_ones():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from icl_mech.measurements.predictions import Predictions
-from icl_mech.measurements.right_answers import MOST_CLASSES, by_class, confusion, levels
+from icl_mech.measurements.right_answers import MOST_CLASSES
 from icl_mech.metrics import wilson_interval
 
 
@@ -34,7 +34,7 @@ def found():
 
 
 def test_the_commonest_class_and_the_favourite_one_have_their_levels(found):
-    assert levels(found) == [
+    assert found.right.levels() == [
         (0.5, "always “a” 0.50"),
         (pytest.approx(1 / 3), "always “b” and chance 0.33"),
     ]
@@ -42,13 +42,13 @@ def test_the_commonest_class_and_the_favourite_one_have_their_levels(found):
 
 def test_levels_of_one_height_are_one_line():
     four = predicted([0, 0, 1, 2], [0] * 4, "abcd")
-    assert levels(four) == [(0.5, "always “a” 0.50"), (0.25, "chance 0.25")]
+    assert four.right.levels() == [(0.5, "always “a” 0.50"), (0.25, "chance 0.25")]
     even = predicted([0, 1, 2, 3], [1] * 4, "abcd")
-    assert levels(even) == [(0.25, "any constant answer and chance 0.25")]
+    assert even.right.levels() == [(0.25, "any constant answer and chance 0.25")]
 
 
 def test_each_class_has_its_own_wilson_interval(found):
-    drawn = by_class(found)
+    drawn = found.drawing("accuracy")
     assert drawn.groups == ("all prompts (12)", "a (6)", "b (4)", "c (2)")
     rights = [[True] * 8 + [False] * 4, [True, False] * 3, [True] * 4, [True, False]]
     for row, own in enumerate(rights):
@@ -57,7 +57,7 @@ def test_each_class_has_its_own_wilson_interval(found):
 
 
 def test_classes_without_prompts_have_no_line():
-    drawn = by_class(predicted([0, 0, 2, 2], [0, 1, 2, 2], "abc"))
+    drawn = predicted([0, 0, 2, 2], [0, 1, 2, 2], "abc").drawing("accuracy")
     assert drawn.groups == ("all prompts (4)", "a (2)", "c (2)")
     assert drawn.values[:, 0].tolist() == pytest.approx([0.75, 0.5, 1.0])
 
@@ -68,7 +68,7 @@ def test_of_many_classes_those_of_most_prompts_are_shown():
     answers = [0, *list(range(1, count)) * 2, 3, 5]
     labels = [f"k{i}" for i in range(count)]
     found = predicted(answers, answers, labels)
-    names = by_class(found).groups[1:]
+    names = found.drawing("accuracy").groups[1:]
     assert len(names) == MOST_CLASSES
     assert "k0 (1)" not in names
     assert {"k3 (3)", "k5 (3)"} <= set(names)
@@ -102,7 +102,7 @@ def test_few_prompts_cannot_be_judged():
 
 
 def test_the_commonest_confusion_and_words_never_said(found):
-    table = confusion(found)
+    table = found.drawing()
     expected = [[3.0, 3.0, 0.0], [0.0, 4.0, 0.0], [0.0, 1.0, 1.0]]
     assert table.values.tolist() == expected
     shown = found.figures()[1]

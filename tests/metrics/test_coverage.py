@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from icl_mech.metrics import ends_together, student_ends
+from icl_mech.metrics import ends_together
+from icl_mech.metrics.means import student_ends
 from tests.benchmarks.coverage import (
     auc,
     calibrated,

@@ -7,7 +7,8 @@ import torch
 from scipy.stats import binom
 
 from icl_mech.errors import ResultError
-from icl_mech.metrics import kinds_test, student_ends
+from icl_mech.metrics import kinds_test
+from icl_mech.metrics.means import student_ends
 
 NAN = float("nan")
 

@@ -5,7 +5,8 @@ import pytest
 import torch
 from scipy.optimize import minimize_scalar
 
-from icl_mech.metrics import mean_ends, mean_interval, paired_ends, share_ends, wilson_interval
+from icl_mech.metrics import mean_ends, mean_interval, wilson_interval
+from icl_mech.metrics.means import paired_ends, share_ends
 
 Z = 1.959964
 

@@ -9,8 +9,8 @@ from scipy.stats import binom
 from torch.testing import assert_close
 
 from icl_mech.errors import ResultError
-from icl_mech.metrics import nearby_medians, standing_out, uniform_mass
-from icl_mech.metrics.outliers import _limit, _simulated
+from icl_mech.metrics import standing_out
+from icl_mech.metrics.outliers import _limit, _simulated, nearby_medians, uniform_mass
 
 
 def noise(count, seed, spread=1.0):

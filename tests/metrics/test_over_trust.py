@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from icl_mech.metrics import head_maximum, log_over_trust, over_trust_penalty, points_to
+from icl_mech.metrics import log_over_trust
+from icl_mech.metrics.over_trust import head_maximum, over_trust_penalty, points_to
 from tests.golden_data import arrays, golden_model
 
 SETS = {"given": 6, "overflow": 4}

@@ -10,7 +10,7 @@ from scipy.stats import binom, permutation_test, spearmanr
 from torch.testing import assert_close
 
 from icl_mech.errors import ResultError
-from icl_mech.metrics import relabelling
+from icl_mech.metrics.permutations import relabelling
 
 
 def table(count, seed, *, values=None):

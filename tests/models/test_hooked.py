@@ -7,10 +7,10 @@ from transformers import AutoModelForCausalLM
 
 from icl_mech import flow_scores
 from icl_mech.engine import prepare, run, run_variants
-from icl_mech.engine.prefix import WORTH_SHARING, common_prefix
+from icl_mech.engine.layouts import WORTH_SHARING, common_prefix
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate, Reweight, ZeroHeads, ZeroLayers
-from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.reading import PredictionReading
 from icl_mech.measurements.saliency.flow import FlowReading
 from tests.golden_data import LABEL_WORDS, arrays, golden_model, label_words_prompts
 
@@ -81,8 +81,8 @@ def test_all_paths(models, name):
     prompts = label_words_prompts("icl/agnews_s1")
     changes, readings = VARIANTS[name], [PredictionReading()]
     own, bridge = models
-    ((expected, log_probs, _),) = run(bridge, prompts, readings, changes, path="whole")
-    ((whole, own_log_probs, _),) = run(own, prompts, readings, changes, path="whole")
+    ((expected, log_probs, *_),) = run(bridge, prompts, readings, changes, path="whole")
+    ((whole, own_log_probs, *_),) = run(own, prompts, readings, changes, path="whole")
     assert_close(whole, expected, atol=2e-5, rtol=0)
     assert_close(own_log_probs, log_probs, atol=2e-5, rtol=0)
     ((shared, *_),) = run(own, prompts, readings, changes)
@@ -96,8 +96,8 @@ def test_processed_weights(models):
     """Log-probabilities agree; what is defined on the checkpoint's weights is refused."""
     prompts = label_words_prompts("icl/agnews_s1")
     folded = hooked(processed=True)
-    ((_, expected, _),) = run(models[1], prompts, [PredictionReading()])
-    ((_, log_probs, _),) = run(folded, prompts, [PredictionReading()])
+    ((_, expected, *_),) = run(models[1], prompts, [PredictionReading()])
+    ((_, log_probs, *_),) = run(folded, prompts, [PredictionReading()])
     assert_close(log_probs, expected, atol=5e-5, rtol=0)
     with pytest.raises(RunError, match="processed"):
         run(folded, prompts, [PredictionReading()], [ZeroHeads([(0, 0)])])

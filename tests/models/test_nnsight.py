@@ -20,10 +20,22 @@ from tests.tiny import N_HEADS, N_LAYERS, tiny_hf, tiny_model, tiny_tokenizer, t
 
 nnsight = pytest.importorskip("nnsight", reason="pip install 'icl-mech[nnsight]'")
 
-from nnsight.intervention.backends.local_simulation import LocalSimulationBackend  # noqa: E402
-from nnsight.modeling.huggingface import ID_CACHE  # noqa: E402
+from nnsight.modeling import huggingface  # noqa: E402
 
 from icl_mech.models import server_pass  # noqa: E402 - needs nnsight
+
+NEW = hasattr(nnsight, "TransformersModel")
+"""nnsight 0.8 calls some things otherwise than 0.6."""
+if NEW:
+    from nnsight.intervention.backends.local import LocalSimulationBackend
+
+    LanguageModel = partial(nnsight.TransformersModel, task="text-generation")
+    ID_CACHE, HIDE, SHOW = huggingface._ID_CACHE, "_hide_local_modules", "_restore"
+else:
+    from nnsight.intervention.backends.local_simulation import LocalSimulationBackend
+
+    LanguageModel = nnsight.LanguageModel
+    ID_CACHE, HIDE, SHOW = huggingface.ID_CACHE, "_block_user_modules", "_restore_modules"
 
 TOLERANCE = 1e-5
 SITES = SiteName.__args__
@@ -34,12 +46,18 @@ each_family = pytest.mark.parametrize("family", ["llama", "gpt2"])
 def wrapped(family, attention="eager"):
     hf = tiny_hf(family)
     hf.config._attn_implementation = attention
-    return nnsight.LanguageModel(hf, tokenizer=tiny_tokenizer(tokenizer_kind(family)))
+    return LanguageModel(hf, tokenizer=tiny_tokenizer(tokenizer_kind(family)))
 
 
 @lru_cache
 def bridge(family):
     return tiny_model(family)
+
+
+def training():
+    model = wrapped("llama")
+    model._module.train()
+    return model
 
 
 @lru_cache
@@ -148,8 +166,8 @@ def test_what_is_sent_needs_nothing_of_this_package(monkeypatch):
                     if name.split(".")[0] in ("icl_mech", "jaxtyping", "beartype", "tests"):
                         patch.setitem(sys.modules, name, None)  # cannot be imported any more
 
-            patch.setattr(LocalSimulationBackend, "_block_user_modules", block)
-            patch.setattr(LocalSimulationBackend, "_restore_modules", lambda *_: None)
+            patch.setattr(LocalSimulationBackend, HIDE, block)
+            patch.setattr(LocalSimulationBackend, SHOW, lambda *_: None)
             found = own(*args, **kwargs)
             assert sys.modules["icl_mech"] is None
         return found
@@ -280,7 +298,7 @@ def test_families_with_the_parts_of_llama(config):
         "tiny", hf_model=copy.deepcopy(hf), tokenizer=copy.deepcopy(tokenizer), device="cpu"
     )
     hf.config._attn_implementation = "sdpa"
-    mine = nnsight.LanguageModel(hf, tokenizer=tokenizer)
+    mine = LanguageModel(hf, tokenizer=tokenizer)
     for function in (icl.predict, icl.flow_scores):
         expected = function(theirs, ragged())
         for model in (mine, remote_model(mine, "local")):
@@ -370,7 +388,7 @@ def test_a_model_is_checked_once_and_again_when_moved():
 
 def test_facts_about_the_model():
     info, theirs = adapt(local("llama")).info, adapt(bridge("llama")).info
-    assert info.library == f"nnsight {nnsight.__version__} LanguageModel"
+    assert info.library == f"nnsight {nnsight.__version__} {type(local('llama')).__name__}"
     for name in (
         "architecture",
         "n_layers",
@@ -384,13 +402,9 @@ def test_facts_about_the_model():
     assert server("llama").info.notes == ("on a server: local",)
 
 
-@lru_cache
 def meta():
-    config = tiny_hf("llama").config
     with torch.device("meta"):
-        return nnsight.LanguageModel(
-            type(tiny_hf("llama"))(config), tokenizer=tiny_tokenizer("sentencepiece")
-        )
+        return type(tiny_hf("llama"))(tiny_hf("llama").config).eval()
 
 
 @pytest.mark.parametrize(
@@ -400,7 +414,7 @@ def meta():
         (lambda: wrapped("llama", "flash_attention_2"), "attention.*flash_attention_2.*'eager'"),
         (lambda: nnsight.NNsight(torch.nn.Linear(2, 2).eval()), "Linear cannot be analysed"),
         (lambda: nnsight.NNsight(tiny_hf("llama").train()), "training mode"),
-        (lambda: nnsight.NNsight(meta()._module.eval()), "not loaded.*remote_model"),
+        (lambda: nnsight.NNsight(meta()), "not loaded.*remote_model"),
     ],
 )
 def test_models_are_refused(model, says):
@@ -470,7 +484,7 @@ def test_a_server_refuses_what_it_cannot_give(call, error, says):
         (lambda: nnsight.NNsight(tiny_hf("gpt2")), True, "got a NNsight"),
         (lambda: local("gpt2"), "somewhere", "'somewhere' is neither True"),
         (lambda: wrapped("neox"), True, "GPTNeoXForCausalLM cannot be analysed"),
-        (lambda: nnsight.LanguageModel(tiny_hf("llama").train()), "local", "training mode"),
+        (lambda: training(), "local", "training mode"),
     ],
 )
 def test_what_no_server_runs_is_refused(model, where, says):

@@ -6,7 +6,7 @@ import torch
 import icl_mech as icl
 from icl_mech.errors import RunError
 from icl_mech.measurements import Flow
-from icl_mech.models import adapt
+from icl_mech.models import adapt, watching
 from icl_mech.models.watching import Watch
 from tests.tiny import tiny_hf, tiny_model, tiny_tokenizer
 
@@ -67,6 +67,19 @@ def test_a_hidden_change_of_one_entry_is_seen_by_reading_all():
     before = watch.weights()
     layer.weight.data[7, 11] += 1
     assert watch.weights(exact=True) != before
+    assert Watch(layer).weights() == watch.weights()  # no reading of before is left
+
+
+def test_a_tensor_is_read_once_whatever_holds_it(monkeypatch):
+    layer = torch.nn.Linear(300, 300)
+    before = Watch(layer).weights()
+    holder = torch.nn.Sequential(layer)
+    monkeypatch.setattr(watching, "_Known", None)  # reading makes one
+    Watch(holder).weights()
+    assert Watch(layer).weights() == before
+    layer.weight.data.zero_()
+    with pytest.raises(TypeError):
+        Watch(holder).weights()
 
 
 def test_other_models_and_formats_are_others():

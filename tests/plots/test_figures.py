@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from icl_mech.plots import figure
-from icl_mech.plots.narrow import narrow_figure
+from icl_mech.plots import figure, narrow_figure
+from icl_mech.plots.axes import USUAL
 from icl_mech.plots.style import LOOKS, WIDTH, heading
 from icl_mech.shapes import (
     Bars,
@@ -182,7 +182,7 @@ def test_strips_show_text_and_change_with_the_slider():
     fig = figure(STRIPS)
     (slider,) = fig.layout.sliders
     assert (slider.active, [step.label for step in slider.steps]) == (1, ["2.1", "3.0"])
-    assert "&lt;s&gt;" in "".join(fig.data[1].text)
+    assert "&lt;s&gt;" in "".join(fig.data[-1].text)
     assert [s.line.color for s in fig.layout.shapes]  # the marked token is framed
     assert not figure(
         replace(STRIPS, names=("2.1",), values=STRIPS.values[:1], first=0)
@@ -202,3 +202,22 @@ def test_on_a_phone_panels_stand_one_below_the_other():
     assert narrow_figure(CURVES) is None
     maps = Grids("maps", (MAP, MAP))
     assert narrow_figure(maps).layout.height < figure(maps).layout.height
+
+
+def test_names_at_the_ends_of_curves_leave_every_panel_a_readable_width():
+    """Crossing curves have no room for their names beside them: panels go below each other instead of shrinking."""
+    torch.manual_seed(0)
+    values = torch.rand(7, 31)
+    names = tuple(f"demonstrations of kind {i}" for i in range(7))
+    crossing = LayerCurves(
+        "t", names, values, values - 0.3, values + 0.3, "accuracy",
+        panels=(Panel("Accuracy", (0, 1, 2, 3, 4, 5)), Panel("Gap", (6,), "gap")),
+    )  # fmt: skip
+    fig = figure(crossing)
+    margin = fig.layout.margin
+    for axes, room in (
+        ((fig.layout.xaxis, fig.layout.xaxis2), USUAL - margin.l - margin.r),
+        ((fig.layout.yaxis, fig.layout.yaxis2), fig.layout.height - margin.t - margin.b),
+    ):
+        for axis in axes:
+            assert room * (axis.domain[1] - axis.domain[0]) >= 220 - 1e-6

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from icl_mech.measurements.lens.logit_lens import LogitLensResult
 from icl_mech.plots import figure
 from icl_mech.shapes import LensTable
+from icl_mech.studies.analysis import Analysis
+from icl_mech.studies.pages import sections_of
 
 
 def table(layers=3, columns=("bare", "true demonstrations"), words=(" Sports", "\n", "</s>")):
@@ -34,7 +37,7 @@ def test_label_words_are_bold_and_all_words_are_text():
     (other,) = figure(table(words=("<b>x", "\n", ""))).data
     assert other.text[0][0] == "&lt;b&gt;x"
     assert "“↵” 0.300" in other.customdata[0][0][1]
-    assert "“␣” 0.100" in other.customdata[0][0][1]
+    assert "“∅” 0.100" in other.customdata[0][0][1]
 
 
 @pytest.mark.parametrize("columns", [("last token",), tuple(f"before label {i}" for i in range(9))])
@@ -57,3 +60,38 @@ def test_columns_of_one_name_stay_apart():
 
 def test_eighty_layers_stay_below_a_megabyte():
     assert len(figure(table(layers=81, columns=("a", "b", "c"))).to_json()) < 200_000
+
+
+def lens_of(prompts):
+    """A lens of so many prompts of two classes."""
+    torch.manual_seed(0)
+    return LogitLensResult(
+        label_logits=torch.randn(prompts, 14, 2),
+        answers=torch.arange(prompts) % 2,
+        labels=("no", "yes"),
+        provenance={"prompts": {"count": prompts}},
+    )
+
+
+@pytest.mark.parametrize(("prompts", "drawn"), [(2, False), (5, False), (6, True)])
+def test_too_few_prompts_for_intervals_are_points_without_a_band_and_the_note_says_so(
+    prompts, drawn
+):
+    found = lens_of(prompts)
+    assert found.sel().high.isfinite().all()  # the numbers are there, whatever is drawn
+    fig = found.plot()
+    bands = [trace for trace in fig.data if trace.fill == "toself"]
+    assert bool(bands) is drawn
+    assert len([trace for trace in fig.data if trace.name]) == 1
+    few = f"{prompts} prompts, too few for intervals (6 at least)"
+    assert (few in fig.layout.title.subtitle.text) is not drawn
+    assert ("95 % intervals" in found.drawn().note) is drawn
+
+
+def test_a_page_says_that_intervals_of_too_few_prompts_are_not_drawn():
+    for prompts, said in ((2, True), (6, False)):
+        (section,) = sections_of(Analysis({"lens": lens_of(prompts)}, title="lens"))
+        assert (
+            "No intervals are drawn, because there are fewer than 6 prompts." in section.caption
+        ) is said
+        assert section.figure.low.isnan().all() == said

@@ -7,10 +7,16 @@ from html.parser import HTMLParser
 import pytest
 
 from icl_mech.errors import ResultError
-from icl_mech.plots.levels import LEVELS, Scale, contrast, level_colours
-from icl_mech.plots.prompt_sets import SHOWN, TOKENS, batch_html
-from icl_mech.plots.prompt_style import ROLE_NAMES, ROLE_STYLES, style
-from icl_mech.plots.prompt_view import Text, prompt_html, prompt_view
+from icl_mech.plots.prompt_style import (
+    LEVELS,
+    ROLE_NAMES,
+    ROLE_STYLES,
+    Scale,
+    contrast,
+    level_colours,
+    style,
+)
+from icl_mech.plots.prompt_view import SHOWN, TOKENS, Text, batch_html, prompt_html, prompt_view
 from icl_mech.prompts import Prompt, Span
 from icl_mech.prompts.spans import ROLES
 

@@ -69,6 +69,23 @@ def test_given_characters_and_tokens():
     assert behind.text_spans == ((1, 4), (6, 10))  # BOS is not counted
 
 
+def test_a_text_is_cut_behind_its_anchors(tokenizer):
+    (prompt,) = icl.texts([TEXT], tokenizer, anchors=[["film", (28, 33), "bad"]])
+    assert [written(prompt, i).strip() for i in (1, 2, 3)] == [
+        "was good. It was a story",
+        "! Was it bad",
+        "? No.",
+    ]
+    assert prompt.anchors == tuple(stop - 1 for _, stop in prompt.text_spans[:-1])
+    assert [prompt.pieces[place][-1] for place in prompt.anchors] == ["m", "y", "d"]
+    assert prompt.text_spans[0][0] == 1
+    put = int(tokenizer.bos_token_id is not None)
+    (by_token,) = icl.texts([TEXT], tokenizer, anchors=[[(3, 4), (6, 9)]], unit="tokens")
+    assert by_token.anchors == (3 + put, 8 + put)
+    (last,) = icl.texts([TEXT], tokenizer, anchors=[["film", "No"]], continuation=" good")
+    assert [last.pieces[place] for place in (last.anchors[-1], last.target)] == ["o", "."]
+
+
 def test_files_digests_and_parts():
     batch = icl.texts([TEXT, TEXT + " The end."], tiny_tokenizer("bpe"), continuation=" good")
     again = icl.PromptBatch.from_dict(batch.to_dict())
@@ -118,6 +135,19 @@ REFUSED = [
     ("spans that leave the text", given(spans=[[(0, 9), (10, 999)]]), "leaves the text, which has 50 char"),
     ("tokens that leave the text", given(spans=[[(0, 9), (10, 999)]], unit="tokens"), "leaves the text"),
     ("an empty span", given(spans=[[(0, 0), (10, 12)]]), "is empty"),
+    ("an anchor that stands nowhere", given(anchors=[["story", "plot"]]), "'plot' stands 0 times in text 0;"),
+    ("an anchor that stands twice", given(anchors=[["good", "was a", "."]]), "stands 2 times in text 0 (at the characters 17, 49)"),
+    ("anchors that overlap", given(anchors=[["a story", "story!"]]), "Anchor 1 of text 0 (28 to 34) overlaps"),
+    ("anchors that leave the text", given(anchors=[[(4, 99)]]), "Anchor 0 of text 0 (4 to 99) leaves the text, which has 50"),
+    ("token anchors that leave it", given(anchors=[[(4, 99)]], unit="tokens"), "leaves the text, which has 29 tokens"),
+    ("no anchors", given(anchors=[[]]), "No anchors of text 0"),
+    ("an anchor at the target", given(anchors=[["film", "No."]]), "Anchor 1 of text 0 ends at token 28, and the answer is read at token 28"),
+    ("an anchor behind the target", given(anchors=[["film", "bad"]], target=9), "and the answer is read at token 9"),
+    ("an anchor before all", given(anchors=[[(0, 1)]], unit="tokens"), "after the first token"),
+    ("anchors of another number", given(anchors=[["film"], ["good"]]), "1 texts but 2 lists of anchors"),
+    ("anchors beside spans", given(anchors=[["film"]], spans="lines"), "spans= and anchors= were both given"),
+    ("words among tokens", given(anchors=[["film"]], unit="tokens"), "hold 'film'; expected pairs"),
+    ("anchors without a list", given(anchors="film"), "anchors='film'; expected a list"),
     ("tokens of sentences", given(unit="tokens"), "leave it out with spans='sentences'"),
     ("a target before the anchors", given(target=2), "Text 0: Target 2 stands before the end"),
     ("a target outside", given(target=999), "lies outside a text"),

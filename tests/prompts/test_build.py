@@ -12,10 +12,10 @@ import torch
 
 from icl_mech.corruption import SETTINGS
 from icl_mech.errors import PromptError, TaskError
-from icl_mech.prompts import build_prompt_pairs, build_prompts
-from icl_mech.prompts.fingerprint import tokenizer_identity
+from icl_mech.prompts import Prompt, build_prompt_pairs, build_prompts
+from icl_mech.prompts.tokenise import tokenizer_identity
 from icl_mech.tasks import Example, Task, Template, as_task, load_task
-from tests.prompts.cases import KINGDOMS, OBJECT, REVIEW, TOPICS, texts_of, toy_task
+from tests.prompts.cases import KINDS, KINGDOMS, OBJECT, REVIEW, TOPICS, texts_of, toy_task
 from tests.tiny import tiny_tokenizer
 
 BPE = tiny_tokenizer("bpe")
@@ -371,3 +371,45 @@ def test_a_share_of_false_labels_is_recorded_and_changes_the_false_side_only():
         for a, b in zip(p.label_classes, t.label_classes, strict=True)
     )  # fmt: skip
     assert 0 < wrong < 6 * 4
+
+
+# And back: `Prompt.examples`
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("template", [OBJECT, REVIEW, Template("{text}\nSo: {text2}?{label}")])
+def test_examples_of_a_prompt_make_the_same_prompt(kind, template):
+    tokenizer = tiny_tokenizer(kind)
+    task = toy_task(KINGDOMS, template)
+    if "{text2}" in template.pattern:
+        parts = (
+            [replace(e, text2=f"{e.text} 😀 ü") for e in own] for own in (task.train, task.test)
+        )
+        task = Task("pairs", template, KINGDOMS, *map(tuple, parts))
+    options = {"n": 6, "shots": 2, "labels": "permuted", "demonstrations": "per_prompt"}
+    for prompt in build_prompts(task, tokenizer, **options):
+        shown, query = prompt.examples(tokenizer)
+        assert [example.label for example in shown] == list(prompt.label_classes)
+        assert query in task.test
+        how = {"demonstrations": shown, "queries": [query]}
+        (again,) = build_prompts(task, tokenizer, **how)
+        assert (again.tokens, again.spans) == (prompt.tokens, prompt.spans)
+        assert (again.label_classes, again.answer) == (prompt.label_classes, prompt.answer)
+        if "{text2}" not in template.pattern:
+            assert prompt.examples() == (shown, query)
+
+
+def test_prompts_without_examples():
+    (prompt,) = build_prompts(TASK, BPE, n=1)
+    with pytest.raises(PromptError, match="the answer of this prompt is None"):
+        replace(prompt, answer=None).examples()
+    bare = Prompt.from_positions(
+        range(9), label_positions=[2], label_classes=[1], label_tokens=[2, 3], answer=0
+    )
+    with pytest.raises(PromptError, match="expected one text or two"):
+        bare.examples()
+    task = replace(TASK, train=tuple(replace(e, text=f"{e.text} 😀") for e in TASK.train))
+    (prompt,) = build_prompts(task, BPE, n=1)
+    with pytest.raises(PromptError, match="give the tokenizer"):
+        prompt.examples()
+    assert prompt.examples(BPE)[0][0].text.endswith("😀")

@@ -9,7 +9,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 import icl_mech as icl
 from icl_mech.errors import PromptError
 from icl_mech.prompts import Prompt, PromptBatch, build_prompts, chat_template, prompts_from_text
-from icl_mech.prompts.fingerprint import tokenizer_identity
+from icl_mech.prompts.tokenise import tokenizer_identity
 from tests.prompts.cases import SENTIMENTS, toy_task
 from tests.tiny import tiny_model, tiny_tokenizer
 

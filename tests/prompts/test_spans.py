@@ -25,11 +25,7 @@ def prompt(**changes):
 
 
 def bare(**changes):
-    given = {
-        "label_positions": [2, 5],
-        "label_classes": [1, 0],
-        "label_tokens": [15, 12],
-    }
+    given = {"label_positions": [2, 5], "label_classes": [1, 0], "label_tokens": [15, 12]}
     return Prompt.from_positions(range(10, 20), **{**given, **changes})
 
 
@@ -52,10 +48,7 @@ def test_positions_by_hand():
         ({"spans": (SPANS[0], Span("format", 0, 1, 1), *SPANS[1:])}, ["without gaps"]),
         ({"spans": SPANS[1:]}, ["without gaps", "ending at 0"]),
         ({"tokens": tuple(range(10))}, ["Spans end at 9", "10 tokens"]),
-        (
-            {"spans": (*SPANS[:3], Span("query_text", None, 6, 9))},
-            ["exactly one target token"],
-        ),
+        ({"spans": (*SPANS[:3], Span("query_text", None, 6, 9))}, ["exactly one target token"]),
         ({"spans": (*SPANS[:3], Span("target", None, 6, 9))}, ["exactly one target token"]),
         ({"label_classes": ()}, ["0 label classes for 1 label words"]),
         ({"label_classes": (1, 0)}, ["2 label classes for 1 label words"]),

@@ -7,7 +7,7 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from icl_mech.errors import PromptError
-from icl_mech.measurements.compression.quality import behind_demonstrations
+from icl_mech.measurements.compression.predict_behind import behind_demonstrations
 from icl_mech.prompts import build_prompts, prompts_from_text
 from icl_mech.prompts.tokenise import PieceTokenizer
 from icl_mech.tasks import Example, Task, Template

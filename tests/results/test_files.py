@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,9 @@ from icl_mech import _files
 from icl_mech.errors import ResultError
 from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.saliency.flow import FlowScores
-from icl_mech.measurements.saliency.maps import SaliencyMaps
+from icl_mech.measurements.saliency.saliency_maps import SaliencyMapsResult
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import FORMAT, Folder, Result, folders, jsonable, load_result
+from icl_mech.results import FORMAT, Folder, Result, folders, jsonable
 from tests.engine.cases import Edge, ragged
 from tests.saved import as_earlier, contents, reseal, with_tensors
 from tests.tiny import tiny_model
@@ -70,16 +71,16 @@ def test_round_trip(results, kind, tmp_path):
     result = results[kind]
     folder = result.save(tmp_path / "a" / "b")
     assert sorted(contents(folder)) == ["result.json", "tensors.safetensors"]
-    assert_same(load_result(folder), result)
+    assert_same(Result.load(folder), result)
     assert_same(type(result).load(folder), result)
-    assert load_result(folder).summary() == result.summary()
+    assert Result.load(folder).summary() == result.summary()
 
 
 def test_more_maps_than_ten_come_back_in_order(tmp_path):
     values = tuple(torch.full((1, 2, 2), float(i)) for i in range(12))
     tokens = tuple((str(i), "x") for i in range(12))
-    maps = SaliencyMaps(values=values, tokens=tokens, roles=tokens, provenance={"a": [1, 2]})
-    found = SaliencyMaps.load(maps.save(tmp_path / "maps"))
+    maps = SaliencyMapsResult(values=values, tokens=tokens, roles=tokens, provenance={"a": [1, 2]})
+    found = SaliencyMapsResult.load(maps.save(tmp_path / "maps"))
     assert_same(found, maps)
     assert [float(v[0, 0, 0]) for v in found.values] == list(range(12))
 
@@ -93,7 +94,7 @@ def test_saving_again_replaces_if_told_so(results, tmp_path):
     assert contents(folder) == before
     results["predictions"].save(folder, overwrite=True)
     assert sorted(contents(folder)) == ["result.json", "tensors.safetensors"]
-    assert_same(load_result(folder), results["predictions"])
+    assert_same(Result.load(folder), results["predictions"])
     assert [path.name for path in tmp_path.iterdir()] == ["result"]
 
 
@@ -103,7 +104,7 @@ def test_files_of_the_user_stay_beside_and_inside(results, tmp_path):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("mine")
     results["predictions"].save(folder, overwrite=True)
-    assert_same(load_result(folder), results["predictions"])
+    assert_same(Result.load(folder), results["predictions"])
     assert [name for name, content in contents(folder).items() if content == b"mine"] == [
         *(".hidden", "figures/one.txt", "notes.txt")
     ]
@@ -150,7 +151,7 @@ def test_a_link_is_followed_and_stays(results, tmp_path):
         for overwrite in (False, True):
             results["flow"].save(tmp_path / link, overwrite=overwrite)
             assert (tmp_path / link).is_symlink()
-            assert_same(load_result(tmp_path / link), results["flow"])
+            assert_same(Result.load(tmp_path / link), results["flow"])
     names = {entry.name for entry in tmp_path.iterdir()}
     assert names == {"elsewhere", "link", "ahead", "not-yet"}
 
@@ -159,7 +160,7 @@ def test_the_folder_one_works_in(results, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for overwrite in (False, True):
         results["flow"].save(".", overwrite=overwrite)
-        assert_same(load_result("."), results["flow"])
+        assert_same(Result.load("."), results["flow"])
         assert sorted(contents(tmp_path)) == ["result.json", "tensors.safetensors"]
     (tmp_path / "thesis.txt").write_text("three years")
     results["predictions"].save(".", overwrite=True)
@@ -169,25 +170,25 @@ def test_the_folder_one_works_in(results, tmp_path, monkeypatch):
 def test_the_layout_without_checksums_is_read_and_replaced(results, tmp_path):
     folder = as_earlier(results["flow"].save(tmp_path / "r"))
     assert "sha256" not in (folder / "result.json").read_text()
-    assert_same(load_result(folder), results["flow"])
+    assert_same(Result.load(folder), results["flow"])
     with pytest.raises(ResultError, match="results that were saved before"):
         results["predictions"].save(folder)
     results["predictions"].save(folder, overwrite=True)
-    assert_same(load_result(folder), results["predictions"])
+    assert_same(Result.load(folder), results["predictions"])
 
 
 def test_fields_that_share_memory_are_saved(tmp_path):
     values = torch.rand(2, 3, 3)
-    maps = SaliencyMaps(values=(values[:1], values[:1]), tokens=((), ()), roles=((), ()))
-    assert_same(load_result(maps.save(tmp_path / "maps")), maps)
+    maps = SaliencyMapsResult(values=(values[:1], values[:1]), tokens=((), ()), roles=((), ()))
+    assert_same(Result.load(maps.save(tmp_path / "maps")), maps)
 
 
 def test_an_empty_folder_and_a_home_are_understood(results, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "empty").mkdir()
     results["predictions"].save("~/empty")
-    assert_same(load_result(tmp_path / "empty"), results["predictions"])
-    assert_same(load_result("~/empty"), results["predictions"])
+    assert_same(Result.load(tmp_path / "empty"), results["predictions"])
+    assert_same(Result.load("~/empty"), results["predictions"])
 
 
 def test_nan_is_stored_as_nothing_and_the_file_is_plain_json(results, tmp_path):
@@ -226,7 +227,7 @@ def test_provenance(results):
     assert found["interventions"] == [Edge(0, 2, 1, factor=0.5).to_dict()]
     assert results["saliency"].provenance["variants"]["loss"] == "vocab"
     assert set(found["versions"]) == {"icl-mech", "torch", "transformers", "transformer-lens"}
-    assert found["versions"]["torch"] == torch.__version__
+    assert found["versions"]["torch"] == version("torch")
 
 
 def test_no_path_of_the_machine_is_stored(tmp_path):
@@ -359,7 +360,7 @@ def test_systems_that_lock_no_folders(results, tmp_path, monkeypatch, system):
         monkeypatch.setattr(_files.fcntl, "flock", unlocked)
     folder = results["flow"].save(tmp_path / "x")
     results["predictions"].save(folder, overwrite=True)
-    assert_same(load_result(folder), results["predictions"])
+    assert_same(Result.load(folder), results["predictions"])
 
 
 def test_a_second_writer_waits_for_the_first(results, tmp_path):
@@ -370,7 +371,7 @@ def test_a_second_writer_waits_for_the_first(results, tmp_path):
             assert not saving.done()
             assert list(place.path.iterdir()) == []
         saving.result()
-    assert_same(load_result(tmp_path / "x"), results["flow"])
+    assert_same(Result.load(tmp_path / "x"), results["flow"])
 
 
 def test_a_folder_that_goes_while_one_waits_is_made_again(results, tmp_path):
@@ -380,7 +381,7 @@ def test_a_folder_that_goes_while_one_waits_is_made_again(results, tmp_path):
             saving = pool.submit(results["flow"].save, tmp_path / "a" / "x")
             time.sleep(0.1)
         saving.result()
-    assert_same(load_result(tmp_path / "a" / "x"), results["flow"])
+    assert_same(Result.load(tmp_path / "a" / "x"), results["flow"])
 
 
 # --- what cannot be loaded ---
@@ -397,26 +398,26 @@ def edit(folder, **changes):
 
 def test_nothing_saved_there(tmp_path):
     with pytest.raises(ResultError, match=r"No saved result at .*nowhere.*result.json is missing"):
-        load_result(tmp_path / "nowhere")
+        Result.load(tmp_path / "nowhere")
 
 
 def test_an_index_without_its_checksums(saved):
     reseal(saved / "result.json", files={})
     with pytest.raises(ResultError, match=r"it has no checksum of tensors\.safetensors"):
-        load_result(saved)
+        Result.load(saved)
 
 
 def test_missing_tensors(saved):
     (saved / "tensors.safetensors").unlink()
     with pytest.raises(ResultError, match=r"tensors\.safetensors is missing"):
-        load_result(saved)
+        Result.load(saved)
 
 
 def test_damaged_tensors(saved):
     file = saved / "tensors.safetensors"
     file.write_bytes(file.read_bytes()[:40])
     with pytest.raises(ResultError, match=r"tensors\.safetensors is damaged"):
-        load_result(saved)
+        Result.load(saved)
 
 
 @pytest.mark.parametrize(
@@ -427,26 +428,26 @@ def test_damaged_tensors(saved):
 def test_damaged_json(saved, content):
     (saved / "result.json").write_bytes(content)
     with pytest.raises(ResultError, match=r"result\.json.* is damaged"):
-        load_result(saved)
+        Result.load(saved)
 
 
 def test_missing_values(saved):
     """A field without default is gone."""
     with_tensors(saved, lambda tensors: tensors.pop("per_prompt"))
     with pytest.raises(ResultError, match=r"is damaged: it lacks per_prompt"):
-        load_result(saved)
+        Result.load(saved)
 
 
 def test_a_newer_layout(saved):
     edit(saved, format=FORMAT + 1)
     with pytest.raises(ResultError, match=rf"newer icl_mech \(layout {FORMAT + 1}.*update"):
-        load_result(saved)
+        Result.load(saved)
 
 
 def test_an_unknown_kind(saved):
     edit(saved, kind="FlowScore")
     with pytest.raises(ResultError, match=r"Unknown result 'FlowScore'.*Did you mean 'FlowScores'"):
-        load_result(saved)
+        Result.load(saved)
 
 
 def test_another_kind_than_expected(saved):

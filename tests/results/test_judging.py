@@ -8,15 +8,19 @@ import torch
 from icl_mech.metrics import Interval
 from icl_mech.results.judging import (
     Required,
+    distance,
     holm,
     jointly,
     judged,
     largest,
+    of_statement,
+    opening,
     p_value,
     required,
     together,
+    would_do,
 )
-from icl_mech.studies.verdicts import claimed, stated_together
+from icl_mech.studies.claim import claimed, stated_together
 
 
 @pytest.mark.parametrize(
@@ -138,3 +142,92 @@ def test_a_measure_needs_all_its_effects():
     assert found.p == p_value(unclear, prompts=24)
     assert required("loyalty").status == "cannot be judged"
     assert together(found.status) == "not shown"
+
+
+def test_openings_of_answers():
+    assert opening("supported") == "Yes:"
+    assert opening("cannot be judged", "4 prompts") == "Cannot be judged from 4 prompts:"
+    assert opening("not shown", "4 prompts") == "Not shown:"
+    assert opening("not shown", not_shown="In no layer:") == "In no layer:"
+
+
+def test_effects_clear_in_opposite_directions_state_nothing():
+    below, above = Interval(-1.0, -1.1, -0.9), Interval(1.0, 0.9, 1.1)
+    own = required("both", below, above, rising=False, prompts=24)
+    assert own.status == "not shown"
+    assert of_statement(own.status, [own.p]) == 1.0
+    clear = required("both", below, below, rising=False, prompts=24)
+    assert of_statement(clear.status, [clear.p]) == clear.p < 0.025
+    assert of_statement("cannot be judged", [clear.p]) is None
+
+
+# --- how many prompts would do ---
+
+
+def test_distance_is_in_reaches_to_the_end_that_faces_the_null():
+    assert distance(Interval(0.2, 0.1, 0.6)) == pytest.approx(2)
+    assert distance(Interval(0.2, 0.1, 0.6), rising=False) == pytest.approx(-2)
+    assert distance(Interval(0.2, 0.1, 0.6), null=0.5) == pytest.approx(-0.3 / 0.4)
+    assert distance(Interval(0.0, -0.1, 0.1)) == 0.0
+    assert distance(Interval(0.1, 0.1, 0.1)) == math.inf
+    assert distance(Interval(math.nan, math.nan, math.nan)) is None
+    assert distance(None) is None
+
+
+@pytest.mark.parametrize(
+    ("low", "then"),
+    [
+        (-0.02, " and make it clear by itself, were the effect the same."),
+        (-0.15, " and do not make it clear by itself, were the effect the same: that would take about 151 prompts."),
+        (-5.0, "were the effect the same: that would take more than 2400 prompts."),
+    ],
+)  # fmt: skip
+def test_four_times_the_prompts_halve_an_interval(low, then):
+    told = would_do([required("gain", Interval(0.1, low, 0.3), prompts=24)])
+    assert told.startswith(
+        "If its width falls as 1/√n, 96 prompts instead of 24 halve the interval"
+    )
+    assert told.endswith(then)
+
+
+def test_what_would_do_is_clear_at_that_number():
+    effect = Interval(0.1, -0.15, 0.35)
+    told = would_do([required("gain", effect, prompts=24)])
+    needed = int(told.rpartition("about ")[2].split()[0])
+    half = 0.25 * math.sqrt(24 / needed)
+    assert judged(Interval(0.1, 0.1 - half, 0.1 + half), prompts=needed) == "supported"
+    half = 0.25 * math.sqrt(24 / (needed - 1))
+    assert judged(Interval(0.1, 0.1 - half, 0.1 + half), prompts=needed) == "not shown"
+
+
+def test_nothing_is_advised_of_what_more_prompts_do_not_narrow():
+    wrong = required("gain", Interval(-0.1, -0.3, 0.1), prompts=24)
+    assert would_do([wrong]).endswith(
+        "the effect as it is lies on the other side of what is claimed."
+    )
+    assert would_do([Required("words", "not shown", 0.3)]) == ""
+    assert would_do([Required("lacking", "cannot be judged", None, 24, 0.5)]) == ""
+    clear = required("clear", Interval(0.2, 0.1, 0.3), prompts=24)
+    assert would_do([clear, wrong]).startswith("Gain: ")
+    assert "Clear" not in would_do([clear, wrong])
+    # Demoted beside other claims: every measure is clear, and there is nothing to add to half the width.
+    assert would_do([clear]).endswith("halve the interval.")
+
+
+def test_few_prompts_are_told_how_many_it_takes_and_seeds_are_not():
+    few = required("gain", Interval(0.1, -0.3, 0.5), prompts=4)
+    assert would_do([few]).startswith("From 6 prompts on it can be judged. If its width falls")
+    assert would_do([few], "seed") == ""
+    seeds = few._replace(status="not shown")
+    # t₃/√4 = 1.59 and t₇/√8 = .836 are more, t₈/√9 = .769 is less than half as much.
+    assert would_do([seeds], "seed").startswith(
+        "If its width falls as Student's t tells, 9 seeds instead of 4 halve"
+    )
+    # Two are enough with one more: t₁/√2 = 8.98, t₂/√3 = 2.48; in two groups t₂/√2 = 3.04, t₄/√3 = 1.60.
+    two = Required("gain", "not shown", 0.2, 2, 0.3)
+    assert "3 seeds instead of 2" in would_do([two], "seed")
+    assert would_do([two], "seed").endswith(
+        "and make it clear by itself, were the effect the same."
+    )
+    assert "4 seeds instead of 2" in would_do([two], "seed", 2)
+    assert would_do([two._replace(far=0.0)], "seed").endswith("halve the interval.")

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from icl_mech.metrics import quantile_ends
+from icl_mech.metrics.intervals import quantile_ends
 from icl_mech.results import Quantity
 
 

@@ -1,6 +1,8 @@
 """Labelled samples: axes from types, intervals, selection, paired differences."""
 
-from dataclasses import dataclass
+import pickle
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -9,9 +11,10 @@ from torch.testing import assert_close
 
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.errors import ResultError
-from icl_mech.metrics import mean_ends, quantile_ends, resample_weights, wilson_interval
-from icl_mech.results import Quantity, Result, Samples, basis, function_of_means, load_result
-from icl_mech.results.prompts import doubtful, doubts, too_skewed
+from icl_mech.metrics import mean_ends, wilson_interval
+from icl_mech.metrics.intervals import quantile_ends, resample_weights
+from icl_mech.results import Quantity, Result, Samples, basis, function_of_means, quantity
+from icl_mech.results.prompts import ENDS, doubtful, doubts, kinds_of_ends, too_skewed
 from icl_mech.results.quantities import axes_of
 from icl_mech.shapes import Bars, Grid, LayerCurves, Table
 
@@ -26,8 +29,7 @@ class Colours(Result):
     right: Bool[Tensor, " batch"]
     classes: Int[Tensor, " batch"]
 
-    def coordinates(self):
-        return {"colour": ("red", "green")}
+    axis_labels = {"colour": ("red", "green")}  # noqa: RUF012 - of the class, as results declare it
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -41,6 +43,36 @@ class Shares(Result):
             return means / means.sum(-1, keepdim=True)
 
         return {"share": Quantity(("part",), self.parts, function_of_means(self.parts, share))}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Ratio(Result):
+    """A function of means over other axes than its values."""
+
+    parts: Float[Tensor, "batch part"]
+
+    def quantities(self):
+        first = function_of_means(self.parts, lambda means: means[..., 0] / means.sum(-1))
+        return {"share": Quantity((), self.parts, first)}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Declared(Result):
+    """Fields that say which quantities they are."""
+
+    right: Bool[Tensor, "batch layer"] = quantity("share", kind="outcome", name="accuracy")
+    other: Float[Tensor, "batch layer"]
+    change: Float[Tensor, "batch layer"] | None = quantity("nats", default=None)
+
+    ranked = True
+    axis_labels = {"layer": "blocks"}  # noqa: RUF012
+
+    @property
+    def blocks(self):
+        return (5, 6, 7)
+
+    def more_columns(self):
+        return {"depth": 3}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -126,7 +158,7 @@ def test_selection_keeps_samples():
     ("arguments", "labels", "message"),
     [
         (("weight",), {}, "Colours has no quantity 'weight'"),
-        ((), {"row": 1}, "mass has no axis 'row'; its axes: colour, layer"),
+        ((), {"row": 1}, "mass has no axis 'row'. Known: colour, layer"),
         ((), {"colour": "blue"}, "mass has nothing at colour='blue'; it has colour: red, green"),
         ((), {"layer": 7}, "mass has nothing at layer=7; it has layer: 0, 1, 2"),
     ],
@@ -229,7 +261,7 @@ class Masses(Result):
 def test_ends_that_are_known_are_taken_but_differences_stay_paired():
     one, other = (Measured(mass=MASS[:, 0], half=half, provenance=DIGEST) for half in (0.5, 3.0))
     assert one.interval(layer=0) == (3.0, 2.5, 3.5)
-    assert other.to_pandas().high.tolist() == [6.0, 5.0, 6.0]
+    assert other.to_pandas().mass_high.tolist() == [6.0, 5.0, 6.0]
     assert other.sel(layer=1).drawing().low.tolist() == [[-1.0]]
     difference = one - other
     assert_close(torch.stack([difference.low, difference.high]), torch.zeros(2, 3).double())
@@ -286,6 +318,49 @@ def test_pages_say_where_prompts_are_too_few():
     assert doubtful({"one": Masses(mass=skewed(48)[:, 1:])}) == []
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Asked(Result):
+    """Counts how often its quantities are made."""
+
+    values: Float[Tensor, "batch layer"]
+    kind: str = "value"
+    made: ClassVar[list[int]] = []
+
+    def quantities(self):
+        self.made.append(1)
+        return {"values": Quantity(("layer",), self.values, kind=self.kind)}
+
+
+def test_what_the_ends_are_is_said():
+    found = [
+        Asked(values=skewed(16).clamp(0, 1), kind=own) for own in ("outcome", "change", "value")
+    ]
+    said = kinds_of_ends(dict(zip("abc", found, strict=True)))
+    assert [ENDS[own] in said for own in ("share", "change", "mean", "function")] == [1, 1, 1, 0]
+    assert kinds_of_ends({"one": found[1]}) == f"Ends of intervals: {ENDS['change']}."
+    assert ENDS["function"] in kinds_of_ends({"one": Ratio(parts=skewed(16).abs())})
+    assert kinds_of_ends({"one": Measured(mass=skewed(16), half=0.1)}) == ""
+
+
+def test_quantities_are_made_once():
+    own = Asked(values=skewed(16))
+    Asked.made.clear()
+    first = own.quantities()
+    first["another"] = first["values"]
+    assert own.sel("values").name == "values"
+    assert list(own.quantities()) == ["values"]
+    assert len(Asked.made) == 1
+    own.sel().low.zero_()
+    before = own.interval(layer=1)
+    own.values.add_(1)  # what is changed in place is made again
+    assert own.interval(layer=1).value == pytest.approx(before.value + 1)
+    object.__setattr__(own, "values", skewed(24))
+    assert own.quantities()["values"].count == 24
+    again = pickle.loads(pickle.dumps(own))  # noqa: S301 - made here
+    assert vars(again).keys() == {"values", "kind", "provenance"}
+    assert list(replace(own, values=skewed(8)).quantities()["values"].per_prompt.shape) == [8, 3]
+
+
 def test_differences_of_differences():
     found = (colours(shift=3.0) - colours()) - (colours(shift=1.0) - colours())
     assert_close(found.values, torch.full((2, 3), 2.0).double())
@@ -310,19 +385,61 @@ def test_what_cannot_be_paired():
         _ = colours() - 1
 
 
-def test_tables():
+def test_tables_name_every_quantity_over_the_same_axes():
     table = colours().to_pandas()
-    assert list(table.columns) == ["colour", "layer", "value", "low", "high"]
+    assert list(table.columns) == ["colour", "layer", "mass", "mass_low", "mass_high"]
     assert len(table) == 6
-    assert table.loc[4, ["colour", "layer", "value"]].tolist() == ["green", 1, 1.5]
-    single = colours().sel("right").to_pandas()
-    assert list(single.columns) == ["value", "low", "high"]
-    assert single["value"].tolist() == [0.75]
+    assert table.loc[4, ["colour", "layer", "mass"]].tolist() == ["green", 1, 1.5]
+    single = colours().to_pandas("right")
+    assert list(single.columns) == ["right", "right_low", "right_high"]
+    assert single["right"].tolist() == [0.75]
+    assert single.equals(colours().sel("right").to_pandas())
+    low = colours().sel(colour="green", layer=1).low
+    assert table.loc[4, "mass_low"] == float(low)
+
+
+def test_wide_tables_have_the_first_axis_across():
+    table = colours().to_pandas(wide=True)
+    columns = ["red", "red_low", "red_high", "green", "green_low", "green_high"]
+    assert list(table.columns) == ["layer", *columns]
+    assert table["green"].tolist() == [0.0, 1.5, 1.0]
+    of_one_axis = colours().sel(colour="red").to_pandas(wide=True)
+    assert len(of_one_axis) == 1
+    assert of_one_axis["1"].tolist() == [2.0]
+    assert list(colours().to_pandas("right", wide=True).columns)[1:] == ["right_low", "right_high"]
+
+
+def test_tables_of_single_prompts():
+    table = colours().by_prompt()
+    assert list(table.columns) == ["prompt", "colour", "layer", "mass"]
+    assert table.query("prompt == 3 and colour == 'green' and layer == 1")["mass"].tolist() == [3.0]
+    with pytest.raises(ResultError, match="a function of all"):
+        Ratio(parts=MASS[:, 0], provenance=DIGEST).by_prompt()
+
+
+def test_fields_declare_quantities():
+    """Name, unit and kind stand on the field; fields that are not declared are none."""
+    own = Declared(right=MASS[:, 0] > 1, other=MASS[:, 0], change=None, provenance=DIGEST)
+    (found,) = own.quantities().items()
+    assert found[0] == "accuracy"
+    assert (found[1].unit, found[1].kind, found[1].dims) == ("share", "outcome", ("layer",))
+    more = Declared(right=MASS[:, 0] > 1, other=MASS[:, 0], change=MASS[:, 0], provenance=DIGEST)
+    assert list(more.quantities()) == ["accuracy", "change"]
+    assert more.coordinates() == {"layer": (5, 6, 7)}
+    table = more.to_pandas()
+    assert table["layer"].tolist() == [6, 5, 7]  # the largest first
+    assert table["depth"].tolist() == [3, 3, 3]
+    assert list(more.to_pandas("change").columns) == [
+        "layer",
+        "change",
+        "change_low",
+        "change_high",
+    ]
 
 
 def test_saved_and_loaded(tmp_path):
     found = colours() - colours(mass=MASS * 2)
-    loaded = load_result(found.save(tmp_path / "difference"))
+    loaded = Result.load(found.save(tmp_path / "difference"))
     for name in ("values", "low", "high", "per_prompt"):
         assert_close(getattr(loaded, name), getattr(found, name))
     assert (loaded.dims, loaded.labels) == (found.dims, found.labels)
@@ -351,7 +468,7 @@ def test_every_result_can_be_drawn():
     )  # fmt: skip
     assert isinstance(long.drawing(), Table)
     for shown in (result, many, long):
-        assert [type(part).__name__ for part in shown.shown()] == ["str", "Figure"]
+        assert [type(part).__name__ for part in shown.shown()] == ["str", "Drawn"]
 
 
 def test_a_short_repr_and_a_notebook_display_without_a_figure():

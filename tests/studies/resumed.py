@@ -8,7 +8,7 @@ import sys
 import torch
 
 import icl_mech as icl
-from icl_mech.measurements import Flow, Predict, Saliency
+from icl_mech.measurements import Flow, Predict, SaliencyMaps
 from tests.engine.test_paths import TASK
 from tests.tiny import tiny_model
 
@@ -18,7 +18,7 @@ MEASUREMENTS = (
     Flow(loss="prediction"),
     Flow(loss="vocab"),
     Flow(reduction="abs_then_sum", loss="vocab"),
-    Saliency(loss="vocab", first=40),
+    SaliencyMaps(loss="vocab", first=40),
     Predict(score="sum"),
 )
 

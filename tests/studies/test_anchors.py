@@ -1,10 +1,19 @@
 """The study of anchors: its parts are the single analyses; notes say what is left out."""
 
+import re
+
 import pytest
+import torch
 from torch.testing import assert_close
 
 import icl_mech as icl
-from icl_mech.studies.anchors import ORDER
+from icl_mech.measurements.anchors.anchor_agreement import AnchorAgreementResult
+from icl_mech.measurements.anchors.between import names_of
+from icl_mech.prompts import Prompt
+from icl_mech.reports.tables import shape_tables
+from icl_mech.shapes import shortened
+from icl_mech.studies.analysis import Analysis
+from icl_mech.studies.anchors import ANCHORS
 from tests.tiny import tiny_model
 
 TEXTS = [
@@ -29,7 +38,7 @@ def study(model, prompts):
 
 
 def test_it_holds_every_part(study):
-    assert tuple(study) == ORDER
+    assert tuple(study) == tuple(ANCHORS.gives)
     assert len(study.notes) == 1
     assert "distance of 2 or more, not of 4, which takes 12 spans" in study.notes[0]
 
@@ -62,8 +71,8 @@ def test_its_page(study, tmp_path):
 def test_it_goes_on_where_it_was_stopped(model, prompts, tmp_path):
     first = icl.analyze(model, prompts, study="anchors", out=tmp_path / "run", progress=False)
     again = icl.analyze(model, prompts, study="anchors", out=tmp_path / "run", progress=False)
-    assert tuple(again) == tuple(first) == ORDER
-    loaded = icl.load_analysis(tmp_path / "run")
+    assert tuple(again) == tuple(first) == tuple(ANCHORS.gives)
+    loaded = icl.Analysis.load(tmp_path / "run")
     assert loaded["suppression"].spans == first["suppression"].spans
     assert loaded.prompts[0].text_spans == prompts.text_spans
 
@@ -74,3 +83,81 @@ def test_short_texts_are_told(model):
     assert "anchor_agreement" not in study
     assert any("The shortest text has 3 spans" in note for note in study.notes)
     assert any("takes 4 spans in every text" in note for note in study.notes)
+
+
+def test_the_headline_names_the_spans_and_not_a_correlation(study):
+    text = study.results["suppression"]
+    question, answer = ANCHORS.headline(study.results, (), "tiny", "texts")
+    assert question == "Which parts of a text does tiny depend on?"
+    assert not answer.startswith(("Yes", "No", "Cannot"))
+    place = int(text.scores(0, text.proximity).nan_to_num(nan=-1.0).argmax())
+    assert f"hiding span {place} (“" in answer
+    assert "Hiding a span moves the next one by" in answer
+    assert "correlation" not in answer
+
+
+def correlations(texts, values):
+    """An agreement whose texts all scatter around these correlations: control, score."""
+    spread = torch.linspace(-0.05, 0.05, texts)[:, None, None]
+    return AnchorAgreementResult(correlation=torch.tensor(values) + spread, provenance={})
+
+
+def test_what_includes_0_is_said_and_what_receiver_heads_are():
+    found = correlations(12, [[0.9, 0.6, 0.8], [0.3, 0.0, 0.4]])
+    (figure,) = found.figures()
+    assert "(0 lies in the interval of receiver heads)" in figure.answer
+    assert "0.60" in figure.answer
+    assert "0 lies in" not in figure.answer.split("rows as ranks")[0]
+    for said in (
+        "the 5 heads of all layers",
+        "largest mean kurtosis",
+        "chosen from the other texts",
+    ):
+        assert said in figure.caption
+    nothing = correlations(12, [[0.9, 0.6, 0.8], [0.0, 0.0, 0.0]])
+    assert (
+        "(0 lies in the interval of attention of all heads, receiver heads and saliency)"
+        in nothing.figures()[0].answer
+    )
+
+
+NAMED = [
+    "Lighthouses were built on the island of the gulls by men of the north. They stood. It fell."
+]
+
+
+def test_names_of_spans_begin_with_their_first_word_and_are_cut_between_words(model):
+    prompt = icl.texts(NAMED, model)[0]
+    assert prompt.text_spans[0][0] == 1  # the first token of a text is in no span
+    first = names_of(prompt)[0]
+    assert first.split()[0] == "Lighthouses" or not prompt.pieces[1][:1].isalnum()
+    pieces = ("L", "ighthouses", " were", " built", ".")
+    own = Prompt.from_spans([1, 2, 3, 4, 5], [(1, 5)], pieces=pieces)
+    assert names_of(own) == ("Lighthouses were built.",)
+    assert shortened("Lighthouses were built.") == "Lighthouses were…"
+    assert shortened("Donaudampfschifffahrtsgesellschaft") == "Donaudampfschifff…"
+    assert shortened("0 Donaudampfschifffahrtsgesellschaft") == "0 Donaudampfschif…"
+
+
+def test_figures_cut_names_and_hovering_shows_the_whole(model, tmp_path):
+    """Ticks and headings hold the beginnings, hover texts all of it."""
+    found = icl.suppression(model, icl.texts(NAMED, model), progress=False)
+    longest = max(found.numbered(0), key=len)
+    assert longest.endswith(" of the north.")
+    fig = found.plot()
+    assert longest not in fig.layout.yaxis.ticktext
+    assert all(len(tick) <= 24 for tick in fig.layout.yaxis.ticktext)
+    assert any(longest in text for row in fig.data[0].customdata for text in row)
+    (table,) = shape_tables(found.drawing())
+    assert {cell.whole for cell, *_ in table.rows} == set(found.numbered(0))
+    assert all(len(cell.text) <= 20 for cell, *_ in table.rows)
+    page = Analysis({"suppression": found}, title="t").to_html(tmp_path / "page.html")
+    assert f'<th scope="row" title="{longest}">' in page.read_text(encoding="utf-8")
+
+
+def test_coloured_texts_open_on_their_colours(study, tmp_path):
+    """Of print and of a first look it is the colours that are read; the prompt itself opens on roles."""
+    page = study.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
+    views = re.findall(r'data-prompt="([^"]+)".*?(value="[^"]+") checked>', page, re.DOTALL)
+    assert dict(views)["prompt"] == 'value="roles"'
+    assert {mode for name, mode in views if name != "prompt"} == {'value="0"'}

@@ -6,12 +6,11 @@ from torch.testing import assert_close
 
 import icl_mech as icl
 from icl_mech.errors import PromptError
-from icl_mech.measurements.causal.sets import EXPECTED, FALSE_INDUCTION, FUNCTION_VECTOR
-from icl_mech.studies.causal import ORDER, Causal
-from icl_mech.studies.claims.causal import verdicts
-from icl_mech.studies.pages import study_of
+from icl_mech.measurements.causal.head_maps import EXPECTED, FALSE_INDUCTION, FUNCTION_VECTOR
+from icl_mech.measurements.demonstrations import halves
+from icl_mech.studies import Analysis
+from icl_mech.studies.causal import CAUSAL
 from icl_mech.sweeps import comparison, sweep
-from icl_mech.sweeps.papers import OTHERS
 from tests.planted import INDUCTION_HEADS, planted_model, planted_task
 
 
@@ -31,20 +30,20 @@ def study(model, pair):
 
 
 def test_it_holds_every_part(study):
-    assert tuple(study) == ORDER
+    assert tuple(study) == tuple(CAUSAL.gives)
     assert any(
         "Heads were chosen on 12 pairs and ablated on the other 12." in n for n in study.notes
     )
 
 
 def test_heads_are_chosen_on_one_half_and_tested_on_the_other(model, pair, study):
-    choosing, testing = Causal().halves(pair)
+    choosing, testing = halves(pair)
     queries = [{tuple(prompt.tokens[-2:]) for prompt in own[0]} for own in (choosing, testing)]
     assert len(choosing[0]) + len(testing[0]) == len(pair[0])
     assert not queries[0] & queries[1]
     alone = icl.head_mediation(model, *choosing, mean="class", progress=False)
     assert_close(study["head_mediation"].difference, alone.difference, atol=1e-4, rtol=1e-4)
-    comparison = study["head_comparison"]
+    comparison = study["compare_heads"]
     sets = dict(zip(comparison.sets, comparison.heads, strict=True))
     assert sets[FUNCTION_VECTOR] == alone.top(2, "difference")  # of 16 heads two a set
     own = icl.compare_heads(model, *testing, sets, progress=False)
@@ -52,14 +51,14 @@ def test_heads_are_chosen_on_one_half_and_tested_on_the_other(model, pair, study
 
 
 def test_the_planted_heads_are_in_both_sets_that_should_have_them(study):
-    comparison = study["head_comparison"]
+    comparison = study["compare_heads"]
     sets = dict(zip(comparison.sets, comparison.heads, strict=True))
     for name in (FUNCTION_VECTOR, FALSE_INDUCTION):
         assert set(INDUCTION_HEADS) <= set(sets[name])
 
 
 def test_verdicts_follow_from_the_intervals(study):
-    found = {own.claim.split(":")[0]: own for own in verdicts(study.results)}
+    found = {own.claim.split(":")[0]: own for own in study.verdicts()}
     assert {"Function-vector heads", "False induction heads", "Override"} <= set(found)
     assert found["Override"].status == "supported"
     # The planted heads are in several sets, so what is left of each does nothing.
@@ -68,10 +67,14 @@ def test_verdicts_follow_from_the_intervals(study):
 
 
 def test_heads_that_only_one_set_has_are_judged(model, pair):
-    _, testing = Causal().halves(pair)
+    _, testing = halves(pair)
     sets = {FALSE_INDUCTION: list(INDUCTION_HEADS), "induction": [(0, 2), (1, 3)]}
     result = icl.compare_heads(model, *testing, sets, draws=2, progress=False)
-    (own,) = (v for v in verdicts({"heads": result}) if v.claim.startswith("False induction"))
+    (own,) = (
+        v
+        for v in CAUSAL.verdicts(Analysis({"heads": result}, ""))
+        if v.claim.startswith("False induction")
+    )
     assert own.status == "supported"
     assert "Without the 2 of 2 heads that no other set has" in own.finding
 
@@ -80,7 +83,8 @@ def test_its_page(study, tmp_path):
     page = study.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "24 pairs of prompts" in page
     for expected in EXPECTED:
-        assert expected.claim in page
+        name, _, sentence = expected.claim.partition(": ")
+        assert f"<b>{name}:</b> {sentence} <b " in page
     assert "Causal study" in page
 
 
@@ -103,15 +107,16 @@ def test_what_would_test_heads_on_what_chose_them_is_refused(model, pair):
         icl.analyze(model, twice, study="causal", progress=False)
     one = [n for n, answer in enumerate(pair[0].answers.tolist()) if answer == 0]
     with pytest.raises(PromptError, match="All queries are of one class"):
-        Causal().halves((pair[0][one], pair[1][one]))
+        halves((pair[0][one], pair[1][one]))
     with pytest.raises(PromptError, match="pairs are needed"):
         icl.analyze(model, (pair[0], pair[1][:20]), study="causal", progress=False)
 
 
 def test_its_page_is_not_that_of_another_study(study):
     results = study.results
-    assert study_of(results) == "causal"
-    assert study_of({"one": results["head_comparison"], "two": results["vector_effect"]}) == ""
+    assert Analysis(results, "").study == study.study == "causal"
+    few = {"one": results["compare_heads"], "two": results["steer"]}
+    assert Analysis(few, "").study == ""
 
 
 def test_it_takes_pairs(model, pair):
@@ -128,12 +133,12 @@ def test_in_a_sweep_its_claims_are_judged(tmp_path):
     )
     assert not found.failures()
     assert all(item.pair for item in found.plan)
-    own = [one for one in comparison(found).judged if one.claim.paper == OTHERS]
+    own = [one for one in comparison(found).judged if one.paper == CAUSAL.source]
     texts = {one.claim.text.split(":")[0]: one for one in own}
     assert texts["Override"].status == "supported"
     assert "2 seeds × 24 prompts" in texts["Override"].finding
     keys = [section.key for section in comparison(found).page().sections]
-    assert {"vector_effect", "alignment"} <= set(keys)
+    assert {"steer", "alignment"} <= set(keys)
     curve = found.average("function vector effect", "seed")
     assert curve.axes == ("layer",)
     assert bool(torch.isfinite(curve.cells[0].value).all())

@@ -5,7 +5,8 @@ from itertools import product
 import pytest
 
 from icl_mech.results import Result
-from icl_mech.studies.claims.overthinking import headline, verdicts
+from icl_mech.studies import Analysis
+from icl_mech.studies.overthinking import OVERTHINKING
 from tests.planted_results import (
     ablation_of,
     attention_of,
@@ -26,10 +27,19 @@ HEADS = heads_of(MATCHING, PUSHING)
 DRAWS = [(0.9, 0.4), (0.85, 0.45), (0.9, 0.35)]
 
 
+def verdicts_of(results):
+    return OVERTHINKING.verdicts(Analysis(results, ""))
+
+
+def headline_of(results, model, task):
+    run = Analysis(results, "")
+    return OVERTHINKING.heading(run, OVERTHINKING.verdicts(run), model, task)
+
+
 def only(name: str, result: Result, *others: Result):
     """Verdicts that rest on one result, by the first word of their claims."""
     results = {name: result, **{f"other_{i}": other for i, other in enumerate(others)}}
-    found = [own for own in verdicts(results) if own.result == name]
+    found = [own for own in verdicts_of(results) if own.result == name]
     return {own.claim.split()[0].strip(":"): own for own in found}
 
 
@@ -110,8 +120,8 @@ def test_late_attention():
 
 
 def test_results_that_bear_on_nothing_give_no_verdict():
-    assert verdicts({"a": attention_of(), "b": context_of([0.5, 0.6], [0.5, 0.5])}) == ()
-    assert verdicts({}) == ()
+    assert verdicts_of({"a": attention_of(), "b": context_of([0.5, 0.6], [0.5, 0.5])}) == ()
+    assert verdicts_of({}) == ()
 
 
 @pytest.mark.parametrize(
@@ -124,7 +134,7 @@ def test_results_that_bear_on_nothing_give_no_verdict():
 )
 def test_the_headline_is_at_most_two_sentences_and_agrees_with_the_verdicts(layers, leaving):
     results = {"layer_accuracy": layers, "early_exit": leaving}
-    question, answer = headline(results, "GPT", "reviews")
+    question, answer = headline_of(results, "GPT", "reviews")
     assert question == "Does GPT overthink false demonstrations on reviews?"
     assert answer.count(". ") + answer.endswith(".") <= 2
     harm = only("layer_accuracy", layers)["Harm"].status
@@ -134,6 +144,6 @@ def test_the_headline_is_at_most_two_sentences_and_agrees_with_the_verdicts(laye
 
 
 def test_headlines_of_parts_of_the_study():
-    assert headline({}, "GPT", "reviews")[1].startswith("The results at hand")
-    _, answer = headline({"early_exit": exit_of(-0.5, -0.5)}, "GPT", "reviews")
+    assert headline_of({}, "GPT", "reviews")[1].startswith("The results at hand")
+    _, answer = headline_of({"early_exit": exit_of(-0.5, -0.5)}, "GPT", "reviews")
     assert answer.startswith("Reading it out early makes answers worse")

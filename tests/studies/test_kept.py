@@ -12,7 +12,7 @@ from icl_mech.interventions import Isolate, ZeroLayers
 from icl_mech.measurements import Flow, Predict
 from icl_mech.results import PROMPTS
 from icl_mech.studies import by_command
-from icl_mech.studies.made import call_line
+from icl_mech.studies.measuring import call_line
 from tests.engine.test_paths import TASK
 from tests.saved import as_earlier, reseal
 from tests.tiny import tiny_model
@@ -47,11 +47,11 @@ def digests(analysis):
 
 def test_prompts_come_back_from_a_folder(report, prompts, tmp_path):
     assert report.prompts == (prompts,)
-    found = icl.load_analysis(report.save(tmp_path / "run"))
+    found = icl.Analysis.load(report.save(tmp_path / "run"))
     (batch,) = found.prompts
     assert batch.prompts == prompts.prompts
     assert batch.digest == found.predictions.provenance["prompts"]["digest"]
-    again = icl.load_analysis(found.save(tmp_path / "again"))
+    again = icl.Analysis.load(found.save(tmp_path / "again"))
     assert digests(again) == digests(found)
 
 
@@ -60,7 +60,7 @@ def test_of_a_pair_both_are_kept_in_order(model, pair, tmp_path):
 
     report = icl.measure(model, pair, OfFalse(), out=tmp_path / "run")
     assert digests(report) == [side.digest for side in pair]
-    assert digests(icl.load_analysis(tmp_path / "run")) == digests(report)
+    assert digests(icl.Analysis.load(tmp_path / "run")) == digests(report)
 
 
 def test_a_study_keeps_its_prompts(model, pair):
@@ -80,10 +80,10 @@ def test_a_file_with_its_checksum(report, tmp_path):
     with pytest.raises(
         ResultError, match=r"prompts\.json is damaged: it does not have the checksum"
     ):
-        icl.load_analysis(folder)
+        icl.Analysis.load(folder)
     (folder / PROMPTS).unlink()
     with pytest.raises(ResultError, match=r"prompts\.json is missing"):
-        icl.load_analysis(folder)
+        icl.Analysis.load(folder)
 
 
 def exchange(folder, change):
@@ -110,7 +110,7 @@ def test_damage_that_checksums_do_not_see(report, tmp_path, change, message):
     folder = report.save(tmp_path / "run")
     exchange(folder, change)
     with pytest.raises(ResultError, match=rf"prompts\.json is damaged: .*{message}"):
-        icl.load_analysis(folder)
+        icl.Analysis.load(folder)
 
 
 def test_prompts_of_another_study_are_refused(model, report, tmp_path):
@@ -120,7 +120,7 @@ def test_prompts_of_another_study_are_refused(model, report, tmp_path):
     folder = report.save(tmp_path / "run")
     exchange(folder, lambda batches: batches.__setitem__(0, other.to_dict()))
     with pytest.raises(ResultError, match="not those of the results"):
-        icl.load_analysis(folder)
+        icl.Analysis.load(folder)
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -147,10 +147,10 @@ def test_runs_of_earlier_versions_have_none(report, tmp_path):
         plain.pop(name)
     file.write_text(json.dumps(plain))
     reseal(file)
-    found = icl.load_analysis(folder)
+    found = icl.Analysis.load(folder)
     assert (found.prompts, found.made) == ((), {})
     as_earlier(folder)
-    assert icl.load_analysis(folder).prompts == ()
+    assert icl.Analysis.load(folder).prompts == ()
 
 
 def test_without_prompts_none_are_taken_from_another_save(report, tmp_path):
@@ -158,7 +158,7 @@ def test_without_prompts_none_are_taken_from_another_save(report, tmp_path):
     bare = icl.Analysis(report.results, "bare")
     bare.save(folder, overwrite=True)
     assert not (folder / PROMPTS).exists()
-    assert icl.load_analysis(folder).prompts == ()
+    assert icl.Analysis.load(folder).prompts == ()
 
 
 def test_a_file_of_the_users_is_not_replaced(model, prompts, report, tmp_path):
@@ -182,7 +182,7 @@ def test_resuming_keeps_prompts_and_dates(model, prompts, tmp_path):
     assert again.made["resumed"] == 1
     date = first.predictions.provenance["date"]
     assert again.predictions.provenance["date"] == date
-    assert digests(icl.load_analysis(tmp_path / "run")) == [prompts.digest]
+    assert digests(icl.Analysis.load(tmp_path / "run")) == [prompts.digest]
 
 
 def test_results_without_a_format_of_weights_are_gone_on_with(model, prompts, tmp_path):
@@ -200,10 +200,10 @@ def test_prompts_of_two_studies_are_not_mixed(model, prompts, tmp_path):
     icl.measure(model, prompts, Predict(), out=tmp_path / "run")
     with pytest.raises(RunError, match="prompts differ"):
         icl.measure(model, other, Predict(), out=tmp_path / "run")
-    assert digests(icl.load_analysis(tmp_path / "run")) == [prompts.digest]
+    assert digests(icl.Analysis.load(tmp_path / "run")) == [prompts.digest]
     # Under other names both may lie there; the list and the prompts are the later ones.
     icl.measure(model, other, Flow(), out=tmp_path / "run")
-    found = icl.load_analysis(tmp_path / "run")
+    found = icl.Analysis.load(tmp_path / "run")
     assert (list(found), digests(found)) == (["flow"], [other.digest])
 
 
@@ -211,7 +211,7 @@ def test_prompts_of_two_studies_are_not_mixed(model, prompts, tmp_path):
 
 
 def test_when_where_and_how_long(report, tmp_path):
-    made = icl.load_analysis(report.save(tmp_path / "run")).made
+    made = icl.Analysis.load(report.save(tmp_path / "run")).made
     assert made == report.made
     assert datetime.fromisoformat(made["date"]).tzinfo is not None
     assert made["call"] == "measure(model, prompts, Predict())"
@@ -266,7 +266,7 @@ def test_values_in_a_call():
 
 
 def test_lines_that_make_prompts_of_a_built_in_task(model):
-    from icl_mech.studies.made import _prompts_line  # written for people, so tested as text
+    from icl_mech.studies.measuring import _prompts_line  # written for people, so tested as text
     from tests.tiny import tiny_tokenizer
 
     adapted = icl.models.adapt(model)
@@ -287,3 +287,12 @@ def test_lines_that_make_prompts_of_a_built_in_task(model):
 
 def test_isolation_is_written_as_python():
     assert "Isolate" in repr(Isolate([0]))
+
+
+def test_what_was_measured_under_other_interventions_is_not_taken_for_it(model, prompts, tmp_path):
+    plain = icl.measure(model, prompts, Predict(), out=tmp_path / "run")
+    edits = [ZeroLayers(1)]
+    with pytest.raises(RunError, match="interventions"):
+        icl.measure(model, prompts, Predict(), interventions=edits, out=tmp_path / "run")
+    kept = icl.Analysis.load(tmp_path / "run").predictions
+    assert kept.label_logits.equal(plain.predictions.label_logits)

@@ -21,9 +21,9 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.engine import Kept, Reading, run
 from icl_mech.errors import MissingResult, PromptError, ResultError, RunError
 from icl_mech.interventions import Isolate, ZeroLayers
-from icl_mech.measurements import Flow, Measurement, PairMeasurement, Pass, Predict, Saliency
+from icl_mech.measurements import Flow, Measurement, PairMeasurement, Pass, Predict, SaliencyMaps
 from icl_mech.models import ModelInfo, Site, adapt
-from icl_mech.results import Result, load_result
+from icl_mech.results import Result
 from icl_mech.studies import bench
 from tests.engine.test_paths import TASK
 from tests.saved import as_earlier, contents
@@ -245,7 +245,7 @@ def test_refusals_come_before_anything_runs(model, prompts, pair, monkeypatch):
         (lambda: Predict(top_k=2.5), "top_k=2.5; expected a whole number"),
         (lambda: Predict(top_k=True), "top_k=True; expected a whole number"),
         (lambda: ResidualNorms(scale="big"), "scale='big'; expected a number"),
-        (lambda: Saliency(first="all"), "first='all'; expected a whole number"),
+        (lambda: SaliencyMaps(first="all"), "first='all'; expected a whole number"),
     ],
 )
 def test_fields_are_checked_against_their_types(given, message):
@@ -288,10 +288,10 @@ def test_a_measurement_of_ones_own_is_saved_drawn_and_subtracted(model, prompts,
         "flow",
         "residual_norms",
     ]
-    loaded = icl.load_analysis(report.save(tmp_path / "run"))
+    loaded = icl.Analysis.load(report.save(tmp_path / "run"))
     assert_close(loaded["residual_norms"].norm, report["residual_norms"].norm)
     page = loaded.to_html(tmp_path / "page.html", offline=False).read_text(encoding="utf-8")
-    assert re.search(r'<span class="no">\d+</span> Norms</h2>', page)
+    assert re.search(r'<span class="no">\d+</span> <span class="brief">Norms</span>', page)
     changed = icl.measure(model, prompts, ResidualNorms(), interventions=[Isolate([0, 1, 2])])
     found = changed["residual_norms"] - loaded["residual_norms"]
     assert found.values.shape == (3,)
@@ -311,7 +311,7 @@ def test_finished_parts_are_not_run_again(model, prompts, tmp_path, monkeypatch)
     assert torch.equal(again.flow.per_prompt, first.flow.per_prompt)
     more = icl.measure(model, prompts, Predict(), Flow(), ResidualNorms(), out=tmp_path / "run")
     assert calls
-    assert list(icl.load_analysis(tmp_path / "run")) == list(more)
+    assert list(icl.Analysis.load(tmp_path / "run")) == list(more)
 
 
 def test_other_things_are_not_mixed(model, prompts, tmp_path):
@@ -376,8 +376,8 @@ def test_what_another_process_finished_meanwhile_is_taken(model, prompts, tmp_pa
 def test_what_was_saved_in_the_folder_before_stays(model, prompts, tmp_path):
     icl.measure(model, prompts, Predict()).save(tmp_path / "run", page=True)
     icl.measure(model, prompts, ResidualNorms(), out=tmp_path / "run")
-    assert list(icl.load_analysis(tmp_path / "run")) == ["residual_norms"]
-    assert load_result(tmp_path / "run" / "predictions")
+    assert list(icl.Analysis.load(tmp_path / "run")) == ["residual_norms"]
+    assert Result.load(tmp_path / "run" / "predictions")
     report = icl.measure(model, prompts, Predict(), ResidualNorms(), out=tmp_path / "run")
     report.save(tmp_path / "run", page=True, overwrite=True)
     assert sorted(contents(tmp_path / "run")) == sorted(
@@ -398,11 +398,11 @@ def test_parts_of_the_layout_without_checksums_are_gone_on_with(model, prompts, 
     stamp = (tmp_path / "run/predictions/result.json").stat().st_mtime_ns
     report = icl.measure(model, prompts, Predict(), ResidualNorms(), out=tmp_path / "run")
     assert (tmp_path / "run/predictions/result.json").stat().st_mtime_ns == stamp
-    assert icl.load_analysis(tmp_path / "run").summary() == report.summary()
+    assert icl.Analysis.load(tmp_path / "run").summary() == report.summary()
     tensors = tmp_path / "run/predictions/tensors.safetensors"
     tensors.write_bytes(tensors.read_bytes()[:-1] + b"x")  # what was listed then is checked now
     with pytest.raises(ResultError, match=r"tensors\.safetensors is damaged"):
-        icl.load_analysis(tmp_path / "run")
+        icl.Analysis.load(tmp_path / "run")
 
 
 @dataclass(frozen=True)
@@ -458,7 +458,7 @@ def test_killed_and_started_again(tmp_path):
         assert process.communicate()[0] == "begun\ndone\n"
     for file, stamp in made.items():
         assert file.stat().st_mtime_ns == stamp
-    whole, killed = (icl.load_analysis(tmp_path / name) for name in ("whole", "killed"))
+    whole, killed = (icl.Analysis.load(tmp_path / name) for name in ("whole", "killed"))
     assert list(whole) == list(killed)
     for name in whole:
         values = [

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from icl_mech.measurements.heads.tokens import HeadAttention
+import icl_mech as icl
+from icl_mech.measurements.heads.head_attention import HeadAttentionResult
 from icl_mech.measurements.predictions import Predictions
 from icl_mech.results import Result
 from icl_mech.studies.facts import facts
-from icl_mech.studies.pages import page_of, prompt_of, study_of
+from icl_mech.studies.pages import prompt_of
 from tests.engine.cases import ragged
 
 MODEL = {
@@ -70,19 +71,20 @@ def test_prompts_by_class():
 
 
 def test_a_result_without_figure_or_numbers_has_a_section_all_the_same():
-    page = page_of({"bare": Bare()}, "the title", ["left out"])
+    report = icl.Analysis({"bare": Bare()}, "the title", ("left out",))
+    page = report.page()
     (section,) = page.sections
     assert (section.name, section.figure, section.numbers) == ("Bare", None, None)
     assert (page.title, page.origin.facts, page.prompt) == ("the title", (), None)
     assert page.origin.limits[-1] == "left out"
-    assert study_of({"bare": Bare()}) == ""
+    assert report.study == ""
 
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_the_prompt_with_the_attention_of_heads(kept):
     prompt = ragged()[0]
     tokens = tuple(map(str, prompt.tokens))
-    attention = HeadAttention(
+    attention = HeadAttentionResult(
         heads=((3, 1), (0, 2)),
         values=(torch.rand(2, len(tokens)),),
         tokens=(tokens,),

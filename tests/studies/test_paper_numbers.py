@@ -3,12 +3,14 @@
 import pytest
 import torch
 
-from icl_mech.metrics import gap_reduction
-from icl_mech.studies import paper_numbers as published
+from icl_mech.metrics.layers import gap_reduction
+from icl_mech.studies import published
 
 
 def accuracies():
-    return [torch.tensor(row, dtype=torch.float64) for row in published.head_ablation()]
+    """Shares by task: true, false, ablated false."""
+    rows = zip(*published.HEAD_ABLATION.values(), strict=True)
+    return [torch.tensor(row, dtype=torch.float64) / 100 for row in rows]
 
 
 @pytest.mark.parametrize(("how", "printed"), [("mean_of_ratios", 38.98), ("ratio_of_means", 33.28)])

@@ -2,14 +2,15 @@
 
 import pytest
 
-from icl_mech.errors import RunError
-from icl_mech.studies.power import Cell, Power, power_of, powers
+from icl_mech.studies.power import UNITS, Cell, Power, powers
 
 
 @pytest.fixture
 def own():
     cells = [(0.0, 12, 0), (0.2, 12, 2), (0.4, 12, 8), (0.0, 24, 0), (0.2, 24, 6), (0.4, 24, 10)]
-    return Power("C", "isolation", tuple(Cell(effect, n, k, 10) for effect, n, k in cells))
+    return Power(
+        "label_words", "C", "isolation", tuple(Cell(effect, n, k, 10) for effect, n, k in cells)
+    )
 
 
 def test_rates_lie_between_those_of_measured_effects(own):
@@ -35,18 +36,23 @@ def test_prompts_needed(own):
 
 def test_a_larger_effect_is_not_seen_less_often():
     cells = [(0.0, 12, 0), (0.2, 12, 6), (0.4, 12, 5), (0.6, 12, 9)]
-    own = Power("C", "isolation", tuple(Cell(effect, n, k, 10) for effect, n, k in cells))
+    own = Power(
+        "label_words", "C", "isolation", tuple(Cell(effect, n, k, 10) for effect, n, k in cells)
+    )
     rates = [own.at(step / 20, 12) for step in range(13)]
     assert rates == sorted(rates)
 
 
 def test_what_ships():
-    assert [own.claim for own in powers()] == ["Shallow aggregation", "Deep extraction"]
+    studies = {"label_words": (12, 24, 48), "overthinking": (24, 48), "causal": (24, 48)}
+    studies["contextualise"] = (24, 48)
+    assert {own.study for own in powers()} == set(studies)
+    assert {own.measure for own in powers()} == set(UNITS)
+    assert len({own.claim for own in powers()}) == len(powers())
     for own in powers():
-        assert {12, 24, 48} <= set(own.prompts)
+        assert own.prompts == studies[own.study]
         for n in own.prompts:
-            none = next(cell for cell in own.cells if cell.n == n)  # strength 0 comes first
-            assert none.supported == 0
-    assert power_of("Shallow aggregation").measure == "isolation"
-    with pytest.raises(RunError, match="Did you mean 'Deep extraction'"):
-        power_of("Deep extractions")
+            weakest, *_, strongest = (cell for cell in own.cells if cell.n == n)
+            assert weakest.supported == 0  # strength 0
+            assert weakest.effect < strongest.effect
+    assert next(o for o in powers() if o.claim == "Shallow aggregation").measure == "isolation"

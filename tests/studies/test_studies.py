@@ -23,8 +23,8 @@ TASK = icl.Task(
     tuple(icl.Example(f"{text} {n}", i % 2) for n in range(6) for i, text in enumerate(TEXTS)),
 )
 LABEL_WORDS = (
-    "predictions", "flow", "untrained", "saliency", "isolation", "isolation_map", "extraction",
-    "compression", "confusion", "reweighting", "published", "untrained_flow", "untrained_isolation",
+    "predictions", "flow", "untrained", "saliency_maps", "isolation", "isolation_map", "extraction",
+    "compare_compression", "confusion", "reweighting", "published", "untrained_flow", "untrained_isolation",
     "untrained_extraction",
 )  # fmt: skip
 OVERTHINKING = (
@@ -109,7 +109,7 @@ def test_what_prompts_cannot_give_is_left_out_with_a_note(gpt2, prompts):
         )
     )
     found = icl.analyze(gpt2, bare, study="label_words", progress=False)
-    assert {"compression", "confusion", "reweighting"}.isdisjoint(found.results)
+    assert {"compare_compression", "confusion", "reweighting"}.isdisjoint(found.results)
     assert len(found.notes) == 3
 
 
@@ -135,7 +135,7 @@ def test_parts_of_overthinking_are_the_single_analyses(planted):
     assert torch.equal(report.layer_accuracy.scores[0], alone.scores[0])
     heads = icl.head_scores(model, pair[1])
     assert_close(report.head_scores.matching, heads.matching)
-    by_layer = icl.matching_by_layer(heads, alone)
+    by_layer = icl.matching_by_layer(model, *pair)
     assert_close(report.matching_by_layer.per_prompt, by_layer.per_prompt)
     assert_close(report.matching_by_layer.gap_share, by_layer.gap_share)
     assert report.matching_by_layer.has_gap
@@ -199,7 +199,7 @@ def test_saved_loaded_and_drawn(request, tmp_path, study):
     found = request.getfixturevalue(study)
     report = found if study == "anchors" else found[2]
     report.save(tmp_path / "run")
-    loaded = icl.load_analysis(tmp_path / "run")
+    loaded = icl.Analysis.load(tmp_path / "run")
     assert loaded.summary() == report.summary()
     assert loaded.notes == report.notes
     page = loaded.to_html(tmp_path / "page.html", offline=False).read_text(encoding="utf-8")

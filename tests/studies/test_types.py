@@ -8,12 +8,14 @@ import pytest
 CODE = """
 import icl_mech as icl
 from icl_mech.measurements import Flow
-from icl_mech.measurements.isolation.loyalty import IsolationResult
+from icl_mech.measurements.isolation.isolation import IsolationResult
 from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.results import Result, Samples
 from typing_extensions import assert_type
 
-report = icl.load_analysis("run")
+report = icl.load("run", kind=icl.Analysis)
+assert_type(icl.Analysis.load("run"), icl.Analysis)
+assert_type(icl.load("lens", kind=icl.TunedLens), icl.TunedLens)
 assert_type(report.flow, FlowScores)
 assert_type(report["flow"], FlowScores)
 assert_type(report["isolation"], IsolationResult)

@@ -85,7 +85,7 @@ def test_a_claim_requires_all_its_measures(required, status):
 def test_measures_that_disagree_are_named():
     isolated = Required("isolation", "supported", 0.001)
     told = disagreeing([isolated, Required("saliency", "not shown", 0.3)])
-    assert told == "isolation: says so; saliency: does not show it"
+    assert told == "isolation says so, saliency does not show it"
     told = disagreeing([isolated, Required("saliency", "cannot be judged", None)])
     assert told.startswith("saliency cannot be judged")
 
@@ -100,7 +100,7 @@ def test_networks_are_measured_once_and_kept(report, tmp_path, monkeypatch):
     monkeypatch.setattr(nulls, "untrained", never)
     again = icl.analyze(model, prompts, nulls=3, progress=False, out=tmp_path / "run")
     assert torch.equal(again.untrained.late, report.untrained.late)
-    loaded = icl.load_analysis(tmp_path / "run")
+    loaded = icl.Analysis.load(tmp_path / "run")
     assert isinstance(loaded.untrained, UntrainedFlow)
     assert torch.equal(loaded.untrained.curves, again.untrained.curves)
     monkeypatch.setattr(nulls, "_KNOWN", {})

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from icl_mech.errors import IclMechError
-from icl_mech.sweeps.files import LIST
+from icl_mech.sweeps.item import LIST
 from tests.sweeps.killed import run
 from tests.sweeps.kills import compare, finished
 

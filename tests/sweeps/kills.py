@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from icl_mech.sweeps import load_sweep
-from icl_mech.sweeps.files import LIST
+from icl_mech.sweeps import Sweep
+from icl_mech.sweeps.item import LIST
 from tests.saved import contents
 from tests.sweeps.killed import run
 
@@ -43,7 +43,7 @@ def finished(folder):
     """Content of all finished items."""
     if not (folder / LIST).is_file():
         return {}
-    found = load_sweep(folder)
+    found = Sweep.load(folder)
     return {
         item.key: contents(folder / "items" / item.key)
         for item in found.plan
@@ -93,7 +93,7 @@ def torment(folder, kills, executor, seed=0, longest=30, say=lambda text: None):
         kept = now
         if process.returncode == 0:
             assert output.endswith("done\n"), output
-            if len(now) == len(load_sweep(folder)):
+            if len(now) == len(Sweep.load(folder)):
                 return killed  # also where it was faster than the kills
         if process.returncode == 0 and not left:
             rounds += 1  # items that were killed too often are recorded, and run when resumed
@@ -102,7 +102,7 @@ def torment(folder, kills, executor, seed=0, longest=30, say=lambda text: None):
 
 def compare(folder):
     """Every item is there once, with the numbers of a run that nobody disturbed."""
-    found, plain = load_sweep(folder), run(None)
+    found, plain = Sweep.load(folder), run(None)
     assert found.items.state.tolist() == ["done"] * len(plain.plan), found.summary()
     folders = [path.name for path in (folder / "items").iterdir()]
     assert sorted(folders) == sorted(item.key for item in plain.plan)

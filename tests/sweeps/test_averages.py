@@ -10,14 +10,21 @@ from scipy import stats
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.errors import SweepError
+from icl_mech.measurements.extraction.extraction import extraction_result
 from icl_mech.measurements.saliency.flow import FlowScores
-from icl_mech.metrics import Interval, bootstrap_interval, normalised_flow, over_units
+from icl_mech.metrics import (
+    Interval,
+    bootstrap_interval,
+    cumulative_share,
+    normalised_flow,
+    over_units,
+)
 from icl_mech.results import Quantity, Result
 from icl_mech.studies import Analysis
+from icl_mech.studies.study import quantities
 from icl_mech.sweeps import Sweep
-from icl_mech.sweeps.averages import DEPTHS
+from icl_mech.sweeps.averages import DEPTHS, of_tasks
 from icl_mech.sweeps.item import Item
-from icl_mech.sweeps.papers import QUANTITIES
 
 SEEDS = (0, 1, 2)
 
@@ -71,6 +78,29 @@ def test_a_unit_without_a_value_leaves_the_mean_undefined():
     assert float(found.value[0]) == pytest.approx(0.4)
     assert float(found.high[0]) == pytest.approx(0.4 + stats.t.ppf(0.975, 1) * 0.2)
     assert bool(torch.stack(found)[:, 1].isnan().all())
+
+
+def test_auc_is_averaged_over_tasks_before_it_is_summed():
+    """Of two independent samples; every task counts alike."""
+    results = {}
+    for task, n in (("a", 40), ("b", 30)):
+        truth = torch.arange(n) % 2
+        attention = torch.rand(n, 6, 2, generator=torch.Generator().manual_seed(n))
+        attention[torch.arange(n), 3:, truth] += 0.5
+        results[task] = extraction_result(attention, truth, ("yes", "no"))
+    plan = {task: item(task=task) for task in results}
+    analyses = {plan[task].key: Analysis({"extraction": own}, "x") for task, own in results.items()}
+    sweep = Sweep(list(plan.values()), analyses=analyses)
+    (cell,) = sweep.average("extraction.auc", over="task", fixed="task").cells
+    one, other = results.values()
+    mean = (one.auc + other.auc) / 2
+    assert torch.allclose(cell.value, mean, rtol=0, atol=1e-12)
+    widths = [one.auc_high - one.auc_low, other.auc_high - other.auc_low, cell.high - cell.low]
+    together = (widths[0] ** 2 + widths[1] ** 2).sqrt() / 2
+    assert torch.allclose(widths[2], together, rtol=0.15, atol=0.01)
+    shares = cumulative_share(cell.value)
+    assert torch.allclose(shares, (mean - 0.5).cumsum(0) / (mean - 0.5).sum(), rtol=0, atol=1e-12)
+    assert float((shares - (one.cumulative + other.cumulative) / 2).abs().max()) > 1e-4
 
 
 def test_tasks_first_then_seeds():
@@ -261,7 +291,7 @@ def test_names_of_the_papers_are_quantities():
     own = [a.flow.difference("first").value for _, a in sweep]
     assert float(found.cells[0].value) == pytest.approx(sum(own) / 3)
     assert found.name == "early flow"
-    assert "mean flow" in QUANTITIES
+    assert "mean flow" in quantities()
     assert sweep.average("mean flow").name == "mean flow"
 
 
@@ -298,3 +328,15 @@ def test_ends_are_cut_only_where_all_values_lie_between_them():
         cell = sweep.average("s.part").cells[0]
         assert (float(cell.high) == 1.0) is cut
         assert (float(cell.low) == 0.0) is cut
+
+
+def test_settings_of_tasks_are_no_items_that_are_lacking():
+    one, other = made({("a", 0): [0.0] * 8, ("a", 1): [1.0] * 8}), made({("b", 0): [1.0] * 8}, n=9)
+    analyses = {item.key: analysis for part in (one, other) for item, analysis in part}
+    whole = Sweep([*one.plan, *other.plan], analyses=analyses)
+    assert of_tasks(whole.plan) == ["n"]
+    assert of_tasks(one.plan) == []
+    assert of_tasks([item(task="a"), item(task="b"), item(task="b", n=9)]) == []  # both have n = 8
+    cell = (found := whole.average("scores.scores", ("task", "n", "seed"))).one()
+    assert float(cell.value) == pytest.approx(0.75)  # of tasks, not of items
+    assert found.basis(cell) == "2 tasks × 2 seeds × 8 prompts; 3 of 4 items have it"

@@ -1,18 +1,29 @@
 """Runs side by side: claims with nested intervals, sections, the page, and the commands."""
 
 import json
+from dataclasses import replace
 
 import pytest
+import torch
 
 import icl_mech as icl
 from icl_mech.errors import SweepError
-from icl_mech.measurements import AccuracyByLayer, Extraction, Flow, Predict
+from icl_mech.measurements import Extraction, Flow, LayerAccuracy, Predict
+from icl_mech.metrics import Interval
+from icl_mech.own import Claim, Effect, Study
+from icl_mech.planted import planted_model, planted_task
+from icl_mech.reports import Page, render_page
+from icl_mech.reports.figures import drawn
 from icl_mech.results.judging import judged as status_of
 from icl_mech.results.judging import p_value
+from icl_mech.studies.competence import QUESTION
+from icl_mech.studies.facts import origin_of, task_name
+from icl_mech.studies.study import is_own, known_studies
 from icl_mech.sweeps import comparison, fixed_exit, sweep
-from icl_mech.sweeps.papers import CLAIMS, LW, OT, OTHERS
+from icl_mech.sweeps.compare import lead, matrix
+from icl_mech.sweeps.verdicts import Judged
 from tests.cli.conftest import MODEL, command  # noqa: F401 - a fixture
-from tests.sweeps.loaders import OTHER, TASK, tiny
+from tests.sweeps.loaders import OTHER, TASK, other, tiny
 
 QUIET = {"n": 6, "progress": False}
 
@@ -20,17 +31,21 @@ QUIET = {"n": 6, "progress": False}
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     return sweep(
-        tiny, [TASK, OTHER], [Flow(), Extraction(), AccuracyByLayer()], seeds=(0, 1),
+        tiny, [TASK, OTHER], [Flow(), Extraction(), LayerAccuracy()], seeds=(0, 1),
         out=tmp_path_factory.mktemp("runs") / "s", **QUIET,
     )  # fmt: skip
 
 
 def test_the_claims_of_both_papers_and_of_others():
-    assert [claim.paper for claim in CLAIMS] == [LW] * 4 + [OT] * 3 + [OTHERS] * 7
+    judged = {name: [own for own in study.claims if own.effects]
+              for name, study in known_studies().items() if is_own(study)}  # fmt: skip
+    assert {name: len(own) for name, own in judged.items()} == {
+        "label_words": 4, "overthinking": 3, "causal": 8, "contextualise": 3, "anchors": 1, "default": 0,
+    }  # fmt: skip
 
 
 def test_claims_are_judged_by_means_over_tasks_and_seeds(found):
-    judged = {own.claim.text.split(":")[0]: own for own in comparison(found).judged}
+    judged = {own.text.split(":")[0]: own for own in comparison(found).judged}
     assert set(judged) == {"Deep extraction", "Harm"}
     # No untrained networks were measured, which the claim requires.
     assert judged["Deep extraction"].status == "cannot be judged"
@@ -41,22 +56,75 @@ def test_claims_are_judged_by_means_over_tasks_and_seeds(found):
         (float(average.value), float(average.low), float(average.high))
     )
     assert "2 tasks × 2 seeds × 6 prompts; of just these tasks" in harm.finding
-    assert harm.status == status_of(harm.effects["final gap"])
+    assert harm.status == status_of(harm.effects["final gap"]) == "not shown"
+    assert "4 seeds instead of 2 halve the interval" in harm.finding
+    assert "prompts instead" not in harm.finding
     # Two tasks with two seeds each, which stand for themselves alone.
     assert harm.p == pytest.approx(p_value(harm.effects["final gap"], prompts=4))
     table = comparison(found).to_pandas()
-    assert set(table.columns) == {
-        "paper", "claim", "model", "status", "quantity", "value", "low", "high",
-    }  # fmt: skip
+    assert list(table.columns) == [
+        "paper", "claim", "model", "task", "status", "quantity", "value", "low", "high",
+    ]  # fmt: skip
+    rows = table[table.quantity == "final gap"].set_index("task")
+    assert list(rows.index) == ["tiny", "other", "all"]
+    assert rows.loc["all", "value"] == pytest.approx(harm.effects["final gap"].value)
+    for task in ("tiny", "other"):
+        cell = found.select(task=task).average("final gap", ("task", "seed"), fixed="task").cells[0]
+        assert rows.loc[task, "value"] == pytest.approx(float(cell.value))
+        assert rows.loc[task, "status"] == status_of(
+            Interval(*(float(end) for end in (cell.value, cell.low, cell.high)))
+        )
+    alone = comparison(found.select(task="tiny"))
+    assert set(alone.to_pandas().task) == {"tiny"}  # of one task there is no mean
+    assert [own.tasks[TASK.name].status for own in alone.judged] == [o.status for o in alone.judged]
+
+
+def test_one_run_of_a_task_rests_on_its_prompts(found):
+    one = comparison(found.select(task="tiny", seed=0))
+    (harm,) = [own for own in one.judged if "final gap" in own.effects]
+    # Two units would leave one degree of freedom, in which hardly anything is clear.
+    assert harm.p == pytest.approx(p_value(harm.effects["final gap"], prompts=6))
+
+
+def test_single_runs_of_two_tasks_rest_on_their_prompts(found):
+    two = comparison(found.select(seed=0))
+    (harm,) = [own for own in two.judged if "final gap" in own.effects]
+    assert "2 tasks × 1 seed × 6 prompts; of just these tasks" in harm.finding
+    assert harm.p == pytest.approx(p_value(harm.effects["final gap"], prompts=6))
+
+
+def test_nothing_disagrees_with_what_cannot_be_judged():
+    claim = Claim("It: is", [Effect("e", "flow.values")])
+    own = Judged("m", claim, "supported", "", {})
+    unsaid = replace(own, status="cannot be judged")
+    found = [replace(unsaid, tasks={"a": own, "b": unsaid}), replace(own, model="k")]
+    assert "iffer" not in lead([], found)
+    assert "Verdicts differ between tasks on It" in lead(
+        [], [replace(own, tasks={"a": own, "b": replace(own, status="mixed")})]
+    )
+
+
+def test_tasks_that_failed_are_no_places():
+    """Nothing was found of them: neither that the model fails there, nor that a mean is of them."""
+    task = planted_task()
+    few = replace(task, test=task.test[:4])
+    half = sweep(
+        {"a": planted_model()}, {"one": task, "two": few}, [Predict(), Flow()], seeds=0, n=12, progress=False
+    )  # fmt: skip
+    assert len(half.failures()) == 1
+    page = comparison(half).page()
+    assert page.matrix.columns == (("a", ("one",)),)
+    assert "two" not in page.lead
 
 
 def test_the_page(found, tmp_path):
     page = comparison(found).page()
     keys = [section.key for section in page.sections]
     assert keys == [
-        "flow", "flow-tasks", "extraction", "extraction-share", "layer_accuracy",
+        "layer_accuracy", "flow", "flow-tasks", "extraction", "extraction-share",
         "layer_accuracy-tasks", "fixed_exit",
     ]  # fmt: skip
+    assert [section.key for section in page.sections if section.first] == ["layer_accuracy", "flow"]
     assert page.title == "What holds for tiny on 2 tasks?"
     text = comparison(found).to_html(tmp_path / "page.html").read_text()
     assert "nested 95 % intervals" in text
@@ -94,6 +162,219 @@ def test_names_are_one_for_each(found):
     with pytest.raises(SweepError, match="2 different names"):
         icl.compare(found, found, names=["a", "a"])
     assert icl.compare(found, found).names == ("tiny (1)", "tiny (2)")
+
+
+def test_runs_are_called_by_their_models_not_their_folders(tmp_path):
+    prompts, places = (
+        icl.build_prompts(TASK, tiny(), n=6),
+        (tmp_path / "first", tmp_path / "second"),
+    )
+    run = icl.measure(tiny(), prompts, Flow(), progress=False)
+    for place in places:
+        run.save(place)
+    model = run["flow"].provenance["model"]["name"]
+    assert icl.compare(*places).names == (f"{model} (first)", f"{model} (second)")
+
+
+def test_differences_have_the_colours_of_everywhere(found):
+    prompts = icl.build_prompts(TASK, tiny(), n=6)
+    flow = icl.flow_scores(tiny(), prompts, progress=False)
+    assert (flow - flow).drawing().meanings == flow.drawing().meanings
+
+
+# --- the matrix, and what stands before it ---
+
+
+@pytest.fixture(scope="module")
+def apart(found):
+    """Two runs of which tasks and models disagree: the second says the opposite of one task."""
+
+    def of(run):
+        task = task_name(origin_of(run.results))
+        return (
+            Interval(0.3, 0.2, 0.4)
+            if (task == "tiny" or id(run) in second)
+            else Interval(-0.3, -0.4, -0.2)
+        )
+
+    claim = Claim("Apart: it is so", [Effect("apart", of)], "predictions")
+    study = Study("disagreeing", [Flow(), Predict()], [claim])
+    runs = {
+        name: icl.sweep(
+            {"tiny": tiny()}, [TASK, OTHER], n=6, seeds=(0, 1), study=study, progress=False
+        )
+        for name in "ab"
+    }
+    second = {id(analysis) for _, analysis in runs["b"]}
+    return icl.compare(*runs.values(), names=list(runs))
+
+
+def test_the_matrix_has_a_sign_for_every_claim_model_and_task(apart):
+    page = apart.page()
+    matrix = page.matrix
+    assert matrix.columns == (
+        ("a", ("tiny", "other", "all tasks")),
+        ("b", ("tiny", "other", "all tasks")),
+    )
+    first, own = matrix.rows[0], matrix.rows[-1]
+    assert first.claim == QUESTION  # whether the task is done stands above how it is
+    assert (own.claim, own.effects) == ("Apart: it is so", ("apart",))
+    assert [sign.status for sign in own.signs] == [
+        "supported", "opposite", "mixed", "supported", "supported", "supported",
+    ]  # fmt: skip
+    assert own.signs[1].effects[0].startswith("−0.30 [−0.")
+    table = apart.to_pandas()
+    statuses = table[table.claim == own.claim].status
+    assert list(statuses) == [sign.status for sign in own.signs]
+
+
+def test_disagreement_is_named_before_any_mean(apart):
+    page = apart.page()
+    tasks, models, means = (
+        page.lead.index(text)
+        for text in (
+            "Verdicts differ between tasks on Apart",
+            "between models on Apart",
+            "by means over tasks",
+        )
+    )
+    assert page.lead.index("constant") < tasks < models < means
+    (remark,) = [own for own in page.matrix.remarks if own.startswith("**Apart**")]
+    assert remark == "**Apart** – a: by task tiny supported, other opposite."
+    same = icl.compare(
+        apart.sweep.select(model="b"), apart.sweep.select(model="b"), names=["c", "d"]
+    )
+    assert "differ" not in same.page().lead
+
+
+def test_remarks_are_two_lines_at_most():
+    claim = Claim("Long: it is", [Effect("e", "flow.values")])
+    found = [
+        Judged(f"model {i}", claim, "mixed", "", {}, remark=f"{i}: {'a long reason ' * 6}".strip())
+        for i in range(5)
+    ]
+    (remark,) = matrix(found).remarks
+    assert len(remark) < 240
+    assert remark.endswith("; more below.")
+    assert remark.startswith("**Long** – model 0: 0: a long reason")
+
+
+def test_large_matrices_keep_intervals_to_what_sums_up():
+    claim = Claim("It: is", [Effect("e", "flow.values")])
+    interval = {"e": Interval(0.5, 0.25, 0.75)}
+
+    def of(models, tasks):
+        own = Judged("", claim, "supported", "found", interval)
+        return matrix(
+            [
+                replace(own, model=f"m{i}", tasks={f"t{j}": own for j in range(tasks)})
+                for i in range(models)
+            ]
+        )
+
+    small, large = of(2, 2), of(10, 6)
+    assert (small.full, large.full) == (True, False)
+    assert small.ends == ["start ", "", "whole", "start ", "", "whole"]
+    text = render_page(Page("t", [], matrix=large))
+    assert text.count('<span class="ci">[+0.25, +0.75]</span>') == 10
+    assert render_page(Page("t", [], matrix=small)).count("[+0.25, +0.75]</span>") == 6
+
+
+def test_the_matrix_is_a_table_that_can_be_read_aloud(apart):
+    text = render_page(apart.page(), offline=False)
+    table = text[text.index('<table class="claims">') :]
+    table = table[: table.index("</table>")]
+    assert "<caption>" in table
+    assert table.count('scope="colgroup" colspan="3"') == 2
+    assert table.count('scope="col"') == 6
+    rows = len(apart.page().matrix.rows)
+    assert (table.count('scope="rowgroup"'), table.count("<tbody>")) == (rows, rows)
+    own = table[table.index("Apart") :]
+    assert [
+        own.count(f'<span class="unseen">{s}</span>') for s in ("supported", "opposite", "mixed")
+    ] == [4, 1, 1]
+    assert 'title="Apart −0.30' in own
+    first = text[text.index("<header>") : text.index("</header>")]
+    assert 'class="findings"' not in first  # in full they stand in the appendix
+    assert 'class="findings"' in text
+    assert 'aria-label="Claims by model and task" tabindex="0"' in first  # it scrolls by itself
+
+
+# --- figures ---
+
+
+def test_curves_keep_their_colours_in_every_figure(found, apart):
+    flow = icl.flow_scores(tiny(), icl.build_prompts(TASK, tiny(), n=6), progress=False).drawing()
+    usual = dict(zip(("S_wp", "S_pq", "S_ww"), flow.meanings, strict=True))
+    pages = (comparison(found).page(), apart.page())
+    shapes = [
+        s.figure
+        for page in pages
+        for s in page.sections
+        if s.key.startswith("flow-tasks") or s.key == "flow"
+    ]
+    shapes.append(apart.sweep.average("mean flow", "seed").drawing(panels="task"))
+    assert len(shapes) == 5
+    for shape in shapes:
+        scores = [name.split(", ")[-1].split(":")[0] for name in shape.names]
+        assert {*scores} == {*usual}
+        assert shape.meanings == tuple(map(usual.get, scores))
+
+
+def test_panels_of_models_and_tasks_share_an_axis(apart):
+    (section,) = [own for own in apart.page().sections if own.key == "flow-tasks"]
+    panels = section.figure.panels
+    assert [own.title for own in panels] == ["a, tiny", "a, other", "b, tiny", "b, other"]
+    assert len({own.y_range for own in panels}) == 1
+    low, high = panels[0].y_range
+    assert low < 0 < float(section.figure.high.nan_to_num().max()) < high
+
+
+def test_beside_two_models_stands_their_difference(tmp_path):
+    both = icl.sweep(
+        {"one": tiny(), "two": other()}, [TASK, OTHER], [Flow(), Extraction()],
+        n=6, seeds=(0, 1), progress=False,
+    )  # fmt: skip
+    page = comparison(both).page()
+    (section,) = [own for own in page.sections if own.key == "flow"]
+    shape = section.figure
+    assert [own.title for own in shape.panels] == ["one", "two", "two minus one"]
+    apart = both.average("mean flow", ("task", "seed"), fixed="task", minus={"model": "one"}).cells[
+        0
+    ]
+    own = list(shape.panels[-1].curves)
+    for end, wanted in (
+        (shape.values, apart.value),
+        (shape.low, apart.low),
+        (shape.high, apart.high),
+    ):
+        assert torch.allclose(end[own], wanted)
+    assert shape.panels[-1].levels == ((0.0, ""),)
+    assert shape.panels[0].y_range == shape.panels[1].y_range
+    assert shape.panels[-1].y_range is None  # differences have other ends
+    assert "two minus one" in section.caption
+    others = [own.figure for own in page.sections if own.key != "flow-tasks"]
+    heads = [[panel.title for panel in own.panels] or list(own.groups) for own in others]
+    assert all(own.count("two minus one") == 1 for own in heads)
+    wide = drawn(shape)["wide"]["layout"]
+    assert "xaxis3" in wide
+    assert "xaxis4" not in wide  # no empty axes beside the difference
+    three = icl.compare(both, both.select(model="one"), names=["x", "y"])
+    assert not any("minus" in own.caption for own in three.page().sections)
+
+
+def test_models_of_other_depths_are_subtracted_over_shares_of_them():
+    both = icl.sweep(
+        {"six": planted_model(), "seven": planted_model(circuit="heads")},
+        planted_task(),
+        [Flow()],
+        n=6,
+        progress=False,
+    )
+    apart = both.average("flow.values", "seed", minus={"model": "six"})
+    assert apart.axes == ("score", "depth")
+    one, two = (both.average("flow.values", "seed").one(model=name) for name in ("six", "seven"))
+    assert torch.allclose(apart.cells[0].value, two.value - one.value)
 
 
 def test_a_layer_for_all_is_tested_on_other_seeds(found):

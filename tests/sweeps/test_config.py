@@ -69,6 +69,7 @@ def test_a_whole_file(tmp_path):
         ("models: a\ntasks: b\nout: x", "key 'out'"),
     ],
 )  # fmt: skip
+@pytest.mark.usefixtures("unchecked")
 def test_what_a_file_may_not_hold(text, message, tmp_path):
     (tmp_path / "study.yaml").write_text(text)
     with pytest.raises(SweepError, match=f"(?s){message}"):
@@ -82,5 +83,5 @@ def test_seeds():
 
 def test_measurements_go_by_the_names_of_results():
     names = by_name()
-    assert {"flow", "isolation", "layer_accuracy", "compression"} <= set(names)
+    assert {"flow", "isolation", "layer_accuracy", "compare_compression"} <= set(names)
     assert all(kind.name == name for name, kind in names.items())

@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from icl_mech.sweeps import load_sweep
+from icl_mech.sweeps import Sweep
 from tests.sweeps.killed import run
 from tests.sweeps.kills import compare, torment
 
@@ -42,5 +42,5 @@ def test_kills_lose_and_double_nothing(executor, tmp_path, monkeypatch):
     monkeypatch.setenv("SLOW", "1")
     killed = torment(tmp_path / "s", 3, executor, seed=1)
     assert sum(killed.values()) == 3
-    assert load_sweep(tmp_path / "s").items.state.tolist() == ["done"] * 12
+    assert Sweep.load(tmp_path / "s").items.state.tolist() == ["done"] * 12
     compare(tmp_path / "s")

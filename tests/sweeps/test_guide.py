@@ -3,12 +3,15 @@
 import re
 from pathlib import Path
 
+import pytest
+
 import icl_mech as icl
 from tests.sweeps.loaders import OTHER, TASK, tiny
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
+@pytest.mark.slow
 def test_the_guide_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = (DOCS / "guides" / "sweeps.md").read_text(encoding="utf-8")

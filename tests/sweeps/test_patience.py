@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from icl_mech.errors import SweepError
-from icl_mech.sweeps import files as sweep_files
-from icl_mech.sweeps import load_sweep, patience, running, sweep, work
+from icl_mech.sweeps import Sweep, patience, running, sweep, work
+from icl_mech.sweeps import item as sweep_files
 from icl_mech.sweeps.patience import Flying, check_guard, full_disk
 from tests.sweeps.loaders import PREDICT, TASK, hanging, tiny
 
@@ -148,7 +148,7 @@ def test_an_error_that_cannot_be_noted_says_both(tmp_path, monkeypatch):
     monkeypatch.setattr(running, "note_error", full)
     with pytest.raises(SweepError, match="Dask client is closed"):
         sweep(tiny, TASK, PREDICT, seeds=range(3), executor=Silent(), out=tmp_path / "s", **SETTING)
-    assert load_sweep(tmp_path / "s")
+    assert Sweep.load(tmp_path / "s")
 
 
 def test_a_full_disk_is_found_behind_other_errors():

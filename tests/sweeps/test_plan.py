@@ -5,7 +5,7 @@ import json
 import pytest
 
 from icl_mech.errors import IclMechError, RunError, SweepError, TaskError
-from icl_mech.measurements import AccuracyByLayer, Flow, Predict
+from icl_mech.measurements import Flow, LayerAccuracy, Predict
 from icl_mech.sweeps.item import DIMS, Item
 from icl_mech.sweeps.plan import contents_of, grid_of, planned
 from tests.sweeps.loaders import OTHER, TASK, other, tiny
@@ -31,7 +31,7 @@ def test_the_product_in_a_stable_order():
 
 
 def test_an_item_is_plain_values_and_comes_back():
-    for item in plan_of(Predict(), AccuracyByLayer(), false_share=(0.5,)).items:
+    for item in plan_of(Predict(), LayerAccuracy(), false_share=(0.5,)).items:
         back = Item.from_dict(json.loads(json.dumps(item.to_dict())))
         assert (back.key, back.dims, back.content) == (item.key, item.dims, item.content)
         assert set(item.dims) == set(DIMS)
@@ -54,7 +54,7 @@ def test_whatever_differs_has_a_key_of_its_own(change):
 
 
 def test_pairs_get_items_of_their_own():
-    plan = plan_of(Predict(), AccuracyByLayer(), Flow(), seeds=(0,), n=6)
+    plan = plan_of(Predict(), LayerAccuracy(), Flow(), seeds=(0,), n=6)
     assert [(i.pair, i.labels, i.demonstrations) for i in plan.items] == [
         (False, "correct", "shared"), (True, "permuted", "per_prompt"),
     ]  # fmt: skip
@@ -70,10 +70,10 @@ def test_pairs_get_items_of_their_own():
 
 
 @pytest.mark.parametrize(
-    ("study", "rest"), [("overthinking", Flow()), ("label_words", AccuracyByLayer())]
+    ("study", "rest"), [("overthinking", Flow()), ("label_words", LayerAccuracy())]
 )
 def test_what_a_study_has_no_prompts_for_gets_items_of_its_own(study, rest):
-    plan = plan_of(Predict(), AccuracyByLayer(), rest, study=study, seeds=0)
+    plan = plan_of(Predict(), LayerAccuracy(), rest, study=study, seeds=0)
     found = {
         (e.item.study, e.item.pair): [m.name for m in e.content.measurements] for e in plan.entries
     }
@@ -98,7 +98,7 @@ def test_settings_that_are_one_are_one_item():
 
 
 def test_what_makes_no_sense_is_left_out_with_a_reason():
-    plan = plan_of(AccuracyByLayer(), labels=("correct", "permuted"), seeds=0)
+    plan = plan_of(LayerAccuracy(), labels=("correct", "permuted"), seeds=0)
     assert len(plan) == 1
     assert "nothing differs" in plan.skipped[0]
     assert "shots 0" in plan_of(study="label_words", shots=(0, 1), seeds=0).skipped[0]
@@ -106,7 +106,7 @@ def test_what_makes_no_sense_is_left_out_with_a_reason():
     assert [(i.task, i.format) for i in plan.items] == [("tiny", ""), ("reviews", "")]
     assert len(plan.skipped) == 2
     with pytest.raises(SweepError, match=r"Nothing is left to run.*nothing differs"):
-        plan_of(AccuracyByLayer(), labels="correct")
+        plan_of(LayerAccuracy(), labels="correct")
 
 
 @pytest.mark.parametrize(

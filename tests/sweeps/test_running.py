@@ -9,11 +9,13 @@ import pytest
 import torch
 
 import icl_mech as icl
+from icl_mech.engine import trials
 from icl_mech.errors import SweepError
-from icl_mech.measurements import AccuracyByLayer, Flow, Predict
-from icl_mech.sweeps import load_sweep, sweep
+from icl_mech.measurements import Flow, LayerAccuracy, Predict
+from icl_mech.studies import forecast as forecasts
+from icl_mech.sweeps import Sweep, sweep
 from icl_mech.sweeps import work as working
-from icl_mech.sweeps.files import item_folder
+from icl_mech.sweeps.item import item_folder
 from tests.saved import contents
 from tests.sweeps.loaders import LOADED, OTHER, PREDICT, TASK, broken, dying, other, tiny
 from tests.tiny import tiny_hf, tiny_tokenizer
@@ -23,7 +25,7 @@ QUIET = {"n": 4, "progress": False}
 
 @pytest.fixture(autouse=True)
 def nothing_kept():
-    working.forget_models()
+    working._LOADED.clear()
     LOADED.clear()
 
 
@@ -53,9 +55,9 @@ def test_items_are_what_measure_gives(serial):
 def test_a_folder_holds_the_same(serial, tmp_path):
     found = sweep(tiny, [TASK, OTHER], PREDICT, seeds=(0, 1), out=tmp_path / "s", **QUIET)
     assert numbers(found) == numbers(serial)
-    assert numbers(load_sweep(tmp_path / "s")) == numbers(serial)
+    assert numbers(Sweep.load(tmp_path / "s")) == numbers(serial)
     for item in found.plan:
-        icl.load_analysis(item_folder(found.folder, item.key))
+        icl.Analysis.load(item_folder(found.folder, item.key))
     assert sorted(p.name for p in (tmp_path / "s").iterdir()) == ["items", "sweep.json"]
 
 
@@ -85,7 +87,7 @@ def test_ctrl_c_passes(tmp_path, monkeypatch):
     monkeypatch.setattr("icl_mech.sweeps.executors.run_job", interrupted)
     with pytest.raises(KeyboardInterrupt):
         sweep(tiny, TASK, PREDICT, seeds=(0,), out=tmp_path, **QUIET)
-    assert load_sweep(tmp_path).items.state.tolist() == ["unfinished"]
+    assert Sweep.load(tmp_path).items.state.tolist() == ["unfinished"]
 
 
 def test_resuming_repeats_nothing_and_runs_failed_items_again(tmp_path, monkeypatch):
@@ -112,7 +114,7 @@ def test_resuming_repeats_nothing_and_runs_failed_items_again(tmp_path, monkeypa
     assert ran == []
     sweep(*given, seeds=(0,), out=tmp_path / "s", overwrite=True, **QUIET)
     assert len(ran) == 2
-    assert len(load_sweep(tmp_path / "s")) == 2
+    assert len(Sweep.load(tmp_path / "s")) == 2
 
 
 def until(marker):
@@ -138,7 +140,7 @@ def test_an_unfinished_item_goes_on_with_its_parts(tmp_path):
     kept = (place / "flow" / "result.json").read_bytes()
     for name in ("analysis.json", "prompts.json"):  # as if killed right before the end
         (place / name).unlink()
-    assert load_sweep(tmp_path / "s").items.state.tolist() == ["unfinished"]
+    assert Sweep.load(tmp_path / "s").items.state.tolist() == ["unfinished"]
     again = sweep(*given, seeds=(0,), out=tmp_path / "s", resume=True, **QUIET)
     assert again.items.state.tolist() == ["done"]
     assert again.analysis(again.plan[0]).made["resumed"] == 2
@@ -147,7 +149,7 @@ def test_an_unfinished_item_goes_on_with_its_parts(tmp_path):
 
 def test_a_study_and_a_dose(tmp_path):
     found = sweep(
-        tiny, TASK, [AccuracyByLayer()], false_share=(0.0, 0.5, 1.0), seeds=(0,), n=6,
+        tiny, TASK, [LayerAccuracy()], false_share=(0.0, 0.5, 1.0), seeds=(0,), n=6,
         progress=False,
     )  # fmt: skip
     assert found.items.state.tolist() == ["done"] * 3
@@ -297,3 +299,27 @@ def test_an_item_that_always_kills_its_process_is_given_up_alone(tmp_path):
     assert found.items.state.tolist() == ["failed", "done"]
     assert "process was killed" in found.items.error[0]
     assert len(list((tmp_path / "marks").iterdir())) == 3
+
+
+def test_a_plan_counts_items_that_differ_in_their_seed_once_and_writes_nothing(
+    tmp_path, monkeypatch
+):
+    tries = []
+    real = forecasts.tried
+    monkeypatch.setattr(trials, "SECONDS", 0.05)
+    monkeypatch.setattr(forecasts, "tried", lambda ledger: tries.append(ledger) or real(ledger))
+    found = sweep(
+        tiny, [TASK, OTHER], PREDICT, seeds=(0, 1, 2), out=tmp_path / "s", plan=True, **QUIET
+    )
+    assert [own.items for own in found.items] == [3, 3]
+    assert [own.title.split(":")[0] for own in found.items] == ["tiny on tiny", "tiny on other"]
+    assert found.total("prompts") == 2 * 3 * 4
+    assert not (tmp_path / "s").exists()
+    assert len(tries) == 1, "items of one model share its trials"
+    sweep(tiny, [TASK], PREDICT, seeds=(0, 1), out=tmp_path / "s", **QUIET)
+    before = contents(tmp_path)
+    rest = sweep(
+        tiny, [TASK], PREDICT, seeds=(0, 1, 2), out=tmp_path / "s", resume=True, plan=True, **QUIET
+    )
+    assert [own.items for own in rest.items] == [1], "finished items cost nothing"
+    assert contents(tmp_path) == before

@@ -97,10 +97,7 @@ def test_pair_texts(tmp_path, column):
     header = f"text,{column or 'text2'},label"
     file = write(tmp_path / "a.csv", f"{header}\nA man sleeps,He rests,1\nA dog,A cat,0\n")
     task = load(file, test_path=file, template="{text}\nSo: {text2}?{label}", text2_column=column)
-    assert task.train == (
-        Example("A man sleeps", 1, "He rests"),
-        Example("A dog", 0, "A cat"),
-    )
+    assert task.train == (Example("A man sleeps", 1, "He rests"), Example("A dog", 0, "A cat"))
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 
 from icl_mech.errors import TaskError
 from icl_mech.tasks import load_task
-from icl_mech.tasks.label_column import LabelColumn, classes
+from icl_mech.tasks.rows import LabelColumn, classes
 
 STARS = ("1", "2", "3", "4", "5")
 PATTERN = "Review: {text}\nStars:{label}"

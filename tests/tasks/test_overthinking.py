@@ -6,7 +6,7 @@ import json
 import datasets
 import pytest
 
-from icl_mech.cli.tasks import tasks
+from icl_mech.cli.lists import tasks
 from icl_mech.errors import PromptError, TaskError
 from icl_mech.prompts import build_prompts
 from icl_mech.tasks import Example, Template, known_task, known_tasks, load_task

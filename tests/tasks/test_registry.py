@@ -5,6 +5,7 @@ import pytest
 
 from icl_mech.errors import TaskError
 from icl_mech.tasks import Example, Template, known_task, known_tasks, load_task
+from icl_mech.tasks.registry import OPEN_ANSWERS
 
 OFFLINE = ("reviews", "headlines", "questions", "unnatural")
 LABEL_WORDS = ("sst2", "agnews", "trec", "emo")
@@ -17,7 +18,7 @@ OVERTHINKING = (
 
 def test_known_tasks_offline_ones_first():
     assert [(task.name, task.offline) for task in known_tasks()] == [
-        *((name, True) for name in OFFLINE),
+        *((name, True) for name in (*OFFLINE, *(task.name for task in OPEN_ANSWERS))),
         *((name, False) for name in (*LABEL_WORDS, *OVERTHINKING)),
     ]
 
@@ -146,7 +147,7 @@ def test_hub_unreachable_names_the_offline_tasks(tmp_path, monkeypatch):
     for fragment in (
         "'sst2' needs the data set 'stanfordnlp/sst2'",
         "load_task('my.csv', template='sst2')",
-        "offline task: reviews, headlines, questions, unnatural.",
+        "offline task: reviews, headlines, questions, unnatural, antonyms",
     ):
         assert fragment in str(caught.value)
 

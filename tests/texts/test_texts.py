@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from icl_mech.errors import IclMechError, PromptError, TaskError
 from icl_mech.prompts import build_prompts, prompts_from_text
-from icl_mech.prompts.assemble import template_pieces, tidy_pieces
+from icl_mech.prompts.tokenise import template_pieces, tidy_pieces
 from icl_mech.tasks import Example, Task, Template
 from tests.texts.kinds import MANY, kinds, many_words
 from tests.tiny import tiny_tokenizer

@@ -8,65 +8,76 @@ reported on the other; `reference`: chosen and reported on the same prompts.
 Source: Halawi et al. 2023, *Overthinking the Truth*, §4.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.checking import Natural, checked, conformed
+from icl_mech.checking import Natural, checked
 from icl_mech.errors import ResultError, near_matches
-from icl_mech.measurements.accuracy.exit_texts import rescued
-from icl_mech.measurements.accuracy.layers import (
-    CALIBRATED,
-    EXIT,
-    OVERTHINKING,
-    AccuracyByLayer,
-    LayerAccuracy,
-)
-from icl_mech.measurements.accuracy.pairs import SIDES
+from icl_mech.measurements.accuracy.halves import Halves, exit_status, said_halves
+from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracy, LayerAccuracyResult
+from icl_mech.measurements.accuracy.scores import CALIBRATED, PAPER, OwnChoices
 from icl_mech.measurements.base import Pair, PairMeasurement, Pass
+from icl_mech.measurements.demonstrations import SIDES
 from icl_mech.measurements.lens.fitted import FittedLens
 from icl_mech.measurements.lens.residuals import LensVariant
-from icl_mech.metrics import (
-    Interval,
-    Ties,
-    calibrated_scores,
-    early_exit_layer,
-    mean_ends,
-    near_ties,
-    stratified_halves,
-)
+from icl_mech.metrics import Interval, calibrated_scores, early_exit_layer, mean_ends
+from icl_mech.metrics.calibration import Ties, near_ties
+from icl_mech.metrics.layers import stratified_halves
 from icl_mech.models import LanguageModel
+from icl_mech.prompts import ANSWER_KINDS
 from icl_mech.results import Definition, Figure, Quantity, Result, basis, function_of_means
+from icl_mech.results.judging import Status, opening
 from icl_mech.results.prompts import given
+from icl_mech.results.wording import counted, said
 from icl_mech.shapes import Bars
 
 if TYPE_CHECKING:
     import pandas as pd
 
+EXIT = Definition(
+    "early-exit layer",
+    r"\operatorname*{argmax}_{\ell < L}\ \frac{1}{T}\sum_{t=1}^{T} \left(\operatorname{acc}^{t}_\ell"
+    r"(\text{false}) - \operatorname{acc}^{t}_L(\text{false})\right)",
+    "The layer at which reading out helps most with false demonstrations, over T tasks; the first of "
+    "equals. Chosen on one half of the prompts, reported on the other; every half has thresholds of "
+    "its own.",
+    f"{PAPER}, §4",
+)
+
+OVERTHINKING = Definition(
+    "overthinking",
+    r"\operatorname{acc}_{\ell^*}(\text{false}) - \operatorname{acc}_L(\text{false})",
+    "Calibrated accuracy at the early-exit layer minus that at the last layer.",
+    f"{PAPER}, §4",
+)
+
+UNIT = "change of calibrated accuracy"
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class EarlyExit(Result):
+class EarlyExitResult(OwnChoices, Result):
     """The early-exit layer and what leaving there changes.
 
     Attributes:
         layer: The entry (0: embedding, l: after l blocks).
         change: Accuracy there minus at the last entry, by task and side (`true`, `false`).
-        low: Lower ends of the 95 % intervals (paired score) over the held-out prompts.
-        high: Upper ends.
+        low, high: Ends of the 95 % intervals (paired score) over the held-out prompts.
         tasks: Names of the tasks.
-        tie_counts: How many scores there and at the last entry are ties, nearly ties, and
-            there at all, by task and side (see `near_ties`); None in results saved without them.
-        changes: Change of every prompt's score; not-a-number for prompts the entry was chosen
-            on, and behind the last prompt of a task that has fewer. None in results saved
-            without them.
-        sizes: How many pairs of prompts chose the entry, and how many are reported, by task;
-            None in results saved without.
+        tie_counts: How many scores there and at the last entry are ties, nearly ties, and there at all,
+            by task and side (see `near_ties`). This and the next two are None in results saved without.
+        changes: Change of every prompt's score; not-a-number for prompts the entry was chosen on, and
+            after the last prompt of a task that has fewer.
+        sizes: How many pairs of prompts chose the entry, and how many are reported, by task.
+        chosen_with: Label setting it was chosen with, if that is another one than the reported one.
+        own_choices: Answers are choices of each prompt, whose accuracy is not calibrated.
     """
 
     title: ClassVar[str] = "Overthinking"
+    axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {"task": "tasks", "side": SIDES}
     definitions: ClassVar[tuple[Definition, ...]] = (CALIBRATED, EXIT, OVERTHINKING)
 
     layer: int
@@ -77,6 +88,8 @@ class EarlyExit(Result):
     tie_counts: Int[Tensor, "count task side"] | None = None
     changes: Float[Tensor, "task side batch"] | None = None
     sizes: Int[Tensor, "task half"] | None = None
+    chosen_with: str = ""
+    own_choices: bool = False
 
     def quantities(self) -> dict[str, Quantity]:
         """The `change` by task and side, a mean over the held-out prompts of each task."""
@@ -87,12 +100,21 @@ class EarlyExit(Result):
         counted = torch.stack([per_prompt.nan_to_num(), held_out.double()], dim=1)
         # Ends are those of each task's own held-out prompts; differences resample all prompts.
         mean = function_of_means(counted, lambda means: means[:, 0] / means[:, 1])
-        unit, ends = "change of calibrated accuracy", (self.low, self.high)
-        return {"change": Quantity(("task", "side"), per_prompt, mean, unit, ends)}
+        ends = (self.low, self.high)
+        return {"change": Quantity(("task", "side"), per_prompt, mean, self._named(UNIT), ends)}
 
-    def coordinates(self) -> dict[str, tuple[str, ...]]:
-        """Names of tasks and sides."""
-        return {"task": self.tasks, "side": SIDES}
+    def plain_table(self) -> "pd.DataFrame | None":
+        """That of files of before, which hold no changes of single prompts."""
+        import pandas as pd
+
+        if self.changes is not None:
+            return None
+        rows = [(task, side) for task in self.tasks for side in SIDES]
+        ends = {
+            f"change{suffix}": end.flatten().tolist()
+            for suffix, end in (("", self.change), ("_low", self.low), ("_high", self.high))
+        }
+        return pd.DataFrame(rows, columns=["task", "side"]).assign(**ends)
 
     @property
     def ties(self) -> Ties:
@@ -113,7 +135,7 @@ class EarlyExit(Result):
         ends = (self.change, self.low, self.high)
         return Interval(*(float(end[task, SIDES.index(side)]) for end in ends))
 
-    def halves(self, task: int) -> tuple[int, int] | None:
+    def halves(self, task: int) -> Halves:
         """How many pairs chose the layer, and how many are reported; None if nobody knows.
 
         Args:
@@ -150,14 +172,13 @@ class EarlyExit(Result):
 
     def drawing(self) -> Bars:
         """Change of accuracy by task and side, as dots around 0."""
+        # Not of `sel`: results of earlier versions have no changes by prompt.
         return Bars(
-            title=f"Reading out after layer {self.layer} instead of the last",
-            groups=self.tasks,
-            names=("true demonstrations", "false demonstrations"),
-            values=self.change,
-            low=self.low,
-            high=self.high,
-            y_title="change of calibrated accuracy",
+            f"Reading out after layer {self.layer} instead of the last",
+            self.tasks,
+            ("true demonstrations", "false demonstrations"),
+            *(self.change, self.low, self.high),
+            y_title=self._named(UNIT),
             note=basis(self, self._reported_on()),
             meanings=("true", "false"),
             sides=("hurts", "helps"),
@@ -166,11 +187,74 @@ class EarlyExit(Result):
     def figures(self) -> list[Figure]:
         """What leaving early changes."""
         sizes = [self.halves(task) for task in range(len(self.tasks))]
-        found = {
-            name: (self.overthinking(i), self.overthinking(i, "true"), sizes[i])
-            for i, name in enumerate(self.tasks)
-        }
-        return [rescued(self.layer, found, same=self.same, given=given(self))]
+        false, true = (
+            [self.overthinking(task, side) for task in range(len(self.tasks))]
+            for side in ("false", "true")
+        )
+        status = exit_status(list(zip(false, sizes, strict=True)), same=self.same)
+        start = "Cannot be judged (the layer was chosen on the prompts it is reported on):"
+        if not self.same:
+            fewest = min((own[1] for own in sizes if own), default=0)
+            few = f"{counted(fewest, 'pair')} of prompts"
+            start = opening(status, few, opposite="No, it hurts:")
+        verb = {"supported": "raises", "opposite": "lowers"}.get(status, "changes")
+        under = " under false demonstrations" * (verb != "changes")
+        where = "the embedding" if self.layer == 0 else f"layer {self.layer}"
+        parts = self._by_task(
+            f"{said(one, sign=True)} with false and {said(other, sign=True)} with true demonstrations"
+            for one, other in zip(false, true, strict=True)
+        )
+        costs = status == "supported" and any(own.high < 0 for own in true)
+        return [
+            Figure(
+                question="Would exiting early rescue the answer?",
+                answer=f"{start} reading out after {where} instead of the last layer {verb} "
+                f"{self._named('calibrated accuracy')}{under}; the change is {'; '.join(parts)}."
+                f"{' With true demonstrations it costs accuracy.' * costs}",
+                caption=f"**{self._named('Calibrated accuracy')} after {where} minus that after the last layer**, with "
+                f"true and with false demonstrations. {self._chosen_on(sizes)} Bars: 95 % paired score "
+                f"intervals over the reported pairs{given(self)}.",
+                establishes="that under false demonstrations the model ends with a worse answer than it "
+                "had on the way (overthinking)." * (status == "supported"),
+                limits=self._limits(status),
+                short="Leaving early",
+            )
+        ]
+
+    def _by_task(self, parts: Iterable[str]) -> list[str]:
+        """Words about each task, with its name where there are several; nothing where there are none."""
+        pairs = [(name, part) for name, part in zip(self.tasks, parts, strict=True) if part]
+        return [f"{name}: {part}" if len(self.tasks) > 1 else part for name, part in pairs]
+
+    def _chosen_on(self, sizes: Sequence[Halves]) -> str:
+        """On which prompts the layer was chosen, and on how many it is reported."""
+        kind = self.chosen_with.replace("_", "-") or "false"
+        kind += " labels" * bool(self.chosen_with) or " demonstrations"
+        layer = f"The layer, the one that helps most with {kind}, the first of equals,"
+        if self.same:
+            total = sum(own[1] for own in sizes if own)
+            count = f" ({counted(total, 'pair')})" if total else ""
+            return f"{layer} is chosen and reported on the same prompts{count}, as in the paper."
+        parts = self._by_task(said_halves(own) for own in sizes)
+        if not parts:
+            return f"{layer} is chosen on one half of the prompts and reported on the other."
+        own = "" if self.own_choices else "; each half has thresholds of its own"
+        return f"{layer} is {'; '.join(parts)}{own}."
+
+    def _limits(self, status: Status) -> str:
+        if self.same:
+            return (
+                "an unbiased effect: of many layers the best was taken on the prompts it is reported on, "
+                "which flatters it."
+            )
+        if status == "supported":
+            return "that this layer is best on other tasks, or that it could be known in advance."
+        if self.layer == 0:
+            return "that early layers know the answer: the embedding of the last token has seen nothing."
+        return (
+            "that no layer would do better: the layer was chosen on few prompts, and a layer near chance "
+            "can only lose."
+        )
 
     def _reported_on(self) -> str:
         which = "that chose the layer too" if self.same else "not used to choose the layer"
@@ -180,30 +264,18 @@ class EarlyExit(Result):
 
     def summary(self) -> str:
         """The layer and both changes."""
-        parts = [
+        parts = "; ".join(
             f"{name}: false {self.overthinking(i)}, true {self.overthinking(i, 'true')}"
             for i, name in enumerate(self.tasks)
-        ]
-        text = f"leaving after layer {self.layer} changes calibrated accuracy: " + "; ".join(parts)
-        return text + self.ties.note
-
-    def to_pandas(self) -> "pd.DataFrame":
-        """One row per task and side."""
-        import pandas as pd
-
-        return pd.DataFrame(
-            {"task": name, "demonstrations": side, **self.overthinking(i, side)._asdict()}
-            for i, name in enumerate(self.tasks)
-            for side in SIDES
         )
-
-
-__all__ = ["EarlyExit", "LeavingEarly", "early_exit"]
+        what = self._named("calibrated accuracy")
+        changes = f"leaving after layer {self.layer} changes {what}: {parts}"
+        return changes + self.ties.note
 
 
 @dataclass(frozen=True)
-class LeavingEarly(PairMeasurement[EarlyExit]):
-    """The early-exit layer of one task, from the passes of `AccuracyByLayer`.
+class EarlyExit(PairMeasurement[EarlyExitResult]):
+    """The early-exit layer of one task, from the passes of `LayerAccuracy`.
 
     Attributes:
         variant: `sound` splits the prompts; `reference` does not, and takes the paper's lens.
@@ -211,16 +283,16 @@ class LeavingEarly(PairMeasurement[EarlyExit]):
         lens: A fitted lens that maps every entry but the last; None: the logit lens.
     """
 
-    name: ClassVar[str] = "early_exit"
-
     variant: LensVariant = "sound"
     seed: Natural = 0
     lens: FittedLens | None = None
 
+    takes = ANSWER_KINDS
+
     @property
-    def accuracy(self) -> AccuracyByLayer:
+    def accuracy(self) -> LayerAccuracy:
         """What it is computed from."""
-        return AccuracyByLayer(self.variant, lens=self.lens)
+        return LayerAccuracy(self.variant, lens=self.lens)
 
     def check(self, model: LanguageModel, data: Pair) -> None:
         """Refuse sets that are not pairs, or too few to be split.
@@ -236,10 +308,10 @@ class LeavingEarly(PairMeasurement[EarlyExit]):
         """Those of the accuracy by layer."""
         return self.accuracy.passes(model, data)
 
-    def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> EarlyExit:
+    def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> EarlyExitResult:
         """The exit of this one task."""
         scores = self.accuracy.result(model, data, read)
-        return self.exit([scores], [_task(data[0].source)])
+        return self.exit([scores], [task_name(data[0].source)])
 
     def parts(self, answers: Int[Tensor, " batch"]) -> tuple[Tensor, Tensor]:
         """Prompts that choose, and prompts that are reported.
@@ -254,17 +326,27 @@ class LeavingEarly(PairMeasurement[EarlyExit]):
             raise ResultError("An early-exit layer needs at least two prompts per task.")
         return first, second
 
-    def exit(self, results: Sequence[LayerAccuracy], tasks: Sequence[str]) -> EarlyExit:
-        """One exit for all tasks, by what leaving there changes in each."""
+    def exit(
+        self,
+        results: Sequence[LayerAccuracyResult],
+        tasks: Sequence[str],
+        chosen_on: Sequence[LayerAccuracyResult] | None = None,
+        chosen_with: str = "",
+    ) -> EarlyExitResult:
+        """One exit for all tasks, by what leaving there changes in each.
+
+        Args:
+            results: What is reported.
+            tasks: Their names.
+            chosen_on: By what it is chosen, of the same queries; None: by the same results.
+            chosen_with: Label setting of these.
+        """
         parts = [self.parts(result.answers) for result in results]
         chosen, held_out, counts = [], [], []
-        for result, (first, second) in zip(results, parts, strict=True):
-            exact = result.variant == "reference"
-            chosen.append(_scores(result.false_probs, result.answers, first, exact)[0].mean(0))
-            sides = [
-                _scores(probs, result.answers, second, exact)
-                for probs in (result.true_probs, result.false_probs)
-            ]
+        choosing = results if chosen_on is None else chosen_on
+        for result, by, (first, second) in zip(results, choosing, parts, strict=True):
+            chosen.append(_scores(by, "false", first)[0].mean(0))
+            sides = [_scores(result, side, second) for side in SIDES]
             held_out.append(torch.stack([scores for scores, _ in sides], dim=1))
             counts.append(torch.stack([ties for _, ties in sides], dim=1))
         layer = early_exit_layer(torch.stack(chosen))
@@ -274,7 +356,7 @@ class LeavingEarly(PairMeasurement[EarlyExit]):
         by_prompt = torch.full((len(results), 2, most), torch.nan, dtype=torch.float64)
         for task, ((_, second), change) in enumerate(zip(parts, changes, strict=True)):
             by_prompt[task, :, second] = change.T
-        return EarlyExit(
+        return EarlyExitResult(
             layer=layer,
             change=torch.stack([change.mean(0) for change in changes]),
             low=torch.stack([low for low, _ in ends]),
@@ -283,74 +365,27 @@ class LeavingEarly(PairMeasurement[EarlyExit]):
             tie_counts=torch.stack(counts, dim=1)[..., [layer, -1]].sum(-1),
             changes=by_prompt,
             sizes=torch.tensor([[len(first), len(second)] for first, second in parts]),
+            chosen_with=chosen_with,
+            own_choices=any(result.own_choices for result in results),
         )
-
-
-def early_exit(
-    results: LayerAccuracy | Sequence[LayerAccuracy],
-    *,
-    variant: LensVariant = "sound",
-    seed: int = 0,
-) -> EarlyExit:
-    """The early-exit layer of one or several tasks.
-
-    Args:
-        results: One `LayerAccuracy`, or several of one model.
-        variant: `sound` splits the prompts, `reference` does not.
-        seed: Of the split.
-
-    Raises:
-        ResultError: no results, or of models with different numbers of layers; too few
-            prompts.
-        RunError: unknown variant.
-    """
-    kind = LayerAccuracy | Sequence[LayerAccuracy]
-    results = conformed("results", results, kind, ResultError)
-    several = list(results) if isinstance(results, Sequence) else [results]
-    entries = {result.true_probs.shape[1] for result in several}
-    if len(entries) != 1:
-        raise ResultError(
-            f"Results of models with {sorted(entries)} entries; give those of one model."
-        )
-    measurement = LeavingEarly(variant, seed)
-    origins = [result.provenance for result in several]
-    found = measurement.exit(several, [_task(origin.get("prompts", {})) for origin in origins])
-    return replace(found, provenance=_provenance(measurement, origins))
-
-
-def _provenance(measurement: LeavingEarly, origins: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """That of the accuracies, with the prompts of all tasks."""
-    first = origins[0]
-    origin = {
-        **first,
-        "measurement": measurement.name,
-        "variants": measurement.variants(),
-        "layer_accuracy": first.get("variants", {}),
-    }
-    for side in ("prompts", "false_prompts"):
-        sets = [own.get(side, {}) for own in origins]
-        if len(sets) > 1:
-            digests = [own.get("digest") for own in sets]
-            known = all(isinstance(digest, str) for digest in digests)
-            origin[side] = {
-                "tasks": sets,
-                "count": sum(own.get("count", 0) for own in sets),
-                "digest": " ".join(digests) if known else None,
-            }
-    return origin
 
 
 def _scores(
-    probs: Float[Tensor, "batch entry label"],
-    answers: Int[Tensor, " batch"],
-    part: Int[Tensor, " part"],
-    exact_ties: bool,
+    result: LayerAccuracyResult, side: str, part: Int[Tensor, " part"]
 ) -> tuple[Float[Tensor, "part entry"], Int[Tensor, "count entry"]]:
-    """Calibrated scores of a part of the prompts, thresholds from that part; and their ties."""
-    classes = answers[part][:, None].expand(-1, probs.shape[1])
-    own = probs[part], classes
-    return calibrated_scores(*own, exact_ties=exact_ties), near_ties(*own, exact_ties=exact_ties)
+    """Scores of a part of the prompts of one side, with thresholds from that part; and their ties.
+
+    Choices of each prompt have no thresholds: their scores are those of all prompts.
+    """
+    probs = result.true_probs if side == "true" else result.false_probs
+    classes = result.answers[part][:, None].expand(-1, probs.shape[1])
+    own, exact = (probs[part], classes), result.variant == "reference"
+    ties = near_ties(*own, exact_ties=exact)
+    if result.own_choices:
+        return result.pair_scores[part, SIDES.index(side)], torch.zeros_like(ties)
+    return calibrated_scores(*own, exact_ties=exact), ties
 
 
-def _task(source: dict[str, Any]) -> str:
+def task_name(source: dict[str, Any]) -> str:
+    """Name of the task that prompts come from."""
     return str(source.get("task", {}).get("name", "prompts"))

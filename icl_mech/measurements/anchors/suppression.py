@@ -5,40 +5,276 @@ span is the mean over its positions of `KL(plain || suppressed)` of the next-tok
 the whole vocabulary and in float64, and the change of the log-probability of its own tokens.
 
 What stands before the rows that change is run once for each text: with `rows="after"` each
-suppression runs only the tokens behind its span.
+suppression runs only the tokens after its span.
 
 Source: Bogdan et al. 2025, *Thought Anchors: Which LLM Reasoning Steps Matter?*, §6. The reference
 code truncates both distributions and gives absent tokens the logit -1e9, which adds up to 1e9 to a
 divergence; here nothing is left out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.checking import Natural
-from icl_mech.errors import RunError
+from icl_mech.checking import Count, Natural, checked
+from icl_mech.errors import ResultError, RunError
 from icl_mech.interventions import Suppress
 from icl_mech.interventions.suppress import Rows
-from icl_mech.measurements.anchors.layout import FromHereOn
-from icl_mech.measurements.anchors.readings import MovedReading, ResidualReading
-from icl_mech.measurements.anchors.span_result import names_of, pieces_of
-from icl_mech.measurements.anchors.spans import check_spans
-from icl_mech.measurements.anchors.suppression_result import SuppressionEffects
+from icl_mech.measurements.anchors.between import (
+    ONE_TEXT,
+    THOUGHT_ANCHORS,
+    OfSpans,
+    check_spans,
+    names_of,
+    pieces_of,
+)
+from icl_mech.measurements.anchors.moved import FromHereOn, MovedReading, ResidualReading
 from icl_mech.measurements.base import Measurement, Options, Pass, Steps, Variants
 from icl_mech.measurements.doors import door
+from icl_mech.metrics import vertical_scores
 from icl_mech.models import LanguageModel
-from icl_mech.prompts import Prompt, PromptBatch
+from icl_mech.prompts import ANSWER_KINDS, Prompt, PromptBatch
+from icl_mech.results import Definition, Figure, Quantity
+from icl_mech.results.wording import counted, said, told
+from icl_mech.shapes import LabelMatrix, LayerCurves, TokenStrips
+
+if TYPE_CHECKING:
+    from icl_mech.plots.prompt_view import View
+
+
+DEFINITIONS = (
+    Definition(
+        "effect on a later span",
+        r"E[r, s] = \frac{1}{|r|} \sum_{i \in r} \mathrm{KL}\left(P_i \,\|\, P_i^{\setminus s}\right)",
+        "Mean over the positions i of span r of the divergence between the next-token distribution "
+        "and the one with span s hidden from attention in all layers and heads, before the softmax; "
+        "over the whole vocabulary, in float64, in nats.",
+        f"{THOUGHT_ANCHORS}, §6",
+    ),
+    Definition(
+        "change of log-probability",
+        r"\Delta[r, s] = \frac{1}{|r|} \sum_{i \in r} \log P_{i-1}^{\setminus s}(x_i) - \log P_{i-1}(x_i)",
+        "Of the tokens x of span r itself, per token, in nats; negative where hiding span s makes "
+        "them less likely. The first token of a text is not predicted and left out.",
+        f"{THOUGHT_ANCHORS}, §6",
+    ),
+)
+
+
+FLOOR = 1e-9
+"""Added to divergences before their logarithm, as in the reference code."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SuppressionResult(OfSpans):
+    """What hiding each span changes in the spans after it.
+
+    Attributes:
+        divergence: Mean `KL(plain || suppressed)` in nats, per text: reading span, then the hidden
+            one; not-a-number where the reading span stands before the hidden one.
+        change: Change of the log-probability of the reading span's own tokens, in nats per token.
+        by_token: Divergence at every token, per text: hidden span, token.
+    """
+
+    title: ClassVar[str] = "Suppression of spans"
+    shows: ClassVar[tuple[str, ...]] = ("", "distance", "text")
+    definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
+    axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {"distance": "distances"}
+
+    divergence: tuple[Float[Tensor, "_ _"], ...]
+    change: tuple[Float[Tensor, "_ _"], ...]
+    by_token: tuple[Float[Tensor, "_ _"], ...]
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Mean divergence by distance in spans, and over all pairs; mean change likewise.
+
+        Distances are those that every text has.
+        """
+        distances = self._by_distance(self.divergence), self._by_distance(self.change)
+        unit = "KL divergence (nats)", "change of log-probability (nats per token)"
+        return {
+            "divergence": Quantity(("distance",), distances[0], unit=unit[0]),
+            "change": Quantity(("distance",), distances[1], unit=unit[1]),
+            "mean_divergence": Quantity((), self._over_pairs(self.divergence), unit=unit[0]),
+            "mean_change": Quantity((), self._over_pairs(self.change), unit=unit[1]),
+        }
+
+    @property
+    def distances(self) -> range:
+        """Those that every text has, from 1: the next span."""
+        return range(1, min(len(own) for own in self.spans))
+
+    @property
+    def proximity(self) -> int:
+        """Distance from which figures count later spans: 2, or 1 if a text has fewer than 4 spans.
+
+        The next span changes most whatever is hidden, and of the last spans it is the only one.
+        """
+        return 2 if len(self.distances) > 2 else 1
+
+    def _by_distance(self, values: tuple[Tensor, ...]) -> Float[Tensor, "batch distance"]:
+        rows = [[own.diagonal(-d).mean() for d in self.distances] for own in values]
+        return torch.stack([torch.stack(row) for row in rows])
+
+    def _over_pairs(self, values: tuple[Tensor, ...]) -> Float[Tensor, " batch"]:
+        return torch.stack([own[torch.ones_like(own).tril(-1).bool()].mean() for own in values])
+
+    @checked(ResultError)
+    def scores(self, prompt: Natural = 0, proximity: Count = 1) -> Float[Tensor, " span"]:
+        """Effect of each span of a text: mean divergence of the spans at this distance or farther.
+
+        Raises:
+            ResultError: no such text.
+        """
+        self.check_prompt(prompt)
+        return vertical_scores(self.divergence[prompt], proximity)
+
+    @checked(ResultError)
+    def log_divergence(
+        self, prompt: Natural = 0, *, centred: bool = False
+    ) -> Float[Tensor, "reader hidden"]:
+        """Mean of `log(KL + 1e-9)` over the positions of the reading spans of a text.
+
+        Args:
+            prompt: Which text.
+            centred: Each row minus its mean over earlier spans, since later spans change less;
+                then only effects on later spans are numbers.
+
+        Raises:
+            ResultError: no such text.
+        """
+        self.check_prompt(prompt)
+        logs = (self.by_token[prompt] + FLOOR).log()
+        found = torch.stack([logs[:, a:b].mean(1) for a, b in self.spans[prompt]])
+        found = found.masked_fill(self.divergence[prompt].isnan(), torch.nan)
+        if not centred:
+            return found
+        found = found.masked_fill(torch.ones_like(found).triu().bool(), torch.nan)
+        return found - found.nanmean(1, keepdim=True)
+
+    def drawing(self, show: str = "", prompt: int = 0) -> LabelMatrix | LayerCurves | TokenStrips:
+        """Effects between the spans of one text, by distance over texts, or on a text.
+
+        Args:
+            show: "", `distance` or `text`.
+            prompt: Which text.
+
+        Raises:
+            ResultError: unknown `show`, or no such text.
+        """
+        self.check_show(show)
+        self.check_prompt(prompt)
+        if show == "distance":
+            title = "Effect of hiding a span by distance"
+            return self.sel().curves(title, along="distance", x_title="distance in spans")
+        if show == "text":
+            return self._text(prompt)
+        names = self.numbered(prompt)
+        return LabelMatrix(
+            title="What hiding a span changes later",
+            values=self.divergence[prompt],
+            rows=names,
+            columns=names,
+            row_title="changed",
+            column_title="hidden",
+            quantity="KL divergence (nats)",
+            note=f"text {prompt}, {len(names)} spans",
+        )
+
+    def _text(self, prompt: int) -> TokenStrips:
+        return self.strips(
+            prompt,
+            {"divergence of later spans": self.scores(prompt, self.proximity)},
+            title="Text by what hiding its spans changes later",
+            quantity="mean KL divergence of later spans (nats)",
+            note=f"text {prompt}; spans at a distance of {self.proximity} or more; undefined (0) at the end",
+        )
+
+    def view(self, prompt: int = 0) -> "View":
+        """A text coloured by the effect of hiding its spans; hatched where it is undefined.
+
+        Raises:
+            ResultError: no such text.
+        """
+        scores = self.scores(prompt, self.proximity)
+        return self.coloured(prompt, scores, "mean KL divergence of later spans (nats)")
+
+    def arcs(self, prompt: int = 0, *, top: int = 20) -> "View":
+        """The strongest effects between spans of a text as arcs; each span is one word of it.
+
+        Raises:
+            ResultError: no such text.
+        """
+        self.check_prompt(prompt)
+        values = self.divergence[prompt].nan_to_num()
+        return self.edges(prompt, values, "KL divergence (nats)", top)
+
+    def figures(self) -> list[Figure]:
+        """One text, and effects by distance."""
+        scores = self.scores(0, self.proximity)
+        place = int(scores.nan_to_num(nan=-1.0).argmax())
+        where = " at a distance of two or more" if self.proximity == 2 else ""
+        following = self.interval("divergence", distance=1)
+        texts = counted(len(self.spans), "text")
+        answer = (
+            f"Of the spans of the first text, hiding {self.called(place)} changes later "
+            f"spans{where} most: by {told(float(scores[place]))} nats on average."
+        )
+        reach = len(self.distances)
+        far = f", the one {reach} spans on by {said(self.interval(distance=reach))}" * (reach > 1)
+        change = self.interval("change", distance=1)
+        return [
+            Figure(
+                "",
+                "Which spans does later text depend on?",
+                answer,
+                "**Mean KL divergence of the next-token distribution in a span (row) when another span (column) "
+                "is hidden** from all later tokens, in all heads of the chosen layers; float64, whole "
+                "vocabulary. Blank: spans before the hidden one.",
+                "What the model's predictions lose when it cannot attend to a span.",
+                f"{ONE_TEXT} Hidden spans are out of distribution, and what they told may also stand "
+                "elsewhere.",
+                "Effects in one text",
+            ),
+            Figure(
+                "distance",
+                "How far does the effect of a span reach?",
+                f"Hiding a span moves the next one by {said(following)} nats{far}; the next span's own tokens "
+                f"change by {said(change, sign=True)} nats each.",
+                f"**Effect by distance in spans**, mean over the pairs of a text, then over {texts}; band: 95 % "
+                "interval over texts. Shown are the distances that every text has.",
+                "Whether later text depends on what stands just before it, or farther back.",
+                "Which spans matter: a mean over pairs hides single anchors.",
+                "Effects by distance",
+            ),
+            Figure(
+                "text",
+                "Where in the text are the spans that matter most?",
+                "",
+                f"**One text coloured by the mean effect of hiding each span** on later ones{where}.",
+                "",
+                ONE_TEXT,
+                "Text by effect",
+            ),
+        ]
+
+    def summary(self) -> str:
+        """Mean effect of a span on the next one and on all later ones."""
+        following = self.interval("divergence", distance=1)
+        return (
+            f"hiding a span moves the next one by {following} nats, all later ones by "
+            f"{self.interval('mean_divergence')}, {len(self.spans)} texts"
+        )
 
 
 @dataclass(frozen=True)
-class Suppression(Measurement[SuppressionEffects]):
+class Suppression(Measurement[SuppressionResult]):
     """Effect of hiding each span of a text on the spans that follow it.
 
-    Costs about half a forward pass per span: each runs the tokens behind the span only.
+    Costs about half a forward pass per span: each runs the tokens after the span only.
 
     Attributes:
         rows: From whom a span is hidden: the rows `after` it, or `all`, its own included (the
@@ -57,8 +293,8 @@ class Suppression(Measurement[SuppressionEffects]):
     temperature: float = 1.0
     layers: Sequence[Natural] | None = None
 
-    name: ClassVar[str] = "suppression"
-    needs_classes: ClassVar[bool] = False
+    takes = ANSWER_KINDS
+    reads_texts = reads_spans = True
 
     def __post_init__(self) -> None:
         """Check the fields.
@@ -88,7 +324,7 @@ class Suppression(Measurement[SuppressionEffects]):
 
     def steps(
         self, model: LanguageModel, data: PromptBatch, options: Options
-    ) -> Steps[SuppressionEffects]:
+    ) -> Steps[SuppressionResult]:
         """The plain texts, then the suppressions of each text."""
         ((plain,),) = yield self.passes(model, data)
         moved = []
@@ -100,7 +336,7 @@ class Suppression(Measurement[SuppressionEffects]):
     def _suppressions(
         self, model: LanguageModel, data: PromptBatch, prompt: Prompt, residual: Tensor
     ) -> Variants:
-        """One copy of a text for each span that has something behind it."""
+        """One copy of a text for each span that has something after it."""
         spans = self._hidden(prompt)
         copies = PromptBatch((prompt,) * len(spans), data.source)
         hide = Suppress(rows=self.rows, layers=self.layers, positions=[[span] for span in spans])
@@ -108,22 +344,15 @@ class Suppression(Measurement[SuppressionEffects]):
         reading = MovedReading(
             residual[: len(prompt)], torch.tensor(prompt.tokens), self.temperature
         )
-        return Variants(
-            copies,
-            [reading],
-            [hide],
-            title="suppressions",
-            layout=FromHereOn(model, copies, starts),
-        )
+        layout = FromHereOn(model, copies, starts)
+        return Variants(copies, [reading], [hide], title="suppressions", layout=layout)
 
     def _hidden(self, prompt: Prompt) -> list[tuple[int, int]]:
         """Spans that some row can lack."""
         behind = [span for span in prompt.text_spans if span[1] < len(prompt)]
         return list(prompt.text_spans) if self.rows == "all" else behind
 
-    def result(
-        self, model: LanguageModel, data: PromptBatch, read: list[Any]
-    ) -> SuppressionEffects:
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> SuppressionResult:
         """Means over the positions of every span."""
         divergences, changes, tokens = [], [], []
         for prompt, moved in zip(data, read, strict=True):
@@ -131,11 +360,11 @@ class Suppression(Measurement[SuppressionEffects]):
             whole = torch.zeros(len(spans), 2, len(prompt), dtype=torch.float64)
             whole[: len(moved)] = moved
             divergences.append(self._means(whole[:, 0], spans))
-            # The change at a position is that of the token behind it.
+            # The change at a position is that of the token after it.
             behind = torch.cat([torch.zeros(len(spans), 1), whole[:, 1, :-1]], dim=1)
             changes.append(self._means(behind, spans, first=1))
             tokens.append(whole[:, 0].contiguous())
-        return SuppressionEffects(
+        return SuppressionResult(
             divergence=tuple(divergences),
             change=tuple(changes),
             by_token=tuple(tokens),

@@ -71,9 +71,14 @@ def with_query(prompt: Prompt, text: str, tokenizer: PieceTokenizer) -> Prompt:
         tokens += own
     ids = tuple(tokens)
     return replace(
-        prompt, tokens=ids, spans=tuple(spans), answer=None, false_answer=None,
-        pieces=tokenizer.words(ids), exact=False,
-    )  # fmt: skip
+        prompt,
+        tokens=ids,
+        spans=tuple(spans),
+        answer=None,
+        false_answer=None,
+        pieces=tokenizer.words(ids),
+        exact=False,
+    )
 
 
 def _around(prompt: Prompt) -> tuple[Any, ...]:

@@ -5,15 +5,15 @@
   one).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.engine import Kept, Reading
+from icl_mech.engine.readings import AtLast
 from icl_mech.errors import PromptError
-from icl_mech.models import ModelInfo, Site, at_least_float32
+from icl_mech.models import Site, at_least_float32
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
@@ -41,14 +41,10 @@ class Answers:
 
 
 @dataclass
-class AnswerReading(Reading[Answers]):
+class AnswerReading(AtLast, Reading[Answers]):
     """Label logits and log-sum-exp at the target."""
 
     target_only = True
-
-    def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """The residual entering the final norm."""
-        return [Site("resid_post", info.n_layers - 1)]
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
         """Packed as `[batch, label | log-sum]`."""
@@ -70,6 +66,16 @@ def above_others(
     return own - (logits.sum(1) - own) / (logits.shape[1] - 1)
 
 
+def contrast(logits: Float[Tensor, "batch label"], prompts: PromptBatch) -> Float[Tensor, " batch"]:
+    """Logit of the right minus that of the taught false label; of the mean of the others if none is."""
+    answers = prompts.answers.to(logits.device)
+    taught = [prompt.false_answer for prompt in prompts]
+    if any(own is None for own in taught):
+        return above_others(logits, answers)
+    wrong = torch.tensor([int(own or 0) for own in taught], device=logits.device)
+    return (logits.gather(1, answers[:, None]) - logits.gather(1, wrong[:, None]))[:, 0]
+
+
 def check_answers(prompts: PromptBatch, what: str) -> None:
     """Refuse prompts whose right answers are not known, or that have one label word.
 
@@ -87,7 +93,8 @@ def check_label_words(one: PromptBatch, other: PromptBatch) -> None:
     Raises:
         PromptError: names both.
     """
-    if one[0].label_words != other[0].label_words:
+    shared = one.has_classes and other.has_classes
+    if shared and one[0].label_words != other[0].label_words:
         raise PromptError(
             f"The sets have different label words ({', '.join(one.labels)} and "
             f"{', '.join(other.labels)}); take both from one task."

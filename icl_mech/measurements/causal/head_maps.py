@@ -1,28 +1,100 @@
-"""Numbers of every head as a map, with the clear heads framed; which heads are clear."""
+"""The sets of heads that the field compares, and numbers of every head: which are largest, which are clear.
+
+Maps have some heads framed.
+"""
 
 from collections.abc import Sequence
-
-import torch
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.measurements.heads.texts import head_name
-from icl_mech.metrics import ONE_SIDED, Interval, above_together
-from icl_mech.results import Quantity
+from icl_mech.measurements.heads.chosen import head_name
+from icl_mech.metrics import Interval, above_together
+from icl_mech.metrics.intervals import ONE_SIDED
+from icl_mech.results import Definition, Samples
+from icl_mech.results.judging import FEWEST_PROMPTS, Status
+from icl_mech.results.wording import counted, listed
 from icl_mech.shapes import Grid
 
+FUNCTION_VECTOR = "function vector"
+INDUCTION = "induction"
+FALSE_INDUCTION = "false induction"
+LABEL_PROMOTING = "label promoting"
+
+
+class Expected(NamedTuple):
+    """What is claimed of a set of heads.
+
+    Attributes:
+        name: Of the set.
+        claim: In words.
+        side: Demonstrations with which it is tested.
+        rising: Removing its own heads raises the right answer, and more than removing random ones.
+    """
+
+    name: str
+    claim: str
+    side: Literal["true", "false"]
+    rising: bool
+
+
+EXPECTED = (
+    Expected(
+        FUNCTION_VECTOR,
+        "Function-vector heads: without them the right answer falls with true demonstrations",
+        "true",
+        False,
+    ),
+    Expected(
+        INDUCTION,
+        "Induction heads: without them the right answer falls with true demonstrations",
+        "true",
+        False,
+    ),
+    Expected(
+        FALSE_INDUCTION,
+        "False induction heads: without them the right answer rises with false demonstrations",
+        "false",
+        True,
+    ),
+    Expected(
+        LABEL_PROMOTING,
+        "Label-promoting heads: without them the right answer rises with false demonstrations",
+        "false",
+        True,
+    ),
+)
+
+
+Head = tuple[int, int]
+"""Layer and head."""
+
 FRAMED = 5
-"""Heads framed in maps."""
+"""Heads framed in maps, and named in sentences, at most."""
+
+FAMILY = Definition(
+    "clear among all heads",
+    r"\frac{\bar e_h}{\operatorname{se}(e_h)} > Q_{0.975}\left(\max_{h'} t^*_{h'}\right)",
+    "A head counts as clear if its mean effect over its standard error is larger than the largest such "
+    "ratio t* of all heads in 97.5 % of the resamples drawn as if no head had an effect; likewise for "
+    "effects below 0.",
+)
 
 
-def ordered(values: Float[Tensor, "layer head"], k: int) -> tuple[tuple[int, int], ...]:
-    """The k heads with the largest values as (layer, head), largest first."""
+def heads_of(shape: Sequence[int]) -> list[Head]:
+    """All (layer, head) pairs."""
+    return [(layer, head) for layer in range(shape[0]) for head in range(shape[1])]
+
+
+def ordered(values: Float[Tensor, "layer head"], k: int) -> tuple[Head, ...]:
+    """The k heads with the largest values, largest first."""
     order = values.flatten().argsort(descending=True, stable=True)[:k].tolist()
     return tuple(divmod(int(place), values.shape[1]) for place in order)
 
 
 def clear_heads(
     per_prompt: Float[Tensor, "batch layer head"], *, below: bool = False
-) -> tuple[tuple[int, int], ...]:
+) -> tuple[Head, ...]:
     """Heads whose mean lies above 0 (or below), farthest first; one statement about all heads.
 
     Where none does, one is named in 2.5 % of the cases.
@@ -33,49 +105,36 @@ def clear_heads(
     return tuple(head for head in order if bool(found[head]))
 
 
-def head_map(
-    title: str,
-    found: Quantity,
-    framed: Sequence[tuple[int, int]],
-    *,
-    quantity: str,
-    signed: bool,
-    note: str = "",
-) -> Grid:
-    """Layers across and heads down."""
-    low, high = found.ends()
-    return Grid(
-        title=title,
-        values=found.value().T,
-        row_title="head",
-        column_title="layer",
-        quantity=quantity,
-        note=note,
-        signed=signed,
-        marked=tuple((head, layer) for layer, head in framed),
-        names=tuple(map(head_name, framed)),
-        low=low.T,
-        high=high.T,
+def any_clear(clear: bool | Sequence[Head], prompts: int) -> Status:
+    """The status of the claim that there is a clear head (or block), corrected for looking at all."""
+    if prompts < FEWEST_PROMPTS:
+        return "cannot be judged"
+    return "supported" if clear else "not shown"
+
+
+def named(heads: Sequence[Head]) -> str:
+    """The first few by name, the others by number."""
+    names = [head_name(head) for head in heads[:FRAMED]]
+    more = len(heads) - len(names)
+    return listed([*names, *([counted(more, "other")] if more else [])])
+
+
+def head_map(found: Samples, title: str, framed: Sequence[Head], **more: Any) -> Grid:
+    """Layers across and heads down; `more` as in `icl_mech.results.figures.heatmap`."""
+    turned = replace(
+        found,
+        dims=found.dims[::-1],
+        labels=found.labels[::-1],
+        values=found.values.T,
+        low=found.low.T,
+        high=found.high.T,
+        per_prompt=None,
     )
+    marked = tuple((head, layer) for layer, head in framed)
+    return turned.heatmap(title, marked=marked, names=tuple(map(head_name, framed)), **more)
 
 
-def intervals_of(found: Quantity, heads: Sequence[tuple[int, int]]) -> dict[str, Interval]:
-    """One quantity of these heads, with intervals."""
-    ends = (found.value(), *found.ends())
+def intervals_of(found: Samples, heads: Sequence[Head]) -> dict[str, Interval]:
+    """Numbers of these heads, by name."""
+    ends = (found.values, found.low, found.high)
     return {head_name(head): Interval(*(float(end[head]) for end in ends)) for head in heads}
-
-
-def table_of(
-    quantities: dict[str, Quantity], heads: Sequence[tuple[int, int]]
-) -> dict[str, list[float] | list[int]]:
-    """Columns of a table with one row per head: value, low and high of every quantity."""
-    rows = tuple(torch.tensor(axis) for axis in zip(*heads, strict=True))
-    columns: dict[str, list[float] | list[int]] = {
-        "layer": rows[0].tolist(),
-        "head": rows[1].tolist(),
-    }
-    for name, own in quantities.items():
-        low, high = own.ends()
-        for column, end in ((name, own.value()), (f"{name}_low", low), (f"{name}_high", high)):
-            columns[column] = end[rows].tolist()
-    return columns

@@ -10,6 +10,7 @@ the loss is compared with `I_l` summed over the same edges: rank correlation ove
 Source: Wang et al. 2023, *Label Words are Anchors*, §2.1 (saliency); the comparison is our own.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -21,14 +22,13 @@ from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention, Isolate, Reweight
 from icl_mech.measurements.base import Measurement, Pass, Variants
 from icl_mech.measurements.causal.answers import AnswerReading
-from icl_mech.measurements.causal.definitions import CUT
 from icl_mech.measurements.doors import door
-from icl_mech.measurements.saliency.edges import FlowReading
+from icl_mech.measurements.saliency.reduction import FlowReading
 from icl_mech.metrics import rank_agreement
 from icl_mech.models import LanguageModel, ModelInfo
-from icl_mech.prompts import PromptBatch
-from icl_mech.results import Definition, Figure, Quantity, Result
-from icl_mech.results.judging import OPENINGS, judged
+from icl_mech.prompts import ANSWER_KINDS, PromptBatch
+from icl_mech.results import Definition, Figure, Quantity, Result, quantity
+from icl_mech.results.judging import judged, opening, together
 from icl_mech.results.prompts import given
 from icl_mech.results.wording import counted, said
 from icl_mech.shapes import Scatter
@@ -40,9 +40,17 @@ NAMES = {"wp": "texts to label words", "pq": "label words to target"}
 CLOSED = -200.0
 """Logarithm of a factor that is 0 in float32."""
 
+CUT = Definition(
+    "agreement of saliency with cutting",
+    r"\rho_n = \operatorname{Spearman}_l\left(\sum_{(i,j) \in G} I_l[i,j],\ "
+    r"\left|L(A_l[G] \leftarrow 0) - L\right|\right)",
+    "Rank correlation over layers l, for each prompt, of saliency added over a group G of edges and the size "
+    "of the change of the loss L when their attention is set to 0 in that layer.",
+)
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SaliencyCheck(Result):
+class SaliencyCheckResult(Result):
     """Saliency of two groups of edges beside what cutting them changes, by layer.
 
     Attributes:
@@ -53,24 +61,16 @@ class SaliencyCheck(Result):
     title: ClassVar[str] = "Saliency and cutting"
     definitions: ClassVar[tuple[Definition, ...]] = (CUT,)
 
-    saliency: Float[Tensor, "batch group layer"]
-    change: Float[Tensor, "batch group layer"]
+    axis_labels: ClassVar[Mapping[str, Sequence[str]]] = {"group": GROUPS}
+
+    saliency: Float[Tensor, "batch group layer"] = quantity("saliency")
+    change: Float[Tensor, "batch group layer"] = quantity("change of the loss, in nats")
 
     def quantities(self) -> dict[str, Quantity]:
         """Rank agreement by group, where it is defined for all prompts; saliency and change by layer."""
-        dims, own = ("group", "layer"), self.agreement
-        found = {}
-        if not bool(own.isnan().any()):
-            found["agreement"] = Quantity(
-                dims[:1], own, unit="rank correlation over layers", kind="correlation"
-            )
-        found["saliency"] = Quantity(dims, self.saliency, unit="saliency")
-        found["change"] = Quantity(dims, self.change, unit="change of the loss, in nats")
-        return found
-
-    def coordinates(self) -> dict[str, tuple[str, ...]]:
-        """Groups of edges."""
-        return {"group": GROUPS}
+        own, unit = self.agreement, "rank correlation over layers"
+        found = {"agreement": Quantity(("group",), own, unit=unit, kind="correlation")}
+        return super().quantities() if bool(own.isnan().any()) else found | super().quantities()
 
     @property
     def agreement(self) -> Float[Tensor, "batch group"]:
@@ -102,16 +102,12 @@ class SaliencyCheck(Result):
             own = self.interval("agreement", group=group)
             statuses.append(judged(own, prompts=count))
             parts.append(f"{NAMES[group]} {said(own)}")
-        status = (
-            statuses[0] if len(set(statuses)) == 1 else "mixed" if statuses else "cannot be judged"
-        )
-        few = f" from {counted(count, 'prompt')}" if status == "cannot be judged" else ""
         what = "; ".join(parts) or "in a prompt all layers are alike"
         return [
             Figure(
                 "",
                 "Does cutting edges change the loss where their saliency is high?",
-                f"{OPENINGS[status]}{few}: rank correlation over layers – {what}.",
+                f"{opening(together(*statuses), counted(count, 'prompt'))} rank correlation over layers – {what}.",
                 "**Saliency of the edges of a group in one layer against the size of the change of the loss when "
                 f"they are cut there**; each point is a layer, means over {counted(count, 'prompt')}. In the "
                 f"sentence: means over prompts, 95 % intervals{given(self)}.",
@@ -130,7 +126,7 @@ class SaliencyCheck(Result):
 
 
 @dataclass(frozen=True)
-class CheckSaliency(Measurement[SaliencyCheck]):
+class SaliencyCheck(Measurement[SaliencyCheckResult]):
     """Saliency of edges beside what cutting them changes, layer by layer.
 
     Costs one backward pass, and two forward passes for each layer.
@@ -140,8 +136,8 @@ class CheckSaliency(Measurement[SaliencyCheck]):
         RunError: a model of one layer.
     """
 
-    name: ClassVar[str] = "saliency_check"
     side: ClassVar[Literal["true", "false"] | None] = "true"
+    takes = ANSWER_KINDS
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
         """Refuse prompts without answers or demonstrations, and models of one layer.
@@ -164,7 +160,9 @@ class CheckSaliency(Measurement[SaliencyCheck]):
             Variants(data, [reading], title="cut edges", variants=[[], *_cuts(model.info, data)]),
         ]
 
-    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> SaliencyCheck:
+    def result(
+        self, model: LanguageModel, data: PromptBatch, read: list[Any]
+    ) -> SaliencyCheckResult:
         """Sums of saliency, and changes of the loss."""
         ((sums,), found) = read
         losses = torch.stack(
@@ -176,7 +174,7 @@ class CheckSaliency(Measurement[SaliencyCheck]):
         )
         change = (losses[:, 1:] - losses[:, :1]).unflatten(1, (len(GROUPS), -1))
         saliency = sums[:, :, : len(GROUPS)].transpose(1, 2)
-        return SaliencyCheck(saliency=saliency.contiguous(), change=change.contiguous())
+        return SaliencyCheckResult(saliency=saliency.contiguous(), change=change.contiguous())
 
 
 def _cuts(info: ModelInfo, data: PromptBatch) -> list[list[Intervention]]:
@@ -191,8 +189,4 @@ def _cuts(info: ModelInfo, data: PromptBatch) -> list[list[Intervention]]:
     return cuts
 
 
-saliency_check = door(
-    CheckSaliency,
-    "saliency_check",
-    prompts="With demonstrations and answers.",
-)
+saliency_check = door(SaliencyCheck, "saliency_check", prompts="With demonstrations and answers.")

@@ -17,10 +17,33 @@ import numpy as np
 import torch
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.engine import Work
+from icl_mech.engine import Progress, Work, cost, fill_means, plan
 from icl_mech.errors import RunError
-from icl_mech.models import Hook, ModelInfo, Site, SiteName
-from icl_mech.segments import Segment
+from icl_mech.measurements.base import Options, Pair
+from icl_mech.measurements.causal.answers import contrast
+from icl_mech.models import Hook, LanguageModel, ModelInfo, Site, SiteName, at_least_float32
+from icl_mech.results import Definition
+from icl_mech.segments import Segment, by_length
+
+ATTRIBUTION = Definition(
+    "attribution",
+    r"s_a = \left(a_{\text{true}} - a_{\text{false}}\right) \cdot \frac{\partial m}{\partial a}"
+    r"\bigg|_{\text{false}}",
+    "First-order estimate of what patching the node a (embedding, head, MLP, at one position) from the run "
+    "with true into the run with false demonstrations changes; m is the logit of the right minus that of "
+    "the wrong label word. With steps the gradient is the mean over the straight path between the two "
+    "embeddings; the scores of the embeddings then add up to the gap of m.",
+    "Nanda 2023, Attribution patching; Hanna et al. 2024, EAP-IG",
+)
+
+EDGE = Definition(
+    "attribution of an edge",
+    r"s_{a \to b} = \left(a_{\text{true}} - a_{\text{false}}\right) \cdot "
+    r"\frac{\partial m}{\partial x_b}\bigg|_{\text{false}}",
+    "The same for what node a writes into the input x of a later node b (query, key or value of a head, "
+    "MLP, logits). The edges of a writer add up to its node.",
+    "Syed et al. 2023, Attribution patching outperforms automated circuit discovery",
+)
 
 Metric = Callable[[Tensor, Segment], Tensor]
 """From the residuals at the targets to one number for each prompt."""
@@ -116,6 +139,63 @@ def batch_scores(
     return BatchScores(nodes, scores, *ends)
 
 
+@dataclass(frozen=True, eq=False)
+class PairScores:
+    """Attribution in all pairs, prompt by prompt.
+
+    Attributes:
+        nodes: Score of every node at every position.
+        edges: From writers to readers, summed over positions; None if not asked for.
+        clean: The metric of the clean runs.
+        corrupt: The metric of the corrupt runs.
+    """
+
+    nodes: Sequence[Float[Tensor, "node _"]]
+    edges: Sequence[Float[Tensor, "writer reader"]] | None
+    clean: Float[Tensor, " batch"]
+    corrupt: Float[Tensor, " batch"]
+
+
+def pair_scores(
+    model: LanguageModel, data: Pair, options: Options, *, steps: int, edges: bool
+) -> PairScores:
+    """Scores of aligned pairs, batch by batch; the metric is `contrast`.
+
+    Args:
+        model: Whose nodes are scored.
+        data: Prompts that values are taken from, and those in which gradients are taken.
+        options: Interventions, batches and memory.
+        steps: As in `batch_scores`.
+        edges: As in `batch_scores`.
+    """
+    false = data[1]
+    interventions = fill_means(model, false, [options.interventions])[0]
+    work = Work([], interventions, checkpoint=False)
+    lengths = false.lengths.tolist()
+    tokens, _ = plan(model, lengths, gradient=True, memory=options.memory)
+    nodes, joined = ([torch.empty(0)] * len(false) for _ in range(2))
+    ends = torch.zeros(2, len(false), dtype=torch.float64)
+
+    def metric(residual: Tensor, segment: Segment) -> Tensor:
+        logits = model.label_logits(residual, segment.label_tokens)
+        return contrast(logits, false[list(segment.indices)])
+
+    each, padded = cost(lengths, gradient=True, variants=max(steps, 1)), not model.has_own_hooks
+    with Progress("attribution", len(false), options.progress, cost=each) as bar:
+        for rows in by_length(lengths, tokens=tokens, size=options.batch_size, padded=padded):
+            clean, corrupt = (Segment.build(model, side[rows], rows) for side in data)
+            found = batch_scores(work, clean, corrupt, metric, steps=steps, edges=edges)
+            ends[:, rows] = torch.stack([found.clean, found.corrupt]).cpu()
+            for place, row in enumerate(rows):
+                # Padding stands on the left.
+                nodes[row] = found.nodes[place, :, -lengths[row] :].cpu()
+                if found.edges is not None:
+                    joined[row] = found.edges[place, -lengths[row] :].sum(0).cpu()
+            bar.advance(len(rows))
+    work.check_acted()
+    return PairScores(nodes, joined if edges else None, *ends)
+
+
 _EMBED = Site("resid_pre", 0)
 
 
@@ -157,7 +237,7 @@ def _gradients(
     with model.gradients():
         hooks = [_keep(site, held, start if site == _EMBED else None) for site in more]
         residual = work.traced(segment, hooks)
-        total = metric(segment.at_target(residual), segment).sum()
+        total = at_least_float32(metric(segment.at_target(residual), segment)).sum()
         found = torch.autograd.grad(
             total, [held[site] for site in more], retain_graph=edges, allow_unused=True
         )
@@ -215,6 +295,7 @@ def _node_scores(
     info: ModelInfo, change: Places, gradient: Places
 ) -> Float[Tensor, "batch node dest"]:
     """Change times gradient, by node."""
+    change = {site: at_least_float32(own) for site, own in change.items()}
     parts = [(change[_EMBED] * gradient[_EMBED]).sum(-1)[:, None]]
     for layer in range(info.n_layers):
         heads, mlp = Site("z", layer), Site("mlp_out", layer)

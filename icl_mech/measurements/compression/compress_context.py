@@ -1,4 +1,4 @@
-"""`compress_context`: the demonstrations of some prompts made into a `CompressedContext`.
+"""`CompressContext`: the demonstrations of some prompts made into a `CompressContextResult`.
 
 Source: Wang et al. 2023, *Label Words are Anchors*, §3.2.
 """
@@ -14,33 +14,42 @@ from icl_mech.engine import Work, fill_means
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Options, Pass, Steps
-from icl_mech.measurements.compression.behind import treated_alike
-from icl_mech.measurements.compression.context import CompressedContext
 from icl_mech.measurements.compression.kept import Method, plain_positions
 from icl_mech.measurements.compression.methods import (
     Comparison,
     refuse_positions,
     same_demonstrations,
 )
-from icl_mech.measurements.compression.stand_in import Position, StandIn, misplaced
-from icl_mech.measurements.doors import with_options
+from icl_mech.measurements.compression.predict_behind import CompressContextResult
+from icl_mech.measurements.compression.stand_in import Position, StandIn, misplaced, treated_alike
 from icl_mech.measurements.passes import How
-from icl_mech.measurements.running import measured
 from icl_mech.measurements.same_model import probe
 from icl_mech.models import LanguageModel
-from icl_mech.prompts import Prompt, PromptBatch
+from icl_mech.prompts import ANSWER_KINDS, Prompt, PromptBatch
 
 
 @dataclass(frozen=True)
-class CompressContext(Measurement[CompressedContext]):
-    """The demonstrations of some prompts as a small cache for new queries.
+class CompressContext(Measurement[CompressContextResult]):
+    """The demonstrations of these prompts as a small cache for new queries.
+
+    Of one prompt, or several that share their demonstrations; their queries do not enter, except that
+    `hidden_random_top` chooses the draw by their label loyalty:
+
+        context = CompressContext()(model, prompts)
 
     Attributes:
-        method: As in `Compress`.
+        method: As in `compress_demonstrations`.
         position: As there.
-        keep: As there.
+        keep: Positions to keep instead of those the roles give.
         seed: As there.
         draws: As there.
+
+    Raises:
+        RunError: as `compress_demonstrations`, a model that counts positions itself, or
+            interventions that differ between the prompts.
+        PromptError: as there, and for prompts with different demonstrations.
+
+    Source: Wang et al. 2023, §3.2.
     """
 
     method: Method = "hidden_anchor"
@@ -48,6 +57,15 @@ class CompressContext(Measurement[CompressedContext]):
     keep: Any = None
     seed: Natural = 0
     draws: Count = 20
+
+    takes = ANSWER_KINDS
+
+    def __call__(
+        self, model: Any, prompts: PromptBatch | Prompt, **how: Unpack[How]
+    ) -> CompressContextResult:
+        """Of a single prompt, too; options as in `icl_mech.measure`."""
+        batch = PromptBatch((prompts,)) if isinstance(prompts, Prompt) else prompts
+        return super().__call__(model, batch, **how)
 
     @property
     def comparison(self) -> Comparison:
@@ -80,13 +98,15 @@ class CompressContext(Measurement[CompressedContext]):
         several = len(self.comparison.chosen(data).kept[0]) > 1
         return self.comparison.passes(model, data) if several else []
 
-    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> CompressedContext:
+    def result(
+        self, model: LanguageModel, data: PromptBatch, read: list[Any]
+    ) -> CompressContextResult:
         """That of the plain model."""
         return self._made(model, data, read, ())
 
     def steps(
         self, model: LanguageModel, data: PromptBatch, options: Options
-    ) -> Steps[CompressedContext]:
+    ) -> Steps[CompressContextResult]:
         """The draws are compared and the keys and values computed under the same interventions.
 
         Raises:
@@ -112,7 +132,7 @@ class CompressContext(Measurement[CompressedContext]):
         data: PromptBatch,
         read: list[Any],
         interventions: Sequence[Intervention],
-    ) -> CompressedContext:
+    ) -> CompressContextResult:
         chosen, facts = self.comparison.chosen(data), {}
         kept, query, prompt = chosen.first, chosen.queries[0], data[0]
         if read:
@@ -125,7 +145,7 @@ class CompressContext(Measurement[CompressedContext]):
         cache = stand_in.cut(made, 0)
         tokens = prompt.tokens[:query]
         spans = [replace(s, stop=min(s.stop, query)) for s in prompt.spans if s.start < query]
-        return CompressedContext(
+        return CompressContextResult(
             method=self.method,
             kept=kept[0],
             query=query,
@@ -142,38 +162,3 @@ class CompressContext(Measurement[CompressedContext]):
             # With their means: queries are read under the very same.
             provenance={**facts, "made_under": [one.to_dict() for one in ready]},
         )
-
-
-@with_options
-def compress_context(
-    model: Any,
-    prompts: PromptBatch | Prompt,
-    *,
-    method: Method = "hidden_anchor",
-    position: Position = "true",
-    keep: Any = None,
-    seed: int = 0,
-    draws: int = 20,
-    **how: Unpack[How],
-) -> CompressedContext:
-    """The demonstrations of these prompts as a small cache for new queries.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: One prompt, or several that share their demonstrations; their queries do not
-            enter, except that `hidden_random_top` chooses the draw by their label loyalty.
-        method: As in `compress_demonstrations`.
-        position: As there.
-        keep: Positions to keep instead of those the roles give.
-        seed: As there.
-        draws: As there.
-
-    Raises:
-        RunError: as `compress_demonstrations`, a model that counts positions itself, or
-            interventions that differ between the prompts.
-        PromptError: as there, and for prompts with different demonstrations.
-
-    Source: Wang et al. 2023, §3.2.
-    """
-    batch = PromptBatch((prompts,)) if isinstance(prompts, Prompt) else prompts
-    return measured(CompressContext(method, position, keep, seed, draws), model, batch, **how)

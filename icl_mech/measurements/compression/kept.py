@@ -3,7 +3,7 @@
 Source: Wang et al. 2023, *Label Words are Anchors*, §3.2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from icl_mech.checking import Called, conformed
 from icl_mech.errors import PromptError
+from icl_mech.metrics import Interval
 from icl_mech.prompts import Prompt, PromptBatch
 
 Method = Literal["hidden_anchor", "text_anchor", "hidden_random", "hidden_random_top"]
@@ -18,6 +19,26 @@ Positions = tuple[int, ...]
 """Positions of one prompt, ascending."""
 
 POSITIONS = Annotated[Sequence[int], Called("whole numbers, its positions")]
+
+
+NAMES = {
+    "hidden_anchor": "anchor states",
+    "text_anchor": "anchor tokens as text",
+    "hidden_random": "random states",
+    "hidden_random_top": "random states, best draw",
+}
+
+WORDS = {
+    "hidden_anchor": "the keys and values of label words and template, computed with the texts there",
+    "text_anchor": "the same tokens as a prompt without the texts",
+    "hidden_random": "as anchor states, a random text token in place of each label word's first",
+    "hidden_random_top": "the best of several such draws, picked on these very prompts",
+}
+
+
+def name_of(method: str) -> str:
+    """A method as figures name it."""
+    return NAMES.get(method, method.replace("_", " "))
 
 
 class Parts(NamedTuple):
@@ -31,7 +52,7 @@ def parts(prompt: Prompt, kept: Positions | None = None) -> Parts:
     """The demonstrations of a prompt, half-open.
 
     A prompt made from bare positions does not tell: there they begin at 0, and the query
-    begins right behind the last of the positions that are kept.
+    begins right after the last of the positions that are kept.
 
     Raises:
         PromptError: no demonstrations, or bare positions without `kept`.
@@ -55,12 +76,12 @@ def parts(prompt: Prompt, kept: Positions | None = None) -> Parts:
             raise PromptError(
                 f"keep ends at position {kept[-1]}, inside the demonstrations (the last label word ends "
                 f"at {prompt.label_spans[-1].stop - 1}). In prompts made from bare positions the query "
-                "begins right behind the last kept position, so keep the demonstrations' last token."
+                "begins right after the last kept position, so keep the demonstrations' last token."
             )
     if found.query > prompt.target:
         raise PromptError(
             f"The demonstrations reach position {found.query - 1}, the target is at {prompt.target}; "
-            "a compressed prompt needs its query behind them."
+            "a compressed prompt needs its query after them."
         )
     return found
 
@@ -75,7 +96,8 @@ def anchor_positions(prompt: Prompt) -> Positions:
         PromptError: no demonstrations, or no roles that tell format from text.
     """
     end = parts(prompt).query
-    if not any(span.role == "format" and span.demo is not None for span in prompt.spans):
+    formatted = any(span.role == "format" and span.demo is not None for span in prompt.spans)
+    if not formatted and prompt.kind != "vocabulary":
         raise PromptError(
             "The demonstrations have no format tokens: in prompts found in raw text they are part of "
             "the texts. Build the prompts with build_prompts, or give keep= (the positions to keep)."
@@ -91,6 +113,9 @@ def anchor_positions(prompt: Prompt) -> Positions:
 def random_positions(prompt: Prompt, *, seed: int, draws: int) -> list[Positions]:
     """The anchor positions with each label's first token replaced by a token of its text.
 
+    Of a text the end of the last span before the query stays: what follows reads the token right before
+    it whatever that is, and draws without it would be worse for that alone.
+
     The draws differ from each other, so there are fewer of them than asked for where the
     texts are that short. They depend on the seed and the demonstrations alone: the first is
     the same for any `draws`, and any prompt with these demonstrations has the same.
@@ -98,7 +123,8 @@ def random_positions(prompt: Prompt, *, seed: int, draws: int) -> list[Positions
     Raises:
         PromptError: as `anchor_positions`.
     """
-    anchors = set(anchor_positions(prompt)) - set(prompt.label_positions)
+    replaced = prompt.label_spans[: -1 if prompt.kind == "vocabulary" else None]
+    anchors = set(anchor_positions(prompt)) - {word.start for word in replaced}
     texts = [
         [
             position
@@ -106,7 +132,7 @@ def random_positions(prompt: Prompt, *, seed: int, draws: int) -> list[Positions
             if span.role == "demo_text" and span.demo == word.demo
             for position in range(span.start, span.stop)
         ]
-        for word in prompt.label_spans
+        for word in replaced
     ]
     if not all(texts):
         raise PromptError(
@@ -156,7 +182,7 @@ def plain_positions(keep: Any, prompts: PromptBatch) -> tuple[Any, ...] | None:
     return rows[0] if len(set(rows)) == 1 else tuple(rows)
 
 
-def _checked(row: Any, prompt: Prompt, number: int) -> Positions:
+def _checked(row: object, prompt: Prompt, number: int) -> Positions:
     where = f"keep of prompt {number}"
     kept: Positions = conformed(where, row, POSITIONS, PromptError)
     if not kept:
@@ -175,3 +201,16 @@ def _checked(row: Any, prompt: Prompt, number: int) -> Positions:
             "always read in full, so keep names positions before it."
         )
     return kept
+
+
+def beyond_full(full: Interval, accuracies: Mapping[str, Interval]) -> str:
+    """A sentence where states that carry no anchors answer better than full prompts; else empty."""
+    best = max(accuracies, key=lambda name: accuracies[name].value, default="")
+    if not best or accuracies[best].value <= full.value:
+        return ""
+    why = (
+        "within their intervals, so that accuracy tells nothing of what is kept here; loyalty does"
+    )
+    if accuracies[best].low > full.high:
+        why = "the demonstrations hold the model back here, more than their states help it"
+    return f" Note that {best} score above full prompts: {why}."

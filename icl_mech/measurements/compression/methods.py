@@ -1,4 +1,4 @@
-"""Compression of one set of prompts by several methods: what is kept, and what is run."""
+"""Compression of one set of prompts by several methods: what is kept, what is run, what comes out."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -7,11 +7,14 @@ from typing import Any, TypeVar, get_args
 
 import torch
 
-from icl_mech._typing import Float, Tensor
+from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.checking import Count, Natural
+from icl_mech.engine import AnyReading
 from icl_mech.errors import RunError
-from icl_mech.interventions import Intervention, Isolate
+from icl_mech.interventions import Intervention
+from icl_mech.interventions.cut import NamedCut
+from icl_mech.measurements.anchors.moved import ResidualReading, moved_rows
 from icl_mech.measurements.base import Measurement, Options, Pass, Steps, Variants
-from icl_mech.measurements.compression.behind import Behind
 from icl_mech.measurements.compression.kept import (
     Method,
     Parts,
@@ -21,17 +24,24 @@ from icl_mech.measurements.compression.kept import (
     parts,
     random_positions,
 )
-from icl_mech.measurements.compression.quality import Compressed, Outcome, StandInQuality, best
-from icl_mech.measurements.compression.speed import measure_speed
-from icl_mech.measurements.compression.stand_in import Position, StandIn, misplaced, together
-from icl_mech.measurements.predictions import PredictionReading, check_top_k
-from icl_mech.metrics import same_label, word_overlap
+from icl_mech.measurements.compression.speed import Speed, measure_speed
+from icl_mech.measurements.compression.stand_in import (
+    Behind,
+    Position,
+    StandIn,
+    misplaced,
+    together,
+)
+from icl_mech.measurements.predictions import check_top_k
+from icl_mech.measurements.reading import PredictionReading, answer_names, predicted, same_answer
+from icl_mech.metrics import word_overlap
 from icl_mech.models import LanguageModel
-from icl_mech.prompts import PromptBatch
+from icl_mech.prompts import ANSWER_KINDS, Prompt, PromptBatch
+from icl_mech.results import Result
 from icl_mech.segments import check_fits
 
 METHODS: tuple[Method, ...] = get_args(Method)
-Q = TypeVar("Q", bound=StandInQuality)
+R = TypeVar("R", bound=Result)
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,82 @@ class Chosen:
     def first(self) -> tuple[Positions, ...]:
         """By the first method and draw."""
         return self.kept[0][0]
+
+
+@dataclass(frozen=True, eq=False)
+class Compressed:
+    """What came out of one method.
+
+    Attributes:
+        method: Its name.
+        kept: Positions kept of each prompt.
+        label_logits: At the target, after the stand-in.
+        label_kept: The predicted class is that of the full prompt.
+        word_overlap: Jaccard overlap of the likeliest next tokens with those of the full prompt.
+        predicted: The answers after the stand-in.
+        draws: Label loyalty of every draw, where there were several.
+        draw: The draw that was taken.
+        following: Of texts, means over the tokens after the stand-in, see `moved`.
+    """
+
+    method: Method
+    kept: tuple[Positions, ...]
+    label_logits: Float[Tensor, "batch label"]
+    label_kept: Bool[Tensor, " batch"]
+    word_overlap: Float[Tensor, " batch"]
+    predicted: Int[Tensor, " batch"]
+    draws: tuple[float, ...] = ()
+    draw: int = 0
+    following: Float[Tensor, "3 batch"] | None = None
+
+    @property
+    def choice(self) -> dict[str, Any]:
+        """What provenance records of the draws."""
+        return {"draw": self.draw, "label_loyalty_of_draws": list(self.draws)}
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What came out of several methods on the same prompts.
+
+    Attributes:
+        full_predicted: Class predicted from each full prompt.
+        methods: By method, in the order asked for.
+        shares: Kept tokens / tokens of the demonstrations, and (kept + query) / whole prompt;
+            equal for all methods, which keep equally many tokens.
+        cut: The cache was cut; False where columns could only be hidden.
+        speed: How long the first prompts took; None if they were not timed.
+    """
+
+    full_predicted: Int[Tensor, " batch"]
+    methods: tuple[Compressed, ...]
+    shares: Float[Tensor, "share=2 batch"]
+    cut: bool
+    speed: Speed | None = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What provenance records of it."""
+        draws = {one.method: one.choice for one in self.methods if one.draws}
+        found: dict[str, Any] = {"cache": "cut" if self.cut else "hidden"}
+        found |= {"draws": draws} if draws else {}
+        if any(one.following is not None and "random" in one.method for one in self.methods):
+            found["last_end"] = "kept"  # of texts, in random draws too; see `random_positions`
+        return found if self.speed is None else {**found, "speed": self.speed.to_dict()}
+
+    def common(self, prompts: PromptBatch) -> dict[str, Any]:
+        """What results of one and of several methods hold alike."""
+        known = prompts.has_answers
+        return {
+            "full_correct": self.full_predicted == prompts.answers if known else None,
+            "full_predicted": self.full_predicted,
+            "demonstration_share": self.shares[0].clone(),
+            "prompt_share": self.shares[1].clone(),
+            "speed_up": None if self.speed is None else self.speed.up,
+            "speed_up_cached": None if self.speed is None else self.speed.up_cached,
+            "labels": answer_names(prompts),
+            "provenance": self.facts,
+        }
 
 
 @dataclass(frozen=True)
@@ -86,6 +172,8 @@ class Comparison:
             RunError: says which, or a model that would misplace queries.
             PromptError: prompts this model or a method cannot take.
         """
+        if len(set(self.methods)) < len(self.methods):
+            raise RunError(f"methods={list(self.methods)}; name at least one, each once.")
         if self.keep is not None and "hidden_random_top" in self.methods:
             raise RunError(
                 "hidden_random_top draws positions itself, so keep= has no meaning; give the positions "
@@ -128,14 +216,17 @@ class Comparison:
         ]
 
     def passes(self, model: LanguageModel, prompts: PromptBatch) -> list[Pass]:
-        """Full prompts, and their queries behind every stand-in."""
-        reading, chosen = PredictionReading(self.top_k), self.chosen(prompts)
+        """Full prompts, and their queries after every stand-in."""
+        readings: list[AnyReading] = [PredictionReading(self.top_k)]
+        if prompts.answer_kind == "vocabulary":
+            readings.append(ResidualReading())
+        chosen = self.chosen(prompts)
         stand_ins = self.stand_ins(model, prompts, chosen)
         return [
-            Pass(prompts, [reading], title="full prompts"),
+            Pass(prompts, readings, title="full prompts"),
             Variants(
                 prompts,
-                [reading],
+                readings,
                 title="compressed prompts",
                 variants=[stand_in.interventions for stand_in in stand_ins],
                 layout=Behind(same_demonstrations(prompts, chosen.queries), stand_ins),
@@ -144,23 +235,51 @@ class Comparison:
 
     def outcome(self, model: LanguageModel, prompts: PromptBatch, read: list[Any]) -> Outcome:
         """Each method's predictions beside those of the full prompts."""
-        ((logits, _, top_tokens),), behind = read
-        predicted, found = logits.argmax(-1), iter(behind)
+        (full, *plain), behind = read
+        answered, found = predicted(full[0], full[2], prompts), iter(behind)
         chosen, done = self.chosen(prompts), []
         for method, draws in zip(self.methods, chosen.kept, strict=True):
-            candidates = []
+            candidates, rows = [], []
             for own in draws:
-                ((label_logits, _, top),) = next(found)
-                agrees = same_label(label_logits.argmax(-1), predicted)
-                overlap = word_overlap(top, top_tokens)
-                candidates.append(Compressed(method, own, label_logits, agrees, overlap))
-            done.append(best(candidates))
-        return Outcome(predicted, tuple(done), _shares(prompts, chosen), model.takes_positions)
+                given, *more = next(found)
+                rows.append(more)
+                own_answers = predicted(given[0], given[2], prompts)
+                agrees = same_answer(given, full, prompts)
+                overlap = word_overlap(given[2], full[2])
+                candidates.append(Compressed(method, own, given[0], agrees, overlap, own_answers))
+            one = best(candidates)
+            if plain:
+                runs = zip(prompts, chosen.queries, *plain, *rows[one.draw], strict=True)
+                told = torch.stack([_following(model, *run) for run in runs], dim=1)
+                one = replace(one, following=told)
+            done.append(one)
+        return Outcome(answered, tuple(done), _shares(prompts, chosen), model.takes_positions)
 
 
-@dataclass(frozen=True)
-class Compression(Measurement[Q]):
-    """What the measurements of compression share."""
+@dataclass(frozen=True, kw_only=True)
+class Compression(Measurement[R]):
+    """What the measurements of compression share.
+
+    Attributes:
+        position: Where queries stand: as in the full prompt (`true`) or at 0 (`overlap`).
+        seed: Of the random methods.
+        draws: Of `hidden_random_top`.
+        top_k: Number of likeliest next tokens compared.
+        measure_speed: Also time the first prompts.
+    """
+
+    position: Position = "true"
+    seed: Natural = 0
+    draws: Count = 20
+    top_k: int = 5
+    measure_speed: bool = True
+
+    takes = ANSWER_KINDS
+
+    def of(self, methods: Sequence[Method], keep: Any = None) -> Comparison:
+        """Full prompts beside these methods."""
+        drawn = self.seed, self.draws
+        return Comparison(methods, self.position, keep, *drawn, self.top_k, self.measure_speed)
 
     @property
     @abstractmethod
@@ -168,8 +287,8 @@ class Compression(Measurement[Q]):
         """What is compared."""
 
     @abstractmethod
-    def found(self, outcome: Outcome, prompts: PromptBatch) -> Q:
-        """The result, without times."""
+    def found(self, outcome: Outcome, prompts: PromptBatch) -> R:
+        """The result."""
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
         """Refuse as `Comparison.check`."""
@@ -184,32 +303,36 @@ class Compression(Measurement[Q]):
         refuse_positions(self.comparison.methods, options.interventions, data)
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
-        """Full prompts, and their queries behind every stand-in."""
+        """Full prompts, and their queries after every stand-in."""
         return self.comparison.passes(model, data)
 
-    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> Q:
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> R:
         """Each method's predictions beside those of the full prompts."""
         return self.found(self.comparison.outcome(model, data, read), data)
 
-    def steps(self, model: LanguageModel, data: PromptBatch, options: Options) -> Steps[Q]:
+    def steps(self, model: LanguageModel, data: PromptBatch, options: Options) -> Steps[R]:
         """As for any measurement, and the time of the first stand-in under the same interventions.
 
         With models that count positions themselves nothing is cut, and nothing timed.
         """
         comparison = self.comparison
         read = yield self.passes(model, data)
-        found = self.result(model, data, read)
-        if not comparison.measure_speed or not model.takes_positions:
-            return found
-        chosen = comparison.chosen(data)
-        stand_in = comparison.stand_ins(model, data, chosen)[0]
-        speed = measure_speed(model, data, chosen.queries, stand_in, options.interventions)
-        return replace(
-            found,
-            speed_up=speed.up,
-            speed_up_cached=speed.up_cached,
-            provenance={**found.provenance, "speed": speed.to_dict()},
-        )
+        outcome = comparison.outcome(model, data, read)
+        if comparison.measure_speed and model.takes_positions:
+            chosen = comparison.chosen(data)
+            stand_in = comparison.stand_ins(model, data, chosen)[0]
+            speed = measure_speed(model, data, chosen.queries, stand_in, options.interventions)
+            outcome = replace(outcome, speed=speed)
+        return self.found(outcome, data)
+
+
+def best(candidates: list[Compressed]) -> Compressed:
+    """The candidate with the highest label loyalty, the first of them on ties."""
+    if len(candidates) == 1:
+        return candidates[0]
+    loyalties = [float(found.label_kept.double().mean()) for found in candidates]
+    draw = loyalties.index(max(loyalties))
+    return replace(candidates[draw], draws=tuple(loyalties), draw=draw)
 
 
 def same_demonstrations(prompts: PromptBatch, queries: Sequence[int]) -> list[list[int]]:
@@ -235,7 +358,7 @@ def refuse_positions(
     if "text_anchor" not in methods:
         return
     for intervention in interventions:
-        given = isinstance(intervention, Isolate) and intervention.positions is not None
+        given = isinstance(intervention, NamedCut) and intervention.by_number
         # In no tokens at all everything does the same, but for those that say nothing about it.
         if given or not intervention.shares(prompts, 0):
             raise RunError(
@@ -243,6 +366,15 @@ def refuse_positions(
                 "tokens as a prompt of their own, where other tokens stand there. Leave text_anchor "
                 "out, or define shares() if the intervention goes by the tokens' roles."
             )
+
+
+def _following(
+    model: LanguageModel, prompt: Prompt, query: int, plain: Tensor, behind: Tensor
+) -> Float[Tensor, "3"]:
+    """Of one text, from residuals of all its rows and of those after the stand-in."""
+    stop = prompt.target + 1
+    tokens = torch.tensor([*prompt.tokens[query + 1 : stop], prompt.label_tokens[0]])
+    return moved_rows(model, plain[query:stop], behind[: stop - query], tokens).mean(1)
 
 
 def _shares(prompts: PromptBatch, chosen: Chosen) -> Float[Tensor, "share=2 batch"]:

@@ -3,13 +3,16 @@
 The stand-in is a small key/value cache: the kept columns of the demonstrations' own cache,
 or that of the kept tokens alone, as a prompt of their own (text anchors).
 
-Where a model has layers with a sliding window, the window counts columns: behind a shorter
+Where a model has layers with a sliding window, the window counts columns: on a shorter
 cache kept tokens stand nearer to the query than in the full prompt, and those layers may see
 some that were outside their window. The model so behaves as with a shorter context.
 
 A model that numbers positions by counting (a HookedTransformer, or ALiBi) would misplace a
-query behind a cut cache. It gets the whole cache, and queries are kept from attending to the
+query on a cut cache. It gets the whole cache, and queries are kept from attending to the
 columns that are left out: the same numbers, without the gain in time.
+
+`Behind` and `BehindContext` lay queries after stand-ins. Each set of demonstrations is run once for each
+set of interventions that changes it, and its keys and values are freed before the next set is run.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -19,7 +22,7 @@ from typing import Literal
 import torch
 
 from icl_mech._typing import Tensor
-from icl_mech.engine import behind_cache
+from icl_mech.engine import Batched, Work, behind_cache
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.compression.kept import Method, Positions
@@ -131,10 +134,7 @@ class StandIn:
     def first(self, count: int) -> "StandIn":
         """That of the first prompts."""
         return replace(
-            self,
-            prompts=self.prompts[:count],
-            queries=self.queries[:count],
-            kept=self.kept[:count],
+            self, prompts=self.prompts[:count], queries=self.queries[:count], kept=self.kept[:count]
         )
 
     def beginning(self, index: int) -> Beginning:
@@ -189,6 +189,96 @@ class StandIn:
         )
 
 
+Caches = dict[tuple[Beginning, tuple[int, ...]], KeyValues]
+"""Keys and values of demonstrations under interventions, which are known by their ids."""
+
+
+@dataclass(frozen=True, eq=False)
+class Behind(Batched):
+    """Queries after stand-ins, one for each work.
+
+    Attributes:
+        groups: Numbers of the prompts, those with equal demonstrations together.
+        stand_ins: What queries see, for each work.
+    """
+
+    groups: Sequence[Sequence[int]]
+    stand_ins: Sequence[StandIn]
+
+    def segments(self, works: Sequence[Work]) -> Iterator[tuple[int, Segment]]:
+        """The queries of one set of demonstrations for every work, then those of the next."""
+        for group in self._apart(works):
+            made: Caches = {}
+            for number, (work, stand_in) in enumerate(zip(works, self.stand_ins, strict=True)):
+                for rows in stand_in.alike(group):
+                    cache = self._cache(work, stand_in, rows[0], made)
+                    for segment in stand_in.behind(cache, rows, tokens=self.tokens, size=self.size):
+                        yield number, segment
+
+    def _apart(self, works: Sequence[Work]) -> Iterator[Sequence[int]]:
+        """The groups, or single prompts where interventions tell those of a group apart."""
+        for group in self.groups:
+            if self.share and all(
+                treated_alike(work.interventions, stand_in, rows)
+                for work, stand_in in zip(works, self.stand_ins, strict=True)
+                for rows in stand_in.sharing(group)
+            ):
+                yield group
+            else:
+                yield from ([index] for index in group)
+
+    def _cache(self, work: Work, stand_in: StandIn, index: int, made: Caches) -> KeyValues:
+        """What one prompt's query sees; works that treat the demonstrations alike run them once."""
+        demonstrations = stand_in.demonstrations(index)
+        acting = tuple(map(id, work.acting(demonstrations)))
+        key = (stand_in.beginning(index), acting)
+        if key not in made:
+            made[key] = work.begin(demonstrations)
+        return stand_in.cut(made[key], index)
+
+
+@dataclass(frozen=True, eq=False)
+class BehindContext(Batched):
+    """Queries after the keys and values of a context.
+
+    Attributes:
+        stand_in: What queries see.
+        cache: Its keys and values.
+    """
+
+    stand_in: StandIn
+    cache: KeyValues
+
+    def segments(self, works: Sequence[Work]) -> Iterator[tuple[int, Segment]]:
+        """All queries for one work, then for the next."""
+        for number, work in enumerate(works):
+            for rows in self.stand_in.alike(range(len(self.stand_in.prompts))):
+                # What acts there has acted, when the keys and values were computed.
+                work.acting(self.stand_in.demonstrations(rows[0]))
+                for segment in self.stand_in.behind(
+                    self.cache, rows, tokens=self.tokens, size=self.size
+                ):
+                    yield number, segment
+
+
+def treated_alike(
+    interventions: Sequence[Intervention], stand_in: StandIn, rows: Sequence[int]
+) -> bool:
+    """True if interventions do the same in the demonstrations of these prompts, which are equal.
+
+    Interventions may go by the number of a prompt in the run. So they are asked about as many
+    prompts, with the first of these in place of all others.
+    """
+    if len(rows) == 1:
+        return True
+    first, own = stand_in.prompts[rows[0]], set(rows)
+    prompts = PromptBatch(
+        tuple(prompt if index in own else first for index, prompt in enumerate(stand_in.prompts))
+    )
+    length = stand_in.queries[rows[0]]
+    return all(intervention.shares(prompts, length) for intervention in interventions)
+
+
 def together(rows: Sequence[int], key: Callable[[int], Hashable]) -> list[list[int]]:
     """Rows in groups of one key, in their order."""
     groups: dict[Hashable, list[int]] = {}
@@ -198,7 +288,7 @@ def together(rows: Sequence[int], key: Callable[[int], Hashable]) -> list[list[i
 
 
 def alone(prompt: Prompt, kept: Positions, query: int) -> Prompt:
-    """The kept tokens with the query behind them: a prompt of its own, where roles stay.
+    """The kept tokens with the query after them: a prompt of its own, where roles stay.
 
     What is left of a label word without its first token is format.
     """
@@ -233,6 +323,6 @@ def misplaced(model: LanguageModel, first: int, kept: int) -> RunError:
     """The error for a model that would not put a query where it is to stand."""
     return RunError(
         f"{model.info.name!r} ({model.info.library}) counts positions itself, so a query cannot stand at "
-        f"position {first} behind {kept} kept tokens. Load it with icl_mech.load_model, or use "
+        f"position {first} after {kept} kept tokens. Load it with icl_mech.load_model, or use "
         "method='text_anchor'."
     )

@@ -1,25 +1,41 @@
-"""AUC curves with intervals and R, for one prompt set and for averages over several.
+"""What is read from label words: attention by class, its AUC and R by layer, and what a page says of them.
 
 Source: Wang et al. 2023, *Label Words are Anchors*, §2.3.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar
 
 import torch
 
-from icl_mech._typing import Float, Tensor
-from icl_mech.measurements.extraction.statistics import clearly_positive
-from icl_mech.metrics import Interval
-from icl_mech.results import Definition, Figure, Result
-from icl_mech.results.judging import OPENINGS, Required, Status, jointly, judged, largest, required
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.metrics import Interval, above_together, cumulative_share, mean_ends
+from icl_mech.metrics.auc import (
+    TwoClasses,
+    auc_statistic,
+    clearly_positive,
+    curve_fields,
+    resampled,
+)
+from icl_mech.results import Definition, Figure, Quantity, Result, basis
+from icl_mech.results.judging import (
+    FEWEST_PROMPTS,
+    Required,
+    Status,
+    jointly,
+    judged,
+    largest,
+    opening,
+    required,
+)
+from icl_mech.results.prompts import given
 from icl_mech.results.wording import counted, listed, said
 from icl_mech.shapes import LayerCurves, Meaning, Panel
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 SOURCE = "Wang et al. 2023, Label Words are Anchors, §2.3"
+
 
 DEFINITIONS = (
     Definition(
@@ -47,29 +63,36 @@ DEFINITIONS = (
     ),
 )
 
+AUC, SHARE = "AUCROC of attention to label words", "R: share of its sum up to this layer"
 
-_ABOUT: tuple[Meaning, ...] = ("label", "label")
+FEW = 5
+"""Classes of fewer prompts are named: resampling them cannot show how uncertain they are."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class AucCurves(Result):
-    """AUC and R by layer; ends are those of 95 % intervals over prompts.
+class ExtractionResult(Result):
+    """Attention to label words by class, its AUC and R by layer; ends are of 95 % intervals over prompts.
 
     Attributes:
         auc: AUC of each layer; not-a-number if fewer than two classes are left.
-        auc_low: Lower ends.
-        auc_high: Upper ends.
+        auc_low, auc_high: Ends of its intervals.
         cumulative: R after each layer; a number even where R is undefined.
-        cumulative_low: Lower ends; not-a-number where R is undefined.
-        cumulative_high: Upper ends.
+        cumulative_low, cumulative_high: Its ends; not-a-number where R is undefined.
         sums: Rows: denominator of R, mean AUC of the first and of the last third of the
             layers, last minus first. Columns: value and ends.
         notes: What was left out or is undefined, and why.
+        attention: `A_l(q, c)` of every prompt, in class order.
+        truth_classes: Class each prompt counts as: predicted, or true with `truth="gold"`.
+        classes: Classes that occur among them; the others are left out of the AUC.
+        labels: Names of all classes.
+        two_classes: How two classes are scored.
+        redrawn: Bootstrap resamples drawn again because they lost a class.
     """
 
     title: ClassVar[str] = "What the prediction is read from"
-    shows: ClassVar[tuple[str, ...]] = ("auc",)
+    shows: ClassVar[tuple[str, ...]] = ("auc", "attention")
     definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
+    axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {"label": "labels"}
 
     auc: Float[Tensor, " layer"]
     auc_low: Float[Tensor, " layer"]
@@ -79,6 +102,12 @@ class AucCurves(Result):
     cumulative_high: Float[Tensor, " layer"]
     sums: Float[Tensor, "4 3"]
     notes: tuple[str, ...] = ()
+    attention: Float[Tensor, "batch layer label"]
+    truth_classes: Int[Tensor, " batch"]
+    classes: tuple[int, ...]
+    labels: tuple[str, ...]
+    two_classes: TwoClasses = "normalised"
+    redrawn: int = 0
 
     @property
     def defined(self) -> bool:
@@ -111,15 +140,12 @@ class AucCurves(Result):
         return Interval(*self.sums[3].tolist())
 
     def drawing(self, show: str = "auc") -> LayerCurves:
-        """AUC and, where it is defined, R in a panel of its own.
-
-        Args:
-            show: `auc`.
-
-        Raises:
-            ResultError: unknown `show`.
-        """
+        """`auc`: AUC and, where it is defined, R in a panel of its own; or the `attention` behind them."""
         self.check_show(show)
+        return self._attention() if show == "attention" else self._curves()
+
+    def _curves(self) -> LayerCurves:
+        about: tuple[Meaning, ...] = ("label", "label")
         values = [(self.auc, self.auc_low, self.auc_high)]
         panels = [
             Panel("AUC by layer", (0,), "AUC", levels=((0.5, "chance"),), y_range=(-0.04, 1.06))
@@ -131,10 +157,8 @@ class AucCurves(Result):
         rows = [torch.stack(column) for column in zip(*values, strict=True)]
         third = max(1, len(self.auc) // 3)
         last = len(self.auc) - 1
-        stretches = (
-            (0.0, float(third - 1), "first third"),
-            (last - third + 1.0, float(last), "last third"),
-        )
+        first = (0.0, third - 1.0, "first third")
+        stretches = (first, (last - third + 1.0, float(last), "last third"))
         return LayerCurves(
             title="Extraction from label words by layer",
             names=("AUC", "R")[: len(values)],
@@ -143,14 +167,28 @@ class AucCurves(Result):
             high=rows[2],
             y_title="AUC",
             note="; ".join([self.note(), *self.notes]),
-            meanings=_ABOUT[: len(values)],
+            meanings=about[: len(values)],
             panels=tuple(panels),
             stretches=stretches if len(self.auc) >= 6 and len(values) == 1 else (),
         )
 
-    def figures(self) -> list[Figure]:
-        """AUC and R by layer."""
-        return [curve_figure(self, self.basis_words())]
+    def _attention(self) -> LayerCurves:
+        own, others = self._own_and_others
+        value = torch.stack([own.mean(0), others.mean(0)])
+        low, high = mean_ends(torch.stack([own, others], dim=1))
+        return LayerCurves(
+            title="Attention from the target to label words",
+            names=(
+                f"its {self.truth} class",
+                "the other class" if self.attention.shape[-1] == 2 else "other classes, mean",
+            ),
+            values=value,
+            low=low,
+            high=high,
+            y_title="attention, summed over heads",
+            note=basis(self),
+            meanings=("label", "other"),
+        )
 
     def summary(self) -> str:
         """Mean AUC early and late, where R passes one half, and what is undefined."""
@@ -175,50 +213,9 @@ class AucCurves(Result):
         """The first layer after which R is one half or more."""
         return int((self.cumulative >= 0.5).int().argmax())
 
-    def to_pandas(self) -> "pd.DataFrame":
-        """One row per layer."""
-        import pandas as pd
-
-        return pd.DataFrame(
-            {
-                "layer": range(len(self.auc)),
-                "auc": self.auc.tolist(),
-                "auc_low": self.auc_low.tolist(),
-                "auc_high": self.auc_high.tolist(),
-                "cumulative": self.cumulative.tolist(),
-                "cumulative_low": self.cumulative_low.tolist(),
-                "cumulative_high": self.cumulative_high.tolist(),
-                "cumulative_defined": self.cumulative_defined,
-            }
-        )
-
-    def note(self) -> str:
-        """What the intervals rest on."""
-        return f"95 % intervals over {self.basis_words()}"
-
-    def basis_words(self) -> str:
-        """How many prompts there are, and what is taken as given."""
-        return "prompts"
-
-    @property
-    def prompts(self) -> int | None:
-        """Number of prompts, where it is one."""
-        return None
-
-    @property
-    def rare(self) -> tuple[str, ...]:
-        """Classes of too few prompts to be resampled."""
-        return ()
-
-    @property
-    def judged_on(self) -> tuple[Interval, Interval, int | None]:
-        """AUC in the last third, its rise since the first, and the number of prompts."""
-        return self.last_third, self.rise, self.prompts
-
-    @property
-    def left_out(self) -> tuple[str, ...]:
-        """Classes without which it is judged."""
-        return ()
+    def more_columns(self) -> Mapping[str, Any]:
+        """Whether R is defined."""
+        return {"cumulative_defined": self.cumulative_defined}
 
     @property
     def status(self) -> Status:
@@ -239,12 +236,121 @@ class AucCurves(Result):
         status = jointly(late.status, rise.status)
         if self.rare and not self.left_out and status in ("supported", "opposite", "mixed"):
             status = "cannot be judged"
-        return Required("attention", status, largest((late.p, rise.p)))
+        far = None if late.far is None or rise.far is None else min(late.far, rise.far)
+        return Required("attention", status, largest((late.p, rise.p)), prompts, far)
+
+    def quantities(self) -> dict[str, Quantity]:
+        """AUC and R by layer, and the attention they are computed from."""
+        auc = auc_statistic(self.attention, self.truth_classes, self.two_classes)
+        ends = (self.auc_low, self.auc_high), (self.cumulative_low, self.cumulative_high)
+
+        def share(weights: Float[Tensor, "r batch"]) -> Float[Tensor, "r layer"]:
+            return cumulative_share(auc(weights))
+
+        unit = "attention, summed over heads"
+        return {
+            "auc": Quantity(("layer",), self.attention, auc, AUC, ends[0]),
+            "cumulative": Quantity(("layer",), self.attention, share, SHARE, ends[1]),
+            "attention": Quantity(("layer", "label"), self.attention, unit=unit),
+        }
+
+    @property
+    def _own_and_others(self) -> tuple[Float[Tensor, "batch layer"], Float[Tensor, "batch layer"]]:
+        """Attention to the label words of the class each prompt counts as, and of the others."""
+        attention = self.attention.double()
+        place = self.truth_classes[:, None, None].expand(-1, attention.shape[1], 1)
+        own = attention.gather(-1, place)[..., 0]
+        return own, (attention.sum(-1) - own) / max(1, attention.shape[-1] - 1)
+
+    def figures(self) -> list[Figure]:
+        """AUC and R by layer, and the attention behind them."""
+        truth = "the class the model predicts" if self.truth == "predicted" else "the true class"
+        return [curve_figure(self, truth), self._attention_figure()]
+
+    def _attention_figure(self) -> Figure:
+        own, others = self._own_and_others
+        gap = own - others
+        low, high = mean_ends(gap)
+        n, clear, classes = len(gap), above_together(gap), self.attention.shape[-1]
+        others_named = (
+            f"the mean of the other {classes - 1} classes"
+            if classes > 2
+            else "those of the other class"
+        )
+        best = int(gap.mean(0).argmax())
+        found = Interval(float(gap[:, best].mean()), float(low[best]), float(high[best]))
+        name = f"{self.truth} class"
+        status: Status = "supported" if bool(clear.any()) else "not shown"
+        first = opening(
+            "cannot be judged" if n < FEWEST_PROMPTS else status,
+            counted(n, "prompt"),
+            supported=f"In {int(clear.sum())} of {counted(len(clear), 'layer')}:",
+            not_shown="Not shown in any layer:",
+        )
+        return Figure(
+            "attention",
+            f"Does the target look more at the label words of its {name}?",
+            f"{first} the difference to the other classes is largest in layer {best}, "
+            f"{said(found, sign=True)} (summed over heads; that layer was picked as the largest).",
+            f"**Attention from the target to the label words**, summed over heads: those of the {name}, "
+            f"and {others_named}. "
+            f"Bands: 95 % intervals over {self.basis_words()}, for each layer alone; the count of "
+            "layers above is of all of them together (max-T).",
+            limits="how much of a layer's attention goes elsewhere, nor what the heads pass on.",
+            short="Attention to label words",
+        )
+
+    @property
+    def truth(self) -> str:
+        """`predicted` or `true`: which class each prompt counts as."""
+        gold = self.provenance.get("variants", {}).get("truth") == "gold"
+        return "true" if gold else "predicted"
+
+    def note(self) -> str:
+        """How many prompts there are, what is taken as given, and what counts as truth."""
+        own = "true classes" if self.truth == "true" else "own predictions"
+        return f"{basis(self)}; truth: {own}"
+
+    def basis_words(self) -> str:
+        """How many prompts there are, and what is taken as given."""
+        return f"{counted(len(self.truth_classes), 'prompt')}{given(self)}"
+
+    @property
+    def prompts(self) -> int:
+        """Number of prompts."""
+        return len(self.truth_classes)
+
+    @property
+    def rare(self) -> tuple[str, ...]:
+        """Classes of fewer than `FEW` prompts."""
+        sizes = self.truth_classes.bincount(minlength=len(self.labels))
+        return tuple(self.labels[c] for c in self.classes if int(sizes[c]) < FEW)
+
+    @cached_property
+    def judged_on(self) -> tuple[Interval, Interval, int]:
+        """Last third, rise and number of prompts over classes of `FEW` prompts or more.
+
+        All classes where none is rare; where fewer than two are left, those of all classes.
+        """
+        usual = (self.last_third, self.rise, self.prompts)
+        if not self.rare or len(self.rare) > len(self.classes) - 2:
+            return usual
+        keep = self.truth_classes.bincount(minlength=len(self.labels))[self.truth_classes] >= FEW
+        truth = self.truth_classes[keep]
+        auc, drawn, _ = resampled(self.attention[keep], truth, self.two_classes)
+        sums = curve_fields(auc, drawn, len(truth))["sums"]
+        return Interval(*sums[2].tolist()), Interval(*sums[3].tolist()), len(truth)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Rare classes without which it is judged; none where too few others are left."""
+        return self.rare if self.judged_on[2] < self.prompts else ()
 
 
-def curve_figure(
-    result: AucCurves, basis: str, truth: str = "the class the model predicts"
-) -> Figure:
+LIMITS = "that attention is what the answer is made from: a head may look without passing it on."
+
+
+def curve_figure(result: ExtractionResult, truth: str) -> Figure:
     """What a page says about AUC and R."""
     question = "Is the answer read from the label words late?"
     short = "Reading the label words"
@@ -252,20 +358,15 @@ def curve_figure(
         why = "; ".join(result.notes) or "fewer than two classes are left"
         return Figure("auc", question, f"Cannot be judged: {why}.", short=short, drawn=False)
     own = result.status
-    rare = (
-        f": only few prompts of {listed(result.rare)}"
-        if own == "cannot be judged" and result.rare
-        else ""
-    )
+    few = f"only few prompts of {listed(result.rare)}" if result.rare else ""
     than = {"supported": "above chance, 0.5,", "opposite": "below chance, 0.5,"}.get(
         judged(result.last_third, null=0.5), "not clearly different from chance, 0.5,"
     )
     rise = judged(result.rise)
-    change = {"supported": "is clear", "opposite": "is clear, and downwards"}.get(
-        rise, "includes or touches 0"
-    )
+    clear = {"supported": "is clear", "opposite": "is clear, and downwards"}
+    change = clear.get(rise, "includes or touches 0")
     answer = (
-        f"{OPENINGS[own]}{rare}. In the last third of the layers the AUC of attention to label words is "
+        f"{opening(own, few)} in the last third of the layers the AUC of attention to label words is "
         f"{said(result.last_third)}, {than} and the change since the first third, "
         f"{said(result.rise, sign=True)}, {change}."
     )
@@ -281,9 +382,6 @@ def curve_figure(
             " Right: R, the share of the sum of AUC − 0.5 that the layers up to each give; it passes "
             f"one half in layer {result.half_layer} of 0 to {len(result.auc) - 1}."
         )
-    limits = (
-        "that attention is what the answer is made from: a head may look without passing it on."
-    )
     # How intervals and R came about stands with the origin of the numbers.
     notes = "; ".join(
         note for note in result.notes if "resample" not in note and not note.startswith("R ")
@@ -293,10 +391,10 @@ def curve_figure(
         question,
         answer,
         f"**How well the target's attention to the label words of a class tells {truth}** (1: always "
-        f"more attention to that class; 0.5: chance).{both} Bands (each point for itself): 95 % intervals over {basis}.",
+        f"more attention to that class; 0.5: chance).{both} Bands (each point for itself): 95 % intervals over {result.basis_words()}.",
         establishes="late attention to label words goes with the answer."
         if own == "supported"
         else "",
-        limits=limits + (f" Also: {notes}." if notes else ""),
+        limits=LIMITS + (f" Also: {notes}." if notes else ""),
         short=short,
     )

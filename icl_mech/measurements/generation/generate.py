@@ -1,4 +1,4 @@
-"""`generate`: texts written behind prompts, with interventions in place, and what each step reads.
+"""`generate`: texts written after prompts, with interventions in place, and what each step reads.
 
 Rows of the prompt are computed once, those of new tokens one by one on kept keys and values.
 What an intervention does by positions or roles of the prompt (`Isolate`, `Reweight`, everything
@@ -9,8 +9,9 @@ the whole text so far gives under the same interventions (`path="whole"` compute
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
+import torch
 from typing_extensions import Unpack
 
 from icl_mech.checking import Count, Natural
@@ -20,37 +21,50 @@ from icl_mech.engine.writing import Writer
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Options, Pass, Steps
-from icl_mech.measurements.compression.context import CompressedContext, PredictBehind
-from icl_mech.measurements.doors import with_options
-from icl_mech.measurements.generation.choosing import Choice, Stop, Stops
-from icl_mech.measurements.generation.loop import AttentionRow, Loop, Text, span_names
+from icl_mech.measurements.compression.predict_behind import CompressContextResult, PredictBehind
+from icl_mech.measurements.doors import door
+from icl_mech.measurements.generation.loop import Choice, Loop, Stop, Stops, Text, decoded, pieces
 from icl_mech.measurements.generation.over_trust import OverTrust, trusting
-from icl_mech.measurements.generation.result import Generation, generation
+from icl_mech.measurements.generation.reads import (
+    NONE,
+    WRITTEN,
+    AttentionRow,
+    GenerateResult,
+    span_names,
+    span_of,
+)
 from icl_mech.measurements.passes import How
-from icl_mech.measurements.running import measured
 from icl_mech.models import LanguageModel, ServerModel
-from icl_mech.prompts import PromptBatch
+from icl_mech.prompts import ANSWER_KINDS, PromptBatch
 from icl_mech.segments import Segment, by_length, check_fits
 
 
 @dataclass(frozen=True)
-class Generate(Measurement[Generation]):
-    """Texts written behind the prompts, and which earlier spans each step reads.
+class Generate(Measurement[GenerateResult]):
+    """Texts written after prompts, and which earlier spans each step reads.
 
     Attributes:
         max_new_tokens: Tokens of a text at most.
-        do_sample: Draw tokens; else the likeliest is written.
-        temperature: Of drawn tokens.
+        do_sample: Draw tokens; else the likeliest is written (greedy).
+        temperature: Divides the logits tokens are drawn by.
         top_k: Draw from so many of the likeliest only.
         top_p: Draw from the likeliest that hold this probability together.
-        seed: Of the draws.
+        seed: Of the draws; a prompt's draws depend on its number, not on its batch.
         stop: Texts and token ids at which a text ends, besides the model's own end token.
         attention: Read the attention of every step.
-        context: Demonstrations kept as keys and values, behind which the queries are read.
-        over_trust: Judge candidates by over-trust instead of writing the likeliest.
-    """
+        context: Demonstrations kept as keys and values (`CompressContext`): only the queries are read,
+            after it.
+        over_trust: Judge candidates by over-trust, in beams, with roll-back (`OverTrust()`), instead
+            of writing the likeliest.
 
-    name: ClassVar[str] = "generation"
+    Raises:
+        RunError: no new tokens, a temperature, `top_k` or `top_p` out of range or without effect, a
+            stop the model does not know, or an intervention that did nothing or that the context was
+            not made under.
+        PromptError: a prompt without so much room after it, or with other demonstrations than the
+            context.
+        ModelError: another model than the context's.
+    """
 
     max_new_tokens: Natural = 32
     do_sample: bool = False
@@ -60,8 +74,16 @@ class Generate(Measurement[Generation]):
     seed: Natural = 0
     stop: Stop = ()
     attention: bool = True
-    context: CompressedContext | None = None
+    context: CompressContextResult | None = None
     over_trust: OverTrust | None = None
+
+    takes = ANSWER_KINDS
+
+    def __call__(self, model: Any, prompts: PromptBatch, **how: Unpack[How]) -> GenerateResult:
+        """As for any measurement; interventions are by default those the context was made under."""
+        if self.context is not None:
+            how.setdefault("interventions", self.context.interventions)
+        return super().__call__(model, prompts, **how)
 
     def variants(self) -> dict[str, Any]:
         """The fields, and what recognises the context."""
@@ -81,7 +103,7 @@ class Generate(Measurement[Generation]):
         _ = self.choice
         if self.over_trust is not None and (self.do_sample or self.context is not None):
             raise RunError(
-                "over_trust judges the likeliest candidates behind whole prompts; leave out do_sample and "
+                "over_trust judges the likeliest candidates after whole prompts; leave out do_sample and "
                 "context."
             )
 
@@ -91,7 +113,7 @@ class Generate(Measurement[Generation]):
         return Choice(self.do_sample, self.temperature, self.top_k, self.top_p, self.seed)
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts without room behind them.
+        """Refuse prompts without room after them.
 
         Raises:
             PromptError: a prompt and its text are longer than the context.
@@ -102,7 +124,7 @@ class Generate(Measurement[Generation]):
         if self.context is not None:
             PredictBehind(self.context, 1).check(model, data)
             if any(prompt.target != len(prompt) - 1 for prompt in data):
-                raise PromptError("Behind a context, prompts must end with their targets.")
+                raise PromptError("After a context, prompts must end with their targets.")
 
     def check_options(self, model: LanguageModel, data: PromptBatch, options: Options) -> None:
         """Refuse interventions a context was not made under, and computing it again.
@@ -123,16 +145,18 @@ class Generate(Measurement[Generation]):
         """None that could be known beforehand."""
         return []
 
-    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> Generation:
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> GenerateResult:
         """That of the plain model."""
         return self._written(model, data, Options())
 
-    def steps(self, model: LanguageModel, data: PromptBatch, options: Options) -> Steps[Generation]:
+    def steps(
+        self, model: LanguageModel, data: PromptBatch, options: Options
+    ) -> Steps[GenerateResult]:
         """What is to be run depends on what was written before."""
         yield []
         return self._written(model, data, options)
 
-    def _written(self, model: LanguageModel, data: PromptBatch, options: Options) -> Generation:
+    def _written(self, model: LanguageModel, data: PromptBatch, options: Options) -> GenerateResult:
         (ready,) = fill_means(model, data, [options.interventions])
         again = options.path == "whole" or not (model.takes_cache and model.splits)
         loop = self.loop(model, data, ready, again=again)
@@ -150,7 +174,7 @@ class Generate(Measurement[Generation]):
     def _segments(
         self, model: LanguageModel, data: PromptBatch, options: Options, loop: Loop
     ) -> Iterator[Segment]:
-        """Prompts in batches of similar length, or queries one by one behind the context."""
+        """Prompts in batches of similar length, or queries one by one after the context."""
         if self.context is not None:
             stand_in, cache = self.context.stand_in(model, data), self.context.cache(model)
             loop.writer.acting(stand_in.demonstrations(0))
@@ -189,6 +213,60 @@ class Generate(Measurement[Generation]):
         )
 
 
+def generation(written: Sequence[Text], prompts: PromptBatch, loop: Loop) -> GenerateResult:
+    """The result of texts written after prompts."""
+    longest = max(len(text.tokens) for text in written)
+    tokens = torch.full((len(written), longest), NONE)
+    log_probs = torch.full((len(written), longest), torch.nan)
+    for row, text in enumerate(written):
+        tokens[row, : len(text.tokens)] = torch.tensor(text.tokens)
+        log_probs[row, : len(text.tokens)] = torch.tensor(text.log_probs)
+    stops = loop.stops
+    return GenerateResult(
+        tokens=tokens,
+        log_probs=log_probs,
+        texts=tuple(stops.shown(text.tokens) for text in written),
+        pieces=tuple(pieces(stops.tokenizer, text.tokens) for text in written),
+        endings=tuple(text.ending for text in written),
+        **(_attention(written, prompts, loop, longest) if loop.spans else {}),
+    )
+
+
+def _attention(
+    written: Sequence[Text], prompts: PromptBatch, loop: Loop, longest: int
+) -> dict[str, Any]:
+    """The fields of `GenerateResult` that hold what was read."""
+    spans = loop.spans
+    mass = torch.full((len(written), longest, *written[0].masses[0].shape), torch.nan)
+    sizes = torch.zeros(len(written), longest, len(spans))
+    reads, columns, names = [], [], []
+    for row, (text, prompt) in enumerate(zip(written, prompts, strict=True)):
+        count = len(text.tokens)
+        mass[row, :count] = torch.stack(text.masses)
+        of_prompt = span_of(prompt)
+        seen = [of_prompt[place] for place in text.places]
+        for name in seen:
+            sizes[row, :count, spans.index(name)] += 1
+        sizes[row, :count, spans.index(WRITTEN)] = torch.arange(count).float()
+        read = torch.zeros(count, len(seen) + count - 1)
+        for step, own in enumerate(text.rows):
+            read[step, : len(own)] = own
+        reads.append(read)
+        tokens = [prompt.tokens[place] for place in text.places]
+        known = [prompt.pieces[place] for place in text.places] if prompt.pieces else None
+        shown = known or [decoded(loop.stops.tokenizer, [token]) for token in tokens]
+        columns.append((*shown, *pieces(loop.stops.tokenizer, text.tokens)[:-1]))
+        names.append((*seen, *[WRITTEN] * (count - 1)))
+    return {
+        "attention": mass,
+        "spans": spans,
+        "sizes": sizes,
+        "reads": tuple(reads),
+        "columns": tuple(columns),
+        "column_spans": tuple(names),
+    }
+
+
 def check_count(count: int) -> None:
     """Refuse texts of no tokens.
 
@@ -225,57 +303,13 @@ def check_room(model: LanguageModel, prompts: PromptBatch, count: int) -> None:
             )
 
 
-@with_options
-def generate(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    max_new_tokens: int = 32,
-    do_sample: bool = False,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    seed: int = 0,
-    stop: Stop = (),
-    attention: bool = True,
-    context: CompressedContext | None = None,
-    over_trust: OverTrust | None = None,
-    **how: Unpack[How],
-) -> Generation:
-    """Texts written behind prompts, and which earlier spans each step reads.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: What is continued, behind the last token of each.
-        max_new_tokens: Tokens of a text at most.
-        do_sample: Draw tokens; else the likeliest is written (greedy).
-        temperature: Divides the logits tokens are drawn by.
-        top_k: Draw from so many of the likeliest only.
-        top_p: Draw from the likeliest that hold this probability together.
-        seed: Of the draws; a prompt's draws depend on its number, not on its batch.
-        stop: Texts and token ids at which a text ends, besides the model's own end token.
-        attention: Read the attention of every step.
-        context: Demonstrations kept as keys and values (`compress_context`): only the queries are read,
-            behind it.
-        over_trust: Judge candidates by over-trust, in beams, with roll-back (`OverTrust()`), instead
-            of writing the likeliest.
-        interventions: In place in every pass. What goes by positions or roles of the prompt changes
-            rows of the prompt, not new ones; what acts at all positions changes new rows too.
-            By default those the context was made under.
-        path: `auto`: each step computes one row on kept keys and values; `whole`: it computes the
-            whole text again. Both give the same numbers.
-
-    Raises:
-        RunError: no new tokens, a temperature, `top_k` or `top_p` out of range or without effect, a
-            stop the model does not know, or an intervention that did nothing or that the context was
-            not made under.
-        PromptError: a prompt without so much room behind it, or with other demonstrations than the
-            context.
-        ModelError: another model than the context's.
-    """
-    if context is not None:
-        how.setdefault("interventions", context.interventions)
-    own = Generate(
-        max_new_tokens, do_sample, temperature, top_k, top_p, seed, stop, attention, context, over_trust
-    )  # fmt: skip
-    return measured(own, model, prompts, **how)
+generate = door(
+    Generate,
+    "generate",
+    prompts="What is continued, after the last token of each.",
+    interventions="In place in every pass. What goes by positions or roles of the prompt changes "
+    "rows of the prompt, not new ones; what acts at all positions changes new rows too. "
+    "By default those the context was made under.",
+    path="`auto`: each step computes one row on kept keys and values; `whole`: it computes the "
+    "whole text again. Both give the same numbers.",
+)

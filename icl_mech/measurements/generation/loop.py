@@ -1,93 +1,219 @@
-"""Texts written step by step: choose a token, compute its row, look whether the text ends."""
+"""Texts written step by step: choose a token, compute its row, look whether the text ends.
 
-from collections.abc import Sequence
+The token chosen is the likeliest, or one drawn: logits are divided by the temperature; only the `top_k`
+largest stay, then the fewest whose probabilities add up to `top_p` at least; one of them is drawn in
+proportion. All in float64. Draws of a prompt depend on the seed and on its number, not on its batch.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.engine import Kept, Progress, Reading
+from icl_mech.checking import Count, Natural, check_fields
+from icl_mech.engine import Progress
 from icl_mech.engine.writing import Writer, Written, following, whole
-from icl_mech.measurements.generation.choosing import Choice, Ending, Known, Stops
-from icl_mech.models import ModelInfo, Site
-from icl_mech.prompts import Prompt, Role
+from icl_mech.errors import RunError
+from icl_mech.measurements.generation.reads import WRITTEN, late, span_of
+from icl_mech.models import LanguageModel
 from icl_mech.segments import Segment
 
-OF_DEMONSTRATIONS: dict[Role, str] = {"demo_text": "text {}", "label_word": "label word {}"}
-"""Spans of their own for each demonstration."""
 
-FIRST = "first token"
-"""Kept apart whatever its role: in most models attention rests there."""
+@dataclass(frozen=True)
+class Choice:
+    """How tokens are chosen.
 
-NAMES: dict[Role, str] = {
-    "bos": FIRST,
-    "narrative": "narrative",
-    "format": "template",
-    "query_text": "query",
-    "target": "query",
-    "unknown": "other tokens",
-}
+    Attributes:
+        do_sample: Draw; else the likeliest, the first of equals.
+        temperature: Below 1 sharpens, above 1 flattens what is drawn from.
+        top_k: Only so many of the likeliest.
+        top_p: Only the likeliest that hold this probability together.
+        seed: Of the draws.
+    """
 
-WRITTEN = "written"
-"""The span of what was written so far."""
+    do_sample: bool = False
+    temperature: float = 1.0
+    top_k: Count | None = None
+    top_p: float | None = None
+    seed: Natural = 0
+
+    def __post_init__(self) -> None:
+        """Check the numbers.
+
+        Raises:
+            RunError: names what is out of range, or would have no effect.
+        """
+        check_fields(self)
+        if not 0 < self.temperature < float("inf"):
+            raise RunError(
+                f"temperature={self.temperature}; it must be a number above 0. The likeliest token "
+                "every time is do_sample=False."
+            )
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise RunError(f"top_p={self.top_p}; it is a probability, above 0 and at most 1.")
+        if not self.do_sample and (self.temperature, self.top_k, self.top_p) != (1.0, None, None):
+            raise RunError(
+                "temperature, top_k and top_p are of drawn texts, and do_sample=False writes the "
+                "likeliest token; set do_sample=True or leave them out."
+            )
+
+    def draws(self, number: int) -> np.random.Generator:
+        """The random numbers of one prompt, by its number in the run."""
+        return np.random.default_rng([self.seed, number])
+
+    def next_tokens(
+        self, logits: Float[Tensor, "batch vocab"], draws: Sequence[Any]
+    ) -> Int[Tensor, " batch"]:
+        """One token for each prompt.
+
+        Args:
+            logits: Of the next token.
+            draws: The random numbers of each prompt.
+        """
+        if not self.do_sample:
+            return logits.argmax(-1)
+        kept = self.narrowed(logits)
+        shares = kept.softmax(-1).cumsum(-1)
+        drawn = torch.tensor([own.random() for own in draws], dtype=shares.dtype)
+        at = torch.searchsorted(shares, drawn.to(shares.device)[:, None] * shares[:, -1:])[:, 0]
+        # A draw of exactly 0 would take the first token, whether it was kept or not.
+        first = kept.isfinite().int().argmax(-1)
+        return torch.maximum(at, first).clamp(max=logits.shape[-1] - 1)
+
+    def narrowed(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, "batch vocab"]:
+        """Logits of what is drawn from, in float64; minus infinity at all other tokens."""
+        found = logits.double() / self.temperature
+        if self.top_k is not None:
+            least = found.topk(min(self.top_k, found.shape[-1])).values[:, -1:]
+            found = found.masked_fill(found < least, -torch.inf)
+        if self.top_p is not None:
+            ranked, order = found.sort(descending=True, stable=True)
+            before = ranked.softmax(-1).cumsum(-1) - ranked.softmax(-1)
+            out = torch.zeros_like(before, dtype=torch.bool).scatter(1, order, before >= self.top_p)
+            found = found.masked_fill(out, -torch.inf)
+        return found
 
 
-@dataclass
-class AttentionRow(Reading[Tensor]):
-    """Attention of the target's row to every column, mean over heads."""
+@dataclass(frozen=True)
+class Known:
+    """Texts that were chosen before, of each prompt of the run."""
 
-    target_only: ClassVar[bool] = True
-    ragged: ClassVar[bool] = True
+    texts: tuple[tuple[int, ...], ...]
 
-    def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """The pattern of every layer."""
-        return [Site("pattern", layer) for layer in range(info.n_layers)]
+    def draws(self, number: int) -> Iterator[int]:
+        """The tokens of one prompt, by its number in the run."""
+        return iter(self.texts[number])
 
-    def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """`[batch, src]`."""
-        return activation[segment.rows, :, segment.target_row].float().mean(1)
-
-    def collect(self, kept: Kept) -> Tensor:
-        """`[row, layer, src]`."""
-        return torch.stack(kept.per_prompt())
+    def next_tokens(self, logits: Float[Tensor, "batch vocab"], draws: Sequence[Any]) -> Tensor:
+        """The next of each."""
+        return torch.tensor([next(own) for own in draws], device=logits.device)
 
 
-def span_names(prompts: Sequence[Prompt]) -> tuple[str, ...]:
-    """All spans of some prompts, those of demonstrations in their order, then `WRITTEN`."""
-    found: dict[str, None] = {}
-    for prompt in prompts:
-        found |= dict.fromkeys(span_of(prompt))
-    order = list(found)
-    numbered = sorted(
-        (name for name in order if name[-1:].isdigit()),
-        key=lambda name: (int(name.rpartition(" ")[2]), order.index(name)),
-    )
-    first = [name for name in (FIRST, "narrative") if name in found]
-    rest = [name for name in order if name not in numbered and name not in first]
-    return (*first, *numbered, *rest, WRITTEN)
+Stop = str | int | Sequence[str | int]
+
+Ending = Literal["end", "stop", "length"]
+"""The model's end token, one of the stops given, or the number of tokens allowed."""
 
 
-def span_of(prompt: Prompt) -> list[str]:
-    """The span each token of a prompt belongs to; its first token is one of its own."""
-    names: list[str] = []
-    for span in prompt.spans:
-        own = OF_DEMONSTRATIONS.get(span.role)
-        name = NAMES.get(span.role, span.role)
-        if own is not None and span.demo is not None:
-            name = own.format(span.demo + 1)
-        names += [name] * (span.stop - span.start)
-    return [FIRST, *names[1:]]
+@dataclass(frozen=True, eq=False)
+class Stops:
+    """What ends a text.
+
+    Attributes:
+        tokenizer: Of the model.
+        ends: End tokens of the model.
+        ids: Tokens given.
+        words: Texts given.
+    """
+
+    tokenizer: Any
+    ends: frozenset[int]
+    ids: frozenset[int]
+    words: tuple[str, ...]
+
+    @classmethod
+    def of(cls, model: LanguageModel, stop: Stop) -> "Stops":
+        """Those of a model, and those given.
+
+        Raises:
+            RunError: a model without a tokenizer, an empty text, or a token the model does not have.
+        """
+        if model.tokenizer is None:
+            raise RunError(
+                f"{model.info.name!r} has no tokenizer, which is needed to write texts; load the model with "
+                "its tokenizer."
+            )
+        given = [stop] if isinstance(stop, str | int) else list(stop)
+        words = tuple(own for own in given if isinstance(own, str))
+        ids = frozenset(own for own in given if isinstance(own, int))
+        if "" in words:
+            raise RunError("stop holds an empty text, at which nothing could be written.")
+        outside = [own for own in ids if not 0 <= own < model.info.d_vocab]
+        if outside:
+            raise RunError(
+                f"stop names token {outside[0]}; the vocabulary of {model.info.name!r} has "
+                f"{model.info.d_vocab} tokens, counted from 0."
+            )
+        return cls(model.tokenizer, end_tokens(model), ids, words)
+
+    def ending(self, tokens: Sequence[int]) -> Ending | None:
+        """Whether what is written ends here, and why."""
+        if tokens[-1] in self.ends:
+            return "end"
+        if tokens[-1] in self.ids:
+            return "stop"
+        if self.words and any(word in self.text(tokens) for word in self.words):
+            return "stop"
+        return None
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """What was written, end tokens left out."""
+        kept = [token for token in tokens if token not in self.ends]
+        return decoded(self.tokenizer, kept)
+
+    def shown(self, tokens: Sequence[int]) -> str:
+        """The same up to a text given."""
+        text = self.text(tokens)
+        places = [text.find(word) for word in self.words if word in text]
+        return text[: min(places)] if places else text
 
 
-def late(n_layers: int) -> slice:
-    """The last third of the layers."""
-    return slice(n_layers - max(1, n_layers // 3), n_layers)
+def end_tokens(model: LanguageModel) -> frozenset[int]:
+    """Those of the model's own settings for generation, and of its tokenizer."""
+    source = getattr(model.wrapped, "original_model", model.wrapped)
+    settings = getattr(source, "generation_config", None)
+    found: set[int] = set()
+    for own in (getattr(settings, "eos_token_id", None), model.tokenizer.eos_token_id):
+        found.update(own if isinstance(own, list | tuple) else () if own is None else (own,))
+    return frozenset(int(token) for token in found)
+
+
+def decoded(tokenizer: Any, tokens: Sequence[int]) -> str:
+    """Tokens as text, nothing tidied."""
+    text: str = tokenizer.decode(list(tokens), clean_up_tokenization_spaces=False)
+    return text
+
+
+def pieces(tokenizer: Any, tokens: Sequence[int]) -> tuple[str, ...]:
+    """The text each token adds; together they are the whole text.
+
+    A token that is only a part of a character adds nothing before the character is whole.
+    """
+    texts, before = [], ""
+    for count in range(1, len(tokens) + 1):
+        text = decoded(tokenizer, tokens[:count])
+        whole = text.rstrip("\N{REPLACEMENT CHARACTER}") if count < len(tokens) else text
+        texts.append(whole[len(before) :] if whole.startswith(before) else "")
+        before = whole if whole.startswith(before) else before
+    return tuple(texts)
 
 
 @dataclass(eq=False)
 class Text:
-    """What was written behind one prompt.
+    """What was written after one prompt.
 
     Attributes:
         tokens: Ids.
@@ -127,7 +253,7 @@ class Loop:
     again: bool = False
 
     def write(self, segment: Segment, bar: Progress) -> list[Text]:
-        """The texts behind the prompts of a segment, which ends with their last tokens."""
+        """The texts after the prompts of a segment, which ends with their last tokens."""
         texts = [Text() for _ in segment.prompts]
         draws = [self.choice.draws(index) for index in segment.indices]
         live = list(range(len(texts)))

@@ -3,7 +3,7 @@
 At each step the likeliest `candidates` of every beam are computed one token ahead. The penalty of
 each (`icl_mech.metrics.over_trust_penalty`) is taken off its logit, all other tokens are out, and
 beams are chosen as in beam search. If the steps of all beams point to one column too often, writing
-goes back behind that column: the tokens chosen there are out, and that token is chosen anew from the
+goes back to just after that column: the tokens chosen there are out, and that token is chosen anew from the
 whole vocabulary, without penalty.
 
 Scores are kept in float64 (the reference: float16), and what is no candidate is never written (the
@@ -28,9 +28,9 @@ from icl_mech.engine import Kept, Reading
 from icl_mech.engine.writing import Writer, following
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
-from icl_mech.measurements.generation.choosing import Known
-from icl_mech.measurements.generation.loop import Loop
-from icl_mech.metrics import head_maximum, log_over_trust, over_trust_penalty, points_to
+from icl_mech.measurements.generation.loop import Known, Loop
+from icl_mech.metrics import log_over_trust
+from icl_mech.metrics.over_trust import head_maximum, over_trust_penalty, points_to
 from icl_mech.models import LanguageModel, ModelInfo, Site
 from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.segments import Segment
@@ -68,7 +68,7 @@ class OverTrust:
 
 @dataclass(frozen=True, eq=False)
 class Beams:
-    """Texts of one length, and what is known behind them.
+    """Texts of one length, and what is known after them.
 
     Attributes:
         texts: Tokens written.
@@ -93,7 +93,7 @@ class Stepper(Protocol):
         """So many times the prompt, nothing written."""
 
     def extend(self, beams: Beams, parents: Sequence[int], tokens: Sequence[int]) -> Beams:
-        """Each token behind its parent."""
+        """Each token after its parent."""
 
     def picked(self, beams: Beams, rows: Sequence[int]) -> Beams:
         """Some of the beams, in this order."""
@@ -109,7 +109,7 @@ class Search:
         windows: Length of the window of each step.
         pointed: The column each step pointed to.
         backs: Where a step went back to, -1 where it did not.
-        texts: What each step wrote behind, one text for each beam.
+        texts: What each step wrote after, one text for each beam.
     """
 
     stepper: Stepper
@@ -261,7 +261,7 @@ class LastPattern(Reading[list[Tensor]]):
 
 
 class ModelStepper:
-    """Rows behind one prompt."""
+    """Rows after one prompt."""
 
     def __init__(
         self,
@@ -288,7 +288,7 @@ class ModelStepper:
         )
 
     def extend(self, beams: Beams, parents: Sequence[int], tokens: Sequence[int]) -> Beams:
-        """Each token behind its parent."""
+        """Each token after its parent."""
         texts = tuple((*beams.texts[p], token) for p, token in zip(parents, tokens, strict=True))
         behind = following(beams.inner.kept(parents), tokens)
         written = self.writer.go_on(behind, texts)

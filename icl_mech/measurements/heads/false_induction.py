@@ -8,31 +8,299 @@ close on *other* tasks, against random heads of the same layers?
 Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from typing_extensions import Unpack
 
-from icl_mech.checking import Count, Natural
-from icl_mech.errors import PromptError
-from icl_mech.measurements.base import Measurement, Pass
+from icl_mech._typing import Float, Tensor
+from icl_mech.checking import Count, Natural, checked
+from icl_mech.errors import PromptError, ResultError, RunError
+from icl_mech.measurements.base import Measurement, Pair, Pass
 from icl_mech.measurements.doors import with_options
-from icl_mech.measurements.heads.false_heads import SCORES, FalseInductionHeads, false_prompts
-from icl_mech.measurements.heads.scores import HeadScores
-from icl_mech.measurements.heads.scoring import HeadScoring
+from icl_mech.measurements.heads.ablation import AblationResult, ablation
+from icl_mech.measurements.heads.chosen import both, head_name, status_of, tested_together
+from icl_mech.measurements.heads.head_scores import HeadScores, HeadScoresResult
+from icl_mech.measurements.heads.label_attention import MATCHING, SHUFFLED
+from icl_mech.measurements.heads.promoting import PROMOTING
 from icl_mech.measurements.passes import How
 from icl_mech.measurements.running import measured
-from icl_mech.metrics import ONE_SIDED, above_together
-from icl_mech.models import LanguageModel
-from icl_mech.prompts import PromptBatch
-from icl_mech.tasks import Task
+from icl_mech.metrics import Interval, above_together
+from icl_mech.metrics.intervals import ONE_SIDED
+from icl_mech.models import LanguageModel, adapt
+from icl_mech.prompts import PromptBatch, build_prompt_pairs
+from icl_mech.results import Definition, Figure, Quantity, Result, basis
+from icl_mech.results.judging import FEWEST_PROMPTS, opening
+from icl_mech.results.prompts import given
+from icl_mech.results.wording import counted, listed, said, spelled
+from icl_mech.shapes import Table
+from icl_mech.tasks import Task, as_task
 
-__all__ = ["FalseInductionHeads", "FindHeads", "find_false_induction_heads", "rank_heads"]
+SCORES = {
+    "prefix_matching": "prefix-matching score",
+    "above_shuffled": "prefix matching above its control",
+    "label_promoting": "logit of false label above true label",
+}
+"""By what heads are ranked, and what makes them class-sensitive and promoting."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FalseInductionResult(Result):
+    """Heads ranked by prefix matching, best first, and what each control says.
+
+    Attributes:
+        heads: (layer, head) pairs, all heads of the model.
+        chosen: How many of the first count as found.
+        prefix_matching: Mean score of each ranked head.
+        matching_low: Lower end of its 95 % bootstrap interval over prompts.
+        matching_high: Upper end.
+        class_sensitive: The score is above its shuffled-label control, corrected for all heads
+            of the model (max-T, one-sided 2.5 %): the best were picked on the same prompts.
+        promoting: Mean logit of the false label above the true one.
+        promoting_low: Lower end of its interval.
+        promoting_high: Upper end.
+        task: Where they were chosen.
+        scores: Of every prompt and head (by its place in the model, not by rank): those of
+            `SCORES`; None in results that were saved without them.
+    """
+
+    title: ClassVar[str] = "False induction heads"
+    ranked: ClassVar[bool] = True
+    definitions: ClassVar[tuple[Definition, ...]] = (MATCHING, SHUFFLED, PROMOTING)
+
+    heads: tuple[tuple[int, int], ...]
+    chosen: int
+    prefix_matching: Float[Tensor, " rank"]
+    matching_low: Float[Tensor, " rank"]
+    matching_high: Float[Tensor, " rank"]
+    class_sensitive: tuple[bool, ...]
+    promoting: Float[Tensor, " rank"]
+    promoting_low: Float[Tensor, " rank"]
+    promoting_high: Float[Tensor, " rank"]
+    task: str
+    scores: Float[Tensor, "batch score layer head"] | None = None
+
+    def quantities(self) -> dict[str, Quantity]:
+        """The scores heads are ranked and tested by."""
+        if self.scores is None:
+            return {}
+        return {
+            name: Quantity(("layer", "head"), values, unit=SCORES[name])
+            for name, values in zip(SCORES, self.scores.unbind(1), strict=True)
+        }
+
+    @property
+    def top(self) -> tuple[tuple[int, int], ...]:
+        """The chosen heads."""
+        return self.heads[: self.chosen]
+
+    @property
+    def confirmed(self) -> tuple[tuple[int, int], ...]:
+        """Chosen heads that are class-sensitive and promote the false label.
+
+        Both are corrected for all heads of the model, since these were chosen on the same prompts.
+        """
+        return tuple(
+            head
+            for head, sensitive, promotes in zip(
+                self.top, self.class_sensitive, self._promotes, strict=False
+            )
+            if sensitive and promotes
+        )
+
+    @cached_property
+    def _promotes(self) -> tuple[bool, ...]:
+        """By rank, whether a head promotes the false label."""
+        if self.scores is None:
+            return tuple((self.promoting_low > 0).tolist())
+        clear = above_together(
+            self.scores[:, list(SCORES).index("label_promoting")], level=ONE_SIDED
+        )
+        return tuple(bool(clear[head]) for head in self.heads)
+
+    def test(
+        self,
+        model: Any,
+        task: str | Task,
+        *,
+        shots: int = 2,
+        n: int = 100,
+        seed: int = 0,
+        draws: int = 20,
+        progress: bool | None = None,
+    ) -> AblationResult:
+        """Zero the chosen heads on another task, against random heads.
+
+        Raises:
+            ResultError: the task the heads were chosen on.
+        """
+        chosen = as_task(task)
+        if chosen.name == self.task:
+            raise ResultError(
+                f"The heads were chosen on {self.task!r}; testing them there would flatter them. "
+                "Give another task."
+            )
+        true, false = pairs_of(model, chosen, shots, n, seed)
+        return ablation(model, true, false, heads=self.top, draws=draws, progress=progress)
+
+    def more_columns(self) -> Mapping[str, list[bool]]:
+        """Whether each head, by its place in the model, is class-sensitive, and whether it is chosen."""
+        order = sorted(range(len(self.heads)), key=self.heads.__getitem__)
+        return {
+            "class_sensitive": [self.class_sensitive[rank] for rank in order],
+            "chosen": [rank < self.chosen for rank in order],
+        }
+
+    def held_out(self) -> dict[str, tuple[Interval, Interval]] | None:
+        """The check of the choice: heads chosen on one half of the prompts, scored on the other.
+
+        Returns:
+            By head as `layer.head`, best first: prefix matching above its shuffled control, and
+            label promoting, both of the other half, with intervals that hold for all of them
+            together. None for results saved without the scores of every prompt, or of one
+            prompt.
+        """
+        if self.scores is None or len(self.scores) < 2:
+            return None
+        order = torch.from_numpy(np.random.default_rng(0).permutation(len(self.scores)))
+        half = (len(order) + 1) // 2
+        choosing, testing = (self.scores[part].double() for part in (order[:half], order[half:]))
+        matching = choosing[:, 0].mean(0)
+        best = matching.flatten().argsort(descending=True, stable=True)[: self.chosen].tolist()
+        heads = [divmod(int(place), matching.shape[1]) for place in best]
+        return tested_together(testing[:, 1], testing[:, 2], heads)
+
+    def drawing(self, rows: Count = 10) -> Table:
+        """The first ranks as a table."""
+        return Table(
+            title=f"Heads by prefix matching on {self.task}",
+            columns=("head", "prefix matching", "class-sensitive", "label promoting (logits)"),
+            rows=tuple(
+                (
+                    head_name(head) + (" (chosen)" if i < self.chosen else ""),
+                    said(Interval(*(float(end[i]) for end in self._matching))),
+                    "yes" if self.class_sensitive[i] else "no",
+                    said(Interval(*(float(end[i]) for end in self._promoting)), sign=True),
+                )
+                for i, head in enumerate(self.heads[:rows])
+            ),
+            note=f"{basis(self)}; class-sensitive: above the score with labels shuffled",
+        )
+
+    @property
+    def _matching(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.prefix_matching, self.matching_low, self.matching_high
+
+    @property
+    def _promoting(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.promoting, self.promoting_low, self.promoting_high
+
+    def figures(self) -> list[Figure]:
+        """Who was chosen on what, and the check on the other half of the prompts."""
+        prompts = 0 if self.scores is None else len(self.scores)
+        many, tested, held_out = counted(prompts, "prompt"), prompts // 2, self.held_out()
+        status = status_of(held_out, tested if prompts else None)
+        clear = listed(both(held_out, tested)) if status == "supported" else ""
+        means = (
+            ": their prefix matching, whether it lies above the score with shuffled labels, and what "
+            "they add to the false label's logit. In brackets: 95 % bootstrap intervals over "
+            f"{many}{given(self)}, on the prompts that chose the heads, for each head alone; "
+            "“class-sensitive” is corrected for all heads, and the sentence above tests on other prompts, "
+            "the chosen heads together."
+        )
+        return [
+            Figure(
+                question="Are there heads that copy false labels?",
+                answer=f"{opening(status)} {self._chosen_here()}; {self._checked()}.",
+                caption=f"**The heads that match prefixes most on {self.task}, best first"
+                f"{'**' + means if prompts else '.**'}",
+                establishes=f"that there are heads on {self.task} that match and promote false labels: "
+                f"{clear}."
+                if clear
+                else "",
+                limits="that they do so on other tasks, or that they cause errors there: see heads and "
+                "ablations on the studied task.",
+                short="False induction heads",
+            )
+        ]
+
+    def _chosen_here(self) -> str:
+        """What the prompts say that chose the heads."""
+        chosen, sure = (tuple(map(head_name, heads)) for heads in (self.top, self.confirmed))
+        named = f"the {spelled(len(chosen))} heads that match prefixes most on {self.task} ({listed(chosen)})"
+        if len(chosen) == 1:
+            named = f"the head that matches prefixes most on {self.task} ({chosen[0]})"
+        if self.scores is not None and len(self.scores) < FEWEST_PROMPTS:
+            return f"nothing can be said of {named}"
+        if not sure:
+            return f"of {named}, none is clear of both controls (shuffled labels, no promotion)"
+        return (
+            f"of {named}, {listed(sure)} also {'push' if len(sure) > 1 else 'pushes'} to the false label, "
+            "beyond what the order of the labels gives"
+        )
+
+    def _checked(self) -> str:
+        """What the prompts say that did not choose them."""
+        found = self.held_out()
+        if self.scores is None or found is None:
+            why = (
+                "single prompts were not kept"
+                if self.scores is None
+                else "one prompt cannot be split"
+            )
+            return f"the check on held-out prompts cannot be made: {why}"
+        tested = len(self.scores) // 2
+        if status_of(found, tested) == "cannot be judged":
+            return f"a half of {counted(tested, 'prompt')} is too few for the held-out check"
+        sure = both(found, tested)
+        text = (
+            f"of the {spelled(len(found))} chosen anew on one half of the prompts, "
+            f"{listed(sure) if sure else 'none'} {'is' if len(sure) < 2 else 'are'} clear of both on the "
+            "other half"
+        )
+        if sure:
+            return text
+        best = max(found, key=lambda name: found[name][0].value)
+        above, promoting = (said(own, sign=True) for own in found[best])
+        return f"{text} (highest {best}: {above} above its control, promoting {promoting})"
+
+    def summary(self) -> str:
+        """The chosen heads and how many hold up."""
+        names = ", ".join(f"{layer}.{head}" for layer, head in self.top)
+        return (
+            f"chosen on {self.task} by prefix matching (layer.head): {names}; "
+            f"{sum(self.class_sensitive[: self.chosen])} class-sensitive, {len(self.confirmed)} "
+            "class-sensitive and promoting the false label"
+        )
+
+
+@checked(RunError)
+def false_prompts(
+    model: Any, task: Any, *, shots: Count = 4, n: Count, seed: Natural
+) -> PromptBatch:
+    """Prompts of a task (or its name) with permuted labels, demonstrations of their own each; or
+    those given.
+
+    Raises:
+        IclMechError: as `build_prompt_pairs`.
+    """
+    return task if isinstance(task, PromptBatch) else pairs_of(model, task, shots, n, seed)[1]
+
+
+def pairs_of(model: Any, task: str | Task, shots: int, n: int, seed: int) -> Pair:
+    """Pairs of prompts of a task, demonstrations of their own each."""
+    tokenizer = model if hasattr(model, "tokenizer") else adapt(model)
+    return build_prompt_pairs(
+        as_task(task), tokenizer, shots=shots, n=n, seed=seed, demonstrations="per_prompt"
+    )
 
 
 @dataclass(frozen=True)
-class FindHeads(Measurement[FalseInductionHeads]):
+class FalseInduction(Measurement[FalseInductionResult]):
     """All heads ranked by prefix matching on false prompts, with what each control says.
 
     Attributes:
@@ -40,16 +308,17 @@ class FindHeads(Measurement[FalseInductionHeads]):
         seed: Of the permutations of the shuffled control.
     """
 
-    name: ClassVar[str] = "false_induction"
     side: ClassVar[Literal["true", "false"] | None] = "false"
 
     top: Count = 5
     seed: Natural = 0
 
+    why_not = "prefix matching compares demonstrations of the query's class with the others"
+
     @property
-    def scoring(self) -> HeadScoring:
+    def scoring(self) -> HeadScores:
         """How the heads are scored."""
-        return HeadScoring(seed=self.seed)
+        return HeadScores(seed=self.seed)
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
         """Refuse prompts whose labels promote nothing false.
@@ -68,13 +337,13 @@ class FindHeads(Measurement[FalseInductionHeads]):
 
     def result(
         self, model: LanguageModel, data: PromptBatch, read: list[Any]
-    ) -> FalseInductionHeads:
+    ) -> FalseInductionResult:
         """The table of all heads from their scores."""
         task = data.source.get("task", {}).get("name", "prompts")
         return rank_heads(self.scoring.result(model, data, read), self.top, str(task))
 
 
-def rank_heads(scores: HeadScores, top: int, task: str) -> FalseInductionHeads:
+def rank_heads(scores: HeadScoresResult, top: int, task: str) -> FalseInductionResult:
     """All heads by prefix matching, of which the first `top` are chosen on this task."""
     order = scores.top(scores.prefix_matching.numel())
     layers, heads = (torch.tensor(axis) for axis in zip(*order, strict=True))
@@ -84,7 +353,7 @@ def rank_heads(scores: HeadScores, top: int, task: str) -> FalseInductionHeads:
     promoting_low, promoting_high = promoting.ends()
     # All heads together: the best were picked among them on these prompts.
     sensitive = above_together(above.per_prompt, level=ONE_SIDED)
-    return FalseInductionHeads(
+    return FalseInductionResult(
         heads=order,
         chosen=min(top, len(order)),
         prefix_matching=matching.value()[layers, heads],
@@ -109,7 +378,7 @@ def find_false_induction_heads(
     n: int = 100,
     seed: int = 0,
     **how: Unpack[How],
-) -> FalseInductionHeads:
+) -> FalseInductionResult:
     """Rank all heads by prefix matching on false demonstrations of one task.
 
     Args:
@@ -126,4 +395,4 @@ def find_false_induction_heads(
     Source: Halawi et al. 2023, §5.
     """
     false = false_prompts(model, task, shots=shots, n=n, seed=seed)
-    return measured(FindHeads(top, seed), model, false, **how)
+    return measured(FalseInduction(top, seed), model, false, **how)

@@ -1,86 +1,60 @@
-"""Attention to the demonstrations' label words, and the scores that follow from it alone."""
+"""Attention to the demonstrations' label words, and the scores that follow from it alone.
 
-from collections import Counter
-from collections.abc import Sequence
+Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
+"""
+
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-import numpy as np
 import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
-from icl_mech.checking import Heads
-from icl_mech.engine import Kept, Reading
-from icl_mech.errors import RunError
-from icl_mech.metrics import (
-    attention_to_same,
-    prefix_matching,
-    same_share,
-    shuffled_prefix_matching,
-)
-from icl_mech.models import ModelInfo, Site
+from icl_mech.engine import Reading
+from icl_mech.engine.readings import OfPatterns
+from icl_mech.errors import PromptError
+from icl_mech.metrics import prefix_matching
+from icl_mech.metrics.heads import attention_to_same, same_share, shuffled_prefix_matching
+from icl_mech.models import Site
 from icl_mech.prompts import PromptBatch
+from icl_mech.results import Definition
 from icl_mech.segments import Segment
 
+PAPER = "Halawi et al. 2023, Overthinking the Truth, §5"
 
-def random_heads(
-    chosen: Heads, shape: tuple[int, int], draws: int, seed: int = 0, *, without: Heads = ()
-) -> list[list[tuple[int, int]]]:
-    """Random heads, as many per layer as chosen and disjoint from them.
+MATCHING = Definition(
+    "prefix matching",
+    r"\mathrm{PM}_h = \sum_{j \in S} A_h[q, j] - \frac{1}{C - 1} \sum_{j \in P \setminus S} A_h[q, j]",
+    "Attention of head h from the last token q to the label words P of the demonstrations: to those "
+    "that show the label taught for the query (S), minus a share of that to the others. In a set with "
+    "true labels that label is the true class. 1 is all attention on matching labels.",
+    PAPER,
+)
 
-    Where a layer has too few other heads, those the nearest layers do not need are taken.
+SHUFFLED = Definition(
+    "shuffled control",
+    r"\mathbb{E}_\pi\,\mathrm{PM}_h(\pi(\text{labels}))",
+    "Prefix matching with the labels of the demonstrations permuted in the score only: what recency "
+    "alone gives, without the model being run again.",
+)
 
-    Args:
-        chosen: What they are the control of.
-        shape: Layers and heads of the model.
-        draws: Number of draws.
-        seed: Of the draws.
-        without: Heads that are not drawn either.
+ATTENDING = Definition(
+    "attention to label words", r"\sum_{j \in P} A_h[q, j]", "To all label words together.", PAPER
+)
 
-    Raises:
-        RunError: more heads chosen than there are others.
-    """
-    n_layers, n_heads = shape
-    outside = [head for head in chosen if not (0 <= head[0] < n_layers and 0 <= head[1] < n_heads)]
-    if outside:
-        raise RunError(
-            f"Head {outside[0]} does not exist; the model has {n_layers} layers of {n_heads} heads."
-        )
-    taken = {(layer, head) for layer, head in (*chosen, *without)}
-    if len(set(chosen)) > n_layers * n_heads - len(taken):
-        raise RunError(
-            f"{len(set(chosen))} of {n_layers * n_heads} heads are chosen: too few others for a "
-            "random control."
-        )
-    wanted = Counter(layer for layer, _ in set(chosen))
-    used = Counter(layer for layer, _ in taken)
-    own = Counter({layer: min(n, n_heads - used[layer]) for layer, n in wanted.items()})
-    layers = [*sorted(own.elements()), *sorted((wanted - own).elements())]
-    generator = np.random.default_rng(seed)
-    result = []
-    for _ in range(draws):
-        free: Bool[Tensor, "layer head"] = torch.ones(n_layers, n_heads, dtype=torch.bool)
-        for layer, head in taken:
-            free[layer, head] = False
-        drawn: list[tuple[int, int]] = []
-        for layer in layers:
-            nearest = min(
-                (other for other in range(n_layers) if bool(free[other].any())),
-                key=lambda other: (abs(other - layer), other),
-            )
-            head = int(generator.choice(free[nearest].nonzero()[:, 0].numpy()))
-            free[nearest, head] = False
-            drawn.append((nearest, head))
-        result.append(drawn)
-    return result
-
+FAMILY = Definition(
+    "above its control, among all heads",
+    r"\frac{\bar d_h}{\operatorname{se}(d_h)} > Q_{0.95}\left(\max_{h'} t^*_{h'}\right)",
+    "A head counts as clear if prefix matching minus its shuffled control, d, over its standard error "
+    "is larger than the largest such ratio t* of all heads in 95 % of the resamples drawn as if no "
+    "head had any (max-T): one statement about all heads at once.",
+)
 
 Attended = Literal["labels", "before_labels"]
 """The tokens of label words, or the tokens before them."""
 
 
 @dataclass
-class LabelAttentionReading(Reading[Tensor]):
+class LabelAttentionReading(OfPatterns, Reading[Tensor]):
     """Attention of every head from the target to each demonstration's label word, all its tokens
     summed: `[prompt, layer, row, head, demo]`, one row.
 
@@ -91,10 +65,6 @@ class LabelAttentionReading(Reading[Tensor]):
     over: Attended = "labels"
 
     target_only: ClassVar[bool] = True
-
-    def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """The pattern of every layer."""
-        return [Site("pattern", layer) for layer in range(info.n_layers)]
 
     def rows(self, prompts: PromptBatch) -> Int[Tensor, "batch row"]:
         """Prompt positions that are read."""
@@ -123,24 +93,9 @@ class LabelAttentionReading(Reading[Tensor]):
         columns = segment.src[:, None]  # -1 at padding
         return (columns >= first.clamp(min=0)) & (columns < last)
 
-    def collect(self, kept: Kept) -> Tensor:
-        """`[prompt, layer, row, head, demo]`."""
-        return kept.stacked()
-
-
-@dataclass
-class DemonstrationAttentionReading(LabelAttentionReading):
-    """The same from the token before each demonstration's label, as the reference reads it."""
-
-    target_only: ClassVar[bool] = False
-
-    def rows(self, prompts: PromptBatch) -> Int[Tensor, "batch row"]:
-        """The token before each label."""
-        return prompts.label_positions - 1
-
 
 class AttentionScores(NamedTuple):
-    """What attention to label words says of every head and prompt, see `HeadScores`."""
+    """What attention to label words says of every head and prompt, see `HeadScoresResult`."""
 
     matching: Float[Tensor, "batch layer head"]
     attending: Float[Tensor, "batch layer head"]
@@ -207,3 +162,21 @@ def matched_classes(prompts: PromptBatch) -> Int[Tensor, " batch"] | None:
     if all(label is not None for label in taught):
         return torch.tensor(taught)
     return prompts.answers if setting == "correct" else None
+
+
+def classes_to_match(prompts: PromptBatch) -> Int[Tensor, " batch"]:
+    """The class each target would match.
+
+    Raises:
+        PromptError: prompts without demonstrations, or whose labels follow no one rule.
+    """
+    if not all(prompt.label_classes for prompt in prompts):
+        raise PromptError("Head scores need prompts with demonstrations; use shots >= 1.")
+    classes = matched_classes(prompts)
+    if classes is None:
+        raise PromptError(
+            f"Prefix matching needs one class that the demonstrations teach for the query; with "
+            f"labels={prompts.source.get('labels')!r} there is none. Use 'permuted', "
+            "'half_permuted' or 'correct'."
+        )
+    return classes

@@ -1,4 +1,4 @@
-"""What the isolation measurements share: variants, checks, runs, and intervals of loyalty.
+"""What the isolation measurements share: formulas, variants, checks and runs.
 
 Source: Wang et al. 2023, *Label Words are Anchors*, §2.2.
 """
@@ -15,21 +15,68 @@ from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import Count, Natural
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate
-from icl_mech.interventions.isolate import Mode, Redraw, Tokens, random_positions
+from icl_mech.interventions.cut import Mode
+from icl_mech.interventions.isolate import Tokens
+from icl_mech.interventions.token_sets import Redraw, random_positions
 from icl_mech.measurements.base import Measurement, Variants
 from icl_mech.measurements.demonstrations import check_demonstrations
-from icl_mech.measurements.predictions import PredictionReading, check_top_k
-from icl_mech.metrics import Interval, mean_ends, same_label, word_overlap
+from icl_mech.measurements.isolation.answers import Words, next_words
+from icl_mech.measurements.predictions import check_top_k
+from icl_mech.measurements.reading import (
+    PredictionReading,
+    Read,
+    answer_names,
+    predicted,
+    same_answer,
+)
+from icl_mech.metrics import Interval, word_overlap
 from icl_mech.models import LanguageModel, ModelInfo
 from icl_mech.prompts import PromptBatch
-from icl_mech.prompts.tokenise import PieceTokenizer
 from icl_mech.results import Result
-from icl_mech.results.wording import listed, told
+from icl_mech.results.figures import Definition
+
+SOURCE = "Wang et al. 2023, Label Words are Anchors, §2.2"
+
+
+LABEL_LOYALTY = Definition(
+    "label loyalty",
+    r"\frac{1}{N} \sum_{n=1}^{N} \mathbb{1}\left[\hat{y}_n = \hat{y}_n^{\text{isolated}}\right]",
+    "Share of the N prompts whose predicted class ŷ, the label word with the largest logit, is the "
+    "same with and without isolation.",
+    SOURCE,
+)
+
+
+WORD_LOYALTY = Definition(
+    "word loyalty",
+    r"\frac{1}{N} \sum_{n=1}^{N} "
+    r"\frac{|V_n \cap V_n^{\text{isolated}}|}{|V_n \cup V_n^{\text{isolated}}|}",
+    "Mean Jaccard overlap of the sets V of the k likeliest next tokens with and without isolation.",
+    SOURCE,
+)
+
+
+ISOLATION = Definition(
+    "isolation",
+    r"s_{l,h}[p, j] = -\infty \quad \text{for } j < p,\ l \in \Lambda",
+    "In the layers Λ the attention scores s of the isolated tokens p (the first token of each label "
+    "word, or as many random tokens of the demonstrations) to everything before them are set to "
+    "minus infinity before the softmax. The variant “zero” sets the pattern to 0 after it.",
+    SOURCE,
+)
+
+
+DEFINITIONS = (ISOLATION, LABEL_LOYALTY, WORD_LOYALTY)
+
 
 R = TypeVar("R", bound=Result)
 
+
 Loyalty = Literal["label_loyalty", "word_loyalty"]
+
+
 LOYALTIES: tuple[Loyalty, ...] = get_args(Loyalty)
+
 
 Key = tuple[str, int, str]
 """Side, depth and tokens of a window in the first or last layers."""
@@ -37,29 +84,21 @@ Key = tuple[str, int, str]
 Window = tuple[Sequence[int], Tokens]
 """Isolated layers, and what is isolated in them."""
 
+
 USUAL = (1, 3, 5, 7)
 """Numbers of isolated layers in the paper."""
 
-EXAMPLES = 3
-"""Of so many prompts, the first ones, the likeliest next words are kept as text."""
-
-Words = tuple[tuple[str, ...], ...]
-"""The likeliest next words of some prompts, best first."""
-
-NEARLY_ALWAYS = 0.8
-"""A window that answers one class so often hardly differs from a constant answer."""
-
-MOST_CONSTANTS = 4
-"""So many constant answers are drawn where predictions under isolation are not known."""
-
-CLOSE = 0.05
-"""Lines of constant answers closer than this are drawn as one."""
 
 SHOWN = {"label": "label words", "random": "random tokens"}
+
+
 TITLES = {"label_loyalty": "Label loyalty", "word_loyalty": "Word loyalty"}
+
+
 UNITS = {
     "label_loyalty": "share of unchanged predicted classes",
     "word_loyalty": "overlap of the top {k} next tokens",
+    "log_prob": "change of the log-probability (nats)",
 }
 
 
@@ -76,6 +115,9 @@ class Agreement:
         isolated: Class predicted under isolation, of each draw likewise.
         words: Likeliest next words of the first prompts, without isolation and then with that of
             each window (its first draw).
+        log_prob: Log-probability of the answer under isolation minus that without, averaged over
+            draws; None where answers are classes.
+        labels: Names of what is predicted.
     """
 
     predicted: Int[Tensor, " batch"]
@@ -85,6 +127,8 @@ class Agreement:
     draw_overlap: Float[Tensor, "window draw"]
     isolated: Int[Tensor, "window draw batch"]
     words: tuple[Words, ...] = ()
+    log_prob: Float[Tensor, "window batch"] | None = None
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -138,17 +182,23 @@ class OfIsolation(Measurement[R]):
         reading = PredictionReading(self.top_k)
         return [Variants(data, [reading], variants=[(), *cuts], title="isolation")]
 
-    def agreement(self, model: LanguageModel, read: list[Any]) -> Agreement:
+    def agreement(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> Agreement:
         """Per-prompt agreement of every window, from what the passes read."""
         (plain,), *isolated = read[0]
-        predicted, words = plain[0].argmax(-1), plain[2]
-        found: Iterator[tuple[Tensor, Tensor, Tensor]] = (values for (values,) in isolated)
-        kept, overlaps, classes = [], [], []
+        answered, words = predicted(plain[0], plain[2], data), plain[2]
+        of_answer = None
+        if data.answer_kind != "classes" and all(own.answer is not None for own in data):
+            of_answer = data.answers[:, None]
+        found: Iterator[Read] = (values for (values,) in isolated)
+        kept, overlaps, classes, changes = [], [], [], []
         said = [next_words(model, words)]
         for window in self.windows(model.info.n_layers):
             drawn = [next(found) for _ in self.cuts(window)]
-            classes.append(torch.stack([r[0].argmax(-1) for r in drawn]))
-            kept.append(torch.stack([same_label(own, predicted).double() for own in classes[-1]]))
+            classes.append(torch.stack([predicted(r[0], r[2], data) for r in drawn]))
+            kept.append(torch.stack([same_answer(r, plain, data).double() for r in drawn]))
+            if of_answer is not None:
+                moved = torch.stack([r[1] - plain[1] for r in drawn]).double().mean(0)
+                changes.append(moved.gather(1, of_answer)[:, 0])
             overlaps.append(torch.stack([word_overlap(r[2], words) for r in drawn]))
             said.append(next_words(model, drawn[0][2]))
         most = max(len(values) for values in kept)
@@ -158,107 +208,16 @@ class OfIsolation(Measurement[R]):
             return torch.stack([own.expand(most, *own.shape[1:]) for own in values])
 
         return Agreement(
-            predicted=predicted,
+            predicted=answered,
             label_kept=torch.stack([values.mean(0) for values in kept]),
             word_overlap=torch.stack([values.mean(0) for values in overlaps]),
             draw_loyalty=by_draw([values.mean(1) for values in kept]),
             draw_overlap=by_draw([values.mean(1) for values in overlaps]),
             isolated=by_draw(classes),
             words=tuple(said) if all(said) else (),
+            log_prob=torch.stack(changes) if changes else None,
+            labels=answer_names(data),
         )
-
-
-def next_words(model: LanguageModel, top: Int[Tensor, "batch k"]) -> Words:
-    """The texts of the likeliest next tokens of the first prompts; none without a tokenizer."""
-    if not callable(model.tokenizer):
-        return ()
-    pieces = PieceTokenizer(model.tokenizer)
-    return tuple(pieces.words(tuple(row)) for row in top[:EXAMPLES].tolist())
-
-
-def label_ends(
-    kept: Float[Tensor, "window batch"],
-) -> tuple[Float[Tensor, " window"], Float[Tensor, " window"]]:
-    """Ends of the 95 % intervals of label loyalty: Wilson's, for label words and random tokens.
-
-    Means over several draws vary less than yes or no and have an effective n; none is of zero
-    width where all prompts agree.
-    """
-    return mean_ends(kept.T, "outcome")
-
-
-def word_ends(
-    overlap: Float[Tensor, "window batch"],
-) -> tuple[Float[Tensor, " window"], Float[Tensor, " window"]]:
-    """Ends of the 95 % intervals of word loyalty: as of label loyalty."""
-    return mean_ends(overlap.T, "outcome")
-
-
-def with_draws(found: Interval, drawn: Float[Tensor, " draw"]) -> Interval:
-    """An interval over prompts, as much wider as the mean over draws is uncertain.
-
-    `drawn` are the values of single draws; t times their standard error and the distance of each
-    end are added as the sides of a right angle.
-    """
-    from scipy.stats import t
-
-    count = len(drawn)
-    spread = float(drawn.double().std()) if count > 1 else 0.0
-    if spread == 0:
-        return found
-    half = float(t.ppf(0.975, count - 1)) * spread / math.sqrt(count)
-    value, low, high = found
-    return Interval(
-        value, value - math.hypot(value - low, half), value + math.hypot(high - value, half)
-    )
-
-
-def constants(
-    predicted: Int[Tensor, " batch"],
-    isolated: Int[Tensor, "window batch"] | None,
-    labels: Sequence[str],
-) -> list[tuple[float, str]]:
-    """Label loyalty that constant answers and chance keep, for those that matter, with words.
-
-    They are the commonest answer without isolation, and every answer that a window (nearly)
-    always gives; where that is not known, all answers if they are few.
-
-    Args:
-        predicted: Classes predicted without isolation.
-        isolated: Those under isolation, one row per window.
-        labels: Names of the classes.
-    """
-    n = len(predicted)
-    shares = predicted.bincount(minlength=len(labels)).double() / n
-    matter = {int(shares.argmax())}
-    if isolated is not None:
-        matter |= {
-            int(own.mode().values)
-            for own in isolated
-            if float((own == own.mode().values).double().mean()) >= NEARLY_ALWAYS
-        }
-    elif int((shares > 0).sum()) <= MOST_CONSTANTS:
-        matter |= set(shares.nonzero()[:, 0].tolist())
-    found = [(float(shares[c]), f"always “{class_name(labels, c)}”") for c in sorted(matter)]
-    if len(labels) > 1:
-        found.append((1 / len(labels), "chance"))
-    return _merged(found)
-
-
-def class_name(labels: Sequence[str], place: int) -> str:
-    """Name of a class, also where a file does not hold it."""
-    return labels[place] if place < len(labels) else f"class {place}"
-
-
-def _merged(levels: list[tuple[float, str]]) -> list[tuple[float, str]]:
-    """Levels closer than their words are high get one line."""
-    found: list[tuple[float, list[str]]] = []
-    for height, words in sorted(levels):
-        if found and height - found[-1][0] < CLOSE:
-            found[-1][1].append(words)
-        else:
-            found.append((height, [words]))
-    return [(height, f"{listed(words)} {told(height)}") for height, words in found]
 
 
 def chosen_depths(given: Sequence[int] | None, info: ModelInfo) -> tuple[int, ...]:
@@ -278,3 +237,22 @@ def check_depths(depths: Sequence[int], info: ModelInfo, what: str) -> None:
             f"{what}={tuple(depths)}; {info.name!r} has {info.n_layers} layers, so each must lie "
             f"between 1 and {info.n_layers}."
         )
+
+
+def with_draws(found: Interval, drawn: Float[Tensor, " draw"]) -> Interval:
+    """An interval over prompts, as much wider as the mean over draws is uncertain.
+
+    `drawn` are the values of single draws; t times their standard error and the distance of each
+    end are added as the sides of a right angle.
+    """
+    from scipy.stats import t
+
+    count = len(drawn)
+    spread = float(drawn.double().std()) if count > 1 else 0.0
+    if spread == 0:
+        return found
+    half = float(t.ppf(0.975, count - 1)) * spread / math.sqrt(count)
+    value, low, high = found
+    return Interval(
+        value, value - math.hypot(value - low, half), value + math.hypot(high - value, half)
+    )

@@ -1,6 +1,6 @@
 """Readings of heads and MLPs, unembedded to the label words at the target."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -10,13 +10,15 @@ from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import checked
 from icl_mech.engine import Kept, Reading
 from icl_mech.errors import ResultError, RunError
-from icl_mech.measurements.lens.layer_lens import components
 from icl_mech.metrics import Interval, above_together
 from icl_mech.models import LanguageModel, ModelInfo, Site
-from icl_mech.results import Definition, Figure, Quantity, Result, basis
+from icl_mech.models.rehearsal import stage
+from icl_mech.results import Definition, Figure, Quantity, Result, quantity
+from icl_mech.results.judging import FEWEST_PROMPTS, Status, opening
 from icl_mech.results.prompts import given
+from icl_mech.results.wording import counted, said
 from icl_mech.segments import Segment
-from icl_mech.shapes import Grid, LayerCurves, Shape
+from icl_mech.shapes import Grid, Shape
 
 PARTS = Definition(
     "lens of a part",
@@ -44,11 +46,12 @@ class ComponentLens(Result):
 
     title: ClassVar[str] = "Lens of heads and MLPs"
     definitions: ClassVar[tuple[Definition, ...]] = (PARTS,)
+    axis_labels: ClassVar[Mapping[str, str]] = {"label": "labels"}
 
-    label_logits: Float[Tensor, "batch layer *head label"]
-    embedding: Float[Tensor, "batch label"] | None = None
-    others: Float[Tensor, "batch label"] | None = None
-    constant: Float[Tensor, "batch label"] | None = None
+    label_logits: Float[Tensor, "batch layer *head label"] = quantity("logit", name="label_logit")
+    embedding: Float[Tensor, "batch label"] | None = quantity("logit", default=None)
+    others: Float[Tensor, "batch label"] | None = quantity("logit", default=None)
+    constant: Float[Tensor, "batch label"] | None = quantity("logit", default=None)
     answers: Int[Tensor, " batch"] | None = None
     labels: tuple[str, ...] = ()
 
@@ -61,15 +64,7 @@ class ComponentLens(Result):
             own = by_label[torch.arange(len(self.answers)), self.answers]
             rest = (by_label.sum(1) - own) / (by_label.shape[1] - 1)
             found["contrast"] = Quantity(dims, own - rest, unit="logit difference")
-        found["label_logit"] = Quantity((*dims, "label"), self.label_logits, unit="logit")
-        for name in ("embedding", "others", "constant"):
-            if (part := getattr(self, name)) is not None:
-                found[name] = Quantity(("label",), part, unit="logit")
-        return found
-
-    def coordinates(self) -> dict[str, tuple[str, ...]]:
-        """Names of the classes."""
-        return {"label": self.labels}
+        return found | super().quantities()
 
     @checked(ResultError)
     def contrast(
@@ -88,31 +83,58 @@ class ComponentLens(Result):
         found = self.sel()
         if self.answers is None:
             return found.drawing()
-        title, note = "Logit of the true label above that of the others", basis(self)
-        if found.values.ndim == 2:
-            return Grid(
-                title, found.values.T, "head", "layer", "logits", note,
-                signed=True, low=found.low.T, high=found.high.T,
-            )  # fmt: skip
-        return LayerCurves(
-            title, ("MLP",), found.values[None], found.low[None], found.high[None], found.unit, note,
-            levels=((0.0, "adds nothing"),), meanings=("label",),
-        )  # fmt: skip
+        title = "Logit of the true label above that of the others"
+        if found.dims == ("layer",):
+            levels = ((0.0, "adds nothing"),)
+            return found.curves(title, ("MLP",), levels=levels, meanings=("label",), x=None)
+        return Grid(
+            title,
+            found.values.T,
+            row_title="head",
+            column_title="layer",
+            quantity="logits",
+            note=found.note,
+            signed=True,
+            low=found.low.T,
+            high=found.high.T,
+        )
 
     def figures(self) -> list[Figure]:
         """Which parts push to the right answer."""
-        heads, n = self.label_logits.ndim == 4, len(self.label_logits)
+        what = "heads" if self.label_logits.ndim == 4 else "MLPs"
         count = self.label_logits[0, ..., 0].numel()
+        prompts = counted(len(self.label_logits), "prompt")
+        return [
+            Figure(
+                question=f"Which {what} push towards the right answer?",
+                answer=self._answer(what, count, prompts),
+                caption=f"**What each of {count} {what} adds to the logit of the true label word above the mean of "
+                f"the others**, means over {prompts}; brown adds to it, blue takes from it. Layers count from 0. "
+                f"95 % intervals over prompts{given(self)}, for each part alone.",
+                limits="what a part does by way of later layers: this is its direct effect on the logits only.",
+                short=f"Lens of {what}",
+            )
+        ]
+
+    def _answer(self, what: str, count: int, prompts: str) -> str:
         if self.answers is None:
-            return [components("", None, 0, count, n, heads=heads, given=given(self))]
-        found = self.quantities()["contrast"]
-        value, (low, high) = found.value(), found.ends()
-        best = int(value.argmax())
-        score = Interval(*(float(end.flatten()[best]) for end in (value, low, high)))
-        place = divmod(best, value.shape[1]) if heads else (best,)
-        name = ("head " if heads else "layer ") + ".".join(map(str, place))
-        clear = int(above_together(found.per_prompt).sum())
-        return [components(name, score, clear, count, n, heads=heads, given=given(self))]
+            return "The true classes of the prompts are not known, so all labels are shown."
+        found = self.sel("contrast")
+        best = int(found.values.argmax())
+        score = Interval(
+            *(float(end.flatten()[best]) for end in (found.values, found.low, found.high))
+        )
+        place = divmod(best, found.values.shape[1]) if what == "heads" else (best,)
+        name = ("head " if what == "heads" else "layer ") + ".".join(map(str, place))
+        clear = int(above_together(self.quantities()["contrast"].per_prompt).sum())
+        status: Status = "supported" if clear else "not shown"
+        if len(self.answers) < FEWEST_PROMPTS:
+            status = "cannot be judged"
+        many = f"{clear} of {count} {what} do" if clear else f"none of {count} {what} clearly does"
+        return (
+            f"{opening(status, prompts)} {many}, corrected for looking at all of them; {name} adds most, "
+            f"{said(score, sign=True)} logits."
+        )
 
     def summary(self) -> str:
         """Number of components."""
@@ -123,7 +145,7 @@ class ComponentLens(Result):
 Norm = Literal["frozen", "own"]
 
 SUM_ERROR = {"float32": 1e-3, "float64": 1e-6}
-"""Largest relative error of the sum of all components; 0.05 in half precision."""
+"""Largest relative error of the sum of all components; 0.05 in half precision and 8-bit layers."""
 
 
 @dataclass
@@ -207,6 +229,9 @@ class FrozenComponentReading(Reading[Components]):
         heads, bias = self._label_maps(layer, segment)
         read = torch.einsum("bhd,hdl->bhl", z, heads)
         read = torch.cat([read, bias.expand(len(z), 1, -1)], dim=1)
+        if not segment.prompts.has_classes:  # each prompt reads the columns of its own choices
+            _, own = segment.label_tokens.unique(return_inverse=True)
+            read = read.gather(2, own[:, None].expand(-1, read.shape[1], -1))
         after = model.attention_norm(layer)
         if after is None:
             return read
@@ -218,12 +243,17 @@ class FrozenComponentReading(Reading[Components]):
         return read * parts.scale(whole, normed)[:, :, None]
 
     def _label_maps(self, layer: int, segment: Segment) -> tuple[Tensor, Tensor]:
-        """`[head, d_head, label]` and, for the bias, `[label]`; made once per run."""
-        tokens = tuple(segment.label_tokens[0].tolist())
+        """`[head, d_head, label]` and, for the bias, `[label]`; made once per run.
+
+        Where prompts have choices of their own, of all that occur in the segment.
+        """
+        own_words = segment.label_tokens
+        words = own_words[:1] if segment.prompts.has_classes else own_words.unique()[None]
+        tokens = tuple(words[0].tolist())
         if (layer, tokens) not in self._maps:
             model = segment.model
             weight, own = model.head_weights(layer)
-            columns = model.readout(segment.label_tokens[:1])[0][0].float()
+            columns = model.readout(words)[0][0].float()
             after = model.attention_norm(layer)
 
             def through(vectors: Tensor) -> Tensor:
@@ -231,10 +261,7 @@ class FrozenComponentReading(Reading[Components]):
                 return model.final_norm_parts.direction(inner) @ columns.T
 
             nothing = columns.new_zeros(len(columns))
-            self._maps[layer, tokens] = (
-                through(weight),
-                nothing if own is None else through(own),
-            )
+            self._maps[layer, tokens] = (through(weight), nothing if own is None else through(own))
         return self._maps[layer, tokens]
 
     def collect(self, kept: Kept) -> Components:
@@ -299,20 +326,6 @@ def _head_outputs(
     return output if after is None else after[0].direction(output).to(output.dtype)
 
 
-def check_own_weights(model: LanguageModel) -> None:
-    """Refuse processed weights: what a head writes is then not what the checkpoint's writes.
-
-    Raises:
-        RunError: says how to load the model.
-    """
-    if model.info.processed_weights:
-        raise RunError(
-            f"Head and MLP lenses are defined on the checkpoint's own weights, but those of "
-            f"{model.info.name!r} are processed (norms folded or weights centred). Load it with "
-            "icl_mech.load_model, or with HookedTransformer.from_pretrained_no_processing."
-        )
-
-
 def check_sum(components: Components, model: LanguageModel) -> None:
     """Refuse components that do not add up: a part of the model is not understood.
 
@@ -320,7 +333,9 @@ def check_sum(components: Components, model: LanguageModel) -> None:
         RunError: says by how much.
     """
     error = components.error()
-    if not error <= SUM_ERROR.get(model.info.dtype, 0.05):
+    rounded = "bitsandbytes int8" in model.info.weights_format
+    allowed = 0.05 if rounded else SUM_ERROR.get(model.info.dtype, 0.05)
+    if not error <= allowed and stage() is None:
         raise RunError(
             f"Embedding, heads, MLPs and biases of {model.info.name!r} add up to its logits only "
             f"within {error:.2g} of the largest: {model.info.architecture} has parts this lens does "

@@ -11,22 +11,36 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeGuard, TypeVar
 
 import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.errors import PromptError, ResultError, RunError
-from icl_mech.measurements.lens.fitted_texts import kl_curves, kl_figure
+from icl_mech.measurements.lens.words import AFTER, LIMITS, NAMES
 from icl_mech.measurements.same_model import WIDE, is_like, probe, probe_tokens
-from icl_mech.models import LanguageModel
+from icl_mech.models import LanguageModel, adapt
 from icl_mech.prompts import Prompt, PromptBatch
-from icl_mech.results import Figure, Quantity, Result
+from icl_mech.results import Definition, Figure, Quantity, Result
+from icl_mech.results.judging import FEWEST_PROMPTS, Status, opening
 from icl_mech.results.wording import counted, told
 from icl_mech.shapes import LayerCurves
 
 _ROWS = 4096
 """Rows of the unembedding read at a time."""
+
+_UNEMBEDDED = 64
+"""Residuals unembedded to the whole vocabulary at a time."""
+
+HELD_OUT_KL = Definition(
+    "held-out KL",
+    r"\operatorname{KL}(p \,\|\, q_\ell) = \sum_v p(v) \log \frac{p(v)}{q_\ell(v)}",
+    "How far the next-token distribution q that a lens reads at layer l is from the model's own p, over "
+    "the whole vocabulary, in nats; of prompts the lens was not fitted on.",
+)
+
+
+Lens = TypeVar("Lens", bound="FittedLens")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -65,6 +79,24 @@ class FittedLens(Result):
                     f"{name} of the {self.kind} lens has the shape {list(tensor.shape)}; expected "
                     f"{self.n_layers} layers of width {self.width}."
                 )
+
+    @classmethod
+    def made(cls: type[Lens], model: LanguageModel, training: dict[str, Any], **maps: Any) -> Lens:
+        """A lens of these maps, which knows its model by the unembedding and by what the blocks do."""
+        return cls(
+            readout=readout_digest(model),
+            probe=probe(model, probe_tokens(model)),
+            training={"model": model.info.name, **training},
+            **maps,
+        )
+
+    @classmethod
+    def made_elsewhere(cls: type[Lens], model: Any, what: str, **maps: Any) -> Lens:
+        """A lens of maps that were not fitted here, for this model."""
+        adapted = adapt(model)
+        lens = cls.made(adapted, {what: "given"}, **maps)
+        lens.check_model(adapted)
+        return lens
 
     @abstractmethod
     def maps(self) -> dict[str, Tensor]:
@@ -154,7 +186,7 @@ class FittedLens(Result):
             "saved": Quantity(("layer",), logit - fitted, unit="nats less than the logit lens"),
         }
 
-    def coordinates(self) -> dict[str, tuple[str, ...]]:
+    def coordinates(self) -> dict[str, tuple[str, str]]:
         """Names of the lenses; layers are entries, 0 the embedding."""
         return {"lens": (self.kind, "logit")}
 
@@ -175,35 +207,55 @@ class FittedLens(Result):
                 "Nothing was held out when this lens was made, so there is nothing to draw; measure "
                 "it with compare_lenses."
             )
-        found = self.sel("kl")
-        return kl_curves(self.kind, found, len(self.held_out_kl))
+        return self.sel("kl").curves(
+            "How far each layer's reading is from the model's own answer",
+            (NAMES[self.kind], NAMES["logit"]),
+            x_title=AFTER,
+            note=f"{counted(len(self.held_out_kl), 'held-out prompt')}, 95 % intervals over prompts",
+            meanings=("label", "reference"),
+        )
 
     def figures(self) -> list[Figure]:
         """Held-out KL of both lenses."""
         if self.held_out_kl is None:
             return []
-        found = self.quantities()["saved"]
-        low, _ = found.ends()
+        clearly = int((self.quantities()["saved"].ends()[0][:-1] > 0).sum())
+        status: Status = "supported" if 2 * clearly > self.n_layers else "not shown"
+        if len(self.held_out_kl) < FEWEST_PROMPTS:
+            status = "cannot be judged"
+        prompts, (own, logit) = counted(len(self.held_out_kl), "prompt"), self._means()
         return [
-            kl_figure(
-                self.kind,
-                better=self.better,
-                clearly=int((low[:-1] > 0).sum()),
-                layers=self.n_layers,
-                means=[float(self.held_out_kl[:, own, :-1].mean()) for own in (0, 1)],
-                prompts=len(self.held_out_kl),
+            Figure(
+                question=f"Does the {NAMES[self.kind]} read layers better than the logit lens?",
+                answer=f"{opening(status, prompts)} on held-out prompts its KL lies below the logit lens' in "
+                f"{self.better} of {self.n_layers} layers, clearly in {clearly} (mean over these layers {own} "
+                f"against {logit} nats).",
+                caption="**KL between the model's own next-token distribution and what a lens reads after each "
+                f"layer**, over the whole vocabulary, on {prompts} it was not fitted on. Layer 0 is the embedding; "
+                "at the last one both are the model itself. Bands (each point for itself): 95 % intervals over "
+                "prompts.",
+                establishes="that a fixed linear map brings layers closer to the answer, on texts like these."
+                if status == "supported"
+                else "",
+                limits=LIMITS[NAMES[self.kind]],
+                short=f"Fit of the {NAMES[self.kind]}",
             )
         ]
+
+    def _means(self) -> list[str]:
+        """Held-out KL of both lenses, mean over prompts and entries but the last."""
+        found = torch.zeros(0, 2, 1) if self.held_out_kl is None else self.held_out_kl
+        return [told(float(found[:, own, :-1].mean())) for own in (0, 1)]
 
     def summary(self) -> str:
         """Size, and in how many layers the held-out KL is below the logit lens'."""
         size = f"{self.kind} lens of {counted(self.n_layers, 'layer')}, width {self.width}"
         if self.held_out_kl is None:
             return size
-        means = (told(float(self.held_out_kl[:, own, :-1].mean())) for own in (0, 1))
+        own, logit = self._means()
         return (
             f"{size}: held-out KL below the logit lens' in {self.better} layers "
-            f"(mean {next(means)} against {next(means)} nats, {len(self.held_out_kl)} prompts)"
+            f"(mean {own} against {logit} nats, {len(self.held_out_kl)} prompts)"
         )
 
 
@@ -238,12 +290,7 @@ def readout_digest(model: LanguageModel) -> str:
     return found.hexdigest()[:32]
 
 
-def made_for(model: LanguageModel) -> dict[str, Any]:
-    """By what a lens knows its model: its fields `readout` and `probe`."""
-    return {"readout": readout_digest(model), "probe": probe(model, probe_tokens(model))}
-
-
-def as_prompts(given: Any) -> PromptBatch:
+def as_prompts(given: object) -> PromptBatch:
     """Prompts, or sequences of token ids as prompts without roles.
 
     Raises:
@@ -264,14 +311,8 @@ def as_prompts(given: Any) -> PromptBatch:
     return PromptBatch(tuple(made), {"tokens": "given"})
 
 
-def _is_list(value: Any) -> bool:
+def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
-
-
-Lens = TypeVar("Lens", bound=FittedLens)
-
-_ROWS_of_held_out = 64
-"""Rows unembedded to the whole vocabulary at a time."""
 
 
 def kl(
@@ -288,7 +329,7 @@ def held_out_kl(
     """The lens with its KL and the logit lens', means over the places of each prompt."""
     found = torch.zeros(len(residuals), 2, residuals.shape[1], dtype=torch.float64)
     for number, prompt in enumerate(residuals):
-        for rows in prompt.to(model.device).split(_ROWS_of_held_out, dim=1):
+        for rows in prompt.to(model.device).split(_UNEMBEDDED, dim=1):
             own = model.logits(rows[-1]).float().log_softmax(-1)
             for entry in range(lens.n_layers):
                 for place, read in enumerate((lens.mapped(entry, rows[entry]), rows[entry])):

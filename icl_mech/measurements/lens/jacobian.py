@@ -18,7 +18,6 @@ Source: TransformerLens 4.3, `tools/analysis/jacobian_lens.py`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -27,14 +26,22 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Count, Natural, checked
 from icl_mech.engine import Progress, run
 from icl_mech.errors import PromptError, ResultError, RunError
-from icl_mech.measurements.lens.fitted import FittedLens, as_prompts, held_out_kl, made_for
-from icl_mech.measurements.lens.fitted_texts import HELD_OUT_KL, JACOBIAN
+from icl_mech.measurements.lens.fitted import HELD_OUT_KL, FittedLens, as_prompts, held_out_kl
 from icl_mech.measurements.lens.residuals import ResidualReading, draw_positions
 from icl_mech.measurements.provenance import prompt_source
 from icl_mech.models import Hook, LanguageModel, Site, adapt, exclusive
 from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.results import Definition
 from icl_mech.segments import Segment
+
+JACOBIAN = Definition(
+    "Jacobian lens",
+    r"\operatorname{logits}_\ell = W_U\,\operatorname{LN}_f(J_\ell h_\ell) + b_U, \quad "
+    r"J_\ell = \mathbb{E}\Big[\sum_{t' \ge t} \partial h_L[t'] / \partial h_\ell[t]\Big]",
+    "The residual stream h_l is mapped by the mean effect that a small change of it has on the last "
+    "residual, at its own and all later positions; the mean is over positions t, then prompts.",
+    "TransformerLens 4.3, tools/analysis/jacobian_lens.py",
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -64,14 +71,7 @@ class JacobianLens(FittedLens):
             ResultError: tensors that do not fit together.
             RunError: Jacobians of another model's size.
         """
-        adapted = adapt(model)
-        lens = cls(
-            jacobian=jacobian,
-            **made_for(adapted),
-            training={"model": adapted.info.name, "jacobians": "given"},
-        )
-        lens.check_model(adapted)
-        return lens
+        return cls.made_elsewhere(model, "jacobians", jacobian=jacobian)
 
     def maps(self) -> dict[str, Tensor]:
         """`jacobian`."""
@@ -82,23 +82,6 @@ class JacobianLens(FittedLens):
     ) -> Float[Tensor, "*rows d_model"]:
         """`h J^T`."""
         return rows @ self.jacobian[entry].to(rows).T
-
-
-def load_jacobian_lens(folder: str | Path, model: Any = None) -> JacobianLens:
-    """A Jacobian lens that was saved with `lens.save(folder)`.
-
-    Args:
-        folder: Where it was saved.
-        model: The model it is for; it is checked here, and again by whatever uses it.
-
-    Raises:
-        ResultError: missing or damaged files, or something else than a Jacobian lens.
-        RunError: a lens of another model.
-    """
-    lens = JacobianLens.load(folder)
-    if model is not None:
-        lens.check_model(adapt(model))
-    return lens
 
 
 @checked(RunError, but=["prompts", "held_out"])
@@ -132,29 +115,18 @@ def fit_jacobian_lens(
     """
     batch = as_prompts(prompts)
     judged = None if held_out is None else as_prompts(held_out)
-    short = min(map(len, batch))
-    if short < skip_first + 2:
-        raise PromptError(
-            f"The shortest prompt has {short} tokens; skip_first={skip_first} needs at least "
-            f"{skip_first + 2}, since the last position is left out too."
-        )
+    _check_lengths(batch, skip_first)
     adapted = adapt(model)
-    width, layers = adapted.info.d_model, adapted.info.n_layers
-    total = torch.zeros(layers, width, width, dtype=torch.float64)
-    with Progress("Jacobians", len(batch), progress) as bar:
-        for prompt in batch:
-            total += jacobian(adapted, prompt, skip_first, rows).double().cpu()
-            bar.advance(1)
-    lens = JacobianLens(
-        jacobian=(total / len(batch)).float(),
-        **made_for(adapted),
-        training={
-            "model": adapted.info.name,
+    mean = _mean_jacobian(adapted, batch, skip_first, rows, progress)
+    lens = JacobianLens.made(
+        adapted,
+        {
             "dtype": adapted.info.dtype,
             "skip_first": skip_first,
             "prompts": prompt_source(batch),
             "held_out_prompts": 0 if judged is None else len(judged),
         },
+        jacobian=mean.float(),
     )
     if judged is None:
         return lens
@@ -163,6 +135,27 @@ def fit_jacobian_lens(
         adapted, judged, [ResidualReading(places)], progress=progress, title="residuals"
     )
     return held_out_kl(lens, adapted, residuals)
+
+
+def _mean_jacobian(
+    model: LanguageModel, prompts: PromptBatch, skip_first: int, rows: int, progress: bool | None
+) -> Float[Tensor, "block out in"]:
+    width, layers = model.info.d_model, model.info.n_layers
+    total = torch.zeros(layers, width, width, dtype=torch.float64)
+    with Progress("Jacobians", len(prompts), progress) as bar:
+        for prompt in prompts:
+            total += jacobian(model, prompt, skip_first, rows).double().cpu()
+            bar.advance(1)
+    return total / len(prompts)
+
+
+def _check_lengths(prompts: PromptBatch, skip_first: int) -> None:
+    short = min(map(len, prompts))
+    if short < skip_first + 2:
+        raise PromptError(
+            f"The shortest prompt has {short} tokens; skip_first={skip_first} needs at least "
+            f"{skip_first + 2}, since the last position is left out too."
+        )
 
 
 def jacobian(

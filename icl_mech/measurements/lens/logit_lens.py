@@ -12,12 +12,13 @@
 Source: Halawi et al. 2023, *Overthinking the Truth*, §4 and §5.
 """
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from icl_mech._typing import Tensor
+from icl_mech._typing import Float, Int, Tensor
 from icl_mech.engine import Reading
-from icl_mech.errors import RunError
+from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.lens.components import (
@@ -26,33 +27,247 @@ from icl_mech.measurements.lens.components import (
     FrozenComponentReading,
     Norm,
     OwnComponentReading,
-    check_own_weights,
     check_sum,
 )
 from icl_mech.measurements.lens.fitted import FittedLens, check_lens
-from icl_mech.measurements.lens.layer_lens import LogitLens
 from icl_mech.measurements.lens.residuals import (
+    LENS,
     LayerLensReading,
     LensRows,
     LensVariant,
     Positions,
     check_demonstrations,
 )
-from icl_mech.measurements.lens.words import decoded, in_order
+from icl_mech.measurements.lens.words import (
+    AFTER,
+    LIMITS,
+    decoded,
+    ends,
+    first_words,
+    in_order,
+    lens_name,
+    word_table,
+)
+from icl_mech.measurements.same_model import check_own_weights
 from icl_mech.models import LanguageModel
-from icl_mech.prompts import PromptBatch
+from icl_mech.prompts import ANSWER_KINDS, PromptBatch
+from icl_mech.results import Definition, Figure, Quantity, Result, basis
+from icl_mech.results.judging import judged, opening
+from icl_mech.results.prompts import given
+from icl_mech.results.wording import counted, said, told
+from icl_mech.shapes import LensTable, Shape
 
-__all__ = ["Lens", "LogitLens", "logit_lens"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LogitLensResult(Result):
+    """What each entry of the residual stream would answer.
+
+    Attributes:
+        label_logits: Logits of the label words' first tokens; entry 0 is the embedding.
+        log_sum: Log-sum-exp of each entry's logits over the vocabulary, or None.
+        top_tokens: Ids of the C likeliest tokens, best first, or None.
+        answers: True class of each query, or None.
+        labels: Names of the classes.
+        displayed: Class each demonstration displays, of lenses at demonstrations.
+        top_logits: Logits of `top_tokens`; None without the vocabulary, and in results that were
+            saved without them.
+        words: Text of these tokens, by id.
+        label_words: Text of the first token of each label word.
+    """
+
+    title: ClassVar[str] = "Logit lens"
+    shows: ClassVar[tuple[str, ...]] = ("curves", "words")
+    definitions: ClassVar[tuple[Definition, ...]] = (LENS,)
+    axis_labels: ClassVar[Mapping[str, str]] = {"label": "labels"}
+
+    label_logits: Float[Tensor, "batch *demo layer label"]
+    log_sum: Float[Tensor, "batch *demo layer"] | None = None
+    top_tokens: Int[Tensor, "batch *demo layer label"] | None = None
+    answers: Int[Tensor, " batch"] | None = None
+    labels: tuple[str, ...] = ()
+    displayed: Int[Tensor, "batch demo"] | None = None
+    top_logits: Float[Tensor, "batch *demo layer label"] | None = None
+    words: dict[str, str] = field(default_factory=dict)
+    label_words: tuple[str, ...] = ()
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Probabilities among the label words: of the true or displayed one, and of each.
+
+        After them whether the entry is right, the probabilities over the whole vocabulary, and
+        the logits.
+        """
+        probs = self.label_probs.double()
+        at_target = probs.ndim == 3
+        dims = ("layer",) if at_target else ("demo", "layer")
+        unit = "probability among the label words"
+        found = {}
+        classes = self.answers if at_target else self.displayed
+        if classes is not None:
+            index = classes[..., None, None].expand(*probs.shape[:-1], 1)
+            name = "true_label" if at_target else "displayed_label"
+            found[name] = Quantity(dims, probs.gather(-1, index)[..., 0], unit=unit)
+            if at_target:
+                right = self.label_logits.argmax(-1) == classes[:, None]
+                found["accuracy"] = Quantity(dims, right, unit="accuracy over label words")
+        found["label_prob"] = Quantity((*dims, "label"), probs, unit=unit)
+        if self.log_sum is not None:
+            found["prob"] = Quantity(
+                (*dims, "label"), self.probs, unit="probability over the vocabulary"
+            )
+        found["label_logit"] = Quantity((*dims, "label"), self.label_logits, unit="logit")
+        return found
+
+    @property
+    def page_title(self) -> str:
+        """The lens it was read with."""
+        name = lens_name(self)
+        return f"{name[0].upper()}{name[1:]}"
+
+    @property
+    def probs(self) -> Float[Tensor, "batch *demo layer label"]:
+        """Probabilities of the label words over the whole vocabulary.
+
+        Raises:
+            ResultError: read with `vocabulary=False`.
+        """
+        if self.log_sum is None:
+            raise ResultError("Probabilities need the vocabulary; use logit_lens(vocabulary=True).")
+        return (self.label_logits.double() - self.log_sum.double()[..., None]).exp()
+
+    @property
+    def label_probs(self) -> Float[Tensor, "batch *demo layer label"]:
+        """Probabilities over the label words alone."""
+        return self.label_logits.softmax(-1)
+
+    def drawing(self, show: str = "curves", prompt: int = 0) -> Shape:
+        """Probability of the true label after each layer, or the likeliest words of one prompt.
+
+        Where the true classes are not known: the probability of each label. At demonstrations: of
+        the label each of them displays.
+
+        Args:
+            show: `curves` or `words`.
+            prompt: Which prompt's words.
+
+        Raises:
+            ResultError: no such prompt, no words in the result, or unknown `show`.
+        """
+        self.check_show(show)
+        if show == "words":
+            return self._table(prompt)
+        found = self.sel()
+        if self.label_logits.ndim != 3:
+            return found.drawing()
+        known, chance = self.answers is not None, 1 / len(self.labels)
+        return found.curves(
+            f"{self.page_title}: what each layer would answer",
+            ("true label",) if known else self.labels,
+            x_title=AFTER,
+            note=basis(self),
+            meanings=("label",) if known else (),
+            levels=((chance, f"chance {told(chance)}"),),
+            y_range=(-0.03, 1.05),
+        )
+
+    def _table(self, prompt: int) -> LensTable:
+        if self.top_tokens is None or self.top_logits is None or self.log_sum is None:
+            raise ResultError(
+                "This result holds no top words: it was read without the vocabulary, or saved before "
+                "they were kept. Measure again with logit_lens(vocabulary=True)."
+            )
+        self.check_number("prompt", prompt, len(self.top_tokens))
+        tokens, logits, log_sum = (
+            part[prompt] for part in (self.top_tokens, self.top_logits, self.log_sum)
+        )
+        probs = (logits.double() - log_sum.double()[..., None]).exp()
+        columns: tuple[str, ...] = ("last token",)
+        if tokens.ndim == 2:
+            tokens, probs = tokens[None], probs[None]
+        else:
+            columns = tuple(f"before label {demo + 1}" for demo in range(len(tokens)))
+        return word_table(
+            columns,
+            tokens,
+            probs,
+            self.words,
+            title="Likeliest next word after each layer",
+            labels=self.label_words,
+            note=f"prompt {prompt + 1} of {len(self.top_tokens)}",
+        )
+
+    def figures(self) -> list[Figure]:
+        """Curves over layers and, where words were kept, the table of the first prompt."""
+        lens, prompts = lens_name(self), counted(len(self.label_logits), "prompt")
+        classes = len(self.labels) or self.label_logits.shape[-1]
+        known = self.answers is not None and self.label_logits.ndim == 3
+        whose = "the true label word" if known else f"each of the {classes} label words"
+        answer = f"The true classes of the prompts are not known, so the figure shows {whose}."
+        if known:
+            answer = self._answer(1 / classes, prompts)
+        shown = [
+            Figure(
+                "curves",
+                question="Does the model arrive at the right answer, and in which layer?",
+                answer=answer,
+                caption=f"**Probability of {whose} among the label words, read out after each layer** ({lens}). "
+                "Layer 0 is the embedding, the last one the model's own answer. Bands (each point for itself): "
+                f"95 % intervals over {prompts}{given(self)}. Dashes: chance.",
+                limits=LIMITS[lens],
+                short=f"{lens[0].upper()}{lens[1:]}",
+            )
+        ]
+        if self.top_tokens is None or self.top_logits is None:
+            return shown
+        table, tokens = self._table(0), self.top_tokens[0]
+        rows = tokens[None] if tokens.ndim == 2 else tokens
+        columns = zip(table.columns, rows, table.probs, strict=True)
+        last = {name: ends(own, probs, self.words) for name, own, probs in columns}
+        bold, count = bool(table.bold), len(self.label_logits)
+        return [*shown, first_words(last, prompts=count, labels=bold, lens=lens)]
+
+    def _answer(self, chance: float, prompts: str) -> str:
+        right = self.interval("accuracy", layer=self.label_logits.shape[1] - 1)
+        status = judged(right, null=chance, prompts=len(self.label_logits))
+        side = {"supported": "above", "opposite": "below"}.get(status, "not clear of")
+        return (
+            f"{opening(status, prompts)} after the last layer {said(right)} of the prompts are answered right, "
+            f"{side} chance ({told(chance)})."
+        )
+
+    def summary(self) -> str:
+        """Accuracy at the first, middle and last entry, where answers are known."""
+        entries, right = self.label_logits.shape[-2], self.quantities().get("accuracy")
+        if right is None:
+            return f"label logits of {entries} entries, {len(self.label_logits)} prompts"
+        places, shares = (0, entries // 2, entries - 1), right.value()
+        return "; ".join(f"entry {i}: accuracy {float(shares[i]):.3g}" for i in places)
+
+    def by_prompt(self, quantity: str | None = None) -> "pd.DataFrame":
+        """One row per prompt, entry and label (and demonstration): its `logit`; or another quantity.
+
+        Args:
+            quantity: Which one; by default the logits.
+
+        Raises:
+            ResultError: an unknown quantity.
+        """
+        if quantity is not None:
+            return super().by_prompt(quantity)
+        return super().by_prompt("label_logit").rename(columns={"label_logit": "logit"})
+
 
 Per = Literal["layer", "head", "mlp"]
 
 
 @dataclass(frozen=True)
-class Lens(Measurement[LogitLens | ComponentLens]):
+class LogitLens(Measurement[LogitLensResult | ComponentLens]):
     """Label logits of every layer, head or MLP.
 
     Attributes:
-        per: `layer` gives a `LogitLens`, `head` and `mlp` a `ComponentLens`.
+        per: `layer` gives a `LogitLensResult`, `head` and `mlp` a `ComponentLens`.
         at: `target`, or `demonstrations`: every token before a label, in one pass (layers only).
         variant: `sound` or `reference` (layers only).
         norm: `frozen` or `own` (heads and MLPs).
@@ -67,14 +282,14 @@ class Lens(Measurement[LogitLens | ComponentLens]):
     Source: Halawi et al. 2023, §4.
     """
 
-    name: ClassVar[str] = "logit_lens"
-
     per: Per = "layer"
     at: Positions = "target"
     variant: LensVariant = "sound"
     norm: Norm = "frozen"
     vocabulary: bool = True
     lens: FittedLens | None = None
+
+    takes = ANSWER_KINDS
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
         """Refuse heads elsewhere than at the target, and what cannot be read as asked.
@@ -93,10 +308,15 @@ class Lens(Measurement[LogitLens | ComponentLens]):
                 raise RunError(
                     f"at={self.at!r} is for per='layer'; heads and MLPs are read at the target."
                 )
-            check_own_weights(model)
+            check_own_weights(model, "A lens of heads or MLPs")
             return
         check_lens(self.lens, model, self.variant)
         if self.at == "demonstrations":
+            if data.answer_kind == "vocabulary":
+                raise PromptError(
+                    "at='demonstrations' reads the words that demonstrations display, and spans of texts "
+                    "display none; read texts at='target'."
+                )
             check_demonstrations(data)
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
@@ -110,7 +330,7 @@ class Lens(Measurement[LogitLens | ComponentLens]):
 
     def result(
         self, model: LanguageModel, data: PromptBatch, read: list[Any]
-    ) -> LogitLens | ComponentLens:
+    ) -> LogitLensResult | ComponentLens:
         """What was read, with the prompts' classes.
 
         Raises:
@@ -137,10 +357,10 @@ class Lens(Measurement[LogitLens | ComponentLens]):
 
     def _layers(
         self, found: LensRows, answers: Tensor | None, data: PromptBatch, model: LanguageModel
-    ) -> LogitLens:
+    ) -> LogitLensResult:
         everywhere = self.at == "demonstrations"
         rows = slice(None) if everywhere else 0
-        return LogitLens(
+        return LogitLensResult(
             label_logits=found.label_logits[:, rows],
             log_sum=None if found.log_sum is None else found.log_sum[:, rows],
             top_tokens=None if found.top_tokens is None else found.top_tokens[:, rows],
@@ -149,12 +369,10 @@ class Lens(Measurement[LogitLens | ComponentLens]):
             displayed=data.label_classes if everywhere else None,
             top_logits=None if found.top_logits is None else found.top_logits[:, rows],
             words=decoded(found.top_tokens, model.tokenizer),
-            label_words=in_order(data.label_tokens, model.tokenizer),
+            label_words=in_order(data.label_tokens, model.tokenizer)
+            if data.has_classes
+            else data.labels,
         )
 
 
-logit_lens = door(
-    Lens,
-    "logit_lens",
-    prompts="The prompts.",
-)
+logit_lens = door(LogitLens, "logit_lens", prompts="The prompts.")

@@ -13,11 +13,22 @@ import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.engine import Kept, Reading, common_prefix
+from icl_mech.engine.readings import AtLast, OfEntries
 from icl_mech.errors import PromptError
 from icl_mech.measurements.lens.fitted import FittedLens
-from icl_mech.models import ModelInfo, Site, at_least_float32
+from icl_mech.models import LanguageModel, ModelInfo, Site, at_least_float32
 from icl_mech.prompts import PromptBatch
+from icl_mech.results import Definition
 from icl_mech.segments import Segment
+
+LENS = Definition(
+    "logit lens",
+    r"\operatorname{logits}_\ell = W_U\,\operatorname{LN}_f(h_\ell) + b_U, \quad \ell = 0 \dots L",
+    "The residual stream at the last token of the prompt, read out as if the model ended there: "
+    "h_0 is the embedding, h_l what layer l leaves behind. After the last layer this is the model's "
+    "own answer.",
+    "Halawi et al. 2023, Overthinking the Truth, §4",
+)
 
 LensVariant = Literal["sound", "reference"]
 Positions = Literal["target", "demonstrations"]
@@ -82,15 +93,9 @@ class LayerLensReading(Reading[LensRows]):
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
         """Packed as `[batch, row, label | log-sum | top C ids | their logits]`."""
-        model = segment.model
-        last = site == Site("resid_post", model.info.n_layers - 1)
-        sound = self.variant == "sound"
-        rows = self._rows(activation, segment)
-        if self.lens is not None:
-            rows = self.lens.mapped(site.layer + (site.name == "resid_post"), rows)
-        normed = model.final_norm(rows)
-        if last and not sound:
-            normed = model.final_norm(normed)
+        model, sound = segment.model, self.variant == "sound"
+        entry, rows = site.layer + (site.name == "resid_post"), self._rows(activation, segment)
+        normed = self.as_read(model, entry, rows)
         labels = at_least_float32(model.unembed_labels(normed, segment.label_tokens, bias=sound))
         if not self.vocabulary:
             return labels
@@ -101,6 +106,12 @@ class LayerLensReading(Reading[LensRows]):
         ]
         rest = torch.cat(packed).reshape(*normed.shape[:2], -1)
         return torch.cat([labels, rest], dim=-1)
+
+    def as_read(self, model: LanguageModel, entry: int, rows: Tensor) -> Tensor:
+        """What the unembedding reads of residuals of an entry."""
+        normed = model.final_norm(rows if self.lens is None else self.lens.mapped(entry, rows))
+        twice = entry == model.info.n_layers and self.variant == "reference"
+        return model.final_norm(normed) if twice else normed
 
     def _rows(self, activation: Tensor, segment: Segment) -> Tensor:
         if self.at == "target":
@@ -122,12 +133,8 @@ class LayerLensReading(Reading[LensRows]):
 
 
 @dataclass
-class LastEntryReading(LayerLensReading):
+class LastEntryReading(AtLast, LayerLensReading):
     """The last entry alone: the model's own label logits (`reference`: the paper's)."""
-
-    def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """The residual entering the final norm."""
-        return [Site("resid_post", info.n_layers - 1)]
 
 
 def _of_vocabulary(logits: Float[Tensor, "row vocab"], n_labels: int) -> Tensor:
@@ -152,23 +159,15 @@ def check_demonstrations(prompts: PromptBatch) -> None:
 
 
 @dataclass(eq=False)
-class ResidualReading(Reading[Tensor]):
+class ResidualReading(OfEntries, Reading[Tensor]):
     """Residuals of every entry at given positions of each prompt, `[prompt, entry, place, d_model]`."""
 
     positions: Int[Tensor, "batch place"]
-
-    def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """L + 1 entries."""
-        return [Site("resid_pre", 0), *(Site("resid_post", i) for i in range(info.n_layers))]
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
         """`[batch, place, d_model]`."""
         columns = segment.columns(self.positions[list(segment.indices)])
         return activation[segment.rows[:, None], columns]
-
-    def collect(self, kept: Kept) -> Tensor:
-        """Entries on their own axis."""
-        return kept.stacked()
 
 
 class Split(NamedTuple):

@@ -20,7 +20,6 @@ Source: Belrose et al. 2023, *Eliciting Latent Predictions from Transformers wit
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -30,8 +29,7 @@ from icl_mech.checking import Count, Natural, check_fields, checked
 from icl_mech.engine import Progress, run
 from icl_mech.errors import ResultError, RunError
 from icl_mech.measurements.base import Options
-from icl_mech.measurements.lens.fitted import FittedLens, as_prompts, held_out_kl, kl, made_for
-from icl_mech.measurements.lens.fitted_texts import HELD_OUT_KL, TUNED
+from icl_mech.measurements.lens.fitted import HELD_OUT_KL, FittedLens, as_prompts, held_out_kl, kl
 from icl_mech.measurements.lens.residuals import (
     ResidualReading,
     draw_positions,
@@ -42,6 +40,16 @@ from icl_mech.measurements.provenance import prompt_source
 from icl_mech.models import LanguageModel, adapt, exclusive
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Definition
+
+TUNED = Definition(
+    "tuned lens",
+    r"\operatorname{logits}_\ell = W_U\,\operatorname{LN}_f(h_\ell + W_\ell h_\ell + b_\ell) + b_U, "
+    r"\quad \ell < L",
+    "The residual stream h_l is mapped by a translator of its own before it is read out as the model's "
+    "last layer is. W and b minimise KL(model || lens) on prompts set apart for this; the last entry "
+    "has none.",
+    "Belrose et al. 2023, Eliciting Latent Predictions from Transformers with the Tuned Lens",
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -69,10 +77,7 @@ class TunedLens(FittedLens):
     @classmethod
     @checked(ResultError)
     def given(
-        cls,
-        model: Any,
-        weight: Float[Tensor, "block out in"],
-        bias: Float[Tensor, "block out"],
+        cls, model: Any, weight: Float[Tensor, "block out in"], bias: Float[Tensor, "block out"]
     ) -> "TunedLens":
         """A lens of translators made elsewhere, for this model.
 
@@ -80,15 +85,7 @@ class TunedLens(FittedLens):
             ResultError: tensors that do not fit together.
             RunError: translators of another model's size.
         """
-        adapted = adapt(model)
-        lens = cls(
-            weight=weight,
-            bias=bias,
-            **made_for(adapted),
-            training={"model": adapted.info.name, "translators": "given"},
-        )
-        lens.check_model(adapted)
-        return lens
+        return cls.made_elsewhere(model, "translators", weight=weight, bias=bias)
 
     def maps(self) -> dict[str, Tensor]:
         """`weight` and `bias`."""
@@ -100,23 +97,6 @@ class TunedLens(FittedLens):
         """`h + h W^T + b`."""
         weight, bias = (part[entry].to(rows) for part in (self.weight, self.bias))
         return rows + rows @ weight.T + bias
-
-
-def load_tuned_lens(folder: str | Path, model: Any = None) -> TunedLens:
-    """A tuned lens that was saved with `lens.save(folder)`.
-
-    Args:
-        folder: Where it was saved.
-        model: The model it is for; it is checked here, and again by whatever uses it.
-
-    Raises:
-        ResultError: missing or damaged files, or something else than a tuned lens.
-        RunError: a lens of another model.
-    """
-    lens = TunedLens.load(folder)
-    if model is not None:
-        lens.check_model(adapt(model))
-    return lens
 
 
 Start = Literal["ridge", "zero"]
@@ -225,19 +205,18 @@ def fit_tuned_lens(
     steps = -(-own.shape[1] // how.batch_size) * how.epochs
     with Progress("training", steps, options.progress) as bar:
         losses = train(adapted, own, weight, bias, how, bar)
-    lens = TunedLens(
-        weight=weight.cpu(),
-        bias=bias.cpu(),
-        losses=losses,
-        **made_for(adapted),
-        training={
-            "model": adapted.info.name,
+    lens = TunedLens.made(
+        adapted,
+        {
             "dtype": adapted.info.dtype,
             **asdict(how),
             "rows": own.shape[1],
             "prompts": prompt_source(batch),
             "held_out_prompts": len(split.held_out),
         },
+        weight=weight.cpu(),
+        bias=bias.cpu(),
+        losses=losses,
     )
     return held_out_kl(lens, adapted, residuals[list(split.held_out)])
 

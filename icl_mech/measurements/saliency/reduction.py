@@ -1,4 +1,6 @@
-"""What all saliency analyses share: the reduction over heads, and the choice of variants.
+"""Saliency: attention times its gradient, reduced over heads, and summed over three kinds of edges.
+
+Sums are taken in the backward pass. The variants of all its measurements stand here, too.
 
 Source: Wang et al. 2023, *Label Words are Anchors*, §2.1, eq. 1.
 """
@@ -9,16 +11,38 @@ from typing import Literal, TypeVar
 
 import torch
 
-from icl_mech._typing import Float, Tensor
-from icl_mech.engine import Loss, check_loss_of
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.engine import GradientReading, Loss, check_loss_of
+from icl_mech.engine.readings import OfPatterns
+from icl_mech.errors import ResultError, near_matches
 from icl_mech.measurements.base import Measurement
-from icl_mech.models import LanguageModel
-from icl_mech.prompts import PromptBatch
-from icl_mech.results import Result
+from icl_mech.metrics import flow_sums
+from icl_mech.models import LanguageModel, Site
+from icl_mech.prompts import ANSWER_KINDS, PromptBatch
+from icl_mech.prompts.spans import ROLES
+from icl_mech.results import Definition, Result
+from icl_mech.segments import Segment
+from icl_mech.shapes import Meaning
+
+SECTION = "Wang et al. 2023, Label Words are Anchors, §2.1"
+
+
+SALIENCY = Definition(
+    "saliency",
+    r"I_l = \left| \sum_h A_{l,h} \odot \frac{\partial \mathcal{L}}{\partial A_{l,h}} \right|",
+    "How much an attention edge moves the loss, to first order: attention of layer l and head h "
+    "times the gradient of the loss at it, added over heads, then the absolute value "
+    "(sum_then_abs; abs_then_sum takes the absolute value of each head first). The loss is the "
+    "cross-entropy at the target over the label words.",
+    SECTION,
+)
+
 
 R = TypeVar("R", bound=Result)
 
+
 Reduction = Literal["sum_then_abs", "abs_then_sum"]
+
 
 _CHUNK = 256
 """Rows of the pattern reduced at a time: bounds the temporary to heads x rows x columns."""
@@ -50,6 +74,8 @@ class OfSaliency(Measurement[R]):
 
     loss: Loss | None = None
     reduction: Reduction = "sum_then_abs"
+
+    takes = ANSWER_KINDS
 
     def filled(self, model: LanguageModel, data: PromptBatch) -> "OfSaliency[R]":
         """With the loss these prompts can have."""
@@ -83,6 +109,194 @@ def warn_if_processed(model: LanguageModel) -> None:
 
 def default_loss(prompts: PromptBatch) -> Loss:
     """`label` where answers are known, else `prediction`; of texts `next`."""
-    if not prompts.has_classes:
+    if prompts.answer_kind == "vocabulary":
         return "next"
     return "label" if prompts.has_answers else "prediction"
+
+
+SCORES = ("wp", "pq", "ww")
+
+
+NAMES = {
+    "wp": "S_wp: texts → label words",
+    "pq": "S_pq: label words → target",
+    "ww": "S_ww: everything else",
+}
+
+
+MEANINGS: tuple[Meaning, ...] = ("text", "label", "other")
+
+
+KINDS = (
+    Definition(
+        "texts to label words",
+        r"S_{wp} = \frac{1}{\sum_p p} \sum_p \sum_{j<p} I_l[p, j]",
+        "Mean saliency of the edges into the first tokens p of the demonstrations' label words, "
+        "from all tokens j before them.",
+        SECTION,
+    ),
+    Definition(
+        "label words to target",
+        r"S_{pq} = \frac{1}{|P|} \sum_{p \in P} I_l[q, p]",
+        "Mean saliency of the edges from the label words P to the target q, the token whose next "
+        "token is the answer.",
+        SECTION,
+    ),
+    Definition(
+        "everything else",
+        r"S_{ww} = \frac{\sum_{j<i} I_l[i, j] - \sum_p \sum_{j<p} I_l[p, j] - \sum_p I_l[q, p]}"
+        r"{q(q+1)/2 - \sum_p p - |P|}",
+        "Mean saliency of all other edges below the diagonal.",
+        SECTION,
+    ),
+    Definition(
+        "share per edge",
+        r"\frac{\bar S_k}{\bar S_{wp} + \bar S_{pq} + \bar S_{ww}}",
+        "Of each kind k, from means over prompts. A mean per edge does not grow with the number of "
+        "edges, so few strong edges outweigh many.",
+        SECTION,
+    ),
+)
+
+
+def third_of(n_layers: int, third: str) -> slice:
+    """The layers of the first or last third, at least one.
+
+    Raises:
+        ResultError: another third.
+    """
+    size = max(1, n_layers // 3)
+    if third not in ("first", "last"):
+        raise ResultError(f"third={third!r}. {near_matches(third, ('first', 'last'))}")
+    return slice(0, size) if third == "first" else slice(n_layers - size, n_layers)
+
+
+def thirds(n_layers: int) -> tuple[tuple[float, float, str], ...]:
+    """The first and last third as stretches of a figure; none where they are single layers."""
+    size = max(1, n_layers // 3)
+    if size < 2:
+        return ()
+    last = float(n_layers - 1)
+    return (0.0, size - 1.0, "first third"), (last - size + 1, last, "last third")
+
+
+def score_index(score: str) -> int:
+    """Place of a score.
+
+    Raises:
+        ResultError: it is none.
+    """
+    if score not in SCORES:
+        raise ResultError(f"Unknown score {score!r}. {near_matches(score, SCORES)}")
+    return SCORES.index(score)
+
+
+@dataclass
+class FlowReading(OfPatterns, GradientReading[Tensor]):
+    """Sums of saliency by kind, `[prompt, layer, kind]`."""
+
+    additive = True
+
+    loss: Loss = "label"
+    reduction: Reduction = "sum_then_abs"
+
+    def shape(self, segment: Segment) -> tuple[int, ...]:
+        """Three sums per prompt."""
+        return (len(segment.prompts), 3)
+
+    def reduce(self, site: Site, activation: Tensor, gradient: Tensor, segment: Segment) -> Tensor:
+        """The three sums of one layer."""
+        return self.sums(head_sum(activation, gradient, self.reduction), segment)
+
+    def sums(self, saliency: Float[Tensor, "batch dest src"], segment: Segment) -> Tensor:
+        """The three sums of a map."""
+        return flow_sums(
+            saliency, segment.dest_classes >= 0, segment.src_classes >= 0, segment.is_target
+        )
+
+    def edges(self, segment: Segment) -> tuple[str, Float[Tensor, "batch kind dest src"]] | None:
+        """What `flow_sums` sums over."""
+        dest, src = segment.dest.shape[1], segment.src.shape[1]
+        before = (
+            torch.ones(dest, src, dtype=torch.bool).tril(src - dest - 1).to(segment.dest.device)
+        )
+        to_labels = before & (segment.dest_classes >= 0)[:, :, None]
+        to_target = before & (segment.src_classes >= 0)[:, None] & segment.is_target[:, :, None]
+        # A target that is itself a label word has edges of both kinds.
+        kinds = torch.stack([to_labels, to_target], dim=1).float()
+        rest = before.float() - kinds.sum(1)
+        return self.reduction, torch.cat([kinds, rest[:, None]], dim=1)
+
+
+@dataclass
+class RoleFlowReading(FlowReading):
+    """The same sums, those between roles, into every token, and out of every token to the target.
+
+    `[prompt, layer, ...]` of 3 sums by kind, R x R by role of destination and source, and twice
+    one per position: what a token receives from all before it, and what the target receives from
+    it. The diagonal is left out.
+
+    Attributes:
+        roles: Places of the roles in `ROLES`.
+        width: Number of positions.
+    """
+
+    roles: tuple[int, ...] = ()
+    width: int = 0
+
+    @classmethod
+    def of(cls, prompts: PromptBatch, loss: Loss, reduction: Reduction) -> "RoleFlowReading":
+        """For these prompts: their roles, in the order of `ROLES`, and their longest."""
+        known = prompts.position_roles.unique().tolist()
+        roles = tuple(place for place in range(len(ROLES)) if place in known)
+        return cls(loss, reduction, roles, int(prompts.targets.max()) + 1)
+
+    @property
+    def size(self) -> int:
+        """Numbers per prompt and layer."""
+        return 3 + len(self.roles) ** 2 + 2 * self.width
+
+    def shape(self, segment: Segment) -> tuple[int, ...]:
+        """All sums of one prompt in a row."""
+        return (len(segment.prompts), self.size)
+
+    def reduce(self, site: Site, activation: Tensor, gradient: Tensor, segment: Segment) -> Tensor:
+        """All sums of one layer."""
+        saliency = head_sum(activation, gradient, self.reduction)
+        strict = saliency.tril(saliency.shape[2] - saliency.shape[1] - 1)
+        dest, src = (
+            _one_hot(roles, torch.tensor(self.roles), strict)
+            for roles in (segment.dest_roles, segment.src_roles)
+        )
+        by_source = torch.einsum("bij,bjr->bir", strict, src)
+        by_role = torch.einsum("bir,bit->btr", by_source, dest)
+        row = torch.einsum("bij,bi->bj", strict, segment.is_target.to(strict.dtype))
+        into = _placed(strict.sum(-1), segment.dest, self.width)
+        out_of = _placed(row, segment.src, self.width)
+        return torch.cat([self.sums(saliency, segment), by_role.flatten(1), into, out_of], dim=1)
+
+    def edges(self, segment: Segment) -> None:
+        """Too many kinds of edges for a server."""
+        return
+
+    def parted(self, sums: Float[Tensor, "batch layer sum"]) -> tuple[Tensor, ...]:
+        """What was collected: by kind, by role `[prompt, layer, dest, src]`, into and out of tokens."""
+        count = len(self.roles)
+        kinds, roles, into, out_of = sums.split([3, count**2, self.width, self.width], dim=2)
+        return kinds, roles.unflatten(2, (count, count)), into, out_of
+
+
+def _one_hot(
+    values: Int[Tensor, "batch n"], known: Int[Tensor, " k"], like: Tensor
+) -> Float[Tensor, "batch n k"]:
+    return (values[..., None] == known.to(values.device)).to(like.dtype)
+
+
+def _placed(
+    sums: Float[Tensor, "batch n"], positions: Int[Tensor, "batch n"], width: int
+) -> Float[Tensor, "batch pos"]:
+    """Sums at the positions they are of; what stands elsewhere, padding among it, is left out."""
+    positions = positions.to(sums.device)
+    known = (positions >= 0) & (positions < width)
+    place = positions.clamp(0, width - 1)
+    return sums.new_zeros(len(sums), width).scatter_add(1, place, sums * known)

@@ -1,36 +1,152 @@
-"""Shares of a layer's saliency by the role of its tokens."""
+"""Saliency by the roles of tokens: between segments of a prompt, and shared between the roles of a layer.
+
+A segment is a run of tokens of one role, such as a text or a label word. Shares are sums, which means per
+edge hide.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
 
 import torch
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.shapes import Meaning
+from icl_mech.metrics import Interval, flow_counts, flow_sums
+from icl_mech.results import Definition, Figure, Quantity, function_of_means
+from icl_mech.results.wording import listed, said, told
+from icl_mech.shapes import LayerCurves, Meaning, Panel, TokenSegment
+
+LONGEST = 18
+"""Characters of the name of a segment."""
+
+NAMED = {"bos": "first token", "narrative": "narrative", "query_text": "query"}
+"""Segments that are named by what they are."""
+
+
+@dataclass(frozen=True)
+class SegmentMap:
+    """Mean saliency per edge between the segments of one prompt.
+
+    Attributes:
+        segments: In the order of the prompt, without gaps.
+        values: By layer, receiving and sending segment; not-a-number where there is no edge: above
+            the diagonal, and on it for segments of one token.
+    """
+
+    segments: tuple[TokenSegment, ...]
+    values: Float[Tensor, "layer dest_segment src_segment"]
+
+
+def segments_of(tokens: Sequence[str], roles: Sequence[str]) -> tuple[TokenSegment, ...]:
+    """Runs of tokens of one role.
+
+    Texts of demonstrations are counted from 1; label words, template and targets are named by
+    their tokens, with line breaks shown as an arrow, tokens of no known role by their numbers.
+    """
+    found: list[TokenSegment] = []
+    start = texts = 0
+    for role, run in groupby(roles):
+        stop = start + len(list(run))
+        texts += role == "demo_text"
+        written = _written(tokens[start:stop])
+        number = f"{start}" if stop - start == 1 else f"{start}–{stop - 1}"
+        named = {
+            "demo_text": f"text {texts}",
+            "target": f"target {written}",
+            "unknown": f"tokens {number}",
+            **NAMED,
+        }
+        found.append(TokenSegment(named.get(role, written), role, start, stop))
+        start = stop
+    return tuple(found)
+
+
+def segment_means(
+    values: Float[Tensor, "layer pos pos"], segments: Sequence[TokenSegment]
+) -> Float[Tensor, "layer dest_segment src_segment"]:
+    """Mean over the edges between each two segments, the diagonal of `values` left out.
+
+    `M[a, b] = sum of I[i, j] / n` over `i` in segment a and `j < i` in segment b, `n` the number
+    of such pairs; not-a-number where there is none.
+    """
+    member = torch.zeros(len(segments), values.shape[-1], dtype=torch.float64)
+    for number, segment in enumerate(segments):
+        member[number, segment.start : segment.stop] = 1
+    below = values.double().tril(-1)
+    sums = member @ below @ member.T
+    edges = member @ torch.ones(values.shape[-2:], dtype=torch.float64).tril(-1) @ member.T
+    return torch.where(edges > 0, sums / edges.clamp(min=1), torch.nan)
+
+
+def map_scores(
+    values: Float[Tensor, "layer pos pos"], roles: Sequence[str]
+) -> Float[Tensor, "score layer"] | None:
+    """`S_wp`, `S_pq` and `S_ww` of one map; None without label words before a target."""
+    starts = [i for i, role in enumerate(roles) if role == "label_word" and roles[i - 1] != role]
+    target = roles.index("target") if "target" in roles else 0
+    label = torch.zeros(1, len(roles), dtype=torch.bool)
+    label[0, [place for place in starts if 0 < place < target]] = True
+    if not label.any():
+        return None
+    at_target = torch.arange(len(roles))[None] == target
+    every = label.expand(len(values), -1), at_target.expand(len(values), -1)
+    sums = flow_sums(values, every[0], every[0], every[1])
+    counts = flow_counts(label.nonzero()[:, 1][None], torch.tensor([target]))
+    return (sums / counts.clamp(min=1)).T
+
+
+def _written(tokens: Sequence[str]) -> str:
+    """Tokens as the name of a segment."""
+    text = "".join(tokens).replace("\n", "↵").strip(" ") or "␣"
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+ALL, ROW = "share of all saliency of the layer", "share of the saliency that the target receives"
+"""Units of shares."""
+
 
 NAMES = {
-    "bos": "first token", "narrative": "narrative", "format": "template", "demo_text": "texts",
-    "label_word": "label words", "query_text": "query", "target": "target",
-    "unknown": "other tokens", "span": "spans",
-}  # fmt: skip
+    "bos": "first token",
+    "narrative": "narrative",
+    "format": "template",
+    "demo_text": "texts",
+    "label_word": "label words",
+    "query_text": "query",
+    "target": "target",
+    "unknown": "other tokens",
+    "span": "spans",
+}
 """Roles in words."""
 
+
 GROUPS: dict[str, Meaning] = {
-    "demo_text": "text", "label_word": "label", "query_text": "query", "target": "target",
-}  # fmt: skip
+    "demo_text": "text",
+    "label_word": "label",
+    "query_text": "query",
+    "target": "target",
+}
 """Roles with a colour of their own; all others are drawn and told as one."""
+
+
+BY_ROLE = Definition(
+    "share of all saliency by role",
+    r"\frac{\sum_{i \in a} \sum_{j \in b,\, j<i} I_l[i, j]}{\sum_{j<i} I_l[i, j]}",
+    "Of the edges into tokens of role a from tokens of role b; sums, not means, from means over "
+    "prompts. All shares of a layer add up to 1.",
+)
 
 
 def share_of_all(totals: Float[Tensor, "*r dest src layer"]) -> Float[Tensor, "*r dest src layer"]:
     """Each layer's sums divided by the sum over all roles (0 where all are 0)."""
-    return _shares(totals, (-3, -2))
+    return _of_sum(totals, (-3, -2))
 
 
 def share_of_row(totals: Float[Tensor, "*r src layer"]) -> Float[Tensor, "*r src layer"]:
     """Each layer's sums of one kind of rows divided by the sum over sources."""
-    return _shares(totals, (-2,))
+    return _of_sum(totals, (-2,))
 
 
-def _shares(totals: Tensor, axes: tuple[int, ...]) -> Tensor:
+def _of_sum(totals: Tensor, axes: tuple[int, ...]) -> Tensor:
     total = totals.sum(axes, keepdim=True)
     return torch.where(total > 0, totals / total.clamp(min=torch.finfo(total.dtype).tiny), 0.0)
 
@@ -51,3 +167,102 @@ def grouped(roles: Sequence[str]) -> tuple[tuple[str, ...], tuple[Meaning, ...],
         dtype=torch.float64,
     )
     return tuple(names[kind] for kind in kinds), kinds, member
+
+
+def shares(
+    sums: Float[Tensor, "batch dest_role src_role layer"],
+    row: Float[Tensor, "batch src_role layer"],
+) -> dict[str, Quantity]:
+    """Of all saliency, and of what the target receives."""
+    of_all, of_row = function_of_means(sums, share_of_all), function_of_means(row, share_of_row)
+    return {
+        "role_share": Quantity(("dest_role", "src_role", "layer"), sums, of_all, ALL),
+        "target_share": Quantity(("src_role", "layer"), row, of_row, ROW),
+    }
+
+
+def by_group(
+    totals: Float[Tensor, "batch role layer"], roles: Sequence[str], unit: str
+) -> tuple[tuple[str, ...], Quantity]:
+    """Names of the groups of these roles, and their shares of each layer's sums."""
+    names, _, member = grouped(roles)
+    groups = torch.einsum("gr,brl->bgl", member, totals.double())
+    statistic = function_of_means(groups, share_of_row)
+    return names, Quantity(("role", "layer"), groups, statistic, unit)
+
+
+def role_curves(received: Quantity, row: Quantity, roles: Sequence[str], note: str) -> LayerCurves:
+    """Shares of what groups of roles receive, beside those of what the target receives from them."""
+    names, meanings, _ = grouped(roles)
+    # The target receives nothing from itself: its edges to itself are left out.
+    sources = [i for i, meaning in enumerate(meanings) if meaning != "target"]
+    ends = ((own.value(), *own.ends()) for own in (received, row))
+    values, low, high = (torch.cat([a, b[sources]]) for a, b in zip(*ends, strict=True))
+    return LayerCurves(
+        title="Shares of all saliency by role",
+        names=(*names, *(names[i] for i in sources)),
+        values=values,
+        low=low,
+        high=high,
+        y_title="share of saliency",
+        note=note,
+        meanings=(*meanings, *(meanings[i] for i in sources)),
+        panels=(
+            Panel("Of the layer: which tokens receive", tuple(range(len(names)))),
+            Panel("Of the target's row: from which tokens", tuple(range(len(names), len(values)))),
+        ),
+        y_range=(-0.04, 1.04),
+    )
+
+
+def sources(names: Sequence[str], row: Quantity, layer: int) -> str:
+    """Where most of what the target receives in a layer comes from."""
+    ends = (row.value(), *row.ends())
+    shares = {
+        name: Interval(*(float(end[i, layer]) for end in ends)) for i, name in enumerate(names)
+    }
+    if not any(share.value > 0 for share in shares.values()):
+        return f"The target receives nothing in layer {layer}."
+    label = shares.pop("label words", None)
+    if label is None:
+        return ""
+    most = max(shares, key=lambda name: shares[name].value)
+    opening = "But of all" if label.value < shares[most].value else "And of all"
+    written = {"template": "the template", "texts": "the texts", "query": "the query"}
+    return (
+        f"{opening} saliency that the target receives in layer {layer}, {said(label)} comes from "
+        f"label words and {said(shares[most])} from {written.get(most, most)}."
+    )
+
+
+def receivers(names: Sequence[str], received: Quantity, layer: int) -> str:
+    """Which tokens receive the saliency of a layer, those with the largest share first."""
+    shares = dict(zip(names, received.value()[:, layer].tolist(), strict=True))
+    order = sorted(shares, key=lambda name: -shares[name])
+    parts = [f"{name} {told(shares[name])}" for name in order if shares[name] > 0]
+    if not parts:
+        return f"In layer {layer} there is no saliency."
+    return f"In layer {layer} the saliency is received by {listed(parts)} (shares of all)."
+
+
+def role_figure(
+    received: tuple[tuple[str, ...], Quantity],
+    sent: tuple[tuple[str, ...], Quantity],
+    layer: int,
+    roles: Sequence[str],
+    basis: str,
+) -> Figure:
+    """What a page says: which tokens receive, and from which the target does."""
+    alone = "template" not in received[0] or not {"bos", "narrative"} & set(roles)
+    template = "" if alone else "; template are format tokens, narrative and first token together"
+    return Figure(
+        "roles",
+        "Between which token roles does most of the saliency flow?",
+        f"{receivers(*received, layer)} {sources(*sent, layer)}",
+        "**Shares of the sum of saliency**, not of means per edge: left by the role of the tokens "
+        "that receive, right of what the target receives by the role of the tokens it comes from. "
+        f"Each adds up to 1. Bands (each point for itself): {basis}{template}.",
+        "How much of all saliency means per edge stand for.",
+        "Many tokens of a role have a large share even if each matters little.",
+        "Shares by role",
+    )

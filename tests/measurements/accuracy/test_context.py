@@ -7,14 +7,15 @@ from torch.testing import assert_close
 from icl_mech import ZeroHeads
 from icl_mech.engine import run
 from icl_mech.errors import PromptError, ResultError, RunError
-from icl_mech.measurements.accuracy.context import (
-    AccuracyByDemonstrations,
+from icl_mech.measurements.accuracy.context_accuracy import (
     ContextAccuracy,
+    ContextAccuracyResult,
     context_accuracy,
 )
-from icl_mech.measurements.accuracy.layers import AccuracyByLayer, layer_accuracy
-from icl_mech.measurements.accuracy.pairs import METRICS
-from icl_mech.metrics import mean_ends, reachable_accuracy, wilson_interval
+from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracy, layer_accuracy
+from icl_mech.measurements.accuracy.scores import METRICS
+from icl_mech.metrics import mean_ends, wilson_interval
+from icl_mech.metrics.calibration import reachable_accuracy
 from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.results.wording import told
 from icl_mech.studies.measuring import measure
@@ -228,9 +229,7 @@ def test_accuracies_share_their_runs(monkeypatch):
 
     monkeypatch.setattr("icl_mech.measurements.running.run", counted)
     model, *pair = planted_case()
-    found = measure(
-        model, tuple(pair), AccuracyByLayer(), AccuracyByDemonstrations(), progress=False
-    )
+    found = measure(model, tuple(pair), LayerAccuracy(), ContextAccuracy(), progress=False)
     assert made == [2, 2]
     alone = context_accuracy(model, *pair)
     assert torch.equal(found.context_accuracy.scores, alone.scores)
@@ -243,8 +242,8 @@ def test_what_one_measurement_refuses_stops_all_before_they_run(gpt2, monkeypatc
     monkeypatch.setattr("icl_mech.measurements.running.run", None)
     with pytest.raises(PromptError, match="demonstrations='per_prompt'"):
         measure(
-            model, tiny_pairs(model, demonstrations="shared"), AccuracyByLayer(),
-            AccuracyByDemonstrations(),
+            model, tiny_pairs(model, demonstrations="shared"), LayerAccuracy(),
+            ContextAccuracy(),
         )  # fmt: skip
 
 
@@ -290,7 +289,7 @@ def test_unknown_names(gpt2):
 def test_files_figures_and_tables(gpt2, tmp_path):
     read = context_accuracy(*gpt2)
     read.save(tmp_path / "result")
-    loaded = ContextAccuracy.load(tmp_path / "result")
+    loaded = ContextAccuracyResult.load(tmp_path / "result")
     assert torch.equal(loaded.scores, read.scores)
     assert torch.equal(loaded.reachable, read.reachable)
     assert torch.equal(loaded.tie_counts, read.tie_counts)
@@ -316,6 +315,6 @@ def test_files_figures_and_tables(gpt2, tmp_path):
     assert read.plot().data
     table = read.to_pandas()
     assert len(table) == 2 * 7 * 4
-    last = table[(table.seen == 6) & (table.demonstrations == "false")]
-    assert last.value.tolist() == read.accuracy("false")[6].tolist()
+    last = table[(table.seen == 6) & (table.side == "false")]
+    assert last.calibrated.tolist() == read.accuracy("false")[6].tolist()
     assert "with 6:" in read.summary()

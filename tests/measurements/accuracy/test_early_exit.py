@@ -9,16 +9,17 @@ from torch.testing import assert_close
 from icl_mech import ZeroHeads
 from icl_mech.engine import run
 from icl_mech.errors import PromptError, ResultError, RunError
-from icl_mech.measurements.accuracy.early_exit import EarlyExit, LeavingEarly, early_exit
-from icl_mech.measurements.accuracy.layers import AccuracyByLayer, LayerAccuracy, layer_accuracy
-from icl_mech.measurements.running import measured
-from icl_mech.metrics import (
-    calibrated_scores,
-    mean_ends,
-    quantile_ends,
-    resample_weights,
-    stratified_halves,
+from icl_mech.measurements.accuracy.early_exit import EarlyExit, EarlyExitResult
+from icl_mech.measurements.accuracy.early_exit_of_tasks import early_exit
+from icl_mech.measurements.accuracy.layer_accuracy import (
+    LayerAccuracy,
+    LayerAccuracyResult,
+    layer_accuracy,
 )
+from icl_mech.measurements.running import measured
+from icl_mech.metrics import calibrated_scores, mean_ends
+from icl_mech.metrics.intervals import quantile_ends, resample_weights
+from icl_mech.metrics.layers import stratified_halves
 from icl_mech.results.wording import said
 from icl_mech.studies.measuring import measure
 from tests.measurements.overthinking_cases import FAMILIES, planted_case, tiny_case
@@ -37,7 +38,7 @@ def result_of(true, false, answers, name="made up", **options):
         torch.stack([1 - side, side], dim=-1)
         for side in (torch.as_tensor(values, dtype=torch.float64) for values in (true, false))
     ]
-    return LayerAccuracy(
+    return LayerAccuracyResult(
         scores=torch.zeros(6, 2, *sides[0].shape[:2]).double(),
         true_probs=sides[0],
         false_probs=sides[1],
@@ -51,6 +52,38 @@ def random_result(seed, batch=24, entries=5, **options):
     generator = torch.Generator().manual_seed(seed)
     probs = torch.rand(2, batch, entries, generator=generator).double()
     return result_of(probs[0], probs[1], torch.arange(batch) % 2, **options)
+
+
+def of_setting(seed, labels, digest="queries"):
+    """A result that says which prompts it is of."""
+    origin = {
+        "prompts": {"task": {"name": "a"}, "digest": digest},
+        "false_prompts": {"labels": labels},
+    }
+    return replace(random_result(seed), provenance=origin)
+
+
+def test_a_layer_chosen_with_permuted_labels_is_reported_for_others():
+    permuted, half = of_setting(1, "permuted"), of_setting(4, "half_permuted")
+    assert early_exit(permuted).layer != early_exit(half).layer
+    found = early_exit(half, chosen_on=permuted)
+    assert found.layer == early_exit(permuted).layer
+    _, second = stratified_halves(half.answers)
+    assert found.held_out() == second.tolist()
+    there, last = (accuracy(half.false_probs, half.answers, second, e) for e in (found.layer, 4))
+    assert found.overthinking().value == pytest.approx(there - last)
+    assert found.chosen_with == "permuted"
+    assert "helps most with permuted labels" in found.figures()[0].caption
+    assert found.provenance["chosen_on"] == [{"labels": "permuted"}]
+    assert early_exit(half, chosen_on=half).layer == early_exit(half).layer
+    with pytest.raises(ResultError, match="not of the same true prompts"):
+        early_exit(half, chosen_on=of_setting(1, "permuted", "others"))
+    foreign = replace(permuted, provenance={**permuted.provenance, "model": {"weights": "others"}})
+    for other in (foreign, replace(permuted, variant="reference")):
+        with pytest.raises(ResultError, match="other models or variants"):
+            early_exit(half, chosen_on=other)
+    with pytest.raises(ResultError, match="1 results and 2 in chosen_on"):
+        early_exit(half, chosen_on=[permuted, permuted])
 
 
 def accuracy(probs, answers, part, entry):
@@ -183,7 +216,7 @@ def test_unknown_options(planted, unchecked):
     with pytest.raises(RunError, match=r"variant='best'\. Known: reference, sound"):
         early_exit(planted, variant="best")
     with pytest.raises(RunError, match=r"seed=0\.5; expected a whole number"):
-        LeavingEarly(seed=0.5)
+        EarlyExit(seed=0.5)
 
 
 # --- the changes of single prompts ---
@@ -224,7 +257,7 @@ def test_tasks_with_fewer_prompts(tmp_path):
                                   side=("true", "false")[side])  # fmt: skip
             assert cell == pytest.approx((float(change.mean()), float(low), float(high)))
     assert found.drawing().note.startswith("17 pairs of prompts not used to choose the layer, 95 %")
-    loaded = EarlyExit.load(found.save(tmp_path / "result"))
+    loaded = EarlyExitResult.load(found.save(tmp_path / "result"))
     assert torch.equal(loaded.changes.isnan(), found.changes.isnan())
 
 
@@ -263,7 +296,7 @@ def test_results_saved_without_changes_can_be_loaded(planted, tmp_path):
     found = early_exit(planted)
     folder = found.save(tmp_path / "result")
     with_tensors(as_earlier(folder), lambda tensors: tensors.pop("changes"))
-    loaded = EarlyExit.load(folder)
+    loaded = EarlyExitResult.load(folder)
     assert loaded.changes is None
     assert loaded.summary() == found.summary()
     assert loaded.overthinking() == found.overthinking()
@@ -283,7 +316,7 @@ def test_leaving_early_shares_the_runs_of_accuracy_by_layer(monkeypatch):
 
     monkeypatch.setattr("icl_mech.measurements.running.run", counted)
     model, *pair = planted_case()
-    found = measure(model, tuple(pair), AccuracyByLayer(), LeavingEarly(seed=2), progress=False)
+    found = measure(model, tuple(pair), LayerAccuracy(), EarlyExit(seed=2), progress=False)
     assert made == [1, 1]
     expected = early_exit(found.layer_accuracy, seed=2)
     assert_same(found.early_exit, expected)
@@ -295,7 +328,7 @@ def test_leaving_early_shares_the_runs_of_accuracy_by_layer(monkeypatch):
 
 def test_the_reference_takes_the_papers_lens():
     model, *pair = tiny_case("gpt2")
-    found = measured(LeavingEarly("reference"), model, tuple(pair), progress=False)
+    found = measured(EarlyExit("reference"), model, tuple(pair), progress=False)
     expected = early_exit(layer_accuracy(model, *pair, variant="reference"), variant="reference")
     assert_same(found, expected)
     assert found.drawing().note.startswith("12 pairs of prompts that chose the layer too, 95 %")
@@ -304,9 +337,9 @@ def test_the_reference_takes_the_papers_lens():
 def test_without_the_induction_heads_nothing_is_gained_by_leaving():
     model, *pair = planted_case()
     edit = [ZeroHeads(INDUCTION_HEADS)]
-    found = measured(LeavingEarly(), model, tuple(pair), interventions=edit, progress=False)
+    found = measured(EarlyExit(), model, tuple(pair), interventions=edit, progress=False)
     assert_same(found, early_exit(layer_accuracy(model, *pair, interventions=edit)))
-    plain = measured(LeavingEarly(), model, tuple(pair), progress=False)
+    plain = measured(EarlyExit(), model, tuple(pair), progress=False)
     assert plain.overthinking().low > 0.5
     change = found.overthinking()
     assert change.value == 0
@@ -317,11 +350,11 @@ def test_without_the_induction_heads_nothing_is_gained_by_leaving():
 def test_refused_before_anything_runs():
     model, true, false = planted_case()
     with pytest.raises(PromptError, match="pairs are needed"):
-        measure(model, (true, false[:3]), LeavingEarly())
+        measure(model, (true, false[:3]), EarlyExit())
     with pytest.raises(ResultError, match="at least two prompts"):
-        measure(model, (true[:1], false[:1]), LeavingEarly())
+        measure(model, (true[:1], false[:1]), EarlyExit())
     with pytest.raises(PromptError, match="give the pair that build_prompt_pairs"):
-        measure(model, false, LeavingEarly())
+        measure(model, false, EarlyExit())
 
 
 def assert_same(found, expected):
@@ -333,17 +366,17 @@ def assert_same(found, expected):
 def test_files_figures_and_tables(planted, tmp_path):
     found = early_exit([planted, replace(planted)], seed=3)
     found.save(tmp_path / "result")
-    loaded = EarlyExit.load(tmp_path / "result")
+    loaded = EarlyExitResult.load(tmp_path / "result")
     assert (loaded.layer, loaded.tasks) == (found.layer, found.tasks)
     assert torch.equal(loaded.change, found.change)
     assert loaded.summary() == found.summary()
     assert torch.equal(loaded.tie_counts, found.tie_counts)
     assert loaded.provenance["variants"] == {"variant": "sound", "seed": 3, "lens": None}
     assert loaded.provenance["layer_accuracy"] == {
-        "variant": "sound", "interval": "score", "lens": None,
+        "variant": "sound", "interval": "score", "lens": None, "threshold": 0.5,
     }  # fmt: skip
     assert found.plot().data
     assert_close(found.drawing().values, found.change)
     table = found.to_pandas()
-    assert table.demonstrations.tolist() == ["true", "false"] * 2
-    assert table.value.tolist() == found.change.flatten().tolist()
+    assert table.side.tolist() == ["true", "false"] * 2
+    assert table.change.tolist() == pytest.approx(found.change.flatten().tolist())

@@ -10,17 +10,15 @@ from torch.testing import assert_close
 
 from icl_mech import ZeroHeads, ZeroLayers, predict
 from icl_mech.errors import PromptError, ResultError, RunError
-from icl_mech.measurements.accuracy.layers import AccuracyByLayer, LayerAccuracy, layer_accuracy
-from icl_mech.measurements.accuracy.pairs import METRICS
-from icl_mech.measurements.lens.logit_lens import logit_lens
-from icl_mech.metrics import (
-    critical_layer,
-    mean_ends,
-    mean_interval,
-    quantile_ends,
-    resample_weights,
-    wilson_interval,
+from icl_mech.measurements.accuracy.layer_accuracy import (
+    LayerAccuracy,
+    LayerAccuracyResult,
+    layer_accuracy,
 )
+from icl_mech.measurements.accuracy.scores import METRICS
+from icl_mech.measurements.lens.logit_lens import logit_lens
+from icl_mech.metrics import critical_layer, mean_ends, mean_interval, wilson_interval
+from icl_mech.metrics.intervals import quantile_ends, resample_weights
 from icl_mech.prompts import PromptBatch
 from icl_mech.results.wording import said
 from icl_mech.studies.measuring import measure
@@ -204,7 +202,7 @@ def test_ties_at_the_last_entry_are_told(gpt2):
 def test_results_saved_without_counts_can_be_loaded(planted, tmp_path):
     folder = planted.save(tmp_path / "result")
     with_tensors(as_earlier(folder), lambda tensors: tensors.pop("tie_counts"))
-    loaded = LayerAccuracy.load(folder)
+    loaded = LayerAccuracyResult.load(folder)
     assert loaded.tie_counts is None
     assert loaded.ties == (0, 0, 0)
     assert loaded.summary() == planted.summary()
@@ -217,7 +215,7 @@ def test_results_saved_when_the_kind_of_intervals_had_another_name(gpt2, tmp_pat
     document = json.loads((as_earlier(folder) / "result.json").read_text())
     document["values"]["interval"] = document["values"].pop("interval_kind")
     (folder / "result.json").write_text(json.dumps(document))
-    loaded = LayerAccuracy.load(folder)
+    loaded = LayerAccuracyResult.load(folder)
     assert loaded.interval_kind == "reference"
     assert loaded.interval(side="false", layer=1) == found.interval(side="false", layer=1)
 
@@ -283,8 +281,8 @@ def test_reference_intervals_are_those_of_the_drawing_the_table_and_every_number
         cell = found.interval(metric, side="false", layer=2)
         assert cell == pytest.approx(tuple(float(end[1, 2]) for end in (scores.mean(1), low, high)))
         table = found.to_pandas()
-        rows = table[(table.metric == metric) & (table.demonstrations == "true")]
-        assert rows.high.tolist() == pytest.approx(high[0].tolist())
+        rows = table[table.side == "true"]
+        assert rows[f"{metric}_high"].tolist() == pytest.approx(high[0].tolist())
 
 
 def test_figures_of_a_page(planted):
@@ -327,7 +325,7 @@ def test_shared_demonstrations_are_told(gpt2):
 
 def test_measured_beside_others_is_measured_alone(planted):
     model, *pair = planted_case()
-    found = measure(model, tuple(pair), AccuracyByLayer(), AccuracyByLayer("reference"))
+    found = measure(model, tuple(pair), LayerAccuracy(), LayerAccuracy("reference"))
     assert torch.equal(found.layer_accuracy.scores, planted.scores)
     assert without_date(found.layer_accuracy) == without_date(planted)
     other = layer_accuracy(model, *pair, variant="reference")
@@ -348,7 +346,7 @@ def test_ways_to_run_change_nothing(gpt2, options):
 def result_of(true, false, **options):
     scores = torch.tensor([true, false], dtype=torch.float64)
     batch, entry = scores.shape[1:]
-    return LayerAccuracy(
+    return LayerAccuracyResult(
         scores=scores.expand(6, *scores.shape),
         true_probs=torch.full((batch, entry, 2), 0.5).double(),
         false_probs=torch.full((batch, entry, 2), 0.5).double(),
@@ -407,7 +405,7 @@ def test_the_reference_reads_another_last_entry_and_other_intervals(gpt2):
     assert_close(low, scores.mean(0) - half)
     assert_close(high, scores.mean(0) + half)
     assert other.provenance["variants"] == {
-        "variant": "reference", "interval": "reference", "lens": None,
+        "variant": "reference", "interval": "reference", "lens": None, "threshold": 0.5,
     }  # fmt: skip
 
 
@@ -419,7 +417,7 @@ def test_random_labels_teach_no_class(gpt2):
         with pytest.raises(ResultError, match="permuted score is not defined"):
             ask(*arguments)
     assert "permuted" not in found.quantities()
-    assert "permuted" not in set(found.to_pandas().metric)
+    assert "permuted" not in found.to_pandas()
     assert found.accuracy("false").shape == (4,)
     half = layer_accuracy(model, *tiny_pairs(model, false_labels="half_permuted"))
     assert half.accuracy("false", "permuted").shape == (4,)
@@ -496,7 +494,7 @@ def test_unknown_names(planted):
 
 def test_files_figures_and_tables(planted, tmp_path):
     planted.save(tmp_path / "result")
-    loaded = LayerAccuracy.load(tmp_path / "result")
+    loaded = LayerAccuracyResult.load(tmp_path / "result")
     for name in ("scores", "true_probs", "false_probs", "answers", "tie_counts"):
         assert torch.equal(getattr(loaded, name), getattr(planted, name))
     assert (loaded.variant, loaded.interval_kind) == ("sound", "score")
@@ -514,7 +512,14 @@ def test_files_figures_and_tables(planted, tmp_path):
         == "Share whose top C tokens are the label words by layer"
     )
     table = planted.to_pandas()
-    assert len(table) == 6 * 2 * 5
-    row = table[(table.metric == "calibrated") & (table.demonstrations == "false")]
-    assert row.value.tolist() == planted.accuracy("false").tolist()
+    assert list(table.columns)[:5] == [
+        "side",
+        "layer",
+        "calibrated",
+        "calibrated_low",
+        "calibrated_high",
+    ]
+    assert table.shape == (2 * 5, 2 + 3 * 6)
+    row = table[table.side == "false"]
+    assert row.calibrated.tolist() == planted.accuracy("false").tolist()
     assert planted.summary().startswith("calibrated accuracy 1 [0.886, 1] with true and")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from icl_mech.measurements.accuracy.early_exit import EarlyExit
+from icl_mech.measurements.accuracy.early_exit import EarlyExitResult
 from icl_mech.shapes import LayerCurves
 from tests.planted_results import context_of, exit_of, layer_accuracy_of
 
@@ -52,6 +52,15 @@ def test_the_critical_layer_is_named_where_it_is_drawn():
     shown = result.figures()[0]
     assert "from layer 3 on" in shown.answer
     assert "the critical layer, 3 (95 % interval" in shown.caption
+
+
+def test_the_threshold_of_the_critical_layer():
+    steps = layer_accuracy_of([0.25] * 2 + [0.5, 0.7] + [0.9] * 3, [0.25] * 7, n=48)
+    assert [steps.critical_at(share).value for share in (0.25, 0.5, 0.75)] == [2, 3, 4]
+    late = layer_accuracy_of(*HARM, n=48, threshold=0.75)
+    assert late.critical == late.critical_at(0.75)
+    assert "stays at three quarters of its final value or more" in late.figures()[0].caption
+    assert "stays at half its final value" in layer_accuracy_of(*HARM).figures()[0].caption
 
 
 def test_a_single_pair_draws_no_critical_layer():
@@ -143,7 +152,7 @@ def test_the_halves_are_kept_and_said(tmp_path):
     assert result.halves(0) == (24, 24)
     assert "chosen on 24 pairs of prompts, reported on the other 24" in result.figures()[0].caption
     result.save(tmp_path / "r")
-    assert EarlyExit.load(tmp_path / "r").halves(0) == (24, 24)
+    assert EarlyExitResult.load(tmp_path / "r").halves(0) == (24, 24)
 
 
 def test_changes_are_dots_around_zero_with_true_and_false_looks():

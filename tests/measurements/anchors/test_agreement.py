@@ -7,9 +7,10 @@ from torch.testing import assert_close
 
 import icl_mech as icl
 from icl_mech.errors import PromptError, RunError
-from icl_mech.measurements.anchors.agreement import AgreementOfAnchors, agreement
-from icl_mech.measurements.anchors.span_result import SpanMatrices
-from icl_mech.measurements.anchors.suppression_result import SuppressionEffects
+from icl_mech.measurements.anchors.anchor_agreement import AnchorAgreementResult, agreement
+from icl_mech.measurements.anchors.span_flow import SpanFlowResult
+from icl_mech.measurements.anchors.suppression import SuppressionResult
+from icl_mech.results.judging import judged
 from tests.tiny import tiny_model
 
 TEXTS = [
@@ -24,7 +25,7 @@ def model():
     return tiny_model("gpt2")
 
 
-def planted(effects: torch.Tensor, attention: torch.Tensor) -> AgreementOfAnchors:
+def planted(effects: torch.Tensor, attention: torch.Tensor) -> AnchorAgreementResult:
     """Two texts whose spans have these matrices, in one head of one layer."""
     count = len(effects)
     rest = {
@@ -32,14 +33,14 @@ def planted(effects: torch.Tensor, attention: torch.Tensor) -> AgreementOfAnchor
         "names": (("span",) * count,) * 2,
         "tokens": (("token",) * count,) * 2,
     }
-    matrices = SpanMatrices(
+    matrices = SpanFlowResult(
         matrices=(attention.float()[None, None],) * 2,
         vertical=(torch.zeros(1, 1, count, dtype=torch.float64),) * 2,
         kurtosis=torch.ones(2, 1, 1, dtype=torch.float64),
         proximity=1,
         **rest,
     )
-    moved = SuppressionEffects(
+    moved = SuppressionResult(
         divergence=(effects.double(),) * 2,
         change=(effects.double(),) * 2,
         by_token=(effects.double(),) * 2,
@@ -80,11 +81,19 @@ def test_correlations_are_of_the_results(model):
 
 def test_the_result_is_complete(model, tmp_path):
     result = icl.anchor_agreement(model, icl.texts(TEXTS, model), proximity=1)
-    loaded = AgreementOfAnchors.load(result.save(tmp_path / "agreement"))
+    loaded = AnchorAgreementResult.load(result.save(tmp_path / "agreement"))
     assert_close(loaded.correlation, result.correlation)
     assert result.plot().data
     assert "rank correlation" in result.summary()
-    assert result.figures()[0].answer.startswith("Cannot be judged with so few texts")
+    assert result.figures()[0].answer.startswith("Cannot be judged from ")
+
+
+def test_agreement_of_a_network_that_learned_nothing_is_no_verdict(model):
+    texts = icl.texts([f"{own} {text}" for own in "abc" for text in TEXTS], model)
+    result = icl.anchor_agreement(model, texts, proximity=1)
+    plain = result.interval("correlation", control="plain", score="all_heads")
+    assert judged(plain, prompts=len(texts)) == "supported"
+    assert result.figures()[0].answer.startswith("Not judged: the rank correlation ")
 
 
 def test_receiver_heads_need_another_text(model):

@@ -8,10 +8,11 @@ from torch.testing import assert_close
 import icl_mech as icl
 from icl_mech.engine import run
 from icl_mech.errors import PromptError, ResultError
-from icl_mech.measurements.anchors.span_result import SpanMatrices
-from icl_mech.measurements.anchors.spans import SaliencyBetweenSpans
-from icl_mech.measurements.saliency.maps import SaliencyReading
-from icl_mech.metrics import kurtosis, rank_correlation, span_sums, vertical_scores
+from icl_mech.measurements.anchors.between import SaliencyBetweenSpans
+from icl_mech.measurements.anchors.span_flow import SpanFlowResult
+from icl_mech.measurements.saliency.saliency_maps import SaliencyReading
+from icl_mech.metrics import kurtosis, vertical_scores
+from icl_mech.metrics.flow import rank_correlation, span_sums
 from tests.golden_data import golden_model, thought_anchors, thought_anchors_prompts
 from tests.tiny import tiny_model
 
@@ -190,7 +191,7 @@ def test_the_result_is_complete(model, tmp_path):
     prompts = icl.texts(TEXTS, model)
     result = icl.span_flow(model, prompts, proximity=1)
     assert result.kurtosis.shape == (2, 3, 4)
-    loaded = SpanMatrices.load(result.save(tmp_path / "spans"))
+    loaded = SpanFlowResult.load(result.save(tmp_path / "spans"))
     assert_close(loaded.matrices[1], result.matrices[1])
     assert loaded.spans == result.spans
     assert "receiver heads" in result.summary()

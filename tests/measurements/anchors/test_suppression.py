@@ -7,7 +7,7 @@ from torch.testing import assert_close
 import icl_mech as icl
 from icl_mech.engine import Kept, Reading, run
 from icl_mech.errors import PromptError, RunError
-from icl_mech.measurements.anchors.suppression_result import SuppressionEffects
+from icl_mech.measurements.anchors.suppression import SuppressionResult
 from icl_mech.models import Site
 from tests.golden_data import FOLDER, golden_model, thought_anchors, thought_anchors_prompts
 from tests.tiny import tiny_model
@@ -180,7 +180,7 @@ def test_layers_and_the_last_one():
 def test_the_result_is_complete(tmp_path):
     model = tiny_model("gpt2")
     result = icl.suppression(model, icl.texts(TEXTS, model))
-    loaded = SuppressionEffects.load(result.save(tmp_path / "effects"))
+    loaded = SuppressionResult.load(result.save(tmp_path / "effects"))
     assert_close(loaded.divergence[0], result.divergence[0], equal_nan=True)
     by_hand = torch.stack([own.diagonal(-1).mean() for own in result.divergence]).mean()
     assert result.interval("divergence", distance=1).value == pytest.approx(float(by_hand))

@@ -9,8 +9,9 @@ from torch.testing import assert_close
 
 import icl_mech as icl
 from icl_mech.errors import PromptError, ResultError, RunError
-from icl_mech.measurements.anchors.token_result import TokenAnchors
-from icl_mech.metrics import matched_means, nearby_medians, standing_out, uniform_mass
+from icl_mech.measurements.anchors.anchor_tokens import AnchorTokensResult
+from icl_mech.metrics import standing_out
+from icl_mech.metrics.outliers import matched_means, nearby_medians, uniform_mass
 from icl_mech.results.wording import told
 from tests.engine.test_paths import TASK
 from tests.saved import reseal
@@ -146,7 +147,7 @@ def test_ends_of_spans_are_compared_in_texts(model):
 
 def test_the_result_is_complete(model, labelled, tmp_path):
     result = icl.anchor_tokens(model, labelled)
-    loaded = TokenAnchors.load(result.save(tmp_path / "anchors"))
+    loaded = AnchorTokensResult.load(result.save(tmp_path / "anchors"))
     assert loaded.anchors == result.anchors
     assert loaded.limits == result.limits
     assert loaded.status == result.status
@@ -179,19 +180,19 @@ def test_results_saved_with_a_ratio_load(model, labelled, tmp_path):
     values = json.loads((folder / "result.json").read_text())["values"]
     kept = {name: own for name, own in values.items() if name not in ("scores", "limits")}
     reseal(folder / "result.json", values=kept)
-    loaded = TokenAnchors.load(folder)
+    loaded = AnchorTokensResult.load(folder)
     assert loaded.ratio == 2.0
     assert "strongest" not in loaded.quantities()
     assert loaded.status == "cannot be judged"
     assert loaded.anchors == result.anchors
-    assert loaded.figures()[0].answer.startswith("Cannot be judged with so few prompts or words.")
+    assert loaded.figures()[0].answer.startswith("Cannot be judged: this result was saved before")
     assert "Framed: more than 2 times" in loaded.figures()[1].caption
     with pytest.raises(ResultError, match="no scores"):
         _ = loaded.words_test
 
 
 @pytest.mark.parametrize(
-    ("shift", "opening"), [(9.0, "Yes. "), (0.0, "Not shown. "), (-9.0, "No. ")]
+    ("shift", "opening"), [(9.0, "Yes: "), (0.0, "Not shown: "), (-9.0, "No: ")]
 )
 def test_the_answer_rests_on_scores(model, labelled, shift, opening):
     """Scores drawn by word, label words shifted: by prompts alone every shift would be certain."""
@@ -210,7 +211,7 @@ def test_the_answer_rests_on_scores(model, labelled, shift, opening):
     assert f"p-value over words {told(shown.words_test.p_value)} (2 words against" in answer
     if shift:
         few = icl.anchor_tokens(model, labelled)
-        assert few.figures()[0].answer.startswith("Cannot be judged with so few prompts or words. ")
+        assert few.figures()[0].answer.startswith("Cannot be judged from so few prompts or words: ")
 
 
 def test_what_one_word_in_few_can_show_is_nothing(model):

@@ -8,8 +8,8 @@ import icl_mech as icl
 from icl_mech import PromptBatch
 from icl_mech.errors import PromptError, ResultError
 from icl_mech.measurements import FlowByDemonstration
-from icl_mech.measurements.by_demonstration.flow import DemonstrationFlow
-from icl_mech.measurements.by_demonstration.left_out import LeftOut
+from icl_mech.measurements.by_demonstration.flow_by_demonstration import FlowByDemonstrationResult
+from icl_mech.measurements.by_demonstration.leave_one_out import LeaveOneOutResult
 from tests.measurements.saliency.cases import sharing, with_roles, written
 from tests.tiny import tiny_model
 
@@ -74,7 +74,7 @@ def test_classes_weighted_by_their_edges_are_the_scores_too(model):
 def known(pq, read=None, received=None):
     pq = torch.tensor(pq, dtype=torch.float64)[..., None]
     batch, demos, _ = pq.shape
-    return DemonstrationFlow(
+    return FlowByDemonstrationResult(
         wp=torch.ones_like(pq), pq=pq,
         read=None if read is None else torch.tensor(read, dtype=torch.float64)[..., None],
         received=torch.tensor(received or [[1.0]] * batch, dtype=torch.float64),
@@ -103,11 +103,14 @@ def test_what_is_read_is_a_share_of_all_received():
     share = found.quantities()["read_share"].value()[:, 0]
     assert_close(share, torch.tensor([4.0, 2.0]).double() / 10)
     assert_close(found.drawing().values[1], torch.tensor([0.2, 0.4]).double())
+    # Behind the shares of demonstrations stand one value more for each prompt: all that is received.
+    assert set(found.to_xarray()) == {"pq_share", "wp_share", "pq", "wp"}
+    assert_close(found.sel("read_share", demo=0).values, share[:1])
 
 
 def left_out(change):
     change = torch.tensor(change, dtype=torch.float64)
-    return LeftOut(
+    return LeaveOneOutResult(
         change=change, log_prob=torch.zeros(len(change)),
         classes=torch.zeros(change.shape, dtype=torch.long), answers=torch.zeros(len(change)).long(),
         labels=("a", "b"), provenance={"prompts": {"digest": "x", "count": len(change)}},
@@ -156,7 +159,7 @@ def test_refusals(model):
     with pytest.raises(PromptError, match="a label word at its first token"):
         icl.flow_by_demonstration(model, first)
     found = icl.flow_by_demonstration(model, sharing())
-    with pytest.raises(ResultError, match="expected 'wp' or 'pq'"):
+    with pytest.raises(ResultError, match=r"score='ww'. Did you mean 'wp'"):
         found.by_class("ww")
 
 

@@ -10,7 +10,7 @@ import icl_mech as icl
 from icl_mech import PromptBatch
 from icl_mech.errors import PromptError
 from icl_mech.measurements import LeaveOneOut
-from icl_mech.measurements.by_demonstration.left_out import LeftOut, without
+from icl_mech.measurements.by_demonstration.leave_one_out import LeaveOneOutResult, without
 from tests.engine.cases import ragged
 from tests.measurements.saliency.cases import sharing, with_roles
 from tests.tiny import tiny_model
@@ -62,7 +62,7 @@ def test_text_prompts_of_the_offline_task(model):
 
 def test_own_class_by_hand(tmp_path):
     """(3 - 1) in the first prompt, (2 - 0) in the second; the third has one kind only."""
-    found = LeftOut(
+    found = LeaveOneOutResult(
         change=torch.tensor([[3.0, 1.0], [0.0, 2.0], [5.0, 5.0]]), log_prob=torch.zeros(3),
         classes=torch.tensor([[0, 1], [0, 1], [1, 1]]), answers=torch.tensor([0, 1, 1]),
         labels=("a", "b"), provenance={"prompts": {"count": 3}},
@@ -74,11 +74,11 @@ def test_own_class_by_hand(tmp_path):
     assert found.figures()[0].answer.startswith("Cannot be judged:")
     assert "effect of the query's class" in found.summary()
     assert found.plot().data
-    assert_close(LeftOut.load(found.save(tmp_path / "r")).change, found.change)
+    assert_close(LeaveOneOutResult.load(found.save(tmp_path / "r")).change, found.change)
 
 
 def test_classes_are_drawn_where_enough_prompts_have_them():
-    found = LeftOut(
+    found = LeaveOneOutResult(
         change=torch.tensor([[3.0, 1.0]] * 6 + [[0.0, 2.0]] * 2), log_prob=torch.zeros(8),
         classes=torch.tensor([[0, 1]] * 8), answers=torch.tensor([0] * 6 + [1] * 2),
         labels=("a", "b"), provenance={"prompts": {"count": 8}},

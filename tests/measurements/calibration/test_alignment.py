@@ -5,8 +5,8 @@ import torch
 
 from icl_mech import build_prompt_pairs, build_prompts, measure, predict
 from icl_mech.errors import PromptError
-from icl_mech.measurements.alignment.semantic import Alignment, AlignmentResult, alignment
-from icl_mech.measurements.lens.compare import without_demonstrations
+from icl_mech.measurements.alignment.alignment import Alignment, AlignmentResult, alignment
+from icl_mech.measurements.demonstrations import without_demonstrations
 from tests.measurements.lens.test_logit_lens import TASK
 from tests.planted import planted_model, planted_task
 from tests.tiny import tiny_model

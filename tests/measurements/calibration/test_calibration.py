@@ -9,16 +9,16 @@ from torch.testing import assert_close
 from icl_mech import build_prompts, measure, predict
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Reweight
+from icl_mech.measurements.calibration.calibration import Calibration, calibration
 from icl_mech.measurements.calibration.content_free import (
     random_words,
     replaced,
     texts_of,
     training_texts,
 )
-from icl_mech.measurements.calibration.label_prior import Calibration, calibration
-from icl_mech.metrics import calibrate_batch, calibrate_labels
+from icl_mech.metrics.calibration import calibrate_batch, calibrate_labels
 from icl_mech.prompts import Prompt, PromptBatch
-from icl_mech.results import load_result
+from icl_mech.results import Result
 from tests.measurements.lens.test_logit_lens import TASK
 from tests.prompts.cases import toy_task
 from tests.tiny import tiny_model
@@ -198,7 +198,7 @@ def test_in_an_analysis_saved_and_drawn(gpt2, tmp_path):
     model, prompts = gpt2
     found = measure(model, prompts, Calibration(draws=2)).calibration
     found.save(tmp_path / "one")
-    again = load_result(tmp_path / "one")
+    again = Result.load(tmp_path / "one")
     assert torch.equal(again.scores, found.scores)
     for show in found.shows:
         assert len(found.plot(show).data)

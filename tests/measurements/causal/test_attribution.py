@@ -9,7 +9,7 @@ import icl_mech as icl
 from icl_mech import Prompt, PromptBatch, attribution_patching, build_prompt_pairs
 from icl_mech.engine import Work
 from icl_mech.errors import PromptError, RunError
-from icl_mech.measurements.causal.attribution import contrast
+from icl_mech.measurements.causal.answers import contrast
 from icl_mech.measurements.causal.tracing import batch_scores, reader_names, writer_names
 from icl_mech.metrics import rank_agreement
 from icl_mech.models import adapt

@@ -9,7 +9,7 @@ import icl_mech as icl
 from icl_mech import compare_heads
 from icl_mech.errors import RunError
 from icl_mech.measurements import CompareHeads
-from icl_mech.measurements.causal.attribution import contrast
+from icl_mech.measurements.causal.answers import contrast
 from icl_mech.models import adapt
 from tests.planted import ATTENDING_DECOYS, INDUCTION_HEADS, planted_model, planted_task
 

@@ -7,8 +7,8 @@ from torch.testing import assert_close
 
 from icl_mech import induction_scores, measure
 from icl_mech.errors import RunError
-from icl_mech.measurements import Induction
-from icl_mech.metrics import (
+from icl_mech.measurements import InductionScores
+from icl_mech.metrics.heads import (
     attention_elsewhere,
     attention_to_match,
     detection_score,
@@ -108,10 +108,10 @@ def test_transformer_lens_itself():
 
 def test_random_tokens_stand_there_twice():
     model = tiny_model("llama")
-    from icl_mech.measurements.causal.induction import sequences
+    from icl_mech.measurements.causal.induction_scores import sequences
     from icl_mech.models import adapt
 
-    tokens = sequences(adapt(model), Induction(n=3, length=7))
+    tokens = sequences(adapt(model), InductionScores(n=3, length=7))
     assert tokens.shape == (3, 15)
     assert bool((tokens[:, 0] == 1).all())
     assert torch.equal(tokens[:, 1:8], tokens[:, 8:])
@@ -130,7 +130,7 @@ def test_with_other_measurements_prompts_are_not_read():
     from tests.engine.test_paths import TASK
 
     prompts = build_prompts(TASK, model, shots=1, n=4)
-    both = measure(model, prompts, Induction(n=4, length=6))
+    both = measure(model, prompts, InductionScores(n=4, length=6))
     assert torch.equal(
         both["induction_scores"].scores, induction_scores(model, n=4, length=6).scores
     )

@@ -5,8 +5,8 @@ import torch
 from torch.testing import assert_close
 
 import icl_mech as icl
-from icl_mech.measurements import MediateHeads
-from icl_mech.measurements.causal.mediation import class_weights
+from icl_mech.measurements import HeadMediation
+from icl_mech.measurements.causal.head_mediation import class_weights
 from tests.planted import (
     INDUCTION_HEADS,
     N_HEADS,
@@ -166,7 +166,7 @@ def test_results_are_shown_saved_and_compared(model, one_class, mediation, tmp_p
         for figure in result.figures():
             assert figure.question.endswith("?")
             assert figure.caption
-    both = icl.measure(model, one_class, MediateHeads())
+    both = icl.measure(model, one_class, HeadMediation())
     both.to_html(tmp_path / "page.html")
     assert "Effect of every head" in (tmp_path / "page.html").read_text()
     assert len(mediation.to_pandas()) == N_LAYERS * N_HEADS

@@ -8,7 +8,10 @@ from transformers import DynamicCache
 from icl_mech import Example, Task, Template
 from icl_mech.engine import run
 from icl_mech.interventions import Intervention
-from icl_mech.measurements.predictions import PredictionReading
+from icl_mech.measurements.compression.compare_compression import CompareCompression
+from icl_mech.measurements.compression.compress_context import CompressContext
+from icl_mech.measurements.doors import door
+from icl_mech.measurements.reading import PredictionReading
 from icl_mech.models import Site, adapt
 from tests.tiny import FAMILIES
 
@@ -45,6 +48,11 @@ def by_hugging_face(model, prompt, kept, query, first):
 
 def behind(model, prompt, kept, query, first):
     """The same for the whole vocabulary."""
+    return rows_behind(model, prompt, kept, query, first)[-1]
+
+
+def rows_behind(model, prompt, kept, query, first):
+    """The same at every token behind the stand-in."""
     adapt(model)
     hf_model, tokens = model.original_model, torch.tensor([prompt.tokens])
     with torch.no_grad():
@@ -58,7 +66,7 @@ def behind(model, prompt, kept, query, first):
         logits = hf_model(
             rest, attention_mask=mask, past_key_values=cut, position_ids=places
         ).logits
-    return logits[0, -1]
+    return logits[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,3 +94,9 @@ def by_hiding(model, prompts, kept, query, changes=()):
     changes = [*changes, Blind(kept, query)]
     ((logits, *_),) = run(model, prompts, [PredictionReading()], changes, path="whole")
     return logits
+
+
+compare_compression = door(
+    CompareCompression, "compare_compression", then=("methods",), prompts="Prompts."
+)
+compress_context = door(CompressContext, "compress_context", prompts="Prompts.")

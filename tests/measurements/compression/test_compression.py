@@ -10,14 +10,13 @@ from icl_mech import Prompt, PromptBatch, build_prompts, predict, prompts_from_t
 from icl_mech.engine.work import Work
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements import running
-from icl_mech.measurements.compression.demonstrations import compress_demonstrations
+from icl_mech.measurements.compression.compress_demonstrations import compress_demonstrations
 from icl_mech.measurements.compression.kept import anchor_positions, parts, random_positions
-from icl_mech.measurements.compression.quality import Compressed, best
+from icl_mech.measurements.compression.methods import Compressed, best
 from icl_mech.measurements.compression.speed import Speed
-from icl_mech.measurements.compression.table import compare_compression
 from icl_mech.models import adapt
 from icl_mech.prompts import Span
-from icl_mech.results import load_result
+from icl_mech.results import Result
 from icl_mech.results.wording import said, told
 from tests.margins import apart, clear_prompts
 from tests.measurements.compression.cases import (
@@ -26,6 +25,7 @@ from tests.measurements.compression.cases import (
     by_hiding,
     by_hugging_face,
     close,
+    compare_compression,
     task,
     text_of,
 )
@@ -426,14 +426,14 @@ def test_without_answers(gpt2):
         _ = found.accuracy
     assert "accuracy" not in found.summary()
     assert found.drawing().groups == ("label loyalty", "word loyalty")
-    assert "correct" not in found.to_pandas()
+    assert "correct" not in found.by_prompt()
 
 
 def test_the_best_draw_is_the_first_of_the_most_loyal():
     def candidate(*kept):
         return Compressed(
             "hidden_random_top", ((sum(kept),),) * 4, torch.zeros(4, 2), torch.tensor(kept).bool(),
-            torch.zeros(4),
+            torch.zeros(4), torch.zeros(4, dtype=torch.int64),
         )  # fmt: skip
 
     rows = [
@@ -495,12 +495,14 @@ def test_result_in_words_files_and_figures(gpt2, prompts, tmp_path):
     found = compress_demonstrations(gpt2, prompts, position="overlap")
     assert found.summary().startswith("hidden_anchor: label loyalty ")
     assert found.provenance["variants"]["position"] == "overlap"
-    assert list(found.to_pandas()["correct"]) == found.correct.tolist()
+    assert list(found.by_prompt()["correct"]) == found.correct.tolist()
+    assert list(found.by_prompt("accuracy")["accuracy"]) == found.correct.tolist()
+    assert found.to_pandas().label_loyalty.tolist() == [found.label_loyalty.value]
     bars = found.drawing()
     assert bars.groups[0] == "label loyalty"
     assert float(bars.values[0, 0]) == pytest.approx(found.label_loyalty.value)
     assert len(found.plot().data) == 1
-    loaded = load_result(found.save(tmp_path / "result"))
+    loaded = Result.load(found.save(tmp_path / "result"))
     assert loaded.kept == found.kept
     assert loaded.speed_up == found.speed_up
     assert torch.equal(loaded.label_kept, found.label_kept)
@@ -567,9 +569,10 @@ def test_full_prompts_are_run_once(gpt2, prompts, monkeypatch):
 
 def test_table_in_words_files_and_figures(table, tmp_path):
     frame = table.to_pandas()
-    assert list(frame["method"]) == [*table.methods, "full prompt"]
+    assert list(frame["method"]) == list(table.methods)
     assert frame["label_loyalty"][0] == table.label_loyalty("hidden_anchor").value
-    assert frame["accuracy"][4] == table.full_accuracy.value
+    assert frame["accuracy_low"][3] == table.accuracy("hidden_random_top").low
+    assert set(frame["full_accuracy"]) == {table.full_accuracy.value}
     names = ("anchor states", "anchor tokens as text", "random states", "random states, best draw")
     dots = table.drawing()
     assert (dots.groups, dots.names) == (names, ("label loyalty", "word loyalty"))
@@ -590,7 +593,7 @@ def test_table_in_words_files_and_figures(table, tmp_path):
     assert printed.rows[4][3] == said(table.full_accuracy)
     assert {trace.name for trace in table.plot().data} == set(dots.names)
     assert len(table.plot(show="table").data) == 1
-    loaded = load_result(table.save(tmp_path / "table"))
+    loaded = Result.load(table.save(tmp_path / "table"))
     assert loaded.kept == table.kept
     assert loaded.summary() == table.summary()
     assert_close(loaded.label_logits, table.label_logits)
@@ -620,14 +623,14 @@ def test_the_summary_claims_no_more_than_the_intervals(table):
     words = torch.zeros_like(table.word_overlap)
     words[0] = 0.5
     for labels, overlap, opening in (
-        (kept, words, "Yes. "),
-        (~kept, 0.5 - words, "No. "),
-        (kept, 0.5 - words, "Not shown. "),
-        (torch.ones_like(kept), torch.ones_like(words), "Not shown. "),
+        (kept, words, "Yes: "),
+        (~kept, 0.5 - words, "No: "),
+        (kept, 0.5 - words, "Not shown: "),
+        (torch.ones_like(kept), torch.ones_like(words), "Not shown: "),
     ):
         shown = replace(table, label_kept=labels, word_overlap=overlap).figures()[0]
         assert shown.answer.startswith(opening)
-        assert bool(shown.establishes) == (opening == "Yes. ")
+        assert bool(shown.establishes) == (opening == "Yes: ")
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -647,6 +650,12 @@ def test_what_the_table_refuses(gpt2, prompts, table):
         replace(table, correct=None).drawing(show="accuracy")
     with pytest.raises(RunError, match=r"methods=\[\]: none chosen"):
         compare_compression(gpt2, prompts, [])
+    found = compress_demonstrations(gpt2, prompts, method=["text_anchor", "hidden_anchor"], **QUICK)
+    same = compare_compression(gpt2, prompts, ["text_anchor", "hidden_anchor"], **QUICK)
+    assert found.methods == same.methods == ("text_anchor", "hidden_anchor")
+    assert torch.equal(found.label_logits, same.label_logits)
+    with pytest.raises(RunError, match="none chosen"):
+        compress_demonstrations(gpt2, prompts, method=[])
     with pytest.raises(RunError, match="each once"):
         compare_compression(gpt2, prompts, ["text_anchor", "text_anchor"])
 
@@ -728,7 +737,7 @@ def test_a_model_that_counts_positions_itself(gpt2, prompts, monkeypatch):
     close(gpt2)(hidden.label_logits, cut.label_logits)
     assert hidden.provenance["cache"] == "hidden"
     assert hidden.speed_up is None
-    with pytest.raises(RunError, match=r"counts positions itself.*position 0 behind"):
+    with pytest.raises(RunError, match=r"counts positions itself.*position 0 after"):
         compress_demonstrations(gpt2, prompts, position="overlap")
     compress_demonstrations(gpt2, prompts, position="overlap", method="text_anchor")
 

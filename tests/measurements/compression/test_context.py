@@ -8,12 +8,11 @@ import torch
 
 from icl_mech import Prompt, PromptBatch, build_prompts, prompts_from_text
 from icl_mech.errors import ModelError, PromptError, ResultError, RunError
-from icl_mech.measurements.compression.compress_context import compress_context
-from icl_mech.measurements.compression.context import CompressedContext
-from icl_mech.measurements.compression.demonstrations import compress_demonstrations
+from icl_mech.measurements.compression.compress_demonstrations import compress_demonstrations
 from icl_mech.measurements.compression.kept import parts
+from icl_mech.measurements.compression.predict_behind import CompressContextResult
 from icl_mech.models import adapt
-from tests.measurements.compression.cases import FAMILIES, task
+from tests.measurements.compression.cases import FAMILIES, compress_context, task
 from tests.saved import reseal
 from tests.tiny import tiny_model
 
@@ -56,7 +55,7 @@ def test_saved_and_loaded(setting, tmp_path):
     context = compress_context(model, batch)
     folder = context.save(tmp_path / "context")
     assert {file.name for file in folder.iterdir()} == {"result.json", "tensors.safetensors"}
-    loaded = CompressedContext.load(folder)
+    loaded = CompressContextResult.load(folder)
     before, after = (one.predict(model, batch) for one in (context, loaded))
     assert torch.equal(before.label_logits, after.label_logits)
     assert torch.equal(before.top_tokens, after.top_tokens)
@@ -217,21 +216,21 @@ def test_options_that_make_no_sense(gpt2, prompts):
 def test_damaged_files(gpt2, prompts, tmp_path):
     folder = compress_context(gpt2, prompts).save(tmp_path / "context")
     with pytest.raises(ResultError, match="No saved result"):
-        CompressedContext.load(tmp_path / "nothing")
+        CompressContextResult.load(tmp_path / "nothing")
     values = json.loads((folder / "result.json").read_text())["values"]
     del values["kept"]
     reseal(folder / "result.json", values=values)
     with pytest.raises(ResultError, match="lacks kept"):
-        CompressedContext.load(folder)
+        CompressContextResult.load(folder)
     (folder / "tensors.safetensors").unlink()
     with pytest.raises(ResultError, match="incomplete"):
-        CompressedContext.load(folder)
+        CompressContextResult.load(folder)
 
 
 def test_another_kind_of_result(gpt2, prompts, tmp_path):
     result = compress_demonstrations(gpt2, prompts, measure_speed=False)
-    with pytest.raises(ResultError, match="holds a CompressionResult"):
-        CompressedContext.load(result.save(tmp_path / "result"))
+    with pytest.raises(ResultError, match="holds a CompressDemonstrationsResult"):
+        CompressContextResult.load(result.save(tmp_path / "result"))
 
 
 def test_raw_text_prompts(gpt2):

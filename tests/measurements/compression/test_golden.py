@@ -8,14 +8,12 @@ import pytest
 import torch
 
 from icl_mech import Example, PromptBatch, Template
-from icl_mech.measurements.compression.demonstrations import compress_demonstrations
+from icl_mech.measurements.compression.compress_demonstrations import compress_demonstrations
 from icl_mech.measurements.compression.kept import anchor_positions, parts, random_positions
-from icl_mech.measurements.compression.table import compare_compression
-from icl_mech.prompts.assemble import assemble, template_pieces
-from icl_mech.prompts.tokenise import PieceTokenizer
+from icl_mech.prompts.tokenise import PieceTokenizer, assemble, template_pieces
 from tests.golden_data import LABEL_WORDS, arrays, document, golden_model, label_words_prompts
 from tests.margins import apart, vocabulary
-from tests.measurements.compression.cases import behind
+from tests.measurements.compression.cases import behind, compare_compression
 from tests.measurements.test_label_words_golden import hooked_model
 
 pytestmark = pytest.mark.tl3

@@ -21,12 +21,14 @@ from icl_mech.engine import fill_means, runs
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements import running
-from icl_mech.measurements.compression.compress_context import compress_context
-from icl_mech.measurements.compression.context import CompressedContext
-from icl_mech.measurements.compression.demonstrations import Compress, compress_demonstrations
+from icl_mech.measurements.compression.compare_compression import CompareCompression
+from icl_mech.measurements.compression.compress_demonstrations import (
+    CompressDemonstrations,
+    compress_demonstrations,
+)
 from icl_mech.measurements.compression.kept import anchor_positions, parts
+from icl_mech.measurements.compression.predict_behind import CompressContextResult
 from icl_mech.measurements.compression.stand_in import alone
-from icl_mech.measurements.compression.table import CompareCompression, compare_compression
 from icl_mech.models import Site, adapt
 from icl_mech.results.wording import said
 from tests.golden_data import LABEL_WORDS, arrays, label_words_prompts
@@ -34,6 +36,8 @@ from tests.measurements.compression.cases import (
     WITHOUT_WINDOW,
     by_hiding,
     close,
+    compare_compression,
+    compress_context,
     task,
 )
 from tests.measurements.test_label_words_golden import hooked_model
@@ -274,7 +278,10 @@ def test_an_intervention_that_acts_nowhere(gpt2, prompts):
 def test_the_measurement_gives_what_the_function_gives(gpt2, prompts):
     expected = compress_demonstrations(gpt2, prompts, position="overlap", **QUICK)
     found = running.measured(
-        Compress(position="overlap", measure_speed=False), gpt2, prompts, progress=False
+        CompressDemonstrations(position="overlap", measure_speed=False),
+        gpt2,
+        prompts,
+        progress=False,
     )
     assert torch.equal(found.label_logits, expected.label_logits)
     assert found.provenance == {**expected.provenance, "date": found.provenance["date"]}
@@ -286,7 +293,7 @@ def test_the_measurement_gives_what_the_function_gives(gpt2, prompts):
     table = running.measured(
         CompareCompression(draws=2, measure_speed=False), gpt2, prompts, progress=False
     )
-    assert table.provenance["measurement"] == "compression"
+    assert table.provenance["measurement"] == "compare_compression"
     assert torch.equal(
         table.label_logits, compare_compression(gpt2, prompts, draws=2, **QUICK).label_logits
     )
@@ -370,7 +377,7 @@ def test_contexts_answer_as_compressed_prompts(gpt2, prompts, tmp_path, method, 
     assert context.kept == expected.kept[0]
     found = context.predict(gpt2, prompts)
     assert torch.equal(found.label_logits, expected.label_logits)
-    loaded = CompressedContext.load(context.save(tmp_path / "context"))
+    loaded = CompressContextResult.load(context.save(tmp_path / "context"))
     again = loaded.predict(gpt2, prompts)
     assert_close(again.label_logits, found.label_logits)
     assert again.provenance["interventions"] == found.provenance["interventions"]

@@ -13,24 +13,20 @@ import icl_mech as icl
 from icl_mech.engine import run
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements import running
-from icl_mech.measurements.confusion.diagnosis import (
-    ConfusionDiagnosis,
-    diagnose_confusion,
-    diagnosis,
-)
-from icl_mech.measurements.confusion.distances import (
+from icl_mech.measurements.confusion.agreement import normalised, pair_auc, rank_correlation
+from icl_mech.measurements.confusion.confusion import (
     KeyReading,
     QueryReading,
+    diagnose_confusion,
+    diagnosis,
     key_distances,
-    normalised,
-    pair_auc,
     principal_directions,
-    rank_correlation,
 )
+from icl_mech.measurements.confusion.pairs import ConfusionResult
 from icl_mech.models import adapt
 from icl_mech.plots import figure
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import load_result
+from icl_mech.results import Result
 from icl_mech.results.wording import said
 from tests.engine.cases import LABEL_TOKENS, prompt, ragged
 from tests.golden_data import arrays, golden_model, label_words_prompts
@@ -72,10 +68,9 @@ def gpt2():
 def plain_projections(family, prompt):
     """Outputs of the query and key layers, `[layer, pos, d]`, without TransformerLens."""
     hf = tiny_hf(family)
-    endings = {
-        "gpt2": ("attn.c_attn",),
-        "neox": ("attention.query_key_value",),
-    }.get(family, ("q_proj", "k_proj"))
+    endings = {"gpt2": ("attn.c_attn",), "neox": ("attention.query_key_value",)}.get(
+        family, ("q_proj", "k_proj")
+    )
     seen = []
     for name, module in hf.named_modules():
         if name.endswith(endings):
@@ -429,11 +424,14 @@ def test_drawings_and_table_hold_the_numbers(gpt2):
     assert torch.equal(curve.high[0], found.high)
     assert curve.levels == ((0.0, "no relation"),)
     table = found.to_pandas()
-    assert len(table) == 3 * N_LAYERS
-    row = table[(table["layer"] == 1) & (table["second"] == "class 2")].iloc[1]
-    assert row["first"] == "class 1"
-    assert row["distance"] == float(found.distances[1, 1, 2])
-    assert row["auc"] == float(found.confusion_auc[1, 2])
+    assert list(table["pair"]) == ["class 0 / class 1", "class 0 / class 2", "class 1 / class 2"]
+    assert set(table["layer"]) == {found.layer}
+    assert table["distance"][2] == float(found.distance[1, 2])
+    assert table["auc"][2] == float(found.confusion_auc[1, 2])
+    assert table["auc_low"][2] == float(found.auc_low[1, 2])
+    by_layer = found.to_pandas("distance")
+    row = by_layer[(by_layer["layer"] == 1) & (by_layer["pair"] == "class 1 / class 2")].iloc[0]
+    assert row["distance"] == pytest.approx(float(found.distances[1, 1, 2]))
     with pytest.raises(ResultError, match=r"show='matrix'\. Did you mean 'matrices'"):
         found.drawing("matrix")
     with pytest.raises(ResultError, match="Layer 9 was not read"):
@@ -442,8 +440,8 @@ def test_drawings_and_table_hold_the_numbers(gpt2):
 
 def test_saved_and_loaded(gpt2, tmp_path):
     found = diagnose_confusion(gpt2, full())
-    loaded = load_result(found.save(tmp_path / "diagnosis"))
-    assert type(loaded) is ConfusionDiagnosis
+    loaded = Result.load(found.save(tmp_path / "diagnosis"))
+    assert type(loaded) is ConfusionResult
     assert torch.equal(loaded.distances, found.distances)
     assert loaded.layers == found.layers
     assert loaded.notes == found.notes

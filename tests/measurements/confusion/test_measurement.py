@@ -11,20 +11,24 @@ from icl_mech.engine import run
 from icl_mech.errors import ResultError, RunError
 from icl_mech.interventions import Isolate
 from icl_mech.measurements import running
-from icl_mech.measurements.confusion.diagnosis import Confusion, diagnose_confusion
-from icl_mech.measurements.confusion.distances import (
-    KeyReading,
-    QueryReading,
-    key_distances,
+from icl_mech.measurements.confusion.agreement import (
     label_pairs,
     normalised,
     pair_auc,
-    principal_directions,
     rank_correlation,
 )
+from icl_mech.measurements.confusion.confusion import (
+    Confusion,
+    KeyReading,
+    QueryReading,
+    diagnose_confusion,
+    key_distances,
+    principal_directions,
+)
 from icl_mech.measurements.predictions import Predict
-from icl_mech.metrics import relabelling, resample_weights
-from icl_mech.results import load_result
+from icl_mech.metrics.intervals import resample_weights
+from icl_mech.metrics.permutations import relabelling
+from icl_mech.results import Result
 from icl_mech.results.wording import said, told
 from tests.engine.cases import Edge
 from tests.interventions.test_prompt_dependent import Swap
@@ -290,7 +294,7 @@ def on_a_line(places, distances=None, size=200):
 
 @pytest.mark.parametrize(
     ("order", "opening", "than"),
-    [(1, "Yes.", "above 0"), (-1, "No.", "below 0"), (0, "Not shown.", "not clearly different")],
+    [(1, "Yes: ", "above 0"), (-1, "No: ", "below 0"), (0, "Not shown: ", "not clearly different")],
 )
 def test_an_answer_follows_the_interval_and_the_p_value(order, opening, than):
     logits, answers, distances = on_a_line(PLACES)
@@ -354,7 +358,7 @@ def test_results_saved_before_there_was_a_p_value_have_one(tmp_path):
     folder = found.save(tmp_path / "diagnosis")
     names = {item.name for item in fields(found)}
     assert not names & {"relabelled", "p_value", "smallest"}
-    loaded = load_result(folder)
+    loaded = Result.load(folder)
     assert loaded.p_value() == found.p_value()
     assert loaded.status == "supported"
 
@@ -374,7 +378,7 @@ def test_notes_say_what_intervals_rest_on(found):
 
 
 def test_samples_of_a_loaded_result(found, tmp_path):
-    loaded = load_result(found.save(tmp_path / "diagnosis"))
+    loaded = Result.load(found.save(tmp_path / "diagnosis"))
     assert_close(loaded.sel().values, found.sel().values, rtol=0, atol=0)
     before = replace(loaded, provenance={"variants": {"contexts": {"shots": 1}}})
     assert "distance" not in before.quantities()

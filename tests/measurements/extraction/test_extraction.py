@@ -11,21 +11,21 @@ from icl_mech.engine import prepare, run
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.interventions import Reweight, ZeroHeads
 from icl_mech.measurements import running
-from icl_mech.measurements.extraction.average import averaged_extraction
-from icl_mech.measurements.extraction.label_words import (
+from icl_mech.measurements.extraction.extraction import (
     AttentionReading,
     Extraction,
     extraction,
     extraction_result,
 )
-from icl_mech.measurements.extraction.statistics import auc_statistic
 from icl_mech.measurements.predictions import predict
 from icl_mech.measurements.saliency.flow import Flow
-from icl_mech.metrics import auc_ends, mean_ends, quantile_ends, resample_weights
+from icl_mech.metrics import mean_ends
+from icl_mech.metrics.auc import auc_ends, auc_statistic
+from icl_mech.metrics.intervals import quantile_ends, resample_weights
 from icl_mech.models import adapt
 from icl_mech.plots import figure
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import load_result
+from icl_mech.results import Result
 from icl_mech.results.wording import said, told
 from tests.engine.cases import LABEL_TOKENS, LABELS, prompt, ragged
 from tests.margins import clear_prompts
@@ -285,7 +285,7 @@ def test_figures_of_a_page():
     found = result(*rising())
     late, looked = found.figures()
     assert (late.show, looked.show) == found.shows
-    assert late.answer.startswith("Yes. ")
+    assert late.answer.startswith("Yes: in the last third")
     assert f"is {said(found.last_third)}, above chance" in late.answer
     assert f"first third, {said(found.rise, sign=True)}, is clear" in late.answer
     assert "one half in layer 4 of 0 to 5" in late.caption
@@ -300,7 +300,7 @@ def test_figures_of_a_page():
     assert looked.answer.startswith("In 3 of 6 layers: ")
     assert f"layer {int(gap.argmax())}, {told(float(gap.max()), sign=True)} [" in looked.answer
     early = result(attention.flip(1), truth).figures()[0]
-    assert early.answer.startswith("Not shown. ")
+    assert early.answer.startswith("Not shown: ")
     assert early.establishes == ""
 
 
@@ -361,7 +361,7 @@ def test_one_class_left_is_undefined_and_said_so(tmp_path):
     assert not late.drawn
     assert late.answer == "Cannot be judged: AUC undefined: all 5 prompts count as green."
     assert looked.answer.startswith("Cannot be judged from 5 prompts: ")
-    loaded = load_result(found.save(tmp_path / "one"))
+    loaded = Result.load(found.save(tmp_path / "one"))
     assert loaded.summary() == found.summary()
     assert not loaded.defined
     known = replace(found, provenance={"prompts": {"digest": "a"}})
@@ -451,52 +451,12 @@ def test_classes_too_rare_for_intervals(gpt2):
     assert not found.cumulative_defined
 
 
-# --- several tasks ---
-
-
-def test_auc_is_averaged_before_it_is_summed():
-    one, other = result(*rising(seed=1)), result(*rising(n=30, seed=2))
-    found = averaged_extraction([one, other])
-    mean = (one.auc + other.auc) / 2
-    torch.testing.assert_close(found.auc, mean, **EXACT)
-    expected = (mean - 0.5).cumsum(0) / (mean - 0.5).sum()
-    torch.testing.assert_close(found.cumulative, expected, **EXACT)
-    assert float((found.cumulative - (one.cumulative + other.cumulative) / 2).abs().max()) > 1e-4
-    torch.testing.assert_close(found.per_task, torch.stack([one.auc, other.auc]), **EXACT)
-    assert found.tasks == ("task 0", "task 1")
-    # Two independent samples: the variances of their mean add up.
-    widths = [r.auc_high - r.auc_low for r in (one, other, found)]
-    together = (widths[0] ** 2 + widths[1] ** 2).sqrt() / 2
-    torch.testing.assert_close(widths[2], together, rtol=0.15, atol=0.01)
-
-
-def test_average_of_saved_results(tmp_path):
-    one = replace(result(*rising(seed=1)), provenance={"prompts": {"task": {"name": "reviews"}}})
-    lone = result(torch.rand(5, 6, 3), [1] * 5)
-    found = averaged_extraction([one, lone])
-    assert found.tasks == ("reviews",)
-    assert found.notes == ("left out, one class only: task 1",)
-    torch.testing.assert_close(found.auc_low, one.auc_low, **EXACT)
-    loaded = load_result(found.save(tmp_path / "mean"))
-    assert loaded.summary() == found.summary()
-    assert loaded.to_pandas().equals(found.to_pandas())
-    assert "mean of reviews" in loaded.plot().to_html()
-
-
-def test_averages_that_cannot_be():
-    lone = result(torch.rand(5, 6, 3), [1] * 5)
-    with pytest.raises(ResultError, match="None of the 1 results has a defined AUC"):
-        averaged_extraction([lone])
-    with pytest.raises(ResultError, match="models with 4 and 6 layers"):
-        averaged_extraction([result(*rising()), result(*rising(n_layers=4))])
-
-
 # --- files and refusals ---
 
 
 def test_round_trip(gpt2, tmp_path):
     found = extraction(gpt2, many(12, shared=True))
-    loaded = load_result(found.save(tmp_path / "result"))
+    loaded = Result.load(found.save(tmp_path / "result"))
     assert type(loaded) is type(found)
     torch.testing.assert_close(loaded.attention, found.attention, rtol=0, atol=0)
     assert loaded.classes == found.classes

@@ -9,12 +9,12 @@ from torch.testing import assert_close
 
 from icl_mech import ZeroHeads, ZeroLayers
 from icl_mech.errors import PromptError, ResultError, RunError
-from icl_mech.measurements.accuracy.layers import layer_accuracy
-from icl_mech.measurements.heads.ablating import Ablate, ablation
-from icl_mech.measurements.heads.ablation import Ablation
-from icl_mech.measurements.heads.label_attention import random_heads
+from icl_mech.measurements.accuracy.layer_accuracy import layer_accuracy
+from icl_mech.measurements.heads.ablation import Ablation, AblationResult, ablation
+from icl_mech.measurements.heads.chosen import random_heads
 from icl_mech.measurements.running import measured
-from icl_mech.metrics import gap_reduction, mean_ends, mean_interval, reduction_interval
+from icl_mech.metrics import mean_ends, mean_interval
+from icl_mech.metrics.layers import gap_reduction, reduction_interval
 from tests.measurements.overthinking_cases import (
     FAMILIES,
     assert_same_scores,
@@ -162,7 +162,7 @@ def test_the_measurement_is_the_function(gpt2):
     model, true, false = gpt2
     options = {"start": 1, "heads": HEADS, "draws": 2, "seed": 3}
     door = ablation(model, true, false, **options)
-    found = measured(Ablate(**options), model, (true, false))
+    found = measured(Ablation(**options), model, (true, false))
     assert torch.equal(found.scores, door.scores)
     assert torch.equal(found.tie_counts, door.tie_counts)
     assert found.conditions == door.conditions
@@ -173,7 +173,7 @@ def test_the_measurement_is_the_function(gpt2):
         "variant": "sound", "seed": 3,
     }  # fmt: skip
     with pytest.raises(PromptError, match="compares true and false demonstrations"):
-        measured(Ablate(**options), model, false)
+        measured(Ablation(**options), model, false)
 
 
 @pytest.mark.parametrize(
@@ -352,15 +352,12 @@ def result_of(*conditions, names=None, **options):
     """Each condition: (true scores, false scores)."""
     names = names or ("none", "chosen heads", *["random heads"] * (len(conditions) - 2))
     scores = torch.tensor(conditions, dtype=torch.float64)
-    return Ablation(scores=scores, conditions=tuple(names), **options)
+    return AblationResult(scores=scores, conditions=tuple(names), **options)
 
 
 UNABLATED = ([1.0, 1, 1, 1, 1, 1, 1, 1], [0.0, 0, 0, 0, 0, 0, 0, 1])
 CHOSEN = ([1.0, 1, 1, 1, 0, 0, 1, 1], [1.0, 1, 1, 0, 0, 0, 0, 1])
-DRAWS = (
-    ([1.0] * 8, [0.0, 0, 0, 0, 0, 0, 0, 1]),
-    ([1.0] * 8, [1.0, 1, 0, 0, 0, 0, 0, 1]),
-)
+DRAWS = (([1.0] * 8, [0.0, 0, 0, 0, 0, 0, 0, 1]), ([1.0] * 8, [1.0, 1, 0, 0, 0, 0, 0, 1]))
 
 
 def test_reduction_by_hand():
@@ -395,7 +392,8 @@ def test_without_a_gap_there_is_no_reduction(false):
     assert found.reduction("chosen heads") is None
     assert bool(found.draws().isnan().all())
     assert "its interval includes 0" in found.summary()
-    assert bool(found.to_pandas().gap_reduction.isna().all())
+    with pytest.raises(ResultError, match="no quantity 'gap_reduction'"):
+        found.to_pandas("gap_reduction")
 
 
 def test_ties_are_told():
@@ -429,11 +427,15 @@ def test_reduction_over_tasks(how):
 
 def test_random_draws_are_one_row_of_the_table():
     found = result_of(UNABLATED, CHOSEN, *DRAWS)
-    table = found.to_pandas().set_index("condition")
-    assert table.draws.to_dict() == {"none": 1, "chosen heads": 1, "random heads": 2}
-    assert table.gap_reduction["chosen heads"] == pytest.approx(3 / 7)
-    assert table.change_with_true["chosen heads"] == -0.25
-    assert np.isnan(table.gap_reduction["none"])
+    table = found.to_pandas().set_index(["condition", "side"])
+    names = ("none", "chosen heads", "random heads")
+    assert table.index.tolist() == [(name, side) for name in names for side in ("true", "false")]
+    assert table.draws.tolist() == [1, 1, 1, 1, 2, 2]
+    assert table.change["chosen heads", "true"] == -0.25
+    assert table.change_low["chosen heads", "true"] < -0.25
+    closed = found.to_pandas("gap_reduction").set_index("condition")
+    assert closed.gap_reduction["chosen heads"] == pytest.approx(3 / 7)
+    assert closed.gap_reduction["none"] == 0
     accuracies = found.drawing("accuracy")
     assert accuracies.groups == ("unablated", "chosen heads", "random heads")
     assert found.drawing().groups == ("chosen heads", "random heads")
@@ -444,7 +446,7 @@ def test_random_draws_are_one_row_of_the_table():
 
 def test_files_and_figures(planted, tmp_path):
     planted.save(tmp_path / "result")
-    loaded = Ablation.load(tmp_path / "result")
+    loaded = AblationResult.load(tmp_path / "result")
     assert torch.equal(loaded.scores, planted.scores)
     assert loaded.conditions == planted.conditions
     assert loaded.summary() == planted.summary()

@@ -1,6 +1,5 @@
 """Prefix matching by layer beside the gap: by hand, and on the planted model."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -9,22 +8,21 @@ from torch.testing import assert_close
 
 from icl_mech import ZeroHeads
 from icl_mech.engine import run
-from icl_mech.errors import PromptError, ResultError
-from icl_mech.measurements.accuracy.layers import LayerAccuracy, layer_accuracy
+from icl_mech.errors import PromptError
+from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracyResult, layer_accuracy
 from icl_mech.measurements.base import Options
-from icl_mech.measurements.heads.by_layer import (
-    LayerMatching,
+from icl_mech.measurements.heads.head_scores import HeadScores, HeadScoresResult, head_scores
+from icl_mech.measurements.heads.matching_by_layer import (
     MatchingByLayer,
+    MatchingByLayerResult,
     matching_by_layer,
+    side_by_side,
 )
-from icl_mech.measurements.heads.scores import HeadScores
-from icl_mech.measurements.heads.scoring import HeadScoring, head_scores
 from icl_mech.measurements.running import Item, completed, measured
 from icl_mech.metrics import bootstrap_interval, mean_ends
 from icl_mech.models import adapt
 from tests.measurements.overthinking_cases import CLOSE, FAMILIES, planted_case, tiny_case
 from tests.planted import INDUCTION_HEADS
-from tests.saved import without_date
 
 MATCHING = [
     [[0.1, 0.2], [0.5, 0.3], [0.0, -0.1]],
@@ -38,7 +36,7 @@ FALSE = [[0.5, 0.5, 0.5, 0.0], [0.5, 0.5, 0.5, 0.0], [0.5, 0.5, 0.5, 0.5], [0.5,
 
 def scores_of(matching=MATCHING, **provenance):
     matching = torch.tensor(matching)
-    return HeadScores(
+    return HeadScoresResult(
         matching=matching,
         attending=matching.abs(),
         same=matching.abs(),
@@ -56,24 +54,20 @@ def accuracy_of(true=TRUE, false=FALSE, **provenance):
     scores[0] = calibrated
     probs = torch.full((*calibrated.shape[1:], 2), 0.5, dtype=torch.float64)
     answers = torch.arange(len(true)) % 2
-    return LayerAccuracy(
-        scores=scores,
-        true_probs=probs,
-        false_probs=probs,
-        answers=answers,
-        provenance=provenance,
+    return LayerAccuracyResult(
+        scores=scores, true_probs=probs, false_probs=probs, answers=answers, provenance=provenance
     )
 
 
 @pytest.fixture(scope="module")
 def by_hand():
-    return matching_by_layer(scores_of(), accuracy_of())
+    return side_by_side(scores_of(), accuracy_of())
 
 
 @pytest.fixture(scope="module")
 def planted():
     model, true, false = planted_case()
-    return matching_by_layer(head_scores(model, false), layer_accuracy(model, true, false))
+    return matching_by_layer(model, true, false)
 
 
 # --- by hand ---
@@ -105,7 +99,7 @@ def test_a_gap_that_opens_and_closes_again():
     """The share may be above 1, and below 0."""
     true = [[0.5, 0.0, 1.0, 1.0], [0.5, 0.0, 1.0, 0.5]] * 12
     false = [[0.5, 0.5, 0.0, 0.5], [0.5, 0.5, 0.0, 0.0]] * 12
-    found = matching_by_layer(scores_of(MATCHING[:2] * 12), accuracy_of(true, false))
+    found = side_by_side(scores_of(MATCHING[:2] * 12), accuracy_of(true, false))
     assert found.gap_share.tolist() == [-1.0, 2.0, 1.0]
 
 
@@ -120,7 +114,7 @@ def test_a_drawing_holds_both_curves(by_hand):
     assert drawn.names == ("heads of the layer", "gap after the layer")
     assert [panel.curves for panel in drawn.panels] == [(0,), (1,)]  # each has its own axis
     assert drawn.panels[1].y_title == "share of the final gap"
-    # Layers act between readings: heads of layer 0 stand at 0, the gap behind it at 1.
+    # Layers act between readings: heads of layer 0 stand at 0, the gap after it at 1.
     assert_close(drawn.values[0, :-1], by_hand.matching)
     assert_close(drawn.values[1, 1:], by_hand.gap_share)
     assert_close(drawn.low[1, 1:], by_hand.gap_low)
@@ -150,7 +144,7 @@ def test_a_table_has_a_row_per_layer(by_hand):
 
 def test_saved_and_loaded(by_hand, tmp_path):
     by_hand.save(tmp_path / "result")
-    loaded = MatchingByLayer.load(tmp_path / "result")
+    loaded = MatchingByLayerResult.load(tmp_path / "result")
     for name in ("per_prompt", "gap_share", "gap_low", "gap_high"):
         assert torch.equal(getattr(loaded, name), getattr(by_hand, name))
     assert loaded.summary() == by_hand.summary()
@@ -164,7 +158,7 @@ def test_without_a_final_gap_there_are_no_shares(false, tmp_path):
     """`equal`: no resample has a gap; `other order`: some have; `worse`: all, turned round."""
     true = FALSE if false is FALSE else TRUE
     false = TRUE if false is FALSE else false
-    found = matching_by_layer(scores_of(), accuracy_of(true, false))
+    found = side_by_side(scores_of(), accuracy_of(true, false))
     assert not found.has_gap
     for values in (found.gap_share, found.gap_low, found.gap_high):
         assert bool(values.isnan().all())
@@ -178,9 +172,9 @@ def test_without_a_final_gap_there_are_no_shares(false, tmp_path):
     assert (len(drawn.names), len(drawn.values), len(drawn.panels)) == (1, 1, 1)
     assert "no share is drawn: the interval of the final gap includes 0" in drawn.note
     assert found.plot().data
-    assert bool(found.to_pandas().gap_share.isna().all())
+    assert "gap_share" not in found.to_pandas()
     found.save(tmp_path / "result")
-    assert MatchingByLayer.load(tmp_path / "result").summary() == found.summary()
+    assert MatchingByLayerResult.load(tmp_path / "result").summary() == found.summary()
 
 
 def test_a_gap_that_may_be_chance_has_no_shares():
@@ -189,7 +183,7 @@ def test_a_gap_that_may_be_chance_has_no_shares():
     accuracy = accuracy_of(TRUE, false)
     assert accuracy.final_gap.value > 0
     assert accuracy.final_gap.low < 0
-    assert not matching_by_layer(scores_of(), accuracy).has_gap
+    assert not side_by_side(scores_of(), accuracy).has_gap
 
 
 # --- models ---
@@ -214,9 +208,8 @@ def test_the_planted_layers(planted):
 def test_families(family):
     model, true, false = tiny_case(family)
     heads, accuracy = head_scores(model, false), layer_accuracy(model, true, false)
-    found = matching_by_layer(heads, accuracy)
+    found = matching_by_layer(model, true, false)
     assert_close(found.matching, heads.prefix_matching.sum(-1), atol=1e-6, rtol=0)
-    assert without_date(found) == without_date(heads)
     if found.has_gap:
         assert_close(found.gap_share, accuracy.gap[1:] / accuracy.gap[-1])
 
@@ -226,16 +219,17 @@ def test_families(family):
 
 @pytest.mark.parametrize("variant", ["sound", "reference"])
 @pytest.mark.parametrize("change", [(), (ZeroHeads([(0, 1)]),)], ids=["plain", "edited"])
-def test_the_measurement_is_the_function(variant, change):
+def test_it_is_of_head_scores_and_accuracy(variant, change):
     model, true, false = tiny_case("gpt2")
     options = {"interventions": change}
-    found = measured(LayerMatching(variant=variant), model, (true, false), **options)
+    found = matching_by_layer(model, true, false, variant=variant, **options)
     heads = head_scores(model, false, **options)
-    door = matching_by_layer(heads, layer_accuracy(model, true, false, variant=variant, **options))
-    assert_close(found.per_prompt, door.per_prompt, **CLOSE)
-    assert torch.equal(found.pair_scores, door.pair_scores)
+    accuracy = layer_accuracy(model, true, false, variant=variant, **options)
+    alone = side_by_side(heads, accuracy)
+    assert_close(found.per_prompt, alone.per_prompt, **CLOSE)
+    assert torch.equal(found.pair_scores, alone.pair_scores)
     for name in ("gap_share", "gap_low", "gap_high"):
-        assert_close(getattr(found, name), getattr(door, name), equal_nan=True)
+        assert_close(getattr(found, name), getattr(alone, name), equal_nan=True)
     origin = found.provenance
     assert origin["variants"] == {"over": "labels", "variant": variant}
     assert (origin["prompts"]["digest"], origin["false_prompts"]["digest"]) == (
@@ -247,7 +241,7 @@ def test_interventions_change_the_matching():
     model, true, false = tiny_case("gpt2")
     change = [ZeroHeads([(0, 1)])]
     plain, edited = (
-        measured(LayerMatching(), model, (true, false), interventions=own) for own in ((), change)
+        measured(MatchingByLayer(), model, (true, false), interventions=own) for own in ((), change)
     )
     difference = plain - edited
     expected = plain.per_prompt.double() - edited.per_prompt.double()
@@ -269,7 +263,7 @@ def test_it_shares_its_passes_with_head_scores(monkeypatch):
     adapted = adapt(model)
     items = [
         Item.checked(measurement, adapted, (true, false), Options())
-        for measurement in (HeadScoring(), LayerMatching())
+        for measurement in (HeadScores(), MatchingByLayer())
     ]
     (_, heads), (_, layers) = completed(adapted, items, Options())
     assert sorted(passes) == sorted([true.digest, false.digest])
@@ -279,9 +273,9 @@ def test_it_shares_its_passes_with_head_scores(monkeypatch):
 def test_the_measurement_needs_a_pair():
     model, true, false = tiny_case("gpt2")
     with pytest.raises(PromptError, match="compares true and false demonstrations"):
-        measured(LayerMatching(), model, false)
+        measured(MatchingByLayer(), model, false)
     with pytest.raises(PromptError, match="pairs are needed"):
-        measured(LayerMatching(), model, (true, false[:5]))
+        measured(MatchingByLayer(), model, (true, false[:5]))
 
 
 def test_quantities_are_the_fields(by_hand):
@@ -293,46 +287,7 @@ def test_quantities_are_the_fields(by_hand):
 
 
 def test_without_a_gap_or_its_scores_there_is_no_share_of_it(by_hand):
-    none = matching_by_layer(scores_of(), accuracy_of(TRUE, TRUE))
+    none = side_by_side(scores_of(), accuracy_of(TRUE, TRUE))
     for found in (none, replace(by_hand, pair_scores=None)):
         assert tuple(found.quantities()) == ("prefix_matching",)
     assert replace(by_hand, pair_scores=None).summary() == by_hand.summary()
-
-
-# --- results that do not belong together ---
-
-
-@pytest.mark.parametrize(
-    ("matching", "message"),
-    [
-        (MATCHING[:3], "Head scores of 3 prompts in 3 layers, accuracy of 4 prompts in 3 layers"),
-        ([row[:2] for row in MATCHING], "of 4 prompts in 2 layers, accuracy of 4 prompts in 3"),
-    ],
-)
-def test_sizes_that_do_not_fit(matching, message):
-    with pytest.raises(ResultError, match=f"{message}.*give results of the same prompts and model"):
-        matching_by_layer(scores_of(matching), accuracy_of())
-
-
-def test_head_scores_of_the_true_prompts_are_refused():
-    model, true, false = tiny_case("gpt2")
-    with pytest.raises(ResultError, match=r"of different false prompts: .*'correct'.*'permuted'"):
-        matching_by_layer(head_scores(model, true), layer_accuracy(model, true, false))
-
-
-def test_another_model_is_refused():
-    heads, accuracy = scores_of(model={"name": "one"}), accuracy_of(model={"name": "two"})
-    with pytest.raises(ResultError, match="of different models: one and two"):
-        matching_by_layer(heads, accuracy)
-
-
-def test_loaded_results_belong_together_too(tmp_path):
-    """Tuples come back as lists."""
-    model, true, false = tiny_case("gpt2")
-    tagged = replace(false, source={**false.source, "tags": ("a", "b")})
-    heads, accuracy = head_scores(model, tagged), layer_accuracy(model, true, tagged)
-    heads.save(tmp_path / "heads")
-    loaded = HeadScores.load(tmp_path / "heads")
-    assert json.dumps(loaded.provenance["prompts"]["tags"]) == '["a", "b"]'
-    found = matching_by_layer(loaded, accuracy)
-    assert_close(found.matching, heads.matching.double().sum(-1).mean(0))

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from icl_mech.metrics import above_together, mean_interval, paired_ends
+from icl_mech.metrics import above_together, mean_interval
+from icl_mech.metrics.means import paired_ends
 from tests.planted_results import ablation_of, found_of, heads_of, outcomes
 
-# --- HeadScores.clear ---
+# --- HeadScoresResult.clear ---
 
 
 def test_clear_heads_are_those_above_their_control_best_first():
@@ -47,7 +48,7 @@ def test_chance_names_a_head_in_few_cases():
     assert named < 9
 
 
-# --- FalseInductionHeads.held_out ---
+# --- FalseInductionResult.held_out ---
 
 PLANTED = {(5, 1): 0.3, (7, 2): 0.2}
 

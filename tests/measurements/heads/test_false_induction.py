@@ -9,14 +9,15 @@ from torch.testing import assert_close
 from icl_mech import ZeroHeads
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements.heads.false_induction import (
-    FalseInductionHeads,
-    FindHeads,
+    FalseInduction,
+    FalseInductionResult,
     find_false_induction_heads,
     rank_heads,
 )
-from icl_mech.measurements.heads.scoring import head_scores
+from icl_mech.measurements.heads.head_scores import head_scores
 from icl_mech.measurements.running import measured
-from icl_mech.metrics import ONE_SIDED, above_together
+from icl_mech.metrics import above_together
+from icl_mech.metrics.intervals import ONE_SIDED
 from icl_mech.models import adapt
 from tests.measurements.overthinking_cases import (
     FAMILIES,
@@ -134,7 +135,7 @@ def test_tested_on_another_task_they_close_the_gap(model):
 
 def test_the_measurement_is_the_function(model):
     pair = planted_pairs(model, shots=2, n=12)
-    found = measured(FindHeads(top=2, seed=1), model, pair)
+    found = measured(FalseInduction(top=2, seed=1), model, pair)
     door = find_false_induction_heads(model, pair[1], top=2, seed=1)
     assert found.heads == door.heads
     assert torch.equal(found.scores, door.scores)
@@ -142,7 +143,7 @@ def test_the_measurement_is_the_function(model):
     assert found.provenance["variants"] == {"top": 2, "seed": 1}
     assert found.task == "planted"
     with pytest.raises(RunError, match="top=0; it must be at least 1"):
-        measured(FindHeads(top=0), model, pair)
+        measured(FalseInduction(top=0), model, pair)
 
 
 def test_interventions_are_made(model, found):
@@ -176,7 +177,7 @@ def test_samples_are_those_of_the_ranks(found):
 
 def test_results_saved_without_samples_still_load(found, tmp_path):
     replace(found, scores=None).save(tmp_path / "old")
-    old = FalseInductionHeads.load(tmp_path / "old")
+    old = FalseInductionResult.load(tmp_path / "old")
     assert old.summary() == found.summary()
     assert old.quantities() == {}
     with pytest.raises(ResultError, match="keeps no per-prompt numbers"):
@@ -204,7 +205,7 @@ def test_demonstrations_are_drawn_for_each_prompt():
 
 def test_files_figures_and_tables(found, tmp_path):
     found.save(tmp_path / "result")
-    loaded = FalseInductionHeads.load(tmp_path / "result")
+    loaded = FalseInductionResult.load(tmp_path / "result")
     assert loaded.heads == found.heads
     assert loaded.confirmed == found.confirmed
     assert torch.equal(loaded.promoting, found.promoting)

@@ -6,13 +6,17 @@ from torch.testing import assert_close
 
 from icl_mech.engine import run
 from icl_mech.measurements.heads.label_attention import (
-    DemonstrationAttentionReading,
     LabelAttentionReading,
     attention_scores,
     matched_classes,
 )
 from icl_mech.prompts import Prompt, PromptBatch
-from tests.measurements.overthinking_cases import CLOSE, tiny_case, tiny_pairs
+from tests.measurements.overthinking_cases import (
+    CLOSE,
+    DemonstrationAttentionReading,
+    tiny_case,
+    tiny_pairs,
+)
 from tests.measurements.saliency.cases import with_roles
 
 BOTH = ["labels", "before_labels"]

@@ -8,8 +8,7 @@ from torch.testing import assert_close
 
 from icl_mech import ZeroHeads, build_prompts
 from icl_mech.errors import PromptError, ResultError, RunError
-from icl_mech.measurements.heads.scores import HeadScores
-from icl_mech.measurements.heads.scoring import HeadScoring, head_scores
+from icl_mech.measurements.heads.head_scores import HeadScores, HeadScoresResult, head_scores
 from icl_mech.measurements.lens.logit_lens import logit_lens
 from icl_mech.measurements.running import measured
 from icl_mech.metrics import bootstrap_interval, mean_ends
@@ -250,7 +249,7 @@ def test_the_measurement_is_the_function(gpt2):
     model, true, false = gpt2
     options = {"norm": "own", "over": "before_labels", "permutations": 3, "seed": 1}
     door = head_scores(model, false, **options)
-    found = measured(HeadScoring(**options), model, (true, false))
+    found = measured(HeadScores(**options), model, (true, false))
     for name in (*NAMES, "promoting", "same_share"):
         assert torch.equal(getattr(found, name), getattr(door, name))
     assert without_date(found) == without_date(door)
@@ -385,7 +384,7 @@ def test_files_figures_and_tables(planted, gpt2, tmp_path):
     model, true, _ = gpt2
     for name, scores in (("false", planted), ("true", head_scores(model, true))):
         scores.save(tmp_path / name)
-        loaded = HeadScores.load(tmp_path / name)
+        loaded = HeadScoresResult.load(tmp_path / name)
         for part in (*NAMES, "same_share"):
             assert torch.equal(getattr(loaded, part), getattr(scores, part))
         assert (loaded.promoting is None) == (scores.promoting is None)

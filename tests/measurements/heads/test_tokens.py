@@ -7,10 +7,14 @@ import torch
 from torch.testing import assert_close
 
 from icl_mech import ZeroHeads, ZeroLayers
-from icl_mech.engine.prefix import common_prefix
+from icl_mech.engine.layouts import common_prefix
 from icl_mech.errors import ResultError, RunError
-from icl_mech.measurements.heads.scoring import head_scores
-from icl_mech.measurements.heads.tokens import AttentionOfHeads, HeadAttention, head_attention
+from icl_mech.measurements.heads.head_attention import (
+    HeadAttention,
+    HeadAttentionResult,
+    head_attention,
+)
+from icl_mech.measurements.heads.head_scores import head_scores
 from icl_mech.measurements.running import measured
 from icl_mech.metrics import mean_interval
 from icl_mech.prompts import Prompt, PromptBatch, Span
@@ -300,14 +304,14 @@ def test_the_planted_heads_look_where_they_were_made_to(planted):
 
 def test_the_measurement_is_the_function(gpt2):
     model, true, false = gpt2
-    found = measured(AttentionOfHeads(HEADS, first=3), model, (true, false))
+    found = measured(HeadAttention(HEADS, first=3), model, (true, false))
     assert_same(found, head_attention(model, false[:3], HEADS))
     assert found.provenance["prompts"]["digest"] == false.digest
-    variants = {"heads": [list(head) for head in HEADS], "first": 3}
+    variants = {"heads": [list(head) for head in HEADS], "first": 3, "row": "target", "demo": None}
     assert found.provenance["variants"] == variants
     for number in (0, -1):
         with pytest.raises(RunError, match=f"first={number}; it must be at least 1"):
-            measured(AttentionOfHeads(HEADS, first=number), model, false)
+            measured(HeadAttention(HEADS, first=number), model, false)
 
 
 def test_attention_to_label_words_has_intervals(found):
@@ -377,7 +381,7 @@ def test_a_drawing_shows_one_prompt_with_its_marks(planted):
     fig = found.plot(prompt=3, head=2)
     (slider,) = fig.layout.sliders
     assert (slider.active, len(slider.steps)) == (2, len(drawn.names))
-    shown = sorted(float(v) for line in fig.data[0].z for v in line if v is not None)
+    shown = [float(v) for line in fig.data[:-1] for v in line.z[0]]
     assert max(shown) == pytest.approx(float(found.values[3][2].max()), rel=5e-3)
     texts = str(fig.to_plotly_json())
     assert kinds["matching"] in texts
@@ -386,7 +390,7 @@ def test_a_drawing_shows_one_prompt_with_its_marks(planted):
 
 def test_saved_and_loaded(tmp_path, case, found):
     found.save(tmp_path / "result")
-    loaded = HeadAttention.load(tmp_path / "result")
+    loaded = HeadAttentionResult.load(tmp_path / "result")
     assert_same(loaded, found, {"atol": 0, "rtol": 0})
     assert loaded.summary() == found.summary()
     assert loaded.drawing(11, 1).marks == found.drawing(11, 1).marks

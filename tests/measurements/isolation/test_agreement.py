@@ -8,8 +8,9 @@ import torch
 from torch.testing import assert_close
 
 from icl_mech.interventions import Isolate
-from icl_mech.measurements.isolation.agreement import EXAMPLES, constants, next_words, with_draws
-from icl_mech.measurements.isolation.windows import isolation
+from icl_mech.measurements.isolation.agreement import with_draws
+from icl_mech.measurements.isolation.answers import EXAMPLES, constants, next_words
+from icl_mech.measurements.isolation.isolation import isolation
 from icl_mech.measurements.predictions import predict
 from icl_mech.metrics import Interval
 from icl_mech.models import adapt
@@ -115,7 +116,14 @@ def test_constants_that_matter():
     ]  # fmt: skip
 
 
-def test_close_constants_share_a_line_and_unknown_windows_show_all():
+def test_close_constants_share_words_not_a_line():
+    """Of 17 prompts 5 say a: .29 is drawn where it is, not at chance, .25."""
+    plain = torch.tensor([0] * 5 + [1] * 4 + [2] * 4 + [3] * 4)
+    lines = constants(plain, torch.zeros(1, 17, dtype=torch.long), "abcd")
+    assert lines == [(0.25, ""), (pytest.approx(5 / 17), "chance 0.25, always “a” 0.29")]
+
+
+def test_equal_constants_share_a_line_and_unknown_windows_show_all():
     plain = torch.tensor([0] * 5 + [1] * 4 + [2])
     lines = constants(plain, None, "abc")
     assert [height for height, _ in lines] == pytest.approx([0.1, 1 / 3, 0.4, 0.5])

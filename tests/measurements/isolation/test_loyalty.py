@@ -7,12 +7,11 @@ import torch
 from pandas.testing import assert_frame_equal
 
 from icl_mech.errors import ResultError
-from icl_mech.measurements.isolation.loyalty import IsolationResult
-from icl_mech.measurements.isolation.map import isolation_map
-from icl_mech.measurements.isolation.windows import isolation
+from icl_mech.measurements.isolation.isolation import IsolationResult, isolation
+from icl_mech.measurements.isolation.isolation_map import isolation_map
 from icl_mech.metrics import wilson_interval
 from icl_mech.plots import figure
-from icl_mech.results import load_result
+from icl_mech.results import Result
 from tests.measurements.isolation.cases import many
 from tests.tiny import tiny_model
 
@@ -76,8 +75,8 @@ def test_differences_are_paired():
 def test_table():
     table = known().to_pandas()
     assert list(table.columns) == [
-        "side", "depth", "tokens", "label_loyalty", "label_low", "label_high",
-        "word_loyalty", "word_low", "word_high", "low", "high", "draw_min", "draw_max",
+        "tokens", "side", "depth", "label_loyalty", "label_loyalty_low", "label_loyalty_high",
+        "word_loyalty", "word_loyalty_low", "word_loyalty_high", "low", "high", "draw_min", "draw_max",
     ]  # fmt: skip
     row = table[(table.side == "first") & (table.tokens == "label")].iloc[0]
     assert (row.depth, row.label_loyalty, row.word_loyalty) == (
@@ -85,7 +84,7 @@ def test_table():
         pytest.approx(0.6),
         pytest.approx(0.3),
     )
-    assert (row.low, row.high) == (row.label_low, row.label_high)
+    assert (row.low, row.high) == (row.label_loyalty_low, row.label_loyalty_high)
 
 
 def test_summary_says_what_is_clear():
@@ -167,18 +166,19 @@ def test_selections():
     )
 
 
-def test_windows_that_fill_no_table_have_names():
+def test_windows_that_were_not_run_are_blank():
     result = known()
     some = [0, 3]
     odd = replace(
         result, windows=tuple(result.windows[i] for i in some), label_kept=result.label_kept[some],
         word_overlap=result.word_overlap[some], draw_loyalty=result.draw_loyalty[some],
     )  # fmt: skip
-    assert odd.coordinates() == {"window": ("first 5, label words", "last 5, random tokens")}
-    found = odd.interval(window="first 5, label words")
-    assert found == result.interval(tokens="label", side="first", depth=5)
-    rows = result.to_pandas().iloc[some].reset_index(drop=True)
-    assert_frame_equal(odd.to_pandas(), rows, rtol=1e-12)
+    whole, table = result.to_pandas(), odd.to_pandas()
+    assert_frame_equal(table.iloc[some], whole.iloc[some], rtol=1e-12)
+    assert bool(table.iloc[[1, 2]].drop(columns=["tokens", "side", "depth"]).isna().all(axis=None))
+    assert odd.loyalty(("first", 5, "label")) == result.loyalty(("first", 5, "label"))
+    with pytest.raises(ResultError, match=r"No window \('last', 5, 'label'\)"):
+        odd.loyalty(("last", 5, "label"))
     assert odd.summary().startswith("label words isolated in the first 5 of 12 layers (10 prompts)")
     assert set(odd.drawing().names) == {"label words", "random tokens"}
 
@@ -187,14 +187,14 @@ def test_figures_of_a_page():
     result = known()
     (loyalty,) = [own for own in result.figures() if own.show == "loyalty"]
     assert loyalty.question == "Do label words collect the demonstrations early?"
-    assert loyalty.answer.startswith("Not shown. With label words cut off")
+    assert loyalty.answer.startswith("Not shown: with label words cut off")
     assert ", 0.60 [0.31, 0.83] of the answers stay the same" in loyalty.answer
     assert "(difference −0.35 [−0.64, +0.004])" in loyalty.answer
     assert "(difference −0.40 [−0.69, −0.01])" in loyalty.answer
 
 
 def test_what_is_not_there(unchecked):
-    with pytest.raises(ResultError, match=r"No window \('first', 3, 'label'\).*depths 5 and"):
+    with pytest.raises(ResultError, match="nothing at side='first', depth=3"):
         known().difference(("first", 3, "label"), ("last", 5, "label"))
     with pytest.raises(ResultError, match="nothing at side='first', depth=3"):
         known().interval(side="first", depth=3, tokens="label")
@@ -207,7 +207,7 @@ def test_what_is_not_there(unchecked):
 @pytest.mark.parametrize("study", [isolation, isolation_map])
 def test_round_trip(tmp_path, study):
     result = study(tiny_model("gpt2"), many(5, shared=True), draws=2)
-    loaded = load_result(result.save(tmp_path / "result"))
+    loaded = Result.load(result.save(tmp_path / "result"))
     assert type(loaded) is type(result)
     assert loaded.summary() == result.summary()
     assert loaded.to_pandas().equals(result.to_pandas())

@@ -10,8 +10,12 @@ from icl_mech.errors import ResultError, RunError
 from icl_mech.interventions import Isolate, ZeroHeads
 from icl_mech.measurements import running
 from icl_mech.measurements.isolation.agreement import LOYALTIES
-from icl_mech.measurements.isolation.map import IsolationMap, IsolationWindows, isolation_map
-from icl_mech.measurements.isolation.windows import isolation
+from icl_mech.measurements.isolation.isolation import isolation
+from icl_mech.measurements.isolation.isolation_map import (
+    IsolationMap,
+    IsolationMapResult,
+    isolation_map,
+)
 from icl_mech.measurements.predictions import predict
 from icl_mech.metrics import mean_interval
 from icl_mech.plots import figure
@@ -63,7 +67,7 @@ def known_map():
     kept[1, 1, :3] = 0.0
     kept[1, 2] = torch.nan
     values = kept.mean(-1)
-    return IsolationMap(
+    return IsolationMapResult(
         widths=(1, 2), starts=(0, 1, 2), values=values, low=values / 2, high=values,
         label_kept=kept, word_overlap=kept, predicted=torch.tensor([0, 1, 1, 0]), tokens="label",
     )  # fmt: skip
@@ -87,7 +91,9 @@ def test_map_summary_table_and_figure():
         "(of 5 windows;"
     )
     table = result.to_pandas()
-    assert len(table) == 5
+    assert len(table) == 6
+    assert int(table.label_loyalty.isna().sum()) == 1  # beyond the last layer
+    assert list(table.columns[-3:]) == ["tokens", "low", "high"]
     assert table[(table.width == 2) & (table.start == 1)].label_loyalty.item() == 0.25
     shape = result.drawing()
     assert (shape.first, shape.last, shape.n_layers) == ((0, 1, 2, 0, 1), (0, 1, 2, 1, 2), 3)
@@ -173,7 +179,7 @@ def test_map_under_interventions_and_its_difference(gpt2):
 def test_the_measurement_is_what_the_function_does(gpt2):
     prompts, options = many(6), {"widths": [2, 1], "step": 2, "mode": "zero"}
     alone = isolation_map(gpt2, prompts, **options)
-    found = icl.measure(gpt2, prompts, IsolationWindows(**options)).isolation_map
+    found = icl.measure(gpt2, prompts, IsolationMap(**options)).isolation_map
     assert torch.equal(found.label_kept.nan_to_num(), alone.label_kept.nan_to_num())
     assert found.provenance == {**alone.provenance, "date": found.provenance["date"]}
     assert alone.provenance["variants"] == {

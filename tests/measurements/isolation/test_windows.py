@@ -11,7 +11,7 @@ from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.interventions import Isolate, ZeroHeads, ZeroLayers
 from icl_mech.measurements import running
 from icl_mech.measurements.isolation.agreement import LOYALTIES, chosen_depths
-from icl_mech.measurements.isolation.windows import Isolation, isolation
+from icl_mech.measurements.isolation.isolation import Isolation, isolation
 from icl_mech.measurements.predictions import predict
 from icl_mech.metrics import mean_interval
 from icl_mech.models import ModelInfo, Site, adapt

@@ -11,7 +11,7 @@ from icl_mech.engine import prepare, run, run_variants
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.interventions import Isolate, ZeroHeads, ZeroLayers
 from icl_mech.measurements.lens.components import ComponentLens, FrozenComponentReading, check_sum
-from icl_mech.measurements.lens.logit_lens import Lens, LogitLens, logit_lens
+from icl_mech.measurements.lens.logit_lens import LogitLens, LogitLensResult, logit_lens
 from icl_mech.measurements.lens.residuals import LastEntryReading, LayerLensReading
 from icl_mech.metrics import mean_ends, wilson_interval
 from icl_mech.models import Site, adapt
@@ -67,7 +67,7 @@ def read_out(model, rows: torch.Tensor) -> torch.Tensor:
 def test_every_entry_is_the_models_own_readout_of_its_residual(setting):
     model, prompts = setting
     lens = logit_lens(model, prompts)
-    assert isinstance(lens, LogitLens)
+    assert isinstance(lens, LogitLensResult)
     for i, prompt in enumerate(prompts):
         logits = read_out(model, residuals(model, prompt)[:, prompt.target])
         assert_close(lens.label_logits[i], logits[:, list(prompt.label_tokens)], **CLOSE)
@@ -334,8 +334,10 @@ def test_layers_are_labelled_samples(gpt2):
     assert_close(lens.drawing().values[0], own.mean(0))
     assert_close(lens.drawing().low[0], low)
     assert lens.drawing().note == basis(lens)
-    assert list(lens.sel().to_pandas().columns) == ["layer", "value", "low", "high"]
-    table = lens.to_pandas()
+    ends = ["true_label", "true_label_low", "true_label_high"]
+    assert list(lens.sel().to_pandas().columns) == ["layer", *ends]
+    assert list(lens.to_pandas().columns[:5]) == ["layer", *ends, "accuracy"]
+    table = lens.by_prompt()
     assert list(table.columns) == ["prompt", "layer", "label", "logit"]
     assert table.logit.tolist() == lens.label_logits.flatten().tolist()
     assert table.iloc[13, :3].tolist() == [1, 2, "Positive"]
@@ -360,7 +362,7 @@ def test_lenses_at_demonstrations_are_drawn_by_the_label_displayed(gpt2):
     assert "accuracy" not in lens.quantities()
     assert len(lens.drawing().names) == 4
     assert lens.plot().data
-    assert len(lens.to_pandas()) == 6 * 4 * 4 * 2
+    assert len(lens.by_prompt()) == 6 * 4 * 4 * 2
     assert lens.summary() == "label logits of 4 entries, 6 prompts"
 
 
@@ -422,7 +424,7 @@ def test_measured_side_by_side_is_measured_alone(gpt2):
     edit = [ZeroHeads([(1, 2)])]
     options = [{}, {"per": "head"}, {"per": "mlp"}, {"per": "mlp", "norm": "own"}]
     found = measure(
-        model, prompts, *(Lens(**own) for own in options), interventions=edit, progress=False
+        model, prompts, *(LogitLens(**own) for own in options), interventions=edit, progress=False
     )
     for name, own in zip(found, options, strict=True):
         alone = logit_lens(model, prompts, interventions=edit, **own)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+import icl_mech as icl
 from icl_mech import (
     build_prompt_pairs,
     build_prompts,
@@ -18,17 +19,12 @@ from icl_mech import (
 )
 from icl_mech.engine import common_prefix, run
 from icl_mech.errors import ResultError, RunError
-from icl_mech.measurements.accuracy.early_exit import LeavingEarly
-from icl_mech.measurements.lens.compare import WordsByLayer, compare_lenses
+from icl_mech.measurements.accuracy.early_exit import EarlyExit
+from icl_mech.measurements.lens.compare_lenses import compare_lenses
 from icl_mech.measurements.lens.fitted import as_prompts
 from icl_mech.measurements.lens.residuals import LayerLensReading, draw_positions, split_prompts
-from icl_mech.measurements.lens.tuned import (
-    LensTraining,
-    TunedLens,
-    begun,
-    fit_tuned_lens,
-    load_tuned_lens,
-)
+from icl_mech.measurements.lens.top_words import TopWords
+from icl_mech.measurements.lens.tuned import LensTraining, TunedLens, begun, fit_tuned_lens
 from icl_mech.models import adapt
 from icl_mech.prompts import Prompt, PromptBatch
 from tests.golden_data import arrays, golden_model
@@ -169,7 +165,7 @@ def test_early_exit_under_a_lens(gpt2):
     model, pair = gpt2
     lens = random(model)
     direct = early_exit(layer_accuracy(model, *pair, lens=lens))
-    through = measure(model, pair, LeavingEarly(lens=lens), WordsByLayer(lens=lens))
+    through = measure(model, pair, EarlyExit(lens=lens), TopWords(lens=lens))
     assert through.early_exit.layer == direct.layer
     assert torch.equal(through.early_exit.change, direct.change)
     assert through.top_words.top_tokens.shape[2] == 4
@@ -281,7 +277,7 @@ def test_saving_and_loading(fitted, rotated, tmp_path):
     assert {file.name for file in (tmp_path / "lens").iterdir()} == {
         "result.json", "tensors.safetensors",
     }  # fmt: skip
-    again = load_tuned_lens(tmp_path / "lens", rotated[0])
+    again = icl.load(tmp_path / "lens", rotated[0])
     assert torch.equal(again.weight, fitted.weight)
     assert torch.equal(again.held_out_kl, fitted.held_out_kl)
     assert again.to_dict() == fitted.to_dict()
@@ -294,7 +290,7 @@ def test_a_damaged_file_is_refused(fitted, tmp_path):
     content[-3] ^= 1
     file.write_bytes(bytes(content))
     with pytest.raises(ResultError, match="does not have the checksum"):
-        load_tuned_lens(tmp_path / "lens")
+        icl.load(tmp_path / "lens")
 
 
 def test_another_models_lens_is_refused(fitted, rotated, gpt2, tmp_path):
@@ -309,7 +305,7 @@ def test_another_models_lens_is_refused(fitted, rotated, gpt2, tmp_path):
         layer_accuracy(tiny, true, false, lens=fitted)
     fitted.save(tmp_path / "lens")
     with pytest.raises(RunError, match="has 4 layers of width 14"):
-        load_tuned_lens(tmp_path / "lens", tiny)
+        icl.load(tmp_path / "lens", tiny)
 
 
 def test_a_lens_is_of_the_blocks_too(gpt2):

@@ -7,8 +7,9 @@ import torch
 from torch.testing import assert_close
 
 from icl_mech.errors import PromptError, ResultError
-from icl_mech.measurements.lens.compare import TopWords, WordsByLayer, without_demonstrations
-from icl_mech.measurements.lens.words import MOST, decoded, in_order, settled, word_table
+from icl_mech.measurements.demonstrations import without_demonstrations
+from icl_mech.measurements.lens.top_words import TopWords, TopWordsResult
+from icl_mech.measurements.lens.words import decoded, in_order, settled, word_table
 from icl_mech.measurements.running import measured
 from icl_mech.prompts import PromptBatch
 from tests.measurements.overthinking_cases import lens_logits, tiny_case
@@ -52,15 +53,6 @@ def test_a_table_by_column_and_layer():
     assert (table.title, table.bold, table.note) == ("t", (" b",), "n")
 
 
-def test_a_table_has_the_first_columns_only():
-    count = MOST + 3
-    tokens = torch.arange(count)[:, None, None]
-    table = word_table([f"c{i}" for i in range(count)], tokens, tokens / 100, {}, title="")
-    assert table.columns == tuple(f"c{i}" for i in range(MOST))
-    assert table.words[-1] == ((f"token {MOST - 1}",),)
-    assert_close(table.probs[:, 0, 0], (torch.arange(MOST) / 100).double())
-
-
 @pytest.mark.parametrize(
     ("tokens", "layer"),
     [([1, 2, 2], 1), ([2, 2, 2], 0), ([2, 1, 2], 2), ([2, 1, 2, 2], 2), ([5], 0)],
@@ -80,7 +72,7 @@ def case():
 @pytest.fixture(scope="module")
 def found(case):
     model, true, false = case
-    return measured(WordsByLayer(first=3), model, (true, false))
+    return measured(TopWords(first=3), model, (true, false))
 
 
 def bare_tokens(prompt):
@@ -139,13 +131,13 @@ def test_queries_that_cannot_be_cut_out(case):
 
 def test_how_many_prompts_are_kept(case, found):
     model, true, false = case
-    every = measured(WordsByLayer(first=None), model, (true, false))
+    every = measured(TopWords(first=None), model, (true, false))
     assert len(every.top_tokens) == len(true)
     assert_close(every.label_probs[:3], found.label_probs, atol=1e-4, rtol=0)
     assert found.answers.tolist() == true.answers[:3].tolist()
     assert found.label_words == in_order(true.label_tokens, model.tokenizer)
     with pytest.raises(PromptError):
-        measured(WordsByLayer(), model, (true, true[:3]))
+        measured(TopWords(), model, (true, true[:3]))
 
 
 # --- by hand ---
@@ -156,7 +148,7 @@ def known(**more):
     tokens = torch.tensor([[[1, 2, 2], [3, 1, 1]], [[1, 1, 1], [2, 2, 2]]])[..., None]
     probs = torch.tensor([[[0.1, 0.5, 0.75], [0.2, 0.3, 0.4]], [[0.9] * 3, [0.8] * 3]])[..., None]
     given = {"words": {"1": " <b>", "2": " yes"}, "labels": ("no", "yes"), "label_words": (" yes",)}
-    return TopWords(
+    return TopWordsResult(
         sides=("true demonstrations", "false demonstrations"), top_tokens=tokens, top_probs=probs,
         label_probs=torch.rand(2, 2, 3, 2), answers=torch.tensor([0, 1]), **{**given, **more},
     )  # fmt: skip

@@ -11,16 +11,15 @@ import icl_mech as icl
 from icl_mech.engine import prepare, single_rows
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.interventions import FittedReweight, Isolate, Reweight, ZeroHeads
-from icl_mech.measurements.reweighting.evaluation import (
+from icl_mech.measurements.reweighting.evaluate_reweighting import (
     EvaluateReweighting,
-    Reweighting,
+    ReweightingResult,
     evaluate_reweighting,
 )
-from icl_mech.measurements.reweighting.fit import fit_reweighting, split
-from icl_mech.measurements.reweighting.result import ReweightingResult
+from icl_mech.measurements.reweighting.reweighting import Reweighting, fit_reweighting, split
 from icl_mech.metrics import mean_interval
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import load_result
+from icl_mech.results import Result
 from icl_mech.results.wording import said, told
 from tests.engine.cases import Edge, ragged
 from tests.interventions.test_prompt_dependent import Swap
@@ -151,8 +150,8 @@ def test_the_measurement_gives_what_the_function_gives(gpt2, prompts):
     factors = Reweight(random_beta()[..., :2])
     report = icl.measure(gpt2, prompts, EvaluateReweighting(factors))
     expected = evaluate_reweighting(gpt2, factors, prompts)
-    assert torch.equal(report.reweighting.label_logits, expected.label_logits)
-    assert without_date(report.reweighting) == without_date(expected)
+    assert torch.equal(report.evaluate_reweighting.label_logits, expected.label_logits)
+    assert without_date(report.evaluate_reweighting) == without_date(expected)
 
 
 @pytest.mark.parametrize("changes", [(), (EDGE,)])
@@ -296,9 +295,9 @@ def over_class_0(predicted):
 @pytest.mark.parametrize(
     ("reweighted", "opening", "end"),
     [
-        ([0] * 9 + [1], "Yes. Re-weighted, accuracy changes by +0.40", "prompts)."),
-        ([0] + [1] * 9, "No. Re-weighted, accuracy changes by −0.40", "prompts)."),
-        ([1] * 4 + [0] * 6, "Not shown. Re-weighted", "; the interval includes or touches 0."),
+        ([0] * 9 + [1], "Yes: re-weighted, accuracy changes by +0.40", "prompts)."),
+        ([0] + [1] * 9, "No: re-weighted, accuracy changes by −0.40", "prompts)."),
+        ([1] * 4 + [0] * 6, "Not shown: re-weighted", "; the interval includes or touches 0."),
     ],
 )
 def test_an_answer_follows_the_interval(reweighted, opening, end):
@@ -323,6 +322,6 @@ def test_training_is_drawn_from_files_of_before(found, tmp_path):
         beta=found.beta, losses=found.losses, training=found.provenance["training"]
     )
     before = replace(found, provenance={"interventions": [fitted.to_dict()]})
-    loaded = load_result(before.save(tmp_path / "result"))
+    loaded = Result.load(before.save(tmp_path / "result"))
     assert_close(loaded.drawing("training").values, found.drawing("training").values)
     assert loaded.drawing("training").note == "2 epochs of 4 steps"

@@ -113,18 +113,21 @@ def test_differences_are_paired(known):
 
 
 def test_unknown_thirds_and_scores(known):
-    with pytest.raises(ResultError, match="third='middle'; expected 'first' or 'last'"):
+    with pytest.raises(ResultError, match=r"third='middle'. Known: first, last"):
         known.difference("middle")
-    with pytest.raises(ResultError, match="Unknown score 'qp'; expected one of wp, pq, ww"):
+    with pytest.raises(ResultError, match=r"Unknown score 'qp'. Did you mean 'wp' or 'pq'"):
         known.share("qp", "first")
 
 
 def test_table(known):
     table = known.to_pandas()
-    assert list(table.columns) == ["score", "layer", "share", "low", "high", "mean_saliency"]
+    assert list(table.columns) == [
+        "score", "layer", "share", "share_low", "share_high",
+        "saliency", "saliency_low", "saliency_high",
+    ]  # fmt: skip
     row = table[(table.score == "pq") & (table.layer == 4)].iloc[0]
     assert row["share"] == pytest.approx(0.6)
-    assert row["mean_saliency"] == pytest.approx(6.0)
+    assert row["saliency"] == pytest.approx(6.0)
     assert len(table) == 18
 
 

@@ -115,6 +115,7 @@ def test_summary(model, maps):
 
 def test_maps_have_no_table(maps):
     with pytest.raises(
-        ResultError, match="SaliencyMaps keeps no per-prompt numbers of one shape; read its fields"
+        ResultError,
+        match="SaliencyMapsResult keeps no per-prompt numbers of one shape; read its fields",
     ):
         maps.to_pandas()

@@ -6,15 +6,11 @@ from torch.testing import assert_close
 
 import icl_mech as icl
 from icl_mech.errors import ResultError
-from icl_mech.measurements.saliency import flow as flow_module
+from icl_mech.measurements.saliency import null as null_module
 from icl_mech.measurements.saliency.flow import FlowScores
-from icl_mech.measurements.saliency.null import (
-    NEAR,
-    matched_positions,
-    null_scores,
-    share_of_null,
-)
-from icl_mech.metrics import normalised_flow, quantile_ends, resample_weights
+from icl_mech.measurements.saliency.null import NEAR, matched_positions, null_scores, share_of_null
+from icl_mech.metrics import normalised_flow
+from icl_mech.metrics.intervals import quantile_ends, resample_weights
 from icl_mech.prompts import PromptBatch
 from tests.engine.cases import LABEL_TOKENS, prompt, ragged
 from tests.measurements.saliency.cases import scores_of_map, with_roles, written
@@ -112,7 +108,7 @@ def test_label_words_themselves_give_their_own_scores(model, prompts, monkeypatc
     def themselves(data, draws, seed):
         return data.label_positions[:, None].repeat(1, draws, 1)
 
-    monkeypatch.setattr(flow_module, "matched_positions", themselves)
+    monkeypatch.setattr(null_module, "matched_positions", themselves)
     found = icl.flow_scores(model, prompts, draws=2)
     assert_close(found.null.double(), found.per_prompt[:, None].repeat(1, 2, 1, 1), **SAME)
     assert_close(found.quantities()["null_share"].value(), found.values, **SAME)

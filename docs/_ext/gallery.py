@@ -1,0 +1,247 @@
+"""The gallery: every type of figure, as `docs/gallery.yaml` names them, and single ones in guides.
+
+Figures are those stored in `docs/figures` and in notebooks; small pictures are made of the same data when the
+site is built, so that they cannot differ. A guide takes one by its name,
+
+    :::{figure-live} suppression
+    What it shows, and what it does not.
+    :::
+
+and the text stands below it.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import plotly.graph_objects as go
+import yaml
+from docutils import nodes
+from figures import element
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+from sphinx.util.docutils import SphinxDirective
+
+from icl_mech.plots.still import still
+from icl_mech.plots.style import dark_colours
+from notebooks import PLOTLY, write
+
+HEAD = """import icl_mech as icl
+
+model = icl.load_model()  # SmolLM2-135M-Instruct, offline
+planted, known = icl.planted_model(), icl.planted_task()  # a model whose circuit is known
+texts = ["He kept a diary. He died in May. It was found under the stairs."]"""
+
+INTRODUCTION = f"""# Gallery
+
+Every type of figure the package draws: what it is made of, the lines that make it, and how it is read wrongly.
+Figures answer to the mouse, here as in a notebook. Each stands for one run, with its model and its prompts named below
+it; what can be concluded from such a run is told by
+[Which measurement answers my question?](which.md). The lines begin with
+
+```python
+{HEAD}
+```
+
+and take seconds to a few minutes on a laptop.
+"""
+
+
+NARROWEST, WIDEST = 520, 860
+"""Pixels across of a small picture before it is made small: what is low need not be wide."""
+
+
+def entries(docs: Path) -> dict[str, dict[str, Any]]:
+    """What `gallery.yaml` names, by name; each with its section."""
+    sections = yaml.safe_load((docs / "gallery.yaml").read_text(encoding="utf-8"))
+    return {
+        own["name"]: {**own, "section": title}
+        for title, all_of in sections.items()
+        for own in all_of
+    }
+
+
+def title_of(figure: dict[str, Any]) -> str:
+    """Its title without tags."""
+    found = (figure.get("layout") or {}).get("title") or {}
+    return re.sub(r"<[^>]+>", " ", found if isinstance(found, str) else found.get("text") or "")
+
+
+def figure_of(docs: Path, entry: dict[str, Any]) -> dict[str, Any]:
+    """The stored figure of an entry.
+
+    Raises:
+        ExtensionError: the notebook has no figure of that title.
+    """
+    place = entry["figure"]
+    if isinstance(place, str):
+        found: dict[str, Any] = json.loads((docs / "figures" / place).read_text(encoding="utf-8"))
+        return found
+    stem, title = place
+    path = docs.parent / "notebooks" / f"{stem}.ipynb"
+    known = [
+        output["data"][PLOTLY]
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+        for output in cell.get("outputs", ())
+        if PLOTLY in output.get("data", {})
+    ]
+    for figure in known:
+        if title_of(figure) == title:
+            return {name: figure[name] for name in ("data", "layout", "frames") if name in figure}
+    titles = ", ".join(f"“{title_of(figure)}”" for figure in known)
+    raise ExtensionError(
+        f"{path.name} has no figure “{title}”, only {titles}: mend docs/gallery.yaml."
+    )
+
+
+def plain(value: Any) -> Any:
+    """Arrays that plotly stores as bytes, as lists."""
+    if isinstance(value, dict):
+        if "bdata" not in value:
+            return {name: plain(own) for name, own in value.items()}
+        found = np.frombuffer(base64.b64decode(value["bdata"]), dtype=value["dtype"])
+        shape = str(value.get("shape", len(found))).split(",")
+        return found.reshape([int(own) for own in shape]).tolist()
+    return [plain(own) for own in value] if isinstance(value, list) else value
+
+
+def in_the_dark(text: str) -> str:
+    """Colours of the dark theme; none of them is one of the light theme's too."""
+    dark = dark_colours()
+    return re.sub(r"#[0-9a-fA-F]{6}\b", lambda own: dark.get(own[0].lower(), own[0]), text)
+
+
+def small(figure: dict[str, Any], dark: bool = False) -> str:
+    """A small picture as SVG, without title: that stands below it."""
+    text = json.dumps(figure)
+    own = plain(json.loads(in_the_dark(text) if dark else text))
+    kept = go.Figure({name: own[name] for name in ("data", "layout")})
+    layout = kept.layout
+    above = max(0, (layout.margin.t or 100) - 50)
+    if layout.sliders or kept.data[0].type == "table":
+        above = 0
+    height = (layout.height or 420) - above
+    layout.update(title=None, height=height, width=min(WIDEST, max(NARROWEST, 1.8 * height)))
+    layout.margin.t = (layout.margin.t or 100) - above
+    if kept.data[0].type != "table":
+        for side in "xy":  # axes of a place that nothing stands in are not drawn by plotly
+            used = {trace[f"{side}axis"] or side for trace in kept.data}
+            for axis in [name for name in own["layout"] if name.startswith(f"{side}axis")]:
+                if axis.replace("axis", "") not in used:
+                    layout[axis].visible = False
+    found = still(kept, "")
+    return in_the_dark(found) if dark else found
+
+
+def pictures(app: Sphinx, *_: Any) -> None:
+    """Small pictures of all entries beside the other static files."""
+    if app.builder.format != "html":
+        return
+    docs, folder = Path(app.srcdir), Path(app.outdir, "_static", "gallery")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, entry in entries(docs).items():
+        figure = figure_of(docs, entry)
+        for theme in ("light", "dark"):
+            (folder / f"{name}-{theme}.svg").write_text(
+                small(figure, theme == "dark"), encoding="utf-8"
+            )
+
+
+def place(entry: dict[str, Any]) -> str:
+    """What leads to its figure."""
+    return f"figure-{entry['name']}".replace("_", "-")
+
+
+def card(entry: dict[str, Any]) -> str:
+    """A small picture that leads to the figure; the name in it says where."""
+    both = "".join(
+        f'<img class="only-{theme}" src="_static/gallery/{entry["name"]}-{theme}.svg" alt="" loading="lazy">'
+        for theme in ("light", "dark")
+    )
+    return f'<a class="card" href="#{place(entry)}">{both}<span>{entry["title"]}</span></a>'
+
+
+def called(code: str) -> list[str]:
+    """Public functions of the package that a snippet calls, the measuring ones last to first."""
+    names = re.findall(r"\bicl\.(\w+)\(", code)
+    plainly = {
+        "build_prompts",
+        "build_prompt_pairs",
+        "load_task",
+        "load_model",
+        "planted_model",
+        "texts",
+    }
+    return [name for name in dict.fromkeys(names) if name not in plainly]
+
+
+def shown(entry: dict[str, Any]) -> Iterator[str]:
+    """The part of the page about one figure."""
+    yield f"({place(entry)})="
+    yield f"### {entry['title']}\n"
+    yield f":::{{figure-live}} {entry['name']}\n{entry['about']}\n:::\n"
+    yield f"```python\n{entry['code'].strip()}\n```\n"
+    yield f"**Read wrongly:** {entry['wrongly']}\n"
+    links = [f"[`{name}`](#icl_mech.{name})" for name in called(entry["code"])]
+    if not isinstance(entry["figure"], str):
+        links.append(f"[the run it is of](notebooks/{entry['figure'][0]}.ipynb)")
+    yield f"More: [guide]({entry['guide']}), {', '.join(links)}.\n"
+
+
+def page(docs: Path) -> str:
+    """The gallery as Markdown: small pictures by section, then the figures."""
+    lines, below = [INTRODUCTION], []
+    by_section: dict[str, list[dict[str, Any]]] = {}
+    for entry in entries(docs).values():
+        by_section.setdefault(entry["section"], []).append(entry)
+    for section, own in by_section.items():
+        lines += [f"**{section}**\n", "```{raw} html", '<div class="gallery thumbnails">']
+        lines += [*map(card, own), "</div>", "```\n"]
+        below += [f"## {section}\n", *(line for entry in own for line in shown(entry))]
+    return "\n".join([*lines, *below])
+
+
+class FigureLive(SphinxDirective):
+    """A figure of the gallery; what stands in it becomes the text below."""
+
+    required_arguments = 1
+    has_content = True
+    option_spec: ClassVar[dict[str, Any]] = {}
+
+    def run(self) -> list[nodes.Node]:
+        """The figure as raw HTML, and its caption."""
+        docs, name = Path(self.env.srcdir), self.arguments[0]
+        found = entries(docs)
+        if name not in found:
+            raise self.error(
+                f"no figure {name!r} in docs/gallery.yaml; there are {', '.join(found)}"
+            )
+        figure, entry = figure_of(docs, found[name]), found[name]
+        self.env.note_dependency(str(docs / "gallery.yaml"))
+        if isinstance(entry["figure"], str):
+            self.env.note_dependency(str(docs / "figures" / entry["figure"]))
+        said = f"{title_of(figure) or entry['title']}. {' '.join(self.content)}"
+        caption = nodes.container(classes=["caption-below"])
+        self.state.nested_parse(self.content, self.content_offset, caption)
+        return [
+            nodes.raw("", element(figure, re.sub(r"[`*]|\]\([^)]*\)|\[", "", said)), format="html"),
+            caption,
+        ]
+
+
+def bring(app: Sphinx, config: Any) -> None:
+    """Write `docs/gallery.md`, before Sphinx looks for pages."""
+    docs = Path(app.srcdir)
+    write(docs / "gallery.md", page(docs))
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the directive; write the page when the settings are known."""
+    app.add_directive("figure-live", FigureLive)
+    app.connect("config-inited", bring)
+    app.connect("build-finished", pictures)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,275 @@
+"""What a saved run must be before it is shown beside others: of known origin, and true to its own samples.
+
+Checksums find damage. Who edits a number can make new ones, so numbers are held against what they follow from:
+ends and means against the samples of single prompts, choices against scores, results against each other and against
+the prompts. Only `remeasured` finds samples that were made up as a whole.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from icl_mech.errors import IclMechError, ResultError
+from icl_mech.interventions.base import load_intervention
+from icl_mech.measurements.accuracy.early_exit import EarlyExit, EarlyExitResult
+from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracyResult
+from icl_mech.measurements.accuracy.scores import METRICS
+from icl_mech.measurements.extraction.curves import ExtractionResult
+from icl_mech.measurements.heads.false_induction import FalseInductionResult
+from icl_mech.measurements.predictions import Predictions
+from icl_mech.measurements.saliency.flow import FlowScores
+from icl_mech.metrics import bootstrap_interval, calibrated_scores, normalised_flow
+from icl_mech.metrics.auc import curve_fields, resampled
+from icl_mech.models import adapt
+from icl_mech.names import VERSIONED
+from icl_mech.results import Result
+from icl_mech.studies import Analysis, measure
+from icl_mech.studies.analysis import SIDES
+from icl_mech.studies.published import PublishedNumbers, label_words_numbers, overthinking_numbers
+from icl_mech.sweeps.config import measurement
+from icl_mech.sweeps.reading import bounds_of
+
+TOLERANCE = 1e-4
+"""By which a number may differ from what it follows from, beside the largest of its kind."""
+
+REMEASURED = 1e-3
+"""The same where it was measured again, on another processor perhaps."""
+
+FLIPPED = 0.05
+"""Share of choices that may differ between two runs: near ties fall either way."""
+
+NEEDED = [
+    "measurement",
+    "date",
+    "model.name",
+    "model.weights",
+    "model.n_layers",
+    "prompts.digest",
+    "prompts.count",
+]
+NEEDED += [f"versions.{name}" for name in VERSIONED]
+DRAWN = ["prompts.seed", "prompts.task.name"]
+"""Entries of the provenance without which nobody can tell what was measured; the last where prompts were drawn."""
+
+OUTCOMES = {"outcome": (0.0, 1.0), "change": (-1.0, 1.0)}
+"""Between which the values of single prompts lie, by their kind."""
+
+
+def examined(folder: str | Path) -> Analysis:
+    """A saved run that may be shown: read, and every check passed.
+
+    Raises:
+        ResultError: damaged files, provenance that is not complete or of other versions, or numbers that cannot
+            be or do not follow from their samples.
+    """
+    run = Analysis.load(folder)
+    refuse(folder, [*_origins(run), *_values(run), *_agreement(run)])
+    return run
+
+
+def refuse(folder: object, faults: Sequence[str]) -> None:
+    """Refuse a run for its faults, if it has some.
+
+    Raises:
+        ResultError: names the first three.
+    """
+    if faults:
+        raise ResultError(
+            f"{str(folder)!r} is not taken into an atlas: {'; '.join(faults[:3])}. Nothing was written; "
+            "measure it again with this version and add what that saves."
+        )
+
+
+def measured(run: Analysis) -> dict[str, Result]:
+    """The results that hold samples of the model's own: neither published numbers nor untrained networks."""
+    return {
+        name: own
+        for name, own in run.results.items()
+        if not isinstance(own, PublishedNumbers) and "networks" not in own.provenance
+    }
+
+
+def entry(origin: object, path: str) -> Any:
+    """What stands at `model.weights` of a provenance, None if nothing does."""
+    for part in path.split("."):
+        origin = origin.get(part) if isinstance(origin, Mapping) else None
+    return origin
+
+
+def _origins(run: Analysis) -> Iterator[str]:
+    """What lacks in the provenance of its results, or cannot be."""
+    if not run.prompts or not measured(run):
+        yield "it holds no measurement or no prompts, expected both"
+        return
+    own, saved = version("icl-mech"), {batch.digest for batch in run.prompts}
+    whole, first = len(run.prompts[0]), next(iter(measured(run)))
+    for name, result in run.results.items():
+        origin = result.provenance
+        if isinstance(result, PublishedNumbers):
+            continue
+        drawn = {"shots", "total"} & {*(origin.get("prompts") or ())}
+        for path in (*NEEDED, *(DRAWN if drawn else ())):
+            if entry(origin, path) in (None, ""):
+                yield f"the provenance of {name} lacks {path}, expected all of it"
+        made = str(entry(origin, "versions.icl-mech"))
+        if made.split(".")[:2] != own.split(".")[:2]:
+            yield f"{name} was made by icl-mech {made}, expected {own}, whose studies judge it"
+        for what in ("versions", "model.weights", "model.name"):
+            if entry(origin, what) != entry(run.results[first].provenance, what):
+                yield f"{what} of {name} and of {first} differ, expected one model and environment"
+        digest, count = entry(origin, "prompts.digest"), entry(origin, "prompts.count")
+        if digest not in saved and count == whole and not isinstance(result, FalseInductionResult):
+            yield f"{name} is of prompts {digest}, expected those that are kept: {', '.join(saved)}"
+
+
+def _values(run: Analysis) -> Iterator[str]:
+    """Quantities outside of what they can be, and fields that do not follow from the samples."""
+    for name, result in run.results.items():
+        for key, own in result.quantities().items():
+            if own.statistic is not None:
+                continue
+            kind = OUTCOMES.get("outcome" if own.outcomes else own.kind)
+            for values, ends in ((own.per_prompt, kind), (own.value(), bounds_of(own.unit))):
+                low, high = ends or (-torch.finfo().max, torch.finfo().max)
+                known = values.double().nan_to_num(low, torch.inf, -torch.inf)
+                if not low - TOLERANCE <= known.min() <= known.max() <= high + TOLERANCE:
+                    yield f"{key} of {name} has values outside of {low:g} to {high:g}"
+        try:
+            again = REMADE[type(result)](result, run) if type(result) in REMADE else {}
+        except (IclMechError, LookupError, ValueError, RuntimeError) as error:
+            yield f"{name} cannot be computed from its samples ({error})"
+            continue
+        for field, expected in again.items():
+            if not alike(getattr(result, field), expected, TOLERANCE):
+                yield f"{field} of {name} is not what follows from its samples, {_few(expected)}"
+
+
+# --- fields that follow from samples, or from other results of the run; claims rest on these ---
+
+
+def _flow(own: FlowScores, _: Analysis) -> Mapping[str, Any]:
+    low, high = bootstrap_interval(own.per_prompt, normalised_flow)
+    return {"values": normalised_flow(own.per_prompt.mean(0)), "low": low, "high": high}
+
+
+def _extraction(own: ExtractionResult, _: Analysis) -> Mapping[str, Any]:
+    auc, drawn, _redrawn = resampled(own.attention, own.truth_classes, own.two_classes)
+    return curve_fields(auc, drawn, len(own.truth_classes))
+
+
+def _layers(own: LayerAccuracyResult, _: Analysis) -> Mapping[str, Any]:
+    """The calibrated scores of both sides, from the probabilities of the label words."""
+    if own.own_choices:
+        return {}
+    scores, exact = own.scores.clone(), own.variant == "reference"
+    for side, probs in enumerate((own.true_probs, own.false_probs)):
+        classes = own.answers[:, None].expand(-1, probs.shape[1])
+        found = calibrated_scores(probs, classes, exact_ties=exact)
+        scores[METRICS.index("calibrated"), side] = found.to(scores)
+    return {"scores": scores}
+
+
+def _exit(own: EarlyExitResult, run: Analysis) -> Mapping[str, Any]:
+    variants = own.provenance["variants"]
+    if variants.get("lens") is not None or own.chosen_with or "layer_accuracy" not in run:
+        return {}
+    again = EarlyExit(variants["variant"], variants["seed"]).exit([run.layer_accuracy], own.tasks)
+    return {name: getattr(again, name) for name in ("layer", "change", "low", "high", "changes")}
+
+
+def _predictions(own: Predictions, run: Analysis) -> Mapping[str, Any]:
+    """Classes from scores, and log-probabilities, which differ between label words as their logits do."""
+    if own.provenance.get("variants", {}).get("score") != "first":
+        return {}
+    shift = (own.log_probs - own.label_logits).mean(-1, keepdim=True)
+    found: dict[str, Any] = {"log_probs": (own.label_logits + shift).clamp(max=0.0)}
+    if run.prompts and run.prompts[0].answer_kind != "vocabulary":
+        found["predicted"] = own.label_logits.argmax(-1)
+    return found
+
+
+def _published(own: PublishedNumbers, run: Analysis) -> Mapping[str, Any]:
+    made = overthinking_numbers if "Halawi" in own.source else label_words_numbers
+    return {"rows": made(run.results).rows}
+
+
+REMADE: dict[type[Any], Callable[[Any, Analysis], Mapping[str, Any]]] = {
+    FlowScores: _flow,
+    ExtractionResult: _extraction,
+    LayerAccuracyResult: _layers,
+    EarlyExitResult: _exit,
+    Predictions: _predictions,
+    PublishedNumbers: _published,
+}
+"""By kind: fields with the values that follow."""
+
+
+# --- whether they agree ---
+
+
+def _few(value: object) -> str:
+    text = str(value.flatten()[:4].tolist() if isinstance(value, torch.Tensor) else value)
+    return f"expected {text[:80]}{'...' if len(text) > 80 else ''}"
+
+
+def alike(found: object, expected: object, tolerance: float) -> bool:
+    """True for equal values; floats may differ by rounding, and choices that were made again here and there."""
+    if not (isinstance(expected, torch.Tensor) and isinstance(found, torch.Tensor)):
+        return bool(found == expected)
+    if found.shape != expected.shape:
+        return False
+    one, two = found.double(), expected.double()
+    if not found.is_floating_point():
+        flipped = FLIPPED if tolerance >= REMEASURED else 0.0
+        return bool((one != two).double().mean().nan_to_num() <= flipped)
+    most = max([1.0, *two[two.isfinite()].abs().flatten().tolist()])
+    return torch.allclose(one, two, rtol=tolerance, atol=tolerance * most, equal_nan=True)
+
+
+def _agreement(run: Analysis) -> Iterator[str]:
+    """Results that disagree with the prompts they name, or with each other about what was predicted."""
+    batches = {batch.digest: batch for batch in run.prompts}
+    seen: dict[str, tuple[str, object]] = {}
+    for name, result in measured(run).items():
+        digest = str(entry(result.provenance, "prompts.digest"))
+        batch, answers = batches.get(digest), getattr(result, "answers", None)
+        whole = batch and batch.has_answers and answers is not None and len(answers) == len(batch)
+        if batch and whole and not alike(answers, batch.answers, 0.0):
+            yield f"answers of {name} are not those of its prompts"
+        own = getattr(result, "predicted", getattr(result, "full_predicted", None))
+        if batch and own is not None and own.ndim == 1 and not result.provenance["interventions"]:
+            first, theirs = seen.setdefault(digest, (name, own))
+            if not alike(own, theirs, REMEASURED):
+                yield f"{name} and {first} disagree about what was predicted on the same prompts"
+
+
+def remeasured(run: Analysis, models: Sequence[object]) -> Iterator[str]:
+    """What differs when everything that can be is measured again on its model; nothing if nothing does.
+
+    Results on prompts that are not kept, and of fitted lenses, are left out.
+    """
+    batches = {batch.digest: batch for batch in run.prompts}
+    known = {adapt(model).fingerprint(exact=True): model for model in models}
+    for name, result in measured(run).items():
+        origin = result.provenance
+        model = known.get(entry(origin, "model.weights"))
+        digests = [entry(origin, f"{side}.digest") for side in SIDES if side in origin]
+        if model is None:
+            yield f"{name} is of the weights {entry(origin, 'model.weights')}, expected {[*known]}"
+        elif {*digests} <= {*batches}:
+            data: Any = tuple(batches[own] for own in digests)
+            with suppress(IclMechError):
+                value = measurement({str(origin["measurement"]): origin["variants"]})
+                changes = [load_intervention(dict(own)) for own in origin["interventions"]]
+                data = data if len(data) > 1 else data[0]
+                found = measure(model, data, value, interventions=changes, progress=False)
+                for item in fields(again := found[type(result)]):
+                    expected = getattr(again, item.name)
+                    same = alike(getattr(result, item.name), expected, REMEASURED)
+                    if isinstance(expected, torch.Tensor) and not same:
+                        yield f"{item.name} of {name} is not what its model gives, {_few(expected)}"

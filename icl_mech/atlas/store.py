@@ -1,0 +1,140 @@
+"""The folder of an atlas: one folder for each run, under a name made of what was measured."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from icl_mech.atlas.checks import examined, measured, refuse, remeasured
+from icl_mech.errors import ResultError
+from icl_mech.measurements.provenance import Identity
+from icl_mech.results import INDEX, Result, given_path, jsonable
+from icl_mech.studies import Analysis
+from icl_mech.studies.facts import origin_of
+from icl_mech.sweeps.item import Item
+from icl_mech.sweeps.result import item_of
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One run of an atlas.
+
+    Attributes:
+        run: What was measured; `made["label"]` is what the model is called.
+    """
+
+    run: Analysis
+
+    @cached_property
+    def contents(self) -> frozenset[str]:
+        """Digests of what was measured, whatever it is called: kinds and values, without provenance."""
+        return frozenset(_digest(_plain(own)) for own in measured(self.run).values())
+
+    @cached_property
+    def identities(self) -> frozenset[str]:
+        """Digests of what decides the numbers: weights, prompts, variants, interventions, versions."""
+        return frozenset(
+            Identity.recorded(o.provenance).digest for o in measured(self.run).values()
+        )
+
+    @cached_property
+    def item(self) -> Item:
+        """Its place among the items of a sweep, the model as the atlas calls it."""
+        found = item_of(self.run)
+        return replace(found, model=str(self.run.made.get("label") or found.model))
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Date, weights and depth of its model, digest of its prompts, and versions."""
+        found = origin_of(self.run.results)
+        own = {key: found["model"][key] for key in ("weights", "n_layers")}
+        own |= {"prompts": found["prompts"]["digest"], "date": found["date"]}
+        return {**own, **found["versions"]}
+
+    @cached_property
+    def name(self) -> str:
+        """Of its folder: a few words, and a digest of what was measured."""
+        return f"{self.item.key.rpartition('-')[0]}-{_digest(sorted(self.contents))[:12]}"
+
+
+def _plain(value: object) -> object:
+    """The content of a result or of one of its values; tensors as their digests."""
+    if isinstance(value, torch.Tensor):
+        raw = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        return [str(value.dtype), list(value.shape), hashlib.sha256(raw).hexdigest()]
+    if isinstance(value, Result):
+        names = [item.name for item in fields(value) if item.name != "provenance"]
+        return [type(value).__name__, *((name, _plain(getattr(value, name))) for name in names)]
+    return [_plain(own) for own in value] if isinstance(value, tuple | list) else jsonable(value)
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()
+
+
+def load_atlas(folder: str | Path, *, checked: bool = True) -> tuple[Entry, ...]:
+    """The runs of an atlas in the order of their names; none where there is no folder.
+
+    Args:
+        folder: Of the atlas.
+        checked: Every run is checked as if it were added today; False: files only.
+
+    Raises:
+        ResultError: damaged files, or a run that may not be shown.
+    """
+    found: list[Entry] = []
+    place = given_path(folder, option="atlas")
+    for path in sorted(own.parent for own in place.glob(f"*/{INDEX}")):
+        entry = Entry(examined(path) if checked else Analysis.load(path))
+        if entry.name != path.name:
+            raise ResultError(
+                f"{str(path)!r} does not hold what it was added as: its content makes the name {entry.name}. "
+                "Remove the folder, and add the run it was made of."
+            )
+        found.append(entry)
+    return tuple(found)
+
+
+def add(
+    runs: Sequence[str | Path],
+    atlas: str | Path,
+    *,
+    label: str = "",
+    models: Sequence[object] | None = None,
+) -> list[Path]:
+    """Check saved runs and copy them into an atlas: all of them, or none.
+
+    Args:
+        runs: Folders of saved runs; those of a sweep are its `items/*`.
+        atlas: The folder; made if it is not there.
+        label: What to call the model, where its own name says nothing.
+        models: Those that the runs are of, recognised by their weights: everything is measured on them again and
+            compared.
+
+    Returns:
+        The folders of the copies.
+
+    Raises:
+        ResultError: a run that may not be shown, or one that is there already, whatever its name.
+    """
+    known = [*load_atlas(atlas, checked=False)]
+    old = len(known)
+    for folder in runs:
+        run = examined(folder)
+        entry = Entry(replace(run, made={**run.made, "label": label}) if label else run)
+        for other in known:
+            same = entry.contents <= other.contents
+            if same or entry.identities <= other.identities:
+                how = "the same" if same else "other"
+                raise ResultError(
+                    f"{str(folder)!r} is in the atlas already, with {how} numbers: all it measured is in "
+                    f"{other.name!r}. Nothing was written; expected another model, other prompts or another "
+                    f"measurement.{'' if same else ' One of the two was changed, or is not reproducible.'}"
+                )
+        refuse(folder, [] if models is None else [*remeasured(run, models)])
+        known.append(entry)
+    return [entry.run.save(Path(atlas).expanduser() / entry.name) for entry in known[old:]]

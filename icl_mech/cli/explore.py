@@ -1,0 +1,116 @@
+"""`icl-mech explore`: change a prompt or a layer by hand, in the browser."""
+
+import json
+import secrets
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import typer
+
+from icl_mech.cli.console import say, waiting
+from icl_mech.cli.inputs import check_model, loaded_model, loaded_task
+from icl_mech.cli.options import ModelOptions, TaskOptions, grouped
+from icl_mech.tasks import Task
+
+ADDRESS = "address.json"
+"""File of a folder with port and token, so that a page that is open finds the server again."""
+
+
+@grouped
+def explore(
+    model: ModelOptions,
+    task: TaskOptions,
+    shots: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Demonstrations per class (default 1); of open answers in all (default 4)."
+        ),
+    ] = None,
+    n: Annotated[int, typer.Option("--n", "-n", min=1, help="Queries.")] = 24,
+    seed: Annotated[int, typer.Option(min=0, help="Of the texts.")] = 0,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Default: that of the folder, or a free one; 0: a free one."
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Of torch (default: as many as are fastest).")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder that keeps history and address: the same command goes on from there, and a page "
+            "that is open finds it again."
+        ),
+    ] = None,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Print the address only.")
+    ] = False,
+) -> None:
+    """Change a prompt or a layer by hand, and see at once what it does."""
+    check_model(model)
+    chosen = loaded_task(task)
+    loaded = loaded_model(model, quiet=False)
+    with waiting("Opening the explorer ...", quiet=False):
+        view, server = _opened(
+            loaded, chosen, out, port, shots=shots, n=n, seed=seed, threads=threads
+        )
+    say(f"Explorer: {server.url}")
+    say("Only this machine reaches it. Stop it with Ctrl-C.")
+    try:
+        with TemporaryDirectory() as place:
+            if not no_browser:
+                typer.launch(_leading(Path(place), server.url))
+            server.run()
+    finally:
+        view.close()
+
+
+def _leading(place: Path, url: str) -> str:
+    """Address of a file only this user reads that leads to the page: a command line is read by everybody."""
+    file = place / "explore.html"
+    file.touch(mode=0o600)
+    file.write_text(f'<meta http-equiv="refresh" content="0; url={url}">', encoding="utf-8")
+    return file.as_uri()
+
+
+def _opened(
+    loaded: object, task: Task, out: Path | None, port: int | None, **how: Any
+) -> tuple[Any, Any]:
+    """The explorer and its server, from a folder if there is one."""
+    from icl_mech.explorer import Server, explore
+    from icl_mech.explorer.view import HISTORY
+
+    past = out if out is not None and (out / HISTORY).exists() else None
+    view = explore(loaded, task, history=past, **how)
+    if out is None:
+        return view, Server(view.session, port or 0)
+    known = _address(out)
+    taken = known.get("port", 0) if port is None else port
+    server = Server(view.session, taken, known.get("token"))
+    view.save(out)
+    view.session.saved = lambda history: view.save(out)
+    address = out / ADDRESS
+    address.touch(mode=0o600)
+    address.chmod(0o600)
+    address.write_text(json.dumps({"port": server.port, "token": server.token}), encoding="utf-8")
+    return view, server
+
+
+def _address(out: Path) -> dict[str, Any]:
+    """Port and token of before; nothing where they cannot be read."""
+    try:
+        found = json.loads((out / ADDRESS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    port, token = (
+        (found.get(own) for own in ("port", "token")) if isinstance(found, dict) else (0, "")
+    )
+    fits = (
+        isinstance(port, int)
+        and isinstance(token, str)
+        and len(token) >= len(secrets.token_urlsafe(24))
+    )
+    return {"port": port, "token": token} if fits else {}

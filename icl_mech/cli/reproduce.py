@@ -1,0 +1,121 @@
+"""`icl-mech reproduce`: the papers' tables and figures, listed, shown, copied, and run on any model."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Column, Table
+
+from icl_mech.cli.console import draw, in_options, interruptible, say, say_forecast, say_json
+from icl_mech.cli.inputs import load_options
+from icl_mech.cli.job import command_line
+from icl_mech.cli.options import LoadOptions, grouped, model_names
+from icl_mech.cli.sweep import RunOptions, kept, page_of, tell
+from icl_mech.errors import SweepError
+
+if TYPE_CHECKING:
+    from icl_mech.recipes import Recipe
+
+_WORDS = {"models": "--model", "tasks": "--tasks", "scale": "--scale"}
+_MODELS = "Known name, hub id or folder; may be given several times. `all`: those of the paper."
+_TASKS = "Other tasks than the paper's: `offline`, or names and files with commas."
+
+
+def names_begun(incomplete: str) -> list[str]:
+    """Recipes that begin so, for completion."""
+    from icl_mech.recipes.recipe import recipe_names
+
+    return [name for name in recipe_names() if name.startswith(incomplete)]
+
+
+@dataclass(frozen=True)
+class RecipeOptions:
+    """What is run of a recipe, and where to; or how it is looked at."""
+
+    model: Annotated[list[str] | None, typer.Option(help=_MODELS, autocompletion=model_names)] = (
+        None
+    )
+    tasks: Annotated[str | None, typer.Option(help=_TASKS)] = None
+    scale: Annotated[float, typer.Option(help="Share of the prompts and of the seeds.")] = 1.0
+    out: Annotated[Path | None, typer.Option(help="Folder of the sweep; default: runs/NAME.")] = (
+        None
+    )
+    show: Annotated[bool, typer.Option("--show", help="Print the recipe.")] = False
+    copy: Annotated[Path | None, typer.Option(help="Copy it to this file, to edit it.")] = None
+
+
+_HELP = "A recipe, or the .yaml file of one of your own; without it, all are listed."
+
+
+@grouped
+def reproduce(
+    context: object,
+    name: Annotated[str | None, typer.Argument(help=_HELP, autocompletion=names_begun)] = None,
+    *,
+    of: RecipeOptions,
+    load: LoadOptions,
+    run: RunOptions,
+) -> None:
+    """Run a table or figure of a paper on your models, beside the published numbers."""
+    from icl_mech.recipes import recipe
+    from icl_mech.recipes import reproduce as run_recipe
+    from icl_mech.studies.measuring import by_command
+
+    if name is None:
+        _list(json=run.json)
+        return
+    chosen = recipe(name)
+    if of.show or of.copy is not None:
+        _show(chosen, of.copy)
+        return
+    out = of.out or Path("runs") / chosen.name
+    models = _models(of, chosen, load_options(load))
+    tasks = of.tasks.split(",") if of.tasks is not None and "," in of.tasks else of.tasks
+    with in_options(_WORDS), interruptible(kept(out)), by_command(command_line(context)):
+        found = run_recipe(chosen, models, tasks=tasks, scale=of.scale, **run.arguments(out))
+    if run.dry_run:
+        say_forecast(found, json=run.json)
+        return
+    tell(found.sweep, found.summary(), page_of(found.sweep, found, out), run)
+
+
+def _models(of: RecipeOptions, chosen: "Recipe", load: dict[str, Any]) -> object:
+    """Those asked for, each with how it is loaded; None is the recipe's choice."""
+    from icl_mech.recipes.reproducing import ALL, OFFLINE, OFFLINE_MODEL
+
+    names = of.model or ([OFFLINE_MODEL] if of.tasks == OFFLINE else None)
+    names = list(chosen.models) if names == [ALL] else names
+    return [{**load, "path": name} for name in names] if load and names else names
+
+
+def _show(chosen: "Recipe", copy: Path | None) -> None:
+    """Print a recipe, or copy it.
+
+    Raises:
+        SweepError: there is such a file.
+    """
+    if copy is None:
+        say(chosen.text.rstrip())
+        return
+    if copy.exists():
+        raise SweepError(f"{str(copy)!r} is there; name another file.")
+    copy.write_text(chosen.text, encoding="utf-8")
+    say(f"Recipe: {copy}")
+
+
+def _list(*, json: bool) -> None:
+    from icl_mech.recipes import shown_in_papers
+
+    shown = shown_in_papers()
+    if json:
+        say_json(shown)
+        return
+    for paper in dict.fromkeys(own["paper"] for own in shown):
+        heads = (Column("recipe", no_wrap=True), "place", "what")
+        table = Table(*heads, title=paper, box=None, title_justify="left")
+        for own in shown:
+            if own["paper"] == paper:
+                why = f" (none: {own['why']})" if "why" in own else ""
+                table.add_row(own.get("recipe", "–"), own["place"], own["what"] + why)
+        draw(table, "")

@@ -1,0 +1,335 @@
+"""`act`: what a hand can do to an experiment; pure, without model and browser."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from icl_mech.errors import RunError, near_matches
+from icl_mech.explorer.changes import KINDS, Change
+from icl_mech.explorer.experiment import Demo, Experiment, Query
+from icl_mech.models import ModelInfo
+from icl_mech.tasks import Task
+from icl_mech.tasks.types import text_fault
+
+LONGEST = 8_000
+"""Characters of a text that is typed in."""
+
+MOST = 64
+"""Demonstrations."""
+
+FACTORS = (1e-3, 1e3)
+"""Between which attention can be re-weighted."""
+
+FACTOR = 2.0
+"""Where none is given."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What actions can draw on.
+
+    Attributes:
+        task: The task, from which fresh demonstrations come.
+        info: Facts about the model.
+        queries: The set of queries.
+        first: The first token of an open answer.
+    """
+
+    task: Task
+    info: ModelInfo
+    queries: tuple[Query, ...]
+    first: Callable[[str], object] = lambda word: word
+
+    @property
+    def relation(self) -> bool:
+        """True if the queries have answers of another relation, too."""
+        return any(len(query.words) > 1 for query in self.queries)
+
+    def fits(self, words: Sequence[str], others: Iterable[str]) -> bool:
+        """True if words begin with tokens of their own, beside others."""
+        taken = {self.first(word): word for word in others}
+        own = {self.first(word): word for word in words}
+        return len(own) == len(words) and all(taken.get(t, own[t]) == own[t] for t in own)
+
+
+Action = Mapping[str, Any]
+Done = tuple[Experiment, str]
+"""The experiment after an action, and what is to be said of it."""
+
+
+def act(experiment: Experiment, action: Action, stage: Stage) -> Done:
+    """The experiment after an action.
+
+    Args:
+        experiment: Before it.
+        action: `do`, and what that needs; see `ACTIONS`.
+        stage: What it can draw on.
+
+    Returns:
+        The new experiment; and a sentence where something was dropped with it, else "".
+
+    Raises:
+        RunError: an action that cannot be; says why.
+    """
+    do = action.get("do")
+    if not isinstance(do, str) or do not in ACTIONS:
+        raise RunError(f"There is no action {do!r}. {near_matches(str(do), [*ACTIONS])}")
+    return ACTIONS[do](experiment, action, stage)
+
+
+def _whole(action: Action, name: str, count: int, what: str) -> int:
+    """A whole number below `count`.
+
+    Raises:
+        RunError: says what was found.
+    """
+    found = action.get(name)
+    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found < count:
+        raise RunError(f"{name}={found!r} is no {what}; there are {count}, counted from 0.")
+    return found
+
+
+def _text(action: Action, name: str = "text") -> str:
+    found = action.get(name)
+    if not isinstance(found, str) or not found.strip():
+        raise RunError(f"The {name} is empty; write one.")
+    if fault := text_fault(found):
+        raise RunError(f"The {name} {fault}.")
+    if len(found) > LONGEST:
+        raise RunError(
+            f"The {name} has {len(found)} characters; at most {LONGEST} can be typed in."
+        )
+    return found.strip()
+
+
+def _layers(action: Action, stage: Stage) -> tuple[int, int]:
+    ends = sorted(_whole(action, own, stage.info.n_layers, "layer") for own in ("from", "to"))
+    return ends[0], ends[1]
+
+
+def _factor(action: Action) -> float:
+    found = action.get("factor", FACTOR)
+    low, high = FACTORS
+    if isinstance(found, bool) or not isinstance(found, int | float) or not low <= found <= high:
+        raise RunError(f"factor={found!r}; it is a number from {low:g} to {high:g}.")
+    return float(found)
+
+
+def _with_demo(experiment: Experiment, number: int, demo: Demo) -> Experiment:
+    demos = list(experiment.demos)
+    demos[number] = demo
+    return replace(experiment, demos=tuple(demos))
+
+
+def _rearranged(
+    experiment: Experiment, demos: Sequence[Demo], moved: Mapping[int, int | None]
+) -> Done:
+    """Other demonstrations; changes go with theirs, or are dropped with it.
+
+    Args:
+        experiment: Before.
+        demos: The demonstrations.
+        moved: New number of each old one, None where it is gone.
+    """
+    new = {number: moved.get(number, number) for number in range(len(experiment.demos))}
+    changes = [
+        own if own.demo is None else replace(own, demo=new[own.demo])
+        for own in experiment.changes
+        if own.demo is None or new[own.demo] is not None
+    ]
+    left = len(experiment.changes) - len(changes)
+    note = f"{left} change{'s' * (left > 1)} of this demonstration went with it." if left else ""
+    return replace(experiment, demos=tuple(demos), changes=tuple(changes)), note
+
+
+def _flip(experiment: Experiment, action: Action, stage: Stage) -> Done:
+    number = _whole(action, "demo", len(experiment.demos), "demonstration")
+    demo = experiment.demos[number]
+    count = len(demo.words) or len(stage.task.labels)
+    if action.get("to") is None:
+        shown = (demo.shown + 1) % count
+    else:
+        shown = _whole(action, "to", count, "answer of it" if demo.words else "class")
+    return _with_demo(experiment, number, replace(demo, shown=shown)), ""
+
+
+def _answer(experiment: Experiment, action: Action, stage: Stage) -> Done:
+    number = _whole(action, "demo", len(experiment.demos), "demonstration")
+    if not stage.task.is_open:
+        raise RunError(f"Task {stage.task.name!r} has classes; flip the label instead.")
+    demo, word = experiment.demos[number], _text(action, "answer")
+    words = demo.words if word in demo.words else (*demo.words, word)
+    if len(words) > MOST:
+        raise RunError(f"The demonstration has {MOST} answers already; choose one of them.")
+    return _with_demo(experiment, number, replace(demo, words=words, shown=words.index(word))), ""
+
+
+def _flip_all(experiment: Experiment, action: Action, stage: Stage) -> Done:
+    other = experiment.opposite(len(stage.task.labels))
+    return replace(experiment, demos=other.demos), ""
+
+
+def _edit(experiment: Experiment, action: Action, stage: Stage) -> Done:
+    number = _whole(action, "demo", len(experiment.demos), "demonstration")
+    demo = replace(experiment.demos[number], text=_text(action))
+    if demo == experiment.demos[number]:
+        return experiment, ""
+    changes = tuple(c for c in experiment.changes if c.what != "token" or c.demo != number)
+    dropped = len(changes) < len(experiment.changes)
+    note = "Isolated tokens of the old text are no longer isolated." if dropped else ""
+    return replace(_with_demo(experiment, number, demo), changes=changes), note
+
+
+def _drop(experiment: Experiment, action: Action, stage: Stage) -> Done:
+    number = _whole(action, "demo", len(experiment.demos), "demonstration")
+    if len(experiment.demos) == 1:
+        raise RunError("One demonstration must stay.")
+    demos = [demo for own, demo in enumerate(experiment.demos) if own != number]
+    moved = {own: own - 1 for own in range(number + 1, len(experiment.demos))}
+    return _rearranged(experiment, demos, {**moved, number: None})
+
+
+def _move(experiment: Experiment, action: Action, stage: Stage) -> Done:
+    number = _whole(action, "demo", len(experiment.demos), "demonstration")
+    step = action.get("by")
+    if type(step) is not int or step not in (-1, 1):
+        raise RunError(f"by={step!r}; a demonstration moves by 1 or -1.")
+    other = number + step
+    if not 0 <= other < len(experiment.demos):
+        return experiment, ""
+    demos = list(experiment.demos)
+    demos[number], demos[other] = demos[other], demos[number]
+    return _rearranged(experiment, demos, {number: other, other: number})
+
+
+def _add(experiment: Experiment, action: Action, stage: Stage) -> Done:
+    task, demos = stage.task, experiment.demos
+    if len(demos) >= MOST:
+        raise RunError(f"There are {MOST} demonstrations already; drop one first.")
+    used = {key for demo in demos for key in demo.example.keys}
+    used |= {key for query in (*stage.queries, experiment.query) for key in query.example.keys}
+    if task.is_open:
+        return _add_open(experiment, stage, used), ""
+    if action.get("label") is None:
+        counts = [sum(demo.true == label for demo in demos) for label in range(len(task.labels))]
+        label = counts.index(min(counts))
+    else:
+        label = _whole(action, "label", len(task.labels), "class")
+    fresh = (own for own in task.by_class("train")[label] if not used.intersection(own.keys))
+    found = next(fresh, None)
+    if found is None:
+        raise RunError(f"The task has no further example of {task.labels[label]!r}.")
+    return replace(experiment, demos=(*demos, Demo(found.text, label, label, found.text2))), ""
+
+
+def _add_open(experiment: Experiment, stage: Stage, used: set[str]) -> Experiment:
+    """With the first example whose answers can be told from all that stand there, and from the queries'."""
+    queries = (*stage.queries, experiment.query)
+    shown = [*experiment.choices, *(word for demo in experiment.demos for word in demo.words)]
+    shown += [word for query in queries for word in query.words]
+    also = {stage.first(word) for query in queries for word in query.also}
+    for own in stage.task.train:
+        right = own.answers[0]
+        false = own.other if stage.relation else next((w for w in shown if w != right), None)
+        words = (right,) if false is None else (right, false)
+        fresh = not used.intersection(own.keys) and not also & {*map(stage.first, words)}
+        if fresh and stage.fits(words, shown):
+            added = Demo(own.text, 0, 0, own.text2, words)
+            return replace(experiment, demos=(*experiment.demos, added))
+    raise RunError("The task has no further example whose answer begins with a token of its own.")
+
+
+def _asked(experiment: Experiment, query: Query) -> Done:
+    found = experiment.asking(query)
+    dropped = len(found.changes) < len(experiment.changes)
+    return found, "Isolated tokens of the old query are no longer isolated." if dropped else ""
+
+
+def _query(experiment: Experiment, action: Action, stage: Stage) -> Done:
+    number = action.get("number")
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise RunError(f"number={number!r} is no query; there are {len(stage.queries)}.")
+    return _asked(experiment, stage.queries[number % len(stage.queries)])
+
+
+def _ask(experiment: Experiment, action: Action, stage: Stage) -> Done:
+    if stage.task.is_open:
+        query = Query(_text(action), 0, None, experiment.query.text2, (_text(action, "answer"),))
+        return _asked(experiment, query)
+    answer = _whole(action, "answer", len(stage.task.labels), "class")
+    return _asked(
+        experiment, replace(experiment.query, text=_text(action), answer=answer, number=None)
+    )
+
+
+def _range(experiment: Experiment, action: Action, stage: Stage) -> Done:
+    what = action.get("what")
+    if not isinstance(what, str) or what not in KINDS or what == "heads":
+        known = [name for name in KINDS if name != "heads"]
+        raise RunError(f"There is no change {what!r}. {near_matches(str(what), known)}")
+    demo = token = None
+    needs = KINDS[what].needs
+    if needs == "demo" or (needs == "token" and action.get("demo") is not None):
+        demo = _whole(action, "demo", len(experiment.demos), "demonstration")
+    if needs == "token":
+        token = _whole(action, "token", LONGEST, "token of it")
+    factor = _factor(action) if needs == "factor" else 1.0
+    if needs == "factor" and factor == 1:
+        raise RunError("A factor of 1 changes nothing; take another.")
+    made = Change(what, _layers(action, stage), demo, token, factor=factor)
+    others = [own for own in experiment.changes if own.place != made.place]
+    return replace(experiment, changes=(*others, made)), ""
+
+
+def _changed(experiment: Experiment, number: int, *made: Change) -> Done:
+    before, after = experiment.changes[:number], experiment.changes[number + 1 :]
+    return replace(experiment, changes=(*before, *made, *after)), ""
+
+
+def _stretch(experiment: Experiment, action: Action, stage: Stage) -> Done:
+    number = _whole(action, "change", len(experiment.changes), "change")
+    own = experiment.changes[number]
+    if own.what == "heads":
+        raise RunError("Heads are chosen one by one; choose them in the map of heads.")
+    return _changed(experiment, number, replace(own, layers=_layers(action, stage)))
+
+
+def _scale(experiment: Experiment, action: Action, stage: Stage) -> Done:
+    number = _whole(action, "change", len(experiment.changes), "change")
+    own, factor = experiment.changes[number], _factor(action)
+    if own.what != "reweight":
+        raise RunError(f"{own.words()!r} has no factor; only a re-weighting has one.")
+    return _changed(experiment, number, *([] if factor == 1 else [replace(own, factor=factor)]))
+
+
+def _remove(experiment: Experiment, action: Action, stage: Stage) -> Done:
+    return _changed(experiment, _whole(action, "change", len(experiment.changes), "change"))
+
+
+def _head(experiment: Experiment, action: Action, stage: Stage) -> Done:
+    layer = _whole(action, "layer", stage.info.n_layers, "layer")
+    head = _whole(action, "head", stage.info.n_heads, "head")
+    old = [own.what for own in experiment.changes]
+    number = old.index("heads") if "heads" in old else len(old)
+    heads = set(experiment.changes[number].heads) if number < len(old) else set()
+    heads ^= {(layer, head)}
+    made = [Change("heads", heads=tuple(sorted(heads)))] if heads else []
+    return _changed(experiment, number, *made)
+
+
+ACTIONS: dict[str, Callable[[Experiment, Action, Stage], Done]] = {
+    "flip": _flip,
+    "flip_all": _flip_all,
+    "answer": _answer,
+    "edit": _edit,
+    "drop": _drop,
+    "move": _move,
+    "add": _add,
+    "query": _query,
+    "ask": _ask,
+    "range": _range,
+    "stretch": _stretch,
+    "scale": _scale,
+    "remove": _remove,
+    "head": _head,
+}

@@ -1,0 +1,359 @@
+"""`Asker`: figures of an experiment for the page, one part at a time; what was found is kept.
+
+One prompt is an example: nothing here has an interval. All numbers are those of the public functions.
+"""
+
+import base64
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.engine import Kept, Reading, run
+from icl_mech.engine.readings import OfEntries
+from icl_mech.errors import IclMechError
+from icl_mech.explorer.actions import Stage
+from icl_mech.explorer.changes import interventions
+from icl_mech.explorer.experiment import Experiment, Query
+from icl_mech.explorer.reuse import Runs
+from icl_mech.interventions import Intervention, Patch
+from icl_mech.measurements.calibration.calibration import CONTENT_FREE
+from icl_mech.measurements.calibration.content_free import replaced
+from icl_mech.measurements.lens.components import Components, FrozenComponentReading, check_sum
+from icl_mech.measurements.reading import PredictionReading
+from icl_mech.measurements.saliency.flow import Flow, FlowScores
+from icl_mech.measurements.saliency.saliency_maps import SaliencyMaps, SaliencyMapsResult
+from icl_mech.metrics.calibration import calibrate_labels
+from icl_mech.models import LanguageModel, ModelInfo, Site
+from icl_mech.prompts import PromptBatch
+from icl_mech.prompts.tokenise import PieceTokenizer
+from icl_mech.segments import Segment
+from icl_mech.studies import measure
+
+AT_TARGET = ("heads", "to_target", "reweight")
+"""Changes of the target's row alone."""
+
+KEPT, MAPS = 300, 24
+"""Answers, and those of them that hold maps of all edges."""
+
+NEXT, PER_LAYER = 6, 5
+"""Likeliest next words of the answer, and of each layer."""
+
+DECADES = 4
+"""Below the largest edge that maps of saliency show."""
+
+
+class Rows(OfEntries, Reading[Tensor]):
+    """The target's normed residual after the embedding and each block.
+
+    Read out later, all layers in one product: inside the hooks the unembedding would be fetched from memory for
+    every layer.
+    """
+
+    target_only = True
+
+    def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
+        """As the unembedding gets it."""
+        return segment.model.final_norm(segment.at_target(activation))
+
+
+class HeadRows(Reading[Tensor]):
+    """The pattern of one head."""
+
+    def __init__(self, layer: int, head: int) -> None:
+        """Of this head."""
+        self.layer, self.head = layer, head
+
+    def sites(self, info: ModelInfo) -> Sequence[Site]:
+        """The layer's pattern."""
+        return [Site("pattern", self.layer)]
+
+    def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
+        """Rows and columns of the head."""
+        return activation[:, self.head]
+
+    def collect(self, kept: Kept) -> Tensor:
+        """Of the first prompt."""
+        return kept.by_site()[Site("pattern", self.layer)][0]
+
+
+class Asker:
+    """Answers about experiments with one model."""
+
+    def __init__(self, model: LanguageModel, stage: Stage) -> None:
+        """Nothing is known yet."""
+        self.model, self.stage = model, stage
+        self.runs = _runs(model)
+        self.known: OrderedDict[tuple[object, ...], dict[str, Any]] = OrderedDict()
+        self.pinned: set[Experiment] = set()
+        self.epoch = 0
+        self._state = self._weights()
+        self._lock = threading.RLock()
+        self._prompts: OrderedDict[Experiment, PromptBatch] = OrderedDict()
+        self._built_one_at_a_time = threading.RLock()
+        self._words: PieceTokenizer | None = None
+
+    def _weights(self) -> tuple[str, ...]:
+        model = self.model
+        points = getattr(model.wrapped, "hook_dict", {})
+        own = (
+            f"{name} {id(handle.hook)}"
+            for name, point in points.items()
+            for handle in (*point.fwd_hooks, *point.bwd_hooks)
+            if not handle.is_permanent
+        )
+        return (model.fingerprint(), model.settings, *model.watch.foreign_hooks(), *own)
+
+    def check_current(self) -> None:
+        """Let go of everything if weights, settings or hooks of the model have changed."""
+        with self._lock:
+            self.model.refresh()
+            if (state := self._weights()) != self._state:
+                self._state, self.epoch = state, self.epoch + 1
+                self.known.clear()
+                self.runs = _runs(self.model)
+
+    # --- prompts and changes ---
+
+    def prompts(self, experiment: Experiment) -> PromptBatch:
+        """The prompt of an experiment.
+
+        Raises:
+            PromptError: it is too long, or a demonstration answers the query.
+        """
+        key = experiment.plain
+        with self._built_one_at_a_time:
+            if key not in self._prompts:
+                self._prompts[key] = experiment.prompts(self.stage.task, self.model)
+            while len(self._prompts) > KEPT:
+                self._prompts.popitem(last=False)
+            return self._prompts[key]
+
+    def tokens(self, experiment: Experiment) -> list[dict[str, Any]]:
+        """Text, role and demonstration of every token."""
+        prompt = self.prompts(experiment)[0]
+        return [
+            {"t": prompt.pieces[place], "r": span.role, "d": span.demo}
+            for span in prompt.spans
+            for place in range(span.start, span.stop)
+        ]
+
+    def changes(
+        self, experiment: Experiment, prompts: PromptBatch, queries: Sequence[Query] | None = None
+    ) -> list[Intervention]:
+        """What an experiment changes, as interventions on its prompts."""
+        other = experiment.opposite(len(self.stage.task.labels))
+
+        def others() -> PromptBatch:
+            return other.prompts(self.stage.task, self.model, queries)
+
+        return interventions(experiment.changes, prompts, self.model.info, others)
+
+    def _filled(self, made: Sequence[Intervention], prompts: PromptBatch) -> list[Intervention]:
+        """Patches with the states of the kept run of the other prompt."""
+        for own in made:
+            own.check(self.model.info)
+            own.check_prompts(prompts)
+        return [
+            own.filled_from(self._states(own))
+            if isinstance(own, Patch) and own.source is not None
+            else own
+            for own in made
+        ]
+
+    def _states(self, patch: Patch) -> dict[Site, Tensor]:
+        assert patch.source is not None
+        entering = self.runs.plain(patch.source).entering
+        rows = patch.place.rows(patch.source)
+        return {Site(patch.site, own): entering[own + 1][rows] for own in patch.layers}
+
+    # --- parts ---
+
+    def ask(self, part: str, experiment: Experiment) -> dict[str, Any]:
+        """A part of an experiment's figures; see `PARTS`; what else a part needs stands after its name.
+
+        Raises:
+            IclMechError: what the package refuses.
+        """
+        key, (what, *more) = (part, experiment), part.split()
+        with self._lock:
+            if key not in self.known:
+                self.known[key] = PARTS[what](self, experiment, *more)
+            self.known.move_to_end(key)
+            self._let_go(KEPT, [*PARTS])
+            self._let_go(MAPS, ["flow", "attention"])
+            return self.known[key]
+
+    def _let_go(self, most: int, parts: Sequence[str]) -> None:
+        """Of the oldest answers of these parts, but for those of the start."""
+        own = [key for key in self.known if str(key[0]).split()[0] in parts]
+        spare = [key for key in own[:-1] if key[1] not in self.pinned]
+        for key in spare[: max(0, len(own) - most)]:
+            del self.known[key]
+
+    def has(self, part: str, experiment: Experiment) -> bool:
+        """True if a part is known."""
+        return (part, experiment) in self.known
+
+    def read(self, experiment: Experiment) -> tuple[Float[Tensor, "entry d_vocab"], Components]:
+        """Logits after the embedding and each block, and what each component adds."""
+        prompts = self.prompts(experiment)
+        changes = self._filled(self.changes(experiment, prompts), prompts)
+        rows, components = self.runs.values(prompts, changes)
+        return self._logits(rows[0]), components
+
+    def _logits(self, rows: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_vocab"]:
+        with torch.no_grad():
+            return self.model.unembed(rows.to(self.model.device)).float().cpu()
+
+    def labels(self, experiment: Experiment) -> list[int]:
+        """First tokens of the label words, of open answers those of the choices."""
+        return list(self.prompts(experiment)[0].label_tokens)
+
+    def names(self, experiment: Experiment) -> list[str]:
+        """The label words or choices themselves."""
+        return list(self.prompts(experiment)[0].labels)
+
+    def answer(self, experiment: Experiment) -> dict[str, Any]:
+        """Answer, next words, lens and heads, of one pass."""
+        logits, components = self.read(experiment)
+        own = logits[:, self.labels(experiment)]
+        heads: Any = []
+        with suppress(IclMechError):  # a part of the model is not known; the page shows no heads
+            check_sum(components, self.model)
+            heads = rounded(self.contrast(components.heads[0], experiment))
+        best, ids = logits.topk(NEXT, dim=-1)
+        probs = (best - logits.logsumexp(-1, keepdim=True)).exp()
+        words = self.words(ids)
+        named = [[*zip(*pair, strict=True)] for pair in zip(words, rounded(probs), strict=True)]
+        return {
+            "probs": rounded(own[-1].softmax(-1)),
+            "logits": rounded(own[-1].log_softmax(-1)),
+            "next": named[-1],
+            "lens": rounded(own.softmax(-1)),
+            "top": [layer[:PER_LAYER] for layer in named],
+            "heads": heads,
+            "contrast": self.against(experiment),
+        }
+
+    def contrast(
+        self, heads: Float[Tensor, "layer head label"], experiment: Experiment
+    ) -> Float[Tensor, "layer head"]:
+        """What each head adds to the true answer's logit above the others' mean."""
+        answer = experiment.query.answer
+        others = [label for label in range(heads.shape[-1]) if label != answer]
+        return heads[..., answer] - heads[..., others].mean(-1)
+
+    def against(self, experiment: Experiment) -> str:
+        """What `contrast` is, in words."""
+        labels, answer = self.names(experiment), experiment.query.answer
+        others = [label for number, label in enumerate(labels) if number != answer]
+        rest = others[0] if len(others) == 1 else "mean of the others"
+        return f"logit of “{labels[answer]}” above {rest}"
+
+    def calibrated(self, experiment: Experiment) -> dict[str, Any]:
+        """Probabilities divided by their mean with the same demonstrations without content (`icl.calibration`)."""
+        own = torch.tensor(self.ask("now", experiment)["logits"]).double().softmax(-1)
+        bare = experiment.asking(experiment.query)  # tokens of the query are gone with its text
+        return {"probs": rounded(calibrate_labels(own[None], self._without_content(bare))[0])}
+
+    def _without_content(self, own: Experiment) -> Float[Tensor, "text label"]:
+        def prompts(of: Experiment) -> PromptBatch:
+            return replaced(self.prompts(of), CONTENT_FREE, self.model.tokenizer).prompts
+
+        asked = prompts(own)
+        others = partial(prompts, own.opposite(len(self.stage.task.labels)))
+        changes = interventions(own.changes, asked, self.model.info, others)
+        if all(change.what in AT_TARGET for change in own.changes):
+            rows = [self.runs.values(asked[[i]], changes)[0][0, -1] for i in range(len(asked))]
+            logits = self._logits(torch.stack(rows))[:, self.labels(own)]
+        else:  # early rows change: all of them after one beginning
+            ((logits, *_),) = run(
+                self.model, asked, [PredictionReading(1)], changes, progress=False
+            )
+        return logits.double().softmax(-1)
+
+    def pair(self, experiment: Experiment) -> dict[str, Any]:
+        """The lens with all true and with all false labels."""
+        classes = len(self.stage.task.labels)
+        sides = [experiment.relabelled(shift, classes) for shift in (0, 1)]
+        true, false = (self.ask("now", own)["lens"] for own in sides)
+        return {"true": true, "false": false}
+
+    def flow(self, experiment: Experiment) -> dict[str, Any]:
+        """Flow by layer and saliency of every edge, of one backward pass."""
+        prompts = self.prompts(experiment)
+        changes = self.changes(experiment, prompts)
+        report = measure(
+            self.model, prompts, Flow(), SaliencyMaps(), interventions=changes, progress=False
+        )
+        saliency: SaliencyMapsResult = report[SaliencyMapsResult]
+        scores: FlowScores = report[FlowScores]
+        maps = saliency.values[0].float().tril(-1)
+        top = float(maps.max())
+        # 255 log steps below the largest edge of all layers.
+        steps = (maps / max(top, 1e-30)).clamp(min=1e-30).log10() / DECADES + 1
+        random = None
+        if scores.null is not None:
+            random = rounded(scores.sel("null_share", score="pq").values)
+        return {
+            "values": rounded(scores.values),
+            "random": random,
+            "top": top,
+            "maps": packed(steps.clamp(0, 1)),
+            "t": maps.shape[1],
+        }
+
+    def attention(self, experiment: Experiment, layer: str, head: str) -> dict[str, Any]:
+        """What a head attends to, every row."""
+        prompts = self.prompts(experiment)
+        reading = HeadRows(int(layer), int(head))
+        changes = self.changes(experiment, prompts)
+        (rows,) = run(self.model, prompts, [reading], changes, progress=False)
+        return {
+            "layer": int(layer),
+            "head": int(head),
+            "maps": packed(rows.float()),
+            "t": len(rows),
+        }
+
+    def words(self, ids: Tensor) -> list[list[str]]:
+        """Text of tokens, row by row."""
+        if self._words is None:
+            self._words = PieceTokenizer(self.model.tokenizer)
+        flat = self._words.words(tuple(ids.flatten().tolist()))
+        width = ids.shape[1]
+        return [list(flat[row : row + width]) for row in range(0, len(flat), width)]
+
+
+def _runs(model: LanguageModel) -> Runs:
+    return Runs(model, [Rows(), FrozenComponentReading()])
+
+
+PARTS: dict[str, Callable[..., dict[str, Any]]] = {
+    "now": Asker.answer,
+    "cal": Asker.calibrated,
+    "pair": Asker.pair,
+    "attention": Asker.attention,
+    "flow": Asker.flow,
+}
+"""In order of worth."""
+
+
+def rounded(values: Tensor) -> Any:
+    """Nested lists with four significant digits."""
+    if values.ndim > 1:
+        return [rounded(own) for own in values]
+    return [float(f"{own:.4g}") for own in values.tolist()]
+
+
+def packed(shares: Float[Tensor, "*layer row column"]) -> str:
+    """Lower triangles, row by row, in 255 steps from 0 to 1."""
+    rows, columns = torch.tril_indices(*shares.shape[-2:])
+    small = (shares[..., rows, columns] * 255).round().to(torch.uint8)
+    return base64.b64encode(small.numpy().tobytes()).decode()

@@ -1,0 +1,61 @@
+"""What a page is told of the present state before anything is measured."""
+
+from dataclasses import asdict
+from typing import Any
+
+from icl_mech.explorer.asking import Asker
+from icl_mech.explorer.changes import KINDS, spoken
+from icl_mech.explorer.history import History
+
+
+def chosen(*, of_answers: bool) -> list[dict[str, Any]]:
+    """What a drag over layers can do."""
+    return [
+        {
+            "what": what,
+            "words": spoken(kind.short, of_answers=of_answers),
+            "needs": kind.needs or None,
+        }
+        for what, kind in KINDS.items()
+        if what != "heads"
+    ]
+
+
+def described(asker: Asker, history: History) -> dict[str, Any]:
+    """Prompt, changes, kept states, and what can be done."""
+    stage, now, named = asker.stage, history.now, history.reference
+    prompt = asker.prompts(now)[0]
+    changes = [
+        {
+            **asdict(own),
+            "token": own.position(prompt) if own.what == "token" else None,
+            "factor": own.factor if own.what == "reweight" else None,
+            "words": own.words(of_answers=stage.task.is_open),
+        }
+        for own in now.changes
+    ]
+    kept = [{"name": name, "title": own.title(history.start)} for name, own in history.named]
+    return {
+        "model": stage.info.name.split("/")[-1],
+        "task": stage.task.name,
+        "labels": asker.names(now),
+        "open": stage.task.is_open,
+        "demos": [asdict(own) for own in now.demos],
+        "query": {**asdict(now.query), "of": len(stage.queries)},
+        "tokens": asker.tokens(now),
+        "layers": stage.info.n_layers,
+        "heads": stage.info.n_heads,
+        "changes": changes,
+        "kinds": chosen(of_answers=stage.task.is_open),
+        "title": now.title(history.start),
+        "started": now == history.start,
+        "undo": len(history.past) > 1,
+        "redo": bool(history.future),
+        "named": kept,
+        "reference": {
+            "index": named,
+            "name": "start" if named is None else history.named[named][0],
+        },
+        "n": len(stage.queries),
+        "shared": True,
+    }

@@ -1,0 +1,86 @@
+"""The widget: a session behind anywidget's comm, for JupyterLab, Notebook, VS Code, Colab and marimo."""
+
+from functools import lru_cache
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+import torch
+
+from icl_mech.explorer.session import Session
+from icl_mech.explorer.theme import css
+from icl_mech.shapes import Bars
+
+MISSING = "The widget needs anywidget where the kernel runs: pip install anywidget"
+
+ELSEWHERE = (
+    "This is a still: to change it, install anywidget where JupyterLab itself runs (pip install anywidget) "
+    "and reload the page, or run icl-mech explore in a terminal."
+)
+
+
+@lru_cache(maxsize=1)
+def widget_class() -> Any:
+    """The class of the widget; None without anywidget."""
+    try:
+        import anywidget
+    except ImportError:
+        return None
+
+    module = files("icl_mech.explorer").joinpath("page.js").read_text(encoding="utf-8")
+
+    class ExplorerWidget(anywidget.AnyWidget):
+        """Messages of the page go to the session, its messages to the page."""
+
+        _esm = module
+        _css = css()
+
+        def __init__(self, session: Session) -> None:
+            super().__init__()
+            self._session = session
+            self.on_msg(self._heard)
+            session.join(self.send)
+
+        def _heard(self, widget: object, content: object, buffers: object) -> None:
+            self._session.do(content, self.send)
+
+    return ExplorerWidget
+
+
+def bundle(session: Session) -> dict[str, Any]:
+    """What a notebook shows: the widget, and for where there is none a still and what is missing."""
+    made = widget_class()
+    found: dict[str, Any] = {}
+    if made is not None:
+        if session.widget is None:  # one for all cells that show it: each hears every part
+            session.widget = made(session)
+        shown = session.widget._repr_mimebundle_()
+        found = dict(shown[0] if isinstance(shown, tuple) else shown or {})
+    text = ELSEWHERE if made is not None else MISSING
+    return {**found, "text/plain": still_text(session), "text/html": still(session, text)}
+
+
+def still_text(session: Session) -> str:
+    """The present state in a few lines."""
+    history, asker = session.history, session.asker
+    now = history.now
+    asker.check_current()
+    lines = [f"{asker.stage.info.name} on {asker.stage.task.name}: {now.title(history.start)}"]
+    words = [(d.words or asker.stage.task.labels)[d.shown] for d in now.demos]
+    lines += [f"{number + 1}. {d.text} → {words[number]}" for number, d in enumerate(now.demos)]
+    probs = asker.ask("now", now)["probs"]
+    answers = ", ".join(f"{own} {p:.2f}" for own, p in zip(asker.names(now), probs, strict=True))
+    return "\n".join([*lines, f"{now.query.text} → {answers}"])
+
+
+def still(session: Session, text: str) -> str:
+    """The prompt by role and its answer as a picture, with a sentence under them."""
+    from icl_mech.plots import figure
+    from icl_mech.plots.still import still as picture
+
+    now, asker = session.history.now, session.asker
+    probs = torch.tensor(asker.ask("now", now)["probs"])[:, None]
+    none = torch.full_like(probs, torch.nan)
+    title, labels = now.title(session.history.start), tuple(asker.names(now))
+    drawn = picture(figure(Bars(title, labels, ("now",), probs, none, none, "probability")), "")
+    return f"{asker.prompts(now)._repr_html_()}{drawn}<p><em>{escape(text)}</em></p>"

@@ -1,0 +1,225 @@
+"""Sets of tokens of a prompt, by role, demonstration, span or position, or drawn at random.
+
+A set comes in *groups*: a demonstration, a span, a stretch of one role, a token.
+"""
+
+import zlib
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from icl_mech.checking import Natural, check_fields
+from icl_mech.errors import PromptError, RunError
+from icl_mech.prompts import Prompt, PromptBatch
+
+Redraw = Literal["set", "prompt", "layer"]
+
+Interval = tuple[int, int]
+
+Group = range | tuple[int, ...]
+"""Positions, ascending; of `all` without an end, as tokens may be written after a prompt."""
+
+LAST = 1 << 31
+"""After every position."""
+
+Name = Literal[
+    "all", "before", "after", "anchors", "units", "spans", "query", "target", "random", "label_word",
+    "demo_text", "query_text", "format", "narrative", "bos",
+]  # fmt: skip
+"""Tokens of a role, or
+
+* `anchors`: the tokens in which demonstrations or spans are collected, see `Prompt.anchors`;
+* `units`: demonstrations, or spans of a text before the target, with their anchors; the first token of
+  the prompt is in none of them;
+* `spans`: all spans of a text;
+* `query`: what stands between the last unit and the target;
+* `random`: as many random tokens as there are anchors;
+* `all`, also called `before` as a source: what stands before each row; `after`, as a destination: the
+  rows after each group of the source.
+"""
+
+
+@dataclass(frozen=True)
+class TokenSet:
+    """Some tokens of every prompt.
+
+    Attributes:
+        at: A name, or several.
+        units: Only those of demonstrations (or spans of a text) of these numbers, from 0.
+        positions: Given positions instead: for each prompt of the run a list of positions, or of
+            intervals (start, stop).
+        redraw: `random`: one draw per demonstration `set` (among the demonstrations' tokens, not
+            the first token), per `prompt` (among `0 < i < q - 1`), or per prompt and `layer` (may
+            draw position 0).
+        seed: Of the draw.
+    """
+
+    at: Name | Sequence[Name] = "all"
+    units: Sequence[Natural] | None = None
+    positions: Sequence[Sequence[Natural | Interval]] | None = None
+    redraw: Redraw = "set"
+    seed: Natural = 0
+
+    def __post_init__(self) -> None:
+        """Check the fields.
+
+        Raises:
+            RunError: unknown names, no units, intervals that are none, `random`, `before` or `after` among others.
+        """
+        check_fields(self)
+        if self.units is not None and not self.units:
+            raise RunError("units=() names no demonstration or span; None stands for all of them.")
+        alone = {"all", "before", "after", "random"}.intersection(self.names)
+        if alone and (len(self.names) > 1 or self.units is not None):
+            raise RunError(
+                f"{min(alone)!r} is a set of its own; give no other names and no units beside it."
+            )
+        for start, stop in (p for own in self.positions or () for p in own if isinstance(p, tuple)):
+            if not 0 <= start < stop:
+                raise RunError(
+                    f"The tokens {start} to {stop} are named; an interval starts at 0 or later and "
+                    "stops after its start."
+                )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Given names."""
+        return (self.at,) if isinstance(self.at, str) else tuple(self.at)
+
+    @property
+    def by_layer(self) -> bool:
+        """True if other tokens are drawn in each layer."""
+        return self.positions is None and self.at == "random" and self.redraw == "layer"
+
+    def check(self, prompts: PromptBatch) -> None:
+        """Refuse positions of another number of prompts.
+
+        Raises:
+            RunError: names both numbers.
+        """
+        if self.positions is not None and len(self.positions) != len(prompts):
+            raise self._other_number(str(len(prompts)))
+
+    def _other_number(self, found: str) -> RunError:
+        assert self.positions is not None
+        intervals = any(isinstance(p, tuple) for own in self.positions for p in own)
+        return RunError(
+            f"There are {'intervals' if intervals else 'positions'} of {len(self.positions)} prompts; the run "
+            f"has {found}. Give one list per prompt, in the order of the prompts."
+        )
+
+    def groups(self, prompt: Prompt, index: int, layer: int) -> list[Group]:
+        """The tokens of one prompt (number `index` of the run) in one layer.
+
+        Raises:
+            PromptError: it has no unit of that number, or too few tokens to draw from.
+            RunError: it has no such position.
+        """
+        if self.positions is not None:
+            return self._given(prompt, index)
+        if self.at == "random":
+            return [random_positions(prompt, self.redraw, self.seed, layer)]
+        found = [own for name in self.names for own in _named(prompt, name)]
+        missing = set(self.units or ()) - {number for number, _ in found}
+        if missing:
+            raise PromptError(
+                f"Number {min(missing)} is not among the {self} of prompt {index}, which has "
+                f"{len({number for number, _ in found if number is not None})}; they count from 0."
+            )
+        return [own for number, own in found if self.units is None or number in self.units]
+
+    def _given(self, prompt: Prompt, index: int) -> list[Group]:
+        assert self.positions is not None
+        if index >= len(self.positions):
+            raise self._other_number("more")
+        own = self.positions[index]
+        groups: list[Group] = [range(*p) for p in own if isinstance(p, tuple)]
+        stop = max((group.stop for group in groups if isinstance(group, range)), default=0)
+        if stop > len(prompt):
+            raise PromptError(
+                f"Tokens up to {stop} of prompt {index} are named, which has {len(prompt)}."
+            )
+        single = tuple(sorted({p for p in own if isinstance(p, int)}))
+        if single and single[-1] >= len(prompt):
+            raise RunError(
+                f"Position {single[-1]} of prompt {index} is named, which has {len(prompt)} tokens; "
+                "positions count from 0."
+            )
+        groups += [single] if single else []
+        return groups
+
+    def __str__(self) -> str:
+        """As a message says it."""
+        if self.positions is not None:
+            return "given positions"
+        names = " and ".join(repr(name) for name in self.names)
+        return f"{names} of units {list(self.units)}" if self.units is not None else names
+
+
+def up_to(group: Group, length: int) -> Group:
+    """The positions below a length."""
+    return group[: bisect_left(group, length)]
+
+
+def members(prompt: Prompt) -> list[range]:
+    """Each unit with its anchor: a demonstration, or a span of a text."""
+    stops: dict[int | None, int] = {}
+    for span in prompt.spans:
+        stops[span.demo] = span.stop
+    numbers = [span.demo for span in prompt.label_spans] or list(range(len(prompt.text_spans)))
+    return [range(start, stops[n]) for n, (start, _) in zip(numbers, prompt.units, strict=False)]
+
+
+def _named(prompt: Prompt, name: str) -> Iterator[tuple[int | None, Group]]:
+    """Groups of that name, with the number of their demonstration or span."""
+    if name in ("all", "before", "after"):
+        yield None, range(LAST)
+    elif name == "anchors":
+        yield from ((n, (position,)) for n, position in enumerate(prompt.anchors))
+    elif name == "units":
+        yield from enumerate(members(prompt))
+    elif name == "spans":
+        yield from ((n, range(*own)) for n, own in enumerate(prompt.text_spans))
+    elif name == "query":
+        ends = [own.stop for own in members(prompt)]
+        if ends and ends[-1] < prompt.target:
+            yield None, range(ends[-1], prompt.target)
+    else:
+        spans = [span for span in prompt.spans if span.role == name]
+        yield from ((span.demo, range(span.start, span.stop)) for span in spans)
+
+
+def random_positions(prompt: Prompt, redraw: Redraw, seed: int, layer: int) -> tuple[int, ...]:
+    """As many random positions as the prompt has anchors, none an anchor or inside a label word.
+
+    Raises:
+        PromptError: too few other tokens.
+    """
+    taken = {i for span in prompt.label_spans for i in range(span.start, span.stop)}
+    taken |= set(prompt.anchors)
+    end = max(taken, default=-1) + 1
+    # Whatever follows the target, such as the label words that are scored there, has the same draw.
+    asked = prompt.tokens[: prompt.target + 1]
+    if redraw == "set":
+        pool, drawn_from, salt = range(1, end), prompt.tokens[:end], 0
+    elif redraw == "prompt":
+        pool, drawn_from, salt = range(1, prompt.target - 1), asked, 0
+    else:
+        pool, drawn_from, salt = range(prompt.target - 1), asked, layer + 1
+    candidates = [i for i in pool if i not in taken]
+    count = len(prompt.anchors)
+    if count > len(candidates):
+        raise PromptError(
+            f"{count} random tokens asked for, only {len(candidates)} tokens belong to no label word."
+        )
+    generator = draw_of(drawn_from, seed, salt)
+    return tuple(sorted(int(i) for i in generator.choice(candidates, count, replace=False)))
+
+
+def draw_of(tokens: Sequence[int], *seed: int) -> np.random.Generator:
+    """Depends on the tokens themselves, so that equal ones get equal draws whatever batch they are in."""
+    fingerprint = zlib.crc32(np.asarray(tokens, dtype=np.int64).tobytes())
+    return np.random.default_rng([*seed, fingerprint])

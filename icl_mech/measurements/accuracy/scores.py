@@ -1,0 +1,365 @@
+"""Scores of pairs of prompts at every entry of the lens: what accuracies by layer and by demonstrations
+share.
+
+Source: Halawi et al. 2023, *Overthinking the Truth*, §2 and §3.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import torch
+
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.errors import ResultError, near_matches
+from icl_mech.measurements.base import Pair, PairMeasurement, Pass
+from icl_mech.measurements.demonstrations import SIDES, check_pairs
+from icl_mech.measurements.lens.fitted import FittedLens, check_lens
+from icl_mech.measurements.lens.residuals import LayerLensReading, LensRows, LensVariant
+from icl_mech.metrics import Interval, calibrated_scores, normalised_probs
+from icl_mech.metrics.calibration import (
+    IntervalKind,
+    Ties,
+    near_ties,
+    plain_scores,
+    score_interval,
+    top_labels_match,
+    top_one_scores,
+)
+from icl_mech.metrics.means import Kind
+from icl_mech.models import LanguageModel
+from icl_mech.prompts import ANSWER_KINDS, PromptBatch
+from icl_mech.results import Definition, Quantity, Result
+from icl_mech.results.wording import counted, said
+
+R = TypeVar("R", bound=Result)
+
+PAPER = "Halawi et al. 2023, Overthinking the Truth"
+
+CALIBRATED = Definition(
+    "calibrated accuracy",
+    r"\frac{1}{N} \sum_{n=1}^{N} \mathbb{1}\!\left[\tilde p_n(y_n) > Q_{(C-1)/C}\big(\tilde p_{1\dots N}"
+    r"(y_n)\big)\right], \quad \tilde p(c) = \frac{p(c) + 10^{-14}}{\sum_{c'} p(c') + C\,10^{-14}}",
+    "A prompt counts as right if the probability of its true label y, normalised over the C label "
+    "words, lies above that label's (C − 1)/C quantile Q over all prompts of the same kind and at the "
+    "same layer; a tie counts 1/C. A model that always prefers one label word gains nothing: any "
+    "constant answer scores 1/C.",
+    f"{PAPER}, §2",
+)
+
+REACHABLE = Definition(
+    "highest reachable calibrated accuracy",
+    r"\frac{1}{N} \sum_{c} \min\!\left(N_c,\ \left\lfloor\tfrac{N-1}{C}\right\rfloor + \tau\right), \quad "
+    r"\tau = \begin{cases} 1/C & C \mid N - 1 \\ 1 & \text{else} \end{cases}",
+    "What a perfect classifier scores: no more prompts than lie above a label's quantile can count as "
+    "right. N_c is the number of queries of class c; it is 1 only where the classes are balanced.",
+    "follows from the definition of calibrated accuracy",
+)
+
+PERMUTED = Definition(
+    "permuted score",
+    r"\text{calibrated accuracy with } \tilde y_n \text{ in place of } y_n",
+    "The same for the label that the false demonstrations teach for the query (ỹ).",
+    f"{PAPER}, §3",
+)
+
+PLAIN = Definition(
+    "accuracy over label words",
+    r"\frac{1}{N} \sum_n \mathbb{1}\!\left[p_n(y_n) \ge \max_c p_n(c)\right]",
+    "Share of prompts in which no label word is likelier than the true one.",
+)
+
+METRICS = ("calibrated", "permuted", "plain", "top_1", "top_labels", "label_space")
+"""Scores of a prompt; `permuted` is the calibrated score of the class the false labels teach."""
+
+METRIC_NAMES = {
+    "calibrated": "calibrated accuracy",
+    "permuted": "permuted score",
+    "plain": "accuracy over label words",
+    "top_1": "top-1 accuracy over the vocabulary",
+    "top_labels": "share whose top C tokens are the label words",
+    "label_space": "probability of all label words",
+}
+
+ZERO_OR_ONE = ("plain", "top_1", "top_labels")
+"""Metrics whose outcomes are 0 or 1; their intervals are Wilson's."""
+
+OUTCOMES = ("calibrated", "permuted", *ZERO_OR_ONE)
+"""Metrics of right or wrong, ties included."""
+
+WITH_THRESHOLDS = ("calibrated", "permuted")
+"""Metrics whose thresholds are fitted on the same prompts."""
+
+
+class OwnChoices:
+    """Results of scores that have no thresholds where answers are choices of each prompt."""
+
+    own_choices: bool
+
+    def _named(self, text: str) -> str:
+        return without_thresholds(text, self.own_choices)
+
+
+def without_thresholds(text: str, own_choices: bool) -> str:
+    """A text on calibrated accuracy; on accuracy where choices of each prompt have no thresholds."""
+    if not own_choices:
+        return text
+    return text.replace("calibrated accuracy", "accuracy").replace(
+        "Calibrated accuracy", "Accuracy"
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PairScores(OwnChoices, Result):
+    """Scores of pairs of prompts with true and false demonstrations.
+
+    Every metric is a quantity by side and what `axes` names: `result.interval("plain",
+    side="false", layer=12)`. Layers are entries of the lens: 0 is the embedding.
+
+    Attributes:
+        scores: By metric (see `metrics`), side (`true`, `false` demonstrations), prompt.
+        interval_kind: `score` (Wilson's, of scores between 0 and 1 with an effective n),
+            `bootstrap` (percentiles; results of before) or `reference`.
+        tie_counts: How many calibrated scores are ties, nearly ties, and there at all, by side
+            (see `near_ties`); None in results that were saved without them.
+        own_choices: Answers are choices of each prompt: `calibrated` and `permuted` are then shares of
+            prompts in which no choice is likelier, without thresholds.
+    """
+
+    renamed: ClassVar[dict[str, str]] = {"interval": "interval_kind"}
+
+    axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {"side": SIDES}
+
+    axes: ClassVar[tuple[str, ...]] = ("layer",)
+    """Of a score, after its side."""
+
+    scores: Float[Tensor, "metric side batch *rest"]
+    interval_kind: IntervalKind = "score"
+    own_choices: bool = False
+    tie_counts: Int[Tensor, "count side *rest"] | None = None
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Every metric that is defined for these prompts, the calibrated score first."""
+        return {metric: self._quantity(metric) for metric in METRICS if self.defined(metric)}
+
+    def _quantity(self, metric: str) -> Quantity:
+        dims, unit = ("side", *self.axes), METRIC_NAMES[metric]
+        unit = self._named(unit)
+        scores = self.scores[METRICS.index(metric)].transpose(0, 1)
+        kind: Kind = "outcome" if metric in OUTCOMES else "value"
+        own_ends = self.interval_kind
+        plain = metric in (OUTCOMES if self.own_choices else ZERO_OR_ONE)
+        known = None
+        if own_ends == "score" and metric in WITH_THRESHOLDS and not plain:
+            known = score_interval(scores, n_labels=self._labels())
+        elif own_ends == "reference" or (
+            own_ends == "bootstrap" and kind == "outcome" and not plain
+        ):
+            known = score_interval(scores, own_ends)
+        if plain and known is None:
+            scores = scores.bool()
+        return Quantity(dims, scores, unit=unit, known=known, kind=kind)
+
+    def _labels(self) -> int | None:
+        """Number of classes."""
+        return None
+
+    @property
+    def ties(self) -> Ties:
+        """Ties among the calibrated scores that the summary speaks of, those of the last entry.
+
+        Other entries are in `tie_counts`: at the embedding of a rotary model all prompts are
+        alike, so all scores there are ties.
+        """
+        return Ties.of(None if self.tie_counts is None else self.tie_counts[..., -1])
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names along the metric axis."""
+        return METRICS
+
+    def defined(self, metric: str) -> bool:
+        """False for the permuted score of labels that follow no one permutation.
+
+        Raises:
+            ResultError: unknown metric.
+        """
+        return not bool(self.scores[_place(metric, METRICS)].isnan().any())
+
+    def accuracy(self, side: str, metric: str = "calibrated") -> Float[Tensor, " *rest"]:
+        """Mean over prompts of one side; `sel(metric, side=side)` has its intervals too.
+
+        Raises:
+            ResultError: unknown side or metric, or a metric that is not defined here.
+        """
+        place = _place(metric, METRICS)
+        self._main(metric)
+        return self.scores[place, _place(side, SIDES)].mean(0)
+
+    def _main(self, quantity: str | None) -> str:
+        if quantity in METRICS and not self.defined(quantity):
+            raise ResultError(
+                f"The {quantity} score is not defined for these prompts: their labels follow no one "
+                "permutation. Build them with false_labels='permuted' or 'half_permuted'."
+            )
+        return super()._main(quantity)
+
+
+def _place(name: str, known: tuple[str, ...]) -> int:
+    if name not in known:
+        raise ResultError(f"Unknown {name!r}. {near_matches(name, known)}")
+    return known.index(name)
+
+
+@dataclass(frozen=True)
+class OfPairs(PairMeasurement[R]):
+    """Scores of the lens on both sides of a pair: one pass over each.
+
+    Attributes:
+        variant: `sound`, or `reference`: the paper's lens, exact ties and first crossing.
+        interval: `score` (see `score_interval`), `bootstrap` (percentiles), or `reference`: mean +-
+            1.96 sd / sqrt(N).
+        lens: A fitted lens that maps every entry but the last; None: the logit lens.
+    """
+
+    variant: LensVariant = "sound"
+    interval: IntervalKind = "score"
+    lens: FittedLens | None = None
+
+    takes = ANSWER_KINDS
+
+    def check(self, model: LanguageModel, data: Pair) -> None:
+        """Refuse sets that are not pairs, and a lens of another model.
+
+        Raises:
+            PromptError: says what differs.
+            RunError: as `check_lens`.
+        """
+        check_pairs(*data)
+        check_lens(self.lens, model, self.variant)
+
+    def readings(self) -> list[LayerLensReading]:
+        """What is read on either side; by default the lens at the target."""
+        return [LayerLensReading(self.variant, lens=self.lens)]
+
+    def passes(self, model: LanguageModel, data: Pair) -> list[Pass]:
+        """The true prompts and the false ones."""
+        return [
+            Pass(prompts, self.readings(), title=f"{side} demonstrations")
+            for side, prompts in zip(SIDES, data, strict=True)
+        ]
+
+
+class EntryScores(NamedTuple):
+    """What one prompt set scores at every entry.
+
+    Attributes:
+        scores: By metric.
+        probs: Normalised label probabilities.
+        tie_counts: Of the calibrated scores, see `near_ties`.
+    """
+
+    scores: Float[Tensor, "metric batch *demo entry"]
+    probs: Float[Tensor, "batch *demo entry label"]
+    tie_counts: Int[Tensor, "count *demo entry"]
+
+
+def entry_scores(
+    lens: LensRows,
+    row: int | slice,
+    answers: Int[Tensor, " batch *demo"],
+    taught: Int[Tensor, " batch *demo"] | None,
+    prompts: PromptBatch,
+    *,
+    exact_ties: bool,
+) -> EntryScores:
+    """All metrics of one prompt set at every entry."""
+    logits = lens.label_logits[:, row].double()
+    if lens.log_sum is None or lens.top_tokens is None:
+        raise ValueError("scores need the vocabulary")
+    probs = (logits - lens.log_sum[:, row].double()[..., None]).exp()
+    top = lens.top_tokens[:, row]
+    norm = normalised_probs(probs)
+    n_entries = norm.shape[-2]
+
+    def spread(classes: Tensor) -> Tensor:
+        return classes[..., None].expand(*classes.shape, n_entries)
+
+    nothing = torch.full(norm.shape[:-1], torch.nan, dtype=torch.float64)
+
+    def judged(classes: Tensor) -> Tensor:
+        # Calibration goes by classes, which prompts with choices of their own do not share.
+        if not prompts.has_classes:
+            return plain_scores(logits, classes)
+        return calibrated_scores(norm, classes, exact_ties=exact_ties)
+
+    true, label_tokens = spread(answers), prompts.choice_tokens
+    scores = {
+        "calibrated": judged(true),
+        "permuted": nothing if taught is None else judged(spread(taught)),
+        "plain": plain_scores(logits, true),
+        "top_1": top_one_scores(top, label_tokens, true),
+        "top_labels": top_labels_match(top, label_tokens),
+        "label_space": probs.sum(-1),
+    }
+    ties = near_ties(norm, true, exact_ties=exact_ties)
+    return EntryScores(
+        torch.stack([scores[name] for name in METRICS]),
+        norm,
+        ties if prompts.has_classes else torch.zeros_like(ties),
+    )
+
+
+# --- words ---
+
+KINDS: dict[IntervalKind, str] = {
+    "score": "95 % score intervals over pairs of prompts",
+    "bootstrap": "95 % bootstrap intervals over pairs of prompts",
+    "reference": "mean ± 1.96 standard errors over pairs of prompts",
+}
+
+ENDS = (-0.03, 1.05)
+"""Of the axes of accuracies."""
+
+SCORE = (
+    "A prompt counts as right if its true label's probability among the label words lies above that "
+    "label's quantile over the prompts."
+)
+
+
+OPEN_SCORE = "A prompt counts as right if none of its choices is likelier than the right one."
+
+
+class Sides(NamedTuple):
+    """One measure at the last layer, and what it rests on.
+
+    Attributes:
+        true: With true demonstrations.
+        false: With false ones.
+        gap: True minus false, paired.
+        pairs: Number of pairs of prompts.
+        given: What the intervals take as given, with a comma before it, or nothing.
+        kind: Of the intervals.
+    """
+
+    true: Interval
+    false: Interval
+    gap: Interval
+    pairs: int
+    given: str = ""
+    kind: IntervalKind = "score"
+
+    @property
+    def few(self) -> str:
+        """What a claim that cannot be judged would rest on."""
+        return f"{counted(self.pairs, 'pair')} of prompts"
+
+    @property
+    def basis(self) -> str:
+        """Intervals and number of prompts."""
+        return f"{KINDS[self.kind]}, {counted(self.pairs, 'pair')}{self.given}"
+
+    @property
+    def both(self) -> str:
+        """Both accuracies in words."""
+        return f"{said(self.true)} with true and {said(self.false)} with false demonstrations"

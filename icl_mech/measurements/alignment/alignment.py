@@ -1,0 +1,248 @@
+"""What answers follow with true and with false demonstrations.
+
+An answer may be the true label of the query (truth), the label that the demonstrations teach for it
+(prompt), or what the model answers without demonstrations (prior). The *semantic override* is
+the share of prompts answered as false demonstrations teach although the zero-shot answer is another.
+
+Source: after Krishna Kumar 2025, *Semantic Anchors in In-Context Learning: Why Small LLMs Cannot
+Flip Their Labels*, which names these quantities; the formulas are those above.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.errors import PromptError
+from icl_mech.measurements.base import Pair, PairMeasurement, Pass
+from icl_mech.measurements.demonstrations import (
+    check_pairs,
+    same_queries,
+    taught_classes,
+    without_demonstrations,
+)
+from icl_mech.measurements.doors import door
+from icl_mech.measurements.provenance import prompt_source
+from icl_mech.measurements.reading import PredictionReading
+from icl_mech.metrics import Interval, mean_interval
+from icl_mech.models import LanguageModel
+from icl_mech.prompts import ANSWER_KINDS, PromptBatch
+from icl_mech.results import Definition, Figure, Quantity, Result, basis
+from icl_mech.results.judging import judged, opening
+from icl_mech.results.prompts import given
+from icl_mech.results.wording import counted, said, told
+from icl_mech.shapes import Bars
+
+SIDES = ("true", "false")
+FOLLOWED = ("truth", "prompt", "prior")
+"""The true label, the label the demonstrations teach, the zero-shot answer."""
+
+NAMES = {"truth": "the true label", "prompt": "the label taught", "prior": "the zero-shot answer"}
+
+SOURCE = (
+    "after Krishna Kumar 2025, Semantic Anchors in In-Context Learning, which names truth, prior and "
+    "prompt alignment and the semantic override rate"
+)
+
+DEFINITIONS = (
+    Definition(
+        "alignment",
+        r"A_x = \frac{1}{N} \sum_{n=1}^{N} \mathbb{1}\left[\hat y_n = x_n\right], \quad "
+        r"x \in \{y,\ \tilde y,\ \hat y^{(0)}\}",
+        "Share of answers ŷ that are the true label y (truth), the label that the demonstrations teach for "
+        "the query (prompt: y with true ones, ỹ with false ones), or the answer without "
+        "demonstrations (prior). One answer may follow several.",
+        SOURCE,
+    ),
+    Definition(
+        "semantic override",
+        r"\frac{1}{N} \sum_{n=1}^{N} \mathbb{1}\left[\hat y_n = \tilde y_n \ne \hat y^{(0)}_n\right]",
+        "Share of prompts that are answered as the false demonstrations teach although the model answers "
+        "otherwise without them.",
+        SOURCE,
+    ),
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AlignmentResult(Result):
+    """What the answers with true and with false demonstrations follow.
+
+    Attributes:
+        predicted: Class answered, by side (`true`, `false` demonstrations).
+        zero_shot: Class answered without demonstrations.
+        answers: True class of each query.
+        taught: Class that the false demonstrations teach for it.
+        labels: Names of the classes.
+    """
+
+    title: ClassVar[str] = "Truth, demonstrations or prior"
+    definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
+    axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {"side": SIDES, "followed": FOLLOWED}
+
+    predicted: Int[Tensor, "batch side"]
+    zero_shot: Int[Tensor, " batch"]
+    answers: Int[Tensor, " batch"]
+    taught: Int[Tensor, " batch"]
+    labels: tuple[str, ...]
+
+    @property
+    def targets(self) -> Int[Tensor, "batch side followed"]:
+        """The class each answer would be if it followed truth, prompt or prior."""
+        shown = torch.stack([self.answers, self.taught], dim=1)
+        own, prior = (part[:, None].expand(-1, 2) for part in (self.answers, self.zero_shot))
+        return torch.stack([own, shown, prior], dim=-1)
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Alignment by side and by what is followed, the override, and the zero-shot accuracy."""
+        follows = self.predicted[..., None] == self.targets
+        override = follows[:, 1, 1] & ~follows[:, 1, 2]
+        return {
+            "alignment": Quantity(("side", "followed"), follows, unit="share of answers"),
+            "override": Quantity((), override, unit="share of prompts"),
+            "zero_shot_accuracy": Quantity((), self.zero_shot == self.answers, unit="accuracy"),
+        }
+
+    def drawing(self) -> Bars:
+        """Shares by side."""
+        chance = 1 / len(self.labels)
+        return self.sel("alignment").dots(
+            "What the answers follow",
+            [f"{side} demonstrations" for side in SIDES],
+            [NAMES[name] for name in FOLLOWED],
+            note=basis(self, f"{counted(len(self.answers), 'pair')} of prompts"),
+            meanings=("true", "false", "reference"),
+            levels=((chance, f"chance {told(chance)}"),),
+        )
+
+    @property
+    def lead(self) -> Float[Tensor, " batch"]:
+        """With false demonstrations: 1 where the label taught is answered, -1 where the true one."""
+        follows = (self.predicted[..., None] == self.targets)[:, 1].double()
+        return follows[:, 1] - follows[:, 0]
+
+    @property
+    def taught_above_truth(self) -> Interval:
+        """With false demonstrations: answers that are the label taught, minus those that are true."""
+        return mean_interval(self.lead, "change")
+
+    def figures(self) -> list[Figure]:
+        """Whether false demonstrations win over the truth."""
+        ends = self.taught_above_truth
+        status = judged(ends, prompts=len(self.lead))
+        shares = {name: self.interval(side="false", followed=name) for name in FOLLOWED}
+        parts = ", ".join(f"{NAMES[name]} in {said(own)}" for name, own in shares.items())
+        return [
+            Figure(
+                "",
+                "Do answers follow false demonstrations rather than the truth?",
+                f"{opening(status)} with false demonstrations answers are {parts} of the prompts; taught "
+                f"minus true {said(ends, sign=True)}. Against their zero-shot answer they follow the "
+                f"demonstrations in {said(self.interval('override'))} (semantic override).",
+                "**Share of answers that are the true label, the label the demonstrations teach, and the "
+                "answer without demonstrations**; one answer may be several of them, and with true "
+                "demonstrations the first two are the same. Bars: 95 % Wilson intervals over "
+                f"{counted(len(self.answers), 'pair')} of prompts{given(self)}.",
+                "that labels are taken from the demonstrations, not from their meaning."
+                if status == "supported"
+                else "",
+                "why an answer follows one of them: with two classes the label taught is simply the wrong "
+                "one, so an answer that lost its way counts for it too.",
+                "Alignment",
+            )
+        ]
+
+    def summary(self) -> str:
+        """Shares with false demonstrations, and the override."""
+        parts = [f"{name} {self.interval(side='false', followed=name)}" for name in FOLLOWED]
+        return f"with false demonstrations {', '.join(parts)}; override {self.interval('override')}"
+
+
+@dataclass(frozen=True)
+class Alignment(PairMeasurement[AlignmentResult]):
+    """Shares of answers that follow the truth, the demonstrations or the zero-shot prior.
+
+    Attributes:
+        zero_shot: The same queries without demonstrations; None: cut out of the true prompts.
+
+    Raises:
+        PromptError: sets that are not pairs, false labels that teach no one label, or `zero_shot`
+            with other queries.
+
+    Source: after Krishna Kumar 2025, arXiv 2511.21038.
+    """
+
+    zero_shot: PromptBatch | None = None
+
+    takes = ANSWER_KINDS
+
+    def check(self, model: LanguageModel, data: Pair) -> None:
+        """Refuse sets that are not pairs, false labels that teach no one label, other queries.
+
+        Raises:
+            PromptError: says which.
+        """
+        true, false = data
+        check_pairs(true, false)
+        if taught_classes(false) is None:
+            raise PromptError(
+                "The false demonstrations teach no one label for each query, so nothing can be said to "
+                "follow them; build them with false_labels='permuted' or 'half_permuted'."
+            )
+        self._bare(true)
+
+    def _bare(self, true: PromptBatch) -> PromptBatch:
+        if self.zero_shot is None:
+            bare = without_demonstrations(true)
+            if bare is None:
+                raise PromptError(
+                    "The queries cannot be cut out of these prompts (made from bare positions, read at "
+                    "the last demonstration, or without any); give them as zero_shot=."
+                )
+            return bare
+        own = self.zero_shot
+        words = [[prompt.label_words for prompt in batch] for batch in (own, true)]
+        if words[0] != words[1] or not same_queries(own, true):
+            raise PromptError(
+                "zero_shot must hold the queries of the pair in the same order; build it with the same "
+                "task, n and seed, and shots=0."
+            )
+        shown = sum(bool(prompt.label_positions) for prompt in own)
+        if shown:
+            raise PromptError(
+                f"{shown} of {len(own)} zero_shot prompts hold demonstrations; build them with shots=0."
+            )
+        return own
+
+    def passes(self, model: LanguageModel, data: Pair) -> list[Pass]:
+        """Both sides and the bare queries."""
+        sides = zip((*data, self._bare(data[0])), ("true", "false", "no"), strict=True)
+        return [
+            Pass(own, [PredictionReading()], title=f"{side} demonstrations") for own, side in sides
+        ]
+
+    def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> AlignmentResult:
+        """Answers of all three."""
+        true, false = data
+        found = [logits.argmax(-1) for ((logits, *_),) in read]
+        taught = taught_classes(false)
+        assert taught is not None
+        return AlignmentResult(
+            predicted=torch.stack(found[:2], dim=1),
+            zero_shot=found[2],
+            answers=true.answers,
+            taught=taught,
+            labels=true.labels,
+            provenance={"zero_shot": prompt_source(self._bare(true))},
+        )
+
+
+alignment = door(
+    Alignment,
+    "alignment",
+    then=("zero_shot",),
+    true="Prompts with true demonstrations.",
+    false="The same prompts with false ones, see `build_prompt_pairs`.",
+)

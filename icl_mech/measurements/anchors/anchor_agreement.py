@@ -1,0 +1,256 @@
+"""Do spans that are read much also matter when they are hidden?
+
+For every text the rank correlation, over its spans, of what hiding a span changes in later spans with
+how much later spans read it: in all heads, in receiver heads, and by saliency. Receiver heads are
+chosen for each text from the other texts.
+
+Later spans read and change less whatever stands before them, and the first spans are read by more of
+them; `depth` replaces each reading span's row by ranks first, on both sides. Neither correlation is a
+verdict: networks that learned nothing give both, the first near 0.9 by position alone.
+
+Source: Bogdan et al. 2025, *Thought Anchors: Which LLM Reasoning Steps Matter?*, §6.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, ClassVar
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.checking import Count
+from icl_mech.errors import RunError
+from icl_mech.measurements.anchors import span_flow, suppression
+from icl_mech.measurements.anchors.between import check_spans
+from icl_mech.measurements.anchors.receivers import RECEIVERS
+from icl_mech.measurements.anchors.span_flow import SpanFlow, SpanFlowResult
+from icl_mech.measurements.anchors.suppression import Suppression, SuppressionResult
+from icl_mech.measurements.base import Measurement, Options, Pass, Steps
+from icl_mech.measurements.doors import door
+from icl_mech.metrics import vertical_scores
+from icl_mech.metrics.flow import rank_correlation
+from icl_mech.models import LanguageModel
+from icl_mech.prompts import ANSWER_KINDS, PromptBatch
+from icl_mech.results import Definition, Figure, Result, quantity
+from icl_mech.results.judging import judged, opening
+from icl_mech.results.wording import counted, listed, said
+from icl_mech.shapes import Bars
+
+DEFINITIONS = (
+    Definition(
+        "agreement",
+        r"\rho\left(v^{\mathrm{KL}},\; v^{A}\right)",
+        "Spearman's rank correlation, over the spans of one text, of the vertical score of the "
+        "effects of suppression and the vertical score of attention or saliency.",
+    ),
+    *suppression.DEFINITIONS,
+    *span_flow.DEFINITIONS[:3],
+)
+
+
+SCORES = ("all_heads", "receiver_heads", "saliency")
+"""What effects of suppression are compared with."""
+
+
+CONTROLS = ("plain", "depth")
+
+
+NAMES = {
+    "all_heads": "attention of all heads",
+    "receiver_heads": "receiver heads",
+    "saliency": "saliency",
+}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AnchorAgreementResult(Result):
+    """Rank correlations of the effects of hiding spans with how much the spans are read.
+
+    Attributes:
+        correlation: Of every text; not-a-number of receiver heads where there is no other text.
+        proximity: Number of following spans that scores leave out.
+        top: Number of receiver heads.
+    """
+
+    title: ClassVar[str] = "Attention and effect"
+    definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
+    axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {
+        "control": CONTROLS,
+        "score": SCORES,
+    }
+
+    correlation: Float[Tensor, "batch control score"] = quantity(
+        "Spearman's rank correlation", kind="correlation"
+    )
+    proximity: int = 4
+    top: int = RECEIVERS
+
+    def drawing(self) -> Bars:
+        """Correlations with intervals, plain and with control of depth."""
+        own = self.sel()
+        return Bars(
+            "Do spans that are read much matter?",
+            tuple(NAMES.values()),
+            ("as they are", "rows as ranks"),
+            own.values.T,
+            own.low.T,
+            own.high.T,
+            "rank correlation with the effect of hiding",
+            note=own.note,
+            sides=("opposite", "agree"),
+        )
+
+    def figures(self) -> list[Figure]:
+        """The correlations."""
+        texts = len(self.correlation)
+        plain, ranked = (self._in_words(control) for control in CONTROLS)
+        all_heads = self.interval(control="plain", score="all_heads")
+        few = judged(all_heads, prompts=texts) == "cannot be judged"
+        first = opening("cannot be judged", counted(texts, "text")) if few else "Not judged:"
+        return [
+            Figure(
+                "",
+                "Do the spans that are read most matter most?",
+                f"{first} the rank correlation of the effect of hiding a span with how much later spans read it "
+                f"is {plain}. With rows as ranks, which takes away that later spans read and change less, it is {ranked}.",
+                "**Spearman's rank correlation over the spans of a text**, mean over "
+                f"{counted(texts, 'text')}, bars: 95 % intervals. Scores are means over the spans that follow at "
+                f"a distance of {counted(self.proximity, 'span')} or more. Receiver heads are the {self.top} "
+                "heads of all layers that read a few spans much more than the others: those with the largest mean "
+                "kurtosis of vertical scores. For each text they were chosen from the other texts.",
+                "How far attention and effect agree on the spans of a text.",
+                "That the model learned it. Position alone makes both sides alike, in untrained networks most of "
+                "all; with rows as ranks these lie a little above 0, too.",
+                "Attention and effect",
+            )
+        ]
+
+    def _in_words(self, control: str) -> str:
+        """The correlations of one control, and which intervals include 0."""
+        every = {NAMES[own]: self.interval(control=control, score=own) for own in SCORES}
+        known = {name: own for name, own in every.items() if isfinite(own.value)}
+        told = [f"{said(own)} for {name}" for name, own in known.items()] or ["not defined"]
+        none = [name for name, (_, low, high) in known.items() if low <= 0 <= high]
+        return listed(told) + (f" (0 lies in the interval of {listed(none)})" if none else "")
+
+    def summary(self) -> str:
+        """Each score's plain correlation."""
+        parts = [
+            f"{NAMES[score]} {self.interval(control='plain', score=score)}" for score in SCORES
+        ]
+        return f"rank correlation with the effect of hiding spans: {', '.join(parts)}"
+
+
+@dataclass(frozen=True)
+class AnchorAgreement(Measurement[AnchorAgreementResult]):
+    """Rank correlation of the effects of hiding spans with attention and saliency, per text.
+
+    Attributes:
+        proximity: Number of following spans that scores leave out, the span itself included.
+        top: Number of receiver heads, chosen for each text from the others.
+        temperature: Of the distributions that are compared, see `suppression`.
+
+    Raises:
+        RunError: unknown variant, or more heads than there are.
+        PromptError: texts with too few spans.
+
+    Source: Bogdan et al. 2025, §6.
+    """
+
+    proximity: Count = 4
+    top: Count = RECEIVERS
+    temperature: float = 1.0
+
+    takes = ANSWER_KINDS
+    reads_texts = reads_spans = True
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse texts with too few spans for a correlation, and more heads than there are.
+
+        Raises:
+            PromptError: names the first such text.
+            RunError: says how many heads there are.
+        """
+        check_spans(data, f"AnchorAgreement(proximity={self.proximity})", self.proximity + 3)
+        heads = model.info.n_layers * model.info.n_heads
+        if self.top > heads:
+            raise RunError(f"top={self.top}; {model.info.name!r} has {heads} heads.")
+        for part in self._parts(model, data):
+            part.check(model, data)
+
+    def _parts(self, model: LanguageModel, data: PromptBatch) -> list[Any]:
+        own: list[Any] = [
+            SpanFlow(proximity=self.proximity),
+            SpanFlow(of="saliency", proximity=self.proximity),
+            Suppression(temperature=self.temperature),
+        ]
+        return [part.filled(model, data) for part in own]
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """Those of its parts."""
+        return [job for part in self._parts(model, data) for job in part.passes(model, data)]
+
+    def steps(
+        self, model: LanguageModel, data: PromptBatch, options: Options
+    ) -> Steps[AnchorAgreementResult]:
+        """Attention, saliency and suppression, one after the other."""
+        attention, saliency, effects = self._parts(model, data)
+        read = yield from attention.steps(model, data, options)
+        flow = yield from saliency.steps(model, data, options)
+        moved = yield from effects.steps(model, data, options)
+        return agreement(read, moved, flow, top=self.top)
+
+    def result(
+        self, model: LanguageModel, data: PromptBatch, read: list[Any]
+    ) -> AnchorAgreementResult:
+        """Of results that are there."""
+        return agreement(*read, top=self.top)
+
+
+def agreement(
+    attention: SpanFlowResult,
+    effects: SuppressionResult,
+    saliency: SpanFlowResult,
+    *,
+    top: int = RECEIVERS,
+) -> AnchorAgreementResult:
+    """Rank correlations of results over the same texts."""
+    p, rows = attention.proximity, []
+    for number, hidden in enumerate(effects.divergence):
+        by_control = []
+        for ranked in (False, True):
+            effect = vertical_scores(hidden, p, control_depth=ranked)
+            read = (_matrix(attention, saliency, score, number, top) for score in SCORES)
+            scores = [vertical_scores(own, p, control_depth=ranked) for own in read]
+            by_control.append([rank_correlation(own, effect) for own in scores])
+        rows.append(torch.tensor(by_control, dtype=torch.float64))
+    own = ("measurement", "variants")
+    return AnchorAgreementResult(
+        correlation=torch.stack(rows),
+        proximity=p,
+        top=top,
+        provenance={k: v for k, v in effects.provenance.items() if k not in own},
+    )
+
+
+def _matrix(
+    attention: SpanFlowResult, saliency: SpanFlowResult, score: str, number: int, top: int
+) -> Float[Tensor, "span span2"]:
+    """Span matrix of one text, averaged over layers and heads or over receiver heads."""
+    if score == "saliency":
+        return saliency.matrices[number].double().mean((0, 1))
+    values = attention.matrices[number].double()
+    if score == "all_heads":
+        return values.mean((0, 1))
+    if len(attention.matrices) < 2:
+        return torch.full_like(values[0, 0], torch.nan)
+    heads = attention.receiver_heads(top, without=number)
+    return torch.stack([values[layer, head] for layer, head in heads]).mean(0)
+
+
+anchor_agreement = door(
+    AnchorAgreement,
+    "anchor_agreement",
+    prompts="Texts with at least `proximity` + 3 spans each, see `texts`.",
+)

@@ -1,0 +1,398 @@
+"""Anchor tokens: tokens that later ones read far more than their neighbours.
+
+The column mass `m_l[j]` is the mean of the saliency (or of the attention, averaged over heads) that the
+tokens after `j`, up to the target, put on `j`, averaged over the chosen layers. Masses of tokens that
+nothing singles out differ by factors of hundreds, so an anchor is a token whose mass does not belong
+with those of the others: its distance from the median of the tokens around it, on a logarithmic
+scale and beside what its place alone gives, exceeds the largest that a text without anchors would show
+in 95 % of cases. With `ratio` it is one that exceeds so many times that median, whatever the others do.
+
+Whether tokens of a kind stand out is told by comparing them with position-matched ones: the label
+words of prompts with demonstrations, the last token of each span of a text. The tokens compared are
+named beforehand, not found, so that nothing is chosen and tested on the same prompts. They are a few
+words, the same in all prompts, so that they stand out needs a p-value over words (`words_test`) beside
+the interval over prompts.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.checking import Count, Natural
+from icl_mech.errors import PromptError, ResultError, RunError
+from icl_mech.interventions.base import check_layers
+from icl_mech.measurements.anchors import columns
+from icl_mech.measurements.anchors.between import pieces_of
+from icl_mech.measurements.anchors.span_flow import Of
+from icl_mech.measurements.base import Pass
+from icl_mech.measurements.doors import door
+from icl_mech.measurements.saliency.reduction import SALIENCY, OfSaliency
+from icl_mech.metrics import kinds_test
+from icl_mech.metrics.outliers import FEWEST_TOKENS, matched_means
+from icl_mech.metrics.permutations import KindsTest
+from icl_mech.models import LanguageModel
+from icl_mech.prompts import PromptBatch
+from icl_mech.results import Definition, Figure, Quantity, Result, quantity
+from icl_mech.results.judging import Status, judged_twice, opening
+from icl_mech.results.wording import counted, said, told
+from icl_mech.shapes import Bars, TokenStrips
+
+if TYPE_CHECKING:
+    from icl_mech.plots.prompt_view import View
+
+DEFINITIONS = (*columns.COLUMNS, columns.OVER_WORDS, SALIENCY)
+
+KINDS = ("marked", "matched")
+"""The tokens compared, and position-matched ones."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AnchorTokensResult(Result):
+    """Column masses of every prompt, the tokens that stand out, and how named tokens compare.
+
+    Attributes:
+        mass: Mean over later rows of what they put on each token, per prompt; up to the target.
+        times: Mass over the chosen layers, divided by the median nearby, per prompt; not-a-number
+            at the first token.
+        scores: How far it lies from those nearby, in units of the text's own spread, per prompt.
+        limits: Score that anchors exceed, per prompt, if the text's spread decides.
+        anchors: Positions of the tokens that stand out, per prompt.
+        marked: Positions of the tokens compared, per prompt.
+        multiple: Mean of `times` over the tokens compared, and over position-matched ones.
+        found: Share of them that are anchors.
+        tokens: Text of the tokens, per prompt.
+        compared: What the tokens compared are: `label words`, or `last tokens of spans`.
+        of: What was read, `saliency` or `attention`.
+        layers: Layers over which masses are averaged.
+        ratio: How many times the median nearby an anchor's mass exceeds; None: the spread decides.
+        window: What nearby is.
+    """
+
+    title: ClassVar[str] = "Anchor tokens"
+    shows: ClassVar[tuple[str, ...]] = ("", "text")
+    definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
+    axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {"kind": KINDS}
+
+    mass: tuple[Float[Tensor, "layer _"], ...]
+    times: tuple[Float[Tensor, " _"], ...]
+    anchors: tuple[tuple[int, ...], ...]
+    marked: tuple[tuple[int, ...], ...]
+    multiple: Float[Tensor, "batch kind"] = quantity("times the median nearby")
+    found: Float[Tensor, "batch kind"] = quantity("share that are anchors", kind="outcome")
+    tokens: tuple[tuple[str, ...], ...]
+    compared: str = "label words"
+    of: str = "saliency"
+    layers: tuple[int, ...] = ()
+    ratio: float | None = 3.0
+    window: int = 16
+    scores: tuple[Float[Tensor, " _"], ...] = ()
+    limits: tuple[float, ...] = ()
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Of the tokens compared and of matched ones: multiples of the median nearby, and shares
+        that are anchors; their paired differences; and the share of all tokens that are anchors.
+
+        With scores also these, their paired difference, and `strongest`: shares that are among the k
+        tokens of the largest scores, k being the number of tokens compared in the prompt.
+        """
+        pairs = zip(self.anchors, self.times, strict=True)
+        shares = [len(own) / int(times.isfinite().sum()) for own, times in pairs]
+        counts = torch.tensor(shares, dtype=torch.float64)
+        found = super().quantities()
+        found |= {
+            "multiple_difference": columns.difference(found["multiple"]),
+            "found_difference": columns.difference(found["found"]),
+            "anchors": Quantity((), counts, unit="share of all tokens", kind="outcome"),
+        }
+        if self.scores:
+            first = columns.matched(
+                columns.among_strongest(self.scores, self.marked), self.marked, self.window
+            )
+            unit = "share among the strongest"
+            found["strongest"] = Quantity(("kind",), first, unit=unit, kind="outcome")
+            scores = columns.matched(self.scores, self.marked, self.window)
+            found["score"] = Quantity(("kind",), scores, unit="spreads above the median nearby")
+            found["score_difference"] = columns.difference(found["score"])
+        return found
+
+    @cached_property
+    def words_test(self) -> KindsTest:
+        """Of scores, over words: how often words chosen at random lie as high as those compared.
+
+        The interval of `score_difference` takes the words as given; this takes the prompts so.
+
+        Raises:
+            ResultError: a result saved before there were scores.
+        """
+        if not self.scores:
+            raise ResultError("This result has no scores; measure again to compare words.")
+        pairs = zip(self.tokens, self.scores, strict=True)
+        words = [own for text, scores in pairs for own in text[: len(scores)]]
+        flags = columns.flags_of(self.scores, self.marked)
+        return kinds_test(torch.cat(self.scores), words, torch.cat(flags))
+
+    @property
+    def status(self) -> Status:
+        """Of the claim that the tokens compared stand out from those near them.
+
+        It needs an interval of `score_difference` above 0 and a p-value over words of at most 0.025.
+        """
+        if not self.scores:
+            return "cannot be judged"
+        test, effect = self.words_test, self.interval("score_difference")
+        return judged_twice(
+            effect, test.p_value, test.smallest, opposite=test.below, prompts=len(self.found)
+        )
+
+    # --- showing ---
+
+    def drawing(self, show: str = "", prompt: int = 0) -> Bars | TokenStrips:
+        """The tokens compared beside position-matched ones, or one prompt as text.
+
+        Args:
+            show: "" or `text`.
+            prompt: Which prompt.
+
+        Raises:
+            ResultError: unknown `show`, or no such prompt.
+        """
+        self.check_show(show)
+        if show == "text":
+            return self._text(prompt)
+        own = self.sel("multiple")
+        values, low, high = (end[None] for end in (own.values, own.low, own.high))
+        return Bars(
+            f"Do {self.compared} stand out?",
+            (f"column mass of {self.of}",),
+            (self.compared, "tokens near them"),
+            values,
+            low,
+            high,
+            "times the median of the tokens nearby",
+            note=own.note,
+            meanings=("label", "other"),
+            levels=((1.0, "median nearby"), *([(self.ratio, "anchors")] if self.ratio else [])),
+        )
+
+    def _text(self, prompt: int) -> TokenStrips:
+        self._check_prompt(prompt)
+        times, marks = self.times[prompt], self._marks(prompt)
+        return TokenStrips(
+            title="Text by column mass",
+            names=(f"layers {self.layers[0]} to {self.layers[-1]}",),
+            values=times.nan_to_num()[None],
+            tokens=self.tokens[prompt][: len(times)],
+            marks=marks,
+            quantity=f"{self.of}, times the median nearby",
+            note=f"prompt {prompt}; anchors are framed",
+        )
+
+    def _marks(self, prompt: int) -> tuple[str, ...]:
+        own = set(self.anchors[prompt])
+        return tuple("anchor" * (place in own) for place in range(len(self.times[prompt])))
+
+    def view(self, prompt: int = 0) -> "View":
+        """A prompt coloured by column mass, anchors framed; hatched where it is undefined.
+
+        Raises:
+            ResultError: no such prompt.
+        """
+        from icl_mech.plots.prompt_view import Text, prompt_view
+
+        self._check_prompt(prompt)
+        times, about = self.times[prompt].tolist(), self._marks(prompt)
+        roles = tuple("label_word" if own else "unknown" for own in about)
+        text = Text(self.tokens[prompt][: len(times)], roles, about=about)
+        return prompt_view(text, times, name=f"{self.of}, times the median nearby", low=0.0)
+
+    def _check_prompt(self, prompt: int) -> None:
+        if not 0 <= prompt < len(self.times):
+            raise ResultError(f"prompt={prompt}; there are masses of {len(self.times)} prompts.")
+
+    def figures(self) -> list[Figure]:
+        """The comparison, and one prompt as text."""
+        prompts = len(self.anchors)
+        own, near = (self.interval("multiple", kind=kind) for kind in ("marked", "matched"))
+        share, matched = (self.interval("found", kind=kind) for kind in ("marked", "matched"))
+        of = self.compared
+        places = {i for i, names in enumerate(self.anchors) if names}
+        first = min(places, default=0)
+        named = columns.anchors_named(
+            self.times[first], self.anchors[first], self.tokens[first], first
+        )
+        return [
+            Figure(
+                "",
+                f"Do {of} stand out as anchors?",
+                f"{_compared(self)} They receive {said(own)} times the median {self.of} of the tokens around "
+                f"them, tokens near them {said(near)}. One by one, {said(share)} of them are anchors, of the tokens "
+                f"near them {said(matched)}.",
+                f"**Column mass** of {of} and of all other tokens at most {self.window} positions away, as a "
+                f"multiple of the median there; mean over {counted(prompts, 'prompt')}, bars: 95 % intervals.",
+                "Whether tokens of this kind are read more than their place and the spread of other tokens "
+                "explain, for other prompts of these words and for other words.",
+                "That the model needs them; hide them to see. Which property of theirs it is. Multiples and "
+                "intervals alone show nothing: heads that read words at random read some of them much, in all "
+                "prompts.",
+                "Anchor tokens",
+            ),
+            columns.text_figure(named, self.ratio),
+        ]
+
+    def summary(self) -> str:
+        """How many tokens stand out, and how the tokens compared do."""
+        share = self.interval("anchors")
+        return (
+            f"{share} of the tokens are anchors, of the {self.compared} "
+            f"{self.interval('found', kind='marked')}; {self.compared} have "
+            f"{self.interval('multiple', kind='marked')} times the median nearby, tokens near them "
+            f"{self.interval('multiple', kind='matched')}"
+        )
+
+
+def _compared(result: AnchorTokensResult) -> str:
+    """Whether they stand out, and what that rests on."""
+    status, of = result.status, result.compared
+    if not result.scores:
+        return "Cannot be judged: this result was saved before there were scores."
+    own, near = (result.interval("score", kind=kind) for kind in ("marked", "matched"))
+    first, other = (result.interval("strongest", kind=kind) for kind in ("marked", "matched"))
+    test = result.words_test
+    return (
+        f"{opening(status, 'so few prompts or words')} {of} lie {said(own)} spreads of their text above the tokens around them, "
+        f"tokens near them {said(near)} (difference {said(result.interval('score_difference'), sign=True)}); "
+        f"permutation p-value over words {told(test.p_value)} ({counted(test.named, 'word')} against "
+        f"{test.others}). {said(first)} of them are among as many tokens of their text that stand out most, "
+        f"of the tokens near them {said(other)}."
+    )
+
+
+@dataclass(frozen=True)
+class AnchorTokens(OfSaliency[AnchorTokensResult]):
+    """Tokens whose column mass stands out, and how label words or ends of spans compare.
+
+    Attributes:
+        of: `saliency`, or `attention` averaged over heads.
+        layers: Layers over which masses are averaged; None: the last third.
+        ratio: How many times the median nearby an anchor's mass exceeds; None: as many as the other
+            tokens of the text leave to chance in 5 % of texts.
+        window: What nearby is, in positions to either side.
+
+    Raises:
+        RunError: unknown variant, or a layer the model does not have.
+        PromptError: prompts with neither label words nor spans, with too few tokens for a spread, or
+            without what the loss needs.
+    """
+
+    of: Of = "saliency"
+    layers: Sequence[Natural] | None = None
+    ratio: float | None = None
+    window: Count = 16
+    reads_texts = True
+
+    def __post_init__(self) -> None:
+        """Check the fields.
+
+        Raises:
+            RunError: names the field and what it may be.
+        """
+        super().__post_init__()
+        if self.ratio is not None and not 0 < self.ratio < float("inf"):
+            raise RunError(f"ratio={self.ratio}; expected a finite number above 0, or None.")
+        if self.layers is not None and not self.layers:
+            raise RunError("layers=() averages over nothing; name one layer, or None for a third.")
+
+    def filled(self, model: LanguageModel, data: PromptBatch) -> "AnchorTokens":
+        """With the loss these prompts can have, and the last third of the layers."""
+        count = model.info.n_layers
+        layers = self.layers or tuple(range(count - max(1, count // 3), count))
+        own = replace(self, layers=tuple(sorted(set(layers))))
+        if self.of == "attention":
+            return replace(own, loss=None)
+        filled = super(AnchorTokens, own).filled(model, data)
+        assert isinstance(filled, AnchorTokens)
+        return filled
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse prompts in which nothing is compared, losses and layers that are not there.
+
+        Raises:
+            PromptError: neither label words nor spans, or too few tokens.
+            RunError: a layer the model does not have.
+        """
+        check_layers(self.layers or (), model.info, "AnchorTokens")
+        if self.of == "saliency":
+            super().check(model, data)
+        for number, prompt in enumerate(data):
+            if not bool(columns.marked(prompt).any()):
+                raise PromptError(
+                    f"AnchorTokens compares label words, or ends of spans, with tokens near them; prompt "
+                    f"{number} has none of either before its target. Build prompts with shots >= 1, or "
+                    "with texts(list_of_texts, model)."
+                )
+            count = self._ends(data)[number] - columns.first_token(prompt)
+            if self.ratio is None and count < FEWEST_TOKENS:
+                raise PromptError(
+                    f"Prompt {number} has {count} tokens that could be anchors, and how far they lie apart by "
+                    f"chance takes {FEWEST_TOKENS}. Leave it out, or say how many times the median nearby an "
+                    "anchor's mass exceeds (ratio=3)."
+                )
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """One forward pass, or one backward pass."""
+        width = int(data.lengths.max())
+        reading: Any = columns.AttentionMass(width, self._ends(data))
+        if self.of == "saliency":
+            assert self.loss is not None
+            reading = columns.SaliencyMass(width, self._ends(data), self.loss, self.reduction)
+        return [Pass(data, [reading], title="columns")]
+
+    def _ends(self, data: PromptBatch) -> columns.Ends:
+        """The target, or the last token at which something is predicted."""
+        rest = self.loss == "rest" and self.of == "saliency"
+        return tuple(len(prompt) - 2 if rest else prompt.target for prompt in data)
+
+    def result(
+        self, model: LanguageModel, data: PromptBatch, read: list[Any]
+    ) -> AnchorTokensResult:
+        """Means from sums, tokens that stand out, and the comparison."""
+        (sums,), ends = read[0], self._ends(data)
+        assert self.layers is not None
+        found, means = [], []
+        for own, prompt, end in zip(sums, data, ends, strict=True):
+            # Attention reads from every row, saliency from those at which something is predicted.
+            first_row = prompt.target if self.of == "saliency" else 0
+            layers = list(self.layers)
+            column = columns.column_of(own, prompt, end, layers, self.window, self.ratio, first_row)
+            places = columns.marked(prompt)[:end]
+            stands = torch.where(column.times.isfinite(), column.stands.double(), torch.nan)
+            pairs = (column.times, stands)
+            means.append([matched_means(values, places, self.window) for values in pairs])
+            found.append((column, places))
+        multiple, share = torch.tensor(means, dtype=torch.float64).unbind(1)
+        texts = [column for column, _ in found]
+        return AnchorTokensResult(
+            mass=tuple(own.mass.float() for own in texts),
+            times=tuple(own.times for own in texts),
+            scores=tuple(own.scores for own in texts),
+            limits=tuple(own.limit for own in texts),
+            anchors=tuple(columns.places_of(own.stands) for own in texts),
+            marked=tuple(columns.places_of(places) for _, places in found),
+            multiple=multiple.contiguous(),
+            found=share.contiguous(),
+            tokens=tuple(map(pieces_of, data)),
+            compared="last tokens of spans" if data.answer_kind == "vocabulary" else "label words",
+            of=self.of,
+            layers=tuple(self.layers),
+            ratio=self.ratio,
+            window=self.window,
+        )
+
+
+anchor_tokens = door(
+    AnchorTokens, "anchor_tokens", prompts="Prompts with demonstrations, or texts with spans."
+)

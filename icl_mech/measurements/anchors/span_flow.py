@@ -1,0 +1,394 @@
+"""Attention or saliency between the spans of any text, and heads that read few spans.
+
+`M[a, b]` is the mean of the attention of a head over the rows of span a and the columns of span b
+(zeros above the diagonal count in a diagonal cell). The vertical score `v[b]` is the mean of `M[a, b]`
+over the spans `a >= b + p`; receiver heads have the largest kurtosis of `v`.
+
+Sums between spans are taken inside the hook; no map over tokens is kept.
+
+Source: Bogdan et al. 2025, *Thought Anchors: Which LLM Reasoning Steps Matter?*, §5.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.checking import Count, Heads, Natural, checked
+from icl_mech.errors import ResultError
+from icl_mech.measurements.anchors.between import (
+    ONE_TEXT,
+    THOUGHT_ANCHORS,
+    AttentionBetweenSpans,
+    Clamp,
+    OfSpans,
+    SaliencyBetweenSpans,
+    check_spans,
+    members,
+    names_of,
+    pieces_of,
+)
+from icl_mech.measurements.anchors.receivers import (
+    RECEIVER_HEADS,
+    RECEIVERS,
+    head_map,
+    mean_of_known,
+    most_peaked,
+    receiver_figure,
+)
+from icl_mech.measurements.base import Pass
+from icl_mech.measurements.doors import door
+from icl_mech.measurements.saliency.reduction import SALIENCY, OfSaliency
+from icl_mech.metrics import kurtosis, vertical_scores
+from icl_mech.metrics.flow import Average
+from icl_mech.models import LanguageModel
+from icl_mech.prompts import PromptBatch
+from icl_mech.results import Definition, Figure, Quantity
+from icl_mech.results.wording import counted, told
+from icl_mech.shapes import Grid, TokenMatrix, TokenSegment, TokenStrips
+
+if TYPE_CHECKING:
+    from icl_mech.plots.prompt_view import View
+
+
+Of = Literal["attention", "saliency"]
+"""What is read between tokens."""
+
+
+DEFINITIONS = (
+    Definition(
+        "span matrix",
+        r"M_{lh}[a, b] = \frac{1}{|a|\,|b|} \sum_{i \in a} \sum_{j \in b} A_{lh}[i, j]",
+        "Mean attention from the tokens of span a to those of span b in head h of layer l. Zeros "
+        "above the diagonal count in a diagonal cell. Of saliency the same with I_l, which is one "
+        "number for all heads of a layer.",
+        f"{THOUGHT_ANCHORS}, §5",
+    ),
+    Definition(
+        "vertical score",
+        r"v_{lh}[b] = \frac{1}{|\{a : a \geq b + p\}|} \sum_{a \geq b + p} M_{lh}[a, b]",
+        "How much the spans that follow b at a distance of p spans or more read it; undefined for "
+        "the last p spans. Also with the median, and with each row replaced by its ranks.",
+        f"{THOUGHT_ANCHORS}, §5",
+    ),
+    RECEIVER_HEADS,
+    SALIENCY,
+)
+
+
+OBSERVED = (
+    "What is read need not matter: only hiding it shows that. Spans that stand early are read by more "
+    "spans, and later spans spread their attention over more tokens."
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SpanFlowResult(OfSpans):
+    """Attention or saliency between the spans of every text.
+
+    Attributes:
+        matrices: One matrix per text: reading span, then the span that is read. Of saliency the axis
+            of heads has one entry, which stands for all.
+        vertical: Vertical score of every span, per text; not-a-number for the last ones.
+        kurtosis: Of the vertical scores of each text; not-a-number of texts with too few spans.
+        of: What was read, `attention` or `saliency`.
+        proximity: Number of following spans that vertical scores leave out.
+    """
+
+    title: ClassVar[str] = "Attention between spans"
+    shows: ClassVar[tuple[str, ...]] = ("", "heads", "text")
+    definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
+
+    matrices: tuple[Float[Tensor, "layer head _ _"], ...]
+    vertical: tuple[Float[Tensor, "layer head _"], ...]
+    kurtosis: Float[Tensor, "batch layer head"]
+    of: str = "attention"
+    proximity: int = 4
+
+    # --- numbers ---
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Mean kurtosis of every head, over the texts in which it is defined."""
+        known = self.kurtosis.isfinite()
+        statistic = None if bool(known.all()) else mean_of_known(self.kurtosis, known)
+        unit = "kurtosis of vertical scores"
+        return {"kurtosis": Quantity(("layer", "head"), self.kurtosis, statistic, unit)}
+
+    @checked(ResultError)
+    def receiver_heads(
+        self, top: Count = RECEIVERS, *, first_layer: Natural = 0, without: Natural | None = None
+    ) -> tuple[tuple[int, int], ...]:
+        """(layer, head) of the largest mean kurtosis over texts, largest first.
+
+        Args:
+            top: How many.
+            first_layer: Heads of lower layers are left out (the reference code's figures: 1).
+            without: Number of a text that is left out, to choose for it from the others.
+
+        Raises:
+            ResultError: more heads than there are with a kurtosis, or saliency, which has no heads.
+        """
+        if self.of != "attention":
+            raise ResultError("Saliency is summed over heads; receiver heads need of='attention'.")
+        values = self.kurtosis
+        if without is not None:
+            values = values[[i for i in range(len(values)) if i != without]]
+        return most_peaked(values.nanmean(0), top, first_layer, self.proximity)
+
+    @checked(ResultError)
+    def scores(self, prompt: Natural = 0, heads: Heads | None = None) -> Float[Tensor, " span"]:
+        """Mean vertical score of each span of a text over some heads (default: all).
+
+        Raises:
+            ResultError: no such text or head.
+        """
+        self.check_prompt(prompt)
+        values = self.vertical[prompt]
+        if heads is None:
+            return values.mean((0, 1))
+        wrong = [h for h in heads if not (0 <= h[0] < len(values) and 0 <= h[1] < values.shape[1])]
+        if wrong or not heads:
+            raise ResultError(
+                f"heads={list(heads)}; the result has {len(values)} layers of {values.shape[1]} heads."
+            )
+        return torch.stack([values[layer, head] for layer, head in heads]).mean(0)
+
+    # --- showing ---
+
+    @property
+    def page_title(self) -> str:
+        """Says what was read."""
+        return f"{self.of.capitalize()} between spans"
+
+    def drawing(
+        self, show: str = "", prompt: int = 0, layer: int | None = None
+    ) -> TokenMatrix | Grid | TokenStrips:
+        """The spans of one text with a slider over layers; heads by kurtosis; or a text.
+
+        Args:
+            show: "", `heads` (not of saliency) or `text`.
+            prompt: Which text.
+            layer: Layer shown first; None: that with the largest mean kurtosis.
+
+        Raises:
+            ResultError: unknown `show`, no such text or layer, or saliency by head.
+        """
+        self.check_show(show)
+        self.check_prompt(prompt)
+        if show == "heads" and self.of != "attention":
+            raise ResultError("Saliency is summed over heads; a map of heads needs of='attention'.")
+        if show == "heads":
+            return head_map(self.sel("kurtosis"), self._receivers, len(self.kurtosis))
+        return self._text(prompt) if show else self._matrix(prompt, layer)
+
+    def _matrix(self, prompt: int, layer: int | None) -> TokenMatrix:
+        values = self.matrices[prompt].double().mean(1)
+        if layer is None:
+            layer = int(self.kurtosis.nanmean((0, 2)).nan_to_num(nan=-torch.inf).argmax())
+        if not 0 <= layer < len(values):
+            raise ResultError(f"layer={layer}; the model has {len(values)} layers.")
+        below = torch.ones(values.shape[1:], dtype=torch.bool).tril()
+        names = self.numbered(prompt)
+        return TokenMatrix(
+            title=f"{self.of.capitalize()} between spans",
+            values=values.tril(),
+            tokens=names,
+            roles=("span",) * len(names),
+            quantity=self.of,
+            layer=layer,
+            segments=tuple(TokenSegment(name, "span", i, i + 1) for i, name in enumerate(names)),
+            means=values.masked_fill(~below, torch.nan),
+            note=f"text {prompt}, {len(names)} spans"
+            + (", mean over heads" if self.of == "attention" else ""),
+        )
+
+    @property
+    def _receivers(self) -> tuple[tuple[int, int], ...]:
+        """The usual receiver heads, as far as so many have a kurtosis; none of saliency."""
+        known = int(self.kurtosis.nanmean(0).isfinite().sum()) * (self.of == "attention")
+        return self.receiver_heads(min(RECEIVERS, known)) if known else ()
+
+    def _text(self, prompt: int) -> TokenStrips:
+        rows: dict[str, Heads | None] = {
+            "mean over all heads" if self.of == "attention" else "mean over layers": None
+        }
+        if heads := self._receivers:
+            rows = {f"{len(heads)} receiver heads": heads, **rows}
+        return self.strips(
+            prompt,
+            {name: self.scores(prompt, own) for name, own in rows.items()},
+            title="Text by the vertical score of its spans",
+            quantity=f"mean {self.of} from later spans",
+            note=f"text {prompt}; undefined (0) for the last {self.proximity} spans",
+        )
+
+    def view(self, prompt: int = 0, heads: Heads | None = None) -> "View":
+        """A text coloured by the vertical score of its spans; hatched where it is undefined.
+
+        Args:
+            prompt: Which text.
+            heads: Mean over these; None: over all.
+
+        Raises:
+            ResultError: no such text or head.
+        """
+        scores = self.scores(prompt, heads)
+        return self.coloured(prompt, scores, f"mean {self.of} from later spans")
+
+    def arcs(self, prompt: int = 0, layer: int | None = None, *, top: int = 20) -> "View":
+        """The strongest edges between spans of a text as arcs; each span is one word of it.
+
+        Args:
+            prompt: Which text.
+            layer: Which layer; None: the mean over layers.
+            top: Number of edges drawn at most.
+
+        Raises:
+            ResultError: no such text or layer.
+        """
+        self.check_prompt(prompt)
+        values = self.matrices[prompt].double().mean(1)
+        if layer is not None and not 0 <= layer < len(values):
+            raise ResultError(f"layer={layer}; the model has {len(values)} layers.")
+        chosen = values.mean(0) if layer is None else values[layer]
+        where = "mean over layers" if layer is None else f"layer {layer}"
+        return self.edges(prompt, chosen, f"{self.of}, {where}", top)
+
+    def figures(self) -> list[Figure]:
+        """One text by span, heads by kurtosis, and one text coloured."""
+        own, texts = self.of, counted(len(self.matrices), "text")
+        matrix = Figure(
+            "",
+            "Which spans does later text read?",
+            _most_read(self),
+            f"**Mean {own} between the spans of one text**, by layer. Rows read, columns are read; zeros "
+            "above the diagonal count in diagonal cells. One logarithmic range of colours holds for all "
+            "layers.",
+            "Where the model looks when it reads this text.",
+            ONE_TEXT,
+            "Spans of one text",
+        )
+        text = Figure(
+            "text",
+            "Where in the text are the spans that are read most?",
+            "",
+            f"**One text coloured by the vertical score of its spans**: the mean {own} of the spans that "
+            f"follow at a distance of {counted(self.proximity, 'span')} or more. The last "
+            f"{self.proximity} have none.",
+            "",
+            f"{ONE_TEXT} {OBSERVED}",
+            "Text by vertical score",
+        )
+        found = self._receivers
+        if not found:
+            return [matrix, text]
+        layer, head = found[0]
+        value = self.interval(layer=layer, head=head)
+        return [matrix, receiver_figure(found, value, texts), text]
+
+    def summary(self) -> str:
+        """Texts, spans and receiver heads."""
+        counts = [len(own) for own in self.spans]
+        about = f"{self.of} between {min(counts)}-{max(counts)} spans of {len(counts)} texts"
+        heads = ", ".join(f"{a}.{b}" for a, b in self._receivers)
+        return f"{about}; receiver heads (layer.head): {heads}" if heads else about
+
+
+def _most_read(result: SpanFlowResult) -> str:
+    """The span of the first text that the later ones read most."""
+    scores = result.scores(0)
+    if not bool(scores.isfinite().any()):
+        values = result.matrices[0].double().mean((0, 1)).tril(-1)
+        place = int(values.sum(0).argmax())
+        return f"Of the spans of the first text, later ones read {result.called(place)} most."
+    place = int(scores.nan_to_num(nan=-1.0).argmax())
+    typical = float(scores.nanmedian())
+    times = f", {told(float(scores[place]) / typical)} times the median span" if typical > 0 else ""
+    return (
+        f"Of the spans of the first text, {result.called(place)} has the largest "
+        f"vertical score: a mean {result.of} of {told(float(scores[place]))} per edge{times}."
+    )
+
+
+@dataclass(frozen=True)
+class SpanFlow(OfSaliency[SpanFlowResult]):
+    """Attention or saliency between spans, their vertical scores, and receiver heads.
+
+    Attributes:
+        of: `attention` of every head, or `saliency`, which is one number for all heads of a layer.
+        proximity: Number of following spans left out of a span's vertical score, itself included.
+        average: `mean` or `median` over the spans that read.
+        control_depth: Rows are replaced by ranks first, so that later spans weigh as earlier ones.
+        clamp: `reference`: the last token of the text is lost, as in the reference code.
+
+    Raises:
+        RunError: unknown variant.
+        PromptError: prompts without spans, or without tokens the loss needs.
+
+    Source: Bogdan et al. 2025, §5.
+    """
+
+    of: Of = "attention"
+    proximity: Count = 4
+    average: Average = "mean"
+    control_depth: bool = False
+    clamp: Clamp = "none"
+
+    reads_texts = reads_spans = True
+
+    def filled(self, model: LanguageModel, data: PromptBatch) -> "SpanFlow":
+        """With the loss these prompts can have, where one is needed."""
+        if self.of == "attention":
+            return replace(self, loss=None)
+        filled = super().filled(model, data)
+        assert isinstance(filled, SpanFlow)
+        return filled
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse prompts without spans, and losses they cannot have.
+
+        Raises:
+            PromptError: says what is missing.
+        """
+        check_spans(data, "SpanFlow")
+        if self.of == "saliency":
+            super().check(model, data)
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """One forward pass, or one backward pass."""
+        width = max(len(spans) for spans in data.text_spans)
+        reading: Any = AttentionBetweenSpans(width, self.clamp)
+        if self.of == "saliency":
+            assert self.loss is not None
+            reading = SaliencyBetweenSpans(width, self.clamp, self.loss, self.reduction)
+        return [Pass(data, [reading], title="spans")]
+
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> SpanFlowResult:
+        """Means from sums, vertical scores and their kurtosis."""
+        (sums,) = read[0]
+        matrices, vertical = [], []
+        for own, prompt in zip(sums, data, strict=True):
+            sizes = members(prompt, len(prompt.text_spans), self.clamp).sum(1)
+            count = len(sizes)
+            edges = sizes[:, None] * sizes
+            kept = own[..., :count, :count].double() / edges.clamp(min=1)
+            matrices.append(kept)
+            vertical.append(
+                vertical_scores(
+                    kept, self.proximity, average=self.average, control_depth=self.control_depth
+                )
+            )
+        return SpanFlowResult(
+            matrices=tuple(own.float() for own in matrices),
+            vertical=tuple(vertical),
+            kurtosis=torch.stack([kurtosis(own) for own in vertical]),
+            spans=data.text_spans,
+            names=tuple(map(names_of, data)),
+            tokens=tuple(map(pieces_of, data)),
+            of=self.of,
+            proximity=self.proximity,
+        )
+
+
+span_flow = door(SpanFlow, "span_flow", prompts="Texts with spans, see `texts`.")

@@ -1,0 +1,154 @@
+"""Prompts with answers of any kind, as what measurements of demonstrations take.
+
+A text becomes a prompt with demonstrations: each span before the target is a unit that its last token,
+the *anchor*, collects, and the query is what follows the last of them. Its answer is the token *followed*:
+the text's own next token, where it has one, else the likeliest one of the model as it is; beside it
+stands its *rival*, the likeliest other token of the same plain run. A prediction is one of the two, or
+neither. So a prediction under an intervention is the plain one exactly where the greedy token is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from icl_mech._typing import Int, Tensor
+from icl_mech.engine import run
+from icl_mech.errors import PromptError
+from icl_mech.measurements.passes import Options
+from icl_mech.measurements.reading import PredictionReading
+from icl_mech.models import LanguageModel
+from icl_mech.prompts import AnswerKind, Prompt, PromptBatch, Role, Span
+from icl_mech.prompts.tokenise import PieceTokenizer
+
+KINDS: dict[AnswerKind, str] = {
+    "classes": "classes, the same label words in all prompts",
+    "choices": "open answers, choices of each prompt",
+    "vocabulary": "texts, the next token",
+}
+"""How messages and tables call kinds of answers."""
+
+
+def check_kind(prompts: PromptBatch, takes: Sequence[AnswerKind], what: str, why_not: str) -> None:
+    """Refuse prompts whose answers are of a kind a measurement does not take.
+
+    Raises:
+        PromptError: names the kind, the reason and what it takes.
+    """
+    kind = prompts.answer_kind
+    if kind in takes:
+        return
+    reason = f": {why_not}" if why_not else ""
+    known = "; ".join(KINDS[own] for own in takes)
+    raise PromptError(
+        f"{what} does not take prompts of the kind {kind!r} ({KINDS[kind]}){reason}. It takes {known}. "
+        "Build prompts with classes with build_prompts or prompts_from_text; the matrix of measurements "
+        "and kinds of answers in the docs says what takes which."
+    )
+
+
+def as_demonstrations(
+    model: LanguageModel, sets: Sequence[PromptBatch], options: Options
+) -> tuple[PromptBatch, ...]:
+    """Texts as prompts with demonstrations, which have an answer of their own (see the module).
+
+    Of a pair both sides have the true side's answer, beside that of the false side, where it is another
+    one: what who follows the false text would say. One forward pass over each set tells the likeliest
+    tokens of the model as it is, whatever `interventions` say.
+
+    Raises:
+        PromptError: sets of different size.
+    """
+    if len({len(texts) for texts in sets}) > 1:
+        raise PromptError(
+            f"The true set has {len(sets[0])} texts, the false one {len(sets[1])}; each needs its own."
+        )
+    followed = [_followed(model, texts, options) for texts in sets]
+    words = None if model.tokenizer is None else PieceTokenizer(model.tokenizer).words
+    made: list[PromptBatch] = []
+    for side, texts in enumerate(sets):
+        prompts: list[Prompt] = []
+        for number, prompt in enumerate(texts):
+            own, rival = followed[0][number]
+            taught = followed[-1][number][0]
+            told = taught != own
+            choices = (own, taught if told else rival)
+            laid = _spans(prompt)
+            prompts.append(
+                replace(
+                    prompt,
+                    spans=laid,
+                    sections=prompt.text_spans,
+                    label_classes=(0,) * sum(span.role == "label_word" for span in laid),
+                    label_words=tuple((token,) for token in choices),
+                    labels=words(choices) if words else (),
+                    answer=0,
+                    false_answer=1 if told and side else None,
+                    kind="vocabulary",
+                )
+            )
+        made.append(PromptBatch(tuple(prompts), texts.source))
+    return tuple(made)
+
+
+def _followed(model: LanguageModel, texts: PromptBatch, options: Options) -> list[tuple[int, int]]:
+    """The token each text is followed by, and the likeliest other one."""
+    size, memory = options.batch_size, options.memory
+    (read,) = run(
+        model, texts, [PredictionReading(2)], batch_size=size, memory=memory, title="next tokens"
+    )
+    top: Int[Tensor, "batch 2"] = read[2]
+    found: list[tuple[int, int]] = []
+    for prompt, (likeliest, second) in zip(texts, top.tolist(), strict=True):
+        behind = prompt.tokens[prompt.target + 1 : prompt.target + 2]
+        own = behind[0] if behind else likeliest
+        found.append((own, second if own == likeliest else likeliest))
+    return found
+
+
+def as_texts(prompts: PromptBatch) -> PromptBatch:
+    """Prompts with demonstrations as texts, each demonstration with its answer a span."""
+    return PromptBatch(tuple(map(_in_spans, prompts)), prompts.source)
+
+
+def _in_spans(prompt: Prompt) -> Prompt:
+    if not prompt.label_spans:
+        return prompt
+    units = zip(prompt.units, prompt.label_spans, strict=False)
+    kept = [(start, word.stop) for (start, _), word in units if word.stop <= prompt.target]
+    if not kept:
+        return prompt
+    found = Prompt.from_spans(prompt.tokens, kept, target=prompt.target, pieces=prompt.pieces)
+    # Of an answer of several tokens the first is the anchor, not the last of its span.
+    return replace(found, exact=prompt.exact, given_anchors=prompt.anchors)
+
+
+def _spans(prompt: Prompt) -> tuple[Span, ...]:
+    """A text's tokens with the roles of demonstrations and a query."""
+    spans: list[Span] = []
+    for number, (start, stop) in enumerate(prompt.text_spans):
+        anchor = stop - 1
+        if anchor < prompt.target:
+            if start < anchor:
+                spans.append(Span("demo_text", number, start, anchor))
+            spans.append(Span("label_word", number, anchor, stop))
+        elif start < prompt.target:
+            spans.append(Span("query_text", None, start, prompt.target))
+    spans.append(Span("target", None, prompt.target, prompt.target + 1))
+    laid: list[Span] = []
+    bos = prompt.spans[0].stop if prompt.spans[0].role == "bos" else 0
+    end = 0
+
+    def fill(stop: int) -> None:
+        first: Role = "bos" if end < bos else "format"
+        cut = min(bos, stop) if first == "bos" else stop
+        laid.append(Span(first, None, end, cut))
+        if cut < stop:
+            laid.append(Span("format", None, cut, stop))
+
+    for span in spans:
+        if span.start > end:
+            fill(span.start)
+        laid.append(span)
+        end = span.stop
+    if end < len(prompt):
+        laid.append(Span("format", None, end, len(prompt)))
+    return tuple(laid)

@@ -1,0 +1,369 @@
+"""Calibration baselines: label probabilities divided by what the model says without content.
+
+Contextual calibration divides by the mean over queries without content (“N/A”, nothing, “[MASK]”),
+domain calibration by the mean over random words of calibration texts, batch calibration by the
+mean over the prompts themselves. All stand with the same demonstrations as the prompts and are
+judged on the same ones, beside re-weighting and more demonstrations if these are given.
+
+Source: Zhao et al. 2021, *Calibrate Before Use*; Fei et al. 2023, *Mitigating Label Biases for
+In-context Learning*; Zhou et al. 2024, *Batch Calibration*.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from typing_extensions import Unpack
+
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.checking import Count, Natural
+from icl_mech.errors import PromptError
+from icl_mech.interventions import Reweight
+from icl_mech.measurements.base import Measurement, Pass
+from icl_mech.measurements.calibration.content_free import (
+    ContentFree,
+    check_own_texts,
+    check_replaceable,
+    random_words,
+    replaced,
+    texts_of,
+    training_texts,
+)
+from icl_mech.measurements.demonstrations import check_same_queries
+from icl_mech.measurements.doors import with_options
+from icl_mech.measurements.passes import How
+from icl_mech.measurements.provenance import prompt_source
+from icl_mech.measurements.reading import PredictionReading
+from icl_mech.measurements.reweighting.evaluate_reweighting import EvaluateReweighting
+from icl_mech.measurements.running import measured
+from icl_mech.metrics import above_together
+from icl_mech.metrics.calibration import (
+    BatchForm,
+    CalibrationForm,
+    calibrate_batch,
+    calibrate_labels,
+)
+from icl_mech.metrics.intervals import ONE_SIDED
+from icl_mech.models import LanguageModel
+from icl_mech.prompts import PromptBatch, check_batch
+from icl_mech.results import Definition, Figure, Quantity, Result, basis
+from icl_mech.results.judging import FEWEST_PROMPTS, Status, opening
+from icl_mech.results.prompts import given
+from icl_mech.results.wording import counted, listed, said, told
+from icl_mech.shapes import Bars
+from icl_mech.tasks import Task, as_task
+
+NAMES = {
+    "plain": "plain",
+    "contextual": "contextual calibration",
+    "domain": "domain calibration",
+    "batch": "batch calibration",
+    "reweighted": "re-weighted attention",
+    "more_shots": "more demonstrations",
+}
+PRIORS = ("contextual", "domain", "batch")
+
+CALIBRATED_LABELS = Definition(
+    "calibration by a prior",
+    r"\hat p(c) = \frac{p(c) / \bar p(c)}{\sum_{c'} p(c') / \bar p(c')}",
+    "Probability p of class c among the label words, divided by a prior: its mean over queries without "
+    "content (contextual), over random words of calibration texts (domain), or over the prompts (batch), "
+    "all with the same demonstrations.",
+    "Zhao et al. 2021, Calibrate Before Use; Fei et al. 2023; Zhou et al. 2024",
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CalibrationResult(Result):
+    """What each method answers on the same prompts.
+
+    Attributes:
+        scores: Score of each label; the largest is the answer. Probabilities but under
+            `form="difference"`.
+        priors: Mean probabilities that were taken out: contextual, domain, batch.
+        answers: True class of each query.
+        methods: `plain`, `contextual`, `domain`, `batch` and, if given, `reweighted`, `more_shots`.
+        labels: Names of the classes.
+        form: Of the calibration, see `Calibration`.
+    """
+
+    title: ClassVar[str] = "Calibration"
+    definitions: ClassVar[tuple[Definition, ...]] = (CALIBRATED_LABELS,)
+    shows: ClassVar[tuple[str, ...]] = ("accuracy", "priors")
+    axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {
+        "method": "methods",
+        "source": PRIORS,
+        "label": "labels",
+    }
+
+    scores: Float[Tensor, "batch method label"]
+    priors: Float[Tensor, "batch source label"]
+    answers: Int[Tensor, " batch"]
+    methods: tuple[str, ...]
+    labels: tuple[str, ...]
+    form: str = "paper"
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Right answers by method, what each gains over plain (paired), and the priors."""
+        right = self.scores.argmax(-1) == self.answers[:, None]
+        gain = right.double() - right[:, :1].double()
+        return {
+            "accuracy": Quantity(("method",), right, unit="accuracy over label words"),
+            "gain": Quantity(("method",), gain, unit="accuracy above plain", kind="change"),
+            "prior": Quantity(("source", "label"), self.priors, unit="mean label probability"),
+        }
+
+    def drawing(self, show: str = "accuracy") -> Bars:
+        """Accuracy of each method, or the priors of each label.
+
+        Args:
+            show: `accuracy` or `priors`.
+
+        Raises:
+            ResultError: unknown `show`.
+        """
+        self.check_show(show)
+        chance = 1 / len(self.labels)
+        if show == "priors":
+            prior = self.sel("prior")
+            return Bars(
+                "What the model says without content",
+                self.labels,
+                PRIORS,
+                prior.values.T,
+                prior.low.T,
+                prior.high.T,
+                prior.unit,
+                note=basis(self),
+                levels=((chance, f"no preference {told(chance)}"),),
+            )
+        return self.sel("accuracy").dots(
+            "Calibration beside plain in-context learning",
+            [NAMES[name] for name in self.methods],
+            ["accuracy"],
+            note=basis(self),
+            meanings=("label",),
+            levels=((chance, f"chance {told(chance)}"),),
+        )
+
+    def figures(self) -> list[Figure]:
+        """The accuracies, and the priors that were taken out."""
+        n, tried = len(self.answers), self.methods[1:4]
+        gains = self.quantities()["gain"].per_prompt[:, 1:4]
+        clear = above_together(gains, level=ONE_SIDED)
+        better = [name for name, above in zip(tried, clear, strict=True) if bool(above)]
+        status: Status = "supported" if better else "not shown"
+        if n < FEWEST_PROMPTS:
+            status = "cannot be judged"
+        parts = [
+            f"{NAMES[name]} {said(self.interval('gain', method=name), sign=True)}"
+            for name in self.methods[1:]
+        ]
+        prior = self.sel("prior").values
+        place = int(prior[0].argmax())
+        return [
+            Figure(
+                "accuracy",
+                "Does removing the model's content-free preference help?",
+                f"{opening(status, counted(n, 'prompt'))} plain accuracy is "
+                f"{said(self.interval('accuracy', method='plain'))}; changes against it: {'; '.join(parts)}."
+                + (f" Above 0, looking at all three: {listed(better)}." if better else ""),
+                "**Share of right answers of each method on the same prompts.** Bars: 95 % Wilson "
+                f"intervals over {counted(n, 'prompt')}{given(self)}; changes are paired. Batch "
+                "calibration sees all of these prompts, without their labels.",
+                "that part of the plain model's errors is a preference for some label words."
+                if status == "supported"
+                else "",
+                "that calibrated probabilities are right as probabilities: only the largest is judged.",
+                "Calibration",
+            ),
+            Figure(
+                "priors",
+                "Which label does the model prefer for content-free inputs?",
+                f"“{self.labels[place]}”: {told(float(prior[0, place]))} of the probability after inputs "
+                f"without content, {told(float(prior[1, place]))} after random words, "
+                f"{told(float(prior[2, place]))} on the prompts; no preference would be "
+                f"{told(1 / len(self.labels))}.",
+                "**Mean probability of each label with the same demonstrations**: of inputs without "
+                "content, of random words of calibration texts, and of the prompts themselves.",
+                "",
+                "where the preference comes from: the label word, the demonstrations or the text.",
+                "Priors",
+            ),
+        ]
+
+    def summary(self) -> str:
+        """Accuracy of each method."""
+        values = self.quantities()["accuracy"].value().tolist()
+        parts = [f"{name} {told(own)}" for name, own in zip(self.methods, values, strict=True)]
+        return f"accuracy on {counted(len(self.answers), 'prompt')}: {', '.join(parts)}"
+
+
+CONTENT_FREE = ("N/A", "", "[MASK]")
+"""Zhao et al.'s inputs without content."""
+
+
+@dataclass(frozen=True)
+class Calibration(Measurement[CalibrationResult]):
+    """Accuracy of plain, contextual, domain and batch-calibrated label probabilities.
+
+    Attributes:
+        inputs: Texts without content.
+        texts: Calibration texts whose words are drawn, never those of the prompts; None: those of
+            the prompts' demonstrations.
+        draws: Texts of random words.
+        form: `paper`: p / prior, normalised to sum 1 (Zhao et al.'s diagonal W, Fei et al.); `staicc`:
+            softmax(p / prior) as StaICC 0.1.1 has it; `difference`: p - prior (Zhao et al.'s identity W).
+        batch_form: Of batch calibration. `ratio`: p / mean, normalised to sum 1; `staicc`: softmax(p -
+            mean); `log_mean`: softmax(log p - mean log p).
+        together: Prompts that share a mean in batch calibration, in their order; None: all.
+        seed: Of the random words.
+        reweighting: Factors on attention to label words, judged beside.
+        more_shots: The same queries with more demonstrations, judged beside.
+    """
+
+    inputs: Sequence[str] = CONTENT_FREE
+    texts: Sequence[str] | None = None
+    draws: Count = 20
+    form: CalibrationForm = "paper"
+    batch_form: BatchForm = "ratio"
+    together: Count | None = None
+    seed: Natural = 0
+    reweighting: Reweight | None = None
+    more_shots: PromptBatch | None = None
+
+    why_not = "it corrects for how often the model says each class, and these prompts have no classes in common"
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse prompts that cannot be calibrated, and calibration texts that are tested on.
+
+        Raises:
+            PromptError: prompts without answers or query texts, test texts, no texts at all, or
+                `more_shots` with other queries.
+            RunError: factors of another model.
+        """
+        _ = data.answers
+        check_replaceable(data)
+        if model.tokenizer is None:
+            raise PromptError(
+                f"{model.info.name!r} has no tokenizer, which is needed to write texts without content; "
+                "load the model with its tokenizer."
+            )
+        if not self.inputs:
+            raise PromptError(
+                f"inputs is empty; give texts without content such as {CONTENT_FREE}."
+            )
+        check_own_texts(self._texts(data), data)
+        if self.reweighting is not None:
+            EvaluateReweighting(self.reweighting).check(model, data)
+        if self.more_shots is not None:
+            check_same_queries(self.more_shots, data)
+
+    def _texts(self, data: PromptBatch) -> Sequence[str]:
+        return texts_of(data, "demo_text") if self.texts is None else self.texts
+
+    def _content_free(self, model: LanguageModel, data: PromptBatch) -> ContentFree:
+        """Prompts of the contextual and, after these, of the domain prior."""
+        words = random_words(self._texts(data), self.draws, self.seed)
+        return replaced(data, [*self.inputs, *words], model.tokenizer)
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """The prompts, those without content, and whatever is judged beside."""
+        reading = [PredictionReading()]
+        passes = [Pass(data, reading, title="prompts")]
+        # One for each context, whose demonstrations are then run once.
+        passes += [
+            Pass(own, reading, title="without content")
+            for own in self._content_free(model, data).by_context()
+        ]
+        if self.reweighting is not None:
+            passes.append(Pass(data, reading, [self.reweighting], title="re-weighted"))
+        if self.more_shots is not None:
+            passes.append(Pass(self.more_shots, reading, title="more shots"))
+        return passes
+
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> CalibrationResult:
+        """Label probabilities of every method, and the priors."""
+        plain, *others = [logits.double().softmax(-1) for ((logits, *_),) in read]
+        empty = self._content_free(model, data)
+        count = len(empty.by_context())
+        found = _by_prompt(empty, torch.cat(others[:count]))
+        rows = found.split([len(self.inputs), self.draws], dim=1)
+        probs = [plain, *(calibrate_labels(plain, own, self.form) for own in rows)]
+        probs += [calibrate_batch(plain, self.batch_form, self.together), *others[count:]]
+        names = ["plain", "contextual", "domain", "batch"]
+        names += ["reweighted"] * (self.reweighting is not None)
+        names += ["more_shots"] * (self.more_shots is not None)
+        size = self.together or len(plain)
+        mean = [own.mean(0).expand(len(own), -1) for own in plain.split(size)]
+        origin = {} if self.more_shots is None else {"more_shots": prompt_source(self.more_shots)}
+        return CalibrationResult(
+            scores=torch.stack(probs, dim=1),
+            priors=torch.stack([*(own.mean(1) for own in rows), torch.cat(mean)], dim=1),
+            answers=data.answers,
+            methods=tuple(names),
+            labels=data.labels,
+            form=self.form,
+            provenance=origin,
+        )
+
+
+def _by_prompt(
+    own: ContentFree, probs: Float[Tensor, "row label"]
+) -> Float[Tensor, "batch each label"]:
+    """Rows of each prompt's own context."""
+    by_context = probs.reshape(-1, own.each, probs.shape[-1])
+    return by_context[list(own.context)]
+
+
+@with_options
+def calibration(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    task: str | Task | None = None,
+    texts: Sequence[str] | None = None,
+    inputs: Sequence[str] = CONTENT_FREE,
+    draws: int = 20,
+    form: CalibrationForm = "paper",
+    batch_form: BatchForm = "ratio",
+    together: int | None = None,
+    seed: int = 0,
+    reweighting: Reweight | None = None,
+    more_shots: PromptBatch | None = None,
+    **how: Unpack[How],
+) -> CalibrationResult:
+    """Plain, contextual, domain and batch-calibrated accuracy on the same prompts.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Prompts with answers.
+        task: The task whose training texts the random words are drawn from, but for texts that are
+            queries of these prompts.
+        texts: Such texts themselves; by default those of the task, else of the demonstrations.
+        inputs: Texts without content.
+        draws: Texts of random words.
+        form: `paper`, `staicc` or `difference`, see `Calibration`.
+        batch_form: `ratio`, `staicc` or `log_mean`, see there.
+        together: Prompts that share a mean in batch calibration; None: all.
+        seed: Of the random words.
+        reweighting: Factors on attention to label words (`fit_reweighting`), judged beside.
+        more_shots: The same queries with more demonstrations, judged beside.
+
+    Raises:
+        PromptError: prompts without answers or query texts, calibration texts that are tested on, no
+            texts at all, both `task` and `texts`, or `more_shots` with other queries.
+        RunError: an option out of range, or factors of another model.
+        TaskError: an unknown task.
+
+    Source: Zhao et al. 2021, §4; Fei et al. 2023, §4; Zhou et al. 2024, §3.
+    """
+    if task is not None:
+        if texts is not None:
+            raise PromptError("task and texts both say where words are drawn from; give one.")
+        texts = training_texts(as_task(task), check_batch(prompts))
+    measurement = Calibration(
+        inputs, texts, draws, form, batch_form, together, seed, reweighting, more_shots
+    )
+    return measured(measurement, model, prompts, **how)

@@ -1,0 +1,120 @@
+"""Function vectors: what the heads that carry a task write into the residual stream, added up.
+
+`v = sum over the k heads with the largest mean effect of W_O z̄`, at their mean outputs over true
+prompts. Added to the residual stream of a prompt without demonstrations it can stand in for them, see
+`icl_mech.measurements.causal.steer`.
+
+Source: Todd et al. 2024, *Function vectors in large language models*, §2.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.checking import Count, checked
+from icl_mech.errors import RunError
+from icl_mech.measurements.causal.head_mediation import TODD, HeadMediationResult, Measure
+from icl_mech.measurements.heads.chosen import head_name
+from icl_mech.measurements.same_model import check_own_weights
+from icl_mech.models import LanguageModel, adapt, exclusive
+from icl_mech.results import Definition, Result
+
+FUNCTION = Definition(
+    "function vector",
+    r"v = \sum_{(l,h) \in H} \bar z_{lh} W_{O,lh}",
+    "Sum of what the k heads H with the largest mean effect write into the residual stream, at their mean "
+    "outputs. Output biases are left out; the reference adds the layer's bias once for each head.",
+    TODD,
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FunctionVector(Result):
+    """A direction of the residual stream, and the heads it is made of.
+
+    Attributes:
+        vector: The sum.
+        parts: What each head writes, in the order of `heads`.
+        heads: (layer, head), largest effect first.
+    """
+
+    title: ClassVar[str] = "Function vector"
+    definitions: ClassVar[tuple[Definition, ...]] = (FUNCTION,)
+
+    vector: Float[Tensor, " d_model"]
+    parts: Float[Tensor, "chosen d_model"]
+    heads: tuple[tuple[int, int], ...]
+
+    def summary(self) -> str:
+        """Its heads and its length."""
+        names = ", ".join(map(head_name, self.heads))
+        return f"sum over the heads {names} (layer.head), of length {float(self.vector.norm()):.3g}"
+
+
+@checked(RunError)
+@exclusive
+def function_vector(
+    model: Any,
+    mediation: HeadMediationResult,
+    k: Count = 10,
+    *,
+    by: Measure = "probability",
+    biases: bool = False,
+) -> FunctionVector:
+    """Sum of `W_O z̄` of the k heads with the largest mean effect.
+
+    Args:
+        model: The model the mediation is of.
+        mediation: What `head_mediation` found.
+        k: Number of heads.
+        by: Effects are compared in `probability` (as published) or in the logit `difference`.
+        biases: Add the layer's output bias once for each head, as the reference code does; it has
+            nothing to do with the heads.
+
+    Raises:
+        RunError: another model, more heads than there are, processed weights, or a model that norms
+            what attention adds (what a head adds then depends on the other heads).
+        ResultError: a result of another kind.
+
+    Source: Todd et al. 2024, §2.
+    """
+    adapted = adapt(model)
+    _check(adapted, mediation, k)
+    heads, parts = mediation.top(k, by), []
+    for layer, head in heads:
+        weight, bias = adapted.head_weights(layer)
+        own = mediation.means[layer, head].to(weight).double() @ weight[head].detach().double()
+        if biases and bias is not None:
+            own = own + bias.detach().double()
+        parts.append(own.cpu())
+    stacked = torch.stack(parts)
+    return FunctionVector(
+        vector=stacked.sum(0).float(),
+        parts=stacked.float(),
+        heads=heads,
+        provenance={**mediation.provenance, "function_vector": {"by": by, "biases": biases}},
+    )
+
+
+def _check(model: LanguageModel, mediation: HeadMediationResult, k: int) -> None:
+    info, own = model.info, tuple(mediation.means.shape)
+    check_own_weights(model, "A function vector")
+    if own != (info.n_layers, info.n_heads, info.d_head):
+        raise RunError(
+            f"The effects are of a model with layers, heads and numbers per head {list(own)}; "
+            f"{info.name!r} has {[info.n_layers, info.n_heads, info.d_head]}."
+        )
+    if k > info.n_layers * info.n_heads:
+        raise RunError(f"k={k}, but {info.name!r} has {info.n_layers * info.n_heads} heads.")
+    made_of = mediation.provenance.get("model", {}).get("weights")
+    if made_of is not None and made_of != model.fingerprint():
+        raise RunError(
+            "The effects are of other weights than this model's; measure them again with head_mediation."
+        )
+    if model.attention_norm(0) is not None:
+        raise RunError(
+            f"{info.name!r} norms the sum of its heads before adding it to the residual stream, so single "
+            "heads add nothing of their own. Patch their outputs (Patch of 'z') or take a task_vector."
+        )

@@ -1,0 +1,357 @@
+"""Induction heads: attention from a repeated token to the token after its earlier occurrence.
+
+The model reads random tokens twice, `[BOS] a b c ... a b c ...`. No meaning helps there; a head that
+attends from the second `b` to what followed the first one finds it by matching tokens.
+
+* `sound`: mean attention from each repeated token to the token after its last earlier occurrence, over
+  the rows whose token occurred before; its control is the mean attention of the same rows to one of the
+  other tokens that rows are matched with;
+* `mul`, `abs`: detection by a pattern over whole maps, as in TransformerLens.
+
+Source: Olsson et al. 2022, *In-context learning and induction heads*.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from typing_extensions import Unpack
+
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.checking import Count, Natural, checked
+from icl_mech.engine import Reading
+from icl_mech.engine.readings import OfPatterns
+from icl_mech.errors import ResultError, RunError
+from icl_mech.measurements.base import Measurement, Pass
+from icl_mech.measurements.causal.head_maps import (
+    FAMILY,
+    FRAMED,
+    Head,
+    any_clear,
+    clear_heads,
+    head_map,
+    intervals_of,
+    named,
+    ordered,
+)
+from icl_mech.measurements.doors import with_options
+from icl_mech.measurements.passes import How
+from icl_mech.measurements.running import measured
+from icl_mech.metrics.heads import (
+    Pattern,
+    attention_elsewhere,
+    attention_to_match,
+    detection_score,
+    matched_columns,
+    pattern_map,
+)
+from icl_mech.models import LanguageModel, Site, adapt
+from icl_mech.prompts import ANSWER_KINDS, Prompt, PromptBatch
+from icl_mech.results import Definition, Figure, Quantity, Result, basis, quantity
+from icl_mech.results.judging import opening
+from icl_mech.results.wording import counted, said
+from icl_mech.segments import Segment
+from icl_mech.shapes import Grid
+
+InductionVariant = Literal["sound", "mul", "abs"]
+
+ATTENDED = {
+    "induction": "the token after its earlier occurrence",
+    "duplicate": "its earlier occurrence",
+    "previous": "the token before",
+}
+
+INDUCTION = Definition(
+    "induction score",
+    r"\frac{1}{|R|} \sum_{i \in R} A_h\!\left[i, j(i) + 1\right], \quad "
+    r"j(i) = \max \{ j < i : x_j = x_i \}",
+    "Mean attention from each repeated token to the token after its last earlier occurrence; R are the "
+    "rows whose token occurred before. The sequence is random tokens twice.",
+    "Olsson et al. 2022, In-context learning and induction heads",
+)
+
+LEVEL = Definition(
+    "control",
+    r"\frac{1}{|R|} \sum_{i \in R} \frac{1}{|E_i|} \sum_{j \in E_i} A_h[i, j]",
+    "Mean attention from the same rows to one of the other tokens of the first copy, E: what a head that "
+    "looks back without matching gives to a token.",
+)
+
+DETECTED = Definition(
+    "detection by a pattern",
+    r"\mathrm{mul} = \frac{\sum_{ij} A_{ij} P_{ij}}{\sum_{ij} A_{ij}}, \quad "
+    r"\mathrm{abs} = 1 - \frac{1}{T} \sum_{ij} \left|A_{ij} - P_{ij}\right|",
+    "The head detector of TransformerLens; P is 1 at every token after an earlier occurrence. `mul` divides "
+    "by all rows, those without an earlier occurrence too; `abs` is a distance of whole maps.",
+    "TransformerLens 4.3, detect_head",
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class InductionScoresResult(Result):
+    """Scores of every head on every sequence of random tokens repeated.
+
+    Attributes:
+        scores: Of each sequence.
+        control: Attention per token to others that could be matched; None for `mul` and `abs`.
+        variant: `sound`, `mul` or `abs`.
+        pattern: `induction`, `duplicate` or `previous`.
+    """
+
+    title: ClassVar[str] = "Induction heads"
+    definitions: ClassVar[tuple[Definition, ...]] = (INDUCTION, LEVEL, DETECTED, FAMILY)
+    ranked: ClassVar[bool] = True
+
+    scores: Float[Tensor, "batch layer head"] = quantity("induction score", name="score")
+    control: Float[Tensor, "batch layer head"] | None = quantity("attention to another token")
+    variant: str
+    pattern: Pattern
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Scores and, of the sound ones, their control and what lies above it."""
+        found = super().quantities()
+        if self.control is not None:
+            above, unit = self.scores - self.control, "score above its control"
+            found["above_control"] = Quantity(("layer", "head"), above, unit=unit)
+        return found
+
+    @property
+    def values(self) -> Float[Tensor, "layer head"]:
+        """Mean over sequences."""
+        return self.quantities()["score"].value()
+
+    @checked(ResultError)
+    def top(self, k: Count = FRAMED) -> tuple[Head, ...]:
+        """The k heads with the largest score, largest first."""
+        return ordered(self.values, k)
+
+    def clear(self) -> tuple[Head, ...]:
+        """Heads above their control, corrected for looking at all heads; none without a control."""
+        return () if self.control is None else clear_heads(self.scores - self.control)
+
+    def drawing(self) -> Grid:
+        """Scores, layers across and heads down."""
+        note = f"{basis(self, f'{len(self.scores)} sequences')}; framed: the {FRAMED} highest"
+        name = f"Attention to {ATTENDED[self.pattern]}"
+        title = name if self.variant == "sound" else f"{name}: {self.variant}"
+        return head_map(
+            self.sel("score"), title, self.top(), quantity="score", signed=False, note=note
+        )
+
+    def figures(self) -> list[Figure]:
+        """Which heads match repeated tokens."""
+        count, where = len(self.scores), ATTENDED[self.pattern]
+        return [
+            Figure(
+                question=f"Which heads attend from a token to {where}?",
+                answer=self._answer(),
+                caption=f"**Attention of every head from tokens that occurred before to {where}**, in random "
+                f"tokens that stand there twice; means over {counted(count, 'sequence')}. Framed: the highest "
+                "(layer.head). Intervals (when pointing): 95 % over sequences, for each head alone.",
+                establishes="which heads match tokens, whatever they mean."
+                if any_clear(self.clear(), count) == "supported"
+                else "",
+                limits="that these heads are used in prompts with demonstrations, or copy what they attend to: "
+                "see the effects of heads and the ablation.",
+                short="Induction heads",
+            )
+        ]
+
+    def _answer(self) -> str:
+        clear, top, heads = self.clear(), self.top(), self.values.numel()
+        best, score = next(iter(intervals_of(self.sel("score"), top).items()))
+        if self.control is None:
+            return f"Highest score: {best} with {said(score)} (variant {self.variant}, no control)."
+        status = any_clear(clear, len(self.scores))
+        found = f"the highest score is that of {best}, {said(score)}."
+        if status == "supported":
+            level = float(self.control.mean(0)[top[0]])
+            found = (
+                f"{named(clear)} ({len(clear)} of {heads} heads) attend to it more than to other tokens, "
+                f"corrected for looking at all heads; most of all {best}, with {said(score)} against "
+                f"{level:.2g} for another token."
+            )
+        elif status == "not shown":
+            found = f"no head of {heads} does so clearly; {found}"
+        return f"{opening(status, counted(len(self.scores), 'sequence'))} {found}"
+
+    def summary(self) -> str:
+        """The heads with the highest scores."""
+        found = intervals_of(self.sel("score"), self.top(3))
+        parts = [f"{name}: {value}" for name, value in found.items()]
+        return f"highest induction scores ({self.variant}; layer.head): " + ", ".join(parts)
+
+
+@dataclass
+class RepeatsReading(OfPatterns, Reading[Tensor]):
+    """How attention of every head meets the repeats of each sequence, `[prompt, layer, head, score]`."""
+
+    variant: InductionVariant
+    pattern: Pattern
+    exclude_bos: bool
+    exclude_current: bool
+
+    def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
+        """Score, and its control where there is one."""
+        attention, tokens = activation.float(), segment.tokens
+        if self.variant == "sound":
+            columns = matched_columns(tokens, self.pattern)
+            scores = [
+                attention_to_match(attention, columns),
+                attention_elsewhere(attention, columns),
+            ]
+        else:
+            scores = [
+                detection_score(
+                    attention,
+                    pattern_map(tokens, self.pattern),
+                    self.variant,
+                    exclude_bos=self.exclude_bos,
+                    exclude_current=self.exclude_current,
+                )
+            ]
+        return torch.stack(scores, dim=-1)
+
+
+@dataclass(frozen=True)
+class InductionScores(Measurement[InductionScoresResult]):
+    """Induction score of every head, on random tokens repeated; prompts given to it are not read.
+
+    Attributes:
+        n: Number of sequences.
+        length: Random tokens of each, which stand there twice.
+        variant: `sound` (mean over repeated tokens), or `mul` and `abs` of TransformerLens.
+        pattern: `induction`: the token after the earlier occurrence; `duplicate`: the occurrence
+            itself; `previous`: the token before.
+        exclude_bos: Attention to the first token does not count (`mul`, `abs`).
+        exclude_current: Attention of a token to itself does not count (`mul`, `abs`).
+        seed: Of the random tokens.
+        tokens: Sequences of one's own instead, all of one length.
+    """
+
+    side: ClassVar[Literal["true", "false"] | None] = "false"
+
+    n: Count = 16
+    length: Count = 50
+    variant: InductionVariant = "sound"
+    pattern: Pattern = "induction"
+    exclude_bos: bool = False
+    exclude_current: bool = False
+    seed: Natural = 0
+    tokens: Int[Tensor, "batch pos"] | None = None
+
+    takes = ANSWER_KINDS
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse sequences without repeats or too long, and options without effect.
+
+        Raises:
+            RunError: says what does not fit.
+        """
+        if self.variant == "sound" and (self.exclude_bos or self.exclude_current):
+            raise RunError(
+                "exclude_bos and exclude_current go with variant='mul' or 'abs'; the sound score looks at "
+                "single cells of the map."
+            )
+        tokens = sequences(model, self)
+        if tokens.shape[1] > model.info.n_ctx:
+            raise RunError(
+                f"Sequences of {tokens.shape[1]} tokens do not fit into the context of {model.info.name!r} "
+                f"({model.info.n_ctx}); take a smaller length."
+            )
+        repeated = (matched_columns(tokens, "duplicate") >= 0).any(1)
+        if not bool(repeated.all()):
+            raise RunError(
+                f"Sequence {int((~repeated).nonzero()[0])} repeats no token, so there is nothing to match."
+            )
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """One pass over the sequences."""
+        reading = RepeatsReading(self.variant, self.pattern, self.exclude_bos, self.exclude_current)
+        return [Pass(as_prompts(sequences(model, self)), [reading], title="random tokens")]
+
+    def result(
+        self, model: LanguageModel, data: PromptBatch, read: list[Any]
+    ) -> InductionScoresResult:
+        """Scores, and their control."""
+        scores = read[0][0]
+        return InductionScoresResult(
+            scores=scores[..., 0],
+            control=scores[..., 1] if self.variant == "sound" else None,
+            variant=self.variant,
+            pattern=self.pattern,
+        )
+
+
+def sequences(model: LanguageModel, own: InductionScores) -> Int[Tensor, "batch pos"]:
+    """The sequences that are read: a first token where the tokenizer has one, random tokens twice.
+
+    Raises:
+        RunError: more tokens than the vocabulary has.
+    """
+    if own.tokens is not None:
+        return own.tokens
+    special = set(getattr(model.tokenizer, "all_special_ids", None) or ())
+    known = min(len(model.tokenizer), model.info.d_vocab) if model.tokenizer else model.info.d_vocab
+    usable = torch.tensor([token for token in range(known) if token not in special])
+    if own.length > len(usable):
+        raise RunError(
+            f"length={own.length}, but {model.info.name!r} has {len(usable)} tokens that can be drawn."
+        )
+    generator = torch.Generator().manual_seed(own.seed)
+    drawn = [
+        usable[torch.randperm(len(usable), generator=generator)[: own.length]] for _ in range(own.n)
+    ]
+    twice = torch.stack([torch.cat([half, half]) for half in drawn])
+    first = getattr(model.tokenizer, "bos_token_id", None)
+    if first is None:
+        return twice
+    return torch.cat([torch.full((own.n, 1), first), twice], dim=1)
+
+
+def as_prompts(tokens: Int[Tensor, "batch pos"]) -> PromptBatch:
+    """Sequences as prompts without label words, read at their last token."""
+    return PromptBatch(
+        tuple(
+            Prompt.from_positions(row, label_positions=[], label_classes=[], label_tokens=[0, 1])
+            for row in tokens.tolist()
+        )
+    )
+
+
+@with_options
+def induction_scores(
+    model: Any,
+    *,
+    n: int = 16,
+    length: int = 50,
+    variant: InductionVariant = "sound",
+    pattern: Pattern = "induction",
+    exclude_bos: bool = False,
+    exclude_current: bool = False,
+    seed: int = 0,
+    tokens: Int[Tensor, "batch pos"] | None = None,
+    **how: Unpack[How],
+) -> InductionScoresResult:
+    """Induction score of every head, on random tokens repeated.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        n: Number of sequences.
+        length: Random tokens of each, which stand there twice.
+        variant: `sound`: mean over repeated tokens of the attention to the token after the last earlier
+            occurrence; `mul`, `abs`: as `detect_head` of TransformerLens.
+        pattern: `induction`, `duplicate` (the earlier occurrence itself) or `previous`.
+        exclude_bos: Attention to the first token does not count (`mul`, `abs`).
+        exclude_current: Attention of a token to itself does not count (`mul`, `abs`).
+        seed: Of the random tokens.
+        tokens: Sequences of your own instead, all of one length.
+
+    Raises:
+        RunError: sequences without repeats or longer than the context, options without effect.
+        PromptError: token ids outside the vocabulary.
+
+    Source: Olsson et al. 2022.
+    """
+    own = InductionScores(n, length, variant, pattern, exclude_bos, exclude_current, seed, tokens)
+    return measured(own, model, as_prompts(sequences(adapt(model), own)), **how)

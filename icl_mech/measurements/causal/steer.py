@@ -1,0 +1,312 @@
+"""What a vector in the residual stream does: added at, or put in place of, the output of each block.
+
+For every block `l` the prompts are run once with the vector at the last token of its output. A function
+vector is *added* to prompts without demonstrations; a task vector *replaces* the output. By block, on every
+prompt: probability of the right label word, its logit above the others, and whether it is the likeliest
+label word; each beside the run without the vector.
+
+Source: Todd et al. 2024, *Function vectors in large language models*, §3; Hendel et al. 2023,
+*In-context learning creates task vectors*, §3.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from typing_extensions import Unpack
+
+from icl_mech._typing import Bool, Float, Tensor
+from icl_mech.checking import Natural
+from icl_mech.errors import RunError
+from icl_mech.interventions import AddVector, Intervention, Patch
+from icl_mech.measurements.base import Measurement, Variants
+from icl_mech.measurements.causal.answers import AnswerReading, check_answers
+from icl_mech.measurements.causal.function_vector import FunctionVector
+from icl_mech.measurements.causal.head_maps import any_clear
+from icl_mech.measurements.causal.head_mediation import TODD
+from icl_mech.measurements.causal.task_vector import HENDEL, TaskVectorResult
+from icl_mech.measurements.doors import with_options
+from icl_mech.measurements.passes import How
+from icl_mech.measurements.running import measured
+from icl_mech.metrics import above_together
+from icl_mech.metrics.intervals import ONE_SIDED
+from icl_mech.models import LanguageModel, ModelInfo, adapt
+from icl_mech.prompts import ANSWER_KINDS, PromptBatch
+from icl_mech.results import Definition, Figure, Quantity, Result, basis, quantity
+from icl_mech.results.judging import opening
+from icl_mech.results.prompts import given
+from icl_mech.results.wording import counted, said, told
+from icl_mech.shapes import LayerCurves, Panel
+
+RIGHT = "share of right answers"
+
+ADDED = Definition(
+    "effect of a vector",
+    r"h_{l+1}[q] \leftarrow h_{l+1}[q] + s\,v \quad\text{or}\quad h_{l+1}[q] \leftarrow v_l",
+    "The vector is added to the output of block l at the last token q of a prompt without "
+    "demonstrations (function vector), or replaces it (task vector).",
+    f"{TODD}; {HENDEL}",
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SteerResult(Result):
+    """Answers with a vector after each block, and without it.
+
+    Attributes:
+        probability: Of the right label word, by block.
+        difference: Its logit minus the mean of the other label words'.
+        correct: It is the likeliest label word.
+        plain_probability: Without the vector.
+        plain_difference: Without the vector.
+        plain_correct: Without the vector.
+        layers: The blocks.
+        kind: The vector was added to the output (`add`), or put in its place (`replace`).
+        n_labels: Number of classes.
+    """
+
+    title: ClassVar[str] = "Effect of a vector"
+    definitions: ClassVar[tuple[Definition, ...]] = (ADDED,)
+
+    axis_labels: ClassVar[Mapping[str, str]] = {"layer": "layers"}
+
+    probability: Float[Tensor, "batch layer"] = quantity(
+        "probability of the right answer", kind="outcome"
+    )
+    difference: Float[Tensor, "batch layer"] = quantity("logit of the right answer above others")
+    correct: Bool[Tensor, "batch layer"] = quantity(RIGHT, name="accuracy")
+    plain_probability: Float[Tensor, " batch"] = quantity("probability", kind="outcome")
+    plain_difference: Float[Tensor, " batch"]
+    plain_correct: Bool[Tensor, " batch"] = quantity(RIGHT, name="plain_accuracy")
+    layers: tuple[int, ...]
+    kind: str
+    n_labels: int
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Accuracy, probability and logit difference by block, their changes, and the plain run."""
+        dims, found = ("layer",), super().quantities()
+        gained = self.correct.double() - self.plain_correct.double()[:, None]
+        more = self.probability - self.plain_probability[:, None]
+        return {
+            "accuracy": found.pop("accuracy"),
+            **found,
+            "accuracy_change": Quantity(dims, gained, unit="change of accuracy", kind="change"),
+            "probability_change": Quantity(dims, more, unit="change of probability"),
+            "difference_change": Quantity(
+                dims, self.changes, unit="change of the logit difference"
+            ),
+        }
+
+    @property
+    def changes(self) -> Float[Tensor, "batch layer"]:
+        """Of the logit difference."""
+        return self.difference - self.plain_difference[:, None]
+
+    @property
+    def best(self) -> int:
+        """The block after which the logit difference rises most."""
+        return self.layers[int(self.changes.mean(0).argmax())]
+
+    @property
+    def third(self) -> int:
+        """The block nearest to a third of the depth, where the paper adds function vectors."""
+        return min(self.layers, key=lambda layer: abs(layer - (max(self.layers) + 1) // 3))
+
+    def drawing(self) -> LayerCurves:
+        """Accuracy and logit difference by block, on axes of their own."""
+        right, gain = self.sel("accuracy"), self.sel("difference_change")
+        plain, chance = self.interval("plain_accuracy").value, 1 / self.n_labels
+        levels = ((plain, f"without the vector {told(plain)}"), (chance, f"chance {told(chance)}"))
+        return LayerCurves(
+            title="Right answers with the vector after a block",
+            names=("accuracy", "logit difference"),
+            values=torch.stack([right.values, gain.values]),
+            low=torch.stack([right.low, gain.low]),
+            high=torch.stack([right.high, gain.high]),
+            y_title=RIGHT,
+            x=tuple(map(float, self.layers)),
+            x_title=f"output of block, where the vector is {self.verb}",
+            note=basis(self),
+            meanings=("target", "label"),
+            panels=(
+                Panel("Accuracy", (0,), RIGHT, levels),
+                Panel("Change of the logit difference", (1,), "logits", ((0.0, "no change"),)),
+            ),
+        )
+
+    @property
+    def verb(self) -> str:
+        """What is done with the vector."""
+        return "added" if self.kind == "add" else "put in its place"
+
+    def figures(self) -> list[Figure]:
+        """Whether the vector brings the right answers, and where."""
+        prompts = f"{counted(len(self.correct), 'prompt')}{given(self)}"
+        return [
+            Figure(
+                question="Does the vector produce the right answers?",
+                answer=self._answer(),
+                caption=f"**Right answers with the vector {self.verb} at the output of one block, at the last "
+                "token.** Left: share of right answers among the label words; dashes: without the vector, and "
+                "chance. Right: change of the right answer's logit above the others. Bands: 95 % intervals "
+                f"over {prompts}, for each block alone.",
+                limits="that the model itself works with this vector: any strong push towards a label word "
+                "moves the answer. The block is chosen on the prompts shown; test it on others.",
+                short="Effect of the vector",
+            )
+        ]
+
+    def _answer(self) -> str:
+        count, best = len(self.correct), self.best
+        raised = self.interval("difference_change", layer=best)
+        clear = above_together(self.changes, level=ONE_SIDED)
+        plain, right = self.interval("plain_accuracy"), self.interval("accuracy", layer=best)
+        where = f"after block {best} the logit difference changes by {said(raised, sign=True)}"
+        rate = f"{said(right)} of the answers are right there, {said(plain)} without it"
+        status = any_clear(bool(clear.any()), count)
+        begin = opening(
+            status,
+            counted(count, "prompt"),
+            supported=f"Yes, after {int(clear.sum())} of {counted(len(clear), 'block')}, corrected for "
+            "looking at all: most of all",
+            not_shown="Not shown, after no block:",
+        )
+        return f"{begin} {where}{' at most' * (status == 'not shown')}; {rate}."
+
+    def summary(self) -> str:
+        """The best block, beside the plain run."""
+        right, plain = self.interval("accuracy", layer=self.best), self.interval("plain_accuracy")
+        return f"after block {self.best}: accuracy {right}, without the vector {plain}"
+
+
+Steering = Literal["add", "replace"]
+AnyVector = FunctionVector | TaskVectorResult | Tensor
+"""A vector for all layers, or one for each."""
+
+
+@dataclass(frozen=True)
+class Steer(Measurement[SteerResult]):
+    """Right answers with a vector at the output of each block, at the target.
+
+    Attributes:
+        vectors: One for each layer.
+        kind: `add` it to the output, or `replace` the output by it.
+        scale: Times this (`add`).
+        layers: Blocks it is put after, one at a time; None: all.
+    """
+
+    vectors: Float[Tensor, "layer d_model"]
+    kind: Steering = "add"
+    scale: float = 1.0
+    layers: Sequence[Natural] | None = None
+
+    takes = ANSWER_KINDS
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse vectors or layers the model does not have, and prompts without answers.
+
+        Raises:
+            PromptError: prompts without answers.
+            RunError: names what does not fit.
+        """
+        check_answers(data, "steer")
+        info = model.info
+        if tuple(self.vectors.shape) != (info.n_layers, info.d_model):
+            raise RunError(
+                f"The vectors have the axes {list(self.vectors.shape)}; {info.name!r} has {info.n_layers} "
+                f"layers and {info.d_model} numbers in its residual stream."
+            )
+        if self.kind == "replace" and self.scale != 1.0:
+            raise RunError(f"scale={self.scale} goes with kind='add'; kind='replace' has none.")
+        if self.layers is not None and not self.layers:
+            raise RunError("layers=[] names no block to put the vector after.")
+        for (change,) in self._changes(info):
+            change.check(info)
+
+    def _layers(self, info: ModelInfo) -> list[int]:
+        return list(range(info.n_layers) if self.layers is None else self.layers)
+
+    def _changes(self, info: ModelInfo) -> list[list[Intervention]]:
+        return [[self._change(layer)] for layer in self._layers(info)]
+
+    def _change(self, layer: int) -> Intervention:
+        own = self.vectors[layer if layer < len(self.vectors) else 0]
+        if self.kind == "add":
+            return AddVector(own, layer, self.scale)
+        return Patch("resid_post", layers=[layer], values=own[None])
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Variants]:
+        """Without the vector, then with it after each block."""
+        variants: list[Sequence[Intervention]] = [[], *self._changes(model.info)]
+        return [Variants(data, [AnswerReading()], title="layers", variants=variants)]
+
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> SteerResult:
+        """Probability, logit difference and answers of every prompt, by layer."""
+        answers, found = data.answers, [own for (own,) in read[0]]
+        probability = torch.stack([own.probability(answers) for own in found], dim=1)
+        difference = torch.stack([own.difference(answers) for own in found], dim=1)
+        predicted = torch.stack([own.label_logits.argmax(-1) for own in found], dim=1)
+        correct = predicted == answers[:, None]
+        return SteerResult(
+            probability=probability[:, 1:],
+            difference=difference[:, 1:],
+            correct=correct[:, 1:],
+            plain_probability=probability[:, 0],
+            plain_difference=difference[:, 0],
+            plain_correct=correct[:, 0],
+            layers=tuple(self._layers(model.info)),
+            kind=self.kind,
+            n_labels=data.n_labels,
+        )
+
+
+@with_options
+def steer(
+    model: Any,
+    prompts: PromptBatch,
+    vector: AnyVector,
+    *,
+    kind: Steering | None = None,
+    scale: float = 1.0,
+    layers: Sequence[int] | None = None,
+    **how: Unpack[How],
+) -> SteerResult:
+    """Right answers with a vector at the output of each block, at the target.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: Usually without demonstrations: `build_prompts(task, model, shots=0)`.
+        vector: What `function_vector` or `task_vector` gave, or a tensor: one vector for all layers, or
+            one for each.
+        kind: `add` it to the output of the block, or `replace` the output; default: task vectors
+            replace, all others are added.
+        scale: Times this (`add`).
+        layers: Blocks it is put after, one at a time; None: all.
+
+    Raises:
+        PromptError: prompts without answers.
+        RunError: vectors or layers the model does not have.
+
+    Source: Todd et al. 2024, §3; Hendel et al. 2023, §3.
+    """
+    usual: Steering = "replace" if isinstance(vector, TaskVectorResult) else "add"
+    own = Steer(_by_layer(model, vector), kind or usual, scale, layers)
+    return measured(own, model, prompts, **how)
+
+
+def _by_layer(model: Any, vector: Any) -> Tensor:
+    """One vector for each layer."""
+    if isinstance(vector, TaskVectorResult):
+        return vector.vectors
+    own: Any = vector.vector if isinstance(vector, FunctionVector) else vector
+    fits = isinstance(own, Tensor) and own.ndim in (1, 2)
+    if not fits or not own.is_floating_point():
+        raise RunError(
+            "vector must be a FunctionVector, a TaskVectorResult, or a tensor of float numbers with the axes "
+            f"(d_model) or (layer, d_model); got {type(vector).__name__}."
+        )
+    found: Tensor = (
+        own if own.ndim == 2 else own.expand(adapt(model).info.n_layers, -1).contiguous()
+    )
+    return found

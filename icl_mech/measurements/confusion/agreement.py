@@ -1,0 +1,200 @@
+"""How well two tables over pairs of classes agree: distances of keys, and measured confusion.
+
+ROC-AUC of each pair, its rank correlation with distances, intervals of both over prompts, and what limits
+them.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import torch
+
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.metrics import macro_auc
+from icl_mech.metrics.auc import auc_ends, class_resamples, resampled_auc
+from icl_mech.metrics.intervals import quantile_ends
+from icl_mech.results import Definition
+
+SOURCE = "Wang et al. 2023, Label Words are Anchors, §3.3"
+
+DEFINITIONS = (
+    Definition(
+        "predicted confusion",
+        r"d_{a,b} = \frac{\lVert \tilde{k}_a - \tilde{k}_b \rVert}{\max_{a', b'} "
+        r"\lVert \tilde{k}_{a'} - \tilde{k}_{b'} \rVert}",
+        "Distance between the keys k of two classes' label words in one layer, all heads together, "
+        "projected on the principal directions of the target's queries and multiplied by their "
+        "singular values; averaged over prompts and divided by the largest. 0 is most confusable.",
+        SOURCE,
+    ),
+    Definition(
+        "measured confusion",
+        r"\text{ROC-AUC}\left(\frac{P(a)}{P(b)}\right)",
+        "How well the ratio of the two label words' probabilities tells prompts whose true class is "
+        "a from those whose true class is b: 1 always, 0.5 no better than chance.",
+        SOURCE,
+    ),
+    Definition(
+        "rank correlation",
+        r"\rho = \text{corr}\left(\text{rank}(d_{a,b}), \text{rank}(\text{AUC}_{a,b})\right)",
+        "Spearman correlation of both over the pairs of classes that were measured.",
+        SOURCE,
+    ),
+    Definition(
+        "permutation p-value",
+        r"p = \frac{1}{C!} \sum_{\pi} \left[\rho(d_{a,b}, \text{AUC}_{\pi(a),\pi(b)}) \geq "
+        r"\rho(d_{a,b}, \text{AUC}_{a,b})\right]",
+        "Share of all orders of the C classes (more than 10 000: of as many drawn ones, seed 0, and the "
+        "given one) in which one table with its classes renamed agrees with the other at least as well. "
+        "One-sided. The interval is over prompts, with these classes; the p-value is over classes, "
+        "with these prompts. A positive statement needs both.",
+        "Mantel 1967",
+    ),
+)
+
+
+def label_pairs(n_labels: int) -> list[tuple[int, int]]:
+    """Pairs of classes, the smaller index first."""
+    return list(combinations(range(n_labels), 2))
+
+
+def normalised(
+    distances: Float[Tensor, "*r layer label label"],
+) -> Float[Tensor, "*r layer label label"]:
+    """Each layer divided by its largest distance; 0 is most confusable, 1 least.
+
+    Not-a-number where all distances are 0.
+    """
+    largest = distances.amax((-2, -1), keepdim=True)
+    return torch.where(largest > 0, distances / largest, torch.nan)
+
+
+def pair_auc(
+    label_logits: Float[Tensor, "batch label"],
+    answers: Int[Tensor, " batch"],
+    pair: tuple[int, int],
+    weights: Float[Tensor, "r batch"] | None = None,
+) -> Float[Tensor, " r"]:
+    """ROC-AUC of `P(a)/P(b)` on the prompts whose true class is a or b.
+
+    Args:
+        label_logits: The ratio's logarithm is a difference of two of them.
+        answers: True classes.
+        pair: a and b; both must occur.
+        weights: How often each prompt occurs in each resample (default: the sample itself).
+    """
+    first, second = pair
+    inside = (answers == first) | (answers == second)
+    margin = (label_logits[inside, first] - label_logits[inside, second]).double()
+    scores = torch.stack([margin, -margin], dim=-1)[:, None]
+    if weights is None:
+        return macro_auc(scores, answers[inside])
+    return resampled_auc(scores, answers[inside], weights[:, inside])[:, 0]
+
+
+def pair_aucs(
+    label_logits: Float[Tensor, "batch label"],
+    answers: Int[Tensor, " batch"],
+    pairs: Sequence[tuple[int, int]],
+    weights: Float[Tensor, "r batch"] | None = None,
+) -> Float[Tensor, "r pair"]:
+    """`pair_auc` of several pairs; not-a-number in resamples without one of the classes."""
+    return torch.stack([pair_auc(label_logits, answers, pair, weights) for pair in pairs], dim=1)
+
+
+def rank_correlation(
+    one: Float[Tensor, "layer pair"], other: Float[Tensor, "r pair"]
+) -> Float[Tensor, "r layer"]:
+    """Spearman correlation of every row of one with every row of the other.
+
+    Not-a-number with fewer than two pairs, or where all values of a row are equal.
+    """
+    first, second = (_standardised(rows.double().numpy()) for rows in (one, other))
+    return torch.from_numpy(second @ first.T)
+
+
+def _standardised(rows: np.ndarray) -> np.ndarray:
+    from scipy.stats import rankdata
+
+    ranks = rankdata(rows, axis=1)
+    ranks = ranks - ranks.mean(1, keepdims=True)
+    length = np.linalg.norm(ranks, axis=1, keepdims=True)
+    missing = (length == 0) | np.isnan(rows).any(1, keepdims=True)
+    return np.where(missing, np.nan, ranks / np.where(missing, 1.0, length))
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """Measured confusion and its correlation with predicted confusion.
+
+    Attributes:
+        auc: Value and ends of the interval of each pair; not-a-number where it is not known.
+        correlation: The same by layer.
+        present: Classes that occur among the true ones.
+        redrawn: Resamples that lost a class and were drawn again; None: there are no intervals.
+    """
+
+    auc: Float[Tensor, "end label label"]
+    correlation: Float[Tensor, "end layer"]
+    present: tuple[int, ...]
+    redrawn: int | None
+
+
+def agreement(
+    label_logits: Float[Tensor, "batch label"],
+    answers: Int[Tensor, " batch"],
+    distances: Float[Tensor, "layer label label"],
+) -> Agreement:
+    """Both, with bootstrap intervals over prompts; distances and the classes present are fixed."""
+    n_labels = label_logits.shape[1]
+    present = answers.unique().tolist()
+    pairs = [(a, b) for a, b in label_pairs(n_labels) if {a, b} <= set(present)]
+    auc = torch.full((3, n_labels, n_labels), torch.nan, dtype=torch.float64)
+    auc[:, present, present] = 1.0
+    correlation = torch.full((3, len(distances)), torch.nan, dtype=torch.float64)
+    if not pairs:
+        return Agreement(auc, correlation, tuple(present), 0)
+    weights, redrawn = class_resamples(answers)
+    first, second = (list(side) for side in zip(*pairs, strict=True))
+    predicted = distances[:, first, second]
+    found = pair_aucs(label_logits, answers, pairs)
+    auc[0, first, second] = auc[0, second, first] = found[0]
+    correlation[0] = rank_correlation(predicted, found)[0]
+    if weights is None:
+        return Agreement(auc, correlation, tuple(present), None)
+    drawn = pair_aucs(label_logits, answers, pairs, weights)
+    sizes = answers.bincount(minlength=n_labels)
+    of_pair = [int(sizes[a] + sizes[b]) for a, b in pairs]
+    columns = [auc_ends(found[0, [i]], drawn[:, [i]], n) for i, n in enumerate(of_pair)]
+    ends = torch.stack([torch.cat(side) for side in zip(*columns, strict=True)])
+    auc[1:, first, second] = auc[1:, second, first] = ends
+    correlation[1:] = torch.stack(quantile_ends(rank_correlation(predicted, drawn), len(answers)))
+    return Agreement(auc, correlation, tuple(present), redrawn)
+
+
+def limits(
+    labels: Sequence[str],
+    layers: Sequence[int],
+    distances: Float[Tensor, "layer label label"],
+    found: Agreement,
+) -> Iterator[str]:
+    """What limits the numbers, one sentence each."""
+    if len(labels) == 2:
+        yield "two classes are one pair, whose distance is 1 by construction: nothing to rank"
+    if len(labels) == 3:
+        yield "three classes are three pairs: without ties the correlation can only be ±0.5 or ±1"
+    absent = [name for c, name in enumerate(labels) if c not in found.present]
+    if absent:
+        yield f"no prompt has the true class {', '.join(absent)}: its pairs are not measured"
+    perfect = int((found.auc[0].triu(1) == 1).sum())
+    if perfect > 1:
+        yield f"{perfect} pairs are told apart perfectly (AUC 1), so their order is not known"
+    alike = [layer for layer, own in zip(layers, distances, strict=True) if bool(own.isnan().any())]
+    if alike:
+        yield f"no distances in layer {', '.join(map(str, alike))}: queries or keys are all alike there"
+    if found.redrawn is None:
+        yield "no intervals: some class is so rare that resamples lose it"
+    elif found.redrawn:
+        yield f"{found.redrawn} resamples lost a class and were drawn again"

@@ -1,0 +1,113 @@
+"""Chosen heads: their names, random heads as their control, and what they do on prompts they were not chosen on."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from icl_mech._typing import Bool, Float, Tensor
+from icl_mech.checking import Heads
+from icl_mech.errors import RunError
+from icl_mech.metrics import Interval, ends_together
+from icl_mech.results.judging import FEWEST_PROMPTS, Status, judged
+
+
+def head_name(head: Sequence[int]) -> str:
+    """`layer.head`."""
+    return f"{head[0]}.{head[1]}"
+
+
+def random_heads(
+    chosen: Heads, shape: tuple[int, int], draws: int, seed: int = 0, *, without: Heads = ()
+) -> list[list[tuple[int, int]]]:
+    """Random heads, as many per layer as chosen and disjoint from them.
+
+    Where a layer has too few other heads, those the nearest layers do not need are taken.
+
+    Args:
+        chosen: What they are the control of.
+        shape: Layers and heads of the model.
+        draws: Number of draws.
+        seed: Of the draws.
+        without: Heads that are not drawn either.
+
+    Raises:
+        RunError: more heads chosen than there are others.
+    """
+    n_layers, n_heads = shape
+    outside = [head for head in chosen if not (0 <= head[0] < n_layers and 0 <= head[1] < n_heads)]
+    if outside:
+        raise RunError(
+            f"Head {outside[0]} does not exist; the model has {n_layers} layers of {n_heads} heads."
+        )
+    taken = {(layer, head) for layer, head in (*chosen, *without)}
+    if len(set(chosen)) > n_layers * n_heads - len(taken):
+        raise RunError(
+            f"{len(set(chosen))} of {n_layers * n_heads} heads are chosen: too few others for a "
+            "random control."
+        )
+    wanted = Counter(layer for layer, _ in set(chosen))
+    used = Counter(layer for layer, _ in taken)
+    own = Counter({layer: min(n, n_heads - used[layer]) for layer, n in wanted.items()})
+    layers = [*sorted(own.elements()), *sorted((wanted - own).elements())]
+    generator = np.random.default_rng(seed)
+    result = []
+    for _ in range(draws):
+        free: Bool[Tensor, "layer head"] = torch.ones(n_layers, n_heads, dtype=torch.bool)
+        for layer, head in taken:
+            free[layer, head] = False
+        drawn: list[tuple[int, int]] = []
+        for layer in layers:
+            nearest = min(
+                (other for other in range(n_layers) if bool(free[other].any())),
+                key=lambda other: (abs(other - layer), other),
+            )
+            head = int(generator.choice(free[nearest].nonzero()[:, 0].numpy()))
+            free[nearest, head] = False
+            drawn.append((nearest, head))
+        result.append(drawn)
+    return result
+
+
+HeldOut = Mapping[str, tuple[Interval, Interval]] | None
+"""Prefix matching above its control and label promoting, by head, of prompts that did not choose."""
+
+
+def both(held_out: HeldOut, prompts: int | None = None) -> list[str]:
+    """Heads that match beyond their control and promote the false label, on held-out prompts."""
+    return [
+        name
+        for name, (above, promoting) in (held_out or {}).items()
+        if judged(above, prompts=prompts) == judged(promoting, prompts=prompts) == "supported"
+    ]
+
+
+def status_of(held_out: HeldOut, prompts: int | None = None) -> Status:
+    """Of the claim that some of the chosen heads are false induction heads.
+
+    Args:
+        held_out: What these heads score on prompts that did not choose them.
+        prompts: How many these are.
+    """
+    if not held_out or (prompts is not None and prompts < FEWEST_PROMPTS):
+        return "cannot be judged"
+    return "supported" if both(held_out, prompts) else "not shown"
+
+
+def tested_together(
+    above: Float[Tensor, "batch layer head"],
+    promoting: Float[Tensor, "batch layer head"],
+    heads: Sequence[tuple[int, int]],
+) -> dict[str, tuple[Interval, Interval]]:
+    """Prefix matching above its control and label promoting of some heads, by name.
+
+    Intervals hold for all these heads together (max-T).
+    """
+    layers, numbers = (list(axis) for axis in zip(*heads, strict=True))
+    columns = []
+    for scores in (above, promoting):
+        own = scores[:, layers, numbers].double()
+        ends = torch.stack([own.mean(0), *ends_together(own)], dim=1)
+        columns.append([Interval(*row) for row in ends.tolist()])
+    return dict(zip(map(head_name, heads), zip(*columns, strict=True), strict=True))

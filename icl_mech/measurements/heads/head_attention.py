@@ -1,0 +1,383 @@
+"""Where heads look from the target or another token, token by token, with the label words marked.
+
+Source: Halawi et al. 2023, *Overthinking the Truth*, §5 (the figure of one head over one
+prompt).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import torch
+
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.checking import Count, Head, Heads, Natural
+from icl_mech.engine import Kept, Reading
+from icl_mech.errors import ResultError, RunError
+from icl_mech.interventions.base import check_layers
+from icl_mech.interventions.places import Named, Place
+from icl_mech.measurements.base import Measurement, Pass
+from icl_mech.measurements.doors import door
+from icl_mech.measurements.heads.chosen import head_name
+from icl_mech.measurements.heads.label_attention import ATTENDING, matched_classes
+from icl_mech.models import LanguageModel, ModelInfo, Site
+from icl_mech.prompts import ANSWER_KINDS, PromptBatch
+from icl_mech.results import Definition, Figure, Quantity, Result
+from icl_mech.results.wording import counted, percent
+from icl_mech.segments import Segment
+from icl_mech.shapes import Grid, TokenStrips
+from icl_mech.shapes.tokens import MANY
+
+if TYPE_CHECKING:
+    from icl_mech.plots.prompt_view import View
+
+MOST_TOLD = 5
+"""Of more heads than have a button those are told of that look most at label words."""
+
+MARKS = {
+    "matching": "label word taught for the last text",
+    "other": "other label word",
+    "label": "label word",
+}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HeadAttentionResult(Result):
+    """Attention from the target, or from another token, to every token up to it.
+
+    Attributes:
+        heads: (layer, head) of each row.
+        values: Attention, per prompt (prompts differ in length); a row sums to 1.
+        tokens: Text of the tokens, per prompt.
+        marks: Per token: `matching` or `other` label word of a demonstration, by whether it
+            shows the class the row would match (`label` where there is no such class), or "" (of the label
+            word that a row is part of, too).
+        row: The token they look from, in words.
+        shape: Layers and heads, where all heads of the model were read; else None.
+    """
+
+    title: ClassVar[str] = "Where the heads look"
+    shows: ClassVar[tuple[str, ...]] = ("text", "grid")
+    axis_labels: ClassVar[Mapping[str, str]] = {"head": "names"}
+    definitions: ClassVar[tuple[Definition, ...]] = (ATTENDING,)
+
+    heads: tuple[tuple[int, int], ...]
+    values: tuple[Float[Tensor, "chosen _"], ...]
+    tokens: tuple[tuple[str, ...], ...]
+    marks: tuple[tuple[str, ...], ...]
+    row: str = "the last token"
+    shape: tuple[int, int] | None = None
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Attention to all marked tokens of a prompt together; how much it is spread."""
+        marked = [torch.tensor([bool(mark) for mark in marks]) for marks in self.marks]
+        summed = [row[:, own].sum(-1) for row, own in zip(self.values, marked, strict=True)]
+        spread = [torch.special.entr(row.double()).sum(-1) for row in self.values]
+        dims = ("layer", "head") if self.shape else ("head",)
+        sizes = (len(summed), *(self.shape or [len(self.heads)]))
+        labels, entropy = (torch.stack(own).reshape(sizes) for own in (summed, spread))
+        return {
+            "to_label_words": Quantity(dims, labels, unit="share of attention on label words"),
+            "entropy": Quantity(dims, entropy, unit="entropy of attention (nats)"),
+        }
+
+    def coordinates(self) -> Mapping[str, Sequence[Any]]:
+        """Heads by name; of all heads layers and heads count from 0."""
+        return {} if self.shape else super().coordinates()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Heads as `layer.head`."""
+        return tuple(map(head_name, self.heads))
+
+    @property
+    def _usual(self) -> str:
+        """What a map of heads shows: prompts without label words have no share of them."""
+        return "to_label_words" if any(map(any, self.marks)) else "entropy"
+
+    def drawing(
+        self, prompt: int = 0, head: int | Head | None = None, show: str = "text"
+    ) -> TokenStrips | Grid:
+        """The prompt as text, coloured by attention, to browse by head; or all heads as a map.
+
+        Args:
+            prompt: Which prompt's text.
+            head: The head shown first, as (layer, head) or by its index in `heads`; None: the first, of
+                more than twelve the one with the largest share of attention on label words.
+            show: `text`, or of all heads `grid`: the mean share on label words by layer and head, where
+                there are none the mean entropy.
+
+        Raises:
+            ResultError: no such prompt or head, unknown `show`, or a grid of some heads.
+        """
+        self.check_show(show)
+        if show == "text":
+            return self.strips(prompt, head)
+        if self.shape is None:
+            raise ResultError("A grid is of all heads; measure head_attention without heads=.")
+        found = self.sel(self._usual)
+        values, low, high = found.values.T, found.low.T, found.high.T
+        title = f"Where the heads look from {self.row}"
+        return Grid(title, values, "head", "layer", found.unit, found.note, low=low, high=high)
+
+    def _index(self, head: int | Head | None) -> int:
+        if head is None:
+            return self._shares()[0][0] if len(self.heads) > MANY else 0
+        if isinstance(head, int):
+            self.check_number("head", head, len(self.heads))
+            return head
+        if tuple(head) not in self.heads:
+            raise ResultError(f"head={tuple(head)} was not measured; it is none of `heads`.")
+        return self.heads.index((head[0], head[1]))
+
+    def strips(self, prompt: int = 0, head: int | Head | None = None) -> TokenStrips:
+        """The text of a prompt; see `drawing`."""
+        self.check_number("prompt", prompt, len(self.values))
+        return TokenStrips(
+            title=f"Attention from {self.row}",
+            names=tuple(f"layer {layer}, head {index}" for layer, index in self.heads),
+            values=self.values[prompt],
+            tokens=self.tokens[prompt],
+            marks=tuple(MARKS.get(mark, "") for mark in self.marks[prompt]),
+            quantity="attention",
+            note="label words of the demonstrations are framed" if any(self.marks[prompt]) else "",
+            first=self._index(head),
+            heads=self.heads,
+        )
+
+    def view(self, prompt: int = 0, head: int | Head | None = None) -> "View":
+        """The prompt as text up to the row, coloured by a head's attention from there.
+
+        Args:
+            prompt: Which prompt.
+            head: As in `drawing`.
+
+        Raises:
+            ResultError: no such prompt or head.
+        """
+        from icl_mech.plots.prompt_view import Text, prompt_view
+
+        strips = self.strips(prompt, head)
+        roles = ["label_word" if mark else "unknown" for mark in strips.marks]
+        if self.row == "the last token":
+            roles[-1] = "target"
+        text = Text(tuple(strips.tokens), tuple(roles), about=tuple(strips.marks))
+        name = f"attention of {strips.names[strips.first]} from {self.row}"
+        return prompt_view(text, strips.values[strips.first].tolist(), name=name)
+
+    def figures(self) -> list[Figure]:
+        """Where the heads look, over prompts."""
+        kinds, matched = {mark for marks in self.marks for mark in marks}, []
+        if {"matching", "other"} & kinds:
+            for values, marks in zip(self.values, self.marks, strict=True):
+                own = torch.tensor([mark == "matching" for mark in marks])
+                matched.append(values[:, own].sum(-1).double())
+        means = torch.stack(matched).mean(0).tolist() if matched else []
+        parts = []
+        for place, share in self._shares():
+            name = self.names[place]
+            some = bool(means) and share > 0
+            of_these = (
+                f" (of these {percent(means[place] / share)} to matching ones)" if some else ""
+            )
+            parts.append(f"{name}: {percent(share)}{of_these}")
+        over, prompts = "on the prompt shown", len(self.values)
+        if prompts > 1:
+            over = f"means over {counted(prompts, 'prompt')}, of which one is shown"
+        text = Figure(
+            question=f"Where do the heads look from {self.row}?",
+            answer=f"Share of attention that goes to label words, by head (layer.head{self._most}) – "
+            f"{'; '.join(parts)}.",
+            caption=f"**Attention of single heads from {self.row} to every token before it**, "
+            f"{over}. Label words of the demonstrations are framed. The rest goes to template and "
+            "text, often to the first token.",
+            limits="what is done with what is read there: see label promoting and the ablation. One "
+            "prompt is an example, not evidence.",
+            short="Where heads look",
+        )
+        grid = replace(
+            text,
+            show="grid",
+            question=f"Which heads look at label words from {self.row}?",
+            answer="Choose a cell to see in the text below where its head looks.",
+            caption=f"**Mean {self.quantities()[self._usual].unit} by layer and head**.",
+            short="Heads to choose from",
+        )
+        return [grid, text] if self.shape else [text]
+
+    @property
+    def _most(self) -> str:
+        """Said of names where there are too many heads to tell of each."""
+        return f", the largest of {len(self.heads)} heads" if len(self.heads) > MANY else ""
+
+    def _shares(self) -> list[tuple[int, float]]:
+        """Mean attention to label words by index of the head; of many heads the largest."""
+        means = list(enumerate(self.quantities()["to_label_words"].value().flatten().tolist()))
+        if len(means) <= MANY:
+            return means
+        return sorted(means, key=lambda own: -own[1])[:MOST_TOLD]
+
+    def summary(self) -> str:
+        """Share of attention on label words, over prompts."""
+        parts = [f"{self.names[place]}: {percent(share)}" for place, share in self._shares()]
+        return f"attention to label words (layer.head{self._most}): {', '.join(parts)}"
+
+
+@dataclass
+class RowReading(Reading[Tensor]):
+    """One row of the pattern of some heads, `[prompt, chosen, position]`; nothing else of it is kept."""
+
+    heads: Heads
+    rows: Int[Tensor, " batch"]
+
+    def __post_init__(self) -> None:
+        """Layers that hold one of the heads, and the longest row."""
+        self._layers = sorted({layer for layer, _ in self.heads})
+        self.width = int(self.rows.max()) + 1
+
+    def sites(self, info: ModelInfo) -> Sequence[Site]:
+        """The pattern of these layers."""
+        return [Site("pattern", layer) for layer in self._layers]
+
+    def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
+        """`[batch, head, position]`; positions are the prompt's own."""
+        own = [head for layer, head in self.heads if layer == site.layer]
+        at = segment.columns(self.rows[list(segment.indices)][:, None])[:, 0]
+        row = activation.transpose(1, 2)[segment.rows, at][:, own].float()
+        # A last column, cut off again, takes what stands at padding or after every row.
+        inside = segment.mask & (segment.src < self.width)
+        columns = segment.src.where(inside, self.width)
+        laid = row.new_zeros(*row.shape[:2], self.width + 1)
+        return laid.scatter(2, columns[:, None].expand_as(row), row)[..., :-1]
+
+    def collect(self, kept: Kept) -> Tensor:
+        """`[prompt, chosen, position]`, heads as given."""
+        by_site = kept.by_site()
+        counted = dict.fromkeys(self._layers, 0)
+        chosen = []
+        for layer, _ in self.heads:
+            chosen.append(by_site[Site("pattern", layer)][:, counted[layer]])
+            counted[layer] += 1
+        return torch.stack(chosen, dim=1)
+
+
+@dataclass
+class TargetRowReading(RowReading):
+    """The same for the rows of the targets."""
+
+    target_only = True
+
+
+@dataclass(frozen=True)
+class HeadAttention(Measurement[HeadAttentionResult]):
+    """Attention of heads from the target, or from another token, to every token.
+
+    Attributes:
+        heads: (layer, head) pairs; None: all heads.
+        first: Number of prompts shown; None: all.
+        row: The token they look from: a position (the same in every prompt), the target, or the last
+            token of a role.
+        demo: The row is that of this demonstration (of texts: span), counted from 0.
+
+    Raises:
+        RunError: no heads, a head twice, or one the model does not have.
+        PromptError: prompts this model cannot run, or without such a token.
+
+    Source: Halawi et al. 2023, §5.
+    """
+
+    side: ClassVar[Literal["true", "false"] | None] = "false"
+
+    heads: Heads | None = None
+    first: Count | None = None
+    row: Named | Natural = "target"
+    demo: Natural | None = None
+
+    takes = ANSWER_KINDS
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse heads and tokens that are not there.
+
+        Raises:
+            RunError: no heads, a head twice, or one that is not there; a demonstration beside what has none.
+            PromptError: a prompt without such a token.
+        """
+        _check_heads(self._heads(model.info), model.info)
+        self._rows(data)
+
+    def _heads(self, info: ModelInfo) -> tuple[tuple[int, int], ...]:
+        if self.heads is not None:
+            return tuple(self.heads)
+        return tuple(product(range(info.n_layers), range(info.n_heads)))
+
+    @property
+    def _place(self) -> Place:
+        return Place((self.row,) if isinstance(self.row, int) else self.row, self.demo)
+
+    def _rows(self, data: PromptBatch) -> Int[Tensor, " batch"]:
+        """The row of each prompt: of several tokens the last."""
+        return self._place.rows(data[: self.first]).max(1).values
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """One pass over the prompts that are shown."""
+        kind = TargetRowReading if self._place.only_target else RowReading
+        reading = kind(self._heads(model.info), self._rows(data))
+        return [Pass(data[: self.first], [reading], title="attention")]
+
+    def result(
+        self, model: LanguageModel, data: PromptBatch, read: list[Any]
+    ) -> HeadAttentionResult:
+        """Rows cut to their prompts, with the text and mark of every token."""
+        (attention,), prompts = read[0], data[: self.first]
+        ends = (self._rows(data) + 1).tolist()
+        row = "the last token"
+        if not self._place.only_target:
+            row = f"token {self.row}" if isinstance(self.row, int) else f"{row} {self._place}"
+        return HeadAttentionResult(
+            heads=self._heads(model.info),
+            values=tuple(row[:, :end] for row, end in zip(attention, ends, strict=True)),
+            tokens=tuple(
+                (prompt.pieces or tuple(map(str, prompt.tokens)))[:end]
+                for prompt, end in zip(prompts, ends, strict=True)
+            ),
+            marks=_marks(prompts, ends),
+            row=row,
+            shape=(model.info.n_layers, model.info.n_heads) if self.heads is None else None,
+        )
+
+
+def _check_heads(heads: Heads, info: ModelInfo) -> None:
+    if not heads or len(set(heads)) < len(heads):
+        raise RunError(
+            f"head_attention needs (layer, head) pairs, each once; got {list(heads)}. Take some "
+            "with head_scores(...).top()."
+        )
+    check_layers([layer for layer, _ in heads], info, "head_attention")
+    wrong = [head for _, head in heads if not 0 <= head < info.n_heads]
+    if wrong:
+        raise RunError(f"head_attention names head {wrong[0]}; heads are 0 to {info.n_heads - 1}.")
+
+
+def _marks(prompts: PromptBatch, ends: Sequence[int]) -> tuple[tuple[str, ...], ...]:
+    """What tokens before the row are marked as; of a label word that looks at itself, nothing."""
+    classes = matched_classes(prompts)
+    found = []
+    for number, prompt in enumerate(prompts):
+        marks = [""] * ends[number]
+        for span, label in zip(prompt.label_spans, prompt.label_classes, strict=True):
+            mark = (
+                "label" if classes is None else ("other", "matching")[label == int(classes[number])]
+            )
+            if span.stop < len(marks):
+                marks[span.start : span.stop] = [mark] * (span.stop - span.start)
+        found.append(tuple(marks))
+    return tuple(found)
+
+
+head_attention = door(
+    HeadAttention,
+    "head_attention",
+    then=("heads",),
+    prompts="The prompts; a figure shows one of them.",
+)

@@ -1,0 +1,268 @@
+"""Where heads match prefixes, and where false demonstrations begin to cost accuracy.
+
+The prefix-matching scores of a layer's heads are added; beside them stands the share of the
+final gap `(true - false)` that has opened after each layer. If heads that copy false labels
+make the gap, it opens where they are.
+
+Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracy, LayerAccuracyResult
+from icl_mech.measurements.accuracy.scores import METRICS
+from icl_mech.measurements.base import Pair, PairMeasurement, Pass
+from icl_mech.measurements.doors import door
+from icl_mech.measurements.heads.head_scores import HeadScores, HeadScoresResult
+from icl_mech.measurements.heads.label_attention import MATCHING, Attended
+from icl_mech.measurements.lens.residuals import LensVariant
+from icl_mech.metrics import Interval
+from icl_mech.models import LanguageModel
+from icl_mech.results import (
+    Definition,
+    Figure,
+    Quantity,
+    Result,
+    basis,
+    function_of_means,
+    quantity,
+)
+from icl_mech.results.judging import judged, opening
+from icl_mech.results.prompts import given
+from icl_mech.results.wording import counted, percent, said
+from icl_mech.shapes import LayerCurves, Meaning, Panel
+
+GAP_SHARE = Definition(
+    "share of the final gap",
+    r"g_\ell / g_L, \quad g_\ell = \operatorname{acc}_\ell(\text{true}) - \operatorname{acc}_\ell(\text{false})",
+    "How much of the gap between true and false demonstrations is open after each layer.",
+)
+
+SHARE = "share of the final gap"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MatchingByLayerResult(Result):
+    """Prefix matching of whole layers beside the gap.
+
+    Attributes:
+        per_prompt: Prefix-matching score, heads of a layer added.
+        gap_share: Gap after each layer over the gap at the end; not-a-number where the
+            interval of the final gap includes 0.
+        gap_low: Lower ends of its 95 % bootstrap interval, paired over prompts.
+        gap_high: Upper ends.
+        pair_scores: Calibrated scores behind the gap; None in results that were saved without.
+    """
+
+    title: ClassVar[str] = "Prefix matching and the gap by layer"
+    definitions: ClassVar[tuple[Definition, ...]] = (MATCHING, GAP_SHARE)
+
+    per_prompt: Float[Tensor, "batch layer"] = quantity(
+        "prefix-matching score, added over heads", name="prefix_matching"
+    )
+    gap_share: Float[Tensor, " layer"]
+    gap_low: Float[Tensor, " layer"]
+    gap_high: Float[Tensor, " layer"]
+    pair_scores: Float[Tensor, "batch side entry"] | None = None
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Prefix matching and, where there is a final gap, the share of it that has opened."""
+        if self.pair_scores is None or not self.has_gap:
+            return super().quantities()
+        share = function_of_means(self.pair_scores, _gap_share)
+        return {
+            **super().quantities(),
+            "gap_share": Quantity(("layer",), self.pair_scores, share, SHARE),
+        }
+
+    @property
+    def matching(self) -> Float[Tensor, " layer"]:
+        """Mean over prompts."""
+        return self.quantities()["prefix_matching"].value()
+
+    @property
+    def has_gap(self) -> bool:
+        """False if there is no final gap to have a share of."""
+        return not bool(self.gap_share.isnan().any())
+
+    def drawing(self) -> LayerCurves:
+        """Prefix matching by layer and, on axes of its own, the share of the gap after each."""
+        low, high = self.quantities()["prefix_matching"].ends()
+        # A layer acts between two readings, so there is one more of these.
+        ends = [_widened(end, before=False) for end in (self.matching, low, high)]
+        share = (self.gap_share, self.gap_low, self.gap_high)
+        ends += [_widened(end, before=True) for end in share] if self.has_gap else []
+        rows = len(ends) // 3
+        panels = (
+            Panel("Prefix matching, heads added", (0,), "prefix-matching score"),
+            Panel("Share of the final gap", (1,), SHARE, ((1.0, "final gap"),)),
+        )
+        note = basis(self)
+        if not self.has_gap:
+            note += "; no share is drawn: the interval of the final gap includes 0"
+        meanings: tuple[Meaning, ...] = ("label", "other")
+        return LayerCurves(
+            title="Prefix matching by layer, and where the gap opens",
+            names=("heads of the layer", "gap after the layer")[:rows],
+            values=torch.stack(ends[0::3]),
+            low=torch.stack(ends[1::3]),
+            high=torch.stack(ends[2::3]),
+            y_title="prefix-matching score",
+            x_title="layer of the heads (gap: read after layer …, 0: the embedding)",
+            note=note,
+            meanings=meanings[:rows],
+            panels=panels[:rows],
+            columns=1,
+        )
+
+    def figures(self) -> list[Figure]:
+        """Whether the gap opens where heads match prefixes."""
+        best, prompts = int(self.matching.argmax()), len(self.per_prompt)
+        score = said(self.interval("prefix_matching", layer=best))
+        where = f"heads match prefixes most in layer {best} (sum {score})"
+        share, no_share = self._opened_across(best), " No share is drawn: the final gap includes 0."
+        answer = (
+            "Cannot be judged: the gap between true and false demonstrations includes 0, so no share of "
+            f"it can be given. {where[0].upper()}{where[1:]}."
+        )
+        if share is not None:
+            start = opening(judged(share, prompts=prompts), counted(prompts, "prompt"))
+            answer = f"{start} {where}; across it {said(share, sign=True)} of the final gap opens."
+        return [
+            Figure(
+                question="Does the gap open where heads match prefixes?",
+                answer=answer,
+                caption="**Prefix matching of whole layers (heads added), and the share of the final gap "
+                "between true and false demonstrations that is open after each layer**, on axes of their "
+                "own. A head in layer l acts between the readings “after layer l” and “after layer l + 1”. "
+                "Bands (each point for itself): 95 % bootstrap intervals over "
+                f"{counted(prompts, 'pair')} of prompts{given(self)}.{no_share * (share is None)}",
+                limits="that these heads make the gap: what happens at the same depth need not be its "
+                "cause.",
+                short="Matching by layer",
+            )
+        ]
+
+    def _opened_across(self, layer: int) -> Interval | None:
+        """How much of the final gap opens across a layer; None without a gap."""
+        if not self.has_gap:
+            return None
+        if self.pair_scores is None:
+            before = float(self.gap_share[layer - 1]) if layer else 0.0
+            return Interval(float(self.gap_share[layer]) - before, torch.nan, torch.nan)
+        own = Quantity((), self.pair_scores, function_of_means(self.pair_scores, _opened(layer)))
+        return Interval(float(own.value()), *map(float, own.ends()))
+
+    def summary(self) -> str:
+        """The layer that matches most, and the share of the gap that has opened by then."""
+        best = int(self.matching.argmax())
+        text = f"heads match prefixes most in layer {best} (sum {float(self.matching[best]):.3g})"
+        if not self.has_gap:
+            return f"{text}; the interval of the final gap includes 0, so it has no shares"
+        return f"{text}; by then {percent(float(self.gap_share[best]))} of the final gap has opened"
+
+
+@dataclass(frozen=True)
+class MatchingByLayer(PairMeasurement[MatchingByLayerResult]):
+    """Prefix matching of whole layers on false prompts, beside the gap of both sides.
+
+    Attributes:
+        over: Attention to the `labels`, or to the tokens `before_labels`.
+        variant: Of the accuracy's lens, `sound` or `reference`.
+
+    Raises:
+        PromptError: sets that are not pairs, or prompts without a class to match.
+        RunError: processed weights.
+
+    Source: Halawi et al. 2023, §5.
+    """
+
+    over: Attended = "labels"
+    variant: LensVariant = "sound"
+
+    why_not = "prefix matching compares demonstrations of the query's class with the others"
+
+    @property
+    def scoring(self) -> HeadScores:
+        """How the heads are scored."""
+        return HeadScores(over=self.over)
+
+    @property
+    def accuracy(self) -> LayerAccuracy:
+        """Where the gap comes from."""
+        return LayerAccuracy(self.variant)
+
+    def check(self, model: LanguageModel, data: Pair) -> None:
+        """Refuse what head scores and accuracy by layer refuse.
+
+        Raises:
+            PromptError: sets that are not pairs, or prompts without a class to match.
+            RunError: processed weights.
+        """
+        self.accuracy.check(model, data)
+        self.scoring.check(model, data[1])
+
+    def passes(self, model: LanguageModel, data: Pair) -> list[Pass]:
+        """Those of head scores on the false prompts, and those of accuracy by layer."""
+        return [*self.scoring.passes(model, data[1]), *self.accuracy.passes(model, data)]
+
+    def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> MatchingByLayerResult:
+        """Both by layer."""
+        heads = self.scoring.result(model, data[1], read[:1])
+        return side_by_side(heads, self.accuracy.result(model, data, read[1:]))
+
+
+matching_by_layer = door(
+    MatchingByLayer,
+    "matching_by_layer",
+    true="Prompts with true demonstrations.",
+    false="The same queries with false demonstrations; heads are scored on these.",
+)
+
+
+def side_by_side(heads: HeadScoresResult, accuracy: LayerAccuracyResult) -> MatchingByLayerResult:
+    """Prefix matching summed over heads, and the share of the final gap, by layer."""
+    scores = accuracy.scores[METRICS.index("calibrated")].transpose(0, 1).double()
+    gap_low, _ = Quantity(("entry",), scores[:, 0] - scores[:, 1], kind="change").ends()
+    if float(gap_low[-1]) > 0:
+        share = Quantity(("layer",), scores, function_of_means(scores, _gap_share))
+        value, (low, high) = _gap_share(scores.mean(0)), share.ends()
+    else:
+        value, low, high = (torch.full(scores.shape[-1:], torch.nan)[1:].double() for _ in range(3))
+    return MatchingByLayerResult(
+        per_prompt=heads.matching.sum(-1),
+        gap_share=value,
+        gap_low=low,
+        gap_high=high,
+        pair_scores=scores.contiguous(),
+        provenance=heads.provenance,
+    )
+
+
+def _gap_share(means: Float[Tensor, "*r side entry"]) -> Float[Tensor, "*r layer"]:
+    """Gap after each layer over the gap at the end; not-a-number where that is not above 0."""
+    gap = means[..., 0, :] - means[..., 1, :]
+    final = gap[..., -1:]
+    return torch.where(final > 0, gap[..., 1:] / final, torch.nan)
+
+
+def _opened(layer: int) -> Callable[[Tensor], Tensor]:
+    """How much of the final gap opens across one layer."""
+
+    def share(means: Float[Tensor, "*r side entry"]) -> Float[Tensor, "*r"]:
+        gap = means[..., 0, :] - means[..., 1, :]
+        across = (gap[..., layer + 1] - gap[..., layer]) / gap[..., -1]
+        return torch.where(gap[..., -1] > 0, across, torch.nan)
+
+    return share
+
+
+def _widened(end: Float[Tensor, " layer"], *, before: bool) -> Float[Tensor, " entry"]:
+    """One more place: after the layers (heads), or before them (readings after layers)."""
+    blank = torch.full((1,), torch.nan, dtype=end.dtype)
+    return torch.cat([blank, end] if before else [end, blank])

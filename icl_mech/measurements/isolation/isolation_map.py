@@ -1,0 +1,326 @@
+"""Isolation map: in which layers do label words collect the demonstrations?
+
+Label loyalty (see `icl_mech.measurements.isolation.isolation`) with tokens isolated in layers
+`start ... start + width - 1`, for every start and several widths. A low cell says that what
+label words read in those layers decides predictions. Beyond the paper, which isolates the
+first and the last layers only (Wang et al. 2023, *Label Words are Anchors*, §2.2).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.checking import Count
+from icl_mech.interventions.isolate import Tokens
+from icl_mech.measurements.doors import door
+from icl_mech.measurements.isolation.agreement import (
+    DEFINITIONS,
+    LOYALTIES,
+    SHOWN,
+    TITLES,
+    UNITS,
+    Loyalty,
+    OfIsolation,
+    Window,
+    check_depths,
+    chosen_depths,
+)
+from icl_mech.measurements.isolation.answers import constants, dashed
+from icl_mech.metrics import Interval, mean_ends, mean_interval
+from icl_mech.models import LanguageModel
+from icl_mech.prompts import ANSWER_KINDS, PromptBatch
+from icl_mech.results import Definition, Figure, Quantity, Result, basis
+from icl_mech.results.judging import FEWEST_PROMPTS, judged
+from icl_mech.results.prompts import answer_kind, given
+from icl_mech.results.wording import counted, layers_named, listed, said, spelled, told
+from icl_mech.shapes import Meaning, Windows
+
+Cell = tuple[int, int]
+"""Row and column of a window: places of its width and of its first layer."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class IsolationMapResult(Result):
+    """Loyalty by first isolated layer and number of isolated layers.
+
+    Not-a-number stands where a window would reach beyond the last layer.
+
+    Attributes:
+        widths: Numbers of isolated layers.
+        starts: First isolated layers.
+        values: Label loyalty.
+        low: Lower end of its 95 % interval (Wilson).
+        high: Upper end.
+        label_kept: Whether the predicted class is unchanged, averaged over draws.
+        word_overlap: Jaccard overlap of the top next tokens, averaged over draws.
+        predicted: Predicted class without isolation.
+        isolated: Predicted class under isolation, of each draw; -1 beyond the last layer, None in
+            files of before.
+        labels: Names of the classes.
+        n_layers: Layers of the model; 0 in files of before.
+        tokens: What is isolated, `label` words or `random` tokens.
+    """
+
+    title: ClassVar[str] = "Where label words collect"
+    shows: ClassVar[tuple[str, ...]] = ("loyalty", *LOYALTIES)
+    definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
+    axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {
+        "width": "widths",
+        "start": "starts",
+    }
+
+    widths: tuple[int, ...]
+    starts: tuple[int, ...]
+    values: Float[Tensor, "width start"]
+    low: Float[Tensor, "width start"]
+    high: Float[Tensor, "width start"]
+    label_kept: Float[Tensor, "width start batch"]
+    word_overlap: Float[Tensor, "width start batch"]
+    predicted: Int[Tensor, " batch"]
+    isolated: Int[Tensor, "width start draw batch"] | None = None
+    labels: tuple[str, ...] = ()
+    n_layers: int = 0
+    tokens: str
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Both loyalties."""
+        dims, label, word = ("width", "start"), *LOYALTIES
+        known = (self.low, self.high)
+        kept, overlap = self.label_kept.movedim(-1, 0), self.word_overlap.movedim(-1, 0)
+        return {
+            label: Quantity(dims, kept, unit=UNITS[label], known=known, kind="outcome"),
+            word: Quantity(dims, overlap, unit="overlap of the top next tokens", kind="outcome"),
+        }
+
+    @property
+    def depth(self) -> int:
+        """Layers of the model, as far as they are known."""
+        reach = max(self.layers(cell)[1] for cell in self.cells) + 1
+        return self.n_layers or int(self.provenance.get("model", {}).get("n_layers", reach))
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Rows and columns of the windows that were run."""
+        return [(row, column) for row, column in self.values.isfinite().nonzero().tolist()]
+
+    def layers(self, cell: Cell) -> tuple[int, int]:
+        """First and last isolated layer."""
+        start = self.starts[cell[1]]
+        return start, start + self.widths[cell[0]] - 1
+
+    def drawing(self, show: str = "loyalty") -> Windows:
+        """Loyalty of every window: bars over its layers, one row of axes for each width.
+
+        Args:
+            show: `loyalty` (both), `label_loyalty` or `word_loyalty`.
+
+        Raises:
+            ResultError: unknown `show`.
+        """
+        self.check_show(show)
+        names: list[Loyalty] = [own for own in LOYALTIES if show in ("loyalty", own)]
+        rows, columns = (list(side) for side in zip(*self.cells, strict=True))
+        found = [self.sel(name) for name in names]
+        value, low, high = (
+            torch.stack([end[rows, columns].double() for end in ends])
+            for ends in zip(*((own.values, own.low, own.high) for own in found), strict=True)
+        )
+        first, last = zip(*map(self.layers, self.cells), strict=True)
+        meaning: Meaning = "label" if self.tokens == "label" else "other"
+        label_levels = tuple(
+            constants(self.predicted, self._one_draw, self.labels, answer_kind(self))
+        )
+        return Windows(
+            title=f"Loyalty with {SHOWN[self.tokens]} isolated in some layers",
+            first=first,
+            last=last,
+            names=tuple(TITLES[name].lower() for name in names),
+            values=value,
+            low=low,
+            high=high,
+            n_layers=self.depth,
+            x_title=f"layers in which the {SHOWN[self.tokens]} are isolated",
+            note=basis(self),
+            meanings=(meaning,) * len(names),
+            levels=tuple(label_levels if name == "label_loyalty" else () for name in names),
+            y_range=(-0.06, 1.1),
+        )
+
+    @property
+    def _one_draw(self) -> Int[Tensor, "window batch"] | None:
+        if self.isolated is None:
+            return None
+        rows, columns = (list(side) for side in zip(*self.cells, strict=True))
+        return self.isolated[rows, columns, 0]
+
+    def figures(self) -> list[Figure]:
+        """Both loyalties of every window."""
+        kinds = listed(counted(width, "layer") for width in self.widths)
+        limits = (
+            f"that the lowest window is the lowest: it was picked among {len(self.cells)}, and its "
+            "interval ignores this choice."
+        )
+        if self.tokens == "label":
+            limits += " Nor that random tokens would do less there; this was run for the first and last layers."
+        return [
+            Figure(
+                "loyalty",
+                f"In which layers do {SHOWN[self.tokens]} have to read?",
+                self.answer(),
+                f"**Share of answers that stay the same (label loyalty) and overlap of the likeliest next "
+                f"tokens (word loyalty)** with {SHOWN[self.tokens]} isolated in {kinds} at a time. Each bar "
+                f"spans exactly the layers it stands for. Bands or thin bars (each window for itself): 95 % intervals over "
+                f"{counted(len(self.predicted), 'prompt')}{given(self)} (Wilson, "
+                f"with an effective number of prompts).{dashed(answer_kind(self))}",
+                limits=limits,
+                short="Which layers count",
+            )
+        ]
+
+    def answer(self) -> str:
+        """The window that costs most, beside the next one that shares no layer with it."""
+        n, cell = len(self.predicted), _lowest(self.values)
+        where = layers_named(*self.layers(cell))
+        lowest = self._of(cell)
+        windows = counted(len(self.cells), "window")
+        what = SHOWN[self.tokens]
+        if n < FEWEST_PROMPTS:
+            return (
+                f"Cannot be judged from {counted(n, 'prompt')}: {said(lowest)} of the answers stay with "
+                f"{what} isolated in {where}, the lowest of {windows}."
+            )
+        if lowest.value == 1:
+            return (
+                f"In none of {windows} alone: wherever {what} are isolated, every answer stays "
+                f"({said(lowest)})."
+            )
+        fact = f"with {what} isolated there {said(lowest)} of the answers stay the same"
+        others = [
+            other
+            for other in self.cells
+            if other[0] == cell[0]
+            and abs(self.starts[other[1]] - self.starts[cell[1]]) >= self.widths[cell[0]]
+        ]
+        if not others:
+            return f"In {where}: {fact} (lowest of {windows})."
+        second = min(others, key=lambda other: float(self.values[other]))
+        gap = mean_interval(
+            self.label_kept[cell].double() - self.label_kept[second].double(), "change"
+        )
+        clear = judged(gap, rising=False) == "supported"
+        after = (
+            f"the next window of {spelled(self.widths[cell[0]])}, "
+            f"{layers_named(*self.layers(second))}, leaves {told(float(self.values[second]))} "
+            f"(difference {said(gap, sign=True)})"
+        )
+        opening = f"Most in {where}" if clear else f"Perhaps most in {where}"
+        return f"{opening}: {fact}; {after}{'' if clear else ', which is not clearly more'}."
+
+    def _of(self, cell: Cell) -> Interval:
+        return Interval(*(float(table[cell]) for table in (self.values, self.low, self.high)))
+
+    def summary(self) -> str:
+        """The window that costs most; its interval ignores that it was picked as the lowest."""
+        cell = _lowest(self.values)
+        start, stop = self.layers(cell)
+        return (
+            f"label loyalty is lowest, {said(self._of(cell))}, with {SHOWN[self.tokens]} isolated in "
+            f"layers {start} to {stop} (of {len(self.cells)} windows; the interval ignores this choice)"
+        )
+
+    def more_columns(self) -> dict[str, Any]:
+        """What is isolated; and the ends of label loyalty as `low` and `high`."""
+        ends = {"low": self.low.flatten().tolist(), "high": self.high.flatten().tolist()}
+        return {"tokens": self.tokens, **ends}
+
+
+def _lowest(values: Float[Tensor, "width start"]) -> Cell:
+    row, column = divmod(int(values.nan_to_num(torch.inf).argmin()), values.shape[1])
+    return row, column
+
+
+@dataclass(frozen=True)
+class IsolationMap(OfIsolation[IsolationMapResult]):
+    """Label and word loyalty for every window of layers.
+
+    Attributes:
+        widths: Numbers of isolated layers (default: 1, 3, 5, 7 without those above L/2).
+        step: Layers between the starts of neighbouring windows.
+        tokens: Isolate `label` words or `random` tokens.
+
+    Raises:
+        RunError: unknown choice, a width the model does not have, a step below 1, no draws.
+        PromptError: prompts without demonstrations, or with too few tokens to draw from.
+    """
+
+    widths: Sequence[int] | None = None
+    step: Count = 1
+    tokens: Tokens = "label"
+
+    takes = ANSWER_KINDS
+
+    def filled(self, model: LanguageModel, data: PromptBatch) -> "IsolationMap":
+        """With widths this model has."""
+        return replace(self, widths=chosen_depths(self.widths, model.info))
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse windows the model does not have, and what cannot be isolated.
+
+        Raises:
+            RunError: such a width, or `top_k` outside the vocabulary.
+            PromptError: prompts without demonstrations, or with too few other tokens.
+        """
+        check_depths(self.widths or (), model.info, "widths")
+        super().check(model, data)
+
+    def starts(self, n_layers: int) -> range:
+        """First layers of the narrowest windows, which begin wherever a wider one does."""
+        return range(0, n_layers - min(self.widths or ()) + 1, self.step)
+
+    def cells(self, n_layers: int) -> list[tuple[int, int]]:
+        """Width and start of every window that ends in the model."""
+        starts = self.starts(n_layers)
+        return [(k, start) for k in self.widths or () for start in starts if start + k <= n_layers]
+
+    def windows(self, n_layers: int) -> list[Window]:
+        """Neighbouring layers."""
+        return [(range(start, start + width), self.tokens) for width, start in self.cells(n_layers)]
+
+    def result(
+        self, model: LanguageModel, data: PromptBatch, read: list[Any]
+    ) -> IsolationMapResult:
+        """Agreement of each window with the plain run, by width and start."""
+        found = self.agreement(model, data, read)
+        cells = self.cells(model.info.n_layers)
+        widths, starts = tuple(self.widths or ()), tuple(self.starts(model.info.n_layers))
+        low, high = mean_ends(found.label_kept.T, "outcome")
+        rows = [widths.index(width) for width, _ in cells]
+        columns = [starts.index(start) for _, start in cells]
+
+        def laid(values: Tensor, empty: float = torch.nan) -> Tensor:
+            table = values.new_full((len(widths), len(starts), *values.shape[1:]), empty)
+            table[rows, columns] = values
+            return table
+
+        return IsolationMapResult(
+            widths=widths,
+            starts=starts,
+            values=laid(found.label_kept.mean(1)),
+            low=laid(low),
+            high=laid(high),
+            label_kept=laid(found.label_kept),
+            word_overlap=laid(found.word_overlap),
+            predicted=found.predicted,
+            isolated=laid(found.isolated, -1.0),
+            labels=found.labels,
+            n_layers=model.info.n_layers,
+            tokens=self.tokens,
+        )
+
+
+isolation_map = door(
+    IsolationMap, "isolation_map", prompts="Prompts with at least one demonstration each."
+)

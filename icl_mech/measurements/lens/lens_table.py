@@ -1,0 +1,241 @@
+"""The table of the logit lens: the likeliest next word after each layer, token by token of a prompt.
+
+Sources: nostalgebraist 2020, *interpreting GPT: the logit lens*; Belrose et al. 2023, *Eliciting latent
+predictions with the tuned lens*.
+"""
+
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, ClassVar, Literal
+
+import torch
+
+from icl_mech import shapes
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.checking import Count, Natural
+from icl_mech.interventions.places import Place, Where
+from icl_mech.measurements.base import Measurement, Pass
+from icl_mech.measurements.doors import door
+from icl_mech.measurements.lens.fitted import FittedLens, check_lens, kl
+from icl_mech.measurements.lens.residuals import (
+    LENS,
+    LayerLensReading,
+    LensVariant,
+    ResidualReading,
+)
+from icl_mech.measurements.lens.words import (
+    decoded,
+    ends,
+    first_words,
+    in_order,
+    lens_name,
+    word_table,
+)
+from icl_mech.models import LanguageModel, at_least_float32
+from icl_mech.prompts import ANSWER_KINDS, PromptBatch
+from icl_mech.results import Definition, Figure, Quantity, Result
+
+USUAL = 12
+"""Tokens that are read unless told otherwise: the last ones up to the target."""
+
+_ROWS = 64
+"""Tokens whose logits are there at once, of the last entry and of one other."""
+
+SHADES = {"entropy": "entropy (nats)", "kl": "KL to the last layer (nats)"}
+"""What cells can be coloured by beside the probability of their word."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LensTableResult(Result):
+    """The likeliest next words after each layer, at several tokens of each prompt.
+
+    Attributes:
+        positions: The tokens that were read, per prompt; entry 0 of a layer axis is the embedding.
+        tokens: Their text: what the model had just read.
+        top_tokens: Ids of the likeliest next tokens, best first.
+        top_probs: Their probabilities over the vocabulary.
+        entropy: Of each next-token distribution, in nats.
+        kl: KL(last entry || each entry), in nats.
+        words: Text of the likeliest tokens, by id.
+        label_words: Text of the first token of each label word or choice, per prompt.
+    """
+
+    title: ClassVar[str] = "Lens table"
+    shows: ClassVar[tuple[str, ...]] = ("words", "entropy", "kl")
+    definitions: ClassVar[tuple[Definition, ...]] = (LENS,)
+
+    positions: tuple[tuple[int, ...], ...]
+    tokens: tuple[tuple[str, ...], ...]
+    top_tokens: tuple[Int[Tensor, "_ _ _"], ...]
+    top_probs: tuple[Float[Tensor, "_ _ _"], ...]
+    entropy: tuple[Float[Tensor, "_ _"], ...]
+    kl: tuple[Float[Tensor, "_ _"], ...]
+    words: dict[str, str] = field(default_factory=dict)
+    label_words: tuple[tuple[str, ...], ...] = ()
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Means over the tokens of a prompt, by layer: agreement with the last layer, entropy, KL."""
+        same = [(own[..., 0] == own[:, -1:, 0]).double() for own in self.top_tokens]
+        units = {
+            "agreement": "share of tokens with the last layer's word as the likeliest",
+            **SHADES,
+        }
+        return {
+            name: Quantity(("layer",), torch.stack([own.mean(0) for own in values]), unit=unit)
+            for (name, unit), values in zip(
+                units.items(), (same, self.entropy, self.kl), strict=True
+            )
+        }
+
+    def drawing(self, show: str = "words", prompt: int = 0) -> shapes.LensTable:
+        """Layers down, tokens across, of one prompt: the likeliest next word of each.
+
+        Args:
+            show: What colours a cell: `words`, the probability of its word; `entropy`; `kl`, to the
+                last layer.
+            prompt: Which prompt.
+
+        Raises:
+            ResultError: no such prompt, or unknown `show`.
+        """
+        self.check_show(show)
+        self.check_number("prompt", prompt, len(self.tokens))
+        shades = getattr(self, show)[prompt].double() if show in SHADES else None
+        return word_table(
+            self.tokens[prompt],
+            self.top_tokens[prompt],
+            self.top_probs[prompt],
+            self.words,
+            title=f"Likeliest next word after each layer, by token ({lens_name(self)})",
+            labels=self.label_words[prompt],
+            note=f"prompt {prompt + 1} of {self._count}; above each column the token that was read",
+            quantity=SHADES.get(show, "probability"),
+            shades=shades,
+        )
+
+    def figures(self) -> list[Figure]:
+        """The table of the first prompt."""
+        found = {f"after “{self.tokens[0][-1].strip(' ')}”": self._last()}
+        bold, lens = bool(self.label_words[0]), lens_name(self)
+        return [first_words(found, prompts=self._count, labels=bold, lens=lens)]
+
+    @property
+    def _count(self) -> int:
+        """Number of prompts that were given."""
+        return int(self.provenance.get("prompts", {}).get("count", len(self.tokens)))
+
+    def _last(self) -> str:
+        """What the first prompt ends with at the last token that was read."""
+        return ends(self.top_tokens[0][-1], self.top_probs[0][-1], self.words)
+
+    def summary(self) -> str:
+        """What the first prompt ends with, and from which layer on."""
+        tokens, layers, _ = self.top_tokens[0].shape
+        return f"lens table of {layers} entries x {tokens} tokens; the first prompt ends with {self._last()}"
+
+
+@dataclass(frozen=True)
+class LensTable(Measurement[LensTableResult]):
+    """The likeliest next words after each layer, at several tokens of a prompt.
+
+    Attributes:
+        positions: Which tokens: numbers (the same in every prompt), or all of a role; None: the last
+            twelve up to the target.
+        demo: Those of this demonstration (of texts: span) only, counted from 0.
+        first: Number of prompts that are read; None: all.
+        k: Number of words kept for each cell.
+        variant: Of the lens, `sound` or `reference`.
+        lens: A fitted lens that maps every entry but the last; None: the logit lens.
+
+    Raises:
+        PromptError: a prompt without such tokens.
+        RunError: a lens of another model.
+    """
+
+    side: ClassVar[Literal["true", "false"] | None] = "true"
+
+    positions: Where | None = None
+    demo: Natural | None = None
+    first: Count | None = 1
+    k: Count = 5
+    variant: LensVariant = "sound"
+    lens: FittedLens | None = None
+
+    takes = ANSWER_KINDS
+    reads_texts = True
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse tokens that are not there, and a lens of another model.
+
+        Raises:
+            PromptError: a prompt without such tokens.
+            RunError: a demonstration beside what has none, or a lens of another model.
+        """
+        self._places(data)
+        check_lens(self.lens, model, self.variant)
+
+    def _places(self, data: PromptBatch) -> Int[Tensor, "batch place"]:
+        """The tokens that are read, -1 where a prompt has fewer."""
+        prompts = data[: self.first]
+        if self.positions is not None or self.demo is not None:
+            at = "all" if self.positions is None else self.positions
+            return Place(at, self.demo).rows(prompts)
+        return (prompts.targets[:, None] + torch.arange(1 - USUAL, 1)).clamp(min=-1)
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """One pass, which keeps residuals of these tokens only."""
+        places = self._places(data).clamp(min=0)
+        return [Pass(data[: self.first], [ResidualReading(places)], title="lens")]
+
+    @torch.no_grad()
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> LensTableResult:
+        """Residuals read out, prompt by prompt."""
+        prompts, places, ((residuals,),) = data[: self.first], self._places(data), read
+        there = [own[own >= 0].tolist() for own in places]
+        pairs = zip(residuals, places, strict=True)
+        found = [self._read(model, rows[:, own >= 0]) for rows, own in pairs]
+        tokens, probs, entropy, to_last = zip(*found, strict=True)
+        words = decoded(torch.cat([own.flatten() for own in tokens]), model.tokenizer)
+        return LensTableResult(
+            positions=tuple(map(tuple, there)),
+            tokens=tuple(
+                tuple((prompt.pieces or tuple(map(str, prompt.tokens)))[i] for i in own)
+                for prompt, own in zip(prompts, there, strict=True)
+            ),
+            top_tokens=tokens,
+            top_probs=probs,
+            entropy=entropy,
+            kl=to_last,
+            words=words,
+            label_words=tuple(
+                in_order(torch.tensor(own.label_tokens).long(), model.tokenizer) for own in prompts
+            ),
+        )
+
+    def _read(
+        self, model: LanguageModel, residuals: Float[Tensor, "entry place d_model"]
+    ) -> tuple[Tensor, ...]:
+        """Likeliest ids, their probabilities, entropy and KL to the last entry, by place and entry."""
+        parts, reading = [], LayerLensReading(self.variant, lens=self.lens)
+        for rows in residuals.split(_ROWS, dim=1):
+
+            def logits(entry: int, rows: Tensor = rows) -> Tensor:
+                own = rows[entry].to(model.device)
+                normed = reading.as_read(model, entry, own)
+                return at_least_float32(model.unembed(normed, bias=self.variant == "sound"))
+
+            end, found = logits(len(rows) - 1), []
+            last = end.log_softmax(-1)
+            for one in chain(map(logits, range(len(rows) - 1)), [end]):
+                probs, kept = one.softmax(-1), min(self.k, one.shape[-1])
+                best, ids = probs.topk(kept, dim=-1)
+                found.append((ids, best, torch.special.entr(probs).sum(-1), kl(last, one)))
+            parts.append([torch.stack(own, dim=1).cpu() for own in zip(*found, strict=True)])
+        return tuple(torch.cat(own) for own in zip(*parts, strict=True))
+
+
+lens_table = door(
+    LensTable,
+    "lens_table",
+    prompts="The prompts, of any kind; the first is read unless told otherwise.",
+)

@@ -1,0 +1,161 @@
+"""Top words by layer for the same queries without, with true and with false demonstrations.
+
+The passes with demonstrations are those of accuracy by layer; only the bare queries are run
+besides.
+
+Source: Halawi et al. 2023, *Overthinking the Truth*, §4 (its figure of one prompt).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+
+from icl_mech import shapes
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.checking import Count
+from icl_mech.measurements.base import Pair, PairMeasurement, Pass
+from icl_mech.measurements.demonstrations import check_pairs, without_demonstrations
+from icl_mech.measurements.lens.fitted import FittedLens, check_lens
+from icl_mech.measurements.lens.residuals import LENS, LayerLensReading, LensRows, LensVariant
+from icl_mech.measurements.lens.words import (
+    decoded,
+    ends,
+    first_words,
+    in_order,
+    lens_name,
+    word_table,
+)
+from icl_mech.models import LanguageModel
+from icl_mech.results import Definition, Figure, Result, quantity
+
+BARE, TRUE, FALSE = "no demonstrations", "true demonstrations", "false demonstrations"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TopWordsResult(Result):
+    """The likeliest next words after each layer, side by side.
+
+    Attributes:
+        sides: What stands before the queries.
+        top_tokens: Ids of the likeliest tokens, best first.
+        top_probs: Their probabilities over the vocabulary.
+        words: Text of these tokens, by id.
+        label_probs: Probabilities of the label words over the vocabulary.
+        answers: True class of each query, or None.
+        labels: Names of the classes.
+        label_words: Text of the first token of each label word.
+    """
+
+    title: ClassVar[str] = "Top words by layer"
+    shows: ClassVar[tuple[str, ...]] = ("words",)
+    definitions: ClassVar[tuple[Definition, ...]] = (LENS,)
+    axis_labels: ClassVar[Mapping[str, str]] = {"side": "sides", "label": "labels"}
+
+    sides: tuple[str, ...]
+    top_tokens: Int[Tensor, "batch side layer k"]
+    top_probs: Float[Tensor, "batch side layer k"]
+    words: dict[str, str] = field(default_factory=dict)
+    label_probs: Float[Tensor, "batch side layer label"] = quantity(
+        "probability over the vocabulary", name="label_prob"
+    )
+    answers: Int[Tensor, " batch"] | None = None
+    labels: tuple[str, ...] = ()
+    label_words: tuple[str, ...] = ()
+
+    def drawing(self, show: str = "words", prompt: int = 0) -> shapes.LensTable:
+        """Layers down, sides across, of one prompt.
+
+        Args:
+            show: `words`.
+            prompt: Which prompt.
+
+        Raises:
+            ResultError: no such prompt, or unknown `show`.
+        """
+        self.check_show(show)
+        self.check_number("prompt", prompt, len(self.top_tokens))
+        note = f"prompt {prompt + 1} of {len(self.top_tokens)}"
+        if self.answers is not None and self.labels:
+            note += f", true class {self.labels[int(self.answers[prompt])]}"
+        return word_table(
+            self.sides,
+            self.top_tokens[prompt],
+            self.top_probs[prompt],
+            self.words,
+            title="Likeliest next word after each layer",
+            labels=self.label_words,
+            note=note,
+        )
+
+    def figures(self) -> list[Figure]:
+        """The table of the first prompt."""
+        columns = zip(self.sides, self.top_tokens[0], self.top_probs[0], strict=True)
+        found = {side: ends(tokens, probs, self.words) for side, tokens, probs in columns}
+        prompts, bold = len(self.top_tokens), bool(self.label_words)
+        return [first_words(found, prompts=prompts, labels=bold, lens=lens_name(self))]
+
+    def summary(self) -> str:
+        """The last layer's word on the first prompt, by side."""
+        parts = [
+            f"{side}: {self.words.get(str(int(token)), str(int(token)))!r}"
+            for side, token in zip(self.sides, self.top_tokens[0, :, -1, 0], strict=True)
+        ]
+        return "next word on the first prompt, " + ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class TopWords(PairMeasurement[TopWordsResult]):
+    """The likeliest next words after each layer, of the first prompts of a pair.
+
+    Attributes:
+        first: Number of prompts kept; None: all.
+        variant: Of the lens, `sound` or `reference`.
+        lens: A fitted lens that maps every entry but the last; None: the logit lens.
+    """
+
+    first: Count | None = 8
+    variant: LensVariant = "sound"
+    lens: FittedLens | None = None
+
+    def check(self, model: LanguageModel, data: Pair) -> None:
+        """Refuse sets that are not pairs.
+
+        Raises:
+            PromptError: says what differs.
+            RunError: as `check_lens`.
+        """
+        check_pairs(*data)
+        check_lens(self.lens, model, self.variant)
+
+    def passes(self, model: LanguageModel, data: Pair) -> list[Pass]:
+        """Both sides as accuracy by layer reads them, and the bare queries."""
+        reading = LayerLensReading(self.variant, lens=self.lens)
+        sides = zip(("true", "false"), data, strict=True)
+        found = [Pass(own, [reading], title=f"{side} demonstrations") for side, own in sides]
+        bare = without_demonstrations(data[0][: self.first])
+        return found if bare is None else [*found, Pass(bare, [reading], title="bare queries")]
+
+    def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> TopWordsResult:
+        """Words of the first prompts, decoded."""
+        true = data[0][: self.first]
+        rows: list[LensRows] = [lens for (lens,) in read]
+        sides: tuple[str, ...] = (TRUE, FALSE)
+        if len(rows) > 2:
+            rows, sides = [rows[2], *rows[:2]], (BARE, TRUE, FALSE)
+        n = len(true)
+        found = [lens.top_tokens[:n, 0] for lens in rows if lens.top_tokens is not None]
+        tokens = torch.stack(found, 1)
+        return TopWordsResult(
+            sides=sides,
+            top_tokens=tokens,
+            top_probs=torch.stack([lens.top_probs()[:n, 0] for lens in rows], 1),
+            words=decoded(tokens, model.tokenizer),
+            label_probs=torch.stack([lens.probs()[:n, 0] for lens in rows], 1),
+            answers=true.answers if true.has_answers else None,
+            labels=true.labels,
+            label_words=in_order(true.label_tokens, model.tokenizer)
+            if true.has_classes
+            else true.labels,
+        )

@@ -1,0 +1,360 @@
+"""Training of the factors: what they may be learned from, its steps, and how it went.
+
+Everything before the target is constant while only the target's row is re-weighted: keys and
+values are computed once, and a step runs one token per prompt of its batch, gradients
+included. They take `2 x layers x kv heads x head size` numbers per token of every prompt.
+
+Source: Wang et al. 2023, *Label Words are Anchors*, §3.1.
+"""
+
+import hashlib
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.checking import Count, Natural, check_fields
+from icl_mech.engine import Prepared, Progress, Work, single_rows
+from icl_mech.engine.prepared import merged
+from icl_mech.errors import PromptError, ResultError, RunError, near_matches
+from icl_mech.interventions import FittedReweight, Reweight
+from icl_mech.measurements.any_answer import check_kind
+from icl_mech.measurements.demonstrations import displayed
+from icl_mech.prompts import Prompt, PromptBatch
+from icl_mech.results import Definition, Figure
+from icl_mech.results.wording import percent, told
+from icl_mech.segments import Segment
+from icl_mech.shapes import Grid, LayerCurves, Meaning
+
+Beta = Float[Tensor, "layer head label"]
+Losses = Float[Tensor, " step"]
+HeldOut = Float[Tensor, " epoch"]
+
+SOURCE = "Wang et al. 2023, Label Words are Anchors, §3.1"
+
+REWEIGHTING = Definition(
+    "re-weighting",
+    r"\hat{A}_{l,h}[q, p_c] = \exp(\beta_{l,h,c}) \, A_{l,h}[q, p_c]",
+    "Attention A of the target q to the label word p of class c is multiplied by a factor for "
+    "each layer l, head h and class c, after the softmax and without normalising again. β = 0 is "
+    "the plain model.",
+    SOURCE,
+)
+
+TRAINING = Definition(
+    "training",
+    r"\beta^* = \arg\min_\beta \; -\sum_n \log P(y_n \mid x_n, \beta)",
+    "Cross-entropy of the true class y over the label words on extra prompts x; the model is "
+    "frozen, Adam starts at β = 0.",
+    SOURCE,
+)
+
+
+@dataclass(frozen=True)
+class Training:
+    """How factors are learned.
+
+    Attributes:
+        lr: Learning rate.
+        epochs: Passes over the prompts.
+        batch_size: Prompts per step.
+        shuffle: Draw the order of the prompts anew in each epoch.
+        seed: Of that order.
+        patience: Stop after this many epochs without a lower held-out loss.
+    """
+
+    lr: float = 0.01
+    epochs: Count = 10
+    batch_size: Count = 1
+    shuffle: bool = True
+    seed: Natural = 0
+    patience: Count | None = None
+
+    def __post_init__(self) -> None:
+        """Check the fields against their types, and the learning rate.
+
+        Raises:
+            RunError: names the option.
+        """
+        check_fields(self)
+        if self.lr <= 0:
+            raise RunError(
+                f"lr={self.lr}; the learning rate must be above 0 (the paper uses 0.01)."
+            )
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a training went.
+
+    Attributes:
+        beta: The factors kept.
+        losses: Loss of each step, before its update.
+        held_out: Mean held-out loss at the start and after each epoch; empty without one.
+        epochs: Epochs run.
+        kept: Epoch whose end `beta` is from; 0 is the start.
+    """
+
+    beta: Beta
+    losses: list[float]
+    held_out: list[float]
+    epochs: int
+    kept: int
+
+
+def train(
+    prepared: Prepared, beta: Beta, how: Training, *, held_out: Prepared | None, bar: Progress
+) -> Course:
+    """Adam on the mean label loss of each batch, from `beta` on, under the prompts' interventions.
+
+    Raises:
+        RunError: a loss that is not finite, attention that cannot be re-weighted, or an
+            intervention that did nothing.
+    """
+    rows = single_rows(prepared)
+    generator = torch.Generator().manual_seed(how.seed)
+    beta = beta.clone().requires_grad_()
+    # Its hooks read the factors anew in every pass, so one serves for all steps.
+    work = Work([], [*prepared.interventions, Reweight(beta)], checkpoint=False)
+    work.take_over(prepared.acted)
+    optimizer = torch.optim.Adam([beta], lr=how.lr, betas=(0.9, 0.999), eps=1e-8)
+    losses: list[float] = []
+    course = [] if held_out is None else [held_out_loss(held_out, work)]
+    best, kept, epoch = beta.detach().clone(), 0, 0
+    with prepared.model.undo.kept(), prepared.model.gradients():
+        for epoch in range(1, how.epochs + 1):
+            order = (
+                torch.randperm(len(rows), generator=generator) if how.shuffle else range(len(rows))
+            )
+            indices = [int(index) for index in order]
+            for start in range(0, len(indices), how.batch_size):
+                chosen = indices[start : start + how.batch_size]
+                optimizer.zero_grad()
+                batch = merged([rows[index] for index in chosen])
+                loss = _loss(work, batch, len(losses), how.lr)
+                loss.backward()
+                losses.append(float(loss.detach()))
+                optimizer.step()
+                check_finite(losses, beta, how.lr)
+                bar.advance(len(chosen))
+            work.check_acted()
+            if held_out is None:
+                continue
+            course.append(held_out_loss(held_out, work))
+            if course[-1] < min(course[:-1]):
+                best, kept = beta.detach().clone(), epoch
+            elif how.patience is not None and epoch - kept >= how.patience:
+                break
+    if held_out is None:
+        best, kept = beta.detach(), epoch
+    return Course(best, losses, course, epoch, kept)
+
+
+def _loss(work: Work, batch: Segment, steps: int, lr: float) -> Float[Tensor, ""]:
+    """Mean loss of a batch after some steps; names the step that led to what is not finite."""
+    try:
+        return work.losses(batch, "label").mean()
+    except RunError as error:
+        if not steps or "and only then" not in str(error):
+            raise  # not the factors' doing
+        raise RunError(
+            f"Training left the finite numbers at step {steps + 1} (lr={lr}); use a smaller lr, or a "
+            f"model in float32. {error}"
+        ) from error
+
+
+def held_out_loss(prepared: Prepared, work: Work) -> float:
+    """Mean loss over prepared prompts."""
+    with torch.no_grad():
+        total = sum(float(work.losses(part, "label").sum()) for part in prepared.segments)
+    return total / len(prepared.prompts)
+
+
+def check_finite(losses: Sequence[float], beta: Beta, lr: float) -> None:
+    """Refuse a training that left the finite numbers.
+
+    Raises:
+        RunError: says at which step.
+    """
+    if not (math.isfinite(losses[-1]) and bool(beta.isfinite().all())):
+        raise RunError(
+            f"Training left the finite numbers at step {len(losses)} (loss {losses[-1]:.3g}, lr={lr}); "
+            "use a smaller lr, or a model in float32."
+        )
+
+
+def check_learnable(prompts: PromptBatch, what: str) -> None:
+    """Refuse prompts nothing can be learned from.
+
+    Raises:
+        PromptError: a prompt without an answer, or without a demonstration before its target.
+    """
+    check_kind(prompts, ("classes",), "Re-weighting", "its factors are those of classes")
+    missing = sum(prompt.answer is None for prompt in prompts)
+    if missing:
+        raise PromptError(
+            f"{missing} of {len(prompts)} {what} prompts have no answer; re-weighting is learned "
+            "and judged by true classes, so give answers= when building them."
+        )
+    shown = [displayed(prompt) for prompt in prompts]
+    bare = sum(not classes for classes in shown)
+    if bare:
+        raise PromptError(
+            f"{bare} of {len(prompts)} {what} prompts have no demonstration before their target, "
+            "so there is no label word to re-weight; build them with shots >= 1."
+        )
+
+
+def warn_unseen_classes(prompts: PromptBatch) -> None:
+    """Warn of classes no demonstration displays."""
+    shown = [displayed(prompt) for prompt in prompts]
+    never = [name for c, name in enumerate(prompts.labels) if not any(c in own for own in shown)]
+    if never:
+        warnings.warn(
+            f"No demonstration displays {', '.join(map(repr, never))}; their factors get no "
+            "gradient and stay 1 (beta 0).",
+            stacklevel=3,
+        )
+
+
+def check_held_out(validation: PromptBatch, prompts: PromptBatch) -> None:
+    """Refuse validation prompts that are trained on, or of another task.
+
+    Raises:
+        PromptError: says how many, or names the label words.
+    """
+    if validation[0].label_words != prompts[0].label_words:
+        raise PromptError(
+            f"The validation prompts have the labels {', '.join(validation.labels)}, the training "
+            f"prompts {', '.join(prompts.labels)}; use prompts of one task."
+        )
+    known = {prompt.tokens for prompt in prompts}
+    shared = sum(prompt.tokens in known for prompt in validation)
+    if shared:
+        raise PromptError(
+            f"{shared} of {len(validation)} validation prompts are also trained on; hold other "
+            "prompts out, for example build more of them and split the batch."
+        )
+
+
+def digest(prompt: Prompt) -> str:
+    """Short name of a prompt's tokens, by which a fit remembers what it has seen."""
+    return hashlib.sha256(repr(prompt.tokens).encode()).hexdigest()[:16]
+
+
+def count_seen(factors: Reweight, prompts: PromptBatch) -> int:
+    """How many of the prompts the factors were learned from."""
+    known = set(factors.training.get("seen", ())) if isinstance(factors, FittedReweight) else set()
+    return sum(digest(prompt) in known for prompt in prompts)
+
+
+def warn_seen(factors: Reweight, prompts: PromptBatch) -> None:
+    """Warn of prompts the factors were learned from."""
+    seen = count_seen(factors, prompts)
+    if seen:
+        warnings.warn(
+            f"The factors were learned from {seen} of these {len(prompts)} prompts; the accuracy is "
+            "not held out. Use prompts of the test split.",
+            stacklevel=3,
+        )
+
+
+def factor_grid(beta: Beta, labels: Sequence[str], label: str | None) -> Grid:
+    """Learned factors of one class, or their mean over classes; layers across, heads down.
+
+    Raises:
+        ResultError: unknown class.
+    """
+    if label is not None and label not in labels:
+        raise ResultError(f"Unknown label {label!r}. {near_matches(label, labels)}")
+    whose = "mean over classes" if label is None else f"class {label}"
+    return Grid(
+        title="Learned factors of attention to label words",
+        values=(beta.mean(-1) if label is None else beta[..., labels.index(label)]).T,
+        row_title="head",
+        column_title="layer",
+        quantity="β",
+        note=f"{whose}; attention is multiplied by exp β",
+        signed=True,
+    )
+
+
+def factor_figure(beta: Beta) -> Figure:
+    """The factors in words."""
+    beta = beta.double()
+    low, high = float(beta.min()), float(beta.max())
+    if low == high == 0:
+        text = "All factors are 1 (β = 0): this is the plain model."
+    else:
+        place = int(beta.abs().mean(-1).argmax())
+        layer, head = divmod(place, beta.shape[1])
+        raised = float((beta > 0).double().mean())
+        text = (
+            f"β lies between {told(low, sign=True)} and {told(high, sign=True)}, and {percent(raised)} of the "
+            f"factors raise attention to label words; head {layer}.{head} is changed most (mean over "
+            f"classes {told(float(beta[layer, head].mean()), sign=True)})."
+        )
+    return Figure(
+        "beta",
+        "Which heads get which factors?",
+        text,
+        "**Logarithm β of the factors by layer and head**, mean over classes: attention from the target to "
+        "label words is multiplied by exp β.",
+        limits="which heads matter: small steps from 0 spread over all factors, and no interval is known "
+        "from one training.",
+        short="Learned factors",
+    )
+
+
+def training_curve(
+    losses: Losses, held_out: HeldOut | None, epochs: int, n_labels: int
+) -> LayerCurves:
+    """Loss of each step, its mean over each epoch, and the held-out loss after each epoch."""
+    per_epoch = losses.reshape(epochs, -1)
+    steps = per_epoch.shape[1]
+    curves = {"each step": losses, "mean of the epoch": per_epoch.mean(1).repeat_interleave(steps)}
+    if held_out is not None:
+        points = torch.full((len(losses),), math.nan)
+        points[steps - 1 :: steps] = held_out[1:]
+        curves["held out, after the epoch"] = points
+    values = torch.stack(list(curves.values()))
+    meanings: tuple[Meaning, ...] = ("other", "label", "target")
+    return LayerCurves(
+        title="Training of the factors",
+        names=tuple(curves),
+        values=values,
+        low=values,
+        high=values,
+        y_title="cross-entropy over label words (nats)",
+        note=f"{epochs} epochs of {steps} steps",
+        x=tuple(float(step) for step in range(1, len(losses) + 1)),
+        x_title="step",
+        levels=((math.log(n_labels), "uniform guess"),),
+        meanings=meanings[: len(curves)],
+    )
+
+
+def training_figure(losses: Losses, held_out: HeldOut | None, epochs: int, n_labels: int) -> Figure:
+    """How the training went, in words."""
+    means = losses.double().reshape(epochs, -1).mean(1)
+    uniform = math.log(n_labels)
+    first, last = (told(float(means[place])) for place in (0, -1))
+    text = f"The mean loss falls from {first} in the first epoch to {last} in the last"
+    if means[-1] >= means[0]:
+        text = f"The mean loss does not fall: {first} in the first epoch, {last} in the last"
+    held = "; no prompts were held out"
+    if held_out is not None and len(held_out):
+        start, end = (told(float(held_out[place])) for place in (0, -1))
+        held = f"; on held-out prompts {start} at the start and {end} at the end"
+    return Figure(
+        "training",
+        "How did the training go?",
+        f"{text} (a uniform guess: {told(uniform)}){held}.",
+        "**Cross-entropy of the true class over the label words at each step**, its mean over each epoch"
+        + (" and that of held-out prompts." if held_out is not None else "."),
+        limits="how the factors do on other prompts; that is their accuracy above.",
+        short="Training",
+    )

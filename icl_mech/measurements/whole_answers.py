@@ -1,0 +1,150 @@
+"""Answers of several tokens, teacher-forced: how likely the whole answer is, and whether it is the model's own.
+
+Every prompt has a word of its own. A prompt is cut after its target and goes on with all but the last
+token of its word, so that one pass reads the word's tokens at once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+
+from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.engine import Kept, Reading
+from icl_mech.engine.readings import AtLast
+from icl_mech.measurements.passes import Pass
+from icl_mech.models import Site, at_least_float32
+from icl_mech.prompts import Prompt, PromptBatch, Span
+from icl_mech.segments import Segment
+
+Word = tuple[int, ...]
+
+
+class WordScores(NamedTuple):
+    """Of the word that follows each prompt's target.
+
+    Attributes:
+        log_prob: Log-probability, summed over its tokens.
+        greedy: True if every token of it is the likeliest one.
+        rank: Tokens of the vocabulary that are likelier than its first one.
+    """
+
+    log_prob: Float[Tensor, " batch"]
+    greedy: Bool[Tensor, " batch"]
+    rank: Int[Tensor, " batch"]
+
+
+@dataclass
+class WordReading(AtLast, Reading[WordScores]):
+    """How the word that follows each prompt's target is scored.
+
+    Attributes:
+        words: Of each prompt of the run.
+    """
+
+    words: tuple[Word, ...]
+
+    @property
+    def target_only(self) -> bool:  # type: ignore[override]
+        """True if no row after the targets is read."""
+        return all(len(word) == 1 for word in self.words)
+
+    def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
+        """Packed as `[batch, log-probability | greedy | rank]`."""
+        words, device = [self.words[index] for index in segment.indices], activation.device
+        lengths = torch.tensor([len(word) for word in words], device=device)
+        total = torch.zeros(len(words), device=device)
+        greedy, rank = torch.ones_like(total), torch.zeros_like(total)
+        for offset in range(int(lengths.max())):
+            inside = lengths > offset
+            rows = segment.target_row + torch.where(inside, offset, 0)
+            logits = at_least_float32(segment.model.logits(activation[segment.rows, rows]))
+            tokens = torch.tensor([word[min(offset, len(word) - 1)] for word in words])
+            own = tokens.to(device)[:, None]
+            log_probs = logits.log_softmax(-1).gather(1, own)[:, 0]
+            total += torch.where(inside, log_probs, torch.zeros_like(log_probs))
+            greedy *= (logits.argmax(-1) == own[:, 0]) | ~inside
+            if not offset:
+                # Ids below 2^24 are exact in float32, and every vocabulary is smaller.
+                rank = (logits > logits.gather(1, own)).sum(-1).float()
+        return torch.stack([total, greedy, rank], dim=1)
+
+    def collect(self, kept: Kept) -> WordScores:
+        """The parts."""
+        log_prob, greedy, rank = kept.stacked()[:, 0].unbind(1)
+        return WordScores(log_prob, greedy.bool(), rank.long())
+
+
+def word_pass(prompts: PromptBatch, words: Sequence[Word], title: str) -> Pass:
+    """One pass over the prompts, each followed by its word."""
+    own = PromptBatch(
+        tuple(_continued(prompt, word) for prompt, word in zip(prompts, words, strict=True)),
+        prompts.source,
+    )
+    return Pass(own, [WordReading(tuple(words))], title=title)
+
+
+def _continued(prompt: Prompt, word: Word) -> Prompt:
+    """A prompt up to its target, followed by all but the last token of a word."""
+    if len(word) == 1:
+        return prompt
+    end = prompt.target + 1
+    tokens = (*prompt.tokens[:end], *word[:-1])
+    spans = tuple(span for span in prompt.spans if span.stop <= end)
+    classes = prompt.label_classes[: sum(span.role == "label_word" for span in spans)]
+    spans = (*spans, Span("format", None, end, len(tokens)))
+    return replace(prompt, tokens=tokens, spans=spans, label_classes=classes, pieces=())
+
+
+def accepted_answers(prompts: PromptBatch) -> list[tuple[Word, ...]]:
+    """Whole answers of each prompt that are right: of a text the tokens after its target.
+
+    None at all where the answers are classes, or where a prompt has none.
+    """
+    if prompts.answer_kind == "classes":
+        return []
+    found = [tuple(dict.fromkeys(prompt.accepted)) or _behind(prompt) for prompt in prompts]
+    return found if all(found) else []
+
+
+def _behind(prompt: Prompt) -> tuple[Word, ...]:
+    rest = prompt.tokens[prompt.target + 1 :] if prompt.kind == "vocabulary" else ()
+    return (rest,) if rest else ()
+
+
+def _apart(answers: Sequence[Word]) -> list[bool]:
+    """False for answers that begin with another accepted one, whose probability holds theirs."""
+    return [
+        not any(own != other and own[: len(other)] == other for other in answers) for own in answers
+    ]
+
+
+def accepted_passes(prompts: PromptBatch) -> list[Pass]:
+    """One pass for the first accepted answers, one for the second ones, and so on.
+
+    Every pass is over all prompts, whose numbers stay; one with fewer answers repeats its last.
+    """
+    answers = accepted_answers(prompts)
+    most = max(map(len, answers), default=0)
+    return [
+        word_pass(prompts, [own[min(place, len(own) - 1)] for own in answers], "whole answers")
+        for place in range(most)
+    ]
+
+
+def best_of(read: Sequence[WordScores], prompts: PromptBatch) -> WordScores | None:
+    """Of several accepted answers: log-sum-exp, any that is greedy, and the least rank.
+
+    What goes on from another accepted answer adds nothing to the sum, which holds it already.
+    """
+    if not read:
+        return None
+    log_probs = torch.stack([own.log_prob for own in read])
+    apart = [_apart(own) for own in accepted_answers(prompts)]
+    there = torch.tensor([[*own, *[False] * (len(read) - len(own))] for own in apart]).T
+    return WordScores(
+        log_probs.where(there, torch.tensor(-torch.inf)).logsumexp(0),
+        torch.stack([own.greedy for own in read]).any(0),
+        torch.stack([own.rank for own in read]).amin(0),
+    )

@@ -1,0 +1,153 @@
+"""What a name stands for: values of your own by address, `my_module:MyMeasurement`, on the command line and in
+files; and measurements and results by their names in earlier versions, which stay valid there, in Python and
+in saved folders.
+"""
+
+import gc
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.metadata import version
+from typing import Any, get_origin
+
+from icl_mech.errors import IclMechError, near_matches
+
+VERSIONED = ("icl-mech", "torch", "transformers", "transformer-lens")
+"""Packages whose versions decide numbers."""
+
+EVERY_KIND = "icl_mech.loading"
+"""A module that imports all others, so that every kind that files may name is there."""
+
+_ADDRESS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+def versions() -> str:
+    """This package's version, and the others in brackets."""
+    own, *others = (f"{name} {version(name)}" for name in VERSIONED)
+    return f"{own} ({', '.join(others)})"
+
+
+@contextmanager
+def unsearched() -> Iterator[None]:
+    """Context in which objects are made that are not searched for garbage until old ones are.
+
+    Libraries and models are a million objects with hardly any garbage, and looking for it takes a second.
+    """
+    if not gc.isenabled() or gc.get_freeze_count():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()  # both together: everything is of the oldest generation now
+        gc.unfreeze()
+        gc.enable()
+
+
+def is_address(text: str) -> bool:
+    """True for `module:Name`."""
+    return _ADDRESS.fullmatch(text) is not None
+
+
+def is_kind(value: object, kind: type[Any]) -> bool:
+    """True for a class of a kind; in Python 3.10 `list[int]` calls itself a class, too."""
+    return isinstance(value, type) and get_origin(value) is None and issubclass(value, kind)
+
+
+def kind_at(address: str, kind: type[Any], error: type[IclMechError]) -> Any:
+    """What stands at an address: a value of a kind, or a class of such values.
+
+    Raises:
+        IclMechError: of the kind given; there is no such module or name, or something else stands there.
+    """
+    what = kind.__name__
+    if not is_address(address):
+        raise error(f"{address!r} is no address; write module:Name, such as my_module:My{what}.")
+    module_name, _, name = address.partition(":")
+    try:
+        module = import_module(module_name)
+    except Exception as problem:
+        raise error(
+            f"{address!r}: the module {module_name!r} cannot be imported ({type(problem).__name__}: {problem}). "
+            "It must lie in the folder where the command is called, or be installed."
+        ) from problem
+    found = getattr(module, name, None)
+    if isinstance(found, kind) or is_kind(found, kind):
+        return found
+    if found is not None:
+        raise error(f"{address!r} is a {type(found).__name__}; expected a {what}, or its class.")
+    known = [
+        own
+        for own, value in vars(module).items()
+        if isinstance(value, kind) or is_kind(value, kind)
+    ]
+    hint = near_matches(name, known) if known else f"It holds no {what}."
+    raise error(f"The module {module_name!r} has no {name!r}. {hint}")
+
+
+def at_address(address: str, kind: type[Any], error: type[IclMechError]) -> Any:
+    """The value at an address; of a class, that with all defaults.
+
+    Raises:
+        IclMechError: of the kind given; there is none, or it has no defaults.
+    """
+    found = kind_at(address, kind, error)
+    if not isinstance(found, type):
+        return found
+    try:
+        return found()
+    except (TypeError, IclMechError) as problem:
+        raise error(
+            f"{address!r} cannot be made with its defaults ({problem}); put a value into the module, and "
+            "give its name."
+        ) from problem
+
+
+# --- names of earlier versions, each with that of now ---
+
+
+def table(text: str) -> dict[str, str]:
+    """Pairs `one:other`, in words."""
+    return dict(own.split(":") for own in text.split())
+
+
+MEASUREMENTS = table("""
+    Ablate:Ablation AccuracyByDemonstrations:ContextAccuracy AccuracyByLayer:LayerAccuracy
+    AttentionOfHeads:HeadAttention AttributePatching:AttributionPatching
+    CheckSaliency:SaliencyCheck Compress:CompressDemonstrations FindHeads:FalseInduction
+    HeadScoring:HeadScores Induction:InductionScores IsolationWindows:IsolationMap
+    LayerMatching:MatchingByLayer LeavingEarly:EarlyExit Lens:LogitLens
+    MediateHeads:HeadMediation Saliency:SaliencyMaps TakeTaskVector:TaskVector
+""")
+"""Classes of `icl_mech.measurements`."""
+
+KEYS = table("""
+    compared_lenses:compare_lenses compression:compare_compression generation:generate
+    head_comparison:compare_heads saliency:saliency_maps vector_effect:steer
+""")
+"""Names of measurements, and of their results in an `Analysis`."""
+
+KINDS = table("""
+    Ablation:AblationResult AgreementOfAnchors:AnchorAgreementResult
+    Attribution:AttributionPatchingResult ComparedLenses:CompareLensesResult
+    CompressedContext:CompressContextResult CompressionResult:CompressDemonstrationsResult
+    CompressionTable:CompareCompressionResult ConfusionDiagnosis:ConfusionResult
+    ContextAccuracy:ContextAccuracyResult DemonstrationFlow:FlowByDemonstrationResult
+    EarlyExit:EarlyExitResult FalseInductionHeads:FalseInductionResult Generation:GenerateResult
+    HeadAttention:HeadAttentionResult HeadComparison:CompareHeadsResult
+    HeadMediation:HeadMediationResult HeadScores:HeadScoresResult
+    InductionScores:InductionScoresResult IsolationMap:IsolationMapResult
+    LayerAccuracy:LayerAccuracyResult LeftOut:LeaveOneOutResult LogitLens:LogitLensResult
+    MatchingByLayer:MatchingByLayerResult SaliencyCheck:SaliencyCheckResult
+    SaliencyMaps:SaliencyMapsResult SpanMatrices:SpanFlowResult
+    SuppressionEffects:SuppressionResult TaskVector:TaskVectorResult
+    TokenAnchors:AnchorTokensResult TopWords:TopWordsResult VectorEffect:SteerResult
+""")
+"""Kinds of results in saved files."""
+
+
+def key_now(name: str, known: Collection[str] = ()) -> str:
+    """The key of a measurement of this name, unless it is one of `known` as it is."""
+    return name if name in known else KEYS.get(name, name)

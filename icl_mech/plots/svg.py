@@ -1,0 +1,113 @@
+"""Pieces of a still picture: paths, maps of one pixel per cell, words with the tags that plotly reads."""
+
+import re
+import struct
+import zlib
+from base64 import b64encode
+from collections.abc import Sequence
+from html import escape, unescape
+
+import numpy as np
+import numpy.typing as npt
+
+LINE, LETTER = 16, 6.6
+"""Pixels of a line of text, and of a letter across."""
+
+DASHES = {"dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "11 5"}
+
+Number = int | float
+
+Pixels = npt.NDArray[np.uint8]
+
+
+def path(
+    points: Sequence[tuple[Number, ...]],
+    colour: str,
+    width: Number | None,
+    more: str = 'fill="none"',
+) -> str:
+    """A line through points; two pixels wide if no width is given."""
+    if not more.startswith("fill"):
+        more = f'fill="none" {more}'
+    line = "L".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return f'<path d="M{line}" stroke="{colour}" stroke-width="{2 if width is None else width:g}" {more}/>'
+
+
+def dashed(dash: str | None) -> str:
+    """The attribute of a broken line, by plotly's name."""
+    return f'stroke-dasharray="{DASHES[dash]}"' if dash in DASHES else ""
+
+
+def coloured(shares: npt.NDArray[np.float64], paint: Sequence[tuple[Number, str]]) -> Pixels:
+    """Pixels of values between 0 and 1; clear where there is none."""
+    stops = [at for at, _ in paint]
+    tones = [[int(own[i : i + 2], 16) for _, own in paint] for i in (1, 3, 5)]
+    known = np.nan_to_num(np.clip(shares, 0, 1))
+    found = [np.interp(known, stops, tone) for tone in tones]
+    pixels: Pixels = np.stack([*found, 255.0 * ~np.isnan(shares)], -1).round().astype(np.uint8)
+    return pixels
+
+
+def image(cells: Pixels, x: Sequence[Number], y: Sequence[Number]) -> str:
+    """Cells as a PNG of one pixel each, drawn between these ends."""
+    rows = b"".join(b"\0" + row.tobytes() for row in cells)
+    head = struct.pack(">2I5B", cells.shape[1], cells.shape[0], 8, 6, 0, 0, 0)
+    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b""))
+    png = b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
+    return (
+        f'<image x="{x[0]:.1f}" y="{y[0]:.1f}" width="{x[1] - x[0]:.1f}" height="{y[1] - y[0]:.1f}" '
+        'preserveAspectRatio="none" style="image-rendering:pixelated" '
+        f'href="data:image/png;base64,{b64encode(png).decode()}"/>'
+    )
+
+
+UNWRITTEN = re.compile(r"<[^>]+>|[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+"""Tags, and what XML cannot hold."""
+
+
+def plain(text: str) -> str:
+    """A text of plotly without its tags."""
+    return unescape(UNWRITTEN.sub("", text))
+
+
+def words(
+    text: str,
+    x: Number,
+    y: Number,
+    *,
+    size: Number | None = 13,
+    colour: str | None = None,
+    anchor: str = "start",
+    angle: Number = 0,
+    family: str | None = None,
+) -> str:
+    """Lines of text as plotly reads them: bold and colour are kept, other tags are not."""
+    if not plain(text).strip():
+        return ""
+    lines = "".join(
+        f'<tspan x="{x:.1f}" dy="{LINE * bool(i)}">{_marked(line)}</tspan>'
+        for i, line in enumerate(text.split("<br>"))
+    )
+    look = f'font-size="{size or 13:g}" text-anchor="{anchor}" xml:space="preserve"'
+    look += f' fill="{colour}"' * bool(colour) + f' font-family="{escape(family or "")}"' * bool(
+        family
+    )
+    look += f' transform="rotate({angle:g},{x:.1f},{y:.1f})"' * bool(angle)
+    return f'<text y="{y:.1f}" {look}>{lines}</text>'
+
+
+def _marked(line: str) -> str:
+    found, inside = "", 0
+    for part in re.split(r"(<[^>]+>)", line):
+        colour = re.search(r'color:([^";]+)', part)
+        if part.startswith(("<b>", "<span")):
+            style = f'fill="{escape(colour[1])}"' if colour else 'font-weight="700"'
+            found, inside = f"{found}<tspan {style}>", inside + 1
+        elif part in ("</b>", "</span>") and inside:
+            found, inside = f"{found}</tspan>", inside - 1
+        else:
+            found += escape(plain(part))
+    return found + "</tspan>" * inside

@@ -1,0 +1,400 @@
+"""Which demonstrations and queries prompts show: drawn by seed, or chosen ones.
+
+Three ways to demonstrations. *Per class*: as many of every class, in random order (Wang et al. 2023).
+*In all*: the class of each is drawn by itself, uniformly, then a text of it that the prompt does not show
+yet; anew for every prompt (Halawi et al. 2023, §2). *Chosen*: those given, in the order given.
+"""
+
+import hashlib
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from icl_mech.checking import Called, Natural
+from icl_mech.errors import PromptError
+from icl_mech.tasks import Example, Task
+from icl_mech.tasks.types import answer_fault, text_fault
+
+Demonstrations = Literal["shared", "per_prompt"]
+Split = Literal["test", "train"]
+Total = Annotated[
+    Natural | Literal["max"], Called("a number of demonstrations from 0 on, or 'max'")
+]
+
+QUERIES, SHOWN, DEMONSTRATIONS, IN_ALL, SHOWN_IN_ALL = range(5)
+"""Separate random streams of a seed: shared demonstrations are the same for any n and split."""
+
+PER_CLASS = 1
+"""Demonstrations of every class where nothing else is said."""
+
+PROMPTS = 50
+"""Prompts where nothing else is said."""
+
+
+def stream(seed: int, kind: int, *more: int) -> np.random.Generator:
+    """One of a seed's streams."""
+    return np.random.default_rng([seed, kind, *more])
+
+
+@dataclass
+class PerClass:
+    """`shots` demonstrations of every class, in random order."""
+
+    task: Task
+    shots: int
+    shared: bool
+    queries: tuple[Example, ...]
+    split: Split
+    seed: int
+
+    def __post_init__(self) -> None:
+        """Take the streams that all prompts draw from in turn."""
+        self._demos = stream(self.seed, DEMONSTRATIONS)
+        self._shown = stream(self.seed, SHOWN)
+
+    def source(self) -> dict[str, Any]:
+        """Demonstrations per class."""
+        return {"shots": self.shots, "demonstrations": "shared" if self.shared else "per_prompt"}
+
+    def labels(self, number: int) -> np.random.Generator:
+        """One stream for all prompts."""
+        return self._shown
+
+    def draw(self, number: int, query: Example | None) -> list[Example]:
+        """The next ones of the stream.
+
+        Raises:
+            PromptError: a class has too few examples.
+        """
+        others = self.queries if self.shared else _apart(query, self.queries, self.split)
+        chosen: list[Example] = []
+        for label, group in enumerate(self.task.by_class("train")):
+            left = without(group, others)
+            if self.shots > len(left):
+                besides = " besides the query" if len(left) < len(group) else ""
+                raise PromptError(
+                    f"Task {self.task.name!r} has {len(left)} training examples of "
+                    f"{self.task.labels[label]!r}{besides}, but shots={self.shots} were asked for."
+                )
+            chosen += [left[i] for i in self._demos.permutation(len(left))[: self.shots]]
+        return [chosen[i] for i in self._demos.permutation(len(chosen))]
+
+
+@dataclass
+class InAll:
+    """`total` demonstrations in all, the class of each drawn by itself.
+
+    Every prompt has streams of its own: with one seed, a prompt with fewer demonstrations shows the first
+    ones of the same prompt with more, under the same shift of labels.
+    """
+
+    task: Task
+    total: int | Literal["max"]
+    queries: tuple[Example, ...]
+    split: Split
+    seed: int
+    shared: bool = False
+    bound: str = ""
+    groups: tuple[tuple[Example, ...], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Sort the examples by class once."""
+        self.groups = self.task.by_class("train")
+
+    def source(self) -> dict[str, Any]:
+        """Demonstrations in all; of `max` also what bounds them, `context` or `texts`."""
+        bound = {"total_bound": self.bound} if self.bound else {}
+        return {"total": self.total, **bound, "demonstrations": "per_prompt"}
+
+    def labels(self, number: int) -> np.random.Generator:
+        """A stream for each prompt."""
+        return stream(self.seed, SHOWN_IN_ALL, number)
+
+    def draw(self, number: int, query: Example | None) -> list[Example]:
+        """Those of one prompt.
+
+        Raises:
+            PromptError: a class has too few examples.
+        """
+        assert self.total != "max"
+        found, ended = self.sequence(number, query, self.total)
+        if ended is None:
+            return found
+        raise PromptError(
+            f"Task {self.task.name!r} has {sum(e.label == ended for e in found)} training examples of "
+            f"{self.task.labels[ended]!r} that prompt {number} can show, and the classes drawn for "
+            f"total={self.total} ask for more. Use a smaller total, or 'max'."
+        )
+
+    def sequence(
+        self, number: int, query: Example | None, most: int
+    ) -> tuple[list[Example], int | None]:
+        """Up to `most` demonstrations of one prompt, and the class that ran out of texts before."""
+        generator = stream(self.seed, IN_ALL, number)
+        others = _apart(query, self.queries, self.split)
+        left = []
+        for group in self.groups:
+            own = without(group, others)
+            left.append(iter([own[i] for i in generator.permutation(len(own))]))
+        found: list[Example] = []
+        shown: set[tuple[str, ...]] = set()
+        for label in generator.integers(len(left), size=most).tolist():
+            example = next((e for e in left[label] if e.keys not in shown), None)
+            if example is None:
+                return found, label
+            shown.add(example.keys)
+            found.append(example)
+        return found, None
+
+    def fit(
+        self,
+        queries: Sequence[Example],
+        limit: int | None,
+        length: Callable[[Sequence[Example], Example], int],
+    ) -> None:
+        """Settle `max`: the largest number with which every prompt fits the context.
+
+        Args:
+            queries: Of all prompts.
+            limit: Tokens of the context.
+            length: Of a prompt with these demonstrations before a query, whatever labels they show.
+
+        Raises:
+            PromptError: nobody knows the context.
+        """
+        if limit is None:
+            raise PromptError(
+                "total='max' is as many demonstrations as fit the model's context, and this tokenizer "
+                "does not know it; give the model, or a number."
+            )
+        best, self.bound = limit // 2, "context"  # a text and a label are two tokens at least
+        for number, query in enumerate(queries):
+            found, ended = self.sequence(number, query, best)
+            if ended is not None:
+                best, self.bound = len(found), "texts"
+
+            def fits(count: int, own: Sequence[Example] = found, query: Example = query) -> bool:
+                return length(own[:count], query) <= limit
+
+            if not fits(best):
+                best, self.bound = largest(fits, best - 1), "context"
+        self.total = best
+        if self.bound == "texts":
+            warnings.warn(
+                f"total='max': more than {best} demonstrations would fit the context, but task "
+                f"{self.task.name!r} has no more texts of the classes drawn.",
+                stacklevel=4,
+            )
+
+
+def largest(fits: Callable[[int], bool], most: int) -> int:
+    """The largest number up to `most` that fits, found from below; 0 if none does."""
+    step = 1
+    while step < most and fits(step):
+        step *= 2
+    low, high = step // 2, min(step, most)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+@dataclass
+class Chosen:
+    """The same given demonstrations in every prompt."""
+
+    task: Task
+    examples: list[Example]
+    seed: int
+    shared: bool = True
+
+    def source(self) -> dict[str, Any]:
+        """That they were given, how many, and what recognises them."""
+        return given_source(self.examples)
+
+    def labels(self, number: int) -> np.random.Generator:
+        """As of shared ones."""
+        return stream(self.seed, SHOWN)
+
+    def draw(self, number: int, query: Example | None) -> list[Example]:
+        """They, in the order given."""
+        return self.examples
+
+
+Way = PerClass | InAll | Chosen
+"""How prompts get their demonstrations."""
+
+
+def way_of(
+    task: Task,
+    *,
+    shots: int | None,
+    total: int | Literal["max"] | None,
+    demonstrations: Demonstrations | Sequence[Example] | None,
+    queries: Sequence[Example],
+    split: Split,
+    seed: int,
+) -> Way:
+    """What the options of `build_prompts` ask for.
+
+    Raises:
+        PromptError: two ways at once, or examples that are none of the task's.
+    """
+    given = chosen_demonstrations(task, demonstrations, shots, total)
+    if given is not None:
+        return Chosen(task, given, seed)
+    left = tuple(queries)
+    if total is None:
+        count = PER_CLASS if shots is None else shots
+        return PerClass(task, count, demonstrations != "per_prompt", left, split, seed)
+    if shots is not None:
+        raise PromptError(
+            f"shots={shots} counts demonstrations per class and total={total!r} counts them in all; "
+            "give one of them."
+        )
+    if demonstrations == "shared":
+        raise PromptError(
+            f"total={total!r} draws classes and texts anew for every prompt, so demonstrations='shared' "
+            "cannot be; leave it out, or take shots=."
+        )
+    return InAll(task, total, left, split, seed)
+
+
+def chosen_demonstrations(
+    task: Task,
+    demonstrations: Demonstrations | Sequence[Example] | None,
+    shots: int | None,
+    total: Total | None,
+) -> list[Example] | None:
+    """Given demonstrations; None where they are drawn.
+
+    Raises:
+        PromptError: a number of them besides, or examples that are none of the task's.
+    """
+    if demonstrations is None or isinstance(demonstrations, str):
+        return None
+    if drawn := [f"{k}={v}" for k, v in (("shots", shots), ("total", total)) if v is not None]:
+        ways = f"{drawn[0]} draws demonstrations, and demonstrations= gives chosen ones"
+        raise PromptError(f"{ways}; leave one of them out.")
+    return check_examples(task, demonstrations, "demonstrations")
+
+
+# --- queries ---
+
+
+def chosen_queries(
+    task: Task, queries: Sequence[Example], n: int | None, shown: Sequence[Example]
+) -> list[Example]:
+    """Given queries; `shown` are the chosen demonstrations.
+
+    Raises:
+        PromptError: none, another number than `n`, examples that are none of the task's, or one
+            that the chosen demonstrations answer.
+    """
+    found = check_examples(task, queries, "queries")
+    if not found:
+        raise PromptError("queries is empty; give one Example at least, or leave it out.")
+    if n not in (None, len(found)):
+        raise PromptError(f"n={n} and {len(found)} queries; leave n out where queries are given.")
+    for number, query in enumerate(found):
+        if len(without([query], shown)) < 1:
+            raise PromptError(
+                f"Query {number} ({query.text[:40]!r}) is among the demonstrations, which would answer "
+                "it; take it out of one of them."
+            )
+    return found
+
+
+def draw_queries(
+    task: Task, n: int, balanced: bool, split: Split, others: Sequence[Example], seed: int
+) -> list[Example]:
+    """Queries of a split that share no text with `others`.
+
+    Raises:
+        PromptError: there are too few.
+    """
+    generator = stream(seed, QUERIES)
+    groups = [without(group, others) for group in task.by_class(split)]
+    kind = "test" if split == "test" else "training"
+    besides = " besides the demonstrations" if others else ""
+    if not balanced:
+        examples = without(getattr(task, split), others)
+        if n > len(examples):
+            raise PromptError(
+                f"Task {task.name!r} has {len(examples)} {kind} examples{besides}, "
+                f"n={n} asked for more."
+            )
+        return [examples[i] for i in generator.permutation(len(examples))[:n]]
+    order = generator.permutation(len(groups))
+    queries: list[Example] = []
+    for rank, label in enumerate(order):
+        wanted = n // len(groups) + (rank < n % len(groups))
+        if wanted > len(groups[label]):
+            fits = min(len(group) for group in groups) * len(groups)
+            raise PromptError(
+                f"Task {task.name!r} has {len(groups[label])} {kind} examples of "
+                f"{task.labels[label]!r}{besides}, but n={n} balanced prompts need {wanted}. "
+                f"Use n <= {fits} or balanced=False."
+            )
+        queries += [groups[label][i] for i in generator.permutation(len(groups[label]))[:wanted]]
+    return [queries[i] for i in generator.permutation(len(queries))]
+
+
+def without(examples: Sequence[Example], others: Sequence[Example]) -> list[Example]:
+    """The examples that share no text with the others."""
+    taken = {key for example in others for key in example.keys}
+    return [e for e in examples if not (taken and taken.intersection(e.keys))]
+
+
+def said_demonstrations(source: Mapping[str, Any]) -> str:
+    """How many demonstrations prompts of a source show, in words; empty if it does not say."""
+    if "shots" in source:
+        of = "in all" if source.get("answers") == "open" else "per class"
+        return f"{source['shots']} {of}"
+    if "total" in source:
+        most = {"context": " (as many as fit)", "texts": " (as many as there are texts)"}
+        return f"{source['total']} in all{most.get(source.get('total_bound', ''), '')}"
+    return f"{source['given']} chosen ones" if "given" in source else ""
+
+
+def _apart(query: Example | None, queries: Sequence[Example], split: Split) -> Sequence[Example]:
+    """What the demonstrations of one prompt must not show; those of another split are apart already."""
+    return [query] if query is not None and (split == "train" or queries) else ()
+
+
+def check_examples(task: Task, given: Sequence[Example], what: str) -> list[Example]:
+    """Given examples, if they can be of the task.
+
+    Raises:
+        PromptError: a label that the task has not, no text, or no open answer.
+    """
+    names = ("text", "text2") if task.template.is_pair else ("text",)
+    for number, example in enumerate(given):
+        if task.is_open:
+            if fault := answer_fault(example):
+                raise PromptError(f"{what}[{number}] ({example.text[:40]!r}): {fault}.")
+        elif example.label not in range(len(task.labels)):
+            raise PromptError(
+                f"{what}[{number}] has the label {example.label!r}; labels of {task.name!r} are 0 to "
+                f"{len(task.labels) - 1}: {', '.join(task.labels)}."
+            )
+        for name in names:
+            if fault := text_fault(getattr(example, name)):
+                raise PromptError(f"{what}[{number}]: its {name} {fault}.")
+    return list(given)
+
+
+def given_source(examples: Sequence[Example]) -> dict[str, Any]:
+    """What prompts record of chosen demonstrations."""
+    texts = examples_digest(examples)
+    return {"demonstrations": "given", "given": len(examples), "given_texts": texts}
+
+
+def examples_digest(examples: Sequence[Example]) -> str:
+    """Recognises examples by texts and labels, in order."""
+    return hashlib.sha256(repr([tuple(vars(e).values()) for e in examples]).encode()).hexdigest()[
+        :16
+    ]

@@ -1,0 +1,109 @@
+"""Prompts as plain values for files, and back.
+
+Prompts of one study repeat most of what they hold, so label words, names of classes and the text of a
+token are written once for all of them; choices of a prompt are its own.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from icl_mech.errors import PromptError
+from icl_mech.prompts.roles import Span
+from icl_mech.prompts.spans import Prompt
+
+WHAT = "tokens", "classes", "answer", "false_answer", "exact", "spans"
+"""Of each prompt."""
+
+
+def to_values(prompts: Sequence[Prompt]) -> dict[str, Any]:
+    """What `from_values` takes: lists, texts and numbers only.
+
+    Returns:
+        `labels` and `label_words` of the classes; `pieces`, the text of each token by its id;
+        `roles`; and `prompts`, each with its token ids, and its spans as numbers: the role's in
+        `roles`, the demonstration (None outside of them) and the position after the last token.
+    """
+    pieces: dict[int, str] = {}
+    for prompt in prompts:
+        for token, piece in zip(prompt.tokens, prompt.pieces, strict=False):
+            pieces.setdefault(int(token), piece)
+    roles = sorted({span.role for prompt in prompts for span in prompt.spans})
+    first = prompts[0]
+    plain: list[dict[str, Any]] = []
+    for prompt in prompts:
+        one: dict[str, Any] = {
+            "tokens": [int(token) for token in prompt.tokens],
+            "classes": [int(label) for label in prompt.label_classes],
+            "answer": _plain(prompt.answer),
+            "false_answer": _plain(prompt.false_answer),
+            "exact": bool(prompt.exact),
+            "spans": [
+                [roles.index(span.role), _plain(span.demo), int(span.stop)] for span in prompt.spans
+            ],
+        }
+        if prompt.pieces != tuple(pieces.get(token) for token in one["tokens"]):
+            one["pieces"] = list(prompt.pieces)
+        if prompt.labels != first.labels:
+            one["labels"] = list(prompt.labels)
+        if prompt.label_words != first.label_words:
+            one["label_words"] = _words(prompt.label_words)
+        if prompt.accepted:
+            one["accepted"] = _words(prompt.accepted)
+        plain.append(one)
+    return {
+        "labels": list(first.labels),
+        "label_words": _words(first.label_words),
+        "kind": first.kind,
+        "pieces": {str(token): piece for token, piece in sorted(pieces.items())},
+        "roles": roles,
+        "prompts": plain,
+    }
+
+
+def from_values(values: Mapping[str, Any]) -> tuple[Prompt, ...]:
+    """The prompts that `to_values` wrote.
+
+    Raises:
+        PromptError: parts are missing, of another kind, or contradict each other.
+    """
+    try:
+        return tuple(_prompt(one, values) for one in values["prompts"])
+    except PromptError:
+        raise
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise PromptError(
+            f"Saved prompts cannot be read ({type(error).__name__}: {error}); expected what "
+            "PromptBatch.to_dict returns."
+        ) from error
+
+
+def _prompt(one: Mapping[str, Any], all_of: Mapping[str, Any]) -> Prompt:
+    tokens, classes, answer, false_answer, exact, spans = (one[name] for name in WHAT)
+    pieces = one.get("pieces")
+    if pieces is None:
+        pieces = [all_of["pieces"][str(token)] for token in tokens]
+    starts = [0, *(stop for _, _, stop in spans)]
+    return Prompt(
+        tokens=tuple(tokens),
+        spans=tuple(
+            Span(all_of["roles"][role], demo, start, stop)
+            for start, (role, demo, stop) in zip(starts, spans, strict=False)
+        ),
+        label_classes=tuple(classes),
+        label_words=tuple(tuple(word) for word in one.get("label_words", all_of["label_words"])),
+        answer=answer,
+        false_answer=false_answer,
+        labels=tuple(one.get("labels", all_of["labels"])),
+        pieces=tuple(pieces),
+        exact=exact,
+        kind=all_of.get("kind"),
+        accepted=tuple(tuple(word) for word in one.get("accepted", ())),
+    )
+
+
+def _words(words: Sequence[Sequence[int]]) -> list[list[int]]:
+    return [[int(token) for token in word] for word in words]
+
+
+def _plain(number: int | None) -> int | None:
+    return None if number is None else int(number)

@@ -1,0 +1,161 @@
+"""`TextSet`: a named list of texts, of which a seed draws some; and texts from files."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from icl_mech.checking import shown
+from icl_mech.errors import PromptError, near_matches
+from icl_mech.prompts.any_text import texts as texts_of
+from icl_mech.prompts.batch import PromptBatch
+from icl_mech.prompts.splitting import Interval, Unit, split_text
+from icl_mech.tasks import Task
+from icl_mech.tasks.types import text_fault
+
+DIVIDER = "---"
+
+
+@dataclass(frozen=True)
+class TextSet:
+    """Texts without classes, as sweeps take them in the place of a task.
+
+    Attributes:
+        name: In tables.
+        texts: All of them; a seed draws `n`.
+        spans: What each is cut into, or for each text a list of intervals of its characters, see `texts`.
+        anchors: Instead of that, for each text a list of its anchors, see `texts`.
+
+    Raises:
+        PromptError: no name, no texts, one that is none, one twice, or spans that cannot be.
+    """
+
+    name: str
+    texts: Sequence[str]
+    spans: Unit | Sequence[Sequence[Interval]] = "sentences"
+    anchors: Sequence[Sequence[str | Interval]] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be drawn from."""
+        if fault := text_fault(self.name):
+            raise PromptError(f"The name of a text set {fault}.")
+        given: Any = self.texts
+        if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+            raise PromptError(
+                f"The texts of {self.name!r} are a {type(self.texts).__name__}; give a list of texts."
+            )
+        object.__setattr__(self, "texts", tuple(self.texts))
+        for number, text in enumerate(self.texts):
+            if fault := text_fault(text):
+                raise PromptError(f"Text {number} of {self.name!r} {fault}.")
+        if not self.texts:
+            raise PromptError(f"The text set {self.name!r} is empty; give one text at least.")
+        if len(set(self.texts)) < len(self.texts):
+            raise PromptError(f"The text set {self.name!r} holds one text twice; give each once.")
+        if isinstance(self.spans, str):
+            if self.spans not in get_args(Unit):
+                near = near_matches(self.spans, get_args(Unit))
+                raise PromptError(f"spans={self.spans!r} of {self.name!r}. {near}")
+        elif len(self.spans) != len(self.texts):
+            raise PromptError(f"spans of {self.name!r}: give a list of intervals for each text.")
+        if self.anchors is not None and len(self.anchors) != len(self.texts):
+            raise PromptError(f"anchors of {self.name!r}: give a list of anchors for each text.")
+
+    @property
+    def digest(self) -> str:
+        """Recognises texts, spans and anchors."""
+        own = () if self.anchors is None else (self.anchors,)
+        content = repr((self.texts, self.spans, *own))
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    def prompts(
+        self, model_or_tokenizer: object, *, n: int | None = None, seed: int = 0
+    ) -> PromptBatch:
+        """`n` of the texts, drawn by seed without repetition, as prompts; None: all, in their order.
+
+        Raises:
+            PromptError: fewer texts than `n`, or what `texts` refuses.
+        """
+        order: list[int] = list(range(len(self.texts)))
+        if n is not None:
+            if n > len(order):
+                raise PromptError(
+                    f"The text set {self.name!r} has {len(order)} texts, n={n} asked for more."
+                )
+            order = np.random.default_rng([seed]).permutation(len(order))[:n].tolist()
+        spans: Any = self.spans if isinstance(self.spans, str) else [self.spans[i] for i in order]
+        anchors = None if self.anchors is None else [self.anchors[i] for i in order]
+        own = [self.texts[i] for i in order]
+        found = texts_of(own, model_or_tokenizer, spans=spans, anchors=anchors)
+        drawn = {} if n is None else {"seed": seed}
+        source = {**found.source, "task": {"name": self.name, "digest": self.digest}, **drawn}
+        return replace(found, source=source)
+
+    @classmethod
+    def load(cls, path: str | Path, *, name: str = "", spans: Unit = "sentences") -> "TextSet":
+        """The texts of a file and their anchors, see `read_texts`; by default named after it.
+
+        Raises:
+            PromptError: a file that cannot be read, or holds something else.
+        """
+        file = Path(path).expanduser()
+        texts, anchors = read_texts(file)
+        return cls(name or file.name, texts, spans, anchors)
+
+    @classmethod
+    def of_task(cls, task: Task, *, name: str = "", spans: Unit = "sentences") -> "TextSet":
+        """The texts of a task's test examples, as far as they have two spans or more.
+
+        Raises:
+            PromptError: none has.
+        """
+        every = dict.fromkeys(example.text for example in task.test)
+        found = [text for text in every if len(split_text(text, spans)) > 1]
+        if not found:
+            raise PromptError(
+                f"None of the {len(every)} test texts of task {task.name!r} has two {spans}, of which one "
+                "could matter for the other; give longer texts, or other spans."
+            )
+        return cls(name or task.name, found, spans)
+
+
+def read_texts(file: Path) -> tuple[list[str], list[Any] | None]:
+    """Texts of a .json list, of the lines of a .jsonl file (strings, or objects with `text`), or of
+    any other file, divided by lines of `---`; and anchors, if objects have `anchors`.
+
+    Raises:
+        PromptError: a file that cannot be read, or holds something else.
+    """
+    listed: Any
+    try:
+        content = file.read_text(encoding="utf-8")
+        if file.suffix == ".json":
+            listed = json.loads(content)
+        elif file.suffix == ".jsonl":
+            listed = [json.loads(line) for line in content.splitlines() if line.strip()]
+        else:
+            return _divided(content), None
+    except (OSError, ValueError) as error:
+        raise PromptError(f"The texts of {str(file)!r} cannot be read: {error}.") from error
+    if not isinstance(listed, list):
+        raise PromptError(
+            f"The file of texts {str(file)!r} holds {shown(listed)}; expected a list of texts."
+        )
+    found: list[Any] = [own.get("text") if isinstance(own, dict) else own for own in listed]
+    anchors = [own.get("anchors") if isinstance(own, dict) else None for own in listed]
+    return found, anchors if any(own is not None for own in anchors) else None
+
+
+def _divided(content: str) -> list[str]:
+    parts: list[list[str]] = [[]]
+    for line in content.splitlines():
+        if line.strip() == DIVIDER:
+            parts.append([])
+        else:
+            parts[-1].append(line)
+    texts = ("\n".join(lines).strip() for lines in parts)
+    return [text for text in texts if text]

@@ -1,0 +1,306 @@
+"""`Reproduction`: published numbers beside one's own, with a verdict each, and the page of them."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from icl_mech.errors import IclMechError
+from icl_mech.metrics import Interval
+from icl_mech.recipes.recipe import MEAN, OF_SWEEPS, Number, Recipe, papers
+from icl_mech.reports import Fact, Origin, Page, Paged, Section
+from icl_mech.results.wording import counted, listed
+from icl_mech.shapes import Bars, Table
+from icl_mech.studies import Analysis
+from icl_mech.studies.claim import Effect
+from icl_mech.sweeps import Sweep
+from icl_mech.sweeps.averages import of_tasks
+from icl_mech.sweeps.item import DIMS
+from icl_mech.sweeps.sections import facts, failures, sections
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+INSIDE, OUTSIDE, NEITHER = "own interval contains it", "differs", "cannot be compared"
+
+OVER = ("shots", "total", "format", "n")
+"""Averaged besides seeds and tasks, as far as the items of one number differ in it."""
+
+HEADS = ("quantity", "task", "model", "published", "here", "difference", "verdict")
+PRINTED = (
+    "Square brackets hold nested 95 % intervals, over seeds and never narrower than those over prompts; a "
+    "mean is that of just these tasks. Published numbers are taken as printed: papers rarely give their "
+    "uncertainty."
+)
+FAILED = "that a number outside of the interval is a failed replication: see the notes at the head."
+OTHERS = "Not the paper's tasks, so nothing is called a difference"
+
+UNDEFINED = Interval(math.nan, math.nan, math.nan)
+NAMED, DRAWN = 3, 24
+"""Models that a cell names, and rows of the figure; where there are more, it shows means alone."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A published number beside one's own, both in the paper's unit.
+
+    Attributes:
+        number: The number.
+        model: One's own.
+        task: One's own, or `mean`.
+        paper_task: That of the published number, or `mean`; empty where there is none.
+        published: By model of the paper.
+        own: With its 95 % interval; not-a-number where there is none.
+        basis: Over how much one's own is.
+        why: Reasons for which they cannot be compared.
+    """
+
+    number: Number
+    model: str
+    task: str
+    paper_task: str
+    published: Mapping[str, float]
+    own: Interval
+    basis: str
+    why: Sequence[str] = ()
+
+    @property
+    def verdict(self) -> str:
+        """Whether one's own interval contains the published number of this model."""
+        if self.why:
+            return NEITHER
+        return INSIDE if self.own.low <= self.published[self.model] <= self.own.high else OUTSIDE
+
+    @property
+    def difference(self) -> float:
+        """One's own minus the published number; not-a-number where they cannot be compared."""
+        return math.nan if self.why else self.own.value - self.published[self.model]
+
+    def texts(self) -> dict[str, str]:
+        """The row as tables show it, by `HEADS`."""
+        value, low, high = map(_told, self.own)
+        apart = _told(self.difference, "+")
+        named = [f"{_told(own)} ({name})" for name, own in self.published.items()]
+        named[NAMED:] = [f"{len(named) - NAMED} more"] if len(named) > NAMED else []
+        own = self.published.get(self.model)
+        task = "mean over tasks" if self.task == MEAN else self.task
+        words = {OUTSIDE: f"differs by {apart}", NEITHER: f"{NEITHER}: {', '.join(self.why)}"}
+        cells = (
+            self.number.name,
+            task if self.paper_task in ("", self.task) else f"{task} (for {self.paper_task})",
+            self.model,
+            (", ".join(named) or "–") if own is None else _told(own),
+            value if value == "–" else f"{value} [{low}, {high}]",
+            apart,
+            words.get(self.verdict, self.verdict),
+        )
+        return dict(zip(HEADS, cells, strict=True))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reproduction(Paged):
+    """What a recipe gave.
+
+    Attributes:
+        recipe: The recipe.
+        sweep: All items.
+        stand_ins: One's own task for each of the paper; None: the paper's own, empty: none stands for one.
+        scale: Share of the paper's prompts and seeds.
+    """
+
+    recipe: Recipe
+    sweep: Sweep
+    stand_ins: Mapping[str, str] | None = None
+    scale: float = 1.0
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """Every published number beside one's own."""
+        models = dict.fromkeys(item.model for item in self.sweep.plan)
+        numbers = self.recipe.numbers
+        return tuple(row for own in numbers for model in models for row in self._rows(own, model))
+
+    def _rows(self, number: Number, model: str) -> Iterator[Row]:
+        published = number.published
+        if number.only and model not in published:
+            return
+        ours = {task: task for task in number.tasks} if self.stand_ins is None else self.stand_ins
+        # Where no task of one's own stands for one of the paper, means stand side by side.
+        for other in number.tasks if ours else [MEAN]:
+            task = MEAN if other == MEAN else ours.get(other, "")
+            if not task or (self.stand_ins is None and other not in published.get(model, ours)):
+                continue
+            known = {name: tasks[other] for name, tasks in published.items() if other in tasks}
+            reasons = [number.why_not] if number.why_not else []
+            if not published:
+                reasons.append("the paper gives no number")
+            elif model not in known:
+                reasons.append("another model")
+            if self.stand_ins is not None:
+                reasons.append("other tasks")
+            own, basis, lacking = self._own(number, model, task)
+            yield Row(number, model, task, other, known, own, basis, (*reasons, *lacking))
+
+    def _own(self, number: Number, model: str, task: str) -> tuple[Interval, str, list[str]]:
+        """One's own value, over how much it is, and why there is none or nothing can be said of it."""
+        labels = {name: own for name, own in number.at.items() if name not in DIMS}
+        places: dict[str, Any] = {"model": model} | ({} if task == MEAN else {"task": task})
+        for name in {*DIMS} & number.at.keys():
+            there, at = {getattr(item, name) for item in self.sweep.plan}, number.at[name]
+            places[name] = [own for own in at if own in there] if isinstance(at, list) else at
+        own, labels = (_read(number, labels), {}) if number.part else (number.quantity, labels)
+        try:
+            part = self.sweep.select(**places)
+            if all(part.state(item) != "done" for item in part.plan):
+                return UNDEFINED, "", ["no item finished"]
+            fixed = ("task",) if task == MEAN else ()
+            varied = [d for d in OVER if len({getattr(item, d) for item in part.plan}) > 1]
+            over = [*fixed, *varied, "seed"]
+            whole = OF_SWEEPS.get(number.quantity)
+            found = (
+                whole(part, over=over) if whole else part.average(own, over, fixed=fixed, **labels)
+            )
+            cell = found.one()
+        except IclMechError as error:
+            return UNDEFINED, "", [f"there is no value ({error})"]
+        factor = 100.0 if number.percent else 1.0
+        value = Interval(*(factor * float(end) for end in (cell.value, cell.low, cell.high)))
+        if not all(map(math.isfinite, value)):
+            return UNDEFINED, found.basis(cell), ["it is not defined"]
+        why, tasks = [], {item.task for item in part.plan}
+        if task == MEAN and cell.counts["task"] < len(tasks):
+            why.append(f"only {cell.counts['task']} of {len(tasks)} tasks have a value")
+        if cell.counts["seed"] < 2 and any(item.demonstrations == "shared" for item in part.plan):
+            why.append("one set of demonstrations for each task")
+        return value, found.basis(cell), why
+
+    # --- to be read ---
+
+    @property
+    def lead(self) -> str:
+        """What came out, in a sentence or two."""
+        every = [row.verdict for row in self.rows]
+        inside, outside = every.count(INSIDE), every.count(OUTSIDE)
+        if not inside + outside:
+            why = list(dict.fromkeys(why for row in self.rows for why in row.why[:2]))
+            return f"This neither confirms nor contradicts the paper: {'; '.join(why[:3])}."
+        rest = len(every) - inside - outside
+        return (
+            f"Of {counted(inside + outside, 'published number')}, {inside} within the interval found here "
+            f"and {outside} outside of it{f'; {rest} cannot be compared' * bool(rest)}."
+        )
+
+    def summary(self) -> str:
+        """Every row in one line."""
+        told = "  {quantity}, {task} ({model}): {here}; published {published}; {verdict}".format_map
+        lines = [told(row.texts()) for row in self.rows]
+        return "\n".join([f"{self.recipe.name}: {self.lead}", *lines])
+
+    def __repr__(self) -> str:
+        """The summary."""
+        return f"<Reproduction {self.summary()}>"
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """One row a number, task and model."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                **row.texts(),
+                **row.own._asdict(),
+                "paper": row.published.get(row.model, math.nan),
+                "over": row.basis,
+            }
+            for row in self.rows
+        )
+
+    def page(self) -> Page:
+        """The page, which `to_html` writes."""
+        of, first = papers()[self.recipe.paper], self.sweep.plan[0].shots
+        # Where tasks differ in their demonstrations, figures of the sweep are of the first number alone.
+        main = self.sweep.select(shots=first)
+        found = sections(main, of_tasks(main.plan))
+        notes = [PRINTED, *self.recipe.notes, *failures(self.sweep), *self.sweep.skipped]
+        if self.stand_ins is not None:
+            beside = ((task, self.stand_ins.get(task, "nothing")) for task in self.recipe.tasks)
+            notes.insert(0, f"{OTHERS}: {', '.join(f'{own} for {task}' for task, own in beside)}.")
+        scale = Fact("Scale", f"{self.scale:g} of the paper's prompts and seeds")
+        about = [Fact("Measured", self.recipe.measures), scale, *facts(self.sweep)]
+        command = self.sweep.made.get("command", "")
+        models = listed(dict.fromkeys(item.model for item in self.sweep.plan))
+        return Page(
+            f"{self.recipe.title}: {models} beside the paper",
+            [self._table(), *self._figure(), *found.sections],
+            kicker=f"Recipe {self.recipe.name} · {of['name']} · {self.recipe.source}",
+            lead=self.lead,
+            origin=Origin((), about, command, [*notes, *found.notes]),
+        )
+
+    def _table(self) -> Section:
+        several = len({row.model for row in self.rows}) > 1
+        heads = tuple(head for head in HEADS if several or head != "model")
+        cells = tuple(tuple(row.texts()[head] for head in heads) for row in self.rows)
+        of = self.recipe
+        return Section(
+            "Which of the published numbers come out here?",
+            self.lead,
+            Table(of.title, heads, cells),
+            {"recipe": of.name, "source": of.source},
+            caption=f"**{of.title}.** Published: {of.source}. Brackets: 95 % intervals.",
+            limits=FAILED,
+            short="Published and here",
+            key="published",
+            numbers=self.to_pandas(),
+        )
+
+    def _figure(self) -> list[Section]:
+        """The numbers as dots, published ones as hollow marks; percentages, if there are any."""
+        every = [row for row in self.rows if row.number.percent]
+        rows = [row for row in every if len(every) <= DRAWN or row.task == MEAN]
+        rows = [row for row in rows if not math.isnan(row.own.value)]
+        if not rows:
+            return []
+        value, low, high = torch.tensor([row.own for row in rows])[:, None].unbind(-1)
+        several = len({row.model for row in rows}) > 1
+        told = f"{{quantity}}, {{task}}{', {model}' * several}".format_map
+        groups, marks = tuple(told(row.texts()) for row in rows), [row.published for row in rows]
+        published = tuple((i, 0, own) for i, at in enumerate(marks) for own in at.values())
+        of = self.recipe
+        drawn = Bars(
+            of.title,
+            groups,
+            ("here",),
+            value,
+            low,
+            high,
+            "%",
+            published=published,
+            source=of.source,
+        )
+        text = "Filled: here, with 95 % intervals. Hollow: published, of all models of the paper."
+        return [Section("How far apart are they?", text, drawn, {"recipe": of.name}, key="drawn")]
+
+
+def _read(number: Number, labels: Mapping[str, Any]) -> Effect:
+    """The quantity of one item, by names of its result; not-a-number where it is not defined."""
+    part, _, name = number.quantity.partition(".")
+
+    def value(analysis: Analysis) -> Any:
+        if part not in analysis:
+            return None
+        result = analysis[part]
+        if name not in result.quantities():
+            found = getattr(result, name)
+            return UNDEFINED if found is None else found
+        own = result.sel(name)
+        ends = own.coordinates()
+        return own.interval(**{a: ends[a][-1] if at == "last" else at for a, at in labels.items()})
+
+    return Effect(number.name, value)
+
+
+def _told(value: float, sign: str = "") -> str:
+    return "–" if math.isnan(value) else f"{value:{sign}.2f}".replace("-", "−")

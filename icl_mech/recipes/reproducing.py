@@ -1,0 +1,139 @@
+"""`reproduce`: a recipe run as a sweep that can be resumed."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from icl_mech.errors import SweepError, TaskError
+from icl_mech.models.rehearsal import stage
+from icl_mech.recipes.comparing import Reproduction
+from icl_mech.recipes.recipe import Recipe, recipe
+from icl_mech.results.wording import listed
+from icl_mech.studies.forecast import plannable
+from icl_mech.sweeps import Item, Sweep, sweep
+from icl_mech.sweeps.config import arguments
+from icl_mech.sweeps.sources import TaskSource, model_sources, task_sources
+from icl_mech.tasks import Task
+
+OFFLINE = "offline"
+"""In the place of tasks: those of the recipe that need no hub."""
+
+ALL = "all"
+OFFLINE_MODEL = "smollm2-135m"
+
+
+@plannable
+def reproduce(
+    name: str | Path | Recipe,
+    models: object = None,
+    *,
+    out: str | Path,
+    tasks: object = None,
+    scale: float = 1.0,
+    resume: bool | Literal["again"] = False,
+    plan: bool = False,
+    **how: Any,
+) -> Reproduction:
+    """A table or figure of a paper, measured with its protocol, beside the published numbers.
+
+    An item has as many prompts as the recipe says, or as many as its task gives where these are fewer.
+
+    Args:
+        name: Of the recipe, the YAML file of one of your own, or the recipe.
+        models: As `sweep` takes them; `all`: those of the paper. Offline tasks have the offline one.
+        out: Folder of the sweep.
+        tasks: Instead of the paper's: `offline`, those of the recipe that need no hub, or tasks as `sweep`
+            takes them. Nothing is compared then.
+        scale: Share of the prompts and of the seeds, rounded; every item keeps the prompts it needs at least.
+        resume: The folder may hold the sweep of this recipe: finished items are kept; see `sweep`.
+        plan: Run nothing; return the `Forecast` instead, as `sweep` does.
+        **how: Of `sweep`, where it runs: `device`, `dtype`, `workers`, `devices`, `executor`, `timeout`,
+            `progress`, `batch_size`, `memory`, `path`.
+
+    Raises:
+        SweepError: no such recipe, no models, or a folder that holds something else.
+        TaskError: tasks that cannot be loaded.
+    """
+    chosen = name if isinstance(name, Recipe) else recipe(name)
+    if not 0 < scale <= 1:
+        raise SweepError(f"scale={scale}; give a share above 0 and at most 1.")
+    offline = isinstance(tasks, str) and tasks == OFFLINE
+    if models is None and not offline:
+        theirs = f"No model was chosen. Give models='all' for those of the paper ({listed(chosen.models)}), "
+        raise SweepError(f"{theirs}your own, or tasks='offline' for the offline model and tasks.")
+    models = OFFLINE_MODEL if models is None else models
+    try:
+        grids = list(_grids(chosen, tasks, scale))
+    except TaskError as error:
+        if tasks is None and chosen.offline:
+            raise TaskError(f"{error} Give tasks='offline' to do without it.") from error
+        raise
+    sources = model_sources(list(chosen.models) if models == ALL else models)
+    for model in sources:
+        for given in grids:
+            sweep({model.name: model.given}, **{**given, **how}, out=out, resume=resume)
+            resume = resume or True
+    part = Sweep([]) if stage() else _part(out, {model.name for model in sources}, grids)
+    own = None if tasks is None else chosen.offline["tasks"] if offline else {}
+    return Reproduction(chosen, part, own, scale)
+
+
+def _part(out: str | Path, models: set[str], grids: Sequence[Mapping[str, Any]]) -> Sweep:
+    """The items of these arguments; the folder may hold some of another scale too."""
+    found = Sweep.load(out)
+    items = [o for o in found.plan if o.model in models and any(_is_of(o, own) for own in grids)]
+    return Sweep(items, folder=found.folder, skipped=found.skipped, made=found.made)
+
+
+def _is_of(item: Item, given: Mapping[str, Any]) -> bool:
+    """True if the item is one of these arguments'."""
+    wanted = {"task": given["tasks"], "seed": given["seeds"], "n": [given["n"]]}
+    for name in ("shots", "total", "labels", "false_share"):
+        own = given.get(name)
+        wanted |= {} if own is None else {name: own if isinstance(own, list) else [own]}
+    return all(getattr(item, name) in own for name, own in wanted.items())
+
+
+def _grids(chosen: Recipe, tasks: object, scale: float) -> Iterator[dict[str, Any]]:
+    """The arguments of every sweep to run, but for the model: tasks of one number of prompts each."""
+    for grid in chosen.grids:
+        fields = {**chosen.sweep, **grid}
+        if tasks is not None:
+            # Formats are those of the paper's tasks by number.
+            fields = {**fields, **chosen.offline, "formats": [None], "tasks": fields["tasks"]}
+        given = arguments({**fields, "models": list(chosen.models)}, chosen.folder)
+        seeds = list(given.get("seeds", range(5)))
+        given["seeds"] = seeds[: max(1, round(len(seeds) * scale))]
+        groups: dict[int, dict[str, Any]] = defaultdict(dict)
+        for source in _sources(chosen, tasks, given.pop("tasks")):
+            n = min(given["n"], _there(source.load(), given.get("balanced", True)))
+            groups[max(round(n * scale), min(n, chosen.least))][source.name] = source.given
+        del given["models"]
+        for n, own in groups.items():
+            yield {**given, "tasks": own, "n": n}
+
+
+def _sources(chosen: Recipe, tasks: object, paper: Iterable[Any]) -> Sequence[TaskSource]:
+    """The tasks of a grid, or what stands in their place.
+
+    Raises:
+        SweepError: the recipe has no offline tasks.
+    """
+    if tasks is None:
+        return task_sources(paper)
+    if not (isinstance(tasks, str) and tasks == OFFLINE):
+        return task_sources(tasks)
+    known = chosen.offline.get("tasks", {})
+    if not known:
+        raise SweepError(f"The recipe {chosen.name!r} names no offline tasks; give your own.")
+    here = dict.fromkeys(known[task] for task in paper if task in known)
+    return task_sources(list(here)) if here else ()
+
+
+def _there(task: Task, balanced: bool) -> int:
+    """The most queries a task gives."""
+    if not balanced:
+        return len(task.test)
+    groups = task.by_class("test")
+    return len(groups) * min(map(len, groups))

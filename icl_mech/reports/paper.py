@@ -1,0 +1,197 @@
+"""A page as the parts of a paper: vector figures, tables and a paragraph on methods in LaTeX, and their references.
+
+`paper.tex` holds all of it in two columns, so that it can be compiled and looked at.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+import plotly.graph_objects as go
+
+from icl_mech._files import replace_file
+from icl_mech.checking import conformed
+from icl_mech.errors import ResultError
+from icl_mech.export_text import csv_text, tex_prose
+from icl_mech.plots.vector import SERIF, Width, browser, vector
+from icl_mech.reports.figures import drawn
+from icl_mech.reports.model import Page, PromptText, Section
+from icl_mech.reports.tables import HtmlTable, frame_table, shape_tables
+from icl_mech.shapes import Shape
+
+ROWS = 24
+"""Of a table; the CSV file has more."""
+
+CITED = {
+    "Wang et al.": "wang2023label",
+    "Halawi et al.": "halawi2024overthinking",
+    "Todd et al.": "todd2024function",
+    "Olsson et al.": "olsson2022context",
+}
+"""Keys of `references.bib` by the words of a page."""
+
+HEAD = r"""\documentclass[10pt,twocolumn]{article}
+\usepackage{iftex}
+\ifpdftex\usepackage[T1]{fontenc}\usepackage[utf8]{inputenc}\else\usepackage{fontspec}\fi
+\usepackage[margin=0.75in,columnsep=0.25in]{geometry}
+\usepackage{amsmath,booktabs,graphicx,hyperref,textcomp}
+\begin{document}
+"""
+
+
+def export_page(
+    page: Page, folder: str | Path, *, width: Width = "column", overwrite: bool = False
+) -> Path:
+    """Write a page as the parts of a paper.
+
+    `figures/NAME.pdf` and `.svg` without titles, `tables/NAME.tex` and `.csv`, `claims.tex`, `methods.tex`,
+    `references.bib`, and `paper.tex`, which holds them all. Nothing is written unless all can be made.
+
+    Args:
+        page: Of a run, a comparison or a recipe.
+        folder: A new or empty one.
+        width: Of figures: `column` (3.25 inches) or `page` (6.75 inches).
+        overwrite: Replace files of these names.
+
+    Raises:
+        ResultError: figures cannot be drawn, another width, or a folder that holds something.
+    """
+    conformed("width", width, Width, ResultError)
+    place = Path(folder).expanduser()
+    if not overwrite and place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise ResultError(
+            f"{str(folder)!r} holds something already; give a new folder, or overwrite=True."
+        )
+    with browser():
+        contents = dict(_parts(page, width))
+    try:
+        for name, content in contents.items():
+            replace_file(place / name, content)
+    except OSError as error:
+        raise ResultError(f"{str(folder)!r} cannot be written: {error}.") from error
+    return place
+
+
+def _parts(page: Page, width: Width) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of all files."""
+    body: list[str] = []
+    for number, section in enumerate(page.sections, 1):
+        name = f"{number:02d}-{re.sub('[^a-z0-9]+', '-', (section.key or section.name).lower())}"
+        end = "" if section.name.endswith("?") else "."
+        caption = tex_prose(f"{section.name}{end} {section.caption or section.sentence}")
+        if (figure := _figure(section, width)) is not None:
+            for form in ("pdf", "svg"):
+                yield f"figures/{name}.{form}", vector(figure, form, width, SERIF)
+            body.append(
+                _float("figure", rf"\includegraphics{{figures/{name}.pdf}}", caption, width)
+            )
+        # Several figures of one result share their numbers.
+        again = any(own.numbers is section.numbers for own in page.sections[: number - 1])
+        tables = _tables(section, again)
+        for place, table in enumerate(tables):
+            own = name if len(tables) == 1 else f"{name}-{place + 1}"
+            yield f"tables/{own}.tex", tabular(table).encode()
+            body.append(_float("table", _shrunk(rf"\input{{tables/{own}.tex}}"), caption, "page"))
+        if section.numbers is not None and not again:
+            yield f"tables/{name}.csv", csv_text(section.numbers).encode()
+    yield "claims.tex", _claims(page).encode()
+    yield "methods.tex", _methods(page).encode()
+    yield "references.bib", files("icl_mech.reports").joinpath("references.bib").read_bytes()
+    whole = [
+        rf"{HEAD}\title{{{tex_prose(page.title)}}}\date{{}}\maketitle",
+        tex_prose(page.lead),
+        r"\section*{Methods}\input{methods.tex}",
+        _float("table", r"\input{claims.tex}", tex_prose("What was found of each claim."), "page"),
+        *body,
+        r"\bibliographystyle{plain}\bibliography{references}",
+        "\\end{document}\n",
+    ]
+    yield "paper.tex", "\n\n".join(part for part in whole if part).encode()
+
+
+def _figure(section: Section, width: Width) -> go.Figure | None:
+    """What is drawn, in the layout for this width; None for tables and prompts."""
+    shown = section.figure
+    if shown is None or isinstance(shown, PromptText):
+        return None
+    if isinstance(shown, Shape) and shape_tables(shown):
+        return None
+    forms = drawn(shown)
+    return go.Figure(forms.get("narrow", forms["wide"]) if width == "column" else forms["wide"])
+
+
+def _tables(section: Section, again: bool) -> Sequence[HtmlTable]:
+    shown = section.figure
+    if isinstance(shown, Shape) and (tables := shape_tables(shown)):
+        return tables
+    if again or section.numbers is None or len(section.numbers) > ROWS:
+        return ()
+    return [frame_table(section.numbers)]
+
+
+def tabular(table: HtmlTable) -> str:
+    """A table as LaTeX, which needs `booktabs`."""
+    columns = "".join(
+        "r" if all(row[place].number for row in table.rows) else "l"
+        for place in range(len(table.columns))
+    )
+    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
+    lines += [" & ".join(map(tex_prose, table.columns)) + r" \\", r"\midrule"]
+    for row in table.rows:
+        cells = [tex_prose(f"{cell.text} {cell.interval}".strip()) for cell in row]
+        bold = [
+            rf"\textbf{{{text}}}" if cell.bold else text
+            for cell, text in zip(row, cells, strict=True)
+        ]
+        lines.append(" & ".join(bold) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", "\\end{tabular}\n"])
+
+
+def _float(kind: str, content: str, caption: str, width: Width) -> str:
+    star = "*" if width == "page" else ""
+    inside = f"\\centering\n{content}\n\\caption{{{caption}}}"
+    return f"\\begin{{{kind}{star}}}\n{inside}\n\\end{{{kind}{star}}}"
+
+
+def _shrunk(content: str) -> str:
+    """No wider than the page."""
+    return rf"\resizebox{{\ifdim\width>\textwidth\textwidth\else\width\fi}}{{!}}{{{content}}}"
+
+
+def _claims(page: Page) -> str:
+    rows = [
+        " & ".join(map(tex_prose, (own.claim, own.status, own.finding))) + r" \\"
+        for own in page.origin.findings
+    ]
+    head = r"\begin{tabular}{p{0.26\textwidth}p{0.12\textwidth}p{0.54\textwidth}}"
+    lines = [r"\small", head, r"\toprule", r"claim & found & effect \\", r"\midrule", *rows]
+    return "\n".join([*lines, r"\bottomrule", "\\end{tabular}\n"])
+
+
+def _methods(page: Page) -> str:
+    """A paragraph of what was measured, how, and of what holds for all numbers."""
+    told = [
+        rf"\textbf{{{tex_prose(fact.name)}:}} {tex_prose(f'{fact.value} ({fact.detail})' if fact.detail else fact.value)}."
+        for fact in page.origin.facts
+    ]
+    libraries = {str(own.provenance.get("model", {}).get("library")) for own in page.sections}
+    lens = any(own.startswith("transformer-lens") for own in libraries)
+    where = r" on TransformerLens \cite{nanda2022transformerlens}" if lens else ""
+    told.append(rf"Measured with \texttt{{icl\_mech}} \cite{{icl_mech}}{where}.")
+    if cited := [key for words, key in CITED.items() if words in page.kicker]:
+        told.append(rf"What is measured follows \cite{{{','.join(cited)}}}.")
+    # One measurement may stand there in several variants; sections share theirs.
+    variants = dict.fromkeys(said for own in page.sections if (said := _variants(own)))
+    if variants:
+        told.append(f"Variants: {tex_prose('; '.join(variants))}.")
+    told += [tex_prose(limit) for limit in page.origin.limits]
+    by = "".join(f"% {line}\n" for line in page.origin.command.splitlines())
+    return f"{by}{' '.join(told)}\n"
+
+
+def _variants(section: Section) -> str:
+    """A measurement with its variants; empty if it has none."""
+    name, chosen = (section.provenance.get(own) for own in ("measurement", "variants"))
+    said = ", ".join(f"{key} {own}" for key, own in (chosen or {}).items() if own is not None)
+    return re.sub(r"[\[\]']", "", f"{name} ({said})".replace("_", " ")) if name and said else ""

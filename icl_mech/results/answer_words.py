@@ -1,0 +1,211 @@
+"""Words for answers that are no classes: what results say of label words, as it is for open answers and texts.
+
+Results write for demonstrations with classes. Of prompts with other answers, whose kind stands in the
+provenance, the same sentences are handed out in the words of that kind. A table is read from top to
+bottom; what stands in quotation marks is of the prompts and stays.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
+
+Words = Sequence[tuple[str, str]]
+
+_SINGLE = (
+    r"\b(whose likeliest|the likeliest|only the likeliest|one preferred|whose|prefers one|towards a"
+    r"|in which no) label word\b(?!s)"
+)
+_SEVERAL = r"\b(among the|over the|accuracy over|answer in|the C|the other|are the) label words"
+_FIRST: Words = (
+    (r"\b(?:other label word(?!s)|label word taught for the (?:query|last text))", "label word"),
+    (r"\bclass whose label word it", "class it"),
+    (r"^label loyalty$", "answer loyalty"),
+)
+
+_LABEL_WORDS: Mapping[str, Words] = {
+    "choices": (
+        *_FIRST,
+        (r"label words at all", "choices at all"),
+        (r"\beach of the (\d+) label words", r"each of the \1 choices"),
+        (r"label words are bold", "choices are bold"),
+        (r"\ball label words", "all choices"),
+        (r"\bthe label words may share", "the choices may share"),
+        (r"\bthe label word with the largest", "the choice with the largest"),
+        (_SEVERAL, r"\1 choices"),
+        (_SINGLE, r"\1 choice"),
+        (r"\b(?:true|right) label word", "right answer"),
+        (r"\btaught false label word", "taught answer"),
+        (r"\bwrong label word", "wrong answer"),
+        (r"\blabel word", "displayed answer"),
+    ),
+    "vocabulary": (
+        (r"^label loyalty$", "token loyalty"),
+        *_FIRST,
+        (r"^text (\d+)$", r"span \1"),
+        (r"label words at all", "the two tokens at all"),
+        (r"\beach of the (\d+) label words", r"each of the \1 tokens"),
+        (r"label words are bold", "the two tokens are bold"),
+        (r"\ball label words", "the two tokens"),
+        (r"\bthe label words may share", "the two tokens may share"),
+        (r"\bthe label word with the largest", "the token with the largest"),
+        (r"\bthe other label words", "the other token"),
+        (r"\bthe C label words", "the two tokens"),
+        (r"\b(accuracy over|answer in) label words", r"\1 the two tokens"),
+        (_SEVERAL, r"\1 two tokens"),
+        (_SINGLE, r"\1 token"),
+        (r"\bright above the wrong label word", "followed token above its rival"),
+        (r"\bright minus taught false label word", "followed token minus its rival"),
+        (r"\btexts (→|to) label words", r"spans \1 anchors"),
+        (r"\blabel words read texts", "anchors read spans"),
+        (r"\b(?:true|right) label word", "followed token"),
+        (r"\b(?:taught false|wrong) label word", "rival token"),
+        (r"\ba label word", "an anchor"),
+        (r"\blabel word", "anchor"),
+    ),
+}
+"""Label words as tokens of a prompt, and as what an answer is chosen from."""
+
+_BY_CLASS: Words = (
+    (
+        r"\bcannot be judged: leaving one out, no prompt has demonstrations of its own class and of others; ",
+        "leaving one out, ",
+    ),
+    (r"; dots of one colour: those of the query's class, and all others", ""),
+    (r" \(of these [^)]* to matching ones\)", ""),
+)
+"""Sentences about demonstrations of the query's class, where none shows it."""
+
+_OTHERS: Mapping[str, Words] = {
+    "choices": (
+        (r"\bdo demonstrations of the right class help most\?", "which demonstrations help most?"),
+        *_BY_CLASS,
+        (r"\btrue and predicted classes", "right and predicted choices"),
+        (r"\btrue class\b", "right choice"),
+        (r"\btrue label(s?)\b", r"right answer\1"),
+        (r"\bfalse label(s?)\b", r"taught answer\1"),
+        (r"\blabel loyalty", "answer loyalty"),
+        (r"\blabels kept", "answers kept"),
+        (r"\blabel(s?)\b", r"answer\1"),
+        (r"\bclasses\b", "choices"),
+        (r"\bclass\b", "choice"),
+    ),
+    "vocabulary": (
+        (r"\bdo demonstrations of the right class help most\?", "which spans help most?"),
+        *_BY_CLASS,
+        (r"\btrue and predicted classes", "followed and predicted tokens"),
+        (r"\bprompts with true labels\b", "the texts as they are"),
+        (r"\bprompts( p̃)? with (other|shuffled) labels\b", r"texts\1 with \2 anchors"),
+        (r"\btrue (label|class)\b", "followed token"),
+        (
+            r"\blabel that (?:the )?(?:false )?demonstrations teach(?: for the query)?",
+            "token that follows the false text",
+        ),
+        (r"\b(?:label taught|false label\b)", "token that follows the false text"),
+        (r"\bfalse labels\b", "false texts"),
+        (r"\bright label\b", "followed token"),
+        (r"\bwrong label\b", "rival token"),
+        (r"\blabel loyalty", "token loyalty"),
+        (r"\blabels kept", "answers kept"),
+        (r"\blabel(s?)\b", r"token\1"),
+        (r"\bclasses\b", "tokens"),
+        (r"\bclass\b", "token"),
+        (r"\b(true and false|true|false) demonstrations", r"\1 texts"),
+        (r"\bprompts without demonstrations", "other texts"),
+        (r"\bprompts with demonstrations", "texts"),
+        (r"\bdemonstration(s?)\b", r"span\1"),
+        (r"^texts$", "spans"),
+        (r"\bthe rest goes to template and text\b", "the rest goes to other tokens"),
+        (r"\b(the|into|read their) texts (feed|themselves|early)", r"\1 spans \2"),
+        (r"\bfrom the texts\b", "from the spans"),
+        (r"\btexts (?=[\d.]*\d(?: |,|\[))", "spans "),
+        (r"\btemplate tokens\b", "tokens between spans"),
+        (r"\banchors and template\b", "anchors and the tokens between spans"),
+        (r"^template$", "between spans"),
+    ),
+}
+"""Classes, labels and demonstrations."""
+
+_QUOTED = re.compile(r"“[^”]*”|(?<!\w)'[^']*'(?!\w)")
+
+_NAMES = frozenset({"rows", "columns", "groups", "order"})
+"""Fields that may hold words of prompts: only label words are named in them."""
+
+_NO_WORDS = frozenset(
+    {"show", "meanings", "tokens", "roles", "segments", "bold", "formula", "source"}
+)
+"""Fields that hold keys, or words of prompts."""
+
+T = TypeVar("T")
+
+
+def answer_kind(provenance: Mapping[str, Any]) -> str:
+    """The kind of answers a result rests on, `classes` where none is recorded."""
+    prompts = provenance.get("prompts")
+    kind = prompts.get("answer_kind") if isinstance(prompts, Mapping) else None
+    return kind if isinstance(kind, str) and kind in _OTHERS else "classes"
+
+
+def in_words_of(kind: str, found: T, *, named: bool = False) -> T:
+    """A text, or a value that holds texts, in the words for a kind of answer.
+
+    Args:
+        kind: `classes` (nothing changes), `choices` or `vocabulary`.
+        found: A text, a shape, figure or definition, or a tuple or list of them.
+        named: Only label words are named otherwise: texts may be those of prompts.
+    """
+    own: Any = found
+    if kind not in _OTHERS:
+        return found
+    if isinstance(own, str):
+        own = _reworded(own, kind, named)
+    elif isinstance(own, tuple | list):
+        own = type(own)(in_words_of(kind, part, named=named) for part in own)
+    elif is_dataclass(own) and not isinstance(own, type):
+        changed = {
+            item.name: in_words_of(kind, value, named=item.name in _NAMES)
+            for item in fields(own)
+            if item.name not in _NO_WORDS
+            and isinstance(value := getattr(own, item.name), str | tuple | list)
+            # A table of a lens holds words of the model.
+            and not (item.name == "words" and isinstance(value, tuple))
+        }
+        own = replace(own, **changed)
+    result: T = own
+    return result
+
+
+def handed_out(method: Callable[..., T]) -> Callable[..., T]:
+    """A method of a result that gives texts, in the words for the result's kind of answer."""
+
+    @wraps(method)
+    def worded(self: Any, *given: Any, **named: Any) -> T:
+        return in_words_of(answer_kind(self.provenance), method(self, *given, **named))
+
+    return worded
+
+
+@lru_cache(4096)
+def _reworded(text: str, kind: str, named: bool) -> str:
+    """The text with its own words replaced; capitals stay where they stood."""
+    words = _LABEL_WORDS[kind] if named else (*_LABEL_WORDS[kind], *_OTHERS[kind])
+    kept: list[str] = []
+    end = 0
+    for quoted in _QUOTED.finditer(text):
+        kept += [_replaced(text[end : quoted.start()], words), quoted.group()]
+        end = quoted.end()
+    return "".join([*kept, _replaced(text[end:], words)])
+
+
+def _replaced(text: str, words: Words) -> str:
+    for pattern, other in words:
+
+        def put(match: re.Match[str], other: str = other) -> str:
+            new = match.expand(other)
+            if match.group()[:1].isupper():
+                return new[:1].upper() + new[1:]
+            return new
+
+        text = re.sub(pattern, put, text, flags=re.IGNORECASE)
+    return text

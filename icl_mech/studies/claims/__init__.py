@@ -1,1 +1,0 @@
-"""What the two papers claim, and what a run found of it."""

@@ -1,0 +1,77 @@
+"""The default study: predictions and information flow in one pass, maps of the first prompts."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from icl_mech.checking import Natural
+from icl_mech.engine import Loss
+from icl_mech.measurements.base import AnyMeasurement
+from icl_mech.measurements.predictions import Predict, Predictions
+from icl_mech.measurements.saliency.flow import Flow, FlowScores
+from icl_mech.measurements.saliency.reduction import Reduction
+from icl_mech.measurements.saliency.saliency_maps import SaliencyMaps, SaliencyMapsResult
+from icl_mech.prompts import PromptBatch
+from icl_mech.results import Result
+from icl_mech.studies.bench import Bench
+from icl_mech.studies.claim import DIFFERENCE, Effect, Verdict
+from icl_mech.studies.nulls import PROMPTS, add_untrained
+from icl_mech.studies.study import DEFAULT, Study
+from icl_mech.studies.untrained import UntrainedFlow
+
+GIVEN = "All prompts share their demonstrations; intervals hold given these."
+
+
+def measurements(
+    maps: Natural, reduction: Reduction, loss: Loss | None
+) -> Sequence[AnyMeasurement[Any, Any]]:
+    """Predictions, flow, and the whole saliency maps of so many prompts, in reading order."""
+    found: list[AnyMeasurement[Any, Any]] = [Predict(), Flow(loss, reduction)]
+    return [*found, SaliencyMaps(loss, reduction, maps)] if maps else found
+
+
+def _steps(
+    bench: Bench,
+    prompts: PromptBatch,
+    *,
+    besides: Sequence[AnyMeasurement[Any, Any]] = (),
+    maps: Natural = 1,
+    reduction: Reduction = "sum_then_abs",
+    loss: Loss | None = None,
+    nulls: int | None = None,
+) -> None:
+    """Everything in one pass, and the flow of untrained networks."""
+    bench.measure(prompts, *measurements(maps, reduction, loss), *besides)
+    add_untrained(bench, prompts, {"flow": (Flow(loss, reduction), PROMPTS)}, nulls)
+    if prompts.source.get("demonstrations") == "shared":
+        bench.notes.append(GIVEN)
+
+
+def _headline(
+    results: Mapping[str, Result], verdicts: Sequence[Verdict], model: str, task: str
+) -> tuple[str, str]:
+    """The question, and what the figure of the flow answers."""
+    flow = next((own for own in results.values() if isinstance(own, FlowScores)), None)
+    if flow is None or not model:
+        return "", ""
+    answers = [figure.answer for figure in flow.figures() if figure.question]
+    return f"How does information flow in {model} on {task}?", answers[0].partition(". ")[0].rstrip(
+        "."
+    ) + "." if answers else ""
+
+
+FLOW = Study(
+    DEFAULT,
+    headline=_headline,
+    steps=_steps,
+    gives={
+        "predictions": Predictions,
+        "flow": FlowScores,
+        "untrained": UntrainedFlow,
+        "saliency_maps": SaliencyMapsResult,
+    },
+    quantities=(
+        Effect("early flow", lambda run: run["flow"].difference("first"), ends=DIFFERENCE),
+        Effect("late flow", lambda run: run["flow"].difference("last"), ends=DIFFERENCE),
+    ),
+    known_by=lambda kinds: FlowScores in kinds,
+)

@@ -1,0 +1,222 @@
+"""What a run will cost: rows, time, memory and disk, from a rehearsal of it and a few trials on this device."""
+
+import resource
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import wraps
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+
+from icl_mech.engine.memory import free_memory
+from icl_mech.engine.progress import duration
+from icl_mech.engine.trials import Costs, tried
+from icl_mech.errors import IclMechError
+from icl_mech.models.rehearsal import Ledger, Load, Stage, in_use, rehearsing, stage
+from icl_mech.results.wording import counted, listed
+from icl_mech.studies.analysis import Analysis
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SLACK = 1.2
+"""What the allocator takes for a pass, in bytes that its tensors hold."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class ItemForecast:
+    """One run of one model, or as many alike.
+
+    Attributes:
+        title: Which.
+        items: How many are like it: those of a sweep that differ in their seed alone. All else is of one.
+        prompts: Prompts, of a pair those of both sides.
+        tokens: Tokens of a prompt, the mean.
+        longest: Of the longest prompt.
+        rows: Token rows through a block, `forward` (what is recomputed counts again) and `backward` (for each
+            prompt where a beginning is shared), and rows that become logits of the vocabulary (`unembed`).
+        cpu_seconds: Of the processor; of a GPU by the clock.
+        seconds: By the clock, with the machine as busy as it was during the trials.
+        memory: Peak by device, in bytes; of a CPU that of the whole process.
+        needed: Bytes of it that are not in use yet.
+        free: Bytes that were free when the forecast began.
+        disk: Bytes of the saved results, without a page.
+        options: What would make a run fit that does not.
+        notes: What the forecast rests on.
+    """
+
+    title: str
+    items: int
+    prompts: int
+    tokens: float
+    longest: int
+    rows: Mapping[str, int]
+    cpu_seconds: float
+    seconds: float
+    memory: Mapping[str, int]
+    needed: int
+    free: int
+    disk: int
+    options: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """True if what it needs is free."""
+        return self.needed <= self.free
+
+    def __str__(self) -> str:
+        """A few lines."""
+        peaks = listed(f"{_size(own)} on {device}" for device, own in self.memory.items())
+        lines = (
+            f"{self.title}{f' (x {self.items})' if self.items > 1 else ''}",
+            f"prompts  {self.prompts} of {self.tokens:.0f} tokens, the longest {self.longest}",
+            f"rows     {listed(f'{count:,} {kind}' for kind, count in self.rows.items())}",
+            f"time     about {duration(self.seconds)} ({duration(self.cpu_seconds)} of the processor)",
+            f"memory   about {peaks}; {_size(self.needed)} more than now, {_size(self.free)} free: "
+            f"{'fits' if self.fits else 'DOES NOT FIT'}",
+            f"disk     about {_size(self.disk)}",
+            *(f"to fit   {own}" for own in self.options),
+            *(f"note     {own}" for own in self.notes),
+        )
+        return "\n  ".join(lines)
+
+
+@dataclass(frozen=True, repr=False)
+class Forecast:
+    """What runs will cost; made by `analyze`, `measure` and `sweep` with `plan=True`.
+
+    Attributes:
+        items: Each run, those of a sweep that differ in their seed alone as one.
+    """
+
+    items: tuple[ItemForecast, ...]
+
+    @property
+    def fits(self) -> bool:
+        """True if all runs fit into memory."""
+        return all(own.fits for own in self.items)
+
+    def total(self, name: str) -> float:
+        """The sum of a field, such as `seconds`, over all runs."""
+        return sum(float(getattr(own, name)) * own.items for own in self.items)
+
+    def __repr__(self) -> str:
+        """All runs, and their sum."""
+        whole = duration(self.total("seconds")), _size(self.total("disk"))
+        count = counted(sum(own.items for own in self.items), "run")
+        return "\n".join([*map(str, self.items), f"{count}: about {' and '.join(whole)} in all"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"items": [{**asdict(own), "fits": own.fits} for own in self.items]}
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """One row for each run."""
+        import pandas as pd
+
+        return pd.DataFrame(self.to_dict()["items"])
+
+
+def plannable(function: Callable[P, R]) -> Callable[P, R]:
+    """A function whose `plan=True` gives its `Forecast` instead of running it."""
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        if not kwargs.pop("plan", False):
+            return function(*args, **kwargs)
+        return cast("R", forecast(function, *args, **kwargs))
+
+    return run
+
+
+def forecast(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Forecast:
+    """What a call that runs models would cost.
+
+    The call is made in a rehearsal: whatever it refuses is refused, nothing is written, and models
+    are not run but for the trials afterwards. Items of a sweep share the trials of their model.
+
+    Raises:
+        IclMechError: what the call refuses before it runs anything.
+    """
+    known = outer.costs if (outer := stage()) else dict[int, Costs]()
+    own, found, notes = Stage(), cast("object", None), list[str]()
+    cpu, clock = -time.process_time(), -time.perf_counter()
+    high = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    with rehearsing(own):
+        try:
+            found = function(*args, **kwargs)
+        except IclMechError as error:
+            if not any(ledger.calls for ledger in own.ledgers.values()):
+                raise
+            notes.append(f"It could not be followed beyond this: {error}")
+    if own.items:
+        return Forecast(tuple(own.items))
+    cpu, clock = cpu + time.process_time(), clock + time.perf_counter()
+    if own.depends:
+        notes.append(f"Counted for typical results: later passes of {listed(own.depends)}.")
+    memory, free, needed, options = dict[str, int](), 0, 0, list[str]()
+    ledgers = [ledger for ledger in own.ledgers.values() if ledger.calls]
+    for ledger in ledgers:
+        costs, device = known.get(id(ledger.model)), ledger.model.device
+        if costs is None or not {call.kind for call in ledger.calls} <= costs.times.keys():
+            costs = known[id(ledger.model)] = tried(ledger)
+        spent = costs.seconds(ledger.calls) + ledger.networks * costs.network
+        cpu, clock = cpu + spent, clock + spent * costs.rate
+        needed = max(needed, _most(ledger, costs))
+        free = free_memory(device) + max(0, in_use(device) - ledger.before)
+        memory[str(device)] = max(ledger.before + needed, high * (device.type == "cpu"))
+        for other in {own.device for own in ledger.model.module.parameters()} - {device}:
+            memory[str(other)] = in_use(other) + needed  # as if all were there
+            free = min(free, free_memory(other))
+        options += _fitting(ledger, costs, free) if needed > free else []
+    analysis = found if isinstance(found, Analysis) else Analysis({}, function.__name__)
+    lengths = [len(prompt) for batch in analysis.prompts for prompt in batch] or [0]
+    with TemporaryDirectory() as place:
+        analysis.save(Path(place) / "run")
+        disk = sum(file.stat().st_size for file in Path(place).rglob("*.*"))
+    kinds = ("forward", "backward", "unembed")
+    rows = {kind: sum(each.rows(kind) for each in ledgers) for kind in kinds}
+    about = (analysis.title, 1, len(lengths), sum(lengths) / len(lengths), max(lengths), rows)
+    told = (disk, tuple(options), tuple(notes))
+    return Forecast((ItemForecast(*about, cpu, clock, memory, needed, free, *told),))
+
+
+def _most(
+    ledger: Ledger, costs: Costs, *, batch: int = 1 << 30, share: float = 1, again: bool = False
+) -> int:
+    """Bytes a run takes at most beyond what is in use, with smaller, shorter or recomputed passes."""
+
+    def changed(load: Load) -> Load:
+        _, many, rows, columns, _ = call = load.call
+        rows, columns = int(rows * share), int(columns * share)
+        call = call._replace(batch=min(many, batch), rows=rows, columns=columns)
+        return load._replace(call=call, graph="recomputed" if load.graph and again else load.graph)
+
+    return int(max(held + SLACK * costs.bytes(changed(load)) for load, held in ledger.held.items()))
+
+
+def _fitting(ledger: Ledger, costs: Costs, free: int) -> Iterator[str]:
+    """Options with which it would fit, of each kind the mildest."""
+    sizes = sorted({load.call.batch for load in ledger.held}, reverse=True)
+    budget, most = f"memory='{free / 2e9:.1g}GB', which recomputes blocks", _most(ledger, costs)
+    ways: list[dict[str, dict[str, Any]]] = [
+        {f"batch_size={size}": {"batch": size} for size in sizes},
+        {budget: {"batch": 1, "again": True}},
+        {f"prompts of {own:.0%} of the length": {"share": own} for own in (0.75, 0.5, 0.25, 0.1)},
+    ]
+    for way in ways:
+        fit = [name for name, how in way.items() if _most(ledger, costs, **how) <= free]
+        yield from fit[:1]
+    if ledger.model.info.dtype == "float32" and most / 2 <= free + ledger.weights / 2:
+        yield "dtype='bfloat16'"
+    if (kept := max(ledger.held.values())) > most - free:
+        yield f"{1 - (most - free) / kept:.0%} of the prompts"
+
+
+def _size(count: int | float) -> str:
+    return f"{count / 1e9:.2f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"

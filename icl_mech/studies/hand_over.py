@@ -1,0 +1,69 @@
+"""The claim of a hand-over: label words carry what demonstrations teach first, the target carries it last.
+
+After arXiv 2605.04061 and 2504.00132. It is judged wherever a `Transplant` of label words and target was
+measured, as `analyze(..., study="causal", measurements=[Transplant()])` does.
+
+Any network, trained or not, answers as the other run does once the words themselves are swapped, and once
+the target is swapped at the end. So the claim asks at a third and at five sixths of the depth, and for
+most answers: of the prompts that the runs answer differently, more than half must become the other run's beyond
+as many random tokens of the same demonstrations, and beyond the other place. Networks that learned nothing
+hardly answer differently (then it cannot be judged), and mix the words into all other tokens before.
+"""
+
+from collections.abc import Callable
+
+from icl_mech.measurements.causal.moved_answers import MOST, TransplantResult
+from icl_mech.metrics import Interval
+from icl_mech.results.judging import required
+from icl_mech.results.wording import counted, said
+from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Verdict, claimed, of_each
+
+TEXT = "Hand-over: the answer is moved with the label words early and with the target late"
+
+Found = Callable[[TransplantResult], Interval | None]
+
+EARLY: dict[str, Found] = {
+    "label words early, beyond random tokens": lambda own: own.beside_random("anchors", own.early),
+    "label words early, beyond the target": lambda own: own.beside("anchors", "target", own.early),
+}
+
+LATE: dict[str, Found] = {
+    "target late, beyond random tokens": lambda own: own.beside_random("target", own.late),
+    "target late, beyond the label words": lambda own: own.beside("target", "anchors", own.late),
+}
+
+
+def _verdict(name: str, result: TransplantResult) -> Verdict | None:
+    if not {"anchors", "target"} <= set(result.at):
+        return None
+    n = int(result.differ.sum())
+    found = {words: effect(result) for words, effect in (EARLY | LATE).items()}
+    measures = [
+        required(when, *(found[words] for words in effects), null=MOST, prompts=n)
+        for when, effects in (("early", EARLY), ("late", LATE))
+    ]
+    told = "; ".join(f"{words} {said(own, sign=True)}" for words, own in found.items() if own)
+    return claimed(
+        TEXT,
+        measures,
+        f"Of the answers that differ, the share that becomes the other run's, entering block {result.early} (early) "
+        f"and {result.late} (late) of {result.n_layers}: {told} (n = {n} of {counted(len(result.answers), 'pair')}; "
+        f"more than {MOST:g} is asked for).",
+        name,
+    )
+
+
+def _effect(name: str, found: Found) -> Effect:
+    def of(run: Run) -> Interval | None:
+        own: TransplantResult = run[TransplantResult]
+        return found(own)
+
+    return Effect(name, of, null=MOST, ends=DIFFERENCE)
+
+
+HAND_OVER = Claim(
+    TEXT,
+    [_effect(*own) for own in (EARLY | LATE).items()],
+    "transplant",
+    of_each(TransplantResult, _verdict),
+)

@@ -1,0 +1,120 @@
+"""What label words are good for, if they are anchors: compression, re-weighting, confusion (ibid., §3)."""
+
+from icl_mech.measurements.compression.compare_compression import ANCHORS, CompareCompressionResult
+from icl_mech.measurements.compression.kept import name_of
+from icl_mech.measurements.compression.quality import constant
+from icl_mech.measurements.confusion.pairs import ConfusionResult, matrices
+from icl_mech.measurements.reweighting.evaluate_reweighting import ReweightingResult, halves
+from icl_mech.metrics import Interval
+from icl_mech.results.judging import required
+from icl_mech.results.wording import counted, listed, said, told
+from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Verdict, claimed, of_each
+from icl_mech.studies.competence import ABOVE_CONSTANT
+from icl_mech.studies.study import FEW, Mean
+
+# --- their states stand for the demonstrations ---
+
+ANCHORING = "Anchors suffice: label words' states can replace the demonstrations"
+
+
+def _anchors(name: str, result: CompareCompressionResult) -> Verdict:
+    n = counted(len(result.full_predicted), "prompt")
+    if ANCHORS not in result.methods or not result.controls:
+        text = f"Anchor states were not compared with other stand-ins (n = {n})."
+        return Verdict(ANCHORING, "cannot be judged", text, name)
+    parts = [
+        f"{said(result.difference(ANCHORS, other), sign=True)} answers and "
+        f"{said(result.difference(ANCHORS, other, 'word_loyalty'), sign=True)} of the likely next words "
+        f"more than {name_of(other)}"
+        for other in result.controls
+    ]
+    text = f"They keep {said(result.label_loyalty(ANCHORS))} of the answers: {listed(parts)} (n = {n})."
+    if result.label_loyalty(ANCHORS).low <= result.constant_loyalty:
+        text += f" But {constant(result)} keeps {told(result.constant_loyalty)}."
+    beyond = result.difference(ANCHORS, result.controls[-1])
+    brief = f"They keep {said(result.label_loyalty(ANCHORS))} of the answers, {said(beyond, sign=True)} more than "
+    brief += f"{name_of(result.controls[-1])} (n = {len(result.full_predicted)})."
+    return claimed(ANCHORING, [result.required], text, name, brief)
+
+
+def _above(other: str) -> Effect:
+    """Loyalty with the anchors' states minus that of another stand-in."""
+
+    def effect(run: Run) -> Interval | None:
+        table: CompareCompressionResult = run["compare_compression"]
+        if not {ANCHORS, other} <= set(table.methods):
+            return None
+        return table.difference(ANCHORS, other, "label_loyalty")
+
+    names = {"text_anchor": "anchors above text", "hidden_random": "anchors above random tokens"}
+    return Effect(names[other], effect, ends=DIFFERENCE)
+
+
+SUFFICE = Claim(
+    ANCHORING,
+    (_above("text_anchor"), _above("hidden_random")),
+    "compare_compression",
+    of_each(CompareCompressionResult, _anchors),
+    needs=ABOVE_CONSTANT,
+    one=True,
+)
+
+# --- their weights can be learned ---
+
+FACTORS = "Re-weighting: other weights of attention to label words give better answers"
+
+
+def _factors(name: str, result: ReweightingResult) -> Verdict:
+    status = result.status
+    if not {"plain", "reweighted"} <= set(result.conditions):
+        return Verdict(FACTORS, status, "Plain and re-weighted were not both run.", name)
+    gain: Interval = result.difference()
+    text = (
+        f"Accuracy changes by {said(gain, sign=True)}, from {said(result.accuracy('plain'))} to "
+        f"{said(result.accuracy('reweighted'))} ({halves(result)})"
+    )
+    if result.seen_in_training:
+        text += f"; {result.seen_in_training} of these were also learned from"
+    elif status == "not shown":
+        text += "; the interval includes or touches 0"
+    measure = required("accuracy", gain, prompts=len(result.answers))._replace(status=status)
+    return claimed(FACTORS, [measure], f"{text}.", name)
+
+
+GAIN = Effect("re-weighting gain", lambda run: run["reweighting"].difference(), ends=DIFFERENCE)
+REWEIGHTED = Claim(FACTORS, (GAIN,), "reweighting", of_each(ReweightingResult, _factors))
+
+# --- where they lie close together ---
+
+NEARNESS = "Confusion: classes whose label words lie close together are confused"
+
+
+def _confusion(name: str, result: ConfusionResult) -> Verdict:
+    _, _, text = matrices(result).answer.partition(
+        ". " if result.status != "cannot be judged" else ": "
+    )
+    text = f"{text[:1].upper()}{text[1:]}"
+    brief = f"{text.partition(' (')[0]}." if result.status == "cannot be judged" else ""
+    return claimed(NEARNESS, [result.required], text, name, brief)
+
+
+CONFUSED = Claim(NEARNESS, part="confusion", judge=of_each(ConfusionResult, _confusion))
+
+QUANTITIES = (
+    Effect("compression label loyalty", "compare_compression.label_loyalty"),
+    Effect("compression word loyalty", "compare_compression.word_loyalty"),
+    Effect("compression accuracy", "compare_compression.accuracy"),
+    Effect("re-weighting", "reweighting.accuracy"),
+)
+
+MEANS = (
+    Mean(
+        "Can label words' states replace the demonstrations?", "Compression", "compare_compression",
+        "compression label loyalty", limits=FEW,
+        told=("anchors above text", "anchors above random tokens"),
+    ),
+    Mean(
+        "Does re-weighting label words help?", "Re-weighting", "reweighting", "re-weighting",
+        limits=FEW, told=("re-weighting gain",),
+    ),
+)  # fmt: skip

@@ -1,0 +1,302 @@
+"""`Study`: what is measured of one model on one set of prompts, and what that says of claims, as a value."""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from icl_mech.checking import check_fields, shown
+from icl_mech.errors import IclMechError, PromptError, RunError, near_matches
+from icl_mech.measurements.base import AnyMeasurement
+from icl_mech.measurements.running import Prompts
+from icl_mech.names import at_address, is_address
+from icl_mech.results import Result
+from icl_mech.results.judging import OPENINGS
+from icl_mech.studies.bench import Bench
+from icl_mech.studies.claim import Claim, Effect, Run, Verdict, meaningful, stated_together
+
+Takes = Literal["prompts", "pair", "texts"]
+
+Headline = Callable[[Mapping[str, Result], Sequence[Verdict], str, str], tuple[str, str]]
+"""Question and answer, from results, verdicts, and the names of model and task."""
+
+DEFAULT = "default"
+"""Name of the study that `analyze` runs unless another one is named."""
+
+OF_MEASUREMENTS = "measurements"
+"""What stands in the place of a study's name where measurements were chosen one by one."""
+
+FEW = "fewer than about ten tasks or seeds say little of others of their kind."
+SEEDS = "seeds draw their queries from the same examples."
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A figure on the page of a sweep: a quantity averaged over tasks and seeds.
+
+    Attributes:
+        question: Its heading.
+        short: In the contents.
+        key: For links; it begins with the name of the result it is of.
+        quantity: What is averaged: an effect or its name, or `part.quantity`.
+        over: Dimensions that are averaged.
+        by_task: One curve or panel for each task; left out where there is one task only.
+        limits: What does not follow.
+        options: Of the drawing.
+        told: Quantities that the sentence above it gives.
+        always: Drawn if there is anything to draw, whatever results the items hold.
+    """
+
+    question: str
+    short: str
+    key: str
+    quantity: str | Effect
+    over: Sequence[str] = ("task", "seed")
+    by_task: bool = False
+    limits: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    told: Sequence[str] = ()
+    always: bool = False
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is measured, in which order it is read, and what is claimed.
+
+    Making one makes it known by its name, to `analyze`, to sweeps, and to runs that were saved. A study of
+    your own may also be a class derived from this one.
+
+    Attributes:
+        name: In lower case, of letters, digits and `_`.
+        measurements: Measured side by side, first of all.
+        claims: Judged on the pages of runs and of sweeps.
+        headline: The question of its page, such as `"Does {model} look back on {task}?"`, answered by the
+            first claim; or a function of results, verdicts, model and task that gives question and answer.
+        optional: Measured too, or left out with a note where that is not possible.
+        steps: `steps(bench, data, **options)` where later measurements depend on earlier results. Its
+            keyword parameters are options, which `analyze` passes on.
+        takes: One set of prompts, a pair (true, false) of `build_prompt_pairs`, or texts.
+        kicker: The line above the heading.
+        source: Whose claims these are.
+        gives: Kinds of the results it gives, by name, in reading order; others follow.
+        sections: Results that are shown on the page; empty: all of them.
+        first: Results whose first figures stand on the first level of the page; empty: the first two.
+        omits: Figures (`result.show`) that the page leaves out, since another one tells the same.
+        quantities: What `Sweep.average` knows by name, besides the effects of the claims.
+        means: Figures of a sweep's page; empty: the effects of the claims.
+        known_by: Tells from the kinds of its results whether a run that does not say its study is of this one.
+    """
+
+    name: str
+    measurements: Sequence[AnyMeasurement[Any, Any]] = ()
+    claims: Sequence[Claim] = ()
+    headline: str | Headline = ""
+    optional: Sequence[AnyMeasurement[Any, Any]] = ()
+    steps: Callable[..., None] | None = None
+    takes: Takes = "prompts"
+    kicker: str = ""
+    source: str = ""
+    gives: Mapping[str, type[Result]] = field(default_factory=dict)
+    sections: Sequence[str] = ()
+    first: Sequence[str] = ()
+    omits: Sequence[str] = ()
+    quantities: Sequence[Effect] = ()
+    means: Sequence[Mean] = ()
+    known_by: Callable[[set[type[Result]]], bool] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the fields against their types, and make the study known.
+
+        Raises:
+            RunError: names the field and what it may be.
+        """
+        check_fields(self)
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name) or self.name == OF_MEASUREMENTS:
+            raise RunError(
+                f"name={shown(self.name)}; give a study a name of small letters, digits and _, other than "
+                f"{OF_MEASUREMENTS!r}."
+            )
+        if self.name in _OWN:
+            raise RunError(
+                f"name={self.name!r} is a study of icl_mech; give your own another name."
+            )
+        theirs = {own.name: own for name in _OWN for own in _KNOWN[name].effects}
+        for own in self.effects:
+            if theirs.get(own.name, own) != own:
+                raise RunError(
+                    f"{own.name!r} is an effect or quantity of icl_mech, which averages of sweeps would take; "
+                    "give your own another name."
+                )
+        _KNOWN[self.name] = self
+
+    @property
+    def pair(self) -> bool:
+        """True if it compares true with false demonstrations."""
+        return self.takes == "pair"
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """Those of its claims, and the quantities it names besides."""
+        of_claims = (own for claim in self.claims for own in claim.effects)
+        return (*of_claims, *self.quantities)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Options of its steps, by name."""
+        if self.steps is None:
+            return ()
+        found = inspect.signature(self.steps).parameters.values()
+        return tuple(own.name for own in found if own.kind is own.KEYWORD_ONLY)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the results it gives, as far as they are known before it runs."""
+        return (*self.gives, *(own.name for own in (*self.measurements, *self.optional)))
+
+    def check(self, data: Prompts) -> None:
+        """Refuse prompts of another kind.
+
+        Raises:
+            PromptError: one set where a pair is needed, or the reverse.
+        """
+        pair = isinstance(data, tuple)
+        if self.pair and not pair:
+            raise PromptError(
+                f"The {self.name} study compares true and false demonstrations; give the pair that "
+                "build_prompt_pairs returns."
+            )
+        if pair and not self.pair:
+            paired = [repr(own.name) for own in known_studies().values() if own.pair]
+            raise PromptError(
+                f"A pair of prompt sets is for study={' or '.join(paired)}; give one set here."
+            )
+
+    def run(
+        self,
+        bench: Bench,
+        data: Prompts,
+        besides: Sequence[AnyMeasurement[Any, Any]] = (),
+        **options: Any,
+    ) -> None:
+        """Put everything that these prompts give on the bench.
+
+        Args:
+            bench: Measures and keeps.
+            data: The prompts.
+            besides: Measured too.
+            **options: Of `analyze`; those that the steps know are passed on.
+
+        Raises:
+            RunError: it measures nothing.
+            IclMechError: what it or a measurement refuses.
+        """
+        if self.steps is None and not (self.measurements or self.optional):
+            raise RunError(
+                f"The {self.name} study measures nothing; give it measurements or steps."
+            )
+        own = {name: options[name] for name in self.options if name in options}
+        if "besides" in self.options:  # they share its passes
+            own["besides"], besides = besides, ()
+        if self.measurements or self.optional:
+            bench.measure(data, *self.measurements, *besides, optional=self.optional)
+            besides = ()
+        if self.steps is not None:
+            self.steps(bench, data, **own)
+        if besides:
+            bench.measure(data, *besides)
+        bench.order(tuple(self.gives))
+
+    def verdicts(self, run: Run) -> tuple[Verdict, ...]:
+        """One per claim, as far as the results bear on it; what a claim needs must be clear."""
+        return stated_together(
+            [meaningful(claim, own, run) for claim in self.claims for own in claim.verdicts(run)],
+            run,
+        )
+
+    def heading(
+        self, run: Run, verdicts: Sequence[Verdict], model: str, task: str
+    ) -> tuple[str, str]:
+        """The question of its page, and the answer to it; empty if it has none."""
+        if callable(self.headline):
+            question, answer = self.headline(run.results, verdicts, model, task)
+            needs = self.claims[0].needs if self.claims else None
+            if needs and verdicts and needs.name in [own.name for own in verdicts[0].measures]:
+                answer = f"{OPENINGS['cannot be judged']}: {verdicts[0].line}"
+            return question, answer
+        if not self.headline:
+            return "", ""
+        first = self.claims[0].text if self.claims else ""
+        found = next((own for own in verdicts if own.claim == first), None)
+        answer = "" if found is None else f"{OPENINGS[found.status]}: {found.finding}"
+        return self.headline.format(model=model, task=task), answer
+
+    def variants(self) -> dict[str, Any]:
+        """What is measured, as plain values, by which sweeps recognise studies of your own."""
+        measured = (*self.measurements, *self.optional)
+        known = {item.name for item in fields(Study)}
+        own = {item.name: shown(getattr(self, item.name)) for item in fields(self)}
+        return {
+            "measurements": [{"measurement": one.name, **one.variants()} for one in measured],
+            **{name: value for name, value in own.items() if name not in known},
+        }
+
+
+_KNOWN: dict[str, Study] = {}
+_OWN: set[str] = set()
+_TRIED: set[type[Study]] = set()
+"""Classes derived from `Study` of which a value was made to know its name."""
+
+
+def settle(*studies: Study) -> None:
+    """The studies of this package, in this order; no other one takes their names."""
+    _KNOWN.clear()
+    _KNOWN.update({own.name: own for own in studies})
+    _OWN.update(_KNOWN)
+
+
+def known_studies() -> dict[str, Study]:
+    """All studies by name: the package's own, and yours in the order they were made."""
+    for kind in _derived(Study):
+        if kind not in _TRIED and all(type(own) is not kind for own in _KNOWN.values()):
+            _TRIED.add(kind)
+            with suppress(TypeError, IclMechError):  # of fields without defaults: not known by name
+                kind()  # type: ignore[call-arg]
+    return dict(_KNOWN)
+
+
+def quantities() -> dict[str, Effect]:
+    """What `Sweep.average` knows by name: effects of claims, and what studies name besides."""
+    return {own.name: own for study in known_studies().values() for own in study.effects}
+
+
+def is_own(study: Study) -> bool:
+    """True for studies of this package."""
+    return study.name in _OWN
+
+
+def _derived(kind: type[Study]) -> list[type[Study]]:
+    return [own for one in kind.__subclasses__() for own in (one, *_derived(one))]
+
+
+def study_named(
+    given: Study | type[Study] | str | None, error: type[IclMechError] = RunError
+) -> Study:
+    """The study of a name or an address (`my_module:MY_STUDY`), or the study that was given.
+
+    Raises:
+        IclMechError: of the kind given; there is none.
+    """
+    if isinstance(given, Study):
+        return given
+    if isinstance(given, str) and is_address(given):
+        found: Study = at_address(given, Study, error)
+        return found
+    if isinstance(given, type) and issubclass(given, Study):
+        return given()  # type: ignore[call-arg]
+    known = known_studies()
+    name: Any = DEFAULT if given is None else given
+    if not isinstance(name, str) or name not in known:
+        raise error(f"study={shown(given)}. {near_matches(name, known)}")
+    return known[name]

@@ -1,0 +1,210 @@
+"""`until=`: stages of more prompts until intervals are as narrow as was asked.
+
+How often such intervals hold: `docs/benchmarks/until.md`, where the constants were chosen.
+
+Sources: Stein 1945, *A two-sample test for a linear hypothesis whose power is independent of the variance*;
+Chow and Robbins 1965, *On the asymptotic theory of fixed-width sequential confidence intervals*.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from inspect import Parameter, signature
+from math import ceil, inf, isfinite, sqrt
+from pathlib import Path
+from typing import Any
+
+from icl_mech.checking import shown
+from icl_mech.errors import RunError, near_matches
+from icl_mech.measurements.base import AnyMeasurement
+from icl_mech.measurements.running import Prompts
+from icl_mech.models.rehearsal import stage
+from icl_mech.prompts.given import drawn_again, room
+from icl_mech.results import given_path, is_vacant
+from icl_mech.results.wording import listed
+from icl_mech.studies.analysis import Analysis
+from icl_mech.studies.bench import Bench, prepared_folder
+from icl_mech.studies.claim import Effect
+from icl_mech.studies.study import Study, quantities
+
+FIRST = 48
+"""Prompts of the first stage at least: widths of fewer skewed values are often too small by chance."""
+
+LACKING = 12
+"""Prompts by which a small width is taken to be too early."""
+
+MARGIN = 1.1
+"""So many times the prompts that a width asks for, so that the next stage is mostly the last."""
+
+GROWTH = 4
+"""A stage has at most so many times the prompts of the one before; a run usually of the first one."""
+
+STEP = 8
+"""Later stages have multiples of this many."""
+
+STAGES = "stages"
+"""Folder of the stages, in that of the run."""
+
+OF_EVERY = ("until", "most")
+"""Options of `analyze` for every study."""
+
+
+def narrow(n: int, ratio: float) -> bool:
+    """True if a half-width of `ratio` times what was asked, from n prompts, lets the run stop.
+
+    Who stops at the first small width stops more often where it is too small by chance; asking for
+    `ratio * sqrt(1 + 12/n) <= 1` makes up for that.
+    """
+    return ratio * sqrt(1 + LACKING / n) <= 1
+
+
+def following(n: int, ratio: float, most: int) -> int:
+    """Prompts of the stage after one of n: `1.1 * (n + 12) * ratio^2`, in bounds."""
+    wanted = MARGIN * (n + LACKING) * min(ratio, 1e3) ** 2
+    return min(STEP * ceil(wanted / STEP), GROWTH * n, most)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is asked for.
+
+    Attributes:
+        halves: Half the width that the interval of each effect may have.
+        most: Prompts that may be measured at once; None: four times those of the first stage.
+    """
+
+    halves: Mapping[Effect, float]
+    most: int | None = None
+
+    def widths(self, bench: Bench, prompts: Prompts) -> dict[str, float | None]:
+        """Half the width of each effect; None where it has no interval."""
+        batches = prompts if isinstance(prompts, tuple) else (prompts,)
+        run = Analysis(bench.results, "", prompts=batches)
+        found = {effect.name: effect.interval(run) for effect in self.halves}
+        known = {name: (own.high - own.low) / 2 for name, own in found.items() if own}
+        return {name: own if isfinite(own := known.get(name, inf)) else None for name in found}
+
+    def ratio(self, widths: Mapping[str, float | None]) -> float:
+        """The largest half-width beside what was asked; 0 if no effect has one."""
+        return max((widths[own.name] or 0.0) / half for own, half in self.halves.items())
+
+
+def goal_of(
+    study: Study, besides: Sequence[AnyMeasurement[Any, Any]], until: object, most: int | None
+) -> Goal | None:
+    """What `until=` and `most=` of `analyze` ask for; None without them.
+
+    Raises:
+        RunError: no width, or an effect that the study does not have.
+    """
+    if until is None and most is None:
+        return None
+    if until is None:
+        raise RunError(f"most={most} bounds the prompts of until=; give until=, or leave it out.")
+    halves: dict[Effect, Any] = {}
+    if isinstance(until, Mapping) and until:
+        halves = {_effect(name, study, besides): half for name, half in until.items()}
+    else:
+        own = study.claims[0].effects if study.claims else study.quantities
+        halves = dict.fromkeys(own, until)
+    if not halves:
+        raise RunError(
+            f"until={shown(until)}: the {study.name} study has no claim with an effect; name what is to be narrow, "
+            "until={'predictions.accuracy': 0.1}."
+        )
+    for half in halves.values():
+        if isinstance(half, bool) or not isinstance(half, int | float) or not 0 < half < inf:
+            raise RunError(
+                f"until={shown(half)}; give half the width that a 95 % interval may have, a number above 0 such "
+                "as 0.1, or {effect: number}."
+            )
+    return Goal(halves, most)
+
+
+def _effect(name: object, study: Study, besides: Sequence[AnyMeasurement[Any, Any]]) -> Effect:
+    own = {effect.name: effect for effect in study.effects}
+    found = own.get(str(name)) or quantities().get(str(name)) or Effect(str(name), str(name))
+    parts = {*study.parts, *(one.name for one in besides)}
+    if isinstance(found.of, str):
+        part, _, quantity = found.of.partition(".")
+        if part in parts and (part not in study.gives or _number(study.gives[part], quantity)):
+            return found
+    elif found.name in own:
+        return found
+    near = near_matches(name, [*own, *(f"{one}.…" for one in parts)])
+    raise RunError(f"until= names {shown(name)}, no effect of the {study.name} study. {near}")
+
+
+def _number(kind: type, quantity: str) -> bool:
+    """True for a property of a result, or a method that needs no arguments."""
+    member = getattr(kind, quantity, None)
+    if not callable(member):
+        return isinstance(member, property | cached_property)
+    needed = list(signature(member).parameters.values())[1:]
+    return all(own.default is not Parameter.empty for own in needed)
+
+
+def in_stages(
+    goal: Goal,
+    prompts: Prompts,
+    model: object,
+    run: Callable[[Prompts, Path | None], Bench],
+    out: str | Path | None,
+) -> tuple[Bench, Prompts, dict[str, Any]]:
+    """The last stage on its bench, its prompts, and what is kept of how it came to it.
+
+    Fixed-width sequential sampling (Chow and Robbins 1965) in the few stages of Stein's rule (1945). The rule looks
+    at widths alone, never at where an interval lies. A forecast counts the first stage and the most prompts.
+
+    Args:
+        goal: What is asked for.
+        prompts: Those of the first stage, or as many as were asked for.
+        model: Whose prompts they are.
+        run: Measures prompts, with a folder for finished results.
+        out: Folder of the run; every stage is kept in one of its own, `stages/48`.
+
+    Raises:
+        RunError: a budget smaller than the first stage, or a folder of a run without stages.
+        PromptError: no more prompts can be drawn.
+    """
+    n = max(FIRST, len(prompts[0] if isinstance(prompts, tuple) else prompts))
+    asked = goal.most or GROWTH * n
+    if asked < n:
+        raise RunError(f"most={asked} is less than the first {n} prompts of until=; give more.")
+    most = room(prompts, model, n, asked)
+    folder = None if out is None else given_path(out, option="out")
+    if folder is not None and not (is_vacant(folder) or (folder / STAGES).is_dir()):
+        raise RunError(f"{str(out)!r} holds a run without until=; choose another folder.")
+    kept, stages = prepared_folder(folder), list[dict[str, Any]]()
+    if (rehearsal := stage()) is not None:
+        rehearsal.depends[f"until=, the last stage counted with {most} prompts"] = None
+    while True:
+        data = drawn_again(prompts, model, n)
+        bench = run(data, folder and folder / STAGES / str(n))
+        stages.append({"n": n, "half_widths": goal.widths(bench, data)})
+        ratio = inf if rehearsal else goal.ratio(stages[-1]["half_widths"])
+        if narrow(n, ratio) or n == most:
+            break
+        n = most if rehearsal else following(n, ratio, most)
+    halves = {effect.name: half for effect, half in goal.halves.items()}
+    reached = ratio <= 1 and None not in stages[-1]["half_widths"].values()
+    record = {"half_widths": halves, "most": asked, "stages": stages, "reached": reached}
+    bench = replace(bench, out=kept, notes=[*bench.notes, _told(record, most)])
+    for name, result in bench.results.items():
+        bench.keep(name, result)
+    return bench, data, record
+
+
+def _told(record: Mapping[str, Any], most: int) -> str:
+    """What was asked and what was reached, in a note."""
+
+    def found(one: Mapping[str, Any]) -> str:
+        each = ("no interval" if w is None else f"{w:.3g}" for w in one["half_widths"].values())
+        return f"{listed(each)} with {one['n']} prompts"
+
+    asked = listed(f"{name} (at most {half:g})" for name, half in record["half_widths"].items())
+    text = f"until: half the 95 % interval of {asked} is {', '.join(map(found, record['stages']))}."
+    if record["reached"] or record["stages"][-1]["n"] < most:
+        return text
+    more = "most= allows more" if most == record["most"] else "the task has no more examples"
+    return f"{text} That was not reached: {more}."

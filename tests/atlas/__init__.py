@@ -1,0 +1,1 @@
+"""Runs that an atlas takes, and those it refuses."""

@@ -1,0 +1,315 @@
+"""The explorer's page alone: what it sends for each gesture, and what it makes of what it hears."""
+
+import base64
+from pathlib import Path
+
+import pytest
+
+import icl_mech
+
+SOURCE = Path(icl_mech.__file__).parent / "explorer"
+LAYERS, HEADS, LABELS = 6, 3, [" World", " Sports", " Business", " Technology"]
+HOSTILE = '<img src=x onerror="window.hacked=1">\u202e</script>'
+
+SHELL = """<!doctype html><html lang="en"><style>body { margin: 0 } /*css*/</style><div id="explore"></div>
+<script type="module">/*js*/
+window.sent = [];
+mount(document.getElementById("explore"), {
+  send: message => window.sent.push(message),
+  status: told => { window.link = told; },
+  listen: heard => { window.say = heard; },
+});
+window.link("open");
+</script></html>"""
+
+
+def tokens(demos, query):
+    found = []
+    for number, demo in enumerate(demos):
+        words = [("Text:", "format"), (" " + demo["text"], "demo_text"), ("\nAnswer:", "format")]
+        words += [(LABELS[demo["shown"]], "label_word"), ("\n", "format")]
+        found += [{"t": text, "r": role, "d": number} for text, role in words]
+    last = [
+        ("Text:", "format"),
+        (" " + query, "query_text"),
+        ("\nAnswer", "format"),
+        (":", "target"),
+    ]
+    return found + [{"t": text, "r": role, "d": None} for text, role in last]
+
+
+def state(gen=1, shown=(0, 1), **more):
+    demos = [{"text": f"text {i}", "shown": c, "true": i} for i, c in enumerate(shown)]
+    demos = more.pop("demos", demos)
+    kinds = [("isolate", "isolate label words", None), ("token", "isolate the token", "token")]
+    return {
+        "kind": "state",
+        "gen": gen,
+        "seq": gen,
+        "version": 1,
+        "model": "m",
+        "task": "t",
+        "labels": LABELS,
+        "demos": demos,
+        "query": {"text": "q", "answer": 0, "number": 0, "of": 24},
+        "tokens": tokens(demos, "q"),
+        "layers": LAYERS,
+        "heads": HEADS,
+        "changes": [],
+        "kinds": [{"what": what, "words": words, "needs": needs} for what, words, needs in kinds],
+        "title": "start",
+        "started": True,
+        "undo": False,
+        "redo": False,
+        "named": [],
+        "reference": {"index": None, "name": "start"},
+        "n": 24,
+        "shared": True,
+        "note": "",
+        **more,
+    }
+
+
+def answers(first=0.4):
+    probs = [first, *[(1 - first) / 3] * 3]
+    return {
+        "probs": probs,
+        "logits": [1.0, 2.0, 3.0, 4.0],
+        "lens": [probs] * (LAYERS + 1),
+        "next": [["World", 0.4]] * 6,
+        "top": [[[HOSTILE, 0.2]] * 5] * (LAYERS + 1),
+        "heads": [[0.1, -0.2, 0.3]] * LAYERS,
+        "contrast": "World against the rest",
+        "ms": 1,
+    }
+
+
+def flow(size):
+    row = [0.5] * LAYERS
+    maps = base64.b64encode(bytes([200]) * (LAYERS * size * (size + 1) // 2)).decode()
+    return {"values": [row] * 3, "random": row, "top": 1.0, "maps": maps, "t": size, "ms": 1}
+
+
+class Explorer:
+    def __init__(self, page):
+        self.page = page
+
+    def say(self, *messages):
+        for message in messages:
+            self.page.evaluate("message => window.say(message)", message)
+        self.page.evaluate(
+            "() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))"
+        )
+
+    def measured(self, gen=1, **parts):
+        self.say(*({"kind": "part", "gen": gen, "part": k, "data": v} for k, v in parts.items()))
+
+    def last(self):
+        """The newest message without what every message has."""
+        found = self.page.evaluate("window.sent.at(-1)")
+        assert set(found.pop("look")) == {"layer", "token", "mode"}
+        assert found.pop("seq") == self.page.evaluate("window.sent.length")
+        return found
+
+    def text(self, selector):
+        return self.page.locator(selector).first.inner_text()
+
+    def drag(self, start, stop, track=".ex-g-flow"):
+        """From the middle of a layer's column to another's, by the cursor's own place."""
+        columns = self.page.evaluate(
+            "() => [...document.querySelectorAll('.ex-g-words rect')].map(own => own.getBoundingClientRect().x + 6)"
+        )
+        height = self.page.locator(track).bounding_box()["y"] + 4
+        mouse = self.page.mouse
+        mouse.move(columns[start + 1], height)
+        mouse.down()
+        mouse.move(columns[stop + 1], height, steps=3)
+        mouse.up()
+
+
+@pytest.fixture
+def explorer(browser):
+    made, errors = [], []
+
+    def make(width=1440, **options):
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, offline=True, **options
+        )
+        made.append(context)
+        page = context.new_page()
+        page.on("console", lambda own: errors.append(own.text) if own.type == "error" else None)
+        page.on("pageerror", lambda own: errors.append(str(own)))
+        script = (SOURCE / "page.js").read_text(encoding="utf-8")
+        style = (SOURCE / "page.css").read_text(encoding="utf-8")
+        page.set_content(
+            SHELL.replace("/*css*/", style).replace(
+                "/*js*/", script.replace("</script", "<\\/script")
+            )
+        )
+        own = Explorer(page)
+        own.say(state())
+        own.measured(now=answers(), flow=flow(len(state()["tokens"])))
+        return own
+
+    yield make
+    for context in made:
+        context.close()
+    assert errors == []
+
+
+def test_gestures_in_the_prompt(explorer):
+    own = explorer()
+    page, words = own.page, own.page.locator(".ex-token.ex-label_word")
+    words.nth(1).click()
+    assert own.last() == {"do": "flip", "demo": 1}
+    own.say(state(2, shown=(0, 2), started=False, undo=True))
+    assert own.text(".ex-truth") == "Sports"
+    page.locator(".ex-token.ex-demo_text").first.click()
+    assert "Measuring" not in own.text(".ex-prompt-view .ex-say")
+    page.keyboard.press("Alt+ArrowDown")
+    assert own.last() == {"do": "move", "demo": 0, "by": 1}
+    page.keyboard.press("e")
+    page.keyboard.type("u r 0")
+    page.keyboard.press("Enter")
+    assert own.last() == {"do": "edit", "demo": 0, "text": "u r 0"}
+    page.keyboard.press("Delete")
+    assert own.last() == {"do": "drop", "demo": 0}
+    page.keyboard.press("u")
+    assert own.last() == {"do": "undo"}
+
+
+def test_ranges_bars_and_heads(explorer):
+    own = explorer()
+    own.drag(1, 3)
+    assert own.last() == {"do": "range", "what": "isolate", "from": 1, "to": 3}
+    change = {
+        "what": "isolate",
+        "layers": [1, 3],
+        "demo": None,
+        "token": None,
+        "heads": [],
+        "factor": None,
+        "words": "x",
+    }
+    own.say(state(2, changes=[change], started=False))
+    own.measured(2, now=answers())
+    box = own.page.locator(".ex-handle[data-end=end]").bounding_box()
+    own.page.mouse.move(box["x"] + 8, box["y"] + 8)
+    own.page.mouse.down()
+    own.page.mouse.move(box["x"] + 80, box["y"] + 8, steps=3)
+    own.page.mouse.up()
+    assert own.last() == {"do": "stretch", "change": 0, "from": 1, "to": 4}
+    own.page.locator(".ex-tracks").focus()
+    for name in ("Home", "Shift+ArrowRight", "Enter"):
+        own.page.keyboard.press(name)
+    assert own.last() == {"do": "range", "what": "isolate", "from": 0, "to": 1}
+    for name in ("ArrowDown", "Delete"):
+        own.page.keyboard.press(name)
+    assert own.last() == {"do": "remove", "change": 0}
+    for name in ("ArrowDown", "x"):
+        own.page.keyboard.press(name)
+    assert own.last() == {"do": "head", "layer": 1, "head": 0}
+
+
+def test_a_change_of_a_token_asks_for_the_token_first(explorer):
+    own = explorer()
+    before = own.page.evaluate("window.sent.length")
+    own.page.get_by_role("button", name="isolate the token").click()
+    own.drag(1, 3)
+    assert own.page.evaluate("window.sent.length") == before
+    assert "Choose a token in the prompt first" in own.text(".ex-reading")
+
+
+def test_figures_of_an_older_state_are_pale_and_late_ones_are_dropped(explorer):
+    own = explorer()
+    own.say(state(2, started=False))
+    heads = "document.querySelector('.ex-g-heads').classList.contains('ex-stale')"
+    own.measured(1, now=answers(0.9))
+    assert own.page.evaluate(heads)
+    assert "0.90" not in own.text(".ex-answers")
+    own.measured(2, now=answers(0.8))
+    assert not own.page.evaluate(heads)
+    assert "0.80" in own.text(".ex-answers")
+
+
+def test_a_set_is_shown_with_intervals_until_the_experiment_changes(explorer):
+    own = explorer()
+    assert own.text(".ex-pill") == "n = 1 · an example, not a finding"
+    own.page.get_by_role("button", name="Over all 24 prompts").click()
+    assert own.last() == {"do": "over_all"}
+    own.say({"kind": "progress", "gen": 1, "share": 0.5, "words": "12 of 24"})
+    own.page.get_by_role("button", name="Stop").click()
+    assert own.last() == {"do": "stop"}
+    line = [0.5] * (LAYERS + 1)
+    side = {
+        "accuracy": [0.5, 0.3, 0.7],
+        "lens": line,
+        "low": line,
+        "high": line,
+        "shares": [0.25] * 4,
+    }
+    found = {"n": 24, "before": side, "now": side, "same": [1, 1, 1], "difference": [0, 0, 0]}
+    own.say(
+        {
+            "kind": "set",
+            "gen": 1,
+            "data": {**found, "sentence": "No change.", "warning": "5 states"},
+        }
+    )
+    assert own.text(".ex-pill") == "n = 24 · 95 % intervals"
+    assert "0.50 [0.30, 0.70]" in own.text(".ex-intervals")
+    own.say(state(2, shown=(1, 1), started=False))
+    assert own.text(".ex-pill") == "n = 1 · an example, not a finding"
+
+
+def test_errors_and_lost_connections_say_so_and_keep_the_page(explorer):
+    own = explorer()
+    own.page.keyboard.press("Tab")
+    own.page.keyboard.press("f")
+    own.say({"kind": "error", "gen": 1, "text": "Impossible: <b>why</b>"})
+    assert own.text(".ex-prompt-view .ex-say") == "Impossible: <b>why</b>"
+    own.page.evaluate("window.link('lost')")
+    before = own.page.evaluate("window.sent.length")
+    own.page.keyboard.press("f")
+    own.say()
+    assert own.text(".ex-status") == "not connected – trying again"
+    assert own.page.evaluate("window.sent.length") == before
+    own.page.evaluate("window.link('open')")
+    own.say()
+    assert own.text(".ex-status") == ""
+
+
+def test_hostile_texts_are_texts(explorer):
+    own = explorer()
+    demos = [{"text": HOSTILE + "x" * 3000, "shown": 0, "true": 1}]
+    own.say(state(2, demos=demos, labels=[HOSTILE, "b", "c", "d"], note=HOSTILE))
+    own.measured(2, now=answers())
+    own.say({"kind": "code", "code": HOSTILE}, {"kind": "error", "gen": 2, "text": HOSTILE})
+    assert own.page.evaluate("window.hacked") is None
+    assert own.page.locator(".icl-explore img").count() == 0
+    assert own.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("width", [390, 900, 1440, 1600])
+def test_nothing_overflows(explorer, width):
+    own = explorer(width)
+    own.measured(pair={"true": answers()["lens"], "false": answers()["lens"]}, ref=answers())
+    beyond = """() => [...document.querySelectorAll('.icl-explore *')].filter(own => !own.closest('svg, h3, .ex-unseen')
+        && own.getBoundingClientRect().right > innerWidth + 1).map(own => own.className)"""
+    assert own.page.evaluate("document.documentElement.scrollWidth") == width
+    assert own.page.evaluate(beyond) == []
+
+
+def test_keys_stay_inside_and_the_theme_follows_the_notebook(explorer):
+    own = explorer(color_scheme="light")
+    script = "() => { window.out = []; document.addEventListener('keydown', own => window.out.push(own.key)); }"
+    own.page.evaluate(script)
+    own.page.locator(".ex-tracks").focus()
+    own.page.keyboard.press("d")
+    own.page.keyboard.press("Enter")
+    assert own.page.evaluate("window.out") == []
+    dark = "document.querySelector('.icl-explore').classList.contains('dark')"
+    assert not own.page.evaluate(dark)
+    own.page.evaluate("() => { document.body.dataset.jpThemeLight = 'false'; }")
+    own.say()
+    assert own.page.evaluate(dark)

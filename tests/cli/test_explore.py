@@ -1,0 +1,70 @@
+"""`icl-mech explore`: what is opened, and what a folder keeps."""
+
+import json
+import stat
+
+import pytest
+from typer.testing import CliRunner
+
+from icl_mech.cli.app import app
+from icl_mech.cli.explore import ADDRESS, _opened
+from tests.explorer.cases import OPEN, TASK, model_of
+
+pytest.importorskip("uvicorn")
+HOW = {"shots": 1, "n": 4, "seed": 0, "threads": 1}
+
+
+def closed(view, server):
+    server.socket.close()
+    view.close()
+
+
+def test_a_folder_keeps_history_and_address(tmp_path):
+    out = tmp_path / "by-hand"
+    view, server = _opened(model_of(), TASK, out, None, **HOW)
+    view.flip(0).do("keep", name="mine")
+    url = server.url
+    closed(view, server)
+    assert stat.S_IMODE((out / ADDRESS).stat().st_mode) == 0o600
+    again, other = _opened(model_of(), TASK, out, None, **HOW)
+    assert other.url == url
+    assert again.session.history == view.session.history
+    closed(again, other)
+
+
+def test_open_answers_are_opened_with_four_demonstrations(tmp_path):
+    how = {**HOW, "shots": None, "n": 2}
+    view, server = _opened(model_of(), OPEN, tmp_path, None, **how)
+    assert len(view.experiment.demos) == 4
+    view.answer(0, "Output")
+    closed(view, server)
+    again, other = _opened(model_of(), OPEN, tmp_path, None, **how)
+    assert again.experiment.demos[0].words[2] == "Output"
+    closed(again, other)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"port": "a", "token": 3}', '{"port": 0, "token": "short"}']
+)
+def test_a_damaged_address_is_a_new_one(tmp_path, text):
+    (tmp_path / ADDRESS).write_text(text)
+    view, server = _opened(model_of(), TASK, tmp_path, None, **HOW)
+    assert len(server.token) == 32
+    assert json.loads((tmp_path / ADDRESS).read_text())["token"] == server.token
+    closed(view, server)
+
+
+def test_without_a_folder_nothing_is_kept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    view, server = _opened(model_of(), TASK, None, None, **HOW)
+    view.flip(0)
+    closed(view, server)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_words_are_refused_before_a_model_is_loaded():
+    run = CliRunner().invoke(app, ["explore", "--task", "no-such-task", "--no-browser"])
+    assert run.exit_code != 0
+    assert "no-such-task" in str(run.exception)
+    run = CliRunner().invoke(app, ["explore", "--n", "0"])
+    assert run.exit_code == 2

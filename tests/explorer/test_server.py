@@ -1,0 +1,155 @@
+"""The server: who may come in, what is refused, and that nothing changes by it."""
+
+import json
+import secrets
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from icl_mech.errors import RunError
+from icl_mech.explorer import Server
+from tests.explorer.cases import opened, serving
+
+websockets = pytest.importorskip("websockets")
+from websockets.exceptions import ConnectionClosed, InvalidStatus  # noqa: E402
+from websockets.sync.client import connect  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def served():
+    view = opened()
+    with serving(view) as server:
+        yield view, server
+    view.close()
+
+
+def socket(server, token=None, origin=None, **more):
+    return connect(
+        f"ws://127.0.0.1:{server.port}/ws?token={server.token if token is None else token}",
+        origin=origin or f"http://127.0.0.1:{server.port}",
+        open_timeout=30,
+        **more,
+    )
+
+
+def talk(server, text, **how):
+    with socket(server, **how) as own:
+        own.send(text)
+        own.recv(timeout=30)
+
+
+def status(url, **headers):
+    try:
+        with urlopen(Request(url, headers=headers), timeout=30) as answer:
+            return answer.status, dict(answer.headers), answer.read().decode()
+    except HTTPError as error:
+        return error.code, dict(error.headers), error.read().decode()
+
+
+def test_the_page_needs_its_token(served):
+    _, server = served
+    code, headers, text = status(server.url)
+    assert code == 200
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    nonce = policy.split("'nonce-")[1].split("'")[0]
+    assert text.count(f'nonce="{nonce}"') == 2
+    assert status(server.url)[1]["content-security-policy"] != policy
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cache-control"] == "no-store"
+    assert server.token not in text
+    assert "set-cookie" not in headers
+    bare = f"http://127.0.0.1:{server.port}/"
+    for url in (
+        bare,
+        f"{bare}?token=",
+        f"{bare}?token={secrets.token_urlsafe(24)}",
+        f"{bare}?token=%C3%A9",
+    ):
+        code, _, text = status(url)
+        assert code == 403
+        assert "icl-explore" not in text
+    assert status(f"{bare}favicon.ico")[0] == 404
+
+
+def test_another_name_for_this_machine_is_refused(served):
+    _, server = served
+    for host in ("evil.example", f"evil.example:{server.port}", "127.0.0.1"):
+        assert status(server.url, Host=host)[0] == 403
+    assert status(server.url, Host=f"localhost:{server.port}")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"token": ""},
+        {"token": "wrong"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "https://127.0.0.1"},
+    ],
+    ids=str,
+)
+def test_a_socket_without_the_right_to_be_here(served, how):
+    view, server = served
+    before = view.session.generation
+    with pytest.raises((InvalidStatus, ConnectionClosed)):
+        talk(server, json.dumps({"do": "flip", "demo": 0}), **how)
+    assert view.session.generation == before
+
+
+def hear(own, kind):
+    while True:
+        message = json.loads(own.recv(timeout=60))
+        if message["kind"] == kind:
+            return message
+
+
+def test_messages_that_are_none(served):
+    view, server = served
+    before = view.session.history.now
+    with socket(server) as own:
+        for text, said in (
+            ("{", "no JSON"),
+            ("[]", "name of an action"),
+            ('{"do": "explode"}', "no action"),
+            (json.dumps({"do": "edit", "demo": 0, "text": "a" * 19_000}), "at most 8000"),
+            (json.dumps({"do": "edit", "demo": 0, "text": "a" * 100_000}), "at most 20000"),
+        ):
+            own.send(text)
+            assert said in hear(own, "error")["text"]
+    with pytest.raises(ConnectionClosed):
+        talk(server, "a" * 2_000_000)
+    assert view.session.history.now == before
+
+
+def test_two_pages_see_one_state_and_a_reload_keeps_it(served):
+    view, server = served
+    with socket(server, max_size=2**24) as one, socket(server, max_size=2**24) as other:
+        one.send(json.dumps({"do": "flip", "demo": 0, "seq": 7}))
+        first, second = hear(one, "state"), hear(other, "state")
+        assert first == second
+        assert first["seq"] == 7
+    with socket(server, max_size=2**24) as again:
+        again.send(json.dumps({"do": "hello", "version": 1}))
+        state = hear(again, "state")
+        assert state["demos"] == first["demos"]
+        assert hear(again, "part")["part"] == "now"
+        hostile = "<script>alert(1)</script> \u202eevil <img src=x onerror=alert(1)>"
+        again.send(json.dumps({"do": "edit", "demo": 0, "text": hostile}))
+        assert hear(again, "state")["demos"][0]["text"] == hostile
+    view.do("reset")
+
+
+def test_a_taken_port_is_said(served):
+    view, server = served
+    with pytest.raises(RunError, match=f"Port {server.port} cannot be used"):
+        Server(view.session, server.port)
+
+
+def test_the_address_can_be_that_of_before(served):
+    view, server = served
+    again = Server(view.session, 0, server.token)
+    assert again.url.endswith(server.token)
+    again.socket.close()

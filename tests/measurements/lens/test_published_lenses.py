@@ -1,0 +1,186 @@
+"""Lenses as tuned-lens, jlens and TransformerLens publish them: read, or refused with a reason."""
+
+import json
+import os
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import icl_mech as icl
+from icl_mech.errors import ResultError, RunError
+from tests.tiny import tiny_model
+
+SIZE, BLOCKS = 32, 3
+NAME = "tiny-gpt2"
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model("gpt2")
+
+
+def drawn(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+def tuned(folder, leave_out=(), **changed):
+    """A folder as tuned-lens writes it, with its maps."""
+    weight, bias = drawn(BLOCKS, SIZE, SIZE), drawn(BLOCKS, SIZE)
+    state = {f"{row}.weight": weight[row].clone() for row in range(BLOCKS)}
+    state |= {f"{row}.bias": bias[row].clone() for row in range(BLOCKS)}
+    about = {
+        "base_model_name_or_path": f"somebody/{NAME}",
+        "d_model": SIZE,
+        "num_hidden_layers": BLOCKS,
+        "bias": True,
+        "base_model_revision": None,
+        "unembed_hash": "0",
+        "lens_type": "linear_tuned_lens",
+    }
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(about | changed))
+    torch.save(
+        {key: own for key, own in state.items() if key not in leave_out}, folder / "params.pt"
+    )
+    return weight, bias
+
+
+def jacobian(file, rows=range(BLOCKS - 1), size=SIZE, **more):
+    """A file as jlens writes it, with its maps: of what blocks 0 ... L-2 give out, in half precision."""
+    maps = {row: own.half() for row, own in zip(rows, drawn(len(rows), size, size), strict=True)}
+    state = {"J": maps, "n_prompts": 1, "source_layers": list(rows), "d_model": size, **more}
+    torch.save(state, file)
+    return maps
+
+
+def test_a_tuned_lens(model, tmp_path):
+    weight, bias = tuned(tmp_path / "lens")
+    lens = icl.load(tmp_path / "lens", model)
+    assert isinstance(lens, icl.TunedLens)
+    assert torch.equal(lens.weight, weight)
+    assert torch.equal(lens.bias, bias)
+    assert lens.training["published"] == f"somebody/{NAME}"
+    row = drawn(SIZE)
+    for entry in range(BLOCKS):
+        assert_close(lens.mapped(entry, row), row + weight[entry] @ row + bias[entry])
+    lens.save(tmp_path / "ours")
+    assert torch.equal(icl.load(tmp_path / "ours", model).weight, weight)
+
+
+def test_a_tuned_lens_without_biases(model, tmp_path):
+    left_out = [f"{row}.bias" for row in range(BLOCKS)]
+    tuned(tmp_path / "lens", leave_out=left_out, bias=False)
+    assert not icl.load(tmp_path / "lens", model).bias.any()
+
+
+@pytest.mark.parametrize("metadata", [{}, {"model_name": NAME, "target_layer": BLOCKS - 1}])
+def test_a_jacobian_lens(model, tmp_path, metadata):
+    maps = jacobian(tmp_path / "lens.pt", **({"metadata": metadata} if metadata else {}))
+    lens = icl.load(tmp_path / "lens.pt", model)
+    assert isinstance(lens, icl.JacobianLens)
+    assert torch.equal(lens.jacobian[0], torch.eye(SIZE))
+    for row, own in maps.items():
+        assert torch.equal(lens.jacobian[row + 1], own.float())
+    assert lens.training["published"] == metadata.get("model_name", "lens.pt")
+
+
+def test_what_transformer_lens_fits_and_writes(model, tmp_path):
+    tool = pytest.importorskip("transformer_lens.tools.analysis.jacobian_lens")
+    text = "Review: a good film World Sports Business Answer:"
+    theirs = tool.JacobianLens.fit(
+        model, [text], corpus="one text", skip_first_positions=2, show_progress=False
+    )
+    theirs.save(str(tmp_path / "lens.pt"), dtype=torch.float32)
+    lens = icl.load(tmp_path / "lens.pt", model)
+    ids = model.to_tokens(text)[0].tolist()
+    ours = icl.fit_jacobian_lens(model, [ids], skip_first=2, progress=False)
+    assert_close(lens.jacobian[1:], ours.jacobian[1:], atol=5e-6, rtol=1e-5)
+
+
+def test_of_another_model(model, tmp_path, unchecked):
+    tuned(tmp_path / "named", base_model_name_or_path="gpt2")
+    with pytest.raises(RunError, match=rf"is for gpt2 as it is on the hub; this is '{NAME}'"):
+        icl.load(tmp_path / "named", model)
+    jacobian(tmp_path / "named.pt", metadata={"model_name": "gpt2"})
+    with pytest.raises(RunError, match="is for gpt2"):
+        icl.load(tmp_path / "named.pt", model)
+    jacobian(tmp_path / "narrow.pt", size=16)
+    with pytest.raises(RunError, match="layers of width 16"):
+        icl.load(tmp_path / "narrow.pt", model)
+    tuned(tmp_path / "lens")
+    with pytest.raises(ResultError, match="is a published lens; give model="):
+        icl.load(tmp_path / "lens")
+
+
+def test_of_a_model_with_folded_weights(tmp_path):
+    model = tiny_model("gpt2")
+    model.enable_compatibility_mode(disable_warnings=True)
+    tuned(tmp_path / "lens")
+    with pytest.raises(RunError, match="its weights folded or centred"):
+        icl.load(tmp_path / "lens", model)
+
+
+def test_layers_that_are_missing_or_too_many(model, tmp_path):
+    tuned(tmp_path / "lens", leave_out=["1.weight"])
+    with pytest.raises(ResultError, match=r"KeyError: '1\.weight'"):
+        icl.load(tmp_path / "lens", model)
+    tuned(tmp_path / "bias", leave_out=["2.bias"])
+    with pytest.raises(ResultError, match=r"KeyError: '2\.bias'"):
+        icl.load(tmp_path / "bias", model)
+    tuned(tmp_path / "fewer", num_hidden_layers=BLOCKS - 1)
+    with pytest.raises(RunError, match="has 2 layers of width 32"):
+        icl.load(tmp_path / "fewer", model)
+    for rows in ([0], [1], range(BLOCKS), range(BLOCKS + 4)):
+        jacobian(tmp_path / "lens.pt", rows=rows)
+        with pytest.raises(ResultError, match="from other layers than 0 to 1"):
+            icl.load(tmp_path / "lens.pt", model)
+    jacobian(tmp_path / "lens.pt", metadata={"target_layer": 1})
+    with pytest.raises(ResultError, match="or not to 2"):
+        icl.load(tmp_path / "lens.pt", model)
+
+
+class Unsafe:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (self.folder,)
+
+
+@pytest.mark.parametrize("old_form", [False, True])
+def test_nothing_in_a_file_is_run(model, tmp_path, old_form):
+    trace = tmp_path / "was_run"
+    file = tmp_path / "lens.pt"
+    state = {"J": {0: Unsafe(str(trace))}}
+    torch.save(state, file, _use_new_zipfile_serialization=not old_form)
+    with pytest.raises(ResultError, match=r"UnpicklingError: Weights only load failed$"):
+        icl.load(file, model)
+    assert not trace.exists()
+    torch.load(file, weights_only=False)  # the file is as unsafe as it claims to be
+    assert trace.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"no lens"])
+def test_damaged_files(model, tmp_path, content):
+    (tmp_path / "lens.pt").write_bytes(content)
+    with pytest.raises(ResultError, match=r"is no lens as tuned-lens or jlens writes it"):
+        icl.load(tmp_path / "lens.pt", model)
+
+
+@pytest.mark.parametrize(
+    "state", [[], {}, {"J": {}}, {"J": {0: "x", 1: "y"}}, {"J": {0: 1.0, "1": 2.0}}, {"J": 3}]
+)
+def test_other_things_that_torch_saves(model, tmp_path, state):
+    torch.save(state, tmp_path / "lens.pt")
+    with pytest.raises(ResultError, match="is no lens"):
+        icl.load(tmp_path / "lens.pt", model)
+
+
+def test_values_that_are_not_finite(model, tmp_path):
+    state = {"J": dict.fromkeys(range(BLOCKS - 1), torch.full((SIZE, SIZE), float("nan")))}
+    torch.save(state, tmp_path / "lens.pt")
+    with pytest.raises(ResultError, match="not finite"):
+        icl.load(tmp_path / "lens.pt", model)

@@ -1,0 +1,71 @@
+"""Every recipe at a small scale, on offline tasks: a network that learned nothing, and the offline model for one."""
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import icl_mech as icl
+from icl_mech.models.loading import load_tokenizer
+from icl_mech.recipes import recipes, reproduce
+
+pytestmark = pytest.mark.slow
+
+HOW = {"tasks": "offline", "scale": 0.01, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Five layers, a context of 2048 and the offline model's tokenizer."""
+    tokenizer = load_tokenizer("smollm2-135m")
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 5}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 2048}
+    with torch.random.fork_rng():
+        hf_model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes, **heads))
+    return icl.load_model(hf_model, tokenizer=tokenizer)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return tmp_path_factory.mktemp("recipes")
+
+
+UNDEFINED = {
+    "lw-figure-5": {"AUC, mean of the last third of the layers", "its rise since the first third"},
+    "ot-figure-3": {"critical layer"},
+    "ot-heads": {"share of the gap that closes, ratio of means"},
+}
+"""Numbers that this network, which always answers alike, may not have."""
+
+
+@pytest.mark.parametrize("name", [own for own in recipes() if own != "ot-late-components"])
+def test_a_recipe_runs(name, small, folders):
+    found = reproduce(name, {"small": small}, out=folders / name, **HOW)
+    assert found.sweep.failures() == []
+    assert found.rows
+    for row in found.rows:
+        assert "other tasks" in row.why
+        assert "there is no value" not in " ".join(row.why), row.why
+        if row.number.name not in UNDEFINED.get(name, ()):
+            assert row.own.low <= row.own.value <= row.own.high, row.number.name
+    text = found.to_html(folders / f"{name}.html").read_text()
+    assert "Not the paper&#39;s tasks" in text or "Not the paper's tasks" in text
+
+
+def test_two_tables_of_the_same_runs_measure_once(small, folders, monkeypatch):
+    def measured(*_, **__):
+        pytest.fail("an item was measured again")
+
+    out = folders / "ot-heads"
+    reproduce("ot-heads", {"small": small}, out=out, resume=out.exists(), **HOW)
+    monkeypatch.setattr("icl_mech.sweeps.work.analyze", measured)
+    found = reproduce("ot-late-components", {"small": small}, out=out, resume=True, **HOW)
+    assert len(found.rows) == 16
+    assert all(row.own.low <= row.own.value <= row.own.high for row in found.rows)
+
+
+def test_the_offline_model_is_chosen_with_offline_tasks(folders):
+    found = reproduce("ot-prefix-matching", out=folders / "offline", **HOW)
+    (row,) = found.rows
+    assert (row.model, row.task) == ("smollm2-135m", "unnatural")
+    assert -1 < row.own.low < row.own.value < row.own.high < 1
+    assert row.own.value > 0.2

@@ -1,0 +1,356 @@
+"""Recipes: read and checked, run and gone on with, beside published numbers."""
+
+import math
+import re
+
+import pytest
+
+from icl_mech.errors import SweepError, TaskError
+from icl_mech.measurements import Predict
+from icl_mech.models import known_models
+from icl_mech.recipes import recipe, recipes, reproduce, shown_in_papers
+from icl_mech.recipes.recipe import MEAN
+from icl_mech.recipes.reproducing import _grids
+from icl_mech.studies import published
+from icl_mech.tasks import known_tasks
+from tests.tiny import tiny_model
+
+ROWS = [
+    *(f"a fine film, number {i},Positive" for i in range(12)),
+    *(f"a dull plot, number {i},Negative" for i in range(12)),
+]
+OWN = """
+title: Accuracy of films
+paper: label_words
+place: table 9
+measures: Accuracy.
+models: [gpt2-xl]
+sweep:
+  tasks:
+    films: {{path: films.csv, template: "Review: {{text}}\\nSentiment:{{label}}", labels: [Negative, Positive]}}
+    plots: {{path: films.csv, template: "Plot: {{text}}\\nSentiment:{{label}}", labels: [Negative, Positive]}}
+  measurements: [compare_compression: {{methods: [hidden_anchor], measure_speed: false}}]
+  seeds: 0-1
+  n: 1000
+least: 4
+offline:
+  tasks: {{films: reviews}}
+numbers:
+  - name: accuracy
+    quantity: compare_compression.full_accuracy
+    percent: true
+    published: {{gpt2-xl: {{films: {films}, mean: {mean}}}}}
+  - name: label loyalty
+    quantity: compare_compression.label_loyalty
+    at: {{method: hidden_anchor}}
+"""
+
+
+def written(folder, films=50.0, mean=50.0, more=""):
+    with (folder / "films.csv").open("w") as file:
+        file.write(
+            "\n".join(
+                ["a,text,label", *(f"0,{row.replace(', number', ' number')}" for row in ROWS)]
+            )
+        )
+    path = folder / "own.yaml"
+    path.write_text(OWN.format(films=films, mean=mean) + more)
+    return path
+
+
+# --- those of the package ---
+
+
+RECIPES = recipes()
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_names_what_is_there(name):
+    own = RECIPES[name]
+    assert own.name == name
+    assert {*own.models} <= {known.name for known in known_models()}
+    known = {task.name: task.offline for task in known_tasks()}
+    assert {*own.tasks} <= {*known}
+    assert {*own.offline["tasks"]} <= {*own.tasks}
+    assert all(known[task] for task in own.offline["tasks"].values())
+    assert own.notes
+    assert all(len(number.name) < 90 for number in own.numbers)
+    assert len({number.name for number in own.numbers}) == len(own.numbers)
+
+
+def test_every_recipe_stands_in_the_list_of_the_papers_and_the_rest_says_why():
+    shown = shown_in_papers()
+    assert {own["recipe"] for own in shown if "recipe" in own} == {*RECIPES}
+    assert all(("recipe" in own) != ("why" in own) for own in shown)
+    assert {*map(frozenset, shown)} <= {
+        frozenset({"paper", "place", "what", last}) for last in ("recipe", "why")
+    }
+
+
+def numbers(name):
+    return {number.name: number.published for number in RECIPES[name].numbers}
+
+
+def test_published_numbers_are_those_that_studies_show():
+    first, second = numbers("lw-table-1"), numbers("lw-table-2")
+    assert (*first["accuracy, re-weighted"]["gpt2-xl"].values(),)[:4] == published.REWEIGHTING[
+        "anchor re-weighting"
+    ]
+    for model, key in (("gpt2-xl", "gpt2-xl"), ("gpt-j-6b", "gpt-j")):
+        assert second["accuracy, full demonstrations"][model][MEAN] == published.FULL_ACCURACY[key]
+        assert (
+            second["word loyalty, Hidden_anchor"][model][MEAN]
+            == published.COMPRESSION[key]["hidden_anchor"].word_loyalty
+        )
+    heads = numbers("ot-heads")
+    removed = heads["calibrated accuracy, false, heads removed"]["gpt-j-6b"]
+    for task, own in published.HEAD_ABLATION.items():
+        name = f"ot-{task}" if task in ("sst2", "agnews", "trec") else task
+        assert removed[name] == pytest.approx(own.ablated_false, abs=0.006)
+    gap = heads["share of the gap that closes, ratio of means"]["gpt-j-6b"][MEAN]
+    assert gap == published.GAP_REDUCTION["ratio_of_means"]
+    settings = numbers("ot-settings")
+    for kind, own in published.GAP.items():
+        assert settings[f"gap, {kind.replace('_', ' ')} labels"]["gpt-j-6b"][MEAN] == pytest.approx(
+            own, abs=0.006
+        )
+
+
+def test_means_are_those_of_the_tasks():
+    for name, own in RECIPES.items():
+        for number in own.numbers:
+            for tasks in number.published.values():
+                if len(tasks) == len(own.tasks) + 1 and name != "ot-late-components":
+                    mean = sum(value for task, value in tasks.items() if task != MEAN) / len(
+                        own.tasks
+                    )
+                    assert tasks[MEAN] == pytest.approx(mean, abs=0.02), (name, number.name)
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "message"),
+    [
+        ("title:", "titel:", r"own.yaml' is no recipe. It has the key 'titel'.*Did you mean 'title'"),
+        ("place: table 9\n", "", "place is missing"),
+        ("paper: label_words", "paper: label_word", "paper 'label_word' is not known. Did you mean 'label_words'"),
+        ("    percent: true", "    percents: true", "Number 1 has the key 'percents'.*'percent'"),
+        ("percent: true", "percent: 7", "percent=7; expected True or False"),
+        ("compression.full_accuracy", "compressoin.full_accuracy", "Did you mean 'compare_compression'"),
+        ("films: 50.0", "film: 50.0", "the task 'film' is not known. Did you mean 'films'"),
+        ("published: {gpt2-xl", "published: {gpt2", "the model 'gpt2' is not known. Did you mean 'gpt2-xl'"),
+        ("films: 50.0", "films: half", "published=.*'half'; expected a number"),
+        ("hidden_anchor]", "hidden_ancor]", "Did you mean 'hidden_anchor'"),
+        ("  seeds: 0-1", "  seed: 0-1", "key 'seed'. Did you mean 'seeds'"),
+        ("n: 1000", "n: [10, 20]", r"n=\[10, 20\]; expected a whole number"),
+        ("{films: reviews}", "{film: reviews}", "offline: the task 'film' is not known"),
+        ("least: 4", "least: 4\ngrids: [{measurements: [flow]}]", "measurements is one for all grids"),
+        ("numbers:\n", "numbers: 3\nnotes:\n", "numbers=3; expected a list"),
+        ("title: Accuracy of films", "- a", "cannot be read as YAML"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_recipe_is_refused_in_words(was, now, message, tmp_path):
+    path = written(tmp_path)
+    assert was in path.read_text()
+    path.write_text(path.read_text().replace(was, now, 1))
+    with pytest.raises(SweepError, match=re.compile(message, re.DOTALL)):
+        recipe(path)
+
+
+def test_names_models_and_scales_are_refused_before_anything_runs(tmp_path):
+    with pytest.raises(SweepError, match=r"no recipe 'lw-table-9'. Did you mean"):
+        reproduce("lw-table-9", "gpt2", out=tmp_path / "x")
+    with pytest.raises(
+        SweepError, match=r"No model was chosen.*models='all'.*gpt2-xl.*tasks='offline'"
+    ):
+        reproduce("lw-table-1", out=tmp_path / "x")
+    with pytest.raises(SweepError, match=r"scale=2.0; give a share"):
+        reproduce("lw-table-1", "gpt2", scale=2.0, out=tmp_path / "x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_hub_the_way_out_is_named(tmp_path, monkeypatch):
+    def unreachable(*_):
+        raise TaskError("No connection.")
+
+    monkeypatch.setattr("icl_mech.recipes.reproducing.task_sources", unreachable)
+    with pytest.raises(TaskError, match=r"No connection. Give tasks='offline'"):
+        reproduce("lw-table-1", "gpt2", out=tmp_path / "x")
+
+
+# --- what is run ---
+
+
+def grids(tmp_path, tasks, scale, more=""):
+    return list(_grids(recipe(written(tmp_path, more=more)), tasks, scale))
+
+
+def test_scale_takes_fewer_prompts_and_seeds_but_as_many_as_an_item_needs(tmp_path):
+    (whole,) = grids(tmp_path, None, 1.0)
+    assert [*whole["tasks"]] == ["films", "plots"]
+    assert (whole["seeds"], whole["measurements"][0].methods) == ([0, 1], ("hidden_anchor",))
+    there = whole["n"]
+    assert 4 < there < 24  # not 1000: as many as the file gives
+    (half,) = grids(tmp_path, None, 0.5)
+    assert (half["n"], half["seeds"]) == (round(there / 2), [0])
+    assert grids(tmp_path, None, 0.01)[0]["n"] == 4
+
+
+def test_offline_tasks_take_the_place_of_those_they_stand_for(tmp_path):
+    more = "grids: [{shots: 1}, {shots: 2, tasks: [films]}]\n"
+    found = [(g["shots"], [*g["tasks"]], g["n"]) for g in grids(tmp_path, "offline", 0.1, more)]
+    assert found == [(1, ["reviews"], 14), (2, ["reviews"], 14)]
+    assert [[*g["tasks"]] for g in grids(tmp_path, "headlines", 1.0)] == [["headlines"]]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model("gpt2")
+
+
+@pytest.fixture(scope="module")
+def run(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recipe")
+    return reproduce(written(folder), {"gpt2-xl": model}, out=folder / "run", progress=False)
+
+
+def test_own_values_are_averages_of_the_sweep(run):
+    assert run.sweep.items.state.tolist() == ["done"] * 4
+    first, mean, loyalty = run.rows
+    assert [(row.number.name, row.task) for row in run.rows] == [
+        ("accuracy", "films"), ("accuracy", MEAN), ("label loyalty", MEAN),
+    ]  # fmt: skip
+    here = run.sweep.average("compare_compression.full_accuracy", "seed", task="films").one()
+    assert first.own.value == pytest.approx(100 * float(here.value))
+    # The mean is of just these tasks: their spread is no part of its interval.
+    whole = run.sweep.average(
+        "compare_compression.full_accuracy", ("task", "seed"), fixed="task"
+    ).one()
+    assert mean.own.value == pytest.approx(100 * float(whole.value))
+    assert mean.own.low == pytest.approx(100 * float(whole.low), abs=1e-6)
+    assert mean.basis.startswith("2 tasks")
+    own = run.sweep.average(
+        "compare_compression.label_loyalty", ("task", "seed"), fixed="task", method="hidden_anchor"
+    )
+    assert loyalty.own.value == pytest.approx(float(own.one().value))  # no percentage
+    assert loyalty.why == ("the paper gives no number",)
+
+
+def test_what_is_left_to_run_is_forecast_and_nothing_is_written(run, model, tmp_path):
+    path = written(tmp_path)
+    found = reproduce(path, {"gpt2-xl": model}, out=tmp_path / "run", plan=True, progress=False)
+    # Items that differ in their seed alone are one row.
+    assert sorted(found.to_pandas()["items"]) == [2, 2]
+    assert found.fits
+    assert not (tmp_path / "run").exists()
+    out = run.sweep.folder
+    again = reproduce(path, {"gpt2-xl": model}, out=out, resume=True, plan=True, progress=False)
+    assert sum(again.items[0].rows.values()) == 0
+
+
+def edited(run, model, tmp_path, **published):
+    out = run.sweep.folder
+    return reproduce(
+        written(tmp_path, **published), {"gpt2-xl": model}, out=out, resume=True, progress=False
+    )
+
+
+def test_an_edited_copy_goes_on_with_what_was_measured(run, model, tmp_path, monkeypatch):
+    def measured(*_, **__):
+        pytest.fail("an item was measured again")
+
+    monkeypatch.setattr("icl_mech.sweeps.work.measure", measured)
+    own = run.rows[0].own
+    found = edited(run, model, tmp_path, films=own.value, mean=own.value + 200)
+    inside, outside, _ = found.rows
+    assert (inside.verdict, inside.difference) == ("own interval contains it", pytest.approx(0))
+    assert outside.verdict == "differs"
+    assert outside.difference == pytest.approx(run.rows[1].own.value - own.value - 200)
+    assert (
+        "Of 2 published numbers, 1 within the interval found here and 1 outside of it; 1 cannot"
+        in found.lead
+    )
+    assert f"differs by −{-outside.difference:.2f}" in found.summary()
+    below = edited(run, model, tmp_path, films=own.low - 0.01, mean=own.value).rows[0]
+    assert (below.verdict, below.difference > 0) == ("differs", True)
+
+
+def test_a_folder_of_several_scales_is_read_at_the_one_asked_for(run, model, tmp_path):
+    path, out = written(tmp_path), tmp_path / "run"
+    small = reproduce(path, {"gpt2-xl": model}, out=out, scale=0.5, progress=False)
+    whole = reproduce(path, {"gpt2-xl": model}, out=out, resume=True, progress=False)
+    assert len(small.sweep) == 2
+    assert [row.own for row in whole.rows] == [row.own for row in run.rows]
+
+
+def test_what_is_not_the_paper_s_gets_no_difference(run, model, tmp_path):
+    path = written(tmp_path)
+    how = {"progress": False, "scale": 0.05}
+    other = reproduce(path, {"tiny": model}, out=tmp_path / "a", **how)
+    assert other.rows[0].why == ("another model", "one set of demonstrations for each task")
+    tasks = reproduce(path, {"gpt2-xl": model}, tasks="offline", out=tmp_path / "b", **how)
+    assert [row.task for row in tasks.rows] == ["reviews", MEAN, MEAN]
+    assert "other tasks" in tasks.rows[0].why
+    mine = reproduce(path, {"gpt2-xl": model}, tasks=["reviews"], out=tmp_path / "c", **how)
+    assert {row.task for row in mine.rows} == {MEAN}
+    for found in (other, tasks, mine):
+        assert all(math.isnan(row.difference) for row in found.rows)
+        assert "neither confirms nor contradicts" in found.lead
+    # One seed, of demonstrations that all prompts share, says nothing of others.
+    one = reproduce(path, {"gpt2-xl": model}, out=tmp_path / "d", **how)
+    assert one.rows[0].why == ("one set of demonstrations for each task",)
+
+
+def test_a_mean_of_fewer_tasks_is_not_compared(run, monkeypatch):
+    part = run.sweep.select()
+    lost = part.plan[0]
+    monkeypatch.setattr(part, "select", lambda **dims: _lacking(run.sweep.select(**dims), lost))
+    found = type(run)(run.recipe, part)
+    assert found.rows[0].why == ("one set of demonstrations for each task",)  # one seed is left
+    assert found.rows[1].why == ()
+    monkeypatch.setattr(
+        part, "select", lambda **dims: _lacking(run.sweep.select(**dims), lost.task)
+    )
+    found = type(run)(run.recipe, part)
+    assert found.rows[0].why == ("no item finished",)
+    assert found.rows[1].why == ("only 1 of 2 tasks have a value",)
+
+
+def _lacking(part, lost):
+    state = part.state
+    part.state = lambda item: "failed" if lost in (item, item.task) else state(item)
+    return part
+
+
+# --- the page ---
+
+
+def test_the_page_holds_numbers_verdicts_notes_and_protocol(run, model, tmp_path):
+    own = run.rows[0].own.value
+    text = (
+        edited(run, model, tmp_path, films=own, mean=own + 200)
+        .to_html(tmp_path / "p.html")
+        .read_text()
+    )
+    assert "Accuracy of films: gpt2-xl beside the paper" in text
+    assert "Wang et al. 2023 (EMNLP, arXiv 2305.14160), table 9" in text
+    for part in (
+        "own interval contains it",
+        "differs by",
+        "the paper gives no number",
+        "as printed",
+        "2 tasks",
+    ):
+        assert part in text, part
+    frame = run.to_pandas()
+    assert frame.paper.tolist()[:2] == [50.0, 50.0]
+    assert {"value", "low", "high", "verdict", "over"} <= {*frame}
+
+
+def test_measurements_are_those_of_the_file(tmp_path):
+    path = written(tmp_path)
+    path.write_text(path.read_text().replace("measurements: [", "measurements: [predict, ", 1))
+    assert next(_grids(recipe(path), None, 1.0))["measurements"][0] == Predict()

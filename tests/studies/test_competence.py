@@ -1,0 +1,141 @@
+"""How a model does a task is not judged where it does not do the task; and the page says so first."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import icl_mech as icl
+from icl_mech.measurements import Flow, Predict
+from icl_mech.metrics import Interval
+from icl_mech.own import Claim, Effect, Study
+from icl_mech.studies.competence import ABOVE_CONSTANT, QUESTION, competence
+from icl_mech.studies.facts import origin_of, task_name
+from icl_mech.studies.study import known_studies
+from icl_mech.sweeps import comparison
+from tests.browser import cases
+from tests.engine.cases import ragged
+from tests.sweeps.loaders import TASK, tiny
+from tests.tiny import tiny_model
+
+
+def answering(analysis, predicted):
+    """The same run of a model that answers so."""
+    own = analysis.predictions
+    predictions = replace(own, predicted=torch.tensor(predicted), label_logits=own.label_logits)
+    return replace(analysis, results={**analysis.results, "predictions": predictions})
+
+
+def test_claims_of_how_need_a_model_that_does_the_task():
+    good = cases.label_words()
+    always = answering(good, [0] * len(good.predictions.predicted))
+    assert competence(good.results).status == "supported"
+    assert competence(always.results).status in ("not shown", "opposite")
+    of = known_studies()["label_words"].claims
+    how = {claim.text for claim in of if claim.needs is ABOVE_CONSTANT}
+    assert len(how) == 3
+    before = {own.claim: own for own in good.verdicts()}
+    assert {before[claim].status for claim in how} & {"supported", "not shown", "mixed"}
+    for own in always.verdicts():
+        if own.claim in how:
+            assert own.status == own.alone == "cannot be judged"
+            assert own.p is None
+            assert own.finding.startswith("Accuracy above a constant answer is not clear")
+        else:
+            assert own.status == before[own.claim].status
+    page = always.page()
+    assert page.lead.startswith("Cannot be judged: Accuracy above a constant answer is not clear")
+    first, *others = page.origin.findings
+    assert (first.claim, first.word) == (
+        QUESTION,
+        "no" if first.status == "opposite" else "not shown",
+    )
+    assert "always" not in first.finding or "gets" in first.finding
+    assert {own.status for own in others if own.claim in how} == {"cannot be judged"}
+
+
+def test_what_it_needs_may_be_unknown_or_few():
+    good = cases.label_words()
+    bare = replace(good, results={n: r for n, r in good.results.items() if n != "predictions"})
+    assert competence(bare.results) is None
+    assert [own.status for own in bare.verdicts()] == [own.status for own in good.verdicts()]
+    assert bare.page().origin.findings[0].claim != QUESTION
+
+
+def test_true_demonstrations_tell_it_in_pairs():
+    found = competence(cases.overthinking().results)
+    assert (found.result, found.status) == ("layer_accuracy", "supported")
+    assert "a constant answer gets" in found.finding
+    assert "n = 18 pairs" in found.finding
+
+
+def test_false_demonstrations_and_changed_models_do_not_tell():
+    model = tiny()
+    own = {"shots": 1, "n": 6}
+    true = icl.build_prompts(TASK, model, **own)
+    assert competence({"predictions": icl.predict(model, true)}).claim == QUESTION
+    false = icl.build_prompts(TASK, model, labels="permuted", **own)
+    assert competence({"predictions": icl.predict(model, false)}) is None
+    changed = icl.predict(model, true, interventions=[icl.Isolate([0])])
+    assert competence({"predictions": changed}) is None
+    reference = replace(changed, provenance={**changed.provenance, "interventions": []})
+    assert competence({"predictions": reference}) is not None
+    variants = {**reference.provenance, "variants": {"variant": "reference"}}
+    assert competence({"predictions": replace(reference, provenance=variants)}) is None
+
+
+def test_open_answers_lie_above_chance():
+    model = tiny_model("gpt2")
+    found = icl.predict(model, icl.build_prompts("antonyms", model, shots=2, n=6))
+    chosen = replace(found, predicted=torch.tensor([0, 0, 0, 0, 0, 1]))
+    own = competence({"predictions": chosen})
+    assert (own.status, len(found.labels)) == ("supported", 4)
+    assert own.finding.startswith("0.83 [0.44, 0.97] of the answers are right, chance is 0.25")
+    few = replace(found, predicted=torch.tensor([0, 0, 1, 2, 3, 1]))
+    assert competence({"predictions": few}).status == "not shown"
+
+
+def test_in_a_sweep_a_task_that_is_not_done_speaks_for_nothing():
+    def of(task, one, other):
+        return Interval(*one) if task_name(origin_of(task.results)) == "A" else Interval(*other)
+
+    needed = Effect("need", lambda run: of(run, (0.5, 0.4, 0.6), (0.0, -0.1, 0.1)))
+    effect = Effect("effect", lambda run: of(run, (0.3, 0.2, 0.4), (-0.3, -0.4, -0.2)))
+    claims = [Claim(f"{name}: it is so", [effect], "flow", needs=own) for name, own in
+              (("Needing", needed), ("Free", None))]  # fmt: skip
+    study = Study("of_tasks", [Flow()], claims)
+    tasks = [replace(TASK, name=name) for name in "AB"]
+    found = icl.sweep({"tiny": tiny()}, tasks, n=6, study=study, progress=False)
+    needing, free = comparison(found).judged
+    assert "By task: A supported, B cannot be judged." in needing.finding
+    assert needing.status != "mixed"
+    assert "By task: A supported, B opposite." in free.finding
+    assert free.status == "mixed"
+
+
+@pytest.mark.parametrize(("low", "status"), [(0.1, "supported"), (0.0, "cannot be judged"), (-0.1, "cannot be judged")])  # fmt: skip
+def test_a_claim_of_your_own_may_need_it(low, status):
+    needed = Effect("what it needs", lambda run: Interval(0.3, low, 0.5))
+    clear = Effect("an effect", lambda run: Interval(0.3, 0.1, 0.5))
+    study = Study("of_needs", [Flow()], [Claim("Needing: it is so", [clear], "flow", needs=needed)])
+    report = icl.measure(
+        tiny(), icl.build_prompts(TASK, tiny(), shots=1, n=6), Flow(), progress=False
+    )
+    (own,) = study.verdicts(report)
+    assert own.status == status
+    assert ("What it needs is not clear" in own.line) == (status != "supported")
+
+
+def test_the_script_of_a_page_makes_it_again(tmp_path, monkeypatch):
+    model = tiny()
+    report = icl.measure(model, ragged(), Predict(), Flow(reduction="abs_then_sum"), progress=False)
+    report.save(tmp_path / "run")
+    script = report.page().origin.command
+    assert "from icl_mech.measurements import Flow, Predict\n" in script
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(icl, "load_model", lambda name: model)
+    kept = {}
+    exec(script, kept)  # noqa: S102 - what the page asks a reader to run
+    assert (tmp_path / "page.html").is_file()
+    assert torch.equal(kept["report"].flow.per_prompt, report.flow.per_prompt)
+    assert kept["report"].made["call"] == report.made["call"]

@@ -1,0 +1,192 @@
+"""Runs as the parts of a paper: vector figures of its widths, tables and methods that TeX sets."""
+
+import inspect
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import icl_mech as icl
+from icl_mech.errors import ResultError
+from icl_mech.export_text import _UNICODE, tex_prose
+from icl_mech.measurements import Flow, Isolation, LogitLens, Predict
+from icl_mech.plots import vector
+from icl_mech.reports.paper import tabular
+from icl_mech.reports.tables import Cell, HtmlTable
+from tests.browser.chromium import MISSING, found
+from tests.tiny import tiny_model
+
+
+@pytest.fixture(scope="module")
+def report():
+    model = tiny_model("gpt2")
+    prompts = icl.build_prompts("reviews", model, shots=1, n=4)
+    chosen = (Predict(), Flow(), Isolation(depths=[1]), LogitLens())
+    return icl.measure(model, prompts, *chosen, progress=False)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """What was asked of kaleido, which needs a browser."""
+    asked = []
+
+    def draw(figure, opts):
+        asked.append((figure, opts))
+        return opts["format"].encode()
+
+    class Kaleido:
+        calc_fig_sync = staticmethod(draw)
+        start_sync_server = stop_sync_server = staticmethod(lambda **_: None)
+
+    monkeypatch.setattr(vector, "import_module", lambda _: Kaleido)
+    return asked
+
+
+def test_a_figure_is_written_at_the_width_of_a_column_or_a_page(report, drawn, tmp_path):
+    path = report["flow"].plot().save(tmp_path / "flow.pdf")
+    assert path.read_bytes() == b"pdf"
+    report["flow"].plot().save(tmp_path / "wide.svg", width="page", font="Palatino")
+    (column, narrow), (page, wide) = drawn
+    assert narrow["width"] * narrow["scale"] == pytest.approx(96 * 3.25, abs=0.5)
+    assert wide["width"] * wide["scale"] == pytest.approx(96 * 6.75, abs=0.5)
+    assert column["layout"]["font"]["family"].startswith("STIX")
+    assert page["layout"]["font"]["family"] == "Palatino"
+    assert "title" not in column["layout"]
+    # Type of the screen's 13 pixels or less has about eight points.
+    assert page["layout"]["font"].get("size", 13) * vector.SCALE * 0.75 == pytest.approx(7.4, abs=1)
+
+
+def test_panels_stand_below_each_other_in_a_column_unless_the_figure_was_changed(
+    report, drawn, tmp_path
+):
+    figure = report["isolation"].plot()
+    figure.save(tmp_path / "a.svg")
+    figure.save(tmp_path / "b.svg", width="page")
+    changed = report["isolation"].plot()
+    changed.layout.xaxis.title.text = "my own"
+    changed.save(tmp_path / "c.svg")
+    column, page, own = (found["layout"] for found, _ in drawn)
+    assert column["height"] > 1.5 * page["height"]
+    assert own["xaxis"]["title"]["text"] == "my own"
+
+
+def test_what_cannot_be_written_is_refused(report, drawn, tmp_path):
+    figure = report["flow"].plot()
+    with pytest.raises(ResultError, match=r"neither \.pdf nor \.svg"):
+        figure.save(tmp_path / "flow.png")
+    with pytest.raises(ResultError, match=r"width='colum'.*column"):
+        inspect.unwrap(vector.save)(figure, tmp_path / "flow.pdf", width="colum")
+    figure.save(tmp_path / "flow.pdf")
+    with pytest.raises(ResultError, match="overwrite=True"):
+        figure.save(tmp_path / "flow.pdf")
+    with pytest.raises(ResultError, match="cannot be written"):
+        figure.save(tmp_path / "flow.pdf" / "x.pdf")
+    assert [own.name for own in tmp_path.iterdir()] == ["flow.pdf"]
+
+
+def test_without_kaleido_or_its_browser_the_way_is_told(report, monkeypatch, tmp_path):
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(vector, "import_module", missing)
+    with pytest.raises(ResultError, match=r'pip install "kaleido>=1"'):
+        report.export(tmp_path / "paper")
+    assert not (tmp_path / "paper").exists()
+
+    class Broken:
+        start_sync_server = stop_sync_server = staticmethod(lambda **_: None)
+
+        @staticmethod
+        def calc_fig_sync(*_, **__):
+            raise OSError("no browser here")
+
+    monkeypatch.setattr(vector, "import_module", lambda _: Broken)
+    with pytest.raises(ResultError, match=r"no browser here.*BROWSER_PATH"):
+        report.export(tmp_path / "paper")
+    assert not (tmp_path / "paper").exists()
+
+
+@pytest.mark.slow
+def test_a_run_as_the_parts_of_a_paper(report, drawn, tmp_path):
+    place = report.export(tmp_path / "paper")
+    names = {own.relative_to(place).as_posix() for own in place.rglob("*") if own.is_file()}
+    assert {"claims.tex", "methods.tex", "references.bib", "paper.tex"} < names
+    assert (
+        sum(name.endswith(".pdf") for name in names) == sum(n.endswith(".svg") for n in names) > 2
+    )
+    paper = (place / "paper.tex").read_text()
+    for used in re.findall(r"(?:input|includegraphics)\{([^}]+)\}", paper):
+        assert used in names
+    methods = (place / "methods.tex").read_text()
+    for told in ("reviews", "4 prompts", "seed 0", "95 \\%", "icl-mech", "\\cite{"):
+        assert told in methods
+    assert "isolation (mode mask" in methods
+    assert "None" not in methods
+    digest = report["flow"].provenance["model"]["weights"]
+    assert f"digest {digest[:12]}" in methods
+    cited = {key for own in re.findall(r"\\cite\{([^}]+)\}", methods) for key in own.split(", ")}
+    assert cited <= set(re.findall(r"@\w+\{(\w+),", (place / "references.bib").read_text()))
+    asked = len(drawn)
+    with pytest.raises(ResultError, match="holds something"):
+        report.export(place)
+    assert len(drawn) == asked  # refused before anything is drawn
+    report.export(place, overwrite=True)
+
+
+def test_methods_say_by_what_the_model_was_changed(report, drawn, tmp_path):
+    model = tiny_model("gpt2")
+    prompts = icl.build_prompts("reviews", model, shots=1, n=4)
+    cut = [icl.Isolate([0, 1])]
+    changed = icl.measure(model, prompts, Predict(), interventions=cut, progress=False)
+    told = (changed.export(tmp_path / "changed") / "methods.tex").read_text()
+    assert r"\textbf{Interventions:} Isolate \{'layers': {[}0, 1{]}" in told
+    assert "Interventions" in changed.to_html(tmp_path / "page.html").read_text()
+    plain = (report.export(tmp_path / "plain") / "methods.tex").read_text()
+    assert "Interventions" not in plain
+
+
+def test_names_in_tables_stay_text():
+    table = HtmlTable(
+        ("label", "value"), ((Cell("a & b_c", bold=True), Cell("−0.50", "[−1, 2]", number=True)),)
+    )
+    text = tabular(table)
+    assert r"\textbf{a \& b\_c} & $-$0.50 {[}$-$1, 2{]} \\" in text
+    assert r"\begin{tabular}{lr}" in text
+
+
+def test_scores_are_formulas_and_other_names_are_not():
+    assert tex_prose("**S_wp** is not my_wp") == r"$S_{wp}$ is not my\_wp"
+    assert tex_prose("0 → 1 × “x” – 50 %") == r"0 $\to$ 1 $\times$ ``x'' -- 50 \%"
+
+
+@pytest.mark.browser
+def test_figures_are_vectors(report, tmp_path, monkeypatch):
+    if (browser := found()) is None:
+        pytest.skip(f"{MISSING}: make browser")
+    monkeypatch.setenv("BROWSER_PATH", browser)
+    file = report["flow"].plot().save(tmp_path / "flow.svg")
+    text = file.read_text()
+    assert 'width="312' in text
+    assert "<path" in text
+    assert "layer" in text
+    assert report["flow"].plot().save(tmp_path / "flow.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.slow
+def test_tex_sets_the_paper(report, drawn, tmp_path):
+    if shutil.which("pdflatex") is None:
+        sys.stderr.write("\n*** pdflatex is not installed: the paper was NOT compiled by TeX ***\n")
+        pytest.skip("pdflatex is not installed (apt install texlive-latex-recommended)")
+    place = report.export(tmp_path / "paper")
+    whole = (place / "paper.tex").read_text()
+    signs = tex_prose(_UNICODE)  # all that the package's own words hold
+    whole = whole.replace("\\maketitle", f"\\maketitle {signs}")
+    (place / "paper.tex").write_text(re.sub(r"\\includegraphics\{[^}]+\}", "figure", whole))
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape"]
+    done = subprocess.run(
+        [*command, "paper.tex"], cwd=place, capture_output=True, text=True, errors="replace",
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:]
