@@ -28,7 +28,7 @@ from icl_mech.sweeps.sections import ends_of, fixed_of
 
 OVER = ("task", "seed")
 
-ALL = "all"
+ALL = "all tasks"
 """In the place of a task's name: the mean over tasks."""
 
 ABLE = Claim(QUESTION, (ABOVE_CONSTANT,))
@@ -67,7 +67,7 @@ class Judged:
 
     @property
     def places(self) -> dict[str, "Judged"]:
-        """By task, and `all`, the mean over them; of one task that is its own."""
+        """By task, and `all tasks`, the mean over them; of one task that is its own."""
         if len(self.tasks) > 1:
             return {**self.tasks, ALL: self}
         return dict.fromkeys(self.tasks, self)
