@@ -141,14 +141,10 @@ def _beyond_untrained(score: str, third: str) -> Effect:
 EARLY = "Shallow aggregation: label words collect the demonstrations in early layers"
 
 
-def _judged_early(results: Mapping[str, Result]) -> Iterable[Verdict]:
-    of = _found(results)
-    if of.isolation or of.flow:
-        yield _early(of)
-
-
-def _early(of: Found) -> Verdict:
-    parts = []
+def _early(results: Mapping[str, Result]) -> Iterable[Verdict]:
+    of, parts = _found(results), []
+    if not (of.isolation or of.flow):
+        return
     if of.isolation:
         parts.append(_isolated(of.isolation[1]))
     if of.flow:
@@ -160,7 +156,7 @@ def _early(of: Found) -> Verdict:
         _lacking("isolation") if isolated is None else isolation.required_of(isolated),
         flow_required(flow, of.nulls, "wp", "first"),
     ]
-    return claimed(EARLY, measures, " ".join(parts), name, _brief_early(isolated))
+    yield claimed(EARLY, measures, " ".join(parts), name, _brief_early(isolated))
 
 
 def _brief_early(result: IsolationResult | None) -> str:
@@ -227,7 +223,7 @@ AGGREGATION = Claim(
     EARLY,
     (_isolation_lost("isolation effect", "random tokens"), _beyond_untrained("wp", "first")),
     "isolation",
-    _judged_early,
+    _early,
     needs=ABOVE_CONSTANT,
 )
 
@@ -236,14 +232,10 @@ AGGREGATION = Claim(
 LATE = "Deep extraction: the answer is read from the label words in late layers"
 
 
-def _judged_late(results: Mapping[str, Result]) -> Iterable[Verdict]:
-    of = _found(results)
-    if of.extraction or of.flow:
-        yield _late(of)
-
-
-def _late(of: Found) -> Verdict:
-    parts = []
+def _late(results: Mapping[str, Result]) -> Iterable[Verdict]:
+    of, parts = _found(results), []
+    if not (of.extraction or of.flow):
+        return
     if of.flow:
         parts.append(_flow(of.flow[1], of.nulls, "last"))
     if of.extraction:
@@ -257,7 +249,7 @@ def _late(of: Found) -> Verdict:
     if of.extraction and of.extraction[1].defined and above is not None:
         auc, n = said(of.extraction[1].last_third), len(of.extraction[1].truth_classes)
         brief = f"Late saliency beyond random tokens {said(above[1], sign=True)}; AUC of attention {auc}, chance 0.5 (n = {n})."
-    return claimed(LATE, measures, " ".join(parts), name, brief)
+    yield claimed(LATE, measures, " ".join(parts), name, brief)
 
 
 def _attended(result: ExtractionResult) -> str:
@@ -300,7 +292,7 @@ EXTRACTION = Claim(
         Effect("late extraction", lambda run: run["extraction"].last_third, 0.5, ends=(0.0, 1.0)),
     ),
     "extraction",
-    _judged_late,
+    _late,
     needs=ABOVE_CONSTANT,
 )
 

@@ -31,7 +31,7 @@ from icl_mech.metrics import Interval, mean_interval
 from icl_mech.metrics.layers import HALF
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result
-from icl_mech.results.judging import Required, largest, p_value, required
+from icl_mech.results.judging import Required, required
 from icl_mech.results.wording import counted, said
 from icl_mech.studies import overthinking_heads as heads
 from icl_mech.studies.bench import Bench
@@ -207,8 +207,9 @@ def _exit_required(result: EarlyExitResult) -> Required:
     changes = [
         (result.overthinking(task), result.halves(task)) for task in range(len(result.tasks))
     ]
-    p_values = [p_value(own, prompts=sizes[1] if sizes else None) for own, sizes in changes]
-    return Required("accuracy", exit_status(changes, same=result.same), largest(p_values))
+    each = [required("accuracy", own, prompts=sizes and sizes[1]) for own, sizes in changes]
+    weakest = max(each, key=lambda own: 1.0 if own.p is None else own.p)
+    return weakest._replace(status=exit_status(changes, same=result.same))
 
 
 def _overthinking(name: str, result: EarlyExitResult) -> Verdict:

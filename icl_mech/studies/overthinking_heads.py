@@ -9,7 +9,7 @@ from icl_mech.measurements.heads.false_induction import FalseInductionResult
 from icl_mech.measurements.heads.head_scores import HeadScoresResult
 from icl_mech.metrics import Interval
 from icl_mech.results import Result
-from icl_mech.results.judging import Required, judged, largest, p_value, required
+from icl_mech.results.judging import judged, required
 from icl_mech.results.wording import counted, listed, said
 from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Verdict, claimed, of_each
 from icl_mech.studies.competence import ABOVE_CONSTANT
@@ -50,11 +50,11 @@ def _heads(name: str, result: FalseInductionResult, results: Mapping[str, Result
     best = max(sure or held_out, key=lambda own: held_out[own][0].value)
     above_best, promoting_best = held_out[best]
     # The intervals hold for all these heads at once, so the best of them needs no correction.
-    p_values = [largest(p_value(one, prompts=n) for one in own) for own in held_out.values()]
-    p = min((own for own in p_values if own is not None), default=None)
+    each = [required("heads", *own, prompts=n) for own in held_out.values()]
+    least = min(each, key=lambda own: 1.0 if own.p is None else own.p)
     return claimed(
         COPYING,
-        [Required("heads", status, p)],
+        [least._replace(status=status)],
         f"Chosen on {result.task}: {chosen}. {where[0].upper()}{where[1:]} (n = {counted(n, 'prompt')}) "
         f"{listed(sure) if sure else 'none of them'} both match{'es' * (len(sure) < 2)} beyond shuffled labels "
         f"and promote{'s' * (len(sure) < 2)} the false label; highest {best}: {said(above_best, sign=True)} above "
@@ -113,8 +113,8 @@ def _chosen(name: str, result: AblationResult) -> Verdict | None:
         if beside is not None:
             text += f"; beyond random heads {said(beside, sign=True)}"
         text += f" (n = {counted(n, 'pair')})."
-    p_values = [p_value(own, prompts=n) for own in (false, beside) if own is not None]
-    return claimed(REMOVING, [Required("ablation", status, largest(p_values))], text, name, brief)
+    measure = required("ablation", *(own for own in (false, beside) if own), prompts=n)
+    return claimed(REMOVING, [measure._replace(status=status)], text, name, brief)
 
 
 def _hurts(true: Interval, prompts: int) -> bool:
