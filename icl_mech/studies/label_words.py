@@ -5,7 +5,7 @@ late layers read the answer from them. What that is good for: `label_words_used`
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from icl_mech.checking import Natural
 from icl_mech.engine import Loss
@@ -15,7 +15,7 @@ from icl_mech.measurements.confusion.pairs import ConfusionResult
 from icl_mech.measurements.extraction.curves import ExtractionResult
 from icl_mech.measurements.extraction.extraction import Extraction
 from icl_mech.measurements.isolation import early as isolation
-from icl_mech.measurements.isolation.agreement import LOYALTIES
+from icl_mech.measurements.isolation.agreement import LOYALTIES, Loyalty
 from icl_mech.measurements.isolation.isolation import Isolation, IsolationResult
 from icl_mech.measurements.isolation.isolation_map import IsolationMap, IsolationMapResult
 from icl_mech.measurements.predictions import Predictions
@@ -133,7 +133,8 @@ def _beyond_untrained(score: str, third: str) -> Effect:
         return Interval(*(end - bound for end in above[1]))
 
     name = {"first": "early", "last": "late"}[third]
-    return Effect(f"{name} flow beyond untrained", effect, ends=DIFFERENCE)
+    # Never the opposite: below the upper bound of untrained networks is not yet below their lower one.
+    return Effect(f"{name} flow beyond untrained", effect, ends=DIFFERENCE, opposite=-2.0)
 
 
 # --- early layers: isolation against random tokens, and flow beyond untrained networks ---
@@ -150,11 +151,10 @@ def _early(results: Mapping[str, Result]) -> Iterable[Verdict]:
     if of.flow:
         parts.append(_flow(of.flow[1], of.nulls, "first"))
     name = of.isolation[0] if of.isolation else of.flow[0] if of.flow else ""
-    flow = of.flow[1] if of.flow else None
     isolated = of.isolation[1] if of.isolation else None
     measures = [
         _lacking("isolation") if isolated is None else isolation.required_of(isolated),
-        flow_required(flow, of.nulls, "wp", "first"),
+        flow_required(of.flow[1] if of.flow else None, of.nulls, "wp", "first"),
     ]
     yield claimed(EARLY, measures, " ".join(parts), name, _brief_early(isolated))
 
@@ -206,22 +206,26 @@ def _early_words(of: Found, verdict: Verdict) -> str:
     }[verdict.status]
 
 
-def _isolation_lost(name: str, against: str) -> Effect:
-    """Label loyalty of label words cut off early, minus that of what it is compared with."""
+def _isolation_lost(name: str, against: str, loyalty: Loyalty = "label_loyalty") -> Effect:
+    """Loyalty with label words cut off early, minus that of what it is compared with."""
 
     def effect(run: Run) -> Interval | None:
         result: IsolationResult = run["isolation"]
         windows = isolation.compared(result)
         if windows is None or against not in windows.others:
             return None
-        return result.difference(windows.early, windows.others[against])
+        return result.difference(windows.early, windows.others[against], loyalty)
 
-    return Effect(name, effect, rising=False, ends=DIFFERENCE)
+    return Effect(name, effect, rising=False, ends=DIFFERENCE, measure="isolation")
 
 
 AGGREGATION = Claim(
     EARLY,
-    (_isolation_lost("isolation effect", "random tokens"), _beyond_untrained("wp", "first")),
+    (
+        _isolation_lost("isolation effect", "random tokens"),
+        _isolation_lost("isolation effect, likely next words", "random tokens", "word_loyalty"),
+        _beyond_untrained("wp", "first"),
+    ),
     "isolation",
     _early,
     needs=ABOVE_CONSTANT,
@@ -285,11 +289,21 @@ def _late_words(verdict: Verdict) -> str:
     }[verdict.status]
 
 
+def _read(run: Run) -> tuple[Interval | None, Interval | None, int]:
+    """AUC in the last third, its change since the first, and prompts; without classes of too few of them."""
+    result: ExtractionResult = run["extraction"]
+    last, change, prompts = result.judged_on
+    return (None, None, prompts) if result.status == "cannot be judged" else (last, change, prompts)
+
+
+ATTENTION: Any = {"measure": "attention", "prompts": lambda run: _read(run)[2]}
+
 EXTRACTION = Claim(
     LATE,
     (
         _beyond_untrained("pq", "last"),
-        Effect("late extraction", lambda run: run["extraction"].last_third, 0.5, ends=(0.0, 1.0)),
+        Effect("late extraction", lambda run: _read(run)[0], 0.5, ends=(0.0, 1.0), **ATTENTION),
+        Effect("rise of extraction", lambda run: _read(run)[1], ends=DIFFERENCE, **ATTENTION),
     ),
     "extraction",
     _late,
@@ -334,7 +348,6 @@ QUANTITIES = (
     _isolation_lost("isolation early and late", "last layers"),
     Effect("extraction AUC", "extraction.auc"),
     Effect("extraction R", "extraction.cumulative"),
-    Effect("rise of extraction", lambda run: run["extraction"].rise, ends=DIFFERENCE),
     *used.QUANTITIES,
 )
 

@@ -1,6 +1,7 @@
 """False induction heads (ibid., §5): chosen on another task, what removing them gives back."""
 
 from collections.abc import Iterable, Mapping
+from math import inf
 
 from icl_mech.measurements.heads.ablation import AblationResult
 from icl_mech.measurements.heads.chosen import both, head_name, status_of, tested_together
@@ -51,7 +52,7 @@ def _heads(name: str, result: FalseInductionResult, results: Mapping[str, Result
     above_best, promoting_best = held_out[best]
     # The intervals hold for all these heads at once, so the best of them needs no correction.
     each = [required("heads", *own, prompts=n) for own in held_out.values()]
-    least = min(each, key=lambda own: 1.0 if own.p is None else own.p)
+    least = max(each, key=lambda own: -inf if own.far is None else own.far)
     return claimed(
         COPYING,
         [least._replace(status=status)],
@@ -75,7 +76,9 @@ COPY = Claim(COPYING, part="false_induction", judge=_judged_heads, needs=ABOVE_C
 
 # --- without them false demonstrations do less harm ---
 
-REMOVING = "Removing these heads closes part of the gap and does not hurt with true demonstrations"
+REMOVING = (
+    "Removing these heads closes part of the gap, with no clear loss with true demonstrations"
+)
 
 
 def _no_gap(result: AblationResult) -> str:
@@ -113,7 +116,7 @@ def _chosen(name: str, result: AblationResult) -> Verdict | None:
         if beside is not None:
             text += f"; beyond random heads {said(beside, sign=True)}"
         text += f" (n = {counted(n, 'pair')})."
-    measure = required("ablation", *(own for own in (false, beside) if own), prompts=n)
+    measure = required("ablation", false, beside, prompts=n)
     return claimed(REMOVING, [measure._replace(status=status)], text, name, brief)
 
 
@@ -152,16 +155,21 @@ REMOVE = Claim(
 # --- nor without late attention ---
 
 LATE_ATTENTION = "late attention"
-LATE = "Late attention: without it false demonstrations do less harm"
+LATE = "Late attention: without it false demonstrations do less harm, with no clear loss with true ones"
 
 
 def _late_attention(name: str, result: AblationResult) -> Verdict | None:
     if LATE_ATTENTION not in result.conditions:
         return None
     n, gap = result.scores.shape[-1], result.gap
-    change = result.interval("change", condition=LATE_ATTENTION, side="false")
+    change, true = (
+        result.interval("change", condition=LATE_ATTENTION, side=side) for side in ("false", "true")
+    )
     status = "cannot be judged" if gap.low <= 0 else judged(change, prompts=n)
-    effect = f"without it accuracy with false demonstrations changes by {said(change, sign=True)}"
+    # What moves all answers towards chance is no remedy.
+    if status == "supported" and _hurts(true, n):
+        status = "mixed"
+    effect = f"without it accuracy changes by {said(change, sign=True)} with false and by {said(true, sign=True)} with true demonstrations"
     return claimed(
         LATE,
         [required("ablation", change, prompts=n)._replace(status=status)],
