@@ -187,7 +187,8 @@ def _lacking(part: Sweep, claim: Claim) -> Interval | None:
 
 def _undone(part: Sweep, claim: Claim) -> bool:
     """True if the claim is of how a task is done, and the model is not shown to do it."""
-    return claim.needs is ABOVE_CONSTANT and _lacking(part, claim) is not None
+    of_how = claim.needs is not None and claim.needs.name == ABOVE_CONSTANT.name
+    return of_how and _lacking(part, claim) is not None
 
 
 def _effect(part: Sweep, effect: Effect) -> tuple[Averages, Cell] | None:
