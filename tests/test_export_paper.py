@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,8 @@ from icl_mech.errors import ResultError
 from icl_mech.export_text import _UNICODE, tex_prose
 from icl_mech.measurements import Flow, Isolation, LogitLens, Predict
 from icl_mech.plots import vector
+from icl_mech.reports import paper
+from icl_mech.reports.model import ClaimMatrix, ClaimRow, Sign
 from icl_mech.reports.paper import tabular
 from icl_mech.reports.tables import Cell, HtmlTable
 from tests.browser.chromium import MISSING, found
@@ -161,6 +164,45 @@ def test_scores_are_formulas_and_other_names_are_not():
     assert tex_prose("0 → 1 × “x” – 50 %") == r"0 $\to$ 1 $\times$ ``x'' -- 50 \%"
 
 
+@pytest.fixture(scope="module")
+def comparison():
+    how = {"shots": 1, "n": 4, "seeds": (0, 1), "progress": False}
+    tasks = icl.planted_task(), replace(icl.planted_task(), name="again")
+    runs = (
+        icl.sweep({name: icl.planted_model(seed=seed)}, tasks, [Predict(), Flow()], **how)
+        for seed, name in enumerate(("a_b", "other"))
+    )
+    return icl.compare(*runs)
+
+
+def test_a_comparison_has_its_matrix_of_claims(comparison, drawn, tmp_path):
+    place = comparison.export(tmp_path / "paper")
+    matrix = (place / "matrix.tex").read_text()
+    assert r"\multicolumn{3}{c}{a\_b} & \multicolumn{3}{c}{other}" in matrix
+    assert " & planted & again & all tasks & planted & again & all tasks \\\\" in matrix
+    rows = [line for line in matrix.splitlines() if line.endswith(r"\\")]
+    assert {line.count(" & ") for line in rows[1:]} == {6}
+    own = comparison.page().matrix
+    for row in own.rows:
+        marks = [paper.MARKS.get(sign.status, "") for sign in row.signs]
+        assert f"{row.claim.split(':')[0]} & {' & '.join(map(tex_prose, marks))} " in matrix
+    assert r"\textbf{Models:} a\_b and other." in (place / "methods.tex").read_text()
+    whole = (place / "paper.tex").read_text()
+    assert r"\input{matrix.tex}" in whole
+    assert "+: supported" in whole
+
+
+def test_a_large_matrix_has_intervals_of_all_tasks_only():
+    effect = "+0.33 [+0.07, +0.50]"
+    for count, intervals in ((2, 3), (40, 1)):
+        places = (*(str(i) for i in range(count)), "all tasks")
+        row = ClaimRow("Harm: it harms", ("gap",), (Sign("mixed", (effect,)),) * (count + 1))
+        rows = (row,) * (2 if count > 2 else 1)
+        text = paper._matrix(ClaimMatrix("", (("m", places),), rows, whole="all tasks"))
+        assert text.count(r"\shortstack{+0.33\\{\scriptsize") == intervals * len(rows)
+        assert text.count("+0.33") == (count + 1) * len(rows)
+
+
 @pytest.mark.browser
 def test_figures_are_vectors(report, tmp_path, monkeypatch):
     if (browser := found()) is None:
@@ -175,11 +217,12 @@ def test_figures_are_vectors(report, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_tex_sets_the_paper(report, drawn, tmp_path):
+@pytest.mark.parametrize("kind", ["report", "comparison"])
+def test_tex_sets_the_paper(request, kind, drawn, tmp_path):
     if shutil.which("pdflatex") is None:
         sys.stderr.write("\n*** pdflatex is not installed: the paper was NOT compiled by TeX ***\n")
         pytest.skip("pdflatex is not installed (apt install texlive-latex-recommended)")
-    place = report.export(tmp_path / "paper")
+    place = request.getfixturevalue(kind).export(tmp_path / "paper")
     whole = (place / "paper.tex").read_text()
     signs = tex_prose(_UNICODE)  # all that the package's own words hold
     whole = whole.replace("\\maketitle", f"\\maketitle {signs}")

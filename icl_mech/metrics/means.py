@@ -21,6 +21,7 @@ the number of values grows with the square of the skewness); that the farther en
 4, are ours (`docs/benchmarks/coverage.md`).
 """
 
+from math import inf
 from statistics import NormalDist
 from typing import Literal
 
@@ -267,3 +268,20 @@ def mean_interval(
     """Mean over prompts with its interval, see `mean_ends`."""
     low, high = mean_ends(per_prompt, kind, seed=seed)
     return Interval(float(per_prompt.double().mean()), float(low), float(high))
+
+
+@checked(ResultError)
+def beyond_draws(
+    own: Float[Tensor, " batch"], drawn: Float[Tensor, "batch draw"], kind: Kind = "value"
+) -> Interval | None:
+    """The mean of values minus that of random draws, paired over prompts.
+
+    The interval takes the spread of the draws in: it is that over prompts or, where it is wider, that of one
+    more draw beside these (Student's t), which is the null of values that are as good as any others. None of fewer
+    than two draws, or where one has no value.
+    """
+    if drawn.shape[1] < 2 or bool(drawn.isnan().any()):
+        return None
+    value, low, high = mean_interval(own.double() - drawn.double().mean(1), kind)
+    half, most = one_more(drawn.double().mean(0)), 1.0 if kind == "change" else inf
+    return Interval(value, max(min(low, value - half), -most), min(max(high, value + half), most))

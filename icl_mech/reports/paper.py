@@ -16,7 +16,7 @@ from icl_mech.errors import ResultError
 from icl_mech.export_text import csv_text, tex_prose
 from icl_mech.plots.vector import SERIF, Width, browser, vector
 from icl_mech.reports.figures import drawn
-from icl_mech.reports.model import Page, PromptText, Section
+from icl_mech.reports.model import ClaimMatrix, Page, PromptText, Section
 from icl_mech.reports.tables import HtmlTable, frame_table, shape_tables
 from icl_mech.shapes import Shape
 
@@ -30,6 +30,9 @@ CITED = {
     "Olsson et al.": "olsson2022context",
 }
 """Keys of `references.bib` by the words of a page."""
+
+MARKS = {"supported": "+", "mixed": "±", "not shown": "o", "opposite": "×", "cannot be judged": "?"}
+"""Of what was found, in a matrix of claims."""
 
 HEAD = r"""\documentclass[10pt,twocolumn]{article}
 \usepackage{iftex}
@@ -45,8 +48,8 @@ def export_page(
 ) -> Path:
     """Write a page as the parts of a paper.
 
-    `figures/NAME.pdf` and `.svg` without titles, `tables/NAME.tex` and `.csv`, `claims.tex`, `methods.tex`,
-    `references.bib`, and `paper.tex`, which holds them all. Nothing is written unless all can be made.
+    `figures/NAME.pdf` and `.svg` without titles, `tables/NAME.tex` and `.csv`, `claims.tex`, of several models or
+    tasks `matrix.tex`, `methods.tex`, `references.bib`, and `paper.tex`, which holds them all. Nothing is written unless all can be made.
 
     Args:
         page: Of a run, a comparison or a recipe.
@@ -96,12 +99,20 @@ def _parts(page: Page, width: Width) -> Iterator[tuple[str, bytes]]:
         if section.numbers is not None and not again:
             yield f"tables/{name}.csv", csv_text(section.numbers).encode()
     yield "claims.tex", _claims(page).encode()
+    matrix = ""
+    if page.matrix is not None:
+        yield "matrix.tex", _matrix(page.matrix).encode()
+        caption = (
+            f"{page.matrix.caption} {', '.join(f'{mark}: {own}' for own, mark in MARKS.items())}."
+        )
+        matrix = _float("table", _shrunk(r"\input{matrix.tex}"), tex_prose(caption), "page")
     yield "methods.tex", _methods(page).encode()
     yield "references.bib", files("icl_mech.reports").joinpath("references.bib").read_bytes()
     whole = [
         rf"{HEAD}\title{{{tex_prose(page.title)}}}\date{{}}\maketitle",
         tex_prose(page.lead),
         r"\section*{Methods}\input{methods.tex}",
+        matrix,
         _float("table", r"\input{claims.tex}", tex_prose("What was found of each claim."), "page"),
         *body,
         r"\bibliographystyle{plain}\bibliography{references}",
@@ -167,6 +178,35 @@ def _claims(page: Page) -> str:
     head = r"\begin{tabular}{p{0.26\textwidth}p{0.12\textwidth}p{0.54\textwidth}}"
     lines = [r"\small", head, r"\toprule", r"claim & found & effect \\", r"\midrule", *rows]
     return "\n".join([*lines, r"\bottomrule", "\\end{tabular}\n"])
+
+
+def _matrix(own: ClaimMatrix) -> str:
+    """Claims by models and tasks; below each claim its effects, of each task alone and of all."""
+    kinds = "".join("c" * len(places) for _, places in own.columns)
+    models = [
+        rf"\multicolumn{{{len(places)}}}{{c}}{{{tex_prose(model)}}}"
+        for model, places in own.columns
+    ]
+    tasks = [tex_prose(place) for _, places in own.columns for place in places]
+    alone = [not own.full and "whole" not in end for end in own.ends]
+    lines = [rf"\begin{{tabular}}{{l{kinds}}}", r"\toprule"]
+    lines += [rf"{' & '.join(['', *cells])} \\" for cells in (models, tasks)]
+    for row in own.rows:
+        name, *signs = row.claim.split(":")[0], *(MARKS.get(sign.status, "") for sign in row.signs)
+        lines += [r"\midrule", rf"{' & '.join(map(tex_prose, [name, *signs]))} \\"]
+        for at, effect in enumerate(row.effects):
+            found = (sign.effects[at] if sign.effects else "" for sign in row.signs)
+            cells = map(_stacked, found, alone)
+            lines.append(rf"\quad {' & '.join([tex_prose(effect), *cells])} \\")
+    return "\n".join([*lines, r"\bottomrule", "\\end{tabular}\n"])
+
+
+def _stacked(effect: str, alone: bool) -> str:
+    """A value above its interval, or alone."""
+    value, _, ends = effect.partition(" [")
+    if alone or not ends:
+        return tex_prose(value)
+    return rf"\shortstack{{{tex_prose(value)}\\{{\scriptsize {tex_prose(f'[{ends}')}}}}}"
 
 
 def _methods(page: Page) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from math import copysign, inf, isfinite
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from icl_mech.metrics import Interval
 from icl_mech.metrics.intervals import ONE_SIDED
@@ -48,7 +48,12 @@ ROUNDING = 1e-9
 
 
 def judged(
-    effect: Interval | None, *, null: float = 0.0, rising: bool = True, prompts: int | None = None
+    effect: Interval | None,
+    *,
+    null: float = 0.0,
+    rising: bool = True,
+    prompts: int | None = None,
+    opposite: float | None = None,
 ) -> Status:
     """The status of a claim that says an effect lies above (`rising`) or below `null`.
 
@@ -59,13 +64,16 @@ def judged(
         null: What no effect would give.
         rising: The claim says it lies above.
         prompts: On how many it rests; fewer than `FEWEST_PROMPTS` cannot be judged.
+        opposite: Beyond which, on the other side, the claim has it the other way; None: the null.
     """
     if effect is None or not all(map(isfinite, effect)):
         return "cannot be judged"
     if prompts is not None and prompts < FEWEST_PROMPTS:
         return "cannot be judged"
     # Ends that rounding alone moved off the null touch it.
-    above, below = effect.low > null + ROUNDING, effect.high < null - ROUNDING
+    other = null if opposite is None else opposite
+    low, high = (other, null) if rising else (null, other)
+    above, below = effect.low > high + ROUNDING, effect.high < low - ROUNDING
     if not (above or below):
         return "not shown"
     return "supported" if above is rising else "opposite"
@@ -141,7 +149,8 @@ def p_value(
     """The one-sided p-value that a 95 % interval implies.
 
     P(T > t₀.₉₇₅ |value − null| / reach) with T of Student's distribution with n − 1 degrees of freedom,
-    where reach goes from the value to the end that faces the null: 0.025 where that end is the null.
+    where reach goes from the value to the end that faces the null: 0.025 where that end is the null. Of n equal
+    values, which have no reach, it is 2⁻ⁿ, that of n signs.
 
     Args:
         effect: Estimate with its interval; None if there is none.
@@ -153,6 +162,8 @@ def p_value(
     far = distance(effect, null=null)
     if far is None:
         return None
+    if far == inf:
+        return 0.5 ** (prompts or 0)
     spread = norm if prompts is None else t(max(1, prompts - 1))
     return float(spread.sf(spread.ppf(ONE_SIDED) * abs(far)))
 
@@ -175,12 +186,29 @@ def required(
     null: float = 0.0,
     rising: bool = True,
     prompts: int | None = None,
+    opposite: float | None = None,
 ) -> Required:
-    """A measure that needs all these effects to lie above (`rising`) or below `null`."""
-    status = jointly(*(judged(own, null=null, rising=rising, prompts=prompts) for own in effects))
-    p = largest(p_value(own, null=null, prompts=prompts) for own in effects)
-    each = (distance(own, null=null, rising=rising) or 0.0 for own in effects)
-    return Required(name, status, p, prompts, None if p is None else min(each))
+    """A measure that needs all these effects to lie above (`rising`) or below `null`, see `judged`."""
+    how: dict[str, Any] = {"null": null, "rising": rising}
+    each = [
+        Required(
+            name,
+            judged(own, prompts=prompts, opposite=opposite, **how),
+            p_value(own, null=null, prompts=prompts),
+            prompts,
+            distance(own, **how),
+        )
+        for own in effects
+    ]
+    return combined(name, each)
+
+
+def combined(name: str, comparisons: Sequence[Required]) -> Required:
+    """One measure of several comparisons, which must all be clear; it is as far as the weakest."""
+    none = Required(name, "cannot be judged", None)
+    weakest = min(comparisons, key=lambda own: -inf if own.far is None else own.far, default=none)
+    status = jointly(*(own.status for own in comparisons))
+    return weakest._replace(name=name, status=status, p=largest(own.p for own in comparisons))
 
 
 MOST_TIMES = 100

@@ -10,7 +10,7 @@ from icl_mech.errors import IclMechError, PromptError, RunError
 from icl_mech.measurements.alignment.alignment import Alignment, AlignmentResult
 from icl_mech.measurements.base import Pair
 from icl_mech.measurements.calibration.calibration import Calibration, CalibrationResult
-from icl_mech.measurements.causal.compare_heads import CompareHeads, CompareHeadsResult
+from icl_mech.measurements.causal.compare_heads import LACKING, CompareHeads, CompareHeadsResult
 from icl_mech.measurements.causal.function_vector import function_vector
 from icl_mech.measurements.causal.head_maps import (
     EXPECTED,
@@ -175,7 +175,7 @@ def _of_set(own: Expected, name: str, result: CompareHeadsResult) -> Verdict:
         return Verdict(own.claim, "cannot be judged", finding, name)
     change = result.interval("change", measure="difference", side=own.side, set=own.name)
     beyond = result.beside_random(own.name, own.side)
-    assert beyond is not None
+    more = said(beyond, sign=True) if beyond else LACKING
     n, place = len(result.plain), result.sets.index(own.name)
     alone, all_heads = len(result.alone[place]), len(result.heads[place])
     return claimed(
@@ -183,10 +183,10 @@ def _of_set(own: Expected, name: str, result: CompareHeadsResult) -> Verdict:
         [required("removal", change, beyond, rising=own.rising, prompts=n)],
         f"Without the {alone} of {counted(all_heads, 'head')} that no other set has, the logit of the right "
         f"above the taught false label changes by {said(change, sign=True)} with {own.side} "
-        f"demonstrations; beyond random heads {said(beyond, sign=True)} (n = {counted(n, 'pair')}).",
+        f"demonstrations; beyond random heads {more} (n = {counted(n, 'pair')}).",
         name,
         f"Right minus taught logit changes by {said(change, sign=True)}, beyond random heads by "
-        f"{said(beyond, sign=True)} (n = {counted(n, 'pair')}).",
+        f"{more} (n = {counted(n, 'pair')}).",
     )
 
 
@@ -200,21 +200,23 @@ STEERING = "Function vector: added to a bare query it raises the right answer"
 def _vector_verdict(name: str, result: SteerResult) -> Verdict | None:
     if result.kind != "add":
         return None
-    layer, n = result.third, len(result.plain_correct)
-    effect = result.interval("difference_change", layer=layer)
+    layer, n, effect = result.third, len(result.plain_correct), result.gain
+    change = (
+        said(effect, sign=True) if effect else "nothing that can be told from a push to one class"
+    )
     return claimed(
         STEERING,
         [required("steering", effect, prompts=n)],
         f"Added after block {layer}, a third of the way, it changes the logit of the right answer above the "
-        f"others by {said(effect, sign=True)} (n = {counted(n, 'prompt')}).",
+        f"others by {change}{', classes alike' * (result.answers is not None)} (n = {counted(n, 'prompt')}).",
         name,
     )
 
 
-def _vector_gain(run: Run) -> Interval:
+def _vector_gain(run: Run) -> Interval | None:
     """Change of the right answer's logit by a function vector a third of the way."""
     result: SteerResult = run[SteerResult]
-    return result.interval("difference_change", layer=result.third)
+    return result.gain
 
 
 VECTOR = Claim(
@@ -230,11 +232,11 @@ OVERRIDE = "Override: answers follow false demonstrations rather than the truth"
 
 
 def _alignment(name: str, result: AlignmentResult) -> Verdict:
-    n, lead = len(result.answers), result.taught_above_truth
+    n, lead, beyond = len(result.answers), result.taught_above_truth, result.above_undemonstrated
     return claimed(
         OVERRIDE,
-        [required("alignment", lead, prompts=n)],
-        f"Label taught minus true label {said(lead, sign=True)}; against the zero-shot answer "
+        [required("alignment", lead, beyond, prompts=n)],
+        f"Label taught minus true label {said(lead, sign=True)}, above {result.undemonstrated} {said(beyond, sign=True)}; against the zero-shot answer "
         f"{said(result.interval('override'))} of the prompts follow the demonstrations (n = {counted(n, 'pair')}).",
         name,
     )
@@ -245,10 +247,16 @@ FOLLOWED = Claim(
     [
         Effect(
             "taught above truth", lambda run: run["alignment"].taught_above_truth, ends=DIFFERENCE
-        )
+        ),
+        Effect(
+            "taught above truth, beyond answers without demonstrations",
+            lambda run: run["alignment"].above_undemonstrated,
+            ends=(-2.0, 2.0),
+        ),
     ],
     "alignment",
     of_each(AlignmentResult, _alignment),
+    one=True,
 )
 
 # --- label priors ---

@@ -5,7 +5,6 @@ A page judges a claim by one run, the page of a sweep by the means of its effect
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Any, Protocol, runtime_checkable
 
 from icl_mech.checking import check_fields
@@ -18,10 +17,9 @@ from icl_mech.results.judging import (
     ROUNDING,
     Required,
     Status,
+    combined,
     disagreeing,
     holm,
-    jointly,
-    largest,
     of_statement,
     required,
     together,
@@ -102,6 +100,10 @@ class Effect:
         null: What no effect would give.
         rising: The claim says that it lies above `null`; else below.
         ends: Between which it lies by its definition, as far as that is known.
+        measure: Effects of one measure are it beside several controls, or taken in several ways: it is clear where
+            all of them are. Empty: a measure of its own.
+        opposite: Beyond which, on the other side, the claim has it the other way; None: `null`.
+        prompts: On how many it rests; None: all of the result.
     """
 
     name: str
@@ -109,6 +111,9 @@ class Effect:
     null: float = 0.0
     rising: bool = True
     ends: tuple[float, float] | None = None
+    measure: str = ""
+    opposite: float | None = None
+    prompts: Callable[[Any], int | None] | None = None
 
     def __post_init__(self) -> None:
         """Check the fields against their types.
@@ -131,6 +136,18 @@ class Effect:
             return None
         return Interval(*found) if isinstance(found, tuple) and len(found) == 3 else None
 
+    def count(self, run: Run) -> int | None:
+        """On how many prompts it rests, where that is said of it."""
+        try:
+            return None if self.prompts is None else self.prompts(run)
+        except MissingResult:
+            return None
+
+    def required(self, interval: Interval | None, prompts: int | None) -> Required:
+        """What an interval of it says of a claim."""
+        how: dict[str, Any] = {"null": self.null, "rising": self.rising, "opposite": self.opposite}
+        return required(self.name, interval, prompts=prompts, **how)
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -138,14 +155,13 @@ class Claim:
 
     Attributes:
         text: In words: a name, a colon, a sentence.
-        effects: What it requires: every one must be clear.
+        effects: What it requires: every measure must be clear.
         part: Result it rests on, or section of the page of a sweep.
         judge: Verdicts from the results of one run, where more is said than effects and intervals.
             A claim without it is judged by its effects.
         needs: Effect that must lie above 0 for the claim to mean anything, else it cannot be judged:
             `ABOVE_CONSTANT` for what is said of how the model does the task.
-        one: Its effects are one measure beside several controls, which must all be clear; else each is a
-            measure of its own.
+        one: All its effects are one measure, see `Effect.measure`.
         averaged: What is said of means over tasks and seeds, where that is not the same.
     """
 
@@ -173,21 +189,21 @@ class Claim:
         if not any(found.values()):
             return []
         n = _prompts(run, self.part)
-        measures = [
-            required(own.name, interval, null=own.null, rising=own.rising, prompts=n)
-            for own, interval in found.items()
-        ]
+        each = [own.required(interval, own.count(run) or n) for own, interval in found.items()]
         words = "; ".join(
             f"{own.name} {said(value, sign=True)}" for own, value in found.items() if value
         )
         over = f" (n = {counted(n, 'prompt')})" if n else ""
         text = f"{words[0].upper()}{words[1:]}{over}."
-        if self.one:
-            status = jointly(*(own.status for own in measures))
-            weakest = min(measures, key=lambda own: -inf if own.far is None else own.far)
-            p = largest(own.p for own in measures)
-            measures = [weakest._replace(name=self.part, status=status, p=p)]
-        return [claimed(self.text, measures, text, self.part)]
+        return [claimed(self.text, self.measures(each), text, self.part)]
+
+    def measures(self, each: Sequence[Required]) -> list[Required]:
+        """Those it requires, from what each of its effects says."""
+        names = (own.measure or (self.part if self.one else own.name) for own in self.effects)
+        groups: dict[str, list[Required]] = {}
+        for name, own in zip(names, each, strict=True):
+            groups.setdefault(name, []).append(own)
+        return [combined(name, own) for name, own in groups.items()]
 
 
 def _prompts(run: Run, part: str) -> int | None:

@@ -7,10 +7,12 @@ Any network, trained or not, answers as the other run does once the words themse
 the target is swapped at the end. So the claim asks at a third and at five sixths of the depth, and for
 most answers: of the prompts that the runs answer differently, more than half must become the other run's beyond
 as many random tokens of the same demonstrations, and beyond the other place. Networks that learned nothing
-hardly answer differently (then it cannot be judged), and mix the words into all other tokens before.
+hardly answer differently (then it cannot be judged), and mix the words into all other tokens before. It is
+the opposite only where fewer become the other run's than with random tokens, or with the other place.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from icl_mech.measurements.causal.moved_answers import MOST, TransplantResult
 from icl_mech.metrics import Interval
@@ -39,7 +41,7 @@ def _verdict(name: str, result: TransplantResult) -> Verdict | None:
     n = int(result.differ.sum())
     found = {words: effect(result) for words, effect in (EARLY | LATE).items()}
     measures = [
-        required(when, *(found[words] for words in effects), null=MOST, prompts=n)
+        required(when, *(found[words] for words in effects), null=MOST, opposite=0.0, prompts=n)
         for when, effects in (("early", EARLY), ("late", LATE))
     ]
     told = "; ".join(f"{words} {said(own, sign=True)}" for words, own in found.items() if own)
@@ -53,17 +55,28 @@ def _verdict(name: str, result: TransplantResult) -> Verdict | None:
     )
 
 
-def _effect(name: str, found: Found) -> Effect:
+def _differing(run: Run) -> int:
+    """How many pairs the two runs answer differently."""
+    own: TransplantResult = run[TransplantResult]
+    return int(own.differ.sum())
+
+
+def _effect(name: str, found: Found, when: str) -> Effect:
     def of(run: Run) -> Interval | None:
         own: TransplantResult = run[TransplantResult]
         return found(own)
 
-    return Effect(name, of, null=MOST, ends=DIFFERENCE)
+    how: dict[str, Any] = {"opposite": 0.0, "prompts": _differing}
+    return Effect(name, of, null=MOST, ends=DIFFERENCE, measure=when, **how)
 
 
 HAND_OVER = Claim(
     TEXT,
-    [_effect(*own) for own in (EARLY | LATE).items()],
+    [
+        _effect(*own, when)
+        for when, effects in (("early", EARLY), ("late", LATE))
+        for own in effects.items()
+    ],
     "transplant",
     of_each(TransplantResult, _verdict),
 )

@@ -5,7 +5,7 @@ late layers read the answer from them. What that is good for: `label_words_used`
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from icl_mech.checking import Natural
 from icl_mech.engine import Loss
@@ -15,7 +15,7 @@ from icl_mech.measurements.confusion.pairs import ConfusionResult
 from icl_mech.measurements.extraction.curves import ExtractionResult
 from icl_mech.measurements.extraction.extraction import Extraction
 from icl_mech.measurements.isolation import early as isolation
-from icl_mech.measurements.isolation.agreement import LOYALTIES
+from icl_mech.measurements.isolation.agreement import LOYALTIES, Loyalty
 from icl_mech.measurements.isolation.isolation import Isolation, IsolationResult
 from icl_mech.measurements.isolation.isolation_map import IsolationMap, IsolationMapResult
 from icl_mech.measurements.predictions import Predictions
@@ -133,7 +133,8 @@ def _beyond_untrained(score: str, third: str) -> Effect:
         return Interval(*(end - bound for end in above[1]))
 
     name = {"first": "early", "last": "late"}[third]
-    return Effect(f"{name} flow beyond untrained", effect, ends=DIFFERENCE)
+    # Never the opposite: below the upper bound of untrained networks is not yet below their lower one.
+    return Effect(f"{name} flow beyond untrained", effect, ends=DIFFERENCE, opposite=-2.0)
 
 
 # --- early layers: isolation against random tokens, and flow beyond untrained networks ---
@@ -141,26 +142,21 @@ def _beyond_untrained(score: str, third: str) -> Effect:
 EARLY = "Shallow aggregation: label words collect the demonstrations in early layers"
 
 
-def _judged_early(results: Mapping[str, Result]) -> Iterable[Verdict]:
-    of = _found(results)
-    if of.isolation or of.flow:
-        yield _early(of)
-
-
-def _early(of: Found) -> Verdict:
-    parts = []
+def _early(results: Mapping[str, Result]) -> Iterable[Verdict]:
+    of, parts = _found(results), []
+    if not (of.isolation or of.flow):
+        return
     if of.isolation:
         parts.append(_isolated(of.isolation[1]))
     if of.flow:
         parts.append(_flow(of.flow[1], of.nulls, "first"))
     name = of.isolation[0] if of.isolation else of.flow[0] if of.flow else ""
-    flow = of.flow[1] if of.flow else None
     isolated = of.isolation[1] if of.isolation else None
     measures = [
         _lacking("isolation") if isolated is None else isolation.required_of(isolated),
-        flow_required(flow, of.nulls, "wp", "first"),
+        flow_required(of.flow[1] if of.flow else None, of.nulls, "wp", "first"),
     ]
-    return claimed(EARLY, measures, " ".join(parts), name, _brief_early(isolated))
+    yield claimed(EARLY, measures, " ".join(parts), name, _brief_early(isolated))
 
 
 def _brief_early(result: IsolationResult | None) -> str:
@@ -210,24 +206,28 @@ def _early_words(of: Found, verdict: Verdict) -> str:
     }[verdict.status]
 
 
-def _isolation_lost(name: str, against: str) -> Effect:
-    """Label loyalty of label words cut off early, minus that of what it is compared with."""
+def _isolation_lost(name: str, against: str, loyalty: Loyalty = "label_loyalty") -> Effect:
+    """Loyalty with label words cut off early, minus that of what it is compared with."""
 
     def effect(run: Run) -> Interval | None:
         result: IsolationResult = run["isolation"]
         windows = isolation.compared(result)
         if windows is None or against not in windows.others:
             return None
-        return result.difference(windows.early, windows.others[against])
+        return result.difference(windows.early, windows.others[against], loyalty)
 
-    return Effect(name, effect, rising=False, ends=DIFFERENCE)
+    return Effect(name, effect, rising=False, ends=DIFFERENCE, measure="isolation")
 
 
 AGGREGATION = Claim(
     EARLY,
-    (_isolation_lost("isolation effect", "random tokens"), _beyond_untrained("wp", "first")),
+    (
+        _isolation_lost("isolation effect", "random tokens"),
+        _isolation_lost("isolation effect, likely next words", "random tokens", "word_loyalty"),
+        _beyond_untrained("wp", "first"),
+    ),
     "isolation",
-    _judged_early,
+    _early,
     needs=ABOVE_CONSTANT,
 )
 
@@ -236,14 +236,10 @@ AGGREGATION = Claim(
 LATE = "Deep extraction: the answer is read from the label words in late layers"
 
 
-def _judged_late(results: Mapping[str, Result]) -> Iterable[Verdict]:
-    of = _found(results)
-    if of.extraction or of.flow:
-        yield _late(of)
-
-
-def _late(of: Found) -> Verdict:
-    parts = []
+def _late(results: Mapping[str, Result]) -> Iterable[Verdict]:
+    of, parts = _found(results), []
+    if not (of.extraction or of.flow):
+        return
     if of.flow:
         parts.append(_flow(of.flow[1], of.nulls, "last"))
     if of.extraction:
@@ -257,7 +253,7 @@ def _late(of: Found) -> Verdict:
     if of.extraction and of.extraction[1].defined and above is not None:
         auc, n = said(of.extraction[1].last_third), len(of.extraction[1].truth_classes)
         brief = f"Late saliency beyond random tokens {said(above[1], sign=True)}; AUC of attention {auc}, chance 0.5 (n = {n})."
-    return claimed(LATE, measures, " ".join(parts), name, brief)
+    yield claimed(LATE, measures, " ".join(parts), name, brief)
 
 
 def _attended(result: ExtractionResult) -> str:
@@ -293,14 +289,24 @@ def _late_words(verdict: Verdict) -> str:
     }[verdict.status]
 
 
+def _read(run: Run) -> tuple[Interval | None, Interval | None, int]:
+    """AUC in the last third, its change since the first, and prompts; without classes of too few of them."""
+    result: ExtractionResult = run["extraction"]
+    last, change, prompts = result.judged_on
+    return (None, None, prompts) if result.status == "cannot be judged" else (last, change, prompts)
+
+
+ATTENTION: Any = {"measure": "attention", "prompts": lambda run: _read(run)[2]}
+
 EXTRACTION = Claim(
     LATE,
     (
         _beyond_untrained("pq", "last"),
-        Effect("late extraction", lambda run: run["extraction"].last_third, 0.5, ends=(0.0, 1.0)),
+        Effect("late extraction", lambda run: _read(run)[0], 0.5, ends=(0.0, 1.0), **ATTENTION),
+        Effect("rise of extraction", lambda run: _read(run)[1], ends=DIFFERENCE, **ATTENTION),
     ),
     "extraction",
-    _judged_late,
+    _late,
     needs=ABOVE_CONSTANT,
 )
 
@@ -342,7 +348,6 @@ QUANTITIES = (
     _isolation_lost("isolation early and late", "last layers"),
     Effect("extraction AUC", "extraction.auc"),
     Effect("extraction R", "extraction.cumulative"),
-    Effect("rise of extraction", lambda run: run["extraction"].rise, ends=DIFFERENCE),
     *used.QUANTITIES,
 )
 

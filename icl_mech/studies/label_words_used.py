@@ -4,6 +4,7 @@ from icl_mech.measurements.compression.compare_compression import ANCHORS, Compa
 from icl_mech.measurements.compression.kept import name_of
 from icl_mech.measurements.compression.quality import constant
 from icl_mech.measurements.confusion.pairs import ConfusionResult, matrices
+from icl_mech.measurements.isolation.agreement import LOYALTIES, Loyalty
 from icl_mech.measurements.reweighting.evaluate_reweighting import ReweightingResult, halves
 from icl_mech.metrics import Interval
 from icl_mech.results.judging import required
@@ -37,22 +38,23 @@ def _anchors(name: str, result: CompareCompressionResult) -> Verdict:
     return claimed(ANCHORING, [result.required], text, name, brief)
 
 
-def _above(other: str) -> Effect:
+def _above(other: str, loyalty: Loyalty) -> Effect:
     """Loyalty with the anchors' states minus that of another stand-in."""
 
     def effect(run: Run) -> Interval | None:
         table: CompareCompressionResult = run["compare_compression"]
         if not {ANCHORS, other} <= set(table.methods):
             return None
-        return table.difference(ANCHORS, other, "label_loyalty")
+        return table.difference(ANCHORS, other, loyalty)
 
     names = {"text_anchor": "anchors above text", "hidden_random": "anchors above random tokens"}
-    return Effect(names[other], effect, ends=DIFFERENCE)
+    kept = ", likely next words" * (loyalty == "word_loyalty")
+    return Effect(f"{names[other]}{kept}", effect, ends=DIFFERENCE)
 
 
 SUFFICE = Claim(
     ANCHORING,
-    (_above("text_anchor"), _above("hidden_random")),
+    [_above(other, loyalty) for loyalty in LOYALTIES for other in ("text_anchor", "hidden_random")],
     "compare_compression",
     of_each(CompareCompressionResult, _anchors),
     needs=ABOVE_CONSTANT,

@@ -31,7 +31,7 @@ from icl_mech.metrics import Interval, mean_interval
 from icl_mech.metrics.layers import HALF
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result
-from icl_mech.results.judging import Required, largest, p_value, required
+from icl_mech.results.judging import Required, required
 from icl_mech.results.wording import counted, said
 from icl_mech.studies import overthinking_heads as heads
 from icl_mech.studies.bench import Bench
@@ -162,7 +162,7 @@ HARMFUL = Claim(HARM, (heads.FINAL_GAP,), "layer_accuracy", of_each(LayerAccurac
 
 # --- from a layer on ---
 
-CRITICAL = "Critical layer: early layers answer alike, later the two sides part"
+CRITICAL = "Critical layer: after the first quarter of the layers the two sides part further"
 
 
 def _critical(name: str, result: LayerAccuracyResult) -> Verdict:
@@ -170,6 +170,7 @@ def _critical(name: str, result: LayerAccuracyResult) -> Verdict:
     n, layers = len(result.answers), result.scores.shape[-1] - 1
     quarter = layers // 4
     gaps = result.pair_scores[:, 0] - result.pair_scores[:, 1]
+    early = mean_interval(gaps[:, quarter], "change")
     growth = mean_interval(gaps[:, -1] - gaps[:, quarter], "contrast")
     critical = result.critical
     if critical is None:
@@ -185,7 +186,7 @@ def _critical(name: str, result: LayerAccuracyResult) -> Verdict:
         CRITICAL,
         [required("accuracy", growth, prompts=n)],
         f"From layer {where} of {layers} on the gap stays at {said_share(result.threshold)} its final value, {said(result.final_gap)}, "
-        f"or more; from layer {quarter} to the last it changes by {said(growth, sign=True)} "
+        f"or more; after layer {quarter} it is {said(early)}, and from there to the last it changes by {said(growth, sign=True)} "
         f"(n = {counted(n, 'pair')}).",
         name,
     )
@@ -207,8 +208,9 @@ def _exit_required(result: EarlyExitResult) -> Required:
     changes = [
         (result.overthinking(task), result.halves(task)) for task in range(len(result.tasks))
     ]
-    p_values = [p_value(own, prompts=sizes[1] if sizes else None) for own, sizes in changes]
-    return Required("accuracy", exit_status(changes, same=result.same), largest(p_values))
+    each = [required("accuracy", own, prompts=sizes and sizes[1]) for own, sizes in changes]
+    weakest = max(each, key=lambda own: 1.0 if own.p is None else own.p)
+    return weakest._replace(status=exit_status(changes, same=result.same))
 
 
 def _overthinking(name: str, result: EarlyExitResult) -> Verdict:

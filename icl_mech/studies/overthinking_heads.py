@@ -1,6 +1,7 @@
 """False induction heads (ibid., §5): chosen on another task, what removing them gives back."""
 
 from collections.abc import Iterable, Mapping
+from math import inf
 
 from icl_mech.measurements.heads.ablation import AblationResult
 from icl_mech.measurements.heads.chosen import both, head_name, status_of, tested_together
@@ -9,7 +10,7 @@ from icl_mech.measurements.heads.false_induction import FalseInductionResult
 from icl_mech.measurements.heads.head_scores import HeadScoresResult
 from icl_mech.metrics import Interval
 from icl_mech.results import Result
-from icl_mech.results.judging import Required, judged, largest, p_value, required
+from icl_mech.results.judging import judged, required
 from icl_mech.results.wording import counted, listed, said
 from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Verdict, claimed, of_each
 from icl_mech.studies.competence import ABOVE_CONSTANT
@@ -50,11 +51,11 @@ def _heads(name: str, result: FalseInductionResult, results: Mapping[str, Result
     best = max(sure or held_out, key=lambda own: held_out[own][0].value)
     above_best, promoting_best = held_out[best]
     # The intervals hold for all these heads at once, so the best of them needs no correction.
-    p_values = [largest(p_value(one, prompts=n) for one in own) for own in held_out.values()]
-    p = min((own for own in p_values if own is not None), default=None)
+    each = [required("heads", *own, prompts=n) for own in held_out.values()]
+    least = max(each, key=lambda own: -inf if own.far is None else own.far)
     return claimed(
         COPYING,
-        [Required("heads", status, p)],
+        [least._replace(status=status)],
         f"Chosen on {result.task}: {chosen}. {where[0].upper()}{where[1:]} (n = {counted(n, 'prompt')}) "
         f"{listed(sure) if sure else 'none of them'} both match{'es' * (len(sure) < 2)} beyond shuffled labels "
         f"and promote{'s' * (len(sure) < 2)} the false label; highest {best}: {said(above_best, sign=True)} above "
@@ -75,7 +76,9 @@ COPY = Claim(COPYING, part="false_induction", judge=_judged_heads, needs=ABOVE_C
 
 # --- without them false demonstrations do less harm ---
 
-REMOVING = "Removing these heads closes part of the gap and does not hurt with true demonstrations"
+REMOVING = (
+    "Removing these heads closes part of the gap, with no clear loss with true demonstrations"
+)
 
 
 def _no_gap(result: AblationResult) -> str:
@@ -113,8 +116,8 @@ def _chosen(name: str, result: AblationResult) -> Verdict | None:
         if beside is not None:
             text += f"; beyond random heads {said(beside, sign=True)}"
         text += f" (n = {counted(n, 'pair')})."
-    p_values = [p_value(own, prompts=n) for own in (false, beside) if own is not None]
-    return claimed(REMOVING, [Required("ablation", status, largest(p_values))], text, name, brief)
+    measure = required("ablation", false, beside, prompts=n)
+    return claimed(REMOVING, [measure._replace(status=status)], text, name, brief)
 
 
 def _hurts(true: Interval, prompts: int) -> bool:
@@ -152,16 +155,21 @@ REMOVE = Claim(
 # --- nor without late attention ---
 
 LATE_ATTENTION = "late attention"
-LATE = "Late attention: without it false demonstrations do less harm"
+LATE = "Late attention: without it false demonstrations do less harm, with no clear loss with true ones"
 
 
 def _late_attention(name: str, result: AblationResult) -> Verdict | None:
     if LATE_ATTENTION not in result.conditions:
         return None
     n, gap = result.scores.shape[-1], result.gap
-    change = result.interval("change", condition=LATE_ATTENTION, side="false")
+    change, true = (
+        result.interval("change", condition=LATE_ATTENTION, side=side) for side in ("false", "true")
+    )
     status = "cannot be judged" if gap.low <= 0 else judged(change, prompts=n)
-    effect = f"without it accuracy with false demonstrations changes by {said(change, sign=True)}"
+    # What moves all answers towards chance is no remedy.
+    if status == "supported" and _hurts(true, n):
+        status = "mixed"
+    effect = f"without it accuracy changes by {said(change, sign=True)} with false and by {said(true, sign=True)} with true demonstrations"
     return claimed(
         LATE,
         [required("ablation", change, prompts=n)._replace(status=status)],

@@ -9,7 +9,7 @@ must lie beyond that with its whole interval.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import isnan, sqrt
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -98,13 +98,10 @@ class UntrainedFlow(Result):
 
     def status(self, effect: Interval, third: str, prompts: int) -> Status:
         """Of the claim that an effect lies above random tokens and beyond these networks."""
-        own = judged(effect, prompts=prompts)
         low, high = self.range(third)
-        if (own == "supported" and effect.low <= high) or (
-            own == "opposite" and effect.high >= low
-        ):
-            return "not shown"
-        return own
+        if isnan(high):  # of a network without a number
+            return "cannot be judged"
+        return judged(effect, null=max(0.0, high), opposite=min(0.0, low), prompts=prompts)
 
     def p(self, effect: Interval, third: str, prompts: int) -> float | None:
         """One-sided, of an effect other than 0 and other than these networks', the larger of both."""
@@ -251,13 +248,9 @@ def flow_required(
 ) -> Required:
     """Of the claim that label words carry more than random tokens, and than in untrained networks."""
     above = None if flow is None else flow.above_null(score, third)
-    if flow is None or above is None:
+    if flow is None or above is None or nulls is None:
         return Required("saliency", "cannot be judged", None)
     prompts = len(flow.per_prompt)
-    if nulls is None:
-        own = judged(above[1], prompts=prompts)
-        status: Status = "cannot be judged" if own == "supported" else own
-        return Required("saliency", status, p_value(above[1], prompts=prompts))
     return Required(
         "saliency", nulls.status(above[1], third, prompts), nulls.p(above[1], third, prompts)
     )

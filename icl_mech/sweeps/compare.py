@@ -206,12 +206,8 @@ def matrix(found: Sequence[Judged]) -> ClaimMatrix:
         if text != QUESTION and (told := _remark([*models_of.values()], len(models) > 1)):
             alike.setdefault(told, []).append(_short(text))
     remarks = tuple(f"**{_few(names)}** – {told}." for told, names in alike.items())
-    columns = (
-        (model, tuple("all tasks" if own == ALL else own for own in places))
-        for model, places in models.items()
-    )
-    whole = "all tasks" * several
-    return ClaimMatrix(caption, tuple(columns), tuple(rows), remarks, whole)
+    columns = tuple((model, tuple(places)) for model, places in models.items())
+    return ClaimMatrix(caption, columns, tuple(rows), remarks, ALL * several)
 
 
 def _sign(own: Judged, names: Sequence[str]) -> Sign:

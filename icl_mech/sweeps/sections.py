@@ -313,13 +313,17 @@ FACTS = {
 }
 """What dimensions are called, where their name does not say it."""
 
+GIVEN = ("model", "revision", "task", "format")
+"""Dimensions whose values are names of their own, written as they are."""
+
 
 def facts(sweep: Sweep) -> list[Fact]:
     """The values along every dimension, and what became of the items."""
     found = []
     for dim in DIMS:
-        values = [str(getattr(item, dim)) for item in sweep.plan]
-        named = [o.replace("_", " ") for o in dict.fromkeys(values) if o not in ("", "None")]
+        values = dict.fromkeys(str(getattr(item, dim)) for item in sweep.plan)
+        own = [o if dim in GIVEN else o.replace("_", " ") for o in values]
+        named = [o for o in own if o not in ("", "None")]
         if named:
             text = listed(named) if len(named) < 7 else f"{len(named)}: {', '.join(named[:6])}, …"
             if dim == "n" and any(i.measured.get("options", {}).get("until") for i in sweep.plan):

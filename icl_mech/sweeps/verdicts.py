@@ -11,14 +11,11 @@ from icl_mech.results.judging import (
     Status,
     disagreeing,
     holm,
-    jointly,
-    judged,
     of_statement,
-    required,
     together,
     would_do,
 )
-from icl_mech.results.wording import counted, said
+from icl_mech.results.wording import counted, listed, said
 from icl_mech.studies.claim import Claim, Effect
 from icl_mech.studies.competence import ABOVE_CONSTANT, QUESTION
 from icl_mech.sweeps.averages import Averages
@@ -28,7 +25,7 @@ from icl_mech.sweeps.sections import ends_of, fixed_of
 
 OVER = ("task", "seed")
 
-ALL = "all"
+ALL = "all tasks"
 """In the place of a task's name: the mean over tasks."""
 
 ABLE = Claim(QUESTION, (ABOVE_CONSTANT,))
@@ -67,7 +64,7 @@ class Judged:
 
     @property
     def places(self) -> dict[str, "Judged"]:
-        """By task, and `all`, the mean over them; of one task that is its own."""
+        """By task, and `all tasks`, the mean over them; of one task that is its own."""
         if len(self.tasks) > 1:
             return {**self.tasks, ALL: self}
         return dict.fromkeys(self.tasks, self)
@@ -86,7 +83,16 @@ def by_model(sweep: Sweep, claim: Claim) -> Iterator[Judged]:
             yield replace(own, tasks={tasks[0]: own})
             continue
         alone = {task: _judge(part.select(task=task), name, claim) for task in tasks}
-        found = {task: one.status for task, one in alone.items()}
+        able = [task for task in tasks if not _undone(part.select(task=task), claim)]
+        if 0 < len(able) < len(tasks):
+            # A task that the model does not do speaks for and against nothing that is said of how it does.
+            text = (
+                f"left out, as the model does not do {listed([o for o in tasks if o not in able])}"
+            )
+            own = _judge(part.select(task=able), name, claim)
+            words = f"{own.finding} {text[:1].upper()}{text[1:]}."
+            own = replace(own, finding=words, remark=", ".join(filter(None, [own.remark, text])))
+        found = {task: one.status for task, one in alone.items() if task in able or not able}
         if len(set(found.values())) > 1:
             # A mean speaks for tasks only where they agree.
             text = ", ".join(f"{task} {status}" for task, status in found.items())
@@ -105,25 +111,24 @@ def _judge(part: Sweep, model: str, claim: Claim) -> Judged:
 
     Where items differ in more than tasks and seeds, their usual setting counts: the first one.
     """
-    measures: list[Required] = []
+    each: list[Required] = []
     effects: dict[str, Interval] = {}
     basis = setting = remark = ""
     counts = (0, "prompt", 1)
     for own in claim.effects:
         found = _effect(part, own)
         if found is None:
-            measures.append(Required(own.name, "cannot be judged", None))
+            each.append(Required(own.name, "cannot be judged", None))
             continue
         averages, cell = found
         effects[own.name] = interval = ends_of(cell)
-        status = judged(interval, null=own.null, rising=own.rising, prompts=cell.prompts)
-        measure = required(
-            own.name, interval, null=own.null, rising=own.rising, prompts=_rests_on(part, cell)
-        )
+        status = own.required(interval, cell.prompts).status
         counts = _counts(part, cell)
-        measures.append(measure._replace(status=status, n=counts[0]))
+        measure = own.required(interval, _rests_on(part, cell))
+        each.append(measure._replace(status=status, n=counts[0]))
         basis, setting = averages.basis(cell), _setting(averages, cell)
-    status = (jointly if claim.one else together)(*(own.status for own in measures))
+    measures = claim.measures(each)
+    status = together(*(own.status for own in measures))
     words = "; ".join(f"{name} {said(one, sign=True)}" for name, one in effects.items())
     text = f"{words[:1].upper()}{words[1:]} ({basis}{setting})."
     if status in ("mixed", "cannot be judged") and len(measures) > 1:
@@ -178,6 +183,12 @@ def _lacking(part: Sweep, claim: Claim) -> Interval | None:
     found = _effect(part, claim.needs) if claim.needs else None
     interval = None if found is None else ends_of(found[1])
     return None if interval is None or interval.low > ROUNDING else interval
+
+
+def _undone(part: Sweep, claim: Claim) -> bool:
+    """True if the claim is of how a task is done, and the model is not shown to do it."""
+    of_how = claim.needs is not None and claim.needs.name == ABOVE_CONSTANT.name
+    return of_how and _lacking(part, claim) is not None
 
 
 def _effect(part: Sweep, effect: Effect) -> tuple[Averages, Cell] | None:

@@ -26,19 +26,21 @@ def browser():
         own.close()
 
 
+class Pages(dict):
+    """Paths of pages by name, each made when it is first asked for."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __missing__(self, name):
+        self[name] = cases.written(self.folder, getattr(cases, name)(), name)
+        return self[name]
+
+
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory, browser):
     """Paths of the pages; the browser comes first, so that nothing is made in vain."""
-    folder = tmp_path_factory.mktemp("pages")
-    return {
-        name: cases.written(folder, make(), name)
-        for name, make in (
-            ("label_words", cases.label_words),
-            ("overthinking", cases.overthinking),
-            ("risky", cases.risky),
-            ("sides", cases.sides),
-        )
-    }
+    return Pages(tmp_path_factory.mktemp("pages"))
 
 
 @pytest.fixture
@@ -51,7 +53,8 @@ def opened(browser, pages):
             viewport={"width": SIZES[size], "height": 900}, offline=True, **options
         )
         contexts.append(context)
-        seen.append(Opened.of(context, pages.get(name, name), folded=folded, place=place))
+        path = pages[name] if isinstance(name, str) else name
+        seen.append(Opened.of(context, path, folded=folded, place=place))
         return seen[-1]
 
     yield open_page

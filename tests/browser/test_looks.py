@@ -27,6 +27,7 @@ def hexes(figure):
     return {found.lower() for found in re.findall(r"#[0-9a-fA-F]{6}\b", json.dumps(figure))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
 def test_dark_mode_swaps_every_colour(opened, name):
     page = opened(name, color_scheme="dark")
@@ -43,6 +44,7 @@ def test_dark_mode_swaps_every_colour(opened, name):
         assert hexes(page.figure(plot[:-5])) <= set(pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
 @pytest.mark.parametrize(
     ("size", "scheme"), [("desk", "light"), ("desk", "dark"), ("phone", "light")]
@@ -80,6 +82,7 @@ def test_texts_are_shown_as_texts(opened):
     assert page.page.locator(".limits b").all_inner_texts()[-1] == "bold"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
 def test_printing_cuts_no_figure(opened, name):
     page = opened(name, color_scheme="dark")
@@ -100,6 +103,7 @@ def test_printing_cuts_no_figure(opened, name):
     assert page.run("getComputedStyle(document.querySelector('.contents')).display") == "none"
 
 
+@pytest.mark.slow
 def test_a_large_study_is_small_enough(browser, tmp_path, record_property, capsys):
     analysis = cases.label_words()
     results = {**analysis.results, "saliency_maps": cases.large()}

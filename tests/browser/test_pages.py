@@ -24,7 +24,7 @@ def numbers(text):
 
 
 @pytest.mark.parametrize("name", STUDIES)
-@pytest.mark.parametrize("size", ["desk", "phone", "wide"])
+@pytest.mark.parametrize("size", ["desk", "phone", pytest.param("wide", marks=pytest.mark.slow)])
 def test_every_figure_is_drawn_and_nothing_overflows(opened, name, size):
     page = opened(name, size)
     plots = page.plots()

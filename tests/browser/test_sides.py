@@ -17,7 +17,7 @@ WORDS = """() => {
 }"""
 
 
-@pytest.mark.parametrize("size", ["desk", "phone", "wide"])
+@pytest.mark.parametrize("size", ["desk", "phone", pytest.param("wide", marks=pytest.mark.slow)])
 def test_the_matrix_scrolls_in_its_own_box(opened, size):
     page = opened("sides", size, folded=True)
     assert page.run("document.documentElement.scrollWidth - innerWidth") <= 0
@@ -83,6 +83,7 @@ def test_only_the_first_level_is_printed(opened):
     assert page.run("document.querySelector('.claims').getBoundingClientRect().right") <= 680
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(opened, scheme):
     axe = pytest.importorskip("axe_playwright_python.base")

@@ -76,7 +76,9 @@ def test_p_values_of_intervals():
     by_hand = 0.5 - inside / math.pi
     assert p_value(Interval(0.4, 0.2, 0.7), prompts=6) == pytest.approx(by_hand, rel=1e-4)
     assert p_value(Interval(0.0, -0.1, 0.1)) == 0.5
-    assert p_value(Interval(0.2, 0.2, 0.2)) == 0.0
+    # n equal values say no more than n signs, and of an unknown number nothing.
+    assert p_value(Interval(0.2, 0.2, 0.2), prompts=6) == 2**-6
+    assert p_value(Interval(0.2, 0.2, 0.2)) == 1.0
     assert p_value(None) is None
     assert p_value(Interval(0.3, math.nan, 0.5)) is None
     assert largest((0.1, 0.2)) == 0.2

@@ -235,7 +235,11 @@ def test_prompts_of_which_no_more_can_be_drawn(model, prompts, tmp_path):
 
 def test_effects_of_a_claim_are_those_a_number_is_for():
     goal = goal_of(LABEL_WORDS, (), 0.1, None)
-    assert [own.name for own in goal.halves] == ["isolation effect", "early flow beyond untrained"]
+    assert [own.name for own in goal.halves] == [
+        "isolation effect",
+        "isolation effect, likely next words",
+        "early flow beyond untrained",
+    ]
     goal = goal_of(LABEL_WORDS, (), {"re-weighting gain": 0.1, "extraction.last_third": 0.2}, None)
     assert [(own.name, width) for own, width in goal.halves.items()] == [
         ("re-weighting gain", 0.1), ("extraction.last_third", 0.2),

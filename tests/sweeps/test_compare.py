@@ -66,8 +66,8 @@ def test_claims_are_judged_by_means_over_tasks_and_seeds(found):
         "paper", "claim", "model", "task", "status", "quantity", "value", "low", "high",
     ]  # fmt: skip
     rows = table[table.quantity == "final gap"].set_index("task")
-    assert list(rows.index) == ["tiny", "other", "all"]
-    assert rows.loc["all", "value"] == pytest.approx(harm.effects["final gap"].value)
+    assert list(rows.index) == ["tiny", "other", "all tasks"]
+    assert rows.loc["all tasks", "value"] == pytest.approx(harm.effects["final gap"].value)
     for task in ("tiny", "other"):
         cell = found.select(task=task).average("final gap", ("task", "seed"), fixed="task").cells[0]
         assert rows.loc[task, "value"] == pytest.approx(float(cell.value))

@@ -30,7 +30,7 @@ from icl_mech.metrics import Interval, mean_interval
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
 from icl_mech.results import Definition, Figure, Quantity, Result, basis
-from icl_mech.results.judging import judged, opening
+from icl_mech.results.judging import jointly, judged, opening
 from icl_mech.results.prompts import given
 from icl_mech.results.wording import counted, said, told
 from icl_mech.shapes import Bars
@@ -120,18 +120,42 @@ class AlignmentResult(Result):
     @property
     def lead(self) -> Float[Tensor, " batch"]:
         """With false demonstrations: 1 where the label taught is answered, -1 where the true one."""
-        follows = (self.predicted[..., None] == self.targets)[:, 1].double()
-        return follows[:, 1] - follows[:, 0]
+        return self._lead(self.predicted[:, 1])
+
+    def _lead(self, predicted: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
+        return (predicted == self.taught).double() - (predicted == self.answers).double()
 
     @property
     def taught_above_truth(self) -> Interval:
         """With false demonstrations: answers that are the label taught, minus those that are true."""
         return mean_interval(self.lead, "change")
 
+    @property
+    def _has_classes(self) -> bool:
+        return bool(self.provenance.get("prompts", {}).get("answer_kind", "classes") == "classes")
+
+    @property
+    def undemonstrated(self) -> str:
+        """What `above_undemonstrated` is beside."""
+        return f"the best zero-shot{' or constant' * self._has_classes} answers"
+
+    @property
+    def above_undemonstrated(self) -> Interval:
+        """The same minus that of answers which follow no demonstrations, paired over prompts.
+
+        Those are the zero-shot ones or, of classes, a constant one: whichever has most. Where classes are not
+        equally frequent, either may be the label taught more often than the true one.
+        """
+        others = [self.zero_shot]
+        if self._has_classes:
+            others += torch.arange(len(self.labels))[:, None].expand(-1, len(self.answers))
+        control = max(map(self._lead, others), key=torch.sum)
+        return mean_interval(self.lead - control, "contrast")
+
     def figures(self) -> list[Figure]:
         """Whether false demonstrations win over the truth."""
-        ends = self.taught_above_truth
-        status = judged(ends, prompts=len(self.lead))
+        ends, beyond = self.taught_above_truth, self.above_undemonstrated
+        status = jointly(*(judged(own, prompts=len(self.lead)) for own in (ends, beyond)))
         shares = {name: self.interval(side="false", followed=name) for name in FOLLOWED}
         parts = ", ".join(f"{NAMES[name]} in {said(own)}" for name, own in shares.items())
         return [
@@ -139,7 +163,7 @@ class AlignmentResult(Result):
                 "",
                 "Do answers follow false demonstrations rather than the truth?",
                 f"{opening(status)} with false demonstrations answers are {parts} of the prompts; taught "
-                f"minus true {said(ends, sign=True)}. Against their zero-shot answer they follow the "
+                f"minus true {said(ends, sign=True)}, above {self.undemonstrated} {said(beyond, sign=True)}. Against their zero-shot answer they follow the "
                 f"demonstrations in {said(self.interval('override'))} (semantic override).",
                 "**Share of answers that are the true label, the label the demonstrations teach, and the "
                 "answer without demonstrations**; one answer may be several of them, and with true "

@@ -26,7 +26,8 @@ from icl_mech.measurements.causal.head_maps import Head, any_clear
 from icl_mech.measurements.demonstrations import SIDES, check_pairs
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.heads.chosen import random_heads
-from icl_mech.metrics import Interval, mean_interval, one_more
+from icl_mech.metrics import Interval
+from icl_mech.metrics.means import beyond_draws
 from icl_mech.models import LanguageModel, ModelInfo
 from icl_mech.prompts import ANSWER_KINDS
 from icl_mech.results import Definition, Figure, Quantity, Result, Samples, basis, quantity
@@ -38,6 +39,9 @@ from icl_mech.shapes import Bars, LabelMatrix
 MEASURES = ("difference", "correct")
 
 CLEAR = ("supported", "opposite")
+
+LACKING = "not known, from one draw"
+"""What is said where random heads were drawn once, which shows no spread."""
 
 OVERLAP = Definition("overlap", r"|H_a \cap H_b|", "Number of heads that two sets have in common.")
 
@@ -118,9 +122,8 @@ class CompareHeadsResult(Result):
     ) -> Interval | None:
         """Change without the heads only this set has, minus that without random ones, paired over prompts.
 
-        The interval takes the spread of the draws in: it is that over prompts or, where it is wider,
-        that of one more draw beside these (Student's t), which is the null of heads that are as good as
-        any others. None for a set that has no head of its own.
+        The interval takes the spread of the draws in, see `beyond_draws`. None for a set that has no head of
+        its own, and without two draws.
 
         Raises:
             ResultError: no such set, side or measure.
@@ -128,15 +131,8 @@ class CompareHeadsResult(Result):
         if name in self.sets and name not in self.ablated:
             return None
         self.interval("change", measure=measure, side=side, set=name)  # refuses what is not there
-        return self._beyond(name, side, measure)
-
-    def _beyond(self, name: str, side: str, measure: str) -> Interval:
         m, s, own = MEASURES.index(measure), SIDES.index(side), self.sets.index(name)
-        drawn = self.random[:, m, s, own].double()
-        values = self.change[:, m, s, own].double() - drawn.mean(1)
-        value, low, high = mean_interval(values)
-        half = one_more(drawn.mean(0))
-        return Interval(value, min(low, value - half), max(high, value + half))
+        return beyond_draws(self.change[:, m, s, own], self.random[:, m, s, own])
 
     @property
     def overlap(self) -> Float[Tensor, "set set"]:
@@ -231,11 +227,11 @@ class CompareHeadsResult(Result):
                 self.interval("change", measure="difference", side=side, set=name)
                 for side in ("false", "true")
             )
-            beyond, (heads, alone) = self._beyond(name, "false", "difference"), sizes[name]
+            beyond, (heads, alone) = self.beside_random(name), sizes[name]
             clear |= jointly(*(judged(own, prompts=count) for own in (change, beyond))) in CLEAR
             parts.append(
                 f"{name} ({len(alone)} of {counted(len(heads), 'head')}) {said(change, sign=True)}, beyond "
-                f"random heads {said(beyond, sign=True)}, with true demonstrations {said(true, sign=True)}"
+                f"random heads {said(beyond, sign=True) if beyond else LACKING}, with true demonstrations {said(true, sign=True)}"
             )
         if not parts:
             return "Cannot be judged: every head of every set is in another set too."

@@ -8,8 +8,8 @@ import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.errors import ResultError
-from icl_mech.metrics import Interval, mean_interval, one_more
-from icl_mech.metrics.means import Kind, mean_ends
+from icl_mech.metrics import Interval, mean_interval
+from icl_mech.metrics.means import Kind, beyond_draws, mean_ends
 from icl_mech.results import Definition, Figure, Quantity, Result, basis
 from icl_mech.results.judging import jointly, judged, opening
 from icl_mech.results.prompts import given
@@ -218,11 +218,7 @@ class TransplantResult(Result):
             ResultError: a layer that was not changed.
         """
         own, drawn = self._both(self.log_probs, at, layer), self._both(self.random, at, layer)
-        if own is None or drawn is None or drawn.shape[1] < 2 or bool(drawn.isnan().any()):
-            return None
-        value, low, high = mean_interval(own - drawn.mean(1), "change")
-        half = one_more(drawn.mean(0))
-        return Interval(value, max(-1.0, min(low, value - half)), min(1.0, max(high, value + half)))
+        return None if own is None or drawn is None else beyond_draws(own, drawn, "change")
 
     def beside(self, at: str, other: str, layer: int | None) -> Interval | None:
         """Flips by a transplant at one place minus those at another, over both directions.

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from typing_extensions import Unpack
 
-from icl_mech._typing import Bool, Float, Tensor
+from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.checking import Natural
 from icl_mech.errors import RunError
 from icl_mech.interventions import AddVector, Intervention, Patch
@@ -29,7 +29,7 @@ from icl_mech.measurements.causal.task_vector import HENDEL, TaskVectorResult
 from icl_mech.measurements.doors import with_options
 from icl_mech.measurements.passes import How
 from icl_mech.measurements.running import measured
-from icl_mech.metrics import above_together
+from icl_mech.metrics import Interval, above_together, mean_interval
 from icl_mech.metrics.intervals import ONE_SIDED
 from icl_mech.models import LanguageModel, ModelInfo, adapt
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
@@ -64,6 +64,7 @@ class SteerResult(Result):
         layers: The blocks.
         kind: The vector was added to the output (`add`), or put in its place (`replace`).
         n_labels: Number of classes.
+        answers: Class of each query; None where prompts have no classes in common.
     """
 
     title: ClassVar[str] = "Effect of a vector"
@@ -82,6 +83,7 @@ class SteerResult(Result):
     layers: tuple[int, ...]
     kind: str
     n_labels: int
+    answers: Int[Tensor, " batch"] | None = None
 
     def quantities(self) -> dict[str, Quantity]:
         """Accuracy, probability and logit difference by block, their changes, and the plain run."""
@@ -112,6 +114,20 @@ class SteerResult(Result):
     def third(self) -> int:
         """The block nearest to a third of the depth, where the paper adds function vectors."""
         return min(self.layers, key=lambda layer: abs(layer - (max(self.layers) + 1) // 3))
+
+    @property
+    def gain(self) -> Interval | None:
+        """Change of the logit difference a third of the way, in which all classes count alike.
+
+        A push towards one class whatever the query, which helps where it is frequent, then changes nothing. None
+        of queries of one class.
+        """
+        changes = self.changes[:, self.layers.index(self.third)].double()
+        if self.answers is None:
+            return mean_interval(changes)
+        found, place, counts = self.answers.unique(return_inverse=True, return_counts=True)
+        weights = (len(changes) / len(found) / counts)[place]
+        return mean_interval(changes * weights) if len(found) > 1 else None
 
     def drawing(self) -> LayerCurves:
         """Accuracy and logit difference by block, on axes of their own."""
@@ -258,6 +274,7 @@ class Steer(Measurement[SteerResult]):
             layers=tuple(self._layers(model.info)),
             kind=self.kind,
             n_labels=data.n_labels,
+            answers=answers if data.has_classes else None,
         )
 
 

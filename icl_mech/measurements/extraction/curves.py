@@ -24,9 +24,8 @@ from icl_mech.results.judging import (
     FEWEST_PROMPTS,
     Required,
     Status,
-    jointly,
+    combined,
     judged,
-    largest,
     opening,
     required,
 )
@@ -232,12 +231,9 @@ class ExtractionResult(Result):
         """The same as a measure that a claim requires, with its p-value."""
         last, change, prompts = self.judged_on
         late = required("attention", last, null=0.5, prompts=prompts)
-        rise = required("attention", change, prompts=prompts)
-        status = jointly(late.status, rise.status)
-        if self.rare and not self.left_out and status in ("supported", "opposite", "mixed"):
-            status = "cannot be judged"
-        far = None if late.far is None or rise.far is None else min(late.far, rise.far)
-        return Required("attention", status, largest((late.p, rise.p)), prompts, far)
+        own = combined("attention", [late, required("attention", change, prompts=prompts)])
+        few = self.rare and not self.left_out and own.status in ("supported", "opposite")
+        return own._replace(status="cannot be judged") if few else own
 
     def quantities(self) -> dict[str, Quantity]:
         """AUC and R by layer, and the attention they are computed from."""

@@ -35,8 +35,9 @@ from icl_mech.measurements.heads.conditions import (
     heads_close,
 )
 from icl_mech.measurements.lens.residuals import LastEntryReading, LensVariant
-from icl_mech.metrics import Interval, mean_ends, mean_interval, one_more
+from icl_mech.metrics import Interval, mean_ends, mean_interval
 from icl_mech.metrics.calibration import Ties, reachable_accuracy, score_interval
+from icl_mech.metrics.means import beyond_draws
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS
 from icl_mech.results import Definition, Figure, Quantity, Result, basis, function_of_means
@@ -161,18 +162,15 @@ class AblationResult(OwnChoices, Result):
     def beside_random(self, side: str = "false") -> Interval | None:
         """Accuracy without the chosen heads minus that without random ones, paired over prompts.
 
-        The interval takes the spread of the draws in: it is that over prompts or, where it is
-        wider, that of one more draw beside these (Student's t), which is the null of heads that
-        are as good as any others. None if there are no chosen or no random heads.
+        The interval takes the spread of the draws in, see `beyond_draws`. None if there are no chosen or no
+        two draws of random heads.
         """
         if CHOSEN not in self.conditions or RANDOM not in self.conditions:
             return None
         place = SIDES.index(side)
-        chosen = self.scores[self._places(CHOSEN)[0], place].double()
-        drawn = self.scores[self._places(RANDOM), place].double()
-        value, low, high = mean_interval(chosen - drawn.mean(0), "change")
-        half = one_more(drawn.mean(1))
-        return Interval(value, max(min(low, value - half), -1.0), min(max(high, value + half), 1.0))
+        chosen = self.scores[self._places(CHOSEN)[0], place]
+        drawn = self.scores[self._places(RANDOM), place]
+        return beyond_draws(chosen, drawn.T, "change")
 
     def drawing(self, show: str = "change") -> Bars:
         """What every condition changes on both sides, or the accuracy under it, as dots.

@@ -162,11 +162,10 @@ def heads_close(change: Interval, beside: Interval | None, gap: Interval, prompt
 
     Args:
         change: Of accuracy with false demonstrations.
-        beside: The same minus that of random heads; None if none were drawn.
+        beside: The same minus that of random heads; None without two draws: it cannot be judged.
         gap: Between true and false demonstrations, unablated.
         prompts: Number of pairs of prompts.
     """
     if gap.low <= 0:
         return "cannot be judged"
-    own = judged(change, prompts=prompts)
-    return own if beside is None else jointly(own, judged(beside, prompts=prompts))
+    return jointly(*(judged(own, prompts=prompts) for own in (change, beside)))
