@@ -5,7 +5,7 @@ late layers read the answer from them. What that is good for: `label_words_used`
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from icl_mech.checking import Natural
 from icl_mech.engine import Loss
@@ -74,6 +74,9 @@ def _steps(
         bench.notes.append(GIVEN)
 
 
+Kind = TypeVar("Kind", bound=Result)
+
+
 class Found(NamedTuple):
     """The results that bear on the claims, by kind, with their names."""
 
@@ -83,18 +86,14 @@ class Found(NamedTuple):
     nulls: UntrainedFlow | None
 
 
+def _first(results: Mapping[str, Result], kind: type[Kind]) -> tuple[str, Kind] | None:
+    return next(((name, own) for name, own in results.items() if isinstance(own, kind)), None)
+
+
 def _found(results: Mapping[str, Result]) -> Found:
-    flow = extraction = isolated = nulls = None
-    for name, result in results.items():
-        if isinstance(result, FlowScores):
-            flow = flow or (name, result)
-        elif isinstance(result, IsolationResult):
-            isolated = isolated or (name, result)
-        elif isinstance(result, ExtractionResult):
-            extraction = extraction or (name, result)
-        elif isinstance(result, UntrainedFlow):
-            nulls = nulls or result
-    return Found(flow, isolated, extraction, nulls)
+    flow, nulls = _first(results, FlowScores), _first(results, UntrainedFlow)
+    isolated, extraction = _first(results, IsolationResult), _first(results, ExtractionResult)
+    return Found(flow, isolated, extraction, nulls[1] if nulls else None)
 
 
 def _lacking(name: str) -> Required:
