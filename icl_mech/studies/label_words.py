@@ -118,10 +118,7 @@ def _flow(result: FlowScores, nulls: UntrainedFlow | None, third: str) -> str:
 
 
 def _beyond_untrained(score: str, third: str) -> Effect:
-    """Flow above random tokens, beyond what one more untrained network would show.
-
-    None where no untrained networks were measured.
-    """
+    """Flow above random tokens, beyond what one more untrained network would show; None without these."""
 
     def effect(run: Run) -> Interval | None:
         flow: FlowScores = run["flow"]
