@@ -230,7 +230,11 @@ def _section(
     )
 
 
-NOT_DRAWN = f"No intervals are drawn, because there are fewer than {FEWEST_PROMPTS} prompts."
+NOT_DRAWN = (
+    f"No intervals are drawn, because there are fewer than {FEWEST_PROMPTS} prompts or texts."
+)
+_PROMISED = re.compile(r"[;,] (?:band|bar)s?: 95 % [^.;]*(?=[.;])| Bands: 95 % [^.;]*\.")
+"""What captions say of intervals."""
 
 
 def _caption(figure: Figure, drawing: object) -> str:
@@ -239,7 +243,9 @@ def _caption(figure: Figure, drawing: object) -> str:
         return getattr(drawing, "note", "")
     note = getattr(drawing, "note", "")
     grey = note.rpartition("; ")[2] if getattr(drawing, "behind", ()) else ""
-    more = f" {NOT_DRAWN}" * (FEW in note) + f" {grey[:1].upper()}{grey[1:]}." * bool(grey)
+    more = f" {grey[:1].upper()}{grey[1:]}." * bool(grey)
+    if FEW in note:
+        return f"{_PROMISED.sub('', figure.caption)} {NOT_DRAWN}{more}"
     return figure.caption + more
 
 

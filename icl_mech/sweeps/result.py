@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icl_mech.errors import ResultError, SweepError, near_matches
+from icl_mech.metrics.means import RANGES
 from icl_mech.results import INDEX, given_path
 from icl_mech.studies import Analysis
 from icl_mech.studies.claim import Effect
@@ -222,7 +223,8 @@ class Sweep:
             reading = reading_of(item, analysis, quantity, name)
             parts |= set(analysis.results)
             if reading is not None:
-                found.append(reading if ends is None else replace(reading, ends=ends))
+                kind = "value" if reading.quantity is None else reading.quantity.kind
+                found.append(replace(reading, ends=ends or RANGES.get(kind)))
         if not found:
             done = sum(self.state(item) == "done" for item in self.plan)
             if not done:

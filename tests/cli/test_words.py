@@ -53,6 +53,7 @@ def test_a_wrong_word_is_a_usage_error(command, tmp_path, option, value, known):
         ("--text-column", "text", "has no column 'text'; it has 'sentence', 'verdict'"),
         ("--label-map", "Positive", "--label-map 'Positive'; write value=Label word"),
         ("--label-map", "a=Positive,b=Negative", "--label-map has no 'Positive'"),
+        ("--nulls", "1", "--nulls 1; a range needs two untrained networks at least"),
         ("--test-split", "dev", "is a file, so --test-split would have no effect"),
         ("--prompt-format", "3", "--prompt-format 3 chooses among the formats"),
     ],
