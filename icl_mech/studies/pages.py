@@ -180,7 +180,16 @@ def sections_of(run: Shown) -> list[Section]:
             )
             for figure in figures
         ]
-    return sections
+    first = {own.short: own.key for own in reversed(sections)}
+    return [
+        own if first[own.short] == own.key else replace(own, short=f"{own.short}: {_called(own)}")
+        for own in sections
+    ]
+
+
+def _called(section: Section) -> str:
+    """The part of a section, where an earlier one of another part goes by the same short name."""
+    return section.key.replace("_", " ")
 
 
 def levels(

@@ -143,11 +143,14 @@ def test_interventions_act(command, table, tmp_path):
         ("false_labels='x' or half_labels=3", "false_labels='x' or half_labels=3"),
         ("write labels == 3", "write labels == 3"),
         ("load_task('my.csv', labels=..., ...).", "--task 'my.csv' --label-words ... ...."),
+        ("Use n <= 140 or balanced=False.", "Use n <= 140 or --no-balanced."),
+        ("balanced=True has no effect", "--balanced has no effect"),
         ("load_task(pandas.read_csv(path))", "load_task(pandas.read_csv(path))"),
     ],
 )
 def test_arguments_become_options(message, expected):
     options = {"name_or_path": "--task", "labels": "--label-words", "n": "--n"}
+    options["balanced"] = "--balanced"
     assert reworded(message, options) == expected
 
 
