@@ -25,6 +25,7 @@ from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.metrics import bootstrap_interval, calibrated_scores, normalised_flow
 from icl_mech.metrics.auc import curve_fields, resampled
+from icl_mech.metrics.means import RANGES
 from icl_mech.models import adapt
 from icl_mech.names import VERSIONED
 from icl_mech.results import Result
@@ -55,9 +56,6 @@ NEEDED = [
 NEEDED += [f"versions.{name}" for name in VERSIONED]
 DRAWN = ["prompts.seed", "prompts.task.name"]
 """Entries of the provenance without which nobody can tell what was measured; the last where prompts were drawn."""
-
-OUTCOMES = {"outcome": (0.0, 1.0), "change": (-1.0, 1.0)}
-"""Between which the values of single prompts lie, by their kind."""
 
 
 def examined(folder: str | Path) -> Analysis:
@@ -133,7 +131,7 @@ def _values(run: Analysis) -> Iterator[str]:
         for key, own in result.quantities().items():
             if own.statistic is not None:
                 continue
-            kind = OUTCOMES.get("outcome" if own.outcomes else own.kind)
+            kind = RANGES.get("outcome" if own.outcomes else own.kind)
             for values, ends in ((own.per_prompt, kind), (own.value(), bounds_of(own.unit))):
                 low, high = ends or (-torch.finfo().max, torch.finfo().max)
                 known = values.double().nan_to_num(low, torch.inf, -torch.inf)

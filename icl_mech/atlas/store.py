@@ -61,6 +61,11 @@ class Entry:
         return f"{self.item.key.rpartition('-')[0]}-{_digest(sorted(self.contents))[:12]}"
 
 
+def _within(one: frozenset[str], other: frozenset[str]) -> bool:
+    """Whether one of two runs holds all of the other, whichever came first."""
+    return one <= other or other <= one
+
+
 def _plain(value: object) -> object:
     """The content of a result or of one of its values; tensors as their digests."""
     if isinstance(value, torch.Tensor):
@@ -119,7 +124,8 @@ def add(
         The folders of the copies.
 
     Raises:
-        ResultError: a run that may not be shown, or one that is there already, whatever its name.
+        ResultError: a run that may not be shown, or one of which all is there already, or that holds all of one that is
+            there, whatever their names.
     """
     known = [*load_atlas(atlas, checked=False)]
     old = len(known)
@@ -127,13 +133,19 @@ def add(
         run = examined(folder)
         entry = Entry(replace(run, made={**run.made, "label": label}) if label else run)
         for other in known:
-            same = entry.contents <= other.contents
-            if same or entry.identities <= other.identities:
+            same = _within(entry.contents, other.contents)
+            if same or _within(entry.identities, other.identities):
                 how = "the same" if same else "other"
+                less = entry.identities <= other.identities or entry.contents <= other.contents
+                where = (
+                    f"is in the atlas already, with {how} numbers: all it measured is in {other.name!r}"
+                    if less
+                    else f"holds all that {other.name!r} of the atlas measured, with {how} numbers, and more"
+                )
                 raise ResultError(
-                    f"{str(folder)!r} is in the atlas already, with {how} numbers: all it measured is in "
-                    f"{other.name!r}. Nothing was written; expected another model, other prompts or another "
-                    f"measurement.{'' if same else ' One of the two was changed, or is not reproducible.'}"
+                    f"{str(folder)!r} {where}. Nothing was written; expected another model, other prompts or "
+                    f"another measurement{'' if less else ', or that the smaller one is removed first'}."
+                    f"{'' if same else ' One of the two was changed, or is not reproducible.'}"
                 )
         refuse(folder, [] if models is None else [*remeasured(run, models)])
         known.append(entry)

@@ -215,8 +215,8 @@ def _frames(fig: go.Figure, shape: Grid, rows: list[int], columns: list[int], su
 WRITTEN = 14
 """Up to this many rows and columns numbers are written in the cells; else a colour bar says them."""
 
-WRITTEN_CELL, SMALL_CELL = 42, 15
-"""Pixels of a row with numbers, and without."""
+WRITTEN_CELL, NAMED_CELL, SMALL_CELL = 42, 22, 15
+"""Pixels of a row with numbers, of one of a few without, and of one of many."""
 
 
 LONGEST = 24
@@ -268,7 +268,11 @@ def _draw(fig: go.Figure, shape: LabelMatrix, column: int, *, named: bool = True
             xgap=2 if written else 0.5,
             ygap=2 if written else 0.5,
             showscale=not written,
-            colorbar={"title": {"text": shape.quantity, "side": "right"}, "outlinewidth": 0},
+            colorbar={
+                "title": {"text": shape.quantity, "side": "right"},
+                "outlinewidth": 0,
+                "nticks": 5,
+            },
         ),
         row=1,
         col=column,
@@ -347,11 +351,9 @@ def _cut(name: str) -> str:
 
 def _finished(fig: go.Figure, shapes: tuple[LabelMatrix, ...], title: str, note: str) -> go.Figure:
     rows = max(len(shape.rows) for shape in shapes)
-    cell = (
-        WRITTEN_CELL
-        if max(rows, *(len(shape.columns) for shape in shapes)) <= WRITTEN
-        else SMALL_CELL
-    )
+    cell = SMALL_CELL if rows > WRITTEN else NAMED_CELL
+    if max(rows, *(len(shape.columns) for shape in shapes)) <= WRITTEN:
+        cell = WRITTEN_CELL
     top = layout(title, note)["margin"]
     height = rows * cell + 90 + (top["t"] if isinstance(top, dict) else 100)
     fig.update_layout(**layout(title, note, height=height))

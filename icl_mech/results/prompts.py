@@ -180,7 +180,7 @@ def _of_values(quantity: Quantity) -> bool:
     return (
         quantity.statistic is None
         and quantity.known is None
-        and quantity.kind in ("value", "correlation")
+        and quantity.kind in ("value", "correlation", "amount")
         and not quantity.outcomes
     )
 

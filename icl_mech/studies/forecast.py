@@ -141,7 +141,7 @@ def forecast(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> F
     are not run but for the trials afterwards. Items of a sweep share the trials of their model.
 
     Raises:
-        IclMechError: what the call refuses before it runs anything.
+        IclMechError: what the call refuses; of what it refuses after passes it is said that these were of noise.
     """
     known = outer.costs if (outer := stage()) else dict[int, Costs]()
     own, found, notes = Stage(), cast("object", None), list[str]()
@@ -153,7 +153,8 @@ def forecast(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> F
         except IclMechError as error:
             if not any(ledger.calls for ledger in own.ledgers.values()):
                 raise
-            notes.append(f"It could not be followed beyond this: {error}")
+            why = "The rehearsal came to this after passes that it fills with noise; a run may not."
+            raise type(error)(f"{error} {why}") from error
     if own.items:
         return Forecast(tuple(own.items))
     cpu, clock = cpu + time.process_time(), clock + time.perf_counter()

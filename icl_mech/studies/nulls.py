@@ -50,6 +50,16 @@ def usual_nulls(model: LanguageModel) -> int:
     return 3 if size <= LARGEST else 0
 
 
+def check_nulls(count: int | None) -> None:
+    """Refuse one network alone.
+
+    Raises:
+        RunError: one, of which there is no range.
+    """
+    if count == 1:
+        raise RunError("nulls=1; a range needs two untrained networks at least, 0 is none.")
+
+
 def add_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int | None) -> None:
     """Put what untrained networks give beside the results of the model.
 
@@ -75,8 +85,7 @@ def add_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int | None
             + "; nulls=3 does."
         )
         return
-    if count < 2:
-        raise RunError(f"nulls={count}; a range needs two untrained networks at least, 0 is none.")
+    check_nulls(count)
     left: dict[str, tuple[AnyMeasurement[Any, Any], Prompts]] = {}
     for name, (measurement, most) in wanted.items():
         if not _kept(bench, name, count):

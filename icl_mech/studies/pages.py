@@ -180,7 +180,16 @@ def sections_of(run: Shown) -> list[Section]:
             )
             for figure in figures
         ]
-    return sections
+    first = {own.short: own.key for own in reversed(sections)}
+    return [
+        own if first[own.short] == own.key else replace(own, short=f"{own.short}: {_called(own)}")
+        for own in sections
+    ]
+
+
+def _called(section: Section) -> str:
+    """The part of a section, where an earlier one of another part goes by the same short name."""
+    return section.key.replace("_", " ")
 
 
 def levels(
@@ -230,7 +239,11 @@ def _section(
     )
 
 
-NOT_DRAWN = f"No intervals are drawn, because there are fewer than {FEWEST_PROMPTS} prompts."
+NOT_DRAWN = (
+    f"No intervals are drawn, because there are fewer than {FEWEST_PROMPTS} prompts or texts."
+)
+_PROMISED = re.compile(r"[;,] (?:band|bar)s?: 95 % [^.;]*(?=[.;])| Bands: 95 % [^.;]*\.")
+"""What captions say of intervals."""
 
 
 def _caption(figure: Figure, drawing: object) -> str:
@@ -239,7 +252,9 @@ def _caption(figure: Figure, drawing: object) -> str:
         return getattr(drawing, "note", "")
     note = getattr(drawing, "note", "")
     grey = note.rpartition("; ")[2] if getattr(drawing, "behind", ()) else ""
-    more = f" {NOT_DRAWN}" * (FEW in note) + f" {grey[:1].upper()}{grey[1:]}." * bool(grey)
+    more = f" {grey[:1].upper()}{grey[1:]}." * bool(grey)
+    if FEW in note:
+        return f"{_PROMISED.sub('', figure.caption)} {NOT_DRAWN}{more}"
     return figure.caption + more
 
 

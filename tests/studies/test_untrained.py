@@ -128,7 +128,13 @@ def test_none_or_two_at_least():
     without = icl.analyze(model, prompts, nulls=0, progress=False)
     assert "untrained" not in without
     assert any("nulls=3" in note for note in without.notes)
-    with pytest.raises(RunError, match="two untrained networks at least"):
+
+
+def test_one_network_is_refused_before_anything_runs(monkeypatch):
+    model = tiny_model("llama")
+    prompts = icl.build_prompts("reviews", model, shots=1, n=6)
+    monkeypatch.setattr("icl_mech.studies.Bench", None)  # nothing may begin
+    with pytest.raises(RunError, match=r"nulls=1; .* two untrained networks at least"):
         icl.analyze(model, prompts, nulls=1, progress=False)
 
 

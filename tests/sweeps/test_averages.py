@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from itertools import product
 
 import pandas as pd
 import pytest
@@ -299,11 +300,23 @@ def test_selecting_and_looking():
     sweep = flows(tasks=("a", "b"))
     assert len(sweep.select(task="b", seed=[0, 2])) == 2
     assert isinstance(sweep.items, pd.DataFrame)
-    assert "6 items (2 task × 3 seed): 6 done" in repr(sweep)
+    assert "6 items (2 tasks × 3 seeds): 6 done" in repr(sweep)
     with pytest.raises(SweepError, match="Did you mean 'task'"):
         sweep.select(tasks="a")
     with pytest.raises(SweepError, match="no item 'x'"):
         sweep.analysis("x")
+
+
+def test_items_are_counted_as_a_product_only_where_they_are_one():
+    paired = {"correct": "shared", "permuted": "per_prompt"}
+    plan = [
+        item(task=task, labels=labels, demonstrations=how, seed=seed)
+        for task, seed in product("ab", (0, 1))
+        for labels, how in paired.items()
+    ]
+    assert "8 items (2 tasks × 2 labels × 2 seeds)" in Sweep(plan).summary()
+    assert "7 items (2 tasks, 2 labels, 2 seeds)" in Sweep(plan[1:]).summary()
+    assert "1 item (one of each)" in Sweep(plan[:1]).summary()
 
 
 def test_points_are_those_of_the_first_level_with_several():

@@ -54,7 +54,10 @@ class CompareLensesResult(Result):
         return {
             "accuracy": Quantity(dims, right, unit="accuracy over label words"),
             "true_label": Quantity(
-                dims, probs.gather(-1, index)[..., 0], unit="probability among the label words"
+                dims,
+                probs.gather(-1, index)[..., 0],
+                unit="probability among the label words",
+                kind="outcome",
             ),
             "gain": Quantity(("layer",), gain, unit="accuracy above the logit lens", kind="change"),
         }

@@ -101,7 +101,9 @@ class FlowScores(Result):
         shares = function_of_means(self.per_prompt, normalised_flow)
         found = {
             "share": Quantity(dims, self.per_prompt, shares, per_edge, (self.low, self.high)),
-            "saliency": Quantity(dims, self.per_prompt, unit="mean saliency per edge"),
+            "saliency": Quantity(
+                dims, self.per_prompt, unit="mean saliency per edge", kind="amount"
+            ),
         }
         if self.null is not None:
             mean, statistic = self.null.double().mean(1), chance.share_of_null(self.null)
