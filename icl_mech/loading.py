@@ -52,9 +52,11 @@ def load(
         kind: What it must be, such as `icl_mech.Sweep`; type checkers then know it, too.
 
     Raises:
-        ResultError: a folder without any of these, another kind, or damaged files.
+        ResultError: a folder without any of these, another kind, a kind that is no class, or damaged files.
         RunError: a lens of another model.
     """
+    if not isinstance(kind, type):
+        raise ResultError(f"kind={kind!r} is no class; give one, such as kind=icl_mech.Sweep.")
     loaded = _loaded(given_path(folder), model)
     if not isinstance(loaded, kind):
         raise ResultError(

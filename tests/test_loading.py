@@ -42,3 +42,9 @@ def test_a_folder_without_anything_of_ours(tmp_path, unchecked):
         icl.load(tmp_path)
     with pytest.raises(ResultError, match="give the path of a folder"):
         icl.load(7)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_kind_that_is_no_class_is_refused(tmp_path):
+    with pytest.raises(ResultError, match="kind='flow' is no class"):
+        icl.load(tmp_path, kind="flow")

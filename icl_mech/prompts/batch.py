@@ -1,7 +1,8 @@
 """`PromptBatch`: prompts of one study, with positions as tensors; an index means numbers, or a mask of booleans."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, overload
@@ -14,7 +15,7 @@ from icl_mech._typing import Bool, Int, Tensor
 from icl_mech.at_home import at_home
 from icl_mech.checking import shown
 from icl_mech.errors import PromptError, near_matches
-from icl_mech.prompts.plain import from_values, to_values
+from icl_mech.prompts.plain import from_values, to_values, warn_of_copies
 from icl_mech.prompts.spans import ROLES, AnswerKind, Prompt, Role, usual_kind
 from icl_mech.results import jsonable
 
@@ -68,6 +69,7 @@ def _within(number: int, count: int) -> int:
     return number
 
 
+_MAKER = 4  # calls up to who makes a batch: its check and `__init__`, both wrapped by `at_home`
 NOTHING = -1
 """Fills positions and classes where a prompt has none."""
 
@@ -94,7 +96,9 @@ class PromptBatch(Sequence[Prompt]):
             PromptError: no prompts, answers of different kinds, other label words where they are
                 classes, or another number of choices.
         """
-        object.__setattr__(self, "prompts", tuple(self.prompts))
+        given: Any = self.prompts
+        own = given if isinstance(given, Iterable) else (given,)
+        object.__setattr__(self, "prompts", tuple(own))
         if not self.prompts:
             raise PromptError("A PromptBatch needs at least one prompt; none were given.")
         for number, prompt in enumerate(self.prompts):
@@ -121,6 +125,10 @@ class PromptBatch(Sequence[Prompt]):
                     f"Prompt {number} has other label words ({prompt.labels}) than prompt 0 "
                     f"({first.labels}); study them in separate batches."
                 )
+        # Batches of this package hold variants of a prompt; `replace` is of what was seen before.
+        maker = sys._getframe(_MAKER).f_globals.get("__name__", "")
+        if maker.partition(".")[0] not in ("icl_mech", "dataclasses"):
+            warn_of_copies(self.prompts, _MAKER + 2)
 
     def __len__(self) -> int:
         """Number of prompts."""
@@ -161,12 +169,13 @@ class PromptBatch(Sequence[Prompt]):
                 f"PromptBatch({len(self)} x {task}, {min(counts)}-{max(counts)} spans, "
                 f"{min(lengths)}-{max(lengths)} tokens, no classes)"
             )
+        counts = [len(prompt.label_classes) for prompt in self.prompts]
         if self.answer_kind == "choices":
             answers = f"open answers among {self.n_labels} choices"
         else:
             answers = f"labels: {', '.join(self.labels)}"
         return (
-            f"PromptBatch({len(self)} x {task}, {self.n_demos} demonstrations, "
+            f"PromptBatch({len(self)} x {task}, {'-'.join(map(str, sorted({min(counts), max(counts)})))} demonstrations, "
             f"{min(lengths)}-{max(lengths)} tokens, {answers})"
         )
 

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from icl_mech.checking import Count, Natural, checked, conformed
+from icl_mech.checking import Count, Natural, bound_to, checked, conformed
 from icl_mech.corruption import (
     LabelSetting,
     check_share,
@@ -13,7 +13,7 @@ from icl_mech.corruption import (
     draw_shift,
     false_answer,
 )
-from icl_mech.errors import PromptError, near_matches
+from icl_mech.errors import PromptError
 from icl_mech.prompts.batch import PromptBatch
 from icl_mech.prompts.drawing import (
     PROMPTS,
@@ -30,6 +30,7 @@ from icl_mech.prompts.drawing import (
 )
 from icl_mech.prompts.given import redrawable
 from icl_mech.prompts.open_answers import OpenDraw, OpenSide, open_prompts
+from icl_mech.prompts.plain import warn_of_copies
 from icl_mech.prompts.spans import Prompt, check_first_tokens
 from icl_mech.prompts.tokenise import PieceTokenizer, assemble, template_pieces, tokenizer_identity
 from icl_mech.tasks import Example, Task, as_task
@@ -204,6 +205,7 @@ def finished(
     """
     check_lengths(prompts, limit)
     report_inexact(prompts)
+    warn_of_copies(prompts, 5)
     made = {
         "exact_tokens": all(prompt.exact for prompt in prompts),
         "tokenizer": tokenizer_identity(tokenizer),
@@ -235,10 +237,8 @@ def build_prompt_pairs(
     if "labels" in options:
         raise PromptError("build_prompt_pairs sets labels itself; choose false_labels=.")
     conformed("false_labels", false_labels, LabelSetting, PromptError)
-    known = [*inspect.signature(build_prompts).parameters][2:]
-    for name in options:
-        if name not in known:
-            raise PromptError(f"build_prompts has no option {name!r}. {near_matches(name, known)}")
+    own, given = inspect.signature(build_prompts), (task, model_or_tokenizer)
+    bound_to(own, "build_prompts", given, options, PromptError)
     task = as_task(task)
     if task.is_open:
         sides = [OpenSide("correct"), OpenSide(false_labels, false_share)]

@@ -12,6 +12,7 @@ from icl_mech.results import answer_words
 from icl_mech.results.quantities import Quantity, labels_of
 from icl_mech.results.record import Record
 from icl_mech.results.tables import sizes
+from icl_mech.results.wording import counted
 
 FOR_A_TENTH = 48
 """With so many prompts means are held where a tenth of them is ten times as large."""
@@ -93,7 +94,7 @@ def basis(result: Record, prompts: str = "", quantity: str | None = None) -> str
         whole = origin.get("prompts", {}).get("count", 0)
         # A measurement may leave out some of the prompts it is given.
         count = next((own.count for own in quantities.values()), whole)
-        prompts = f"{count} prompts"
+        prompts = counted(count, "prompt")
     shown = quantities.get(next(iter(quantities), "") if quantity is None else quantity)
     text = f"{prompts}, 95 % intervals over prompts{given(result)}"
     return f"{text}{doubts([shown] if shown is not None else [])}"

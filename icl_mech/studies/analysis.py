@@ -222,7 +222,8 @@ class Analysis(Parts, Paged):
 def in_lines(analysis: Analysis) -> str:
     """The summary, and below it a line for every claim of its study: status, name, what was found."""
     found = [
-        f"  {own.status:<16} {own.claim.partition(':')[0]}: {own.line}" for own in analysis.verdicts()
+        f"  {own.status:<16} {own.claim.partition(':')[0]}: {own.line}"
+        for own in analysis.verdicts()
     ]
     return "\n".join([analysis.summary(), *(["Claims", *found] if found else [])])
 

@@ -1,13 +1,18 @@
 """`PromptBatch`: positions of prompts of different lengths, as tensors."""
 
 import inspect
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 
+import icl_mech as icl
 from icl_mech.errors import PromptError
-from icl_mech.prompts import Prompt, PromptBatch, Span
+from icl_mech.prompts import Prompt, PromptBatch, Span, build_prompts
+from icl_mech.tasks import Example
+from tests.prompts.test_build import BPE, TASK
 
 WORDS = ((40,), (50, 51), (60,))
 
@@ -213,3 +218,37 @@ def test_indices_that_choose_nothing_are_refused(index, told):
         batch()[index]
     with pytest.raises(IndexError):
         batch()[3]
+
+
+COPIES = """
+from dataclasses import replace
+from tests.prompts.test_batch import PromptBatch, long, short
+found = PromptBatch((short(), long(), short()))
+found[[0, 2]], replace(found, source={}), PromptBatch((short(), long()))
+"""
+
+
+def test_copies_of_one_prompt_are_told():
+    says = "1 of 3 prompts repeat another one token for token, such as prompt 2 prompt 0; intervals"
+    # In a process of its own: checks of types stand between a class and who calls it.
+    done = subprocess.run(
+        [sys.executable, "-c", COPIES], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.startswith(f"<string>:4: UserWarning: {says}")
+    assert done.stderr.count("UserWarning") == 1
+    examples = [Example("a b", 1), Example("c d", 0), Example("a b", 1)]
+    with pytest.warns(UserWarning, match=says):
+        build_prompts(TASK, BPE, queries=examples)
+    with pytest.warns(UserWarning, match="1 of 2 prompts repeat"):
+        icl.texts(["One two. Three four."] * 2, BPE)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_list_of_prompts_is_refused():
+    with pytest.raises(PromptError, match="Prompt 0 of the batch is a NoneType"):
+        PromptBatch(None)
+
+
+def test_fewest_and_most_demonstrations_are_told():
+    assert "x prompts, 0-2 demonstrations, 2-8 tokens" in repr(batch())
+    assert "x prompts, 1 demonstrations" in repr(PromptBatch((short(),)))

@@ -267,7 +267,9 @@ def test_unknown_ways_of_drawing():
     with pytest.raises(PromptError) as caught:
         build_prompts(TASK, BPE, demonstrations="per_promt")
     assert "demonstrations='per_promt'. Did you mean 'per_prompt'?" in str(caught.value)
-    with pytest.raises(PromptError, match="unexpected keyword argument 'shot'; it takes task, "):
+    with pytest.raises(
+        PromptError, match=r"unexpected keyword argument 'shot'\. Did you mean 'shots'"
+    ):
         build_prompts(TASK, BPE, shot=1)
 
 
