@@ -278,18 +278,7 @@ def _draw(fig: go.Figure, shape: LabelMatrix, column: int, *, named: bool = True
         col=column,
     )
     if shape.diagonal:
-        for place in range(min(values.shape)):
-            for colour, width in (("white", 4), ("black", 2)):
-                fig.add_shape(
-                    type="rect",
-                    x0=place - 0.47,
-                    x1=place + 0.47,
-                    y0=place - 0.47,
-                    y1=place + 0.47,
-                    line={"color": colour, "width": width},
-                    row=1,
-                    col=column,
-                )
+        _frame_diagonal(fig, min(values.shape), column)
     fig.update_xaxes(
         **_named_axis(shape.column_title, shape.columns, values.shape[1]), row=1, col=column
     )
@@ -299,6 +288,15 @@ def _draw(fig: go.Figure, shape: LabelMatrix, column: int, *, named: bool = True
     # The first row stands on top.
     rows["range"] = [values.shape[0] - 0.5, -0.5]
     fig.update_yaxes(**rows, row=1, col=column)
+
+
+def _frame_diagonal(fig: go.Figure, count: int, column: int) -> None:
+    for place in range(count):
+        low, high = place - 0.47, place + 0.47
+        for colour, width in (("white", 4), ("black", 2)):
+            line = {"color": colour, "width": width}
+            ends = {"x0": low, "x1": high, "y0": low, "y1": high}
+            fig.add_shape(type="rect", line=line, row=1, col=column, **ends)
 
 
 def _named_axis(title: str, names: tuple[str, ...], count: int) -> dict[str, object]:

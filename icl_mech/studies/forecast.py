@@ -177,14 +177,18 @@ def forecast(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> F
         options += _fitting(ledger, costs, free) if needed > free else []
     analysis = found if isinstance(found, Analysis) else Analysis({}, function.__name__)
     lengths = [len(prompt) for batch in analysis.prompts for prompt in batch] or [0]
-    with TemporaryDirectory() as place:
-        analysis.save(Path(place) / "run")
-        disk = sum(file.stat().st_size for file in Path(place).rglob("*.*"))
     kinds = ("forward", "backward", "unembed")
     rows = {kind: sum(each.rows(kind) for each in ledgers) for kind in kinds}
     about = (analysis.title, 1, len(lengths), sum(lengths) / len(lengths), max(lengths), rows)
-    told = (disk, tuple(options), tuple(notes))
+    told = (_disk(analysis), tuple(options), tuple(notes))
     return Forecast((ItemForecast(*about, cpu, clock, memory, needed, free, *told),))
+
+
+def _disk(analysis: Analysis) -> int:
+    """Bytes of the run when it is saved."""
+    with TemporaryDirectory() as place:
+        analysis.save(Path(place) / "run")
+        return sum(file.stat().st_size for file in Path(place).rglob("*.*"))
 
 
 def _most(

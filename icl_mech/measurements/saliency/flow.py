@@ -53,6 +53,7 @@ from icl_mech.results.quantities import Statistic, kept
 from icl_mech.results.wording import counted, layers_named, said
 from icl_mech.shapes import LayerCurves
 
+EDGE = "saliency per edge"
 DEFINITIONS = (SALIENCY, *KINDS, by_roles.BY_ROLE, chance.RANDOM)
 
 
@@ -97,13 +98,11 @@ class FlowScores(Result):
         place; `role_share` of all saliency by role of destination and source; `target_share` of
         what the target receives by role of its source.
         """
-        dims, per_edge = ("score", "layer"), "share of the layer's saliency per edge"
+        dims, per_edge = ("score", "layer"), f"share of the layer's {EDGE}"
         shares = function_of_means(self.per_prompt, normalised_flow)
         found = {
             "share": Quantity(dims, self.per_prompt, shares, per_edge, (self.low, self.high)),
-            "saliency": Quantity(
-                dims, self.per_prompt, unit="mean saliency per edge", kind="amount"
-            ),
+            "saliency": Quantity(dims, self.per_prompt, None, f"mean {EDGE}", kind="amount"),
         }
         if self.null is not None:
             mean, statistic = self.null.double().mean(1), chance.share_of_null(self.null)
