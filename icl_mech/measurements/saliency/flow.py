@@ -89,8 +89,6 @@ class FlowScores(Result):
         "src_role": "roles",
     }
 
-    # --- numbers ---
-
     def quantities(self) -> dict[str, Quantity]:
         """`share` of the three kinds in a layer's sum, and the `saliency` per edge behind it.
 
@@ -99,10 +97,10 @@ class FlowScores(Result):
         what the target receives by role of its source.
         """
         dims, per_edge = ("score", "layer"), f"share of the layer's {EDGE}"
-        shares = function_of_means(self.per_prompt, normalised_flow)
+        values, shares = self.per_prompt, function_of_means(self.per_prompt, normalised_flow)
         found = {
-            "share": Quantity(dims, self.per_prompt, shares, per_edge, (self.low, self.high)),
-            "saliency": Quantity(dims, self.per_prompt, None, f"mean {EDGE}", kind="amount"),
+            "share": Quantity(dims, values, shares, per_edge, (self.low, self.high)),
+            "saliency": Quantity(dims, values, None, f"mean {EDGE}", kind="amount"),
         }
         if self.null is not None:
             mean, statistic = self.null.double().mean(1), chance.share_of_null(self.null)
