@@ -27,6 +27,7 @@ from icl_mech.prompts.drawing import (
     draw_queries,
     examples_digest,
     way_of,
+    without,
 )
 from icl_mech.prompts.given import redrawable
 from icl_mech.prompts.open_answers import OpenDraw, OpenSide, open_prompts
@@ -127,7 +128,8 @@ def build_prompts(
     else:
         others = chosen if split == "train" or isinstance(way, Chosen) else []
         asked = draw_queries(task, n or PROMPTS, balanced, split, others, seed)
-        drawn = {"balanced": balanced, "split": split}
+        drawn = {"pool": pool_size(task, balanced, split, others)}
+        drawn |= {"balanced": balanced, "split": split}
 
     def prompt(
         shown: Sequence[Example], classes: Sequence[int], query: Example, taught: int | None
@@ -172,6 +174,12 @@ def build_prompts(
     }
     share = {} if false_share is None else {"false_share": false_share}
     return finished(prompts, source, tokenizer, limit, **share)
+
+
+def pool_size(task: Task, balanced: bool, split: Split, others: Sequence[Example]) -> int:
+    """How many queries `draw_queries` draws from: if balanced, the most of which every class has as many."""
+    sizes = [len(without(group, others)) for group in task.by_class(split)]
+    return min(sizes) * len(sizes) if balanced else sum(sizes)
 
 
 def listed(texts: object, one: str) -> list[str]:
@@ -287,7 +295,7 @@ def _open_batches(
         source = {
             "task": task.describe(),
             "answers": "open",
-            **draw.source(),
+            **draw.source(task),
             "n": len(prompts),
             "labels": side.labels,
             "bos": prompts[0].spans[0].role == "bos",

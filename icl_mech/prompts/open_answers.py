@@ -70,8 +70,8 @@ class OpenDraw(NamedTuple):
     asked: Sequence[Example] | None = None
     choices: Sequence[str] | None = None
 
-    def source(self) -> dict[str, Any]:
-        """As prompts record it."""
+    def source(self, task: Task) -> dict[str, Any]:
+        """As prompts of the task record it."""
         found: dict[str, Any] = {
             "shots": self.shots,
             "demonstrations": "shared" if self.shared else "per_prompt",
@@ -79,7 +79,7 @@ class OpenDraw(NamedTuple):
         if self.given is not None:
             found = given_source(self.given)
         chosen = {} if self.choices is None else {"choices": [*self.choices]}
-        asked: dict[str, Any] = {"split": self.split}
+        asked: dict[str, Any] = {"split": self.split, "pool": len(getattr(task, self.split))}
         if self.asked is not None:
             asked = {"queries": "given", "query_texts": examples_digest(self.asked)}
         return {**found, **chosen, "seed": self.seed, **asked}

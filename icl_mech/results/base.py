@@ -322,7 +322,9 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
     means = quantity is None or quantity.statistic is None
     own = torch.tensor(samples.values) if samples is not None and means else None
     dims = tuple(map(str, chosen.dims[1:]))
-    shown = [replace(quantity, dims=dims, per_prompt=own)] if quantity and own is not None else []
+    shown = [quantity] if quantity and quantity.statistic is not None else []
+    if quantity and own is not None:
+        shown = [replace(quantity, dims=dims, per_prompt=own)]
     return Samples(
         name=name,
         dims=dims,
@@ -356,7 +358,7 @@ def difference(one: Result, other: Any) -> Samples:
     means = first.statistic is None and second.statistic is None
     changes = first.per_prompt.double() - second.per_prompt.double() if means else None
     kind = first.kind_minus(second)
-    shown = [] if changes is None else [Quantity(first.dims, changes, kind=kind)]
+    shown = [first] if changes is None else [Quantity(first.dims, changes, kind=kind)]
     return Samples(
         name=name,
         dims=first.dims,

@@ -9,7 +9,7 @@ from icl_mech.errors import ResultError
 from icl_mech.metrics import prompts_needed
 from icl_mech.metrics.means import FEWEST_VALUES
 from icl_mech.results import answer_words
-from icl_mech.results.quantities import Quantity, labels_of
+from icl_mech.results.quantities import Quantity, labels_of, too_narrow
 from icl_mech.results.record import Record
 from icl_mech.results.tables import sizes
 from icl_mech.results.wording import counted
@@ -106,7 +106,10 @@ def doubts(quantities: Iterable[Quantity]) -> str:
     Fewer than 12 prompts do not show how skewed values are; more may be fewer than
     `prompts_needed`. Outcomes, their differences and functions of means have other intervals.
     """
-    own = [quantity for quantity in quantities if _of_values(quantity)]
+    every = [*quantities]
+    if narrow := too_narrow(every):
+        return narrow
+    own = [quantity for quantity in every if _of_values(quantity)]
     few = [quantity.count for quantity in own if quantity.count < FEWEST_VALUES]
     if few:
         return f"; {min(few)} prompts do not show how skewed values are ({FEWEST_VALUES} would)"

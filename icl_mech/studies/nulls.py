@@ -9,6 +9,7 @@ import gc
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, ClassVar
 
 import torch
@@ -32,7 +33,7 @@ PROMPTS = 8
 """An untrained network is measured on so many prompts: their curves hardly differ."""
 
 LARGEST = 4 << 30
-"""Bytes of weights up to which untrained networks are made unless they are asked for."""
+"""Bytes of weights, unpacked, up to which untrained networks are made unless they are asked for."""
 
 SMALL = 128
 """Networks up to this width wait for the usual collection of what nobody refers to."""
@@ -45,8 +46,14 @@ Wanted = Mapping[str, tuple[AnyMeasurement[Any, Any], int]]
 
 
 def usual_nulls(model: LanguageModel) -> int:
-    """How many untrained networks are measured unless something else is said."""
-    size = sum(own.numel() * own.element_size() for own in model.module.parameters())
+    """How many untrained networks are measured unless something else is said.
+
+    They are never packed: a weight of 8 or 4 bits counts two bytes.
+    """
+    size = sum(
+        prod((getattr(own, "quant_state", None) or own).shape) * max(2, own.element_size())
+        for own in model.module.parameters()
+    )
     return 3 if size <= LARGEST else 0
 
 

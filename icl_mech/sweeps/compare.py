@@ -30,8 +30,8 @@ UNSAID = {"cannot be judged"}
 """With which nothing disagrees."""
 
 NESTED = (
-    "Square brackets hold nested 95 % intervals: over seeds and, of means over tasks, over tasks first; "
-    "never narrower than those over prompts."
+    "Square brackets hold nested 95 % intervals: over seeds and, of means over tasks, over tasks first. More seeds "
+    "do not narrow what rests on queries that they share, where runs say how many queries the task has."
 )
 
 

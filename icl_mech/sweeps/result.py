@@ -18,7 +18,7 @@ from icl_mech.studies.study import OF_MEASUREMENTS, quantities
 from icl_mech.sweeps.averages import Averages, averaged
 from icl_mech.sweeps.cells import plural
 from icl_mech.sweeps.item import DIMS, Item, error_of, is_complete, is_sweep, item_folder, read_list
-from icl_mech.sweeps.reading import Reading, reading_of
+from icl_mech.sweeps.reading import Reading, reading_of, share_drawn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -216,18 +216,21 @@ class Sweep:
         Raises:
             SweepError: none has.
         """
-        ends = None
+        effect = None
         if isinstance(quantity, str):
             quantity = quantities().get(quantity, quantity)
         if isinstance(quantity, Effect):
-            name, ends, quantity = name or quantity.name, quantity.ends, quantity.of
+            effect, name, quantity = quantity, name or quantity.name, quantity.of
         found, parts = [], set()
         for item, analysis in self:
             reading = reading_of(item, analysis, quantity, name)
             parts |= set(analysis.results)
             if reading is not None:
                 kind = "value" if reading.quantity is None else reading.quantity.kind
-                found.append(replace(reading, ends=ends or RANGES.get(kind)))
+                ends = (effect.ends if effect else None) or RANGES.get(kind)
+                prompts = (effect.count(analysis) if effect else None) or reading.prompts
+                drawn = share_drawn(item, analysis)
+                found.append(replace(reading, ends=ends, prompts=prompts, drawn=drawn))
         if not found:
             done = sum(self.state(item) == "done" for item in self.plan)
             if not done:

@@ -123,6 +123,7 @@ def test_source_records_the_draw():
         "demonstrations": "shared",
         "balanced": True,
         "split": "test",
+        "pool": 18,
         "exact_tokens": True,
         "bos": False,
         "tokenizer": tokenizer_identity(BPE),
