@@ -62,7 +62,11 @@ def check_differing(data: Sequence[Any]) -> None:
     Raises:
         PromptError: says what to build.
     """
-    bare = len(data) == 2 and all(isinstance(own, PromptBatch) and not own.n_demos for own in data)
+    sources = [own.source for own in data if isinstance(own, PromptBatch)]
+    bare = (
+        len(data) == 2
+        and [0 in (own.get("shots"), own.get("total")) for own in sources] == [True] * 2
+    )
     if bare and [prompt.tokens for prompt in data[0]] == [prompt.tokens for prompt in data[1]]:
         raise PromptError(
             "Both sets hold the same prompts and no demonstration, so that every difference would be 0. Build "

@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from icl_mech import demo
-from icl_mech.checking import checked, shown
-from icl_mech.errors import TaskError
+from icl_mech.errors import TaskError, near_matches
 from icl_mech.tasks.files import read_rows
 from icl_mech.tasks.frames import EXPECTED, by_name
 from icl_mech.tasks.known import KnownTask
@@ -22,7 +21,6 @@ OF_CLASSES = ("labels", "label_column", "label_map", "labels_as")
 """Options that open answers do not have."""
 
 
-@checked(TaskError, but=["labels", "label_map", "test_fraction"])
 def load_task(
     name_or_path: object,
     *,
@@ -95,8 +93,10 @@ def load_task(
     """
     if name_or_path is None or isinstance(name_or_path, int | float | list | tuple | set):
         raise TaskError(
-            f"Expected {EXPECTED}; got {shown(name_or_path)}, a {type(name_or_path).__name__}."
+            f"Expected {EXPECTED}; got {str(name_or_path)[:100]}, a {type(name_or_path).__name__}."
         )
+    if overlap not in get_args(Overlap):
+        raise TaskError(f"overlap={overlap!r}. {near_matches(str(overlap), get_args(Overlap))}")
     given = {
         "text_column": text_column != "text",
         "label_column": label_column != "label",

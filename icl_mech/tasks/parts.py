@@ -68,7 +68,7 @@ def divide(
             f"{repeats} of the {len(examples)} examples in {origin} repeat the text of another "
             f"one, such as {_repeated(groups)!r}; equal texts were kept in one part, so that no "
             "query's text is shown among the demonstrations.",
-            stacklevel=4,
+            stacklevel=3,
         )
     return Parts(tuple(train), tuple(test))
 
@@ -95,7 +95,7 @@ def apart(
         warnings.warn(
             f"{what}; they are left out, so that no query's text is shown among the demonstrations "
             "(overlap='keep' keeps them).",
-            stacklevel=4,
+            stacklevel=3,
         )
     left = tuple(example for example in train if not tested & set(example.keys))
     _warn_of_contradictions([*left, *test], origin)
@@ -113,7 +113,7 @@ def _warn_of_contradictions(examples: Sequence[Example], origin: str) -> None:
         warnings.warn(
             f"{len(torn)} of the {len(labels)} different texts in {origin} stand there with labels that contradict "
             f"each other, such as {torn[0][0][:60]!r}, so that what is right depends on the row; keep one label of each.",
-            stacklevel=5,
+            stacklevel=4,
         )
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
 from icl_mech.errors import TaskError, did_you_mean, near_matches
 from icl_mech.tasks.types import Example, first_unfit
@@ -40,6 +40,9 @@ def classes(
     Raises:
         TaskError: a value that is missing or no label, or a column that could mean either.
     """
+    if labels_as is not None and labels_as not in get_args(LabelsAs):
+        near = near_matches(str(labels_as), get_args(LabelsAs))
+        raise TaskError(f"labels_as={labels_as!r}. {near}")
     names = {word: number for number, word in enumerate(words)}
     indices = {str(number): number for number in range(len(words))}
     written = [[as_written(value) for value in column.values] for column in columns]

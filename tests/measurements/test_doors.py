@@ -8,7 +8,7 @@ import pytest
 
 import icl_mech as icl
 from icl_mech import measurements
-from icl_mech.errors import RunError, TaskError
+from icl_mech.errors import RunError
 from icl_mech.measurements import AnyMeasurement, Flow, Isolation, Options
 from icl_mech.own import door
 from tests.engine.cases import ragged
@@ -77,8 +77,6 @@ def test_words_that_are_not_taken():
     for function in (icl.analyze, icl.measure, icl.fit_reweighting):
         with pytest.raises(RunError, match=rf"{function.__name__}: {unexpected} 'memry'\. Did you"):
             function(None, None, memry="8GB")
-    with pytest.raises(TaskError, match=r"'tempalte'\. Did you mean 'template' or 'test_path'"):
-        icl.load_task("my.csv", tempalte="x")
 
 
 def test_fields_may_have_other_names_as_arguments():
