@@ -108,7 +108,9 @@ def test_few_prompts_are_no_sign_of_a_model_that_answers_badly():
     claim = Claim("Does it?: it does", [Effect("e", "flow.values")])
     clear = Judged("m", claim, "supported", "", {"e": Interval(0.3, 0.1, 0.5)})
     few, none = replace(clear, status="cannot be judged"), replace(clear, status="not shown")
-    unsaid = "Whether answers are better than a constant one cannot be judged from fewer than 6 prompts."
+    unsaid = (
+        "Whether answers are better than a constant one cannot be judged from fewer than 6 prompts."
+    )
     for tasks, told in (
         ({"a": few, "b": few}, unsaid),
         ({"a": none, "b": none}, "Nothing is shown to answer better than a constant answer."),

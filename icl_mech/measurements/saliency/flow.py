@@ -93,21 +93,19 @@ class FlowScores(Result):
     def quantities(self) -> dict[str, Quantity]:
         """`share` of the three kinds in a layer's sum, and the `saliency` per edge behind it.
 
-        Where they were measured: `null_share`, the share with random tokens in the label words'
-        place; `role_share` of all saliency by role of destination and source; `target_share` of
-        what the target receives by role of its source.
+        Where measured: `null_share`, the share with random tokens in place of label words; `role_share` of
+        all saliency by role of destination and source; `target_share` of what the target receives.
         """
-        dims, per_edge = ("score", "layer"), "share of the layer's saliency per edge"
+        dims = "score", "layer"
+        per_edge = "share of the layer's saliency per edge", "mean saliency per edge"
         shares = function_of_means(self.per_prompt, normalised_flow)
         found = {
-            "share": Quantity(dims, self.per_prompt, shares, per_edge, (self.low, self.high)),
-            "saliency": Quantity(
-                dims, self.per_prompt, unit="mean saliency per edge", kind="amount"
-            ),
+            "share": Quantity(dims, self.per_prompt, shares, per_edge[0], (self.low, self.high)),
+            "saliency": Quantity(dims, self.per_prompt, unit=per_edge[1], kind="amount"),
         }
         if self.null is not None:
             mean, statistic = self.null.double().mean(1), chance.share_of_null(self.null)
-            found["null_share"] = Quantity(dims, mean, statistic, f"{per_edge}, random tokens")
+            found["null_share"] = Quantity(dims, mean, statistic, f"{per_edge[0]}, random tokens")
         if self.role_saliency is not None:
             found |= by_roles.shares(self.role_saliency, self._target_row)
         return found
