@@ -72,9 +72,9 @@ def _loaded(place: Path, model: object) -> Analysis | Sweep | Result:
         return _published(place, adapt(model))
     found = next((name for name in KINDS if (place / name).is_file()), None)
     if found is None:
-        raise ResultError(
-            f"{str(place)!r} holds none of {', '.join(INDEXES)}, so nothing that was saved by icl_mech."
-        )
+        holds = f"holds none of {', '.join(INDEXES)}, so nothing that was saved by icl_mech."
+        gone = "is not there; give the folder of a run, such as runs/analysis."
+        raise ResultError(f"{str(place)!r} {holds if place.exists() else gone}")
     loaded: Analysis | Sweep | Result = KINDS[found].load(place)
     if model is not None and isinstance(loaded, FittedLens):
         loaded.check_model(adapt(model))

@@ -58,6 +58,10 @@ DRAWN = ["prompts.seed", "prompts.task.name"]
 """Entries of the provenance without which nobody can tell what was measured; the last where prompts were drawn."""
 
 
+OUTCOMES = {"outcome": (0.0, 1.0), "change": (-1.0, 1.0), **RANGES}
+"""Between which the values of single prompts lie, by their kind."""
+
+
 def examined(folder: str | Path) -> Analysis:
     """A saved run that may be shown: read, and every check passed.
 
@@ -131,7 +135,7 @@ def _values(run: Analysis) -> Iterator[str]:
         for key, own in result.quantities().items():
             if own.statistic is not None:
                 continue
-            kind = RANGES.get("outcome" if own.outcomes else own.kind)
+            kind = OUTCOMES.get("outcome" if own.outcomes else own.kind)
             for values, ends in ((own.per_prompt, kind), (own.value(), bounds_of(own.unit))):
                 low, high = ends or (-torch.finfo().max, torch.finfo().max)
                 known = values.double().nan_to_num(low, torch.inf, -torch.inf)

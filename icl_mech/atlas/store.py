@@ -61,11 +61,6 @@ class Entry:
         return f"{self.item.key.rpartition('-')[0]}-{_digest(sorted(self.contents))[:12]}"
 
 
-def _within(one: frozenset[str], other: frozenset[str]) -> bool:
-    """Whether one of two runs holds all of the other, whichever came first."""
-    return one <= other or other <= one
-
-
 def _plain(value: object) -> object:
     """The content of a result or of one of its values; tensors as their digests."""
     if isinstance(value, torch.Tensor):
@@ -133,18 +128,19 @@ def add(
         run = examined(folder)
         entry = Entry(replace(run, made={**run.made, "label": label}) if label else run)
         for other in known:
-            same = _within(entry.contents, other.contents)
-            if same or _within(entry.identities, other.identities):
+            pairs = (entry.contents, other.contents), (entry.identities, other.identities)
+            less, more = (
+                [one <= two for one, two in own] for own in (pairs, (p[::-1] for p in pairs))
+            )
+            if any(less + more):
+                same = less[0] or more[0]
                 how = "the same" if same else "other"
-                less = entry.identities <= other.identities or entry.contents <= other.contents
-                where = (
-                    f"is in the atlas already, with {how} numbers: all it measured is in {other.name!r}"
-                    if less
-                    else f"holds all that {other.name!r} of the atlas measured, with {how} numbers, and more"
-                )
+                where = f"is in the atlas already, with {how} numbers: all it measured is in {other.name!r}"
+                if not any(less):
+                    where = f"holds all that {other.name!r} of the atlas does, with {how} numbers, and more"
                 raise ResultError(
                     f"{str(folder)!r} {where}. Nothing was written; expected another model, other prompts or "
-                    f"another measurement{'' if less else ', or that the smaller one is removed first'}."
+                    "another measurement, or that what is there is removed first."
                     f"{'' if same else ' One of the two was changed, or is not reproducible.'}"
                 )
         refuse(folder, [] if models is None else [*remeasured(run, models)])

@@ -99,8 +99,8 @@ def analyze(
     output: OutputOptions,
 ) -> None:
     """Analyse one model on one task; write results and a page into a folder."""
-    from icl_mech.studies.nulls import check_nulls
     from icl_mech.studies.until import goal_of
+    from icl_mech.studies.untrained import check_nulls
 
     chosen, besides = _chosen(study), own_measurements(own)
     width = _width(until) if until is not None else None

@@ -227,14 +227,8 @@ Kind = Literal["value", "outcome", "change", "contrast", "correlation", "amount"
 """Of per-prompt values: any number; an outcome in [0, 1]; a difference of two; of two changes; a
 correlation; an amount, which is never negative (a divergence, attention, times as much)."""
 
-RANGES: dict[Kind, tuple[float, float]] = {
-    "outcome": (0.0, 1.0),
-    "change": (-1.0, 1.0),
-    "contrast": (-2.0, 2.0),
-    "correlation": (-1.0, 1.0),
-    "amount": (0.0, torch.inf),
-}
-"""Between which values of these kinds lie, and so their means."""
+RANGES: dict[Kind, tuple[float, float]] = {"correlation": (-1.0, 1.0), "amount": (0.0, torch.inf)}
+"""Between which values of these kinds lie, and so their means; outcomes have intervals that stay inside."""
 
 
 @checked(ResultError)

@@ -268,11 +268,7 @@ def _draw(fig: go.Figure, shape: LabelMatrix, column: int, *, named: bool = True
             xgap=2 if written else 0.5,
             ygap=2 if written else 0.5,
             showscale=not written,
-            colorbar={
-                "title": {"text": shape.quantity, "side": "right"},
-                "outlinewidth": 0,
-                "nticks": 5,
-            },
+            colorbar={"title": {"text": shape.quantity, "side": "right"}, "outlinewidth": 0},
         ),
         row=1,
         col=column,

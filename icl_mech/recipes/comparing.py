@@ -227,7 +227,10 @@ class Reproduction(Paged):
         if self.stand_ins is not None:
             beside = ((task, self.stand_ins.get(task, "nothing")) for task in self.recipe.tasks)
             notes.insert(0, f"{OTHERS}: {', '.join(f'{own} for {task}' for task, own in beside)}.")
-        scale = Fact("Scale", f"{self.scale:g} of the paper's prompts and seeds")
+        sizes = sorted({item.n for item in self.sweep.plan})
+        used = f"{' to '.join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))} prompts an item, "
+        used += counted(len({item.seed for item in self.sweep.plan}), "seed")
+        scale = Fact("Scale", f"{self.scale:g} of the paper's prompts and seeds asked for; {used}")
         about = [Fact("Measured", self.recipe.measures), scale, *facts(self.sweep)]
         command = self.sweep.made.get("command", "")
         models = listed(dict.fromkeys(item.model for item in self.sweep.plan))

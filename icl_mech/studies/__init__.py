@@ -31,10 +31,10 @@ from icl_mech.studies.measuring import (
     check_values,
     measure,
 )
-from icl_mech.studies.nulls import check_nulls
 from icl_mech.studies.overthinking import OVERTHINKING
 from icl_mech.studies.study import Study, settle, study_named
 from icl_mech.studies.until import goal_of, in_stages
+from icl_mech.studies.untrained import check_nulls
 from icl_mech.tasks import Task, as_task
 
 __all__ = [

@@ -1,7 +1,7 @@
 """`Analysis`: the results of one study, saved, drawn and reported together."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -233,10 +233,7 @@ def described(analysis: Analysis) -> dict[str, Any]:
     return {
         "title": analysis.title,
         "notes": list(analysis.notes),
-        "verdicts": [
-            {"claim": own.claim, "status": own.status, "line": own.line, "p": own.p}
-            for own in analysis.verdicts()
-        ],
+        "verdicts": [asdict(own) | {"line": own.line} for own in analysis.verdicts()],
         "results": {name: result_values(result) for name, result in analysis.results.items()},
     }
 

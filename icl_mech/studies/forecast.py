@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 SLACK = 1.2
 """What the allocator takes for a pass, in bytes that its tensors hold."""
 
+OF_NOISE = "The rehearsal came to this after passes that it fills with noise; a run may not."
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -153,8 +155,7 @@ def forecast(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> F
         except IclMechError as error:
             if not any(ledger.calls for ledger in own.ledgers.values()):
                 raise
-            why = "The rehearsal came to this after passes that it fills with noise; a run may not."
-            raise type(error)(f"{error} {why}") from error
+            raise type(error)(f"{error} {OF_NOISE}") from error
     if own.items:
         return Forecast(tuple(own.items))
     cpu, clock = cpu + time.process_time(), clock + time.perf_counter()

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 
 from icl_mech._typing import Float
-from icl_mech.errors import IclMechError, ResultError, RunError
+from icl_mech.errors import IclMechError, ResultError
 from icl_mech.measurements.base import AnyMeasurement, Options
 from icl_mech.measurements.provenance import Identity
 from icl_mech.measurements.running import Prompts, measured
@@ -27,7 +27,7 @@ from icl_mech.results import Figure, Quantity, Result
 from icl_mech.results.wording import counted
 from icl_mech.shapes import Behind, LayerCurves
 from icl_mech.studies.bench import Bench
-from icl_mech.studies.untrained import UntrainedFlow, beside_flow
+from icl_mech.studies.untrained import UntrainedFlow, beside_flow, check_nulls
 
 PROMPTS = 8
 """An untrained network is measured on so many prompts: their curves hardly differ."""
@@ -55,16 +55,6 @@ def usual_nulls(model: LanguageModel) -> int:
         for own in model.module.parameters()
     )
     return 3 if size <= LARGEST else 0
-
-
-def check_nulls(count: int | None) -> None:
-    """Refuse one network alone.
-
-    Raises:
-        RunError: one, of which there is no range.
-    """
-    if count == 1:
-        raise RunError("nulls=1; a range needs two untrained networks at least, 0 is none.")
 
 
 def add_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int | None) -> None:

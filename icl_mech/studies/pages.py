@@ -181,15 +181,13 @@ def sections_of(run: Shown) -> list[Section]:
             for figure in figures
         ]
     first = {own.short: own.key for own in reversed(sections)}
-    return [
-        own if first[own.short] == own.key else replace(own, short=f"{own.short}: {_called(own)}")
-        for own in sections
+    alike = [
+        first[own.short] != own.key for own in sections
+    ]  # another part goes by this short name
+    more = [
+        f": {own.key.replace('_', ' ')}" * two for own, two in zip(sections, alike, strict=True)
     ]
-
-
-def _called(section: Section) -> str:
-    """The part of a section, where an earlier one of another part goes by the same short name."""
-    return section.key.replace("_", " ")
+    return [replace(own, short=own.short + two) for own, two in zip(sections, more, strict=True)]
 
 
 def levels(
@@ -239,9 +237,7 @@ def _section(
     )
 
 
-NOT_DRAWN = (
-    f"No intervals are drawn, because there are fewer than {FEWEST_PROMPTS} prompts or texts."
-)
+NOT_DRAWN = f"No intervals are drawn: there are fewer than {FEWEST_PROMPTS} prompts or texts."
 _PROMISED = re.compile(r"[;,] (?:band|bar)s?: 95 % [^.;]*(?=[.;])| Bands: 95 % [^.;]*\.")
 """What captions say of intervals."""
 
@@ -253,9 +249,8 @@ def _caption(figure: Figure, drawing: object) -> str:
     note = getattr(drawing, "note", "")
     grey = note.rpartition("; ")[2] if getattr(drawing, "behind", ()) else ""
     more = f" {grey[:1].upper()}{grey[1:]}." * bool(grey)
-    if FEW in note:
-        return f"{_PROMISED.sub('', figure.caption)} {NOT_DRAWN}{more}"
-    return figure.caption + more
+    told = f"{_PROMISED.sub('', figure.caption)} {NOT_DRAWN}" if FEW in note else figure.caption
+    return told + more
 
 
 def _remarks(result: Result) -> dict[str, Any]:

@@ -185,6 +185,16 @@ class UntrainedFlow(Result):
         )
 
 
+def check_nulls(count: int | None) -> None:
+    """Refuse one network alone.
+
+    Raises:
+        RunError: one, of which there is no range.
+    """
+    if count == 1:
+        raise RunError("nulls=1; a range needs two untrained networks at least, 0 is none.")
+
+
 def beside_flow(
     own: FlowScores, found: Sequence[FlowScores], networks: Sequence[str], count: int
 ) -> UntrainedFlow:
@@ -199,10 +209,7 @@ def beside_flow(
     Raises:
         RunError: one network, or prompts without random tokens to compare with.
     """
-    if len(found) < 2:
-        raise RunError(
-            f"nulls={len(found)}; a range needs two untrained networks at least, 0 is none."
-        )
+    check_nulls(len(found))
     if own.null is None:
         raise RunError("These prompts have no random tokens to put in the label words' place.")
     above = [(_above(one, "wp", "first"), _above(one, "pq", "last")) for one in found]

@@ -277,8 +277,8 @@ class Sweep:
 
     def _varied(self) -> str:
         """What items differ in; as a product where it is one, without what follows from the rest."""
-        sizes = {dim: len({getattr(item, dim) for item in self.plan}) for dim in DIMS}
-        sizes = {dim: size for dim, size in sizes.items() if size > 1}
+        counts = {dim: len({getattr(item, dim) for item in self.plan}) for dim in DIMS}
+        sizes = {dim: size for dim, size in counts.items() if size > 1}
         for dim in reversed(list(sizes)):
             rest = [own for own in sizes if own != dim]
             apart = {tuple(getattr(item, own) for own in rest) for item in self.plan}

@@ -115,7 +115,6 @@ def test_a_page_says_that_intervals_of_too_few_prompts_are_not_drawn():
     for prompts, said in ((2, True), (6, False)):
         (section,) = sections_of(Analysis({"lens": lens_of(prompts)}, title="lens"))
         assert (
-            "No intervals are drawn, because there are fewer than 6 prompts or texts."
-            in section.caption
+            "No intervals are drawn: there are fewer than 6 prompts or texts." in section.caption
         ) is said
         assert section.figure.low.isnan().all() == said

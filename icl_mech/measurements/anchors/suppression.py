@@ -94,13 +94,12 @@ class SuppressionResult(OfSpans):
         Distances are those that every text has. Texts that are all the same are one observation.
         """
         distances = self._by_distance(self.divergence), self._by_distance(self.change)
+        pairs = self._over_pairs(self.divergence)
         unit = "KL divergence (nats)", "change of log-probability (nats per token)"
         return {
             "divergence": Quantity(("distance",), distances[0], unit=unit[0], kind="amount"),
             "change": Quantity(("distance",), distances[1], unit=unit[1]),
-            "mean_divergence": Quantity(
-                (), self._over_pairs(self.divergence), unit=unit[0], kind="amount"
-            ),
+            "mean_divergence": Quantity((), pairs, unit=unit[0], kind="amount"),
             "mean_change": Quantity((), self._over_pairs(self.change), unit=unit[1]),
         }
 

@@ -92,9 +92,8 @@ class FlowScores(Result):
     def quantities(self) -> dict[str, Quantity]:
         """`share` of the three kinds in a layer's sum, and the `saliency` per edge behind it.
 
-        Where they were measured: `null_share`, the share with random tokens in the label words'
-        place; `role_share` of all saliency by role of destination and source; `target_share` of
-        what the target receives by role of its source.
+        Where measured: `null_share`, the share with random tokens in place of label words; `role_share` of
+        all saliency by role of destination and source; `target_share` of what the target receives.
         """
         dims, per_edge = ("score", "layer"), f"share of the layer's {EDGE}"
         values, shares = self.per_prompt, function_of_means(self.per_prompt, normalised_flow)
