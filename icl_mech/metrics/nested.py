@@ -18,6 +18,7 @@ import torch
 from icl_mech._typing import Float, Tensor
 from icl_mech.errors import ResultError
 from icl_mech.metrics.intervals import LEVEL, bootstrap_interval
+from icl_mech.metrics.means import RANGES as OTHERS
 from icl_mech.metrics.means import Kind, Z, mean_ends
 
 Levels: TypeAlias = Tensor | Sequence["Levels"]
@@ -27,6 +28,7 @@ RANGES: dict[Kind, tuple[float, float]] = {
     "outcome": (0.0, 1.0),
     "change": (-1.0, 1.0),
     "contrast": (-2.0, 2.0),
+    **OTHERS,
 }
 """Between which the means of these kinds lie."""
 

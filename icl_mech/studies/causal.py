@@ -254,12 +254,10 @@ def _alignment(name: str, result: AlignmentResult) -> Verdict:
 FOLLOWED = Claim(
     OVERRIDE,
     [
-        Effect(
-            "taught above truth", lambda run: run["alignment"].taught_above_truth, ends=DIFFERENCE
-        ),
+        Effect("taught above truth", "alignment.taught_above_truth", ends=DIFFERENCE),
         Effect(
             "taught above truth, beyond answers without demonstrations",
-            lambda run: run["alignment"].above_undemonstrated,
+            "alignment.above_undemonstrated",
             ends=(-2.0, 2.0),
         ),
     ],

@@ -95,7 +95,7 @@ def test_captions_promise_no_band_that_is_not_drawn():
     for texts in (3, 6):
         values = tuple(torch.rand(4, 4).tril(-1) for _ in range(texts))
         spans = tuple(tuple((i, i + 1) for i in range(4)) for _ in range(texts))
-        tokens = tuple(("a", "b", "c", "d") for _ in range(texts))
+        tokens = tuple((f"a{text}", "b", "c", "d") for text in range(texts))
         own = SuppressionResult(
             divergence=values,
             change=values,
