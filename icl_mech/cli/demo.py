@@ -111,7 +111,10 @@ def _claims() -> Sequence[Any]:
     from icl_mech.studies.claim import Claim
     from icl_mech.studies.label_words import AGGREGATION, EXTRACTION
 
-    into, out = AGGREGATION.effects[1], EXTRACTION.effects[0]
+    into, out = (
+        next(own for own in claim.effects if own.name.endswith("flow beyond untrained"))
+        for claim in (AGGREGATION, EXTRACTION)
+    )
     return [
         Claim("Early: information flows into label words", [into], needs=AGGREGATION.needs),
         Claim("Late: it flows from label words to the target", [out], needs=EXTRACTION.needs),

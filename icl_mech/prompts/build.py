@@ -82,7 +82,8 @@ def build_prompts(
         choices: Of open answers: the words that every prompt's answer is scored against besides the
             query's own (its right answer, and its `other`), in this order; words that demonstrations can
             display and are not among them are added. None: those that `icl_mech.prompts.open_answers`
-            says. With all of them named, chance does not change with what is displayed.
+            says; `[]`: those of demonstrations alone. With all of them named, chance does not change with
+            what is displayed.
         balanced: Queries with equally many true answers per class.
         bos: Put a BOS token first; None: what the tokenizer does by itself (GPT-2 and SmolLM2
             put none; a bridge not loaded by `load_model` may have been set to put one).

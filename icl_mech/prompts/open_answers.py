@@ -161,8 +161,6 @@ def _queries(
 def _check_choices(draw: OpenDraw) -> None:
     """Refuse chosen words that are no words, or that not every prompt could have."""
     words = [*(draw.choices or ())]
-    if not words and draw.choices is not None:
-        raise PromptError("choices=[] names no word; name some, or leave it out.")
     for number, word in enumerate(words):
         if fault := text_fault(word) or f"({word!r}) is named twice" * (words.count(word) > 1):
             raise PromptError(f"choices[{number}] {fault}.")

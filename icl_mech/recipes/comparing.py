@@ -93,7 +93,7 @@ class Row:
             task if self.paper_task in ("", self.task) else f"{task} (for {self.paper_task})",
             self.model,
             (", ".join(named) or "–") if own is None else _told(own),
-            value if value == "–" else f"{value} [{low}, {high}]",
+            value if low == "–" else f"{value} [{low}, {high}]",
             apart,
             words.get(self.verdict, self.verdict),
         )
@@ -168,9 +168,11 @@ class Reproduction(Paged):
             return UNDEFINED, "", [f"there is no value ({error})"]
         factor = 100.0 if number.percent else 1.0
         value = Interval(*(factor * float(end) for end in (cell.value, cell.low, cell.high)))
-        if not all(map(math.isfinite, value)):
+        if not math.isfinite(value.value):
             return UNDEFINED, found.basis(cell), ["it is not defined"]
         why, tasks = [], {item.task for item in part.plan}
+        if not all(map(math.isfinite, value)):
+            why.append("it has no interval")
         if task == MEAN and cell.counts["task"] < len(tasks):
             why.append(f"only {cell.counts['task']} of {len(tasks)} tasks have a value")
         if cell.counts["seed"] < 2 and any(item.demonstrations == "shared" for item in part.plan):

@@ -314,11 +314,6 @@ ROWS = [
             r"choices\[1\] is empty",
         ),
         (
-            lambda t: icl.build_prompts("antonyms", t, n=2, choices=[]),
-            PromptError,
-            r"choices=\[\] names no word",
-        ),
-        (
             lambda t: icl.build_prompts("antonyms", t, n=2, choices=["warm", "warm"]),
             PromptError,
             r"choices\[0\] \('warm'\) is named twice",
