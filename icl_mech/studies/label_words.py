@@ -133,6 +133,8 @@ def _beyond_untrained(score: str, third: str) -> Effect:
     return Effect(f"{name} flow beyond untrained", effect, ends=DIFFERENCE, opposite=-2.0)
 
 
+INTO, FROM = _beyond_untrained("wp", "first"), _beyond_untrained("pq", "last")
+
 # --- early layers: isolation against random tokens, and flow beyond untrained networks ---
 
 EARLY = "Shallow aggregation: label words collect the demonstrations in early layers"
@@ -220,7 +222,7 @@ AGGREGATION = Claim(
     (
         _isolation_lost("isolation effect", "random tokens"),
         _isolation_lost("isolation effect, likely next words", "random tokens", "word_loyalty"),
-        _beyond_untrained("wp", "first"),
+        INTO,
     ),
     "isolation",
     _early,
@@ -297,7 +299,7 @@ ATTENTION: Any = {"measure": "attention", "prompts": lambda run: _read(run)[2]}
 EXTRACTION = Claim(
     LATE,
     (
-        _beyond_untrained("pq", "last"),
+        FROM,
         Effect("late extraction", lambda run: _read(run)[0], 0.5, ends=(0.0, 1.0), **ATTENTION),
         Effect("rise of extraction", lambda run: _read(run)[1], ends=DIFFERENCE, **ATTENTION),
     ),
