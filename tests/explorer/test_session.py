@@ -505,6 +505,7 @@ def test_a_view_that_is_shown_twice_has_one_widget(view):
     assert len(view.session._listeners) == before + 1
 
 
+@pytest.mark.slow
 def test_python_ends_while_something_is_measured():
     code = (
         "from tests.explorer.cases import opened\n"
