@@ -9,10 +9,12 @@ stopped. The table judges what was kept, by the verdicts of now, beside null mod
 architecture drawn with other seeds. Some claims are judged alone, from their own measurement: `reweighting`,
 which needs 32 prompts of four classes, on the networks whose task is `headlines`; `contextualise`; and
 `hand_over`, on up to so many of the pairs of all queries that the two runs answer differently, since it asks of
-no others and few are. `hand_over_wide` is the same with weights ten times as large, where more are.
+no others and few are. `hand_over_wide` is the same with weights ten times as large, where more are. `ends` takes
+texts, five drawn texts of the task one after the other, and has no demonstrations.
 """
 
 import argparse
+import random
 import time
 import warnings
 from collections import Counter
@@ -25,9 +27,9 @@ import torch
 
 import icl_mech as icl
 from icl_mech.errors import IclMechError
-from icl_mech.measurements import EdgeCuts, Reweighting, Transplant
+from icl_mech.measurements import CompareCompression, EdgeCuts, Reweighting, Transplant
 from icl_mech.metrics import wilson_interval
-from icl_mech.studies import CAUSAL, CONTEXTUALISE, LABEL_WORDS, OVERTHINKING
+from icl_mech.studies import ANCHORS, CAUSAL, CONTEXTUALISE, LABEL_WORDS, OVERTHINKING
 from icl_mech.studies.hand_over import HAND_OVER
 
 ARCHITECTURES = ("llama, tied", "llama, untied", "gpt2, tied", "neox, untied")
@@ -35,12 +37,13 @@ TASKS = ("headlines", "reviews")
 DEMONSTRATIONS = ("shared", "per_prompt")
 CLAIMS: Any = {
     "label_words": LABEL_WORDS, "overthinking": OVERTHINKING, "causal": CAUSAL, "reweighting": LABEL_WORDS,
-    "contextualise": CONTEXTUALISE, "hand_over": HAND_OVER, "hand_over_wide": HAND_OVER,
+    "contextualise": CONTEXTUALISE, "hand_over": HAND_OVER, "hand_over_wide": HAND_OVER, "ends": ANCHORS,
 }  # fmt: skip
 ALONE: dict[str, Any] = {
     "reweighting": Reweighting,
     "contextualise": partial(EdgeCuts, edges=("contextualise", "aggregate")),
     "hand_over": partial(Transplant, at=("anchors", "target"), layers=(2, 5), draws=2),
+    "ends": partial(CompareCompression, ("hidden_anchor", "hidden_random")),
 }
 """Measurements that a claim is judged by alone, with what it goes by."""
 ALONE["hand_over_wide"] = ALONE["hand_over"]
@@ -99,6 +102,8 @@ def measured(folder: Path, number: int, study: Any, n: int, tokenizer: Any, null
     prompts: Any
     if study in ("label_words", "reweighting", "contextualise"):
         prompts = icl.build_prompts(task, model, shots=1, **options)
+    elif study == "ends":
+        prompts = texts_of(model, task, n, seed)
     elif study.startswith("hand_over"):
         prompts = answered_differently(model, task, n, options | {"n": QUERIES})
     else:
@@ -109,6 +114,17 @@ def measured(folder: Path, number: int, study: Any, n: int, tokenizer: Any, null
         report = icl.analyze(model, prompts, study=study, nulls=nulls, seed=seed, progress=False)
     report.save(place)
     return report
+
+
+def texts_of(model: Any, task: str, n: int, seed: int) -> Any:
+    """Texts of five sentences or more: drawn texts of the task, each ended by a period."""
+    found = icl.load_task(task)
+    own = [
+        example.text + "." * (example.text[-1] not in ".!?")
+        for example in (*found.train, *found.test)
+    ]
+    drawn = random.Random(seed)
+    return icl.texts([" ".join(drawn.sample(own, 5)) for _ in range(n)], model)
 
 
 def answered_differently(model: Any, task: str, n: int, options: dict[str, Any]) -> Any:
