@@ -1,7 +1,6 @@
 """`PromptBatch`: prompts of one study, with positions as tensors; an index means numbers, or a mask of booleans."""
 
 import hashlib
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +14,7 @@ from icl_mech._typing import Bool, Int, Tensor
 from icl_mech.at_home import at_home
 from icl_mech.checking import shown
 from icl_mech.errors import PromptError, near_matches
-from icl_mech.prompts.plain import from_values, to_values, warn_of_copies
+from icl_mech.prompts.plain import from_values, to_values
 from icl_mech.prompts.spans import ROLES, AnswerKind, Prompt, Role, usual_kind
 from icl_mech.results import jsonable
 
@@ -69,7 +68,6 @@ def _within(number: int, count: int) -> int:
     return number
 
 
-_MAKER = 4  # calls up to who makes a batch: its check and `__init__`, both wrapped by `at_home`
 NOTHING = -1
 """Fills positions and classes where a prompt has none."""
 
@@ -125,10 +123,6 @@ class PromptBatch(Sequence[Prompt]):
                     f"Prompt {number} has other label words ({prompt.labels}) than prompt 0 "
                     f"({first.labels}); study them in separate batches."
                 )
-        # Batches of this package hold variants of a prompt; `replace` is of what was seen before.
-        maker = sys._getframe(_MAKER).f_globals.get("__name__", "")
-        if maker.partition(".")[0] not in ("icl_mech", "dataclasses"):
-            warn_of_copies(self.prompts, _MAKER + 2)
 
     def __len__(self) -> int:
         """Number of prompts."""

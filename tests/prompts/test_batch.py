@@ -1,8 +1,6 @@
 """`PromptBatch`: positions of prompts of different lengths, as tensors."""
 
 import inspect
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -220,22 +218,8 @@ def test_indices_that_choose_nothing_are_refused(index, told):
         batch()[3]
 
 
-COPIES = """
-from dataclasses import replace
-from tests.prompts.test_batch import PromptBatch, long, short
-found = PromptBatch((short(), long(), short()))
-found[[0, 2]], replace(found, source={}), PromptBatch((short(), long()))
-"""
-
-
 def test_copies_of_one_prompt_are_told():
     says = "1 of 3 prompts repeat another one token for token, such as prompt 2 prompt 0; intervals"
-    # In a process of its own: checks of types stand between a class and who calls it.
-    done = subprocess.run(
-        [sys.executable, "-c", COPIES], capture_output=True, text=True, check=True
-    )
-    assert done.stderr.startswith(f"<string>:4: UserWarning: {says}")
-    assert done.stderr.count("UserWarning") == 1
     examples = [Example("a b", 1), Example("c d", 0), Example("a b", 1)]
     with pytest.warns(UserWarning, match=says):
         build_prompts(TASK, BPE, queries=examples)
