@@ -1197,7 +1197,7 @@ def steer(
 
     Raises:
         PromptError: prompts without answers.
-        RunError: vectors or layers the model does not have.
+        RunError: vectors or layers the model does not have, or a vector made with other weights.
 
     Source: Todd et al. 2024, §3; Hendel et al. 2023, §3.
     """

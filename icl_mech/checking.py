@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import jaxtyped
 
 from icl_mech._typing import Tensor
-from icl_mech.errors import IclMechError, RunError, near_matches
+from icl_mech.errors import CallError, IclMechError, RunError, did_you_mean, near_matches
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -107,11 +107,7 @@ def checked(
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            try:
-                bound = signature.bind(*args, **kwargs)
-            except TypeError as problem:
-                takes = ", ".join(signature.parameters) or "nothing"
-                raise error(f"{function.__name__}: {problem}; it takes {takes}.") from None
+            bound = bound_to(signature, function.__name__, args, kwargs, error)
             with jaxtyped("context"):
                 for name, given in bound.arguments.items():
                     kind = kinds.get(name, Any)
@@ -121,6 +117,27 @@ def checked(
         return call
 
     return decorated
+
+
+def bound_to(
+    signature: inspect.Signature,
+    name: str,
+    args: Sequence[object],
+    options: Mapping[str, object],
+    error: type[IclMechError] = CallError,
+) -> inspect.BoundArguments:
+    """The arguments of a call by name.
+
+    Raises:
+        IclMechError: an option that is not there (near names are told), one too many, or one that lacks.
+    """
+    try:
+        return signature.bind(*args, **options)
+    except TypeError as problem:
+        takes = [*signature.parameters]
+        near = [did_you_mean(own, takes) for own in options if own not in takes]
+        said = (f"{name}: {problem}.", *near[:1], f"It takes {', '.join(takes) or 'nothing'}.")
+        raise error(" ".join(filter(None, said))) from None
 
 
 def conformed(name: str, given: object, kind: object, error: type[IclMechError] = RunError) -> Any:

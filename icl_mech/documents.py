@@ -123,7 +123,11 @@ def fitted(kind: str, values: object, error: type[IclMechError], where: str) -> 
     except (ValidationError, RecursionError) as problem:
         if isinstance(problem, RecursionError):
             raise error(f"{where}: values nested too deep.") from None
-        raise error(f"{where}: {_told(problem.errors()[0])}") from None
+        first, *others = problem.errors()
+        # Of several alternatives the one that was followed farthest tells most.
+        alike = [own for own in others if own["loc"][:1] == first["loc"][:1]]
+        deepest = max([first, *alike], key=lambda own: len(own["loc"]))
+        raise error(f"{where}: {_told(deepest)}") from None
 
 
 def _told(problem: "ErrorDetails") -> str:

@@ -35,6 +35,10 @@ class SweepError(IclMechError, RuntimeError):
     """A sweep cannot be planned, run, resumed or averaged as asked."""
 
 
+class CallError(RunError, TypeError):
+    """A function was called with an option it does not have, with too many arguments, or without one."""
+
+
 class MissingResult(ResultError, AttributeError, KeyError):  # noqa: N818 - what is missing
     """An analysis has no result of that name; `hasattr`, `getattr` and `in` understand it."""
 
@@ -46,8 +50,12 @@ class MissingResult(ResultError, AttributeError, KeyError):  # noqa: N818 - what
 def near_matches(name: object, known: Iterable[object]) -> str:
     """A sentence for messages: the known names nearest to `name`, or all of them."""
     names = sorted(map(str, known))
-    by_letters = {own.lower(): own for own in names}
+    return did_you_mean(name, names) or f"Known: {', '.join(names)}."
+
+
+def did_you_mean(name: object, known: Iterable[object]) -> str:
+    """A sentence for messages: the known names nearest to `name`; empty if none is near."""
+    by_letters = {own.lower(): own for own in sorted(map(str, known))}
     close = get_close_matches(str(name).lower(), by_letters, n=3, cutoff=0.5)
-    if close:
-        return f"Did you mean {' or '.join(repr(by_letters[match]) for match in close)}?"
-    return f"Known: {', '.join(names)}."
+    names = " or ".join(repr(by_letters[match]) for match in close)
+    return f"Did you mean {names}?" if names else ""

@@ -52,9 +52,11 @@ def load(
         kind: What it must be, such as `icl_mech.Sweep`; type checkers then know it, too.
 
     Raises:
-        ResultError: a folder without any of these, another kind, or damaged files.
+        ResultError: a folder without any of these, another kind, a kind that is no class, or damaged files.
         RunError: a lens of another model.
     """
+    if not isinstance(kind, type):
+        raise ResultError(f"kind={kind!r} is no class; give one, such as kind=icl_mech.Sweep.")
     loaded = _loaded(given_path(folder), model)
     if not isinstance(loaded, kind):
         raise ResultError(
@@ -70,9 +72,9 @@ def _loaded(place: Path, model: object) -> Analysis | Sweep | Result:
         return _published(place, adapt(model))
     found = next((name for name in KINDS if (place / name).is_file()), None)
     if found is None:
-        raise ResultError(
-            f"{str(place)!r} holds none of {', '.join(INDEXES)}, so nothing that was saved by icl_mech."
-        )
+        holds = f"holds none of {', '.join(INDEXES)}, so nothing that was saved by icl_mech."
+        gone = "is not there; give the folder of a run, such as runs/analysis."
+        raise ResultError(f"{str(place)!r} {holds if place.exists() else gone}")
     loaded: Analysis | Sweep | Result = KINDS[found].load(place)
     if model is not None and isinstance(loaded, FittedLens):
         loaded.check_model(adapt(model))

@@ -10,8 +10,9 @@ from tests.benchmarks import house
 # The figures of today. A change that makes one smaller lowers its cap here.
 CAPS = {
     # 2,150 of them the explorer, 700 recipes, 650 forecasts, 520 the atlas, 420 stills, 290 the parts of papers,
-    # 270 stages of more prompts, 240 the lens table and all heads, 230 matrices of claims
-    "code lines": 48_954,
+    # 270 stages of more prompts, 240 the lens table and all heads, 265 matrices of claims,
+    # 230 what claims require in sweeps and beside controls, intervals over shared queries, refusals
+    "code lines": 49_210,
     "files": 360,
     "longest file": 400,
     "import circles": 0,
@@ -20,7 +21,7 @@ CAPS = {
     "public names of metrics": 28,
     "long functions": 12,
     "Any parameters": 109,
-    "fmt: skip": 8,
+    "fmt: skip": 6,
     "type: ignore": 10,
     "duplicate pairs": 4,
 }

@@ -40,5 +40,13 @@ def test_a_folder_without_anything_of_ours(tmp_path, unchecked):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ResultError, match=r"holds none of analysis\.json, result\.json"):
         icl.load(tmp_path)
+    with pytest.raises(ResultError, match=r"nope' is not there; give the folder of a run"):
+        icl.load(tmp_path / "nope")
     with pytest.raises(ResultError, match="give the path of a folder"):
         icl.load(7)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_kind_that_is_no_class_is_refused(tmp_path):
+    with pytest.raises(ResultError, match="kind='flow' is no class"):
+        icl.load(tmp_path, kind="flow")

@@ -234,6 +234,12 @@ def test_scores_are_symbols_in_sentences():
     assert "<sub>" not in str(text_html("TESTS_wp, S_wpx"))
 
 
+def test_names_of_options_are_code():
+    shown = str(text_html("half (`threshold`: another share), `<b>` and `two words` stay"))
+    assert "(<code>threshold</code>: another" in shown
+    assert "`&lt;b&gt;` and `two words`" in shown
+
+
 def test_bold_and_intervals_are_marked_and_nothing_else():
     shown = str(text_html("**a <b>** [0.1, 0.2] [see, this] **"))
     assert shown == '<b>a &lt;b&gt;</b> <span class="ci">[0.1, 0.2]</span> [see, this] **'

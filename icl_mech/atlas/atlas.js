@@ -22,10 +22,18 @@ const svg = (name, attributes, ...children) => fill(document.createElementNS(SVG
 
 const counted = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
 const minus = text => text.replace("-", "−");
-/* Two decimals; of two that are as near the even one, as the texts of the package have it. */
-const rounded = own => (own * 100) % 1 === 0.5 ? (2 * Math.round(own * 50) / 100).toFixed(2) : own.toFixed(2);
-const said = (value, sign = true) => value === null || value === undefined ? "undefined"
-  : minus(`${sign && value > 0 ? "+" : ""}${Math.abs(value) >= 100 ? value.toFixed(0) : (value < 0 ? "-" : "") + rounded(Math.abs(value))}`);
+/* As the texts of the package have it (`wording.told`): two decimals, of two that are as near the even one; more where
+   two would read as exactly 0 or 1. */
+function rounded(own) {
+  const places = [2, 3, 4].find(digits => { const shown = Number(own.toFixed(digits)); return !((shown === 0 && own !== 0) || (shown === 1 && own < 1)); }) ?? 5;
+  const text = places === 2 && (own * 100) % 1 === 0.5 ? (2 * Math.round(own * 50) / 100).toFixed(2) : own.toFixed(places);
+  return Number(text) === 0 && own !== 0 ? own.toExponential(0).replace(/-(\d)$/, "-0$1") : text;
+}
+const said = (value, sign = true) => {
+  if (value === null || value === undefined) return "undefined";
+  const own = Math.round(Math.abs(value) * 1e9) / 1e9, small = own !== 0 && own < 0.000005;
+  return `${value < 0 && own ? "−" : sign && own && !small ? "+" : ""}${own >= 100 ? own.toFixed(0) : rounded(own)}`;
+};
 const interval = own => own.low === undefined ? said(own.value) : `${said(own.value)} [${said(own.low)}, ${said(own.high)}]`;
 const short = text => text.includes(":") ? text.split(":")[0] : `${text.split(" ").slice(0, 3).join(" ")} …`;
 const words = text => String(text || "").replaceAll("_", " ");
@@ -175,7 +183,7 @@ function cell(owner, verdict, claim, most, key, columns) {
     type: "button", class: "cell", "aria-expanded": String(open.detail === key), "aria-label": name, title: told || verdict.status,
     onclick: () => { open.detail = open.detail === key ? "" : key; draw(); find(`[data-key="${CSS.escape(key)}"]`)?.focus(); }, "data-key": key,
   }, sign(kind || verdict.status), forest(verdict, claim, most, kind),
-  el("span", {class: "num"}, verdict.effects.length ? verdict.effects.map((own, i) => [i ? el("br") : null, said(own.value), " ", own.low === undefined ? "" : el("i", {}, `[${said(own.low)}, ${said(own.high)}]`)]) : el("i", {}, kind || verdict.status)));
+  el("span", {class: "num"}, verdict.effects.length ? verdict.effects.map((own, i) => [i ? el("br") : null, said(own.value), " ", own.low === undefined ? "" : el("i", {}, `[${said(own.low)}, ${said(own.high)}]`)]) : el("i", {class: "told"}, kind || verdict.status)));
   if (open.detail === key) owner.detail = detail(owner, verdict, claim, columns);
   return el("td", {}, button);
 }
@@ -273,7 +281,15 @@ function drawCurves(runs, published) {
   const group = one => one.published ? "published" : known.get(one.run)[colour.value];
   const groups = [...new Set(own.map(group))].filter(name => name !== "published");
   const look = one => one.published ? "var(--c7)" : `var(--c${groups.indexOf(group(one)) % 7})`;
-  const name = one => one.published ? `${one.model}, ${one.task}` : `${known.get(one.run).model} on ${known.get(one.run).task}${/correct/.test(known.get(one.run).labels) ? "" : ` (${words(known.get(one.run).labels)})`}`;
+  const plainly = run => `${run.model} on ${run.task}${/correct/.test(run.labels) ? "" : ` (${words(run.labels)})`}`;
+  const shown = own.filter(one => !one.published).map(one => known.get(one.run));
+  /* Curves of one name are told apart by what they differ in. */
+  const name = one => {
+    if (one.published) return `${one.model}, ${one.task}`;
+    const run = known.get(one.run), alike = shown.filter(other => plainly(other) === plainly(run));
+    const apart = [["seed", "seed "], ["n", "n = "], ["study", ""], ["setting", ""]].filter(([key]) => alike.some(other => other[key] !== run[key]));
+    return [plainly(run), ...apart.map(([key, before]) => `${before}${words(run[key])}`)].join(", ");
+  };
   chart.className = "";
   byId("told").textContent = "";
   if (!own.length) { chart.replaceChildren(el("p", {class: "empty"}, "None of the runs that are shown holds this quantity.")); byId("lines").replaceChildren(); return; }
@@ -327,7 +343,7 @@ function drawCurves(runs, published) {
 function list(runs) {
   const heads = ["Run", "Study", "Setting", "n", "Seed", "Verdicts", "Made", "Weights, prompts", "Numbers"];
   const rows = runs.map(run => el("tr", {}, el("td", {}, el("a", {href: `runs/${run.name}.html`}, `${run.model} on ${run.task}`)), el("td", {}, words(run.study)), el("td", {}, run.setting),
-    el("td", {}, run.n), el("td", {}, run.seed), el("td", {class: "signs"}, run.verdicts.length ? run.verdicts.map(own => el("span", {title: `${short(own.claim)}: ${own.status}`}, sign(own.status))) : el("span", {class: "quiet"}, "no claims")),
+    el("td", {}, run.n), el("td", {}, run.seed), el("td", {}, run.verdicts.length ? el("span", {class: "verdicts"}, run.verdicts.map(own => el("span", {title: `${short(own.claim)}: ${own.status}`}, sign(own.status)))) : el("span", {class: "of"}, "no claims")),
     el("td", {}, run.date.slice(0, 10)), el("td", {class: "digest"}, run.weights.slice(0, 10), el("br"), run.prompts.slice(0, 10)), el("td", {}, el("a", {href: `runs/${run.name}.json`}, "JSON"))));
   byId("list").replaceChildren(rows.length ? el("table", {class: "list"}, el("thead", {}, el("tr", {}, heads.map(own => el("th", {scope: "col"}, own)))), el("tbody", {}, rows)) : el("p", {class: "empty"}, "No run fits the filters."));
 }

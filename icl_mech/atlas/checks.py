@@ -25,6 +25,7 @@ from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.metrics import bootstrap_interval, calibrated_scores, normalised_flow
 from icl_mech.metrics.auc import curve_fields, resampled
+from icl_mech.metrics.means import RANGES
 from icl_mech.models import adapt
 from icl_mech.names import VERSIONED
 from icl_mech.results import Result
@@ -56,7 +57,8 @@ NEEDED += [f"versions.{name}" for name in VERSIONED]
 DRAWN = ["prompts.seed", "prompts.task.name"]
 """Entries of the provenance without which nobody can tell what was measured; the last where prompts were drawn."""
 
-OUTCOMES = {"outcome": (0.0, 1.0), "change": (-1.0, 1.0)}
+
+OUTCOMES = {"outcome": (0.0, 1.0), "change": (-1.0, 1.0), **RANGES}
 """Between which the values of single prompts lie, by their kind."""
 
 

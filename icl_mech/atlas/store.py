@@ -119,7 +119,8 @@ def add(
         The folders of the copies.
 
     Raises:
-        ResultError: a run that may not be shown, or one that is there already, whatever its name.
+        ResultError: a run that may not be shown, or one of which all is there already, or that holds all of one that is
+            there, whatever their names.
     """
     known = [*load_atlas(atlas, checked=False)]
     old = len(known)
@@ -127,13 +128,20 @@ def add(
         run = examined(folder)
         entry = Entry(replace(run, made={**run.made, "label": label}) if label else run)
         for other in known:
-            same = entry.contents <= other.contents
-            if same or entry.identities <= other.identities:
+            pairs = (entry.contents, other.contents), (entry.identities, other.identities)
+            less, more = (
+                [one <= two for one, two in own] for own in (pairs, (p[::-1] for p in pairs))
+            )
+            if any(less + more):
+                same = less[0] or more[0]
                 how = "the same" if same else "other"
+                where = f"is in the atlas already, with {how} numbers: all it measured is in {other.name!r}"
+                if not any(less):
+                    where = f"holds all that {other.name!r} of the atlas does, with {how} numbers, and more"
                 raise ResultError(
-                    f"{str(folder)!r} is in the atlas already, with {how} numbers: all it measured is in "
-                    f"{other.name!r}. Nothing was written; expected another model, other prompts or another "
-                    f"measurement.{'' if same else ' One of the two was changed, or is not reproducible.'}"
+                    f"{str(folder)!r} {where}. Nothing was written; expected another model, other prompts or "
+                    "another measurement, or that what is there is removed first."
+                    f"{'' if same else ' One of the two was changed, or is not reproducible.'}"
                 )
         refuse(folder, [] if models is None else [*remeasured(run, models)])
         known.append(entry)

@@ -63,7 +63,7 @@ def analyze(
         typer.Option(
             rich_help_panel=_STUDY,
             min=0,
-            help="Untrained networks that claims must beat; default 3 of models up to 4 GiB.",
+            help="Untrained networks that claims must beat, 0 or at least 2; default 3 of models up to 4 GiB.",
         ),
     ] = None,
     threshold: Annotated[
@@ -100,10 +100,12 @@ def analyze(
 ) -> None:
     """Analyse one model on one task; write results and a page into a folder."""
     from icl_mech.studies.until import goal_of
+    from icl_mech.studies.untrained import check_nulls
 
     chosen, besides = _chosen(study), own_measurements(own)
     width = _width(until) if until is not None else None
-    with in_options({"until": "--until", "most": "--most"}):
+    with in_options({"until": "--until", "most": "--most", "nulls": "--nulls"}):
+        check_nulls(nulls)
         goal_of(chosen, besides, width, most)
     if prompts.shots == 0 or total_of(prompts) == 0:
         raise typer.BadParameter(

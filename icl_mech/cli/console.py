@@ -51,7 +51,8 @@ def note(text: str) -> None:
 
 
 def error_line(text: str) -> None:
-    """What went wrong, in one line."""
+    """What went wrong, in one line; options that every command calls so by their names."""
+    text = reworded(text.replace("resume='again'", "--resume --again"), ALWAYS)
     # Paths and lists in a message hold brackets, which are not rich's markup.
     _aside().print(f"[red]Error:[/red] {escape(text)}", soft_wrap=True)
 
@@ -115,6 +116,8 @@ def reworded(message: str, options: Mapping[str, str]) -> str:
 
     >>> reworded("so test_split= would have no effect", {"test_split": "--test-split"})
     'so --test-split would have no effect'
+    >>> reworded("use balanced=False or bos=True", {"balanced": "--balanced", "bos": "--bos"})
+    'use --no-balanced or --bos'
     >>> call = "load a file: load_task('my.csv', template='sst2', ...)."
     >>> reworded(call, {"name_or_path": "--task", "template": "--template"})
     "load a file: --task 'my.csv' --template 'sst2' ..."
@@ -124,10 +127,14 @@ def reworded(message: str, options: Mapping[str, str]) -> str:
             lambda call: f"{options['name_or_path']} {call[1].replace(', ', ' ')}", message
         )
     for name, option in options.items():
+        for value, flag in (("True", option), ("False", f"--no-{option[2:]}")):
+            message = re.sub(rf"(?<![\w.-]){name}={value}\b", flag, message)
         message = re.sub(rf"(?<![\w.-]){name}=(?!=)(?=[\w'\"\[({{.-])", f"{option} ", message)
         message = re.sub(rf"(?<![\w.-]){name}=(?!=)", option, message)
     return message
 
+
+ALWAYS = {"overwrite": "--overwrite", "resume": "--resume"}
 
 _CALL = re.compile(r"load_task\(('[^'()]*'(?:, [^()]*)?)\)")
 """A call in a message, whose first argument is a word."""

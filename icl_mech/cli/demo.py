@@ -109,12 +109,11 @@ def _demo_page(n: int, seed: int) -> bytes:
 def _claims() -> Sequence[Any]:
     """Those of the paper as far as one pass tells: flow beyond random tokens and untrained networks."""
     from icl_mech.studies.claim import Claim
-    from icl_mech.studies.label_words import AGGREGATION, EXTRACTION
+    from icl_mech.studies.label_words import AGGREGATION, EXTRACTION, FROM, INTO
 
-    into, out = AGGREGATION.effects[1], EXTRACTION.effects[0]
     return [
-        Claim("Early: information flows into label words", [into], needs=AGGREGATION.needs),
-        Claim("Late: it flows from label words to the target", [out], needs=EXTRACTION.needs),
+        Claim("Early: information flows into label words", [INTO], needs=AGGREGATION.needs),
+        Claim("Late: it flows from label words to the target", [FROM], needs=EXTRACTION.needs),
     ]
 
 

@@ -141,17 +141,16 @@ class Job:
 
     def _tell(self, analysis: "icl.Analysis", folder: Path) -> None:
         from icl_mech.results import PAGE
+        from icl_mech.studies.analysis import described, in_lines
 
         page = folder / PAGE
         if self.output.json:
             about = {"folder": str(folder), "page": str(page), "command": self.command}
-            from icl_mech.studies.analysis import described
-
             say_json({**described(analysis), **about})
         elif self.output.quiet:
             say(str(folder))
         else:
-            say(analysis.summary())
+            say(in_lines(analysis))
             say(f"Results: {folder}")
             say(f"Page: {page}")
 

@@ -17,13 +17,13 @@ RunFolder = Annotated[
 
 def show(folder: RunFolder, json: AsJson = False) -> None:
     """Show what a saved run found."""
-    from icl_mech.studies.analysis import described
+    from icl_mech.studies.analysis import described, in_lines
 
     analysis = icl.load(folder, kind=icl.Analysis)
     if json:
         say_json({**described(analysis), "folder": str(folder)})
     else:
-        say(analysis.summary())
+        say(in_lines(analysis))
 
 
 def page(

@@ -111,7 +111,7 @@ def tell(found: "Sweep", summary: str, written: str | None, run: RunOptions) -> 
         say(str(found.folder))
     else:
         say(summary)
-        say(f"Results: {found.folder}")
+        say(f"Results: {Path(written).parent if written else found.folder}")
         if written:
             say(f"Page: {written}")
     if any(state != "done" for state in found.items.state):

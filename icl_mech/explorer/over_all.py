@@ -63,7 +63,7 @@ class OverAll:
     def gain(self) -> Interval:
         """Probability of the true label, after minus before, paired by query; the prompts may differ."""
         before, after = (self._true(own) for own in (self.before, self.after))
-        return mean_interval(after - before)
+        return mean_interval(after - before, "change")
 
     @property
     def accuracy_gain(self) -> Interval:

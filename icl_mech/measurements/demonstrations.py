@@ -4,8 +4,9 @@ A pair are the same queries with true and with false demonstrations.
 """
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -53,6 +54,24 @@ def check_demonstrations(prompts: PromptBatch, what: str) -> None:
                 f"Prompt {number} has no demonstration before its target; {what} needs label words "
                 "there. Build the prompts with shots >= 1."
             )
+
+
+def check_differing(data: Sequence[Any]) -> None:
+    """Refuse a pair without demonstrations, of which every difference is 0; sweeps measure it as the end of a curve.
+
+    Raises:
+        PromptError: says what to build.
+    """
+    sources = [own.source for own in data if isinstance(own, PromptBatch)]
+    bare = (
+        len(data) == 2
+        and [0 in (own.get("shots"), own.get("total")) for own in sources] == [True] * 2
+    )
+    if bare and [prompt.tokens for prompt in data[0]] == [prompt.tokens for prompt in data[1]]:
+        raise PromptError(
+            "Both sets hold the same prompts and no demonstration, so that every difference would be 0. Build "
+            "the pair with shots >= 1; a curve that begins without demonstrations is a sweep over shots=(0, 1, ...)."
+        )
 
 
 def check_pairs(true: PromptBatch, false: PromptBatch) -> None:

@@ -12,7 +12,9 @@ from functools import wraps
 from inspect import Parameter, Signature
 from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
+from icl_mech.checking import bound_to
 from icl_mech.measurements.base import AnyMeasurement, PairMeasurement
+from icl_mech.measurements.demonstrations import check_differing
 from icl_mech.measurements.passes import How, Options
 from icl_mech.results import Result
 
@@ -57,11 +59,9 @@ def door(
     signature = Signature(parameters, return_annotation=_result_of(kind))
 
     def measure(*args: Any, **given: Any) -> R:
-        try:
-            bound = signature.bind(*args, **given).arguments
-        except TypeError as error:
-            raise TypeError(f"{name}(): {error}") from None
+        bound = bound_to(signature, name, args, given).arguments
         model, *prompts = (bound.pop(own) for own in ("model", *data))
+        check_differing(prompts)
         own = {one: bound.pop(word) for one, word in names.items() if word in bound}
         return kind(**own)(model, *prompts, **bound)  # type: ignore[operator, no-any-return]
 
@@ -85,10 +85,7 @@ def with_options(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def measure(*args: P.args, **given: P.kwargs) -> R:
-        try:
-            signature.bind(*args, **given)
-        except TypeError as error:
-            raise TypeError(f"{function.__name__}(): {error}") from None
+        bound_to(signature, function.__name__, args, given)
         return function(*args, **given)
 
     text = inspect.cleandoc(function.__doc__ or "")

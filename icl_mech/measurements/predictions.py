@@ -163,7 +163,7 @@ class Predictions(Result):
     def summary(self) -> str:
         """Accuracy, or the share of the commonest prediction."""
         if self.answers is not None:
-            text = f"accuracy {self.accuracy} over {len(self.predicted)} prompts"
+            text = f"accuracy {self.accuracy} over {counted(len(self.predicted), 'prompt')}"
             if self.exact_match is None:
                 return text
             return f"{text}, exact match {self.interval('exact_match')}"

@@ -40,7 +40,7 @@ LATER = ("settings",)
 UNCOUNTED = ("weights_format", "notes")
 """Entries of the model that decide nothing beside the weights."""
 
-IN_DIGEST = ("answer_kind",)
+IN_DIGEST = ("answer_kind", "pool")
 """Entries of the prompts that decide nothing beside their digest, and that earlier results lack."""
 
 _version = lru_cache(version)

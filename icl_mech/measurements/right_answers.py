@@ -120,6 +120,7 @@ class RightAnswers:
             counts.reshape(n, n).double(),
             *(self.labels, self.labels),
             *("true class", "predicted class", "prompts"),
+            note=counted(len(self.answers), "prompt"),
             counts=True,
             diagonal=True,
         )

@@ -14,6 +14,7 @@ from icl_mech.engine.readings import OfLast
 from icl_mech.errors import ModelError, RunError
 from icl_mech.models import LanguageModel, Site
 from icl_mech.prompts import Prompt, PromptBatch
+from icl_mech.results import Result
 from icl_mech.segments import Segment
 
 SAME = (
@@ -102,6 +103,19 @@ def is_like(
     found = probe(model, tokens)
     gap = float((found.double() - probed.double()).norm())
     return gap <= (0.05 if half else 1e-3) * float(probed.norm())
+
+
+def check_same_weights(model: LanguageModel, made: Result, what: str, remedy: str) -> None:
+    """Refuse a result of other weights than the model's, as far as it says of which it is.
+
+    Raises:
+        RunError: says what to do.
+    """
+    own = made.provenance.get("model", {})
+    if own.get("weights") not in (None, model.fingerprint()):
+        raise RunError(
+            f"{what} of other weights ({own.get('name')!r}) than {model.info.name!r} has; {remedy}."
+        )
 
 
 def check_own_weights(model: LanguageModel, what: str) -> None:

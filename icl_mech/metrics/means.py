@@ -223,9 +223,12 @@ def _student(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     return mean - most * error, mean - least * error
 
 
-Kind = Literal["value", "outcome", "change", "contrast", "correlation"]
+Kind = Literal["value", "outcome", "change", "contrast", "correlation", "amount"]
 """Of per-prompt values: any number; an outcome in [0, 1]; a difference of two; of two changes; a
-correlation."""
+correlation; an amount, which is never negative (a divergence, attention, times as much)."""
+
+RANGES: dict[Kind, tuple[float, float]] = {"correlation": (-1.0, 1.0), "amount": (0.0, torch.inf)}
+"""Between which values of these kinds lie, and so their means; outcomes have intervals that stay inside."""
 
 
 @checked(ResultError)
@@ -242,7 +245,7 @@ def mean_ends(
         kind: `outcome`: in [0, 1], Wilson's interval with an effective n; `change`: differences
             of two outcomes, Tango's; `contrast`: of two changes, likewise; `value`: the
             studentised bootstrap or Student's t, whichever reaches farther (`student_ends`), of a
-            `correlation` never beyond -1 and 1.
+            `correlation` never beyond -1 and 1, of an `amount` never below 0.
         seed: Of the bootstrap.
     """
     if kind == "change":
@@ -253,9 +256,8 @@ def mean_ends(
     if kind == "outcome" or per_prompt.dtype == torch.bool:
         return share_ends(per_prompt.double())
     low, high = student_ends(per_prompt, seed=seed)
-    if kind == "correlation":
-        return low.clamp(-1.0, 1.0), high.clamp(-1.0, 1.0)
-    return low, high
+    least, most = RANGES.get(kind, (-torch.inf, torch.inf))
+    return low.clamp(least, most), high.clamp(least, most)
 
 
 @checked(ResultError)

@@ -18,6 +18,7 @@ import torch
 from icl_mech._typing import Float, Tensor
 from icl_mech.errors import ResultError
 from icl_mech.metrics.intervals import LEVEL, bootstrap_interval
+from icl_mech.metrics.means import RANGES as OTHERS
 from icl_mech.metrics.means import Kind, Z, mean_ends
 
 Levels: TypeAlias = Tensor | Sequence["Levels"]
@@ -27,6 +28,7 @@ RANGES: dict[Kind, tuple[float, float]] = {
     "outcome": (0.0, 1.0),
     "change": (-1.0, 1.0),
     "contrast": (-2.0, 2.0),
+    **OTHERS,
 }
 """Between which the means of these kinds lie."""
 
@@ -75,7 +77,8 @@ def nested_interval(
 ) -> NestedInterval:
     """Mean over tasks, seeds and prompts with an interval that holds for new ones of each.
 
-    With one group of a level the interval is that of the level below, given this group.
+    With one group of a level the interval is that of the level below, given this group. Groups are taken to have
+    prompts of their own: seeds that share queries vary less than their mean, see `over_units`.
 
     Args:
         values: Per seed the values of its prompts, prompt axis first; nested once more (or more
@@ -238,25 +241,42 @@ def over_units(
     high: Float[Tensor, " unit *cell"],
     *,
     sampled: bool = True,
+    drawn: float = 0.0,
 ) -> Estimate:
     """`nested_interval` from results alone: units (seeds, tasks) that have intervals of their own.
 
-    Student's t over the units, and never narrower than what the units' own intervals give together;
-    of one unit it is that unit's own. A unit without a value leaves the mean undefined.
+    With `S` units of variance `s^2` whose own half-widths are `h` (root mean square), of queries that are a
+    share `f` of those there are, the half-width is `sqrt(max(t^2 s^2 / S, h^2 (1 - f) / S) + f h^2)`: units that
+    draw `n` of one pool of `P` queries share some of them, and more units do not narrow `v / P`, the variance of
+    the mean over the pool itself (`h^2` stands for `v / n`). Of one unit it is that unit's own. A unit without a
+    value leaves the mean undefined.
+
+    A unit without ends has an unknown width, not none. Of units that are not sampled one such leaves the mean
+    without ends. Of sampled ones `h` is that of the units with ends; where none has, the spread alone counts, all
+    of it taken to be that of queries (`f h^2 <= t^2 s^2 f / (1 - f)`), and no spread gives no ends.
 
     Args:
         values: Of each unit.
-        low: Lower ends of their own intervals; not-a-number says nothing of the prompts.
+        low: Lower ends of their own intervals; not-a-number: nothing is known of the prompts.
         high: Upper ends.
         sampled: The units stand for others of their kind, so their spread counts; else the mean is
             of just these.
+        drawn: Which share of the pool of queries each unit draws; 0: units share none, or it is unknown.
+
+    Source: for units known by their values alone, Nadeau and Bengio 2003, *Inference for the generalization error*.
     """
     count, mean = len(values), values.mean(0)
-    below, above = (
-        gap.nan_to_num().square().sum(0).sqrt() / count for gap in (values - low, high - values)
-    )
-    wide = torch.zeros_like(mean)
-    if sampled and count > 1:
-        error = (values.var(0, correction=1) / count).sqrt()
-        wide = _student(torch.tensor(count - 1.0)) * error
-    return Estimate(mean, mean - torch.maximum(below, wide), mean + torch.maximum(above, wide))
+    if count == 1:
+        return Estimate(mean, low[0], high[0])
+    own = torch.stack([values - low, high - values], dim=1).square()
+    own = own.nanmean(0) if sampled else own.mean(0)
+    least, shared = own * (1 - drawn) / count, own * drawn
+    if sampled:
+        spread = _student(torch.tensor(count - 1.0)).square() * values.var(0, correction=1)
+        unknown = own.isnan() & (spread > 1e-18)
+        # All the spread may be that of queries.
+        most = spread * (drawn / (1 - drawn) if drawn < 1 else torch.nan)
+        least = torch.where(unknown, 0.0, least).maximum(spread / count)
+        shared = torch.where(unknown, most, shared)
+    below, above = (least + shared).sqrt()
+    return Estimate(mean, mean - below, mean + above)

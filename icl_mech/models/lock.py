@@ -19,6 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
+from icl_mech.checking import bound_to
 from icl_mech.errors import RunError
 from icl_mech.models.interface import LanguageModel
 
@@ -80,10 +81,12 @@ def exclusive(function: Callable[P, R]) -> Callable[P, R]:
 
     If it has an option `wait`: True as `waiting` says, False not at all, or so many seconds.
     """
-    place = [*signature(function).parameters].index("model")
+    own = signature(function)
+    place = [*own.parameters].index("model")
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        bound_to(own, function.__name__, args, kwargs)
         lock = lock_of(args[place] if len(args) > place else kwargs.get("model"))
         wait: Any = kwargs.get("wait", True)
         seconds = _WAIT.get() if wait is True else float(wait)

@@ -215,8 +215,8 @@ def _frames(fig: go.Figure, shape: Grid, rows: list[int], columns: list[int], su
 WRITTEN = 14
 """Up to this many rows and columns numbers are written in the cells; else a colour bar says them."""
 
-WRITTEN_CELL, SMALL_CELL = 42, 15
-"""Pixels of a row with numbers, and without."""
+WRITTEN_CELL, NAMED_CELL, SMALL_CELL = 42, 22, 15
+"""Pixels of a row with numbers, of one of a few without, and of one of many."""
 
 
 LONGEST = 24
@@ -274,18 +274,7 @@ def _draw(fig: go.Figure, shape: LabelMatrix, column: int, *, named: bool = True
         col=column,
     )
     if shape.diagonal:
-        for place in range(min(values.shape)):
-            for colour, width in (("white", 4), ("black", 2)):
-                fig.add_shape(
-                    type="rect",
-                    x0=place - 0.47,
-                    x1=place + 0.47,
-                    y0=place - 0.47,
-                    y1=place + 0.47,
-                    line={"color": colour, "width": width},
-                    row=1,
-                    col=column,
-                )
+        _frame_diagonal(fig, min(values.shape), column)
     fig.update_xaxes(
         **_named_axis(shape.column_title, shape.columns, values.shape[1]), row=1, col=column
     )
@@ -295,6 +284,15 @@ def _draw(fig: go.Figure, shape: LabelMatrix, column: int, *, named: bool = True
     # The first row stands on top.
     rows["range"] = [values.shape[0] - 0.5, -0.5]
     fig.update_yaxes(**rows, row=1, col=column)
+
+
+def _frame_diagonal(fig: go.Figure, count: int, column: int) -> None:
+    for place in range(count):
+        low, high = place - 0.47, place + 0.47
+        for colour, width in (("white", 4), ("black", 2)):
+            line = {"color": colour, "width": width}
+            ends = {"x0": low, "x1": high, "y0": low, "y1": high}
+            fig.add_shape(type="rect", line=line, row=1, col=column, **ends)
 
 
 def _named_axis(title: str, names: tuple[str, ...], count: int) -> dict[str, object]:
@@ -347,11 +345,9 @@ def _cut(name: str) -> str:
 
 def _finished(fig: go.Figure, shapes: tuple[LabelMatrix, ...], title: str, note: str) -> go.Figure:
     rows = max(len(shape.rows) for shape in shapes)
-    cell = (
-        WRITTEN_CELL
-        if max(rows, *(len(shape.columns) for shape in shapes)) <= WRITTEN
-        else SMALL_CELL
-    )
+    cell = SMALL_CELL if rows > WRITTEN else NAMED_CELL
+    if max(rows, *(len(shape.columns) for shape in shapes)) <= WRITTEN:
+        cell = WRITTEN_CELL
     top = layout(title, note)["margin"]
     height = rows * cell + 90 + (top["t"] if isinstance(top, dict) else 100)
     fig.update_layout(**layout(title, note, height=height))

@@ -1,7 +1,7 @@
 """`PromptBatch`: prompts of one study, with positions as tensors; an index means numbers, or a mask of booleans."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, overload
@@ -94,7 +94,9 @@ class PromptBatch(Sequence[Prompt]):
             PromptError: no prompts, answers of different kinds, other label words where they are
                 classes, or another number of choices.
         """
-        object.__setattr__(self, "prompts", tuple(self.prompts))
+        given: Any = self.prompts
+        own = given if isinstance(given, Iterable) else (given,)
+        object.__setattr__(self, "prompts", tuple(own))
         if not self.prompts:
             raise PromptError("A PromptBatch needs at least one prompt; none were given.")
         for number, prompt in enumerate(self.prompts):
@@ -161,12 +163,13 @@ class PromptBatch(Sequence[Prompt]):
                 f"PromptBatch({len(self)} x {task}, {min(counts)}-{max(counts)} spans, "
                 f"{min(lengths)}-{max(lengths)} tokens, no classes)"
             )
+        counts = [len(prompt.label_classes) for prompt in self.prompts]
         if self.answer_kind == "choices":
             answers = f"open answers among {self.n_labels} choices"
         else:
             answers = f"labels: {', '.join(self.labels)}"
         return (
-            f"PromptBatch({len(self)} x {task}, {self.n_demos} demonstrations, "
+            f"PromptBatch({len(self)} x {task}, {'-'.join(map(str, sorted({min(counts), max(counts)})))} demonstrations, "
             f"{min(lengths)}-{max(lengths)} tokens, {answers})"
         )
 

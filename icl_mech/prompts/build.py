@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from icl_mech.checking import Count, Natural, checked, conformed
+from icl_mech.checking import Count, Natural, bound_to, checked, conformed
 from icl_mech.corruption import (
     LabelSetting,
     check_share,
@@ -13,7 +13,7 @@ from icl_mech.corruption import (
     draw_shift,
     false_answer,
 )
-from icl_mech.errors import PromptError, near_matches
+from icl_mech.errors import PromptError
 from icl_mech.prompts.batch import PromptBatch
 from icl_mech.prompts.drawing import (
     PROMPTS,
@@ -27,9 +27,11 @@ from icl_mech.prompts.drawing import (
     draw_queries,
     examples_digest,
     way_of,
+    without,
 )
 from icl_mech.prompts.given import redrawable
 from icl_mech.prompts.open_answers import OpenDraw, OpenSide, open_prompts
+from icl_mech.prompts.plain import warn_of_copies
 from icl_mech.prompts.spans import Prompt, check_first_tokens
 from icl_mech.prompts.tokenise import PieceTokenizer, assemble, template_pieces, tokenizer_identity
 from icl_mech.tasks import Example, Task, as_task
@@ -80,7 +82,8 @@ def build_prompts(
         choices: Of open answers: the words that every prompt's answer is scored against besides the
             query's own (its right answer, and its `other`), in this order; words that demonstrations can
             display and are not among them are added. None: those that `icl_mech.prompts.open_answers`
-            says. With all of them named, chance does not change with what is displayed.
+            says; `[]`: those of demonstrations alone. With all of them named, chance does not change with
+            what is displayed.
         balanced: Queries with equally many true answers per class.
         bos: Put a BOS token first; None: what the tokenizer does by itself (GPT-2 and SmolLM2
             put none; a bridge not loaded by `load_model` may have been set to put one).
@@ -126,7 +129,8 @@ def build_prompts(
     else:
         others = chosen if split == "train" or isinstance(way, Chosen) else []
         asked = draw_queries(task, n or PROMPTS, balanced, split, others, seed)
-        drawn = {"balanced": balanced, "split": split}
+        drawn = {"pool": pool_size(task, balanced, split, others)}
+        drawn |= {"balanced": balanced, "split": split}
 
     def prompt(
         shown: Sequence[Example], classes: Sequence[int], query: Example, taught: int | None
@@ -173,6 +177,12 @@ def build_prompts(
     return finished(prompts, source, tokenizer, limit, **share)
 
 
+def pool_size(task: Task, balanced: bool, split: Split, others: Sequence[Example]) -> int:
+    """How many queries `draw_queries` draws from: if balanced, the most of which every class has as many."""
+    sizes = [len(without(group, others)) for group in task.by_class(split)]
+    return min(sizes) * len(sizes) if balanced else sum(sizes)
+
+
 def listed(texts: object, one: str) -> list[str]:
     """The texts of a list; `one` says what a single string would have been.
 
@@ -204,6 +214,7 @@ def finished(
     """
     check_lengths(prompts, limit)
     report_inexact(prompts)
+    warn_of_copies(prompts, 5)
     made = {
         "exact_tokens": all(prompt.exact for prompt in prompts),
         "tokenizer": tokenizer_identity(tokenizer),
@@ -235,10 +246,8 @@ def build_prompt_pairs(
     if "labels" in options:
         raise PromptError("build_prompt_pairs sets labels itself; choose false_labels=.")
     conformed("false_labels", false_labels, LabelSetting, PromptError)
-    known = [*inspect.signature(build_prompts).parameters][2:]
-    for name in options:
-        if name not in known:
-            raise PromptError(f"build_prompts has no option {name!r}. {near_matches(name, known)}")
+    own, given = inspect.signature(build_prompts), (task, model_or_tokenizer)
+    bound_to(own, "build_prompts", given, options, PromptError)
     task = as_task(task)
     if task.is_open:
         sides = [OpenSide("correct"), OpenSide(false_labels, false_share)]
@@ -287,7 +296,7 @@ def _open_batches(
         source = {
             "task": task.describe(),
             "answers": "open",
-            **draw.source(),
+            **draw.source(task),
             "n": len(prompts),
             "labels": side.labels,
             "bos": prompts[0].spans[0].role == "bos",

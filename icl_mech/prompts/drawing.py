@@ -16,7 +16,7 @@ import numpy as np
 from icl_mech.checking import Called, Natural
 from icl_mech.errors import PromptError
 from icl_mech.tasks import Example, Task
-from icl_mech.tasks.types import answer_fault, text_fault
+from icl_mech.tasks.types import text_fault
 
 Demonstrations = Literal["shared", "per_prompt"]
 Split = Literal["test", "train"]
@@ -369,18 +369,13 @@ def check_examples(task: Task, given: Sequence[Example], what: str) -> list[Exam
     """Given examples, if they can be of the task.
 
     Raises:
-        PromptError: a label that the task has not, no text, or no open answer.
+        PromptError: a label that the task has not, no text, or no open answer where these are needed, or one
+            where there are classes.
     """
     names = ("text", "text2") if task.template.is_pair else ("text",)
     for number, example in enumerate(given):
-        if task.is_open:
-            if fault := answer_fault(example):
-                raise PromptError(f"{what}[{number}] ({example.text[:40]!r}): {fault}.")
-        elif example.label not in range(len(task.labels)):
-            raise PromptError(
-                f"{what}[{number}] has the label {example.label!r}; labels of {task.name!r} are 0 to "
-                f"{len(task.labels) - 1}: {', '.join(task.labels)}."
-            )
+        if fault := task.fault(example):
+            raise PromptError(f"{what}[{number}] ({str(example.text)[:40]!r}): {fault}.")
         for name in names:
             if fault := text_fault(getattr(example, name)):
                 raise PromptError(f"{what}[{number}]: its {name} {fault}.")

@@ -70,8 +70,8 @@ class OpenDraw(NamedTuple):
     asked: Sequence[Example] | None = None
     choices: Sequence[str] | None = None
 
-    def source(self) -> dict[str, Any]:
-        """As prompts record it."""
+    def source(self, task: Task) -> dict[str, Any]:
+        """As prompts of the task record it."""
         found: dict[str, Any] = {
             "shots": self.shots,
             "demonstrations": "shared" if self.shared else "per_prompt",
@@ -79,7 +79,7 @@ class OpenDraw(NamedTuple):
         if self.given is not None:
             found = given_source(self.given)
         chosen = {} if self.choices is None else {"choices": [*self.choices]}
-        asked: dict[str, Any] = {"split": self.split}
+        asked: dict[str, Any] = {"split": self.split, "pool": len(getattr(task, self.split))}
         if self.asked is not None:
             asked = {"queries": "given", "query_texts": examples_digest(self.asked)}
         return {**found, **chosen, "seed": self.seed, **asked}
@@ -160,8 +160,9 @@ def _queries(
 
 def _check_choices(draw: OpenDraw) -> None:
     """Refuse chosen words that are no words, or that not every prompt could have."""
-    for number, word in enumerate(draw.choices or ()):
-        if fault := text_fault(word):
+    words = [*(draw.choices or ())]
+    for number, word in enumerate(words):
+        if fault := text_fault(word) or f"({word!r}) is named twice" * (words.count(word) > 1):
             raise PromptError(f"choices[{number}] {fault}.")
     if draw.choices is not None and not draw.shared:
         raise PromptError(

@@ -1,9 +1,10 @@
-"""Prompts as plain values for files, and back.
+"""Prompts as plain values for files, and back; and which of them are equal.
 
 Prompts of one study repeat most of what they hold, so label words, names of classes and the text of a
 token are written once for all of them; choices of a prompt are its own.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -107,3 +108,16 @@ def _words(words: Sequence[Sequence[int]]) -> list[list[int]]:
 
 def _plain(number: int | None) -> int | None:
     return None if number is None else int(number)
+
+
+def warn_of_copies(prompts: Sequence[Prompt], stacklevel: int) -> None:
+    """Say how many prompts are those of others: intervals take each as one of its own."""
+    first: dict[tuple[int, ...], int] = {}
+    again = [(n, first.setdefault(tuple(own.tokens), n)) for n, own in enumerate(prompts)]
+    copies = [f"prompt {n} prompt {one}" for n, one in again if n != one]
+    if copies:
+        warnings.warn(
+            f"{len(copies)} of {len(prompts)} prompts repeat another one token for token, such as {copies[0]}; "
+            "intervals take prompts as independent and are too narrow. Give each once.",
+            stacklevel=stacklevel,
+        )

@@ -91,7 +91,7 @@ class TextSet:
         anchors = None if self.anchors is None else [self.anchors[i] for i in order]
         own = [self.texts[i] for i in order]
         found = texts_of(own, model_or_tokenizer, spans=spans, anchors=anchors)
-        drawn = {} if n is None else {"seed": seed}
+        drawn = {} if n is None else {"seed": seed, "pool": len(self.texts)}
         source = {**found.source, "task": {"name": self.name, "digest": self.digest}, **drawn}
         return replace(found, source=source)
 

@@ -93,7 +93,7 @@ class Row:
             task if self.paper_task in ("", self.task) else f"{task} (for {self.paper_task})",
             self.model,
             (", ".join(named) or "–") if own is None else _told(own),
-            value if value == "–" else f"{value} [{low}, {high}]",
+            value if low == "–" else f"{value} [{low}, {high}]",
             apart,
             words.get(self.verdict, self.verdict),
         )
@@ -168,9 +168,11 @@ class Reproduction(Paged):
             return UNDEFINED, "", [f"there is no value ({error})"]
         factor = 100.0 if number.percent else 1.0
         value = Interval(*(factor * float(end) for end in (cell.value, cell.low, cell.high)))
-        if not all(map(math.isfinite, value)):
+        if not math.isfinite(value.value):
             return UNDEFINED, found.basis(cell), ["it is not defined"]
         why, tasks = [], {item.task for item in part.plan}
+        if not all(map(math.isfinite, value)):
+            why.append("it has no interval")
         if task == MEAN and cell.counts["task"] < len(tasks):
             why.append(f"only {cell.counts['task']} of {len(tasks)} tasks have a value")
         if cell.counts["seed"] < 2 and any(item.demonstrations == "shared" for item in part.plan):
@@ -227,7 +229,10 @@ class Reproduction(Paged):
         if self.stand_ins is not None:
             beside = ((task, self.stand_ins.get(task, "nothing")) for task in self.recipe.tasks)
             notes.insert(0, f"{OTHERS}: {', '.join(f'{own} for {task}' for task, own in beside)}.")
-        scale = Fact("Scale", f"{self.scale:g} of the paper's prompts and seeds")
+        sizes = sorted({item.n for item in self.sweep.plan})
+        used = f"{' to '.join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))} prompts an item, "
+        used += counted(len({item.seed for item in self.sweep.plan}), "seed")
+        scale = Fact("Scale", f"{self.scale:g} of the paper's prompts and seeds asked for; {used}")
         about = [Fact("Measured", self.recipe.measures), scale, *facts(self.sweep)]
         command = self.sweep.made.get("command", "")
         models = listed(dict.fromkeys(item.model for item in self.sweep.plan))

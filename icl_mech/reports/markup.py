@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _BOLD = re.compile(r"\*\*(.+?)\*\*", re.DOTALL)
 
+_CODE = re.compile(r"`(\w[\w.=]*)`")
+
 _NUMBER = r"[+−-]?(?:\d[\d.,]*(?:[eE][+−-]?\d+)?|∞|nan|undefined)(?:\s?%)?"
 
 _INTERVAL = re.compile(rf"\[{_NUMBER}, {_NUMBER}\]")
@@ -28,10 +30,11 @@ _SCORE = re.compile(r"\bS_(wp|pq|ww)\b")
 
 
 def text_html(text: str) -> "Markup":
-    """A text with `**bold**` parts, scores as symbols, and intervals in lighter type on one line."""
+    """A text with `**bold**` parts, names in code, scores as symbols, and intervals in lighter type on one line."""
     from markupsafe import Markup, escape
 
     marked = _BOLD.sub(r"<b>\1</b>", str(escape(text)))
+    marked = _CODE.sub(r"<code>\1</code>", marked)
     marked = _SCORE.sub(r"<i>S</i><sub>\1</sub>", marked)
     return Markup(_INTERVAL.sub(r'<span class="ci">\g<0></span>', marked))
 

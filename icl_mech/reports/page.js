@@ -40,7 +40,7 @@ function tell(element, ...parts) {
 const axesOf = layout => Object.keys(layout).filter(key => /^[xy]axis\d*$/.test(key)).map(key => layout[key]);
 
 /* What a figure needs on a phone: less room at the sides, fewer ticks, names in a key above. */
-function narrowed(figure, keys) {
+function narrowed(figure, keys, across) {
   const layout = figure.layout, margin = layout.margin || {};
   layout.margin = {...margin, l: Math.min(margin.l ?? 60, 52), r: Math.min(margin.r ?? 40, 12)};
   const before = (layout.annotations || []).length;
@@ -54,6 +54,7 @@ function narrowed(figure, keys) {
         || (i % step === 0 && ticks.length - 1 - i >= step / 2));
     } else axis.nticks ??= 5;
   }
+  thinned(layout, across);
   for (const trace of figure.data) {
     if (trace.type === "heatmap" && trace.showscale !== false) {
       trace.colorbar = {...trace.colorbar, thickness: 8, title: {text: ""}, tickfont: {size: 10}};
@@ -61,6 +62,19 @@ function narrowed(figure, keys) {
     }
   }
   fill(keys, before > layout.annotations.length ? figure.data : []);
+}
+
+/* Of names below a figure as many as do not overprint: one in 14 pixels. */
+function thinned(layout, across) {
+  const named = Math.max(0, ...(layout.yaxis?.ticktext || []).map(text => text.length));
+  const room = across - Math.max(layout.margin.l, 7 * named + 8) - 48;
+  for (const key of Object.keys(layout).filter(key => /^xaxis/.test(key))) {
+    const axis = layout[key], [start, stop] = axis.domain || [0, 1], names = axis.ticktext;
+    if (!names) continue;
+    const step = Math.ceil(14 * names.length / (room * (stop - start)));
+    const kept = own => own.filter((_, i) => i % step === 0);
+    Object.assign(axis, {tickvals: kept(axis.tickvals), ticktext: kept(names)});
+  }
 }
 
 /* Samples of lines with markers, and their names. */
@@ -129,7 +143,7 @@ function figureOf(id, across) {
   const own = DATA.figures[id], small = across < NARROW;
   const figure = JSON.parse(themed(JSON.stringify((small && own.narrow) || own.wide)));
   const keys = find(`[data-keys="${CSS.escape(id)}"]`);
-  if (small) narrowed(figure, keys); else fill(keys, []);
+  if (small) narrowed(figure, keys, across); else fill(keys, []);
   if (own.layered && find("input.layer")) {
     const panels = Object.keys(figure.layout).filter(key => /^xaxis/.test(key)).map(key => key.slice(5));
     figure.layout.shapes = [...(figure.layout.shapes || []), ...panels.map(panel => ({

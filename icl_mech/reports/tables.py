@@ -80,6 +80,8 @@ def written(value: object) -> str:
         return "" if value is None else str(value)
     if hasattr(value, "item"):
         return written(value.item())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(written, value))
     if not isinstance(value, int | float):
         return str(value)
     if isinstance(value, int):

@@ -22,6 +22,7 @@ from icl_mech.results.prompts import basis, doubts, paired
 from icl_mech.results.quantities import Quantity
 from icl_mech.results.shown import Shown
 from icl_mech.results.tables import ENDS, across, estimated, listed, per_prompt, table
+from icl_mech.results.wording import counted
 from icl_mech.shapes import Bars, Grid, LayerCurves, Shape
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class Result(Shown):
             return type(self).__name__
         name, first = next(iter(quantities.items()))
         parts = [str(self.interval())] if not first.dims else [" x ".join(first.dims)]
-        return f"{name.replace('_', ' ')}: {', '.join(parts)}, {first.count} prompts"
+        return f"{name.replace('_', ' ')}: {', '.join(parts)}, {counted(first.count, 'prompt')}"
 
     def drawing(self) -> Shape:
         """The shape this result is drawn as; by default its main quantity.
@@ -316,10 +317,14 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
     if samples is not None and samples.dims[1:] != chosen.dims[1:]:
         samples = None
     value, low, high = (torch.tensor(end) for end in chosen.values)
+    ends = {d: " to ".join(map(str, chosen[d].values[[0, -1]])) for d in labels if d in chosen.dims}
+    places = [f"{d} {ends[d] if isinstance(own, slice) else own}" for d, own in labels.items()]
     means = quantity is None or quantity.statistic is None
     own = torch.tensor(samples.values) if samples is not None and means else None
     dims = tuple(map(str, chosen.dims[1:]))
-    shown = [replace(quantity, dims=dims, per_prompt=own)] if quantity and own is not None else []
+    shown = [quantity] if quantity and quantity.statistic is not None else []
+    if quantity and own is not None:
+        shown = [replace(quantity, dims=dims, per_prompt=own)]
     return Samples(
         name=name,
         dims=dims,
@@ -329,9 +334,7 @@ def selected(result: Result, name: str, labels: Mapping[str, Any]) -> Samples:
         high=high,
         per_prompt=own,
         unit=str(chosen.attrs.get("unit", name)),
-        heading=", ".join(
-            [name.replace("_", " "), *(f"{dim} {label}" for dim, label in labels.items())]
-        ),
+        heading=", ".join([name.replace("_", " "), *places]),
         note=basis(result, quantity="") + doubts(shown),
         kind="value" if quantity is None else quantity.kind,
         provenance={**result.provenance, "selected": {"quantity": name, **labels}},
@@ -355,7 +358,7 @@ def difference(one: Result, other: Any) -> Samples:
     means = first.statistic is None and second.statistic is None
     changes = first.per_prompt.double() - second.per_prompt.double() if means else None
     kind = first.kind_minus(second)
-    shown = [] if changes is None else [Quantity(first.dims, changes, kind=kind)]
+    shown = [first] if changes is None else [Quantity(first.dims, changes, kind=kind)]
     return Samples(
         name=name,
         dims=first.dims,

@@ -137,8 +137,8 @@ class Folder:
             found = "results that were saved before" if documents else f"other files ({there[0]})"
             raise ResultError(
                 f"Cannot write to {str(self.path)!r}: it holds {found}. Nothing was written; choose a new "
-                "or empty folder, or give overwrite=True (--overwrite on the command line), which "
-                "replaces only what was saved before and leaves all other files alone."
+                "or empty folder, or give overwrite=True, which replaces only what was saved before and "
+                "leaves all other files alone."
             )
         self._contents.refuse_foreign(self._wanted)
 

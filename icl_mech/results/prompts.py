@@ -9,9 +9,10 @@ from icl_mech.errors import ResultError
 from icl_mech.metrics import prompts_needed
 from icl_mech.metrics.means import FEWEST_VALUES
 from icl_mech.results import answer_words
-from icl_mech.results.quantities import Quantity, labels_of
+from icl_mech.results.quantities import Quantity, labels_of, too_narrow
 from icl_mech.results.record import Record
 from icl_mech.results.tables import sizes
+from icl_mech.results.wording import counted
 
 FOR_A_TENTH = 48
 """With so many prompts means are held where a tenth of them is ten times as large."""
@@ -93,7 +94,7 @@ def basis(result: Record, prompts: str = "", quantity: str | None = None) -> str
         whole = origin.get("prompts", {}).get("count", 0)
         # A measurement may leave out some of the prompts it is given.
         count = next((own.count for own in quantities.values()), whole)
-        prompts = f"{count} prompts"
+        prompts = counted(count, "prompt")
     shown = quantities.get(next(iter(quantities), "") if quantity is None else quantity)
     text = f"{prompts}, 95 % intervals over prompts{given(result)}"
     return f"{text}{doubts([shown] if shown is not None else [])}"
@@ -105,7 +106,10 @@ def doubts(quantities: Iterable[Quantity]) -> str:
     Fewer than 12 prompts do not show how skewed values are; more may be fewer than
     `prompts_needed`. Outcomes, their differences and functions of means have other intervals.
     """
-    own = [quantity for quantity in quantities if _of_values(quantity)]
+    every = [*quantities]
+    if narrow := too_narrow(every):
+        return narrow
+    own = [quantity for quantity in every if _of_values(quantity)]
     few = [quantity.count for quantity in own if quantity.count < FEWEST_VALUES]
     if few:
         return f"; {min(few)} prompts do not show how skewed values are ({FEWEST_VALUES} would)"
@@ -180,7 +184,7 @@ def _of_values(quantity: Quantity) -> bool:
     return (
         quantity.statistic is None
         and quantity.known is None
-        and quantity.kind in ("value", "correlation")
+        and quantity.kind in ("value", "correlation", "amount")
         and not quantity.outcomes
     )
 

@@ -5,7 +5,7 @@ that a difference of two quantities over the same prompts is paired by construct
 are computed from the same weights.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cached_property, wraps
 from typing import Any, TypeVar, cast, get_args, get_type_hints
@@ -18,6 +18,7 @@ from icl_mech.errors import ResultError
 from icl_mech.metrics import mean_ends
 from icl_mech.metrics.intervals import quantile_ends, resample_weights
 from icl_mech.metrics.means import Kind
+from icl_mech.results.judging import FEWEST_PROMPTS
 
 Statistic = Callable[[Float[Tensor, "r batch"]], Float[Tensor, " r *cell"]]
 """Values of resamples, from how often each prompt is drawn (rows add up to 1)."""
@@ -121,6 +122,20 @@ class Quantity:
         if self.outcomes and other.outcomes:
             return "change"
         return "contrast" if self.kind == other.kind == "change" else "value"
+
+
+FEW = range(2, FEWEST_PROMPTS)
+"""One prompt has no interval."""
+
+
+def too_narrow(quantities: Iterable[Quantity]) -> str:
+    """What is said of statistics of few prompts, from its semicolon on: percentiles of resamples hold too little.
+
+    Of two prompts .50 of their intervals hold the true value, of three .76, of four .87, of six .91.
+    """
+    few = [q.count for q in quantities if q.statistic and not q.known and q.count in FEW]
+    at_least = f"({FEWEST_PROMPTS} at least)"
+    return f"; intervals of {min(few)} prompts are too narrow {at_least}" if few else ""
 
 
 KEPT = "_kept"

@@ -13,7 +13,7 @@ from icl_mech.errors import ResultError
 from icl_mech.names import EVERY_KIND, KINDS
 from icl_mech.results.answer_words import handed_out
 from icl_mech.results.figures import Definition
-from icl_mech.results.quantities import KEPT, Quantity, kept, typed_quantities
+from icl_mech.results.quantities import KEPT, Quantity, kept, too_narrow, typed_quantities
 
 _KINDS: dict[str, type["Record"]] = {}
 
@@ -105,8 +105,8 @@ class Record:
         return type(self).__name__
 
     def __repr__(self) -> str:
-        """The kind and its summary."""
-        return f"<{type(self).__name__} {self.summary()}>"
+        """The kind and its summary, and whether prompts are too few for its intervals."""
+        return f"<{type(self).__name__} {self.summary()}{too_narrow(self.quantities().values())}>"
 
 
 def known_kinds() -> Mapping[str, type[Record]]:

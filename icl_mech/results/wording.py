@@ -1,7 +1,7 @@
 """Numbers and lists as the texts of a page write them: one way for all results."""
 
 from collections.abc import Iterable
-from math import isfinite
+from math import ceil, isfinite
 
 from icl_mech.metrics import Interval
 
@@ -10,7 +10,7 @@ MINUS = "\N{MINUS SIGN}"
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
-def told(value: float, *, sign: bool = False) -> str:
+def told(value: float, *, sign: bool = False, digits: int = 2) -> str:
     """A number with two decimals and a true minus sign.
 
     More decimals where two would read as exactly 0 or exactly 1, which a text may rest on.
@@ -18,11 +18,11 @@ def told(value: float, *, sign: bool = False) -> str:
     Args:
         value: The number; not-a-number reads `undefined`.
         sign: Also write the sign of positive numbers, as differences have it.
+        digits: Decimals, instead of two.
     """
     if not isfinite(value):
         return "undefined" if value != value else ("∞" if value > 0 else f"{MINUS}∞")
     value = round(value, 9)  # ends of intervals are computed
-    digits = 2
     while digits < 5 and _misleads(value, digits):
         digits += 1
     text = f"{abs(value):.{digits}f}"
@@ -30,6 +30,15 @@ def told(value: float, *, sign: bool = False) -> str:
         return f"{MINUS if value < 0 else ''}{abs(value):.0e}"
     before = MINUS if value < 0 else "+" if sign and value > 0 else ""
     return before + text
+
+
+def told_bound(value: float) -> str:
+    """A bound that numbers must lie beyond: rounded up, with more decimals where two would move it by a fifth."""
+    if not isfinite(value):
+        return told(value)
+    ups = {digits: float(ceil(round(value * 10**digits, 6)) / 10**digits) for digits in range(2, 7)}
+    digits = next((own for own, up in ups.items() if up - value <= abs(value) / 5), 6)
+    return told(ups[digits], digits=digits)
 
 
 def percent(share: float) -> str:

@@ -34,6 +34,7 @@ from icl_mech.studies.measuring import (
 from icl_mech.studies.overthinking import OVERTHINKING
 from icl_mech.studies.study import Study, settle, study_named
 from icl_mech.studies.until import goal_of, in_stages
+from icl_mech.studies.untrained import check_nulls
 from icl_mech.tasks import Task, as_task
 
 __all__ = [
@@ -133,7 +134,7 @@ def analyze(
         plan: Run nothing; return the `Forecast` of rows, time, memory and disk instead.
 
     Raises:
-        RunError: unknown study, or a width or budget that cannot be.
+        RunError: unknown study, one untrained network, or a width or budget that cannot be.
         IclMechError: model, prompts or variants that would give wrong numbers.
     """
     chosen = study_named(study)
@@ -151,6 +152,7 @@ def analyze(
         given["heads_from"] = as_task(heads_from)
     hints = get_type_hints(analyze, include_extras=True)
     given = {name: conformed(name, value, hints[name]) for name, value in given.items()}
+    check_nulls(given["nulls"])
     adapted = adapt(model)
     goal = goal_of(chosen, measurements, given["until"], given["most"])
 

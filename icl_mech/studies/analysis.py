@@ -1,7 +1,7 @@
 """`Analysis`: the results of one study, saved, drawn and reported together."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -219,11 +219,21 @@ class Analysis(Parts, Paged):
 # --- as plain values, for programs ---
 
 
+def in_lines(analysis: Analysis) -> str:
+    """The summary, and below it a line for every claim of its study: status, name, what was found."""
+    found = [
+        f"  {own.status:<16} {own.claim.partition(':')[0]}: {own.line}"
+        for own in analysis.verdicts()
+    ]
+    return "\n".join([analysis.summary(), *(["Claims", *found] if found else [])])
+
+
 def described(analysis: Analysis) -> dict[str, Any]:
-    """Title, notes and results of a run."""
+    """Title, notes, verdicts on the claims of its study, and results of a run."""
     return {
         "title": analysis.title,
         "notes": list(analysis.notes),
+        "verdicts": [asdict(own) | {"line": own.line} for own in analysis.verdicts()],
         "results": {name: result_values(result) for name, result in analysis.results.items()},
     }
 

@@ -152,6 +152,10 @@ def _set_claim(own: Expected) -> Claim:
             return result.beside_random(own.name, own.side)
         return result.interval("change", measure="difference", side=own.side, set=own.name)
 
+    def tested(run: Run) -> int:
+        result: CompareHeadsResult = run[CompareHeadsResult]
+        return len(result.plain)
+
     names = {
         f"without {own.name} heads, logits": False,
         f"{own.name} above random heads, logits": True,
@@ -159,7 +163,7 @@ def _set_claim(own: Expected) -> Claim:
     return Claim(
         own.claim,
         [
-            Effect(name, partial(effect, beside=beside), rising=own.rising)
+            Effect(name, partial(effect, beside=beside), rising=own.rising, prompts=tested)
             for name, beside in names.items()
         ],
         f"compare_heads-{own.name.replace(' ', '_')}",
@@ -219,9 +223,14 @@ def _vector_gain(run: Run) -> Interval | None:
     return result.gain
 
 
+def _vector_tested(run: Run) -> int:
+    result: SteerResult = run[SteerResult]
+    return len(result.plain_correct)
+
+
 VECTOR = Claim(
     STEERING,
-    [Effect("function vector gain, logits", _vector_gain)],
+    [Effect("function vector gain, logits", _vector_gain, prompts=_vector_tested)],
     "steer",
     of_each(SteerResult, _vector_verdict),
 )
@@ -245,12 +254,10 @@ def _alignment(name: str, result: AlignmentResult) -> Verdict:
 FOLLOWED = Claim(
     OVERRIDE,
     [
-        Effect(
-            "taught above truth", lambda run: run["alignment"].taught_above_truth, ends=DIFFERENCE
-        ),
+        Effect("taught above truth", "alignment.taught_above_truth", ends=DIFFERENCE),
         Effect(
             "taught above truth, beyond answers without demonstrations",
-            lambda run: run["alignment"].above_undemonstrated,
+            "alignment.above_undemonstrated",
             ends=(-2.0, 2.0),
         ),
     ],

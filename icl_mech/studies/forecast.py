@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 SLACK = 1.2
 """What the allocator takes for a pass, in bytes that its tensors hold."""
 
+OF_NOISE = "The rehearsal came to this after passes that it fills with noise; a run may not."
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -141,7 +143,7 @@ def forecast(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> F
     are not run but for the trials afterwards. Items of a sweep share the trials of their model.
 
     Raises:
-        IclMechError: what the call refuses before it runs anything.
+        IclMechError: what the call refuses; of what it refuses after passes it is said that these were of noise.
     """
     known = outer.costs if (outer := stage()) else dict[int, Costs]()
     own, found, notes = Stage(), cast("object", None), list[str]()
@@ -153,7 +155,7 @@ def forecast(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> F
         except IclMechError as error:
             if not any(ledger.calls for ledger in own.ledgers.values()):
                 raise
-            notes.append(f"It could not be followed beyond this: {error}")
+            raise type(error)(f"{error} {OF_NOISE}") from error
     if own.items:
         return Forecast(tuple(own.items))
     cpu, clock = cpu + time.process_time(), clock + time.perf_counter()
@@ -176,14 +178,18 @@ def forecast(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> F
         options += _fitting(ledger, costs, free) if needed > free else []
     analysis = found if isinstance(found, Analysis) else Analysis({}, function.__name__)
     lengths = [len(prompt) for batch in analysis.prompts for prompt in batch] or [0]
-    with TemporaryDirectory() as place:
-        analysis.save(Path(place) / "run")
-        disk = sum(file.stat().st_size for file in Path(place).rglob("*.*"))
     kinds = ("forward", "backward", "unembed")
     rows = {kind: sum(each.rows(kind) for each in ledgers) for kind in kinds}
     about = (analysis.title, 1, len(lengths), sum(lengths) / len(lengths), max(lengths), rows)
-    told = (disk, tuple(options), tuple(notes))
+    told = (_disk(analysis), tuple(options), tuple(notes))
     return Forecast((ItemForecast(*about, cpu, clock, memory, needed, free, *told),))
+
+
+def _disk(analysis: Analysis) -> int:
+    """Bytes of the run when it is saved."""
+    with TemporaryDirectory() as place:
+        analysis.save(Path(place) / "run")
+        return sum(file.stat().st_size for file in Path(place).rglob("*.*"))
 
 
 def _most(

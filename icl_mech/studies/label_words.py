@@ -5,7 +5,7 @@ late layers read the answer from them. What that is good for: `label_words_used`
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from icl_mech.checking import Natural
 from icl_mech.engine import Loss
@@ -74,6 +74,9 @@ def _steps(
         bench.notes.append(GIVEN)
 
 
+Kind = TypeVar("Kind", bound=Result)
+
+
 class Found(NamedTuple):
     """The results that bear on the claims, by kind, with their names."""
 
@@ -83,18 +86,14 @@ class Found(NamedTuple):
     nulls: UntrainedFlow | None
 
 
+def _first(results: Mapping[str, Result], kind: type[Kind]) -> tuple[str, Kind] | None:
+    return next(((name, own) for name, own in results.items() if isinstance(own, kind)), None)
+
+
 def _found(results: Mapping[str, Result]) -> Found:
-    flow = extraction = isolated = nulls = None
-    for name, result in results.items():
-        if isinstance(result, FlowScores):
-            flow = flow or (name, result)
-        elif isinstance(result, IsolationResult):
-            isolated = isolated or (name, result)
-        elif isinstance(result, ExtractionResult):
-            extraction = extraction or (name, result)
-        elif isinstance(result, UntrainedFlow):
-            nulls = nulls or result
-    return Found(flow, isolated, extraction, nulls)
+    flow, nulls = _first(results, FlowScores), _first(results, UntrainedFlow)
+    isolated, extraction = _first(results, IsolationResult), _first(results, ExtractionResult)
+    return Found(flow, isolated, extraction, nulls[1] if nulls else None)
 
 
 def _lacking(name: str) -> Required:
@@ -119,10 +118,7 @@ def _flow(result: FlowScores, nulls: UntrainedFlow | None, third: str) -> str:
 
 
 def _beyond_untrained(score: str, third: str) -> Effect:
-    """Flow above random tokens, beyond what one more untrained network would show.
-
-    None where no untrained networks were measured.
-    """
+    """Flow above random tokens, beyond what one more untrained network would show; None without these."""
 
     def effect(run: Run) -> Interval | None:
         flow: FlowScores = run["flow"]
@@ -136,6 +132,8 @@ def _beyond_untrained(score: str, third: str) -> Effect:
     # Never the opposite: below the upper bound of untrained networks is not yet below their lower one.
     return Effect(f"{name} flow beyond untrained", effect, ends=DIFFERENCE, opposite=-2.0)
 
+
+INTO, FROM = _beyond_untrained("wp", "first"), _beyond_untrained("pq", "last")
 
 # --- early layers: isolation against random tokens, and flow beyond untrained networks ---
 
@@ -224,7 +222,7 @@ AGGREGATION = Claim(
     (
         _isolation_lost("isolation effect", "random tokens"),
         _isolation_lost("isolation effect, likely next words", "random tokens", "word_loyalty"),
-        _beyond_untrained("wp", "first"),
+        INTO,
     ),
     "isolation",
     _early,
@@ -301,7 +299,7 @@ ATTENTION: Any = {"measure": "attention", "prompts": lambda run: _read(run)[2]}
 EXTRACTION = Claim(
     LATE,
     (
-        _beyond_untrained("pq", "last"),
+        FROM,
         Effect("late extraction", lambda run: _read(run)[0], 0.5, ends=(0.0, 1.0), **ATTENTION),
         Effect("rise of extraction", lambda run: _read(run)[1], ends=DIFFERENCE, **ATTENTION),
     ),

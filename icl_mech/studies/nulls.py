@@ -9,12 +9,13 @@ import gc
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, ClassVar
 
 import torch
 
 from icl_mech._typing import Float
-from icl_mech.errors import IclMechError, ResultError, RunError
+from icl_mech.errors import IclMechError, ResultError
 from icl_mech.measurements.base import AnyMeasurement, Options
 from icl_mech.measurements.provenance import Identity
 from icl_mech.measurements.running import Prompts, measured
@@ -26,13 +27,13 @@ from icl_mech.results import Figure, Quantity, Result
 from icl_mech.results.wording import counted
 from icl_mech.shapes import Behind, LayerCurves
 from icl_mech.studies.bench import Bench
-from icl_mech.studies.untrained import UntrainedFlow, beside_flow
+from icl_mech.studies.untrained import UntrainedFlow, beside_flow, check_nulls
 
 PROMPTS = 8
 """An untrained network is measured on so many prompts: their curves hardly differ."""
 
 LARGEST = 4 << 30
-"""Bytes of weights up to which untrained networks are made unless they are asked for."""
+"""Bytes of weights, unpacked, up to which untrained networks are made unless they are asked for."""
 
 SMALL = 128
 """Networks up to this width wait for the usual collection of what nobody refers to."""
@@ -45,8 +46,14 @@ Wanted = Mapping[str, tuple[AnyMeasurement[Any, Any], int]]
 
 
 def usual_nulls(model: LanguageModel) -> int:
-    """How many untrained networks are measured unless something else is said."""
-    size = sum(own.numel() * own.element_size() for own in model.module.parameters())
+    """How many untrained networks are measured unless something else is said.
+
+    They are never packed: a weight of 8 or 4 bits counts two bytes.
+    """
+    size = sum(
+        prod((getattr(own, "quant_state", None) or own).shape) * max(2, own.element_size())
+        for own in model.module.parameters()
+    )
     return 3 if size <= LARGEST else 0
 
 
@@ -75,8 +82,7 @@ def add_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int | None
             + "; nulls=3 does."
         )
         return
-    if count < 2:
-        raise RunError(f"nulls={count}; a range needs two untrained networks at least, 0 is none.")
+    check_nulls(count)
     left: dict[str, tuple[AnyMeasurement[Any, Any], Prompts]] = {}
     for name, (measurement, most) in wanted.items():
         if not _kept(bench, name, count):

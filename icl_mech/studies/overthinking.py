@@ -237,7 +237,12 @@ def _change(side: str) -> Effect:
         result: EarlyExitResult = run["early_exit"]
         return None if result.same or result.changes is None else result.overthinking(side=side)
 
-    return Effect(f"early exit, {side}", effect, ends=DIFFERENCE)
+    def tested(run: Run) -> int | None:
+        result: EarlyExitResult = run["early_exit"]
+        halves = result.halves(0)
+        return halves[1] if halves else None
+
+    return Effect(f"early exit, {side}", effect, ends=DIFFERENCE, prompts=tested)
 
 
 OVERTHINKS = Claim(

@@ -180,7 +180,14 @@ def sections_of(run: Shown) -> list[Section]:
             )
             for figure in figures
         ]
-    return sections
+    first = {own.short: own.key for own in reversed(sections)}
+    alike = [
+        first[own.short] != own.key for own in sections
+    ]  # another part goes by this short name
+    more = [
+        f": {own.key.replace('_', ' ')}" * two for own, two in zip(sections, alike, strict=True)
+    ]
+    return [replace(own, short=own.short + two) for own, two in zip(sections, more, strict=True)]
 
 
 def levels(
@@ -230,7 +237,9 @@ def _section(
     )
 
 
-NOT_DRAWN = f"No intervals are drawn, because there are fewer than {FEWEST_PROMPTS} prompts."
+NOT_DRAWN = f"No intervals are drawn: there are fewer than {FEWEST_PROMPTS} prompts or texts."
+_PROMISED = re.compile(r"[;,] (?:band|bar)s?: 95 % [^.;]*(?=[.;])| Bands: 95 % [^.;]*\.")
+"""What captions say of intervals."""
 
 
 def _caption(figure: Figure, drawing: object) -> str:
@@ -239,8 +248,9 @@ def _caption(figure: Figure, drawing: object) -> str:
         return getattr(drawing, "note", "")
     note = getattr(drawing, "note", "")
     grey = note.rpartition("; ")[2] if getattr(drawing, "behind", ()) else ""
-    more = f" {NOT_DRAWN}" * (FEW in note) + f" {grey[:1].upper()}{grey[1:]}." * bool(grey)
-    return figure.caption + more
+    more = f" {grey[:1].upper()}{grey[1:]}." * bool(grey)
+    told = f"{_PROMISED.sub('', figure.caption)} {NOT_DRAWN}" if FEW in note else figure.caption
+    return told + more
 
 
 def _remarks(result: Result) -> dict[str, Any]:

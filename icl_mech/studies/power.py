@@ -1,8 +1,8 @@
 """Power, measured on planted circuits: how often a claim is supported at an effect of some size.
 
 `power.json` holds what `tests/benchmarks/graded_power.py` counted: planted circuits of graded strength, by
-number of prompts (of pairs, where true and false demonstrations are compared). Between measured effects rates
-are interpolated, never falling with the effect; beyond them nothing is said.
+number of prompts (of pairs, where true and false demonstrations are compared). Rates are fitted so that they never
+fall with the effect, and interpolated between measured effects; beyond them nothing is said.
 """
 
 import json
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 UNITS = {
     "isolation": "label loyalty lost beyond random tokens",
@@ -76,25 +78,35 @@ class Power:
         known = [own for own in self.prompts if own <= n]
         if not known:
             return None
-        points = sorted(
-            (own.effect, own.supported / own.of) for own in self.cells if own.n == known[-1]
-        )
-        if effect > points[-1][0]:
+        cells = sorted((o for o in self.cells if o.n == known[-1]), key=lambda own: own.effect)
+        if effect > cells[-1].effect:
             return None
-        best, before = 0.0, points[0]
-        for place, rate in points:
-            best = max(best, rate)
-            if place >= effect:
-                width = place - before[0]
-                share = (effect - before[0]) / width if width > 0 and effect > before[0] else 0.0
-                return before[1] + share * (best - before[1])
-            before = (place, best)
-        return best
+        return float(np.interp(effect, [own.effect for own in cells], fitted(cells)))
 
     def needed(self, effect: float, power: float) -> int | None:
-        """The smallest measured number of prompts with this power; None if none has it."""
-        enough = (n for n in self.prompts if (self.at(effect, n) or 0.0) >= power - 1e-9)
-        return next(enough, None)
+        """The smallest measured number of prompts with this power, as have those above it; None if none has it."""
+        found = None
+        for n in reversed(self.prompts):
+            rate = self.at(effect, n)
+            if rate is not None and rate < power - 1e-9:
+                break
+            found = found if rate is None else n
+        return found
+
+
+def fitted(cells: Sequence[Cell]) -> list[float]:
+    """Rates of cells in order that never fall, nearest to the measured ones in squares weighted by runs.
+
+    Of each cell the largest, over cells up to it, of the smallest mean rate from there to it or beyond, which is
+    what pooling neighbours that fall gives (Barlow et al. 1972, *Statistical inference under order restrictions*).
+    """
+
+    def rate(first: int, last: int) -> float:
+        part = cells[first:last]
+        return sum(own.supported for own in part) / sum(own.of for own in part)
+
+    places = range(len(cells))
+    return [max(min(rate(a, b + 1) for b in places[i:]) for a in places[: i + 1]) for i in places]
 
 
 @cache

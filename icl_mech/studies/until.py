@@ -203,8 +203,11 @@ def _told(record: Mapping[str, Any], most: int) -> str:
         return f"{listed(each)} with {one['n']} prompts"
 
     asked = listed(f"{name} (at most {half:g})" for name, half in record["half_widths"].items())
+    last = record["stages"][-1]["half_widths"]
     text = f"until: half the 95 % interval of {asked} is {', '.join(map(found, record['stages']))}."
-    if record["reached"] or record["stages"][-1]["n"] < most:
+    if none := [name for name, width in last.items() if width is None]:
+        text += f" Without an interval, so that this was not reached: {listed(none)}."
+    if all((last[name] or 0.0) <= half for name, half in record["half_widths"].items()):
         return text
     more = "most= allows more" if most == record["most"] else "the task has no more examples"
     return f"{text} That was not reached: {more}."

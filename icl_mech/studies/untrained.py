@@ -20,7 +20,7 @@ from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.metrics import Interval, one_more
 from icl_mech.results import Definition, Figure, Quantity, Result
 from icl_mech.results.judging import Required, Status, judged, largest, p_value
-from icl_mech.results.wording import counted, said, told
+from icl_mech.results.wording import counted, said, told, told_bound
 from icl_mech.shapes import LayerCurves, Panel
 
 if TYPE_CHECKING:
@@ -157,8 +157,8 @@ class UntrainedFlow(Result):
         answer = (
             f"{opening}. Beyond random tokens in their place, {said(early, sign=True)} runs into label words early "
             f"and {said(late, sign=True)} from them late. By {counted(len(self.networks), 'network')} of this "
-            f"architecture that learned nothing, one more would lie below {told(self.bound('first'))} and "
-            f"{told(self.bound('last'))}. The raw late share, {raw}, says nothing: it is "
+            f"architecture that learned nothing, one more would lie below {told_bound(self.bound('first'))} and "
+            f"{told_bound(self.bound('last'))}. The raw late share, {raw}, says nothing: it is "
             f"{told(float(self.late_share.mean()))} there."
         )
         return [
@@ -180,9 +180,19 @@ class UntrainedFlow(Result):
         """The bounds that a claim must beat."""
         return (
             f"{counted(len(self.networks), 'untrained network')}, {counted(self.count, 'prompt')} each: late share "
-            f"{told(float(self.late_share.mean()))}; above random tokens at most {told(self.bound('first'))} early, "
-            f"{told(self.bound('last'))} late (95 % prediction)"
+            f"{told(float(self.late_share.mean()))}; above random tokens at most {told_bound(self.bound('first'))} early, "
+            f"{told_bound(self.bound('last'))} late (95 % prediction)"
         )
+
+
+def check_nulls(count: int | None) -> None:
+    """Refuse one network alone.
+
+    Raises:
+        RunError: one, of which there is no range.
+    """
+    if count == 1:
+        raise RunError("nulls=1; a range needs two untrained networks at least, 0 is none.")
 
 
 def beside_flow(
@@ -199,10 +209,7 @@ def beside_flow(
     Raises:
         RunError: one network, or prompts without random tokens to compare with.
     """
-    if len(found) < 2:
-        raise RunError(
-            f"nulls={len(found)}; a range needs two untrained networks at least, 0 is none."
-        )
+    check_nulls(len(found))
     if own.null is None:
         raise RunError("These prompts have no random tokens to put in the label words' place.")
     above = [(_above(one, "wp", "first"), _above(one, "pq", "last")) for one in found]
@@ -263,5 +270,5 @@ def beside(nulls: UntrainedFlow | None, third: str) -> str:
     values = nulls.early if third == "first" else nulls.late
     return (
         f"{counted(len(values), 'untrained network')}: {told(float(values.min()))} to "
-        f"{told(float(values.max()))}, one more below {told(nulls.bound(third))}"
+        f"{told(float(values.max()))}, one more below {told_bound(nulls.bound(third))}"
     )

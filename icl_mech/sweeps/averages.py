@@ -168,15 +168,8 @@ def _cell(
     items = [reading.item for reading in readings]
     apart = of_tasks(items) if "task" in levels else []
     counted = {d: len({getattr(item, d) for item in items}) for d in levels if d not in apart}
-    return Cell(
-        dims,
-        *nested,
-        units,
-        points,
-        counted,
-        len(readings),
-        min(reading.prompts for reading in readings),
-    )
+    prompts = min(reading.prompts for reading in readings)
+    return Cell(dims, *nested, units, points, counted, len(readings), prompts)
 
 
 def of_tasks(items: Sequence[Item]) -> list[str]:
@@ -210,7 +203,9 @@ def _nest(
         return _nest(readings, levels[1:], fixed)
     below = [_nest(own, levels[1:], fixed)[0] for own in groups.values()]
     values, low, high = (torch.stack(ends) for ends in zip(*below, strict=True))
-    return over_units(values, low, high, sampled=levels[0] not in fixed), tuple(groups), values
+    drawn = max(own.drawn for own in readings) if levels[0] == "seed" else 0.0
+    sampled = levels[0] not in fixed
+    return over_units(values, low, high, sampled=sampled, drawn=drawn), tuple(groups), values
 
 
 def differences(

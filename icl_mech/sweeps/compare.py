@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from icl_mech.errors import SweepError
 from icl_mech.reports import ClaimMatrix, ClaimRow, Finding, Origin, Page, Paged, Sign
-from icl_mech.results.judging import HOLM, OPENINGS
+from icl_mech.results.judging import FEWEST_PROMPTS, HOLM, OPENINGS
 from icl_mech.results.wording import counted, listed, said
 from icl_mech.studies.competence import QUESTION
 from icl_mech.studies.pages import levels
@@ -30,8 +30,8 @@ UNSAID = {"cannot be judged"}
 """With which nothing disagrees."""
 
 NESTED = (
-    "Square brackets hold nested 95 % intervals: over seeds and, of means over tasks, over tasks first; "
-    "never narrower than those over prompts."
+    "Square brackets hold nested 95 % intervals: over seeds and, of means over tasks, over tasks first. More seeds "
+    "do not narrow what rests on queries that they share, where runs say how many queries the task has."
 )
 
 
@@ -266,14 +266,22 @@ def _able(able: Sequence[Judged]) -> str:
         for t, o in own.places.items()
         if t != ALL and o.effects
     ]
+    few = [f"{model} on {task}" for model, task, status in every if status == "cannot be judged"]
     lacking = [f"{model} on {task}" for model, task, status in every if status != "supported"]
+    lacking = [own for own in lacking if own not in few]
     if not every:
         return ""
-    if not lacking:
+    if not lacking and not few:
         return f"Answers are better than a constant one on {'every task' if len(every) > 1 else every[0][1]}."
+    if len(few) == len(every):
+        return f"Whether answers are better than a constant one cannot be judged from fewer than {FEWEST_PROMPTS} prompts."
     if len(lacking) == len(every):
         return "Nothing is shown to answer better than a constant answer."
-    return f"Not shown to answer better than a constant answer: {_few(lacking)}."
+    told = (
+        ("Not shown to answer better than a constant answer", lacking),
+        (f"Cannot be judged from fewer than {FEWEST_PROMPTS} prompts", few),
+    )
+    return " ".join(f"{words}: {_few(names)}." for words, names in told if names)
 
 
 def _few(names: Iterable[str], most: int = 4) -> str:

@@ -39,22 +39,25 @@ def read_config(file: str | Path, load: Mapping[str, object] | None = None) -> d
         SweepError: it is no YAML, or holds keys or values that it may not.
     """
     path = Path(file).expanduser()
-    return arguments(read_yaml(path, SweepError), path.parent, load)
+    found = read_yaml(path, SweepError)
+    if found is None:
+        raise SweepError(f"{str(path)!r} is empty; expected keys with values: {', '.join(keys())}.")
+    return arguments(found, path.parent, load, f"The file {str(path)!r}")
 
 
 def arguments(
-    found: object, folder: Path, load: Mapping[str, object] | None = None
+    found: object, folder: Path, load: Mapping[str, object] | None = None, what: str = "The file"
 ) -> dict[str, Any]:
     """The arguments that plain values stand for.
 
     Raises:
         SweepError: keys or values that cannot be.
     """
-    given = mapping(found, "The file", keys())
+    given = mapping(found, what, keys())
     for name in ("models", "tasks"):
         if name not in given:
             raise SweepError(f"{name} is missing; a sweep needs one at least.")
-    fitted("study", given, SweepError, "The file")
+    fitted("study", given, SweepError, what)
     read: dict[str, Any] = {**given, "models": _models(given["models"], folder, load or {})}
     read["tasks"] = _tasks(given["tasks"], folder)
     if "measurements" in given:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import inf, nan
 from numbers import Real
 from typing import Any
 
@@ -14,6 +15,7 @@ from icl_mech.metrics import Interval
 from icl_mech.results import Quantity, Result, Samples
 from icl_mech.results.quantities import labels_of
 from icl_mech.studies import Analysis
+from icl_mech.studies.facts import origin_of
 from icl_mech.sweeps.item import Item
 
 MAIN = ("values", "")
@@ -37,11 +39,13 @@ class Reading:
         value: Estimates.
         low: Lower ends of their intervals over prompts.
         high: Upper ends.
-        prompts: Number of prompts.
+        prompts: Number of prompts it rests on.
         unit: Quantity and unit.
         quantity: What it was computed from, to be paired; None if that is not known.
         heading: Of figures.
         ends: Between which it lies by its definition, if that is known.
+        drawn: Which share of the task's queries the item draws: seeds share them. 0 if their number is unknown,
+            as in folders of before it was recorded.
     """
 
     item: Item
@@ -56,6 +60,7 @@ class Reading:
     quantity: Quantity | None = None
     heading: str = ""
     ends: tuple[float, float] | None = None
+    drawn: float = 0.0
 
     @property
     def bounds(self) -> tuple[float, float] | None:
@@ -132,23 +137,30 @@ class Reading:
             below = ((self.value - self.low) ** 2 + (other.high - other.value) ** 2).sqrt()
             above = ((self.high - self.value) ** 2 + (other.value - other.low) ** 2).sqrt()
             low, high = value - below, value + above
-        found = Reading(
-            self.item,
-            self.name,
-            self.axes,
-            self.labels,
-            value.double(),
-            low.double(),
-            high.double(),
-            min(self.prompts, other.prompts),
-            f"difference of {self.unit or self.name}",
-            heading=self.heading,
+        found = replace(
+            self,
+            value=value.double(),
+            low=low.double(),
+            high=high.double(),
+            prompts=min(self.prompts, other.prompts),
+            drawn=max(self.drawn, other.drawn),
+            unit=f"difference of {self.unit or self.name}",
+            quantity=None,
+            ends=None,
         )
         return found.at(labels)
 
 
+def share_drawn(item: Item, analysis: Analysis) -> float:
+    """Which share of the task's queries an item draws; 0 if their number was not recorded."""
+    pool = origin_of(analysis.results).get("prompts", {}).get("pool") or inf
+    return min(1.0, (len(analysis.prompts[0]) if analysis.prompts else item.n) / pool)
+
+
 def reading_of(item: Item, analysis: Analysis, quantity: object, name: str = "") -> Reading | None:
     """A quantity of an item; None if it has no such part.
+
+    It rests on the prompts of its numbers or of its result, as a function's number on all of the item.
 
     Raises:
         SweepError: a part without that quantity, or a function that gives no number.
@@ -170,6 +182,7 @@ def reading_of(item: Item, analysis: Analysis, quantity: object, name: str = "")
     if part not in analysis:
         return None
     result = analysis[part]
+    prompts = result.provenance.get("prompts", {}).get("count", prompts)
     found = _of_result(item, result, own, name or quantity, prompts)
     words = "" if own in MAIN else f": {own.replace('_', ' ')}"
     return replace(found, heading=name or f"{result.page_title}{words}")
@@ -181,19 +194,10 @@ def _of_result(item: Item, result: Result, own: str, name: str, prompts: int) ->
     if chosen in known:
         quantity = known[chosen]
         labels = labels_of({chosen: quantity}, result.coordinates())
-        low, high = quantity.ends()
-        return Reading(
-            item,
-            name,
-            quantity.dims,
-            tuple(tuple(labels[dim]) for dim in quantity.dims),
-            quantity.value().double(),
-            low.double(),
-            high.double(),
-            quantity.count,
-            quantity.unit or chosen.replace("_", " "),
-            quantity,
-        )
+        value, low, high = (end.double() for end in (quantity.value(), *quantity.ends()))
+        along = tuple(tuple(labels[dim]) for dim in quantity.dims)
+        unit, count = quantity.unit or chosen.replace("_", " "), quantity.count
+        return Reading(item, name, quantity.dims, along, value, low, high, count, unit, quantity)
     found = getattr(result, own, None) if own and not own.startswith("_") else None
     if isinstance(found, Interval | Samples | Real) and not isinstance(found, bool):
         return _plain(item, name, found, prompts)
@@ -204,20 +208,12 @@ def _of_result(item: Item, result: Result, own: str, name: str, prompts: int) ->
 
 
 def _plain(item: Item, name: str, found: object, prompts: int) -> Reading:
-    """What a function gave."""
+    """What a function gave; a number alone has no interval."""
     if isinstance(found, Samples):
-        return Reading(
-            item,
-            name,
-            found.dims,
-            found.labels,
-            found.values.double(),
-            found.low.double(),
-            found.high.double(),
-            prompts,
-            found.unit,
-        )
-    ends = found if isinstance(found, tuple) else (found, found, found)
+        value, low, high = (end.double() for end in (found.values, found.low, found.high))
+        count = prompts if found.per_prompt is None else len(found.per_prompt)
+        return Reading(item, name, found.dims, found.labels, value, low, high, count, found.unit)
+    ends = found if isinstance(found, tuple) else (found, nan, nan)
     if len(ends) != 3 or not all(isinstance(end, Real) for end in ends):
         raise SweepError(
             f"{name} gave a {type(found).__name__}; a quantity is a number, an interval (value, low, "

@@ -3,18 +3,22 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icl_mech.errors import ResultError, SweepError, near_matches
+from icl_mech.metrics.means import RANGES
 from icl_mech.results import INDEX, given_path
+from icl_mech.results.wording import counted
 from icl_mech.studies import Analysis
 from icl_mech.studies.claim import Effect
 from icl_mech.studies.facts import model_name, origin_of, task_name
 from icl_mech.studies.study import OF_MEASUREMENTS, quantities
 from icl_mech.sweeps.averages import Averages, averaged
+from icl_mech.sweeps.cells import plural
 from icl_mech.sweeps.item import DIMS, Item, error_of, is_complete, is_sweep, item_folder, read_list
-from icl_mech.sweeps.reading import Reading, reading_of
+from icl_mech.sweeps.reading import Reading, reading_of, share_drawn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -212,17 +216,21 @@ class Sweep:
         Raises:
             SweepError: none has.
         """
-        ends = None
+        effect = None
         if isinstance(quantity, str):
             quantity = quantities().get(quantity, quantity)
         if isinstance(quantity, Effect):
-            name, ends, quantity = name or quantity.name, quantity.ends, quantity.of
+            effect, name, quantity = quantity, name or quantity.name, quantity.of
         found, parts = [], set()
         for item, analysis in self:
             reading = reading_of(item, analysis, quantity, name)
             parts |= set(analysis.results)
             if reading is not None:
-                found.append(reading if ends is None else replace(reading, ends=ends))
+                kind = "value" if reading.quantity is None else reading.quantity.kind
+                ends = (effect.ends if effect else None) or RANGES.get(kind)
+                prompts = (effect.count(analysis) if effect else None) or reading.prompts
+                drawn = share_drawn(item, analysis)
+                found.append(replace(reading, ends=ends, prompts=prompts, drawn=drawn))
         if not found:
             done = sum(self.state(item) == "done" for item in self.plan)
             if not done:
@@ -262,12 +270,22 @@ class Sweep:
         counts = ", ".join(
             f"{states[own]} {own}" for own in ("done", "failed", "unfinished") if states[own]
         )
-        sizes = {dim: len({getattr(item, dim) for item in self.plan}) for dim in DIMS}
-        varied = " × ".join(f"{size} {dim}" for dim, size in sizes.items() if size > 1)
-        lines = [f"{len(self.plan)} items ({varied or 'one of each'}): {counts}"]
+        lines = [f"{counted(len(self.plan), 'item')} ({self._varied() or 'one of each'}): {counts}"]
         lines += [f"  failed: {text}" for text in self.failures()]
         lines += [f"  left out: {text}" for text in self.skipped]
         return "\n".join(lines)
+
+    def _varied(self) -> str:
+        """What items differ in; as a product where it is one, without what follows from the rest."""
+        counts = {dim: len({getattr(item, dim) for item in self.plan}) for dim in DIMS}
+        sizes = {dim: size for dim, size in counts.items() if size > 1}
+        for dim in reversed(list(sizes)):
+            rest = [own for own in sizes if own != dim]
+            apart = {tuple(getattr(item, own) for own in rest) for item in self.plan}
+            if prod(sizes.values()) > len(self.plan) == len(apart):
+                del sizes[dim]
+        sign = " × " if prod(sizes.values()) == len(self.plan) else ", "
+        return sign.join(f"{size} {plural(dim)}" for dim, size in sizes.items())
 
     def __repr__(self) -> str:
         """The summary."""

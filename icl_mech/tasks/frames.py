@@ -46,7 +46,7 @@ def part_of(frame: object, columns: Columns, origin: str) -> Part:
     import datasets
     import pandas as pd
 
-    wanted = [*columns.texts, columns.label]
+    wanted = [*columns.needed]
     rows: Sequence[Mapping[str, Any]]
     if isinstance(frame, pd.DataFrame):
         names = [str(name) for name in frame.columns]

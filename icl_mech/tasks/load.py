@@ -8,9 +8,9 @@ from typing import Any, get_args
 from icl_mech import demo
 from icl_mech.errors import TaskError, near_matches
 from icl_mech.tasks.files import read_rows
-from icl_mech.tasks.frames import by_name
+from icl_mech.tasks.frames import EXPECTED, by_name
 from icl_mech.tasks.known import KnownTask
-from icl_mech.tasks.open_answers import AnswerColumns, offline_task, open_task
+from icl_mech.tasks.open_answers import offline_task, open_examples
 from icl_mech.tasks.parts import Overlap, apart, divide
 from icl_mech.tasks.registry import find_known, known_tasks, task_format
 from icl_mech.tasks.rows import Columns, LabelsAs, Part, checked_label_map, to_examples, words_of
@@ -91,10 +91,9 @@ def load_task(
             that could be names or indices, empty text, a file that cannot be read, an option
             that would have no effect, an empty part, hub unreachable.
     """
-    if name_or_path is None or isinstance(name_or_path, int | float):
+    if name_or_path is None or isinstance(name_or_path, int | float | list | tuple | set):
         raise TaskError(
-            "Expected the name of a task, a path, a pandas.DataFrame or a datasets.Dataset; got "
-            f"{name_or_path!r}, a {type(name_or_path).__name__}."
+            f"Expected {EXPECTED}; got {str(name_or_path)[:100]}, a {type(name_or_path).__name__}."
         )
     if overlap not in get_args(Overlap):
         raise TaskError(f"overlap={overlap!r}. {near_matches(str(overlap), get_args(Overlap))}")
@@ -120,6 +119,10 @@ def load_task(
         separator=separator,
         narrative=narrative,
     )
+
+    def second(own: Template) -> str | None:
+        return text2_column or ("text2" if own.is_pair else None)
+
     known = find_known(name_or_path)
     if known is not None:
         chosen, words = written(known, labels=labels)
@@ -132,34 +135,32 @@ def load_task(
     else:
         source = find(name_or_path, test_path, train_split, test_split, config, revision)
         _refuse_unused(given, *source.unused)
+        called, origin = source.name, source.origin
         if answers is not None:
             idle = {"labels": labels is not None, **given}
             why = "answers= names a column of open answers, which have no classes"
             _refuse_unused(idle, OF_CLASSES, why, "Leave it out, or leave answers= out.")
-            chosen, _ = written(None, labels=("its", "own"))
-            second = text2_column or ("text2" if chosen.is_pair else None)
-            return open_task(
-                source, Columns(text_column, answers, second), AnswerColumns(answers, other_answers),
-                chosen, name=name, test_fraction=test_fraction, seed=seed, overlap=overlap,
-            )  # fmt: skip
-        names = source.class_names(label_column) if labels_as != "indices" else None
-        if labels is None and find_known(template) is None:
-            labels = names if label_map is None else words_of(label_map)
-        chosen, words = written(None, labels=labels)
-        second = text2_column or ("text2" if chosen.is_pair else None)
-        columns = Columns(text_column, label_column, second)
-        parts = source.read(columns)
-        called, origin = source.name, source.origin
-        mapped: Mapping[str, str] | None = None
-        if label_map is not None:
-            mapped = checked_label_map(label_map, words)
-        if names is not None:
-            parts, mapped, labels_as = by_name(parts, names, words, label_column, mapped)
-        examples = to_examples(parts, words, columns, labels_as=labels_as, label_map=mapped)
+            (chosen, _), words = written(None, labels=("its", "own")), ()
+            options = "answers=, other_answers="
+            columns = Columns(text_column, answers, second(chosen), options, other_answers)
+            examples = open_examples(source.read(columns), columns)
+        else:
+            names = source.class_names(label_column) if labels_as != "indices" else None
+            if labels is None and find_known(template) is None:
+                labels = names if label_map is None else words_of(label_map)
+            chosen, words = written(None, labels=labels)
+            columns = Columns(text_column, label_column, second(chosen))
+            parts = source.read(columns)
+            mapped: Mapping[str, str] | None = None
+            if label_map is not None:
+                mapped = checked_label_map(label_map, words)
+            if names is not None:
+                parts, mapped, labels_as = by_name(parts, names, words, label_column, mapped)
+            examples = to_examples(parts, words, columns, labels_as=labels_as, label_map=mapped)
     if len(examples) == 2:
         found = apart(*examples, origin=origin, overlap=overlap)
     else:
-        (only,), classes = examples, len(words)
+        (only,), classes = examples, max(len(words), 1)
         found = divide(
             only, classes, origin=origin, test_fraction=test_fraction, seed=seed, overlap=overlap
         )

@@ -31,9 +31,7 @@ def divide(
     seed: int,
     overlap: Overlap = "avoid",
 ) -> Parts:
-    """A random split, the same share of every class in both parts.
-
-    Examples that share a text (up to white space; of pairs either text) stay in one part.
+    """A random split, the same share of every class in both parts; equal texts stay in one of them.
 
     Raises:
         TaskError: if the fraction is not between 0 and 1, one of the parts would be empty, or
@@ -64,6 +62,7 @@ def divide(
             f"of the {len(examples)} in {origin}.{together} Give more rows, another test_fraction= "
             "or, for files, a second one with test_path=."
         )
+    _warn_of_contradictions(examples, origin)
     if repeats and not pairs and overlap == "avoid":  # pairs often share a text, by design
         warnings.warn(
             f"{repeats} of the {len(examples)} examples in {origin} repeat the text of another "
@@ -82,25 +81,40 @@ def apart(
     Raises:
         TaskError: if none would be left, or there are some and `overlap="refuse"`.
     """
-    tested = {key for example in test for key in example.keys}
+    tested = set() if overlap == "keep" else {key for example in test for key in example.keys}
     shared = [example for example in train if tested & set(example.keys)]
-    if overlap == "keep" or not shared:
-        return Parts(tuple(train), tuple(test))
-    what = (
-        f"{len(shared)} of the {len(train)} training examples of {origin} have a text that is a "
-        f"test text too, such as {shared[0].text[:60]!r}"
-    )
-    if overlap == "refuse" or len(shared) == len(train):
-        raise TaskError(
-            f"{what}; give parts without common texts, or overlap='keep' to use them as they are."
+    if shared:
+        what = (
+            f"{len(shared)} of the {len(train)} training examples of {origin} have a text that is a "
+            f"test text too, such as {shared[0].text[:60]!r}"
         )
-    warnings.warn(
-        f"{what}; they are left out, so that no query's text is shown among the demonstrations "
-        "(overlap='keep' keeps them).",
-        stacklevel=3,
-    )
+        if overlap == "refuse" or len(shared) == len(train):
+            raise TaskError(
+                f"{what}; give parts without common texts, or overlap='keep' to use them as they are."
+            )
+        warnings.warn(
+            f"{what}; they are left out, so that no query's text is shown among the demonstrations "
+            "(overlap='keep' keeps them).",
+            stacklevel=3,
+        )
     left = tuple(example for example in train if not tested & set(example.keys))
-    return Parts(left, tuple(test), f"{len(shared)} training examples with test texts left out")
+    _warn_of_contradictions([*left, *test], origin)
+    note = f"{len(shared)} training examples with test texts left out" if shared else ""
+    return Parts(left, tuple(test), note)
+
+
+def _warn_of_contradictions(examples: Sequence[Example], origin: str) -> None:
+    """Say which texts stand there with several labels."""
+    labels: dict[tuple[str, ...], set[int]] = {}
+    for example in examples:
+        labels.setdefault(example.keys, set()).add(example.label)
+    torn = [keys for keys, own in labels.items() if len(own) > 1]
+    if torn:
+        warnings.warn(
+            f"{len(torn)} of the {len(labels)} different texts in {origin} stand there with labels that contradict "
+            f"each other, such as {torn[0][0][:60]!r}, so that what is right depends on the row; keep one label of each.",
+            stacklevel=4,
+        )
 
 
 def _split_classes(

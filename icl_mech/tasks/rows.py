@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
-from icl_mech.errors import TaskError, near_matches
+from icl_mech.errors import TaskError, did_you_mean, near_matches
 from icl_mech.tasks.types import Example, first_unfit
 
 LabelsAs = Literal["names", "indices"]
@@ -41,9 +41,8 @@ def classes(
         TaskError: a value that is missing or no label, or a column that could mean either.
     """
     if labels_as is not None and labels_as not in get_args(LabelsAs):
-        raise TaskError(
-            f"labels_as={labels_as!r}. {near_matches(str(labels_as), get_args(LabelsAs))}"
-        )
+        near = near_matches(str(labels_as), get_args(LabelsAs))
+        raise TaskError(f"labels_as={labels_as!r}. {near}")
     names = {word: number for number, word in enumerate(words)}
     indices = {str(number): number for number in range(len(words))}
     written = [[as_written(value) for value in column.values] for column in columns]
@@ -94,9 +93,12 @@ def words_of(label_map: object) -> tuple[Any, ...]:
     """The label words of a `label_map`, in its order.
 
     Raises:
-        TaskError: it is no mapping, or empty.
+        TaskError: it is no mapping, empty, or gives one word only.
     """
-    return tuple(dict.fromkeys(_mapping(label_map).values()))
+    words = tuple(dict.fromkeys(_mapping(label_map).values()))
+    if len(words) < 2:
+        raise TaskError(f"label_map= gives the label word {words[0]!r} only; a task needs two.")
+    return words
 
 
 def checked_label_map(label_map: object, words: Sequence[str]) -> dict[str, str]:
@@ -168,11 +170,21 @@ def _refuse(
 
 
 class Columns(NamedTuple):
-    """What the columns are called; `text2` is for pairs."""
+    """What the columns are called; `text2` is for pairs, `label` for open answers, too, as `options` say.
+
+    With open answers `other` holds those of another relation.
+    """
 
     text: str = "text"
     label: str = "label"
     text2: str | None = None
+    options: str = "label_column="
+    other: str | None = None
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.texts, self.label, *filter(None, [self.other]))
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -202,7 +214,7 @@ def to_examples(
     """
     for origin, rows in parts:
         for number, row in enumerate(rows, start=1):
-            if not row.keys() >= {*columns.texts, columns.label}:
+            if not row.keys() >= set(columns.needed):
                 refuse_missing(columns, list(row), f"{origin}, row {number}")
         for column in columns.texts:
             texts = [row[column] for row in rows]
@@ -232,9 +244,9 @@ def refuse_missing(columns: Columns, there: Sequence[str], where: str) -> None:
     Raises:
         TaskError: names those there are.
     """
-    for column in (*columns.texts, columns.label):
+    for column in columns.needed:
         if column not in there:
             raise TaskError(
-                f"{where} has no column {column!r}; it has {', '.join(map(repr, there))}. Name the "
-                "right one with text_column=, label_column= or text2_column=."
+                f"{where} has no column {column!r}; it has {', '.join(map(repr, there))}. Name the right one with "
+                f"text_column=, {columns.options} or text2_column=. {did_you_mean(column, there)}".rstrip()
             )

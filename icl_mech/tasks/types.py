@@ -244,22 +244,13 @@ class Task:
 
     def _check(self, split: str, examples: Sequence[Example]) -> None:
         where = f"Task {self.name!r}, {split} example"
-        known = set(range(len(self.labels)))
         for number, example in enumerate(examples):
             if not isinstance(example, Example):
                 raise TaskError(
                     f"{where} {number} is a {type(example).__name__}; give Example('the text', 0)."
                 )
-            if self.is_open:
-                if fault := answer_fault(example):
-                    raise TaskError(f"{where} {number} ({example.text[:40]!r}): {fault}.")
-                continue
-            label: Any = example.label
-            if not is_index(label) or label not in known:
-                raise TaskError(
-                    f"{where} {number} has the label {label!r}; "
-                    f"labels are 0 to {len(self.labels) - 1}: {', '.join(self.labels)}."
-                )
+            if fault := self.fault(example):
+                raise TaskError(f"{where} {number} ({str(example.text)[:40]!r}): {fault}.")
         pairs = [n for n, example in enumerate(examples) if example.text2 is not None]
         for name, numbers in (("text", range(len(examples))), ("text2", pairs)):
             if unfit := first_unfit([getattr(examples[n], name) for n in numbers]):
@@ -267,6 +258,16 @@ class Task:
                 raise TaskError(
                     f"{where} {numbers[number]}: its {name} {fault}; drop it or mend it."
                 )
+
+    def fault(self, example: Example) -> str:
+        """What keeps label or answers from being of this task, to be said after the example; or empty."""
+        if self.is_open:
+            return answer_fault(example)
+        own = f"labels of {self.name!r} are 0 to {len(self.labels) - 1}: {', '.join(self.labels)}"
+        if example.answers or example.other is not None:
+            return f"it has open answers ({example.answers!r}), which a task with classes does not have; {own}"
+        fits = is_index(example.label) and 0 <= example.label < len(self.labels)
+        return "" if fits else f"it has the label {example.label!r}; {own}"
 
     @property
     def is_open(self) -> bool:

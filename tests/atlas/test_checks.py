@@ -63,6 +63,25 @@ def test_one_run_given_twice_is_refused(saved, run, tmp_path):
     assert not (tmp_path / "atlas").exists()
 
 
+def test_a_run_that_holds_all_of_one_that_is_there_is_refused_as_the_reverse_is(
+    model, saved, tmp_path
+):
+    whole = icl.Analysis.load(saved / "single")
+    name = next(own for own in whole if own != "flow")
+    part = icl.Analysis({"flow": whole.flow}, whole.title, (), whole.prompts, whole.made)
+    part.save(tmp_path / "part")
+    assert name in whole
+    for first, then, said in (
+        (saved / "single", tmp_path / "part", "in the atlas already, with the same numbers"),
+        (tmp_path / "part", saved / "single", "with the same numbers, and more.* removed first"),
+    ):
+        (place,) = add([first], tmp_path / f"atlas of {first.name}")
+        with pytest.raises(ResultError, match=said) as error:
+            add([then], place.parent)
+        assert place.name in str(error.value)
+        assert [own.name for own in place.parent.iterdir()] == [place.name]
+
+
 def test_the_same_measurement_with_other_numbers_is_refused(saved, run, tmp_path):
     add([saved / "single"], tmp_path / "atlas")
     # Doubled saliency leaves all shares as they are, so that nothing in the run itself tells.

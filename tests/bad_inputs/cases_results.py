@@ -89,7 +89,7 @@ CASES = [
     ),
     of("flow", "an unknown thing to show", lambda r: r.plot("shares"), "show='shares'", "'roles'"),
     of("heads", "a number to show", lambda r: r.plot(show=3), "show=3", "prefix_matching"),
-    of("flow", "an unknown option of a figure", lambda r: r.plot(layer=0), "'layer'", "it takes"),
+    of("flow", "an unknown option of a figure", lambda r: r.plot(layer=0), "'layer'", "It takes"),
     of("maps", "a prompt that is not there", lambda r: r.plot(prompt=99), "prompt=99", "4 prompts"),
     of("maps", "a prompt by text", lambda r: r.plot(prompt="first"), "prompt='first'", "whole"),
     of("maps", "half a layer", lambda r: r.plot(layer=1.5), "layer=1.5", "whole number"),
@@ -120,7 +120,7 @@ CASES = [
     ),
     of("flow", "an unknown third", lambda r: r.share("wp", "middle"), "third='middle'"),
     of("flow", "a score by number", lambda r: r.share(0, "first"), "score=0", "text"),
-    of("flow", "an argument left out", lambda r: r.share("wp"), "'third'", "it takes"),
+    of("flow", "an argument left out", lambda r: r.share("wp"), "'third'", "It takes"),
     of(
         "isolated", "a window by number", lambda r: r.difference(0, 1), "first=0", "expected a list"
     ),

@@ -213,7 +213,7 @@ CASES = [
         "--out that holds files",
         lambda b: command("analyze", "--out", mine(b).parent, "--model", "gpt2"),
         "it holds other files",
-        "--overwrite",
+        "overwrite=True",  # --overwrite where it is printed
     ),
     case(
         "--out that holds an analysis",

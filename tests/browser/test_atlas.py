@@ -6,6 +6,7 @@ import pytest
 
 import icl_mech as icl
 from icl_mech.atlas import add, build
+from icl_mech.results.wording import told
 from tests.atlas import forged
 from tests.browser import cases
 
@@ -64,6 +65,33 @@ def test_means_over_seeds_stand_above_their_runs(index):
     before = page.page.locator("tr.run").count()
     group.click()
     assert page.page.locator("tr.run").count() == before - 2
+
+
+def test_numbers_read_as_those_of_the_texts(index):
+    page = index()
+    values = [0.003, -0.003, 0.996, -0.9999, 0.625, 0.38, 0.0, 1.0, -1.0, 0.66, 0.00004, 1e-7]
+    assert page.run(f"{values}.map(own => said(own))") == [told(own, sign=True) for own in values]
+    assert page.run(f"{values}.map(own => said(own, false))") == [told(own) for own in values]
+
+
+def test_curves_of_two_seeds_have_two_names_and_cells_of_the_list_stay_cells(index):
+    page = index()
+    names = page.run(
+        "[...document.querySelectorAll('#lines button:not(.outside)')].map(own => own.textContent)"
+    )
+    assert len(set(names)) == len(names) > 1
+    kinds = (
+        "[...document.querySelectorAll('table.list td')].map(own => getComputedStyle(own).display)"
+    )
+    assert set(page.run(kinds)) == {"table-cell"}
+
+
+def test_the_last_column_is_whole_where_numbers_are_shown(index):
+    page = index()
+    page.page.check("#numbers")
+    assert page.run(
+        "[...document.querySelectorAll('#matrices .scroll')].every(own => own.scrollWidth <= own.clientWidth + 1)"
+    )
 
 
 def test_filters_and_what_is_published(index):

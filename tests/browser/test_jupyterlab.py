@@ -254,6 +254,7 @@ def test_the_explorer_is_played_in_jupyterlab(browser, tmp_path):
     assert ELSEWHERE in str(nbformat.read(file, 4).cells[0].outputs)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not installed("nbconvert"), reason=f"{MISSING} with nbconvert: make browser installs it"
 )

@@ -39,6 +39,42 @@ def test_show_as_json(command, run):
     )  # fmt: skip
 
 
+def test_verdicts_on_the_claims_of_a_study_are_told(command, table, tmp_path):
+    given = ["analyze", *own_data(table), "--study", "contextualise", "--out", tmp_path / "run"]
+    code, out, err = command(*given)
+    assert (code, err) == (0, "")
+    verdicts = icl.Analysis.load(tmp_path / "run").verdicts()
+    lines = [f"  {own.status:<16} {own.claim.partition(':')[0]}: {own.line}" for own in verdicts]
+    assert lines
+    told = "\n".join(["Claims", *lines])
+    assert told in out
+    assert told in command("show", tmp_path / "run")[1]
+    document = json.loads(command("show", tmp_path / "run", "--json")[1])
+    assert [(own["claim"], own["status"], own["line"]) for own in document["verdicts"]] == [
+        (own.claim, own.status, own.line) for own in verdicts
+    ]
+
+
+def test_files_are_not_replaced_in_words_of_the_command_line(command, table, run):
+    code, _, err = command("measure", "predictions", *own_data(table), "--out", run)
+    assert code == 1
+    assert "or give --overwrite, which replaces" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "study.yaml' is empty; expected keys with values: models, tasks"),
+        ("models: [a]\ntasks: [b]\nseeds: [a, b]", "study.yaml': seeds is 'a'; expected a whole"),
+    ],
+)
+def test_files_of_sweeps_are_refused_by_name(command, tmp_path, text, said):
+    (tmp_path / "study.yaml").write_text(text)
+    code, out, err = command("sweep", tmp_path / "study.yaml", "--out", tmp_path / "out")
+    assert (code, out) == (1, "")
+    assert said in err
+
+
 @pytest.mark.parametrize("name", ["show", "page"])
 def test_a_folder_without_a_run(command, tmp_path, name):
     code, out, err = command(name, tmp_path)

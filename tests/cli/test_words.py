@@ -53,6 +53,7 @@ def test_a_wrong_word_is_a_usage_error(command, tmp_path, option, value, known):
         ("--text-column", "text", "has no column 'text'; it has 'sentence', 'verdict'"),
         ("--label-map", "Positive", "--label-map 'Positive'; write value=Label word"),
         ("--label-map", "a=Positive,b=Negative", "--label-map has no 'Positive'"),
+        ("--nulls", "1", "--nulls 1; a range needs two untrained networks at least"),
         ("--test-split", "dev", "is a file, so --test-split would have no effect"),
         ("--prompt-format", "3", "--prompt-format 3 chooses among the formats"),
     ],
@@ -142,11 +143,14 @@ def test_interventions_act(command, table, tmp_path):
         ("false_labels='x' or half_labels=3", "false_labels='x' or half_labels=3"),
         ("write labels == 3", "write labels == 3"),
         ("load_task('my.csv', labels=..., ...).", "--task 'my.csv' --label-words ... ...."),
+        ("Use n <= 140 or balanced=False.", "Use n <= 140 or --no-balanced."),
+        ("balanced=True has no effect", "--balanced has no effect"),
         ("load_task(pandas.read_csv(path))", "load_task(pandas.read_csv(path))"),
     ],
 )
 def test_arguments_become_options(message, expected):
     options = {"name_or_path": "--task", "labels": "--label-words", "n": "--n"}
+    options["balanced"] = "--balanced"
     assert reworded(message, options) == expected
 
 

@@ -189,7 +189,7 @@ def test_over_all_queries(view, actions, capsys):
         OPEN, model_of(), view.session.asker.stage.queries
     )
     was = icl.predict(model_of(), before, progress=False)
-    gain = mean_interval((after.label_probs[:, 0] - was.label_probs[:, 0]).double())
+    gain = mean_interval((after.label_probs[:, 0] - was.label_probs[:, 0]).double(), "change")
     assert [*both.gain] == pytest.approx([*gain], abs=1e-5)
     right = [(own.predicted == 0).double() for own in (was, after)]
     assert both.accuracy_gain == mean_interval(right[1] - right[0], "change")

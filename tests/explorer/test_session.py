@@ -171,7 +171,11 @@ def test_over_all_queries_with_intervals_as_public_functions_give_them(view):
     own = torch.arange(6), after.answers
     gain = after.label_probs[own] - before.label_probs[own]
     assert found["difference"][0] == pytest.approx(float(gain.mean()), abs=1e-5)
-    assert found["difference"][1] < found["difference"][0] < found["difference"][2]
+    assert found["difference"] == pytest.approx([*mean_interval(gain, "change")], abs=1e-5)
+    for side, own_side in (("before", before), ("now", after)):
+        ends = mean_interval(own_side.label_probs[own], "outcome")
+        drawn = [found[side][end][-1] for end in ("lens", "low", "high")]
+        assert drawn == pytest.approx([*ends], abs=1e-3)
     assert found["same"][0] == pytest.approx(
         float((before.predicted == after.predicted).float().mean())
     )
@@ -501,6 +505,7 @@ def test_a_view_that_is_shown_twice_has_one_widget(view):
     assert len(view.session._listeners) == before + 1
 
 
+@pytest.mark.slow
 def test_python_ends_while_something_is_measured():
     code = (
         "from tests.explorer.cases import opened\n"

@@ -165,7 +165,12 @@ class Trial:
         assert not [p for p in litter(self.folder) if not p.endswith("/.hidden")]
 
 
-@pytest.mark.parametrize("name", SCENES)
+each_scene = pytest.mark.parametrize(
+    "name", [pytest.param(own, marks=[pytest.mark.slow] * (own == "first")) for own in SCENES]
+)
+
+
+@each_scene
 def test_killed_at_every_step(name, tmp_path):
     trial, seen, code = Trial(name, tmp_path), [], KILLED
     while code == KILLED:
@@ -180,7 +185,7 @@ def test_killed_at_every_step(name, tmp_path):
         assert seen == sorted(seen, reverse=True), "there is one moment of change"
 
 
-@pytest.mark.parametrize("name", SCENES)
+@each_scene
 def test_a_disk_that_is_full_at_every_step(name, tmp_path):
     def full():
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -8,6 +8,7 @@ import pytest
 
 import icl_mech as icl
 from icl_mech import measurements
+from icl_mech.errors import RunError
 from icl_mech.measurements import AnyMeasurement, Flow, Isolation, Options
 from icl_mech.own import door
 from tests.engine.cases import ragged
@@ -58,14 +59,24 @@ def test_doors_can_be_sent_to_another_process():
 
 
 def test_words_that_are_not_taken():
+    unexpected, steer = "got an unexpected keyword argument", "steer: got an unexpected"
+    for error in (icl.IclMechError, TypeError):
+        with pytest.raises(error, match=rf"flow_scores: {unexpected} 'los'\. Did you mean 'loss'"):
+            icl.flow_scores(None, None, los="label")
     with pytest.raises(
-        TypeError, match=r"flow_scores\(\): got an unexpected keyword argument 'los'"
+        RunError,
+        match=r"isolation: missing a required argument: 'prompts'\. It takes model, prompts",
     ):
-        icl.flow_scores(None, None, los="label")
-    with pytest.raises(TypeError, match=r"isolation\(\): missing a required argument: 'prompts'"):
         icl.isolation(None)
-    with pytest.raises(TypeError, match=r"steer\(\): got an unexpected keyword argument 'memry'"):
+    with pytest.raises(RunError, match=r"head_scores: too many positional arguments\. It takes"):
+        icl.head_scores(None, None, None)
+    with pytest.raises(
+        RunError, match=rf"{steer} keyword argument 'memry'\. Did you mean 'memory'"
+    ):
         icl.steer(None, None, None, memry="8GB")
+    for function in (icl.analyze, icl.measure, icl.fit_reweighting):
+        with pytest.raises(RunError, match=rf"{function.__name__}: {unexpected} 'memry'\. Did you"):
+            function(None, None, memry="8GB")
 
 
 def test_fields_may_have_other_names_as_arguments():

@@ -21,6 +21,7 @@ from tests.benchmarks.coverage import (
     skewed,
     together,
 )  # fmt: skip
+from tests.benchmarks.pool_coverage import rates
 
 REPEATS = 200
 """A rate of .95 has a standard error of .015."""
@@ -42,6 +43,14 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_intervals_hold(kind):
     assert KINDS[kind](48, REPEATS, np.random.default_rng(1)) >= 0.89
+
+
+def test_means_over_seeds_that_share_queries_hold():
+    rng = np.random.default_rng(1)
+    (before, narrow), (after, wide) = rates("the query alone", 100, 5, REPEATS, rng)
+    assert before < 0.8
+    assert after >= 0.89
+    assert wide > 1.5 * narrow
 
 
 @pytest.mark.parametrize("verdict", [critical, leaving, random_null])

@@ -38,6 +38,7 @@ def words_of(seed, named):
     return values, torch.arange(40) < named
 
 
+@pytest.mark.slow
 def test_the_level_holds_for_other_words_and_not_by_prompts():
     positive, by_prompts = 0, 0
     for seed in range(300):

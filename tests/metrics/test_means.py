@@ -10,6 +10,7 @@ from icl_mech.errors import ResultError
 from icl_mech.metrics import mean_ends, prompts_needed, wilson_interval
 from icl_mech.metrics.calibration import score_interval
 from icl_mech.metrics.means import share_ends, student_ends
+from icl_mech.results import Quantity
 from tests.benchmarks.mean_coverage import before, row, two_classes
 
 
@@ -42,6 +43,15 @@ def test_correlations_have_ends():
     assert float(low) == -1.0
     assert float(mean_ends(values)[0]) < -1.0
     assert float(high) <= 1.0
+
+
+def test_amounts_are_never_below_zero_but_their_differences_are():
+    values = torch.tensor([0.0, 0.1, 0.1, 4.0])
+    low, high = mean_ends(values, "amount")
+    assert (float(low), float(high)) == (0.0, float(mean_ends(values)[1]))
+    own = Quantity((), values, kind="amount")
+    assert float(own.ends()[0]) == 0.0
+    assert float(own.minus(Quantity((), values.flip(0), kind="amount"))[1]) < 0.0
 
 
 def test_two_values_by_hand():

@@ -534,6 +534,7 @@ def convert_and_be_killed(file: Path) -> None:
     conversion.converted(file)
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_left_is_not_used_and_later_removed(gguf_file, cache):
     process = multiprocessing.get_context("spawn").Process(
         target=convert_and_be_killed, args=(gguf_file,)

@@ -88,10 +88,33 @@ def test_too_few_prompts_for_intervals_are_points_without_a_band_and_the_note_sa
     assert ("95 % intervals" in found.drawn().note) is drawn
 
 
+def test_captions_promise_no_band_that_is_not_drawn():
+    from icl_mech.measurements.anchors.suppression import SuppressionResult
+
+    told = {}
+    for texts in (3, 6):
+        values = tuple(torch.rand(4, 4).tril(-1) for _ in range(texts))
+        spans = tuple(tuple((i, i + 1) for i in range(4)) for _ in range(texts))
+        tokens = tuple((f"a{text}", "b", "c", "d") for text in range(texts))
+        own = SuppressionResult(
+            divergence=values,
+            change=values,
+            by_token=values,
+            spans=spans,
+            names=tokens,
+            tokens=tokens,
+        )
+        found = sections_of(Analysis({"suppression": own}, title="anchors"))
+        told[texts] = next(one.caption for one in found if "by distance" in one.caption)
+    assert "over 3 texts. Shown are" in told[3]
+    assert "No intervals are drawn" in told[3]
+    assert "over 6 texts; band: 95 % interval over texts. Shown are" in told[6]
+
+
 def test_a_page_says_that_intervals_of_too_few_prompts_are_not_drawn():
     for prompts, said in ((2, True), (6, False)):
         (section,) = sections_of(Analysis({"lens": lens_of(prompts)}, title="lens"))
         assert (
-            "No intervals are drawn, because there are fewer than 6 prompts." in section.caption
+            "No intervals are drawn: there are fewer than 6 prompts or texts." in section.caption
         ) is said
         assert section.figure.low.isnan().all() == said

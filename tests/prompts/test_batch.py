@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+import icl_mech as icl
 from icl_mech.errors import PromptError
-from icl_mech.prompts import Prompt, PromptBatch, Span
+from icl_mech.prompts import Prompt, PromptBatch, Span, build_prompts
+from icl_mech.tasks import Example
+from tests.prompts.test_build import BPE, TASK
 
 WORDS = ((40,), (50, 51), (60,))
 
@@ -213,3 +216,23 @@ def test_indices_that_choose_nothing_are_refused(index, told):
         batch()[index]
     with pytest.raises(IndexError):
         batch()[3]
+
+
+def test_copies_of_one_prompt_are_told():
+    says = "1 of 3 prompts repeat another one token for token, such as prompt 2 prompt 0; intervals"
+    examples = [Example("a b", 1), Example("c d", 0), Example("a b", 1)]
+    with pytest.warns(UserWarning, match=says):
+        build_prompts(TASK, BPE, queries=examples)
+    with pytest.warns(UserWarning, match="1 of 2 prompts repeat"):
+        icl.texts(["One two. Three four."] * 2, BPE)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_list_of_prompts_is_refused():
+    with pytest.raises(PromptError, match="Prompt 0 of the batch is a NoneType"):
+        PromptBatch(None)
+
+
+def test_fewest_and_most_demonstrations_are_told():
+    assert "x prompts, 0-2 demonstrations, 2-8 tokens" in repr(batch())
+    assert "x prompts, 1 demonstrations" in repr(PromptBatch((short(),)))

@@ -123,6 +123,7 @@ def test_source_records_the_draw():
         "demonstrations": "shared",
         "balanced": True,
         "split": "test",
+        "pool": 18,
         "exact_tokens": True,
         "bos": False,
         "tokenizer": tokenizer_identity(BPE),
@@ -267,7 +268,9 @@ def test_unknown_ways_of_drawing():
     with pytest.raises(PromptError) as caught:
         build_prompts(TASK, BPE, demonstrations="per_promt")
     assert "demonstrations='per_promt'. Did you mean 'per_prompt'?" in str(caught.value)
-    with pytest.raises(PromptError, match="unexpected keyword argument 'shot'; it takes task, "):
+    with pytest.raises(
+        PromptError, match=r"unexpected keyword argument 'shot'\. Did you mean 'shots'"
+    ):
         build_prompts(TASK, BPE, shot=1)
 
 

@@ -314,6 +314,11 @@ ROWS = [
             r"choices\[1\] is empty",
         ),
         (
+            lambda t: icl.build_prompts("antonyms", t, n=2, choices=["warm", "warm"]),
+            PromptError,
+            r"choices\[0\] \('warm'\) is named twice",
+        ),
+        (
             lambda t: icl.build_prompts(
                 "antonyms", t, n=2, choices=["a"], demonstrations="per_prompt"
             ),

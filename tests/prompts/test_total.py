@@ -215,7 +215,7 @@ def test_what_is_said_of_them():
         ({"total": 72, "n": 3}, "24 training examples of .* Use a smaller total, or 'max'"),
         ({"total": 2, "demonstrations": [TASK.train[0]]}, "total=2 draws demonstrations"),
         ({"shots": 2, "demonstrations": [TASK.train[0]]}, "shots=2 draws demonstrations"),
-        ({"demonstrations": [Example("x", 3)]}, r"demonstrations\[0\] has the label 3"),
+        ({"demonstrations": [Example("x", 3)]}, r"demonstrations\[0\] .*has the label 3"),
         ({"demonstrations": [Example(" ", 1)]}, r"demonstrations\[0\]: its text is empty"),
         ({"demonstrations": ["x"]}, "expected an Example"),
         ({"demonstrations": "some"}, "Known: per_prompt, shared"),

@@ -283,6 +283,9 @@ def test_a_folder_of_several_scales_is_read_at_the_one_asked_for(run, model, tmp
     small = reproduce(path, {"gpt2-xl": model}, out=out, scale=0.5, progress=False)
     whole = reproduce(path, {"gpt2-xl": model}, out=out, resume=True, progress=False)
     assert len(small.sweep) == 2
+    (scale,) = [own.value for own in small.page().origin.facts if own.name == "Scale"]
+    n = {item.n for item in small.sweep.plan}.pop()
+    assert scale == f"0.5 of the paper's prompts and seeds asked for; {n} prompts an item, 1 seed"
     assert [row.own for row in whole.rows] == [row.own for row in run.rows]
 
 

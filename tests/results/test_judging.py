@@ -20,6 +20,7 @@ from icl_mech.results.judging import (
     together,
     would_do,
 )
+from icl_mech.results.wording import told_bound
 from icl_mech.studies.claim import claimed, stated_together
 
 
@@ -233,3 +234,9 @@ def test_few_prompts_are_told_how_many_it_takes_and_seeds_are_not():
     )
     assert "4 seeds instead of 2" in would_do([two], "seed", 2)
     assert would_do([two._replace(far=0.0)], "seed").endswith("halve the interval.")
+
+
+def test_bounds_are_rounded_up_and_not_to_twice_themselves():
+    told = {0.00536: "0.006", 0.0131: "0.014", 0.25: "0.25", 0.251: "0.26", 0.00012: "0.00012"}
+    told |= {-0.0131: "\N{MINUS SIGN}0.013", 0.0: "0.00", float("nan"): "undefined"}
+    assert {value: told_bound(value) for value in told} == told

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+import icl_mech as icl
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.errors import ResultError
 from icl_mech.metrics import mean_ends, wilson_interval
@@ -17,6 +18,8 @@ from icl_mech.results import Quantity, Result, Samples, basis, function_of_means
 from icl_mech.results.prompts import ENDS, doubtful, doubts, kinds_of_ends, too_skewed
 from icl_mech.results.quantities import axes_of
 from icl_mech.shapes import Bars, Grid, LayerCurves, Table
+from tests.engine.test_paths import TASK
+from tests.tiny import tiny_model
 
 DIGEST = {"prompts": {"digest": "a", "count": 4}}
 
@@ -494,3 +497,13 @@ def test_summary_names_the_largest_cell():
 def test_a_view_that_is_not_there():
     with pytest.raises(ResultError, match="show='bars'"):
         colours().plot("bars")
+
+
+def test_slices_say_what_they_hold():
+    model = tiny_model("gpt2")
+    found = icl.flow_scores(model, icl.build_prompts(TASK, model, n=1))
+    assert "share, layer 0 to 1:" in repr(found.sel("share", layer=slice(0, 1)))
+    assert "over 1 prompt" in icl.predict(model, icl.build_prompts(TASK, model, n=1)).summary()
+    shown = icl.predict(model, icl.build_prompts(TASK, model, n=6)).drawing()
+    assert shown.note == "6 prompts"
+    assert found.drawn().note.startswith("1 prompt,")

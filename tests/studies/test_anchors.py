@@ -77,6 +77,12 @@ def test_it_goes_on_where_it_was_stopped(model, prompts, tmp_path):
     assert loaded.prompts[0].text_spans == prompts.text_spans
 
 
+def test_no_two_entries_of_the_contents_are_alike(study):
+    shorts = [own.short for own in study.sections()]
+    assert len(set(shorts)) == len(shorts)
+    assert "Spans of one text: span saliency" in shorts
+
+
 def test_short_texts_are_told(model):
     prompts = icl.texts(["It was good. It was bad. We left."], model)
     study = icl.analyze(model, prompts, study="anchors", progress=False)

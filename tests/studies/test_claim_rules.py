@@ -19,12 +19,13 @@ from icl_mech.studies.competence import ABOVE_CONSTANT
 from icl_mech.studies.hand_over import HAND_OVER
 from icl_mech.studies.label_words import AGGREGATION, EXTRACTION
 from icl_mech.studies.label_words_used import SUFFICE
+from icl_mech.studies.overthinking import OVERTHINKS
 from icl_mech.studies.overthinking_heads import LATE_ATTENDS, LATE_ATTENTION
 from icl_mech.studies.untrained import flow_required
 from icl_mech.sweeps.item import Item
 from icl_mech.sweeps.result import Sweep
 from icl_mech.sweeps.verdicts import by_model
-from tests.planted_results import ablation_of, found_of, heads_of
+from tests.planted_results import ablation_of, exit_of, found_of, heads_of
 from tests.studies.test_untrained import report  # noqa: F401
 
 N = 48
@@ -183,3 +184,11 @@ def test_a_task_that_is_not_done_speaks_for_no_claim():
     assert found.status == "not shown"
     assert found.effects["effect"].value == 0.0
     assert "does not do undone" in found.finding
+
+
+def test_effects_say_on_how_many_prompts_they_rest():
+    leaving = exit_of(0.5, 0.1)
+    run = Analysis({"early_exit": leaving}, "")
+    (effect,) = OVERTHINKS.effects
+    assert effect.count(run) == leaving.halves(0)[1] < sum(leaving.halves(0))
+    assert effect.count(Analysis({}, "")) is None

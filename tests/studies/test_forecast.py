@@ -175,6 +175,7 @@ def test_finished_results_cost_nothing(model, prompts, tmp_path):
     [
         lambda model, prompts, **how: icl.analyze(model, prompts, study="nothing", **how),
         lambda model, prompts, **how: icl.analyze(model, prompts, study="overthinking", **how),
+        lambda model, prompts, **how: icl.analyze(model, prompts, nulls=1, **how),
         lambda model, prompts, **how: icl.measure(model, prompts, Confusion(layer=99), **how),
         lambda model, prompts, **how: icl.measure(model, prompts, **how),
         lambda model, prompts, **how: icl.measure(model, prompts, Flow(), memory="much", **how),
@@ -198,14 +199,13 @@ def test_a_prompt_that_is_too_long_is_refused_in_the_same_words(model):
             icl.measure(model, icl.PromptBatch((prompt,)), Predict(), plan=plan, **QUIET)
 
 
-def test_what_cannot_be_followed_is_said(model, prompts):
+def test_what_is_refused_after_passes_of_noise_is_refused_and_says_so(model, prompts):
     class Torn(Predict):
         def result(self, model, data, read):
             raise RunError("The numbers do not add up.")
 
-    own = icl.measure(model, prompts, Torn(), plan=True, **QUIET).items[0]
-    assert own.rows["forward"] > 0
-    assert own.notes == ("It could not be followed beyond this: The numbers do not add up.",)
+    with pytest.raises(RunError, match=r"The numbers do not add up\. .* noise; a run may not"):
+        icl.measure(model, prompts, Torn(), plan=True, **QUIET)
 
 
 # --- what it says ---

@@ -43,6 +43,19 @@ def test_a_larger_effect_is_not_seen_less_often():
     assert rates == sorted(rates)
 
 
+def test_a_fall_is_shared_by_those_around_it():
+    """7 of 10 at .5, then 2 of 10 at .76: a running maximum would report 7 of 10 where 2 were seen."""
+    cells = [(0.0, 24, 0, 10), (0.5, 24, 14, 20), (0.76, 24, 2, 10), (1.0, 24, 10, 10)]
+    cells += [(0.0, 48, 0, 10), (1.0, 48, 10, 10), (0.0, 96, 0, 10), (0.9, 96, 9, 10)]
+    own = Power("causal", "C", "needed", tuple(Cell(*cell) for cell in cells))
+    assert own.at(0.5, 24) == own.at(0.76, 24) == pytest.approx(16 / 30)
+    assert own.at(0.88, 24) == pytest.approx((16 / 30 + 1) / 2)
+    assert own.needed(0.76, 0.6) == 48
+    assert own.needed(0.95, 0.8) == 24  # 96 were not measured at so much
+    late = [Cell(1.0, 24, 9, 10), Cell(1.0, 48, 7, 10), Cell(1.0, 96, 9, 10)]
+    assert Power("causal", "C", "needed", tuple(late)).needed(1.0, 0.8) == 96
+
+
 def test_what_ships():
     studies = {"label_words": (12, 24, 48), "overthinking": (24, 48), "causal": (24, 48)}
     studies["contextualise"] = (24, 48)

@@ -143,6 +143,8 @@ def test_an_effect_without_an_interval_stops_at_once_and_says_so(model, prompts,
     run = icl.analyze(model, prompts, study=own, until=wanted, **QUIET)
     assert run.made["until"]["stages"][-1]["half_widths"][ACCURACY] < 0.4
     assert not run.made["until"]["reached"]
+    (note,) = (own for own in run.notes if own.startswith("until:"))
+    assert note.endswith("Without an interval, so that this was not reached: nothing.")
 
 
 def test_stages_are_kept_and_a_stopped_run_goes_on(model, prompts, right, tmp_path, monkeypatch):

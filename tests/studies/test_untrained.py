@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch
 import icl_mech as icl
 from icl_mech.errors import RunError
 from icl_mech.metrics import Interval
+from icl_mech.models import adapt
 from icl_mech.results.judging import Required, disagreeing, together
 from icl_mech.studies import nulls
 from icl_mech.studies.untrained import UntrainedFlow, flow_required
@@ -128,7 +130,13 @@ def test_none_or_two_at_least():
     without = icl.analyze(model, prompts, nulls=0, progress=False)
     assert "untrained" not in without
     assert any("nulls=3" in note for note in without.notes)
-    with pytest.raises(RunError, match="two untrained networks at least"):
+
+
+def test_one_network_is_refused_before_anything_runs(monkeypatch):
+    model = tiny_model("llama")
+    prompts = icl.build_prompts("reviews", model, shots=1, n=6)
+    monkeypatch.setattr("icl_mech.studies.Bench", None)  # nothing may begin
+    with pytest.raises(RunError, match=r"nulls=1; .* two untrained networks at least"):
         icl.analyze(model, prompts, nulls=1, progress=False)
 
 
@@ -178,3 +186,23 @@ def test_what_the_figure_says(report):
     assert said(far, near).startswith("Early no, late yes. ")
     assert said(near, far).startswith("Late no, early yes. ")
     assert said(near, near).startswith("Yes, as far as these prompts tell. ")
+
+
+@pytest.mark.parametrize(
+    ("shape", "packed", "dtype", "count"),
+    [
+        ((1000, 1000, 1000), None, torch.bfloat16, 3),  # 2 GB
+        ((2200, 1000, 1000), None, torch.bfloat16, 0),  # 4.4 GB
+        ((1000, 1000, 500), (7200, 1000, 1000), torch.uint8, 0),  # 4 bits: two weights a byte
+        ((1000, 1000, 1000), None, torch.int8, 3),
+        ((2200, 1000, 1000), None, torch.int8, 0),
+    ],
+)
+def test_packed_weights_count_unpacked(shape, packed, dtype, count, monkeypatch):
+    """Networks without quantisation are made of a model with it."""
+    weight = torch.empty(shape, dtype=dtype, device="meta")
+    if packed is not None:
+        weight.quant_state = SimpleNamespace(shape=torch.Size(packed))
+    model = adapt(tiny_model("gpt2"))
+    monkeypatch.setattr(model.module, "parameters", lambda: iter([weight]))
+    assert nulls.usual_nulls(model) == count

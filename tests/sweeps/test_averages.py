@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from itertools import product
 
 import pandas as pd
 import pytest
@@ -21,6 +22,7 @@ from icl_mech.metrics import (
 )
 from icl_mech.results import Quantity, Result
 from icl_mech.studies import Analysis
+from icl_mech.studies.claim import Effect
 from icl_mech.studies.study import quantities
 from icl_mech.sweeps import Sweep
 from icl_mech.sweeps.averages import DEPTHS, of_tasks
@@ -51,6 +53,10 @@ def made(values, **more):
 class Scores(Result):
     scores: Float[Tensor, " batch"]
 
+    @property
+    def middle(self):
+        return Interval(0.6, 0.5, 0.7)
+
 
 def test_student_over_seeds_by_hand():
     values = torch.tensor([0.2, 0.5, 0.8], dtype=torch.float64)
@@ -69,6 +75,105 @@ def test_never_narrower_than_over_prompts():
     spread = torch.tensor([0.0, 1.0], dtype=torch.float64)
     kept = over_units(spread, spread - 0.1, spread + 0.1, sampled=False)
     assert float(kept.high) == pytest.approx(0.5 + 0.1 * math.sqrt(2) / 2)
+
+
+def test_ends_that_are_unknown_are_no_width_of_zero():
+    """A unit without an interval says nothing of its prompts; it must not pass for a sure one."""
+    unknown = torch.tensor([math.nan], dtype=torch.float64)
+    one = over_units(torch.tensor([0.8]).double(), unknown, unknown)
+    assert float(one.value) == pytest.approx(0.8)
+    assert one.low.isnan()
+    assert one.high.isnan()
+    values = torch.tensor([0.6, 0.6, 0.6]).double()
+    low = torch.tensor([0.4, math.nan, 0.4]).double()
+    found = over_units(values, low, 1.2 - low)  # as wide as if all three had ends
+    assert float(found.high) == pytest.approx(0.6 + 0.2 / math.sqrt(3))
+    just_these = over_units(values, low, 1.2 - low, sampled=False)
+    assert bool(torch.stack(just_these[1:]).isnan().all())
+    none = over_units(values, values * math.nan, values * math.nan)
+    assert bool(torch.stack(none[1:]).isnan().all())
+    spread = torch.tensor([0.2, 0.5, 0.8]).double()
+    found = over_units(spread, spread * math.nan, spread * math.nan)
+    half = stats.t.ppf(0.975, 2) * 0.3 / math.sqrt(3)
+    assert float(found.high) == pytest.approx(0.5 + half)
+    # A share f of the pool: the spread, if all of it is that of queries, leaves f / (1 - f) of itself.
+    found = over_units(spread, spread * math.nan, spread * math.nan, drawn=0.5)
+    assert float(found.high) == pytest.approx(0.5 + half * 2)
+
+
+def test_shared_queries_by_hand():
+    """Four seeds that draw 64 % of the pool: their own half-widths shrink to 0.8 of themselves at most."""
+    values = torch.full((4,), 0.5, dtype=torch.float64)
+    found = over_units(values, values - 0.2, values + 0.1, drawn=0.64)
+    below, above = (half * math.sqrt(0.36 / 4 + 0.64) for half in (0.2, 0.1))
+    assert (float(found.low), float(found.high)) == pytest.approx((0.5 - below, 0.5 + above))
+    spread = torch.tensor([0.2, 0.8]).double()
+    found = over_units(spread, spread - 0.1, spread + 0.1, drawn=0.64)
+    between = stats.t.ppf(0.975, 1) * 0.3
+    assert float(found.high) == pytest.approx(0.5 + math.hypot(between, 0.08))
+    kept = over_units(spread, spread - 0.1, spread + 0.1, sampled=False, drawn=1.0)
+    assert float(kept.high) == pytest.approx(0.6)  # all seeds ask all there is: no more than one
+
+
+def test_a_sweep_knows_which_share_of_the_queries_seeds_draw():
+    values = {("t", seed): [0.5 + seed / 100] * 7 + [0.9] for seed in SEEDS}
+    free, pool = made(values), made(values)
+    for analysis in pool._analyses.values():
+        origin = {"model": {"name": "m"}, "prompts": {"pool": 10, "count": 8}}
+        analysis.results["scores"].provenance.update(origin)
+    (reading, *_) = pool.readings("scores.scores")
+    assert reading.drawn == 0.8
+    assert free.readings("scores.scores")[0].drawn == 0.0
+    (own,) = pool.average("scores.scores").cells
+    readings = pool.readings("scores.scores")
+    ends = [torch.stack([getattr(o, side) for o in readings]) for side in ("value", "low", "high")]
+    assert (own.value, own.low, own.high) == over_units(*ends, drawn=0.8)
+    (before,) = free.average("scores.scores").cells
+    assert float(own.high - own.low) > 1.2 * float(before.high - before.low)
+
+
+@dataclass(frozen=True)
+class Counted(Effect):
+    """An effect that knows its own number of prompts."""
+
+    def count(self, run):
+        return 4
+
+
+def test_an_effect_may_say_how_many_prompts_it_rests_on():
+    """Of a test half the item's number is twice too many."""
+    sweep = made({("t", seed): [0.5, 0.7] * 4 for seed in SEEDS})
+
+    def half(run):
+        return Interval(0.6, 0.5, 0.7)
+
+    assert sweep.readings(half)[0].prompts == 8
+    assert sweep.readings(Effect("half", half))[0].prompts == 8
+    assert [own.prompts for own in sweep.readings(Counted("half", half))] == [4, 4, 4]
+    assert sweep.average(Counted("half", half)).cells[0].prompts == 4
+
+
+def test_what_is_known_of_a_number_says_on_how_many_prompts_it_rests():
+    sweep = made({("t", 0): [0.5, 0.7] * 4})
+    (own,) = sweep.readings(lambda run: run["scores"].sel())
+    assert own.prompts == 8
+    (own,) = sweep.readings(lambda run: halved(run["scores"]).sel())
+    assert own.prompts == 3
+    for result in (run["scores"] for _, run in sweep):
+        result.provenance["prompts"] = {"count": 5}
+    assert sweep.readings("scores.middle")[0].prompts == 5
+
+
+def halved(scores):
+    return Scores(scores=scores.scores[:3])
+
+
+def test_a_number_alone_has_no_interval():
+    sweep = made({("t", 0): [0.5, 0.7] * 4})
+    (cell,) = sweep.average(lambda run: 0.8).cells
+    assert float(cell.value) == 0.8
+    assert cell.low.isnan()
+    assert cell.high.isnan()
 
 
 def test_a_unit_without_a_value_leaves_the_mean_undefined():
@@ -299,11 +404,23 @@ def test_selecting_and_looking():
     sweep = flows(tasks=("a", "b"))
     assert len(sweep.select(task="b", seed=[0, 2])) == 2
     assert isinstance(sweep.items, pd.DataFrame)
-    assert "6 items (2 task × 3 seed): 6 done" in repr(sweep)
+    assert "6 items (2 tasks × 3 seeds): 6 done" in repr(sweep)
     with pytest.raises(SweepError, match="Did you mean 'task'"):
         sweep.select(tasks="a")
     with pytest.raises(SweepError, match="no item 'x'"):
         sweep.analysis("x")
+
+
+def test_items_are_counted_as_a_product_only_where_they_are_one():
+    paired = {"correct": "shared", "permuted": "per_prompt"}
+    plan = [
+        item(task=task, labels=labels, demonstrations=how, seed=seed)
+        for task, seed in product("ab", (0, 1))
+        for labels, how in paired.items()
+    ]
+    assert "8 items (2 tasks × 2 labels × 2 seeds)" in Sweep(plan).summary()
+    assert "7 items (2 tasks, 2 labels, 2 seeds)" in Sweep(plan[1:]).summary()
+    assert "1 item (one of each)" in Sweep(plan[:1]).summary()
 
 
 def test_points_are_those_of_the_first_level_with_several():

@@ -104,6 +104,25 @@ def test_nothing_disagrees_with_what_cannot_be_judged():
     )
 
 
+def test_few_prompts_are_no_sign_of_a_model_that_answers_badly():
+    claim = Claim("Does it?: it does", [Effect("e", "flow.values")])
+    clear = Judged("m", claim, "supported", "", {"e": Interval(0.3, 0.1, 0.5)})
+    few, none = replace(clear, status="cannot be judged"), replace(clear, status="not shown")
+    unsaid = (
+        "Whether answers are better than a constant one cannot be judged from fewer than 6 prompts."
+    )
+    for tasks, told in (
+        ({"a": few, "b": few}, unsaid),
+        ({"a": none, "b": none}, "Nothing is shown to answer better than a constant answer."),
+        (
+            {"a": none, "b": few, "c": clear},
+            "Not shown to answer better than a constant answer: m on a. "
+            "Cannot be judged from fewer than 6 prompts: m on b.",
+        ),
+    ):
+        assert lead([replace(clear, tasks=tasks)], []).startswith(told)
+
+
 def test_tasks_that_failed_are_no_places():
     """Nothing was found of them: neither that the model fails there, nor that a mean is of them."""
     task = planted_task()

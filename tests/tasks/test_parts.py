@@ -101,7 +101,11 @@ def test_training_examples_with_a_test_text_are_left_out(folder):
 
 
 def test_parts_with_common_texts_can_be_kept_or_refused(folder):
-    assert len(load(folder, overlap="keep").train) == 3
+    contradict = (
+        "1 of the 4 different texts in file .* labels that contradict each other, such as 'a film'"
+    )
+    with pytest.warns(UserWarning, match=contradict):
+        assert len(load(folder, overlap="keep").train) == 3
     with pytest.raises(TaskError, match="1 of the 3 training examples of file"):
         load(folder, overlap="refuse")
     (folder / "all.csv").write_text("text,label\na,0\na,1\nb,0\nc,1\n")
@@ -133,3 +137,14 @@ def test_a_query_from_the_training_part_is_not_shown_in_other_spaces():
         ):
             *shown, query = (" ".join(text.split()) for text in texts_of(prompt))
             assert query not in shown
+
+
+def test_texts_with_labels_that_contradict_are_named(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text("text,label\n" + "".join(f"t{n},{n % 2}\n" for n in range(6)) + "t0,1\nt1,1\n")
+    with pytest.warns(UserWarning, match="in file a.csv") as told:
+        load_task(file, template=PATTERN, labels=LABELS)
+    first, second = (str(own.message) for own in told)
+    assert "1 of the 6 different texts in file a.csv" in first
+    assert "such as 't0'" in first
+    assert "2 of the 8 examples in file a.csv repeat the text" in second

@@ -44,7 +44,7 @@ def test_describe_names_all_that_shapes_a_prompt():
         ({"labels": ("no", " ")}, ["label ''", "empty"]),
         (
             {"train": (Example("a", 0), Example("b", 2))},
-            ["train example 1", "label 2", "labels are 0 to 1: no, yes"],
+            ["train example 1", "label 2", "labels of 'toy' are 0 to 1: no, yes"],
         ),
         ({"test": (Example("a", -1),)}, ["test example 0", "label -1"]),
         ({"test": (Example("a", 1), Example("\t", 1))}, ["test example 1", "its text is empty"]),

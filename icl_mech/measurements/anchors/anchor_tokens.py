@@ -81,7 +81,7 @@ class AnchorTokensResult(Result):
     times: tuple[Float[Tensor, " _"], ...]
     anchors: tuple[tuple[int, ...], ...]
     marked: tuple[tuple[int, ...], ...]
-    multiple: Float[Tensor, "batch kind"] = quantity("times the median nearby")
+    multiple: Float[Tensor, "batch kind"] = quantity("times the median nearby", kind="amount")
     found: Float[Tensor, "batch kind"] = quantity("share that are anchors", kind="outcome")
     tokens: tuple[tuple[str, ...], ...]
     compared: str = "label words"

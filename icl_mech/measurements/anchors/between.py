@@ -29,6 +29,8 @@ LONGEST = 200
 
 ONE_TEXT = "One text is an example, not evidence."
 
+ONE_OBSERVATION = "the same demonstrations in all prompts: one observation, no interval"
+
 Intervals = tuple[tuple[int, int], ...]
 
 
@@ -147,6 +149,17 @@ class OfSpans(Result):
     spans: tuple[Intervals, ...]
     names: tuple[tuple[str, ...], ...]
     tokens: tuple[tuple[str, ...], ...]
+
+    @property
+    def alike(self) -> str:
+        """Said where all texts are one up to the end of their spans, as with shared demonstrations."""
+        places = zip(self.spans, self.tokens, strict=True)
+        texts = {(repr(own), *pieces[: own[-1][1]]) for own, pieces in places}
+        return ONE_OBSERVATION if len(texts) == 1 < len(self.tokens) else ""
+
+    def observed(self, values: Tensor) -> Tensor:
+        """Values of all texts; of the first alone if all are one, which is no sample."""
+        return values[:1] if self.alike else values
 
     def check_prompt(self, prompt: int) -> None:
         """Refuse a text that is not there.

@@ -11,7 +11,6 @@ from icl_mech.engine import GradientReading, Loss, Reading
 from icl_mech.engine.readings import OfPatterns
 from icl_mech.measurements.saliency.reduction import Reduction, head_sum
 from icl_mech.metrics import standing_out
-from icl_mech.metrics.means import Kind
 from icl_mech.metrics.outliers import matched_means, nearby_medians, uniform_mass
 from icl_mech.models import Site
 from icl_mech.prompts import Prompt
@@ -222,5 +221,5 @@ def matched(
 
 def difference(own: Quantity) -> Quantity:
     """Of the tokens compared minus those near them."""
-    kind: Kind = "change" if own.outcomes else own.kind
-    return Quantity((), own.per_prompt[:, 0] - own.per_prompt[:, 1], unit=own.unit, kind=kind)
+    values = own.per_prompt[:, 0] - own.per_prompt[:, 1]
+    return Quantity((), values, unit=own.unit, kind=own.kind_minus(own))

@@ -110,10 +110,11 @@ class SpanFlowResult(OfSpans):
 
     def quantities(self) -> dict[str, Quantity]:
         """Mean kurtosis of every head, over the texts in which it is defined."""
-        known = self.kurtosis.isfinite()
-        statistic = None if bool(known.all()) else mean_of_known(self.kurtosis, known)
+        own = self.observed(self.kurtosis)
+        known = own.isfinite()
+        statistic = None if bool(known.all()) else mean_of_known(own, known)
         unit = "kurtosis of vertical scores"
-        return {"kurtosis": Quantity(("layer", "head"), self.kurtosis, statistic, unit)}
+        return {"kurtosis": Quantity(("layer", "head"), own, statistic, unit)}
 
     @checked(ResultError)
     def receiver_heads(

@@ -91,14 +91,15 @@ class SuppressionResult(OfSpans):
     def quantities(self) -> dict[str, Quantity]:
         """Mean divergence by distance in spans, and over all pairs; mean change likewise.
 
-        Distances are those that every text has.
+        Distances are those that every text has. Texts that are all the same are one observation.
         """
         distances = self._by_distance(self.divergence), self._by_distance(self.change)
+        pairs = self._over_pairs(self.divergence)
         unit = "KL divergence (nats)", "change of log-probability (nats per token)"
         return {
-            "divergence": Quantity(("distance",), distances[0], unit=unit[0]),
+            "divergence": Quantity(("distance",), distances[0], unit=unit[0], kind="amount"),
             "change": Quantity(("distance",), distances[1], unit=unit[1]),
-            "mean_divergence": Quantity((), self._over_pairs(self.divergence), unit=unit[0]),
+            "mean_divergence": Quantity((), pairs, unit=unit[0], kind="amount"),
             "mean_change": Quantity((), self._over_pairs(self.change), unit=unit[1]),
         }
 
@@ -117,10 +118,11 @@ class SuppressionResult(OfSpans):
 
     def _by_distance(self, values: tuple[Tensor, ...]) -> Float[Tensor, "batch distance"]:
         rows = [[own.diagonal(-d).mean() for d in self.distances] for own in values]
-        return torch.stack([torch.stack(row) for row in rows])
+        return self.observed(torch.stack([torch.stack(row) for row in rows]))
 
     def _over_pairs(self, values: tuple[Tensor, ...]) -> Float[Tensor, " batch"]:
-        return torch.stack([own[torch.ones_like(own).tril(-1).bool()].mean() for own in values])
+        pairs = [own[torch.ones_like(own).tril(-1).bool()].mean() for own in values]
+        return self.observed(torch.stack(pairs))
 
     @checked(ResultError)
     def scores(self, prompt: Natural = 0, proximity: Count = 1) -> Float[Tensor, " span"]:
@@ -218,7 +220,7 @@ class SuppressionResult(OfSpans):
         place = int(scores.nan_to_num(nan=-1.0).argmax())
         where = " at a distance of two or more" if self.proximity == 2 else ""
         following = self.interval("divergence", distance=1)
-        texts = counted(len(self.spans), "text")
+        texts = self.alike or counted(len(self.spans), "text")
         answer = (
             f"Of the spans of the first text, hiding {self.called(place)} changes later "
             f"spans{where} most: by {told(float(scores[place]))} nats on average."
@@ -266,7 +268,7 @@ class SuppressionResult(OfSpans):
         following = self.interval("divergence", distance=1)
         return (
             f"hiding a span moves the next one by {following} nats, all later ones by "
-            f"{self.interval('mean_divergence')}, {len(self.spans)} texts"
+            f"{self.interval('mean_divergence')}, {self.alike or counted(len(self.spans), 'text')}"
         )
 
 

@@ -114,12 +114,12 @@ class FlowByDemonstrationResult(Result):
             share = function_of_means(both, _of_last)
             found["read_share"] = Quantity(dims, both, share, "share of what the target receives")
         found |= {
-            "pq": Quantity(dims, self.pq, unit=edge),
-            "wp": Quantity(dims, self.wp, unit=edge),
+            "pq": Quantity(dims, self.pq, unit=edge, kind="amount"),
+            "wp": Quantity(dims, self.wp, unit=edge, kind="amount"),
         }
         by_class = self.by_class("pq")
         if not bool(by_class.isnan().any()):
-            found["class_pq"] = Quantity(("label", "layer"), by_class, unit=edge)
+            found["class_pq"] = Quantity(("label", "layer"), by_class, unit=edge, kind="amount")
         return found
 
     def _read_of_all(self) -> Tensor | None:

@@ -17,7 +17,7 @@ from icl_mech.checking import Count, checked
 from icl_mech.errors import RunError
 from icl_mech.measurements.causal.head_mediation import TODD, HeadMediationResult, Measure
 from icl_mech.measurements.heads.chosen import head_name
-from icl_mech.measurements.same_model import check_own_weights
+from icl_mech.measurements.same_model import check_own_weights, check_same_weights
 from icl_mech.models import LanguageModel, adapt, exclusive
 from icl_mech.results import Definition, Result
 
@@ -108,11 +108,7 @@ def _check(model: LanguageModel, mediation: HeadMediationResult, k: int) -> None
         )
     if k > info.n_layers * info.n_heads:
         raise RunError(f"k={k}, but {info.name!r} has {info.n_layers * info.n_heads} heads.")
-    made_of = mediation.provenance.get("model", {}).get("weights")
-    if made_of is not None and made_of != model.fingerprint():
-        raise RunError(
-            "The effects are of other weights than this model's; measure them again with head_mediation."
-        )
+    check_same_weights(model, mediation, "The effects are", "measure them again")
     if model.attention_norm(0) is not None:
         raise RunError(
             f"{info.name!r} norms the sum of its heads before adding it to the residual stream, so single "

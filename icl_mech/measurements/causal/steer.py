@@ -29,6 +29,7 @@ from icl_mech.measurements.causal.task_vector import HENDEL, TaskVectorResult
 from icl_mech.measurements.doors import with_options
 from icl_mech.measurements.passes import How
 from icl_mech.measurements.running import measured
+from icl_mech.measurements.same_model import check_same_weights
 from icl_mech.metrics import Interval, above_together, mean_interval
 from icl_mech.metrics.intervals import ONE_SIDED
 from icl_mech.models import LanguageModel, ModelInfo, adapt
@@ -303,7 +304,7 @@ def steer(
 
     Raises:
         PromptError: prompts without answers.
-        RunError: vectors or layers the model does not have.
+        RunError: vectors or layers the model does not have, or a vector made with other weights.
 
     Source: Todd et al. 2024, §3; Hendel et al. 2023, §3.
     """
@@ -314,6 +315,8 @@ def steer(
 
 def _by_layer(model: Any, vector: Any) -> Tensor:
     """One vector for each layer."""
+    if isinstance(vector, Result):
+        check_same_weights(adapt(model), vector, "The vector is", "make one with this model")
     if isinstance(vector, TaskVectorResult):
         return vector.vectors
     own: Any = vector.vector if isinstance(vector, FunctionVector) else vector

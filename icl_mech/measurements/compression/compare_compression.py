@@ -87,7 +87,9 @@ class CompareCompressionResult(StandInQuality):
     correct: Bool[Tensor, "method batch"] | None = quantity(
         "share of prompts", name="accuracy", default=None
     )
-    kl: Float[Tensor, "method batch"] | None = quantity("KL divergence (nats)", default=None)
+    kl: Float[Tensor, "method batch"] | None = quantity(
+        "KL divergence (nats)", kind="amount", default=None
+    )
     log_prob: Float[Tensor, "method batch"] | None = quantity(
         "change of log-probability (nats per token)", default=None
     )

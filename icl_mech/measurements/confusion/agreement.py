@@ -170,7 +170,11 @@ def agreement(
     columns = [auc_ends(found[0, [i]], drawn[:, [i]], n) for i, n in enumerate(of_pair)]
     ends = torch.stack([torch.cat(side) for side in zip(*columns, strict=True)])
     auc[1:, first, second] = auc[1:, second, first] = ends
-    correlation[1:] = torch.stack(quantile_ends(rank_correlation(predicted, drawn), len(answers)))
+    ranks = rank_correlation(predicted, drawn)
+    ends = torch.stack(quantile_ends(ranks, len(answers)))
+    # Resamples that are all equal, as with AUCs of 1, show nothing of the spread.
+    still = ((ranks - correlation[0]).abs() < 1e-9) | ranks.isnan()
+    correlation[1:] = ends.masked_fill(still.all(0), torch.nan)
     return Agreement(auc, correlation, tuple(present), redrawn)
 
 
@@ -183,6 +187,9 @@ def limits(
     """What limits the numbers, one sentence each."""
     if len(labels) == 2:
         yield "two classes are one pair, whose distance is 1 by construction: nothing to rank"
+    known, lacking = found.correlation[0].isfinite(), found.correlation[1].isnan()
+    if found.redrawn is not None and bool((known & lacking).any()):
+        yield "a correlation that all resamples share, or of too few prompts, has no interval"
     if len(labels) == 3:
         yield "three classes are three pairs: without ties the correlation can only be ±0.5 or ±1"
     absent = [name for c, name in enumerate(labels) if c not in found.present]

@@ -247,7 +247,7 @@ class ExtractionResult(Result):
         return {
             "auc": Quantity(("layer",), self.attention, auc, AUC, ends[0]),
             "cumulative": Quantity(("layer",), self.attention, share, SHARE, ends[1]),
-            "attention": Quantity(("layer", "label"), self.attention, unit=unit),
+            "attention": Quantity(("layer", "label"), self.attention, unit=unit, kind="amount"),
         }
 
     @property

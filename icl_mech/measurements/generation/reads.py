@@ -86,14 +86,15 @@ class GenerateResult(Result):
         The lift of a span is its attention over the share of columns it has: 1 is what even
         attention gives. Both are means over the steps of a text.
         """
+        length = (self.tokens != NONE).sum(1).double()
         found = {
             "log_prob": Quantity((), self.log_probs.nanmean(1), unit="log-probability (nats)"),
-            "length": Quantity((), (self.tokens != NONE).sum(1).double(), unit="tokens"),
+            "length": Quantity((), length, unit="tokens", kind="amount"),
         }
         if self.attention is not None:
-            mass = self.attention.nanmean(1)
-            found["attention"] = Quantity(("layer", "span"), mass, unit="attention")
-            found["lift"] = Quantity(("layer", "span"), self._lift(), unit="times an even share")
+            dims, mass = ("layer", "span"), self.attention.nanmean(1)
+            found["attention"] = Quantity(dims, mass, unit="attention", kind="amount")
+            found["lift"] = Quantity(dims, self._lift(), unit="times an even share", kind="amount")
         return found
 
     def _lift(self) -> Float[Tensor, "batch layer span"]:
@@ -125,7 +126,7 @@ class GenerateResult(Result):
         mass = attention[..., late(attention.shape[2]), :].double().mean(2)[..., own].sum(-1)
         share = sizes[..., own].sum(-1) / sizes.sum(-1)
         share = torch.where(share > 0, share, torch.nan)
-        return mean_interval((mass / share).nanmean(1))
+        return mean_interval((mass / share).nanmean(1), "amount")
 
     def drawing(self, show: str = "spans", *, prompt: int = 0) -> LabelMatrix | TokenStrips:
         """Attention of each step to the spans, or to every token, of one prompt.

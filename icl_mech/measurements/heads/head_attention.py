@@ -78,8 +78,10 @@ class HeadAttentionResult(Result):
         sizes = (len(summed), *(self.shape or [len(self.heads)]))
         labels, entropy = (torch.stack(own).reshape(sizes) for own in (summed, spread))
         return {
-            "to_label_words": Quantity(dims, labels, unit="share of attention on label words"),
-            "entropy": Quantity(dims, entropy, unit="entropy of attention (nats)"),
+            "to_label_words": Quantity(
+                dims, labels, unit="share of attention on label words", kind="amount"
+            ),
+            "entropy": Quantity(dims, entropy, unit="entropy of attention (nats)", kind="amount"),
         }
 
     def coordinates(self) -> Mapping[str, Sequence[Any]]:

@@ -50,11 +50,12 @@ class CompareLensesResult(Result):
         probs = self.label_logits.double().softmax(-1)
         index = self.answers[:, None, None, None].expand(*probs.shape[:-1], 1)
         dims = ("lens", "layer")
+        own = probs.gather(-1, index)[..., 0]
         gain = right[:, 0].double() - right[:, 1].double()
         return {
             "accuracy": Quantity(dims, right, unit="accuracy over label words"),
             "true_label": Quantity(
-                dims, probs.gather(-1, index)[..., 0], unit="probability among the label words"
+                dims, own, unit="probability among the label words", kind="outcome"
             ),
             "gain": Quantity(("layer",), gain, unit="accuracy above the logit lens", kind="change"),
         }

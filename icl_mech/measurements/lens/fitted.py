@@ -182,7 +182,9 @@ class FittedLens(Result):
             return {}
         fitted, logit = self.held_out_kl.double().unbind(1)
         return {
-            "kl": Quantity(("lens", "layer"), self.held_out_kl, unit="KL(model || lens) in nats"),
+            "kl": Quantity(
+                ("lens", "layer"), self.held_out_kl, unit="KL(model || lens) in nats", kind="amount"
+            ),
             "saved": Quantity(("layer",), logit - fitted, unit="nats less than the logit lens"),
         }
 

@@ -108,14 +108,14 @@ class LogitLensResult(Result):
         if classes is not None:
             index = classes[..., None, None].expand(*probs.shape[:-1], 1)
             name = "true_label" if at_target else "displayed_label"
-            found[name] = Quantity(dims, probs.gather(-1, index)[..., 0], unit=unit)
+            found[name] = Quantity(dims, probs.gather(-1, index)[..., 0], unit=unit, kind="outcome")
             if at_target:
                 right = self.label_logits.argmax(-1) == classes[:, None]
                 found["accuracy"] = Quantity(dims, right, unit="accuracy over label words")
-        found["label_prob"] = Quantity((*dims, "label"), probs, unit=unit)
+        found["label_prob"] = Quantity((*dims, "label"), probs, unit=unit, kind="outcome")
         if self.log_sum is not None:
             found["prob"] = Quantity(
-                (*dims, "label"), self.probs, unit="probability over the vocabulary"
+                (*dims, "label"), self.probs, unit="probability over the vocabulary", kind="outcome"
             )
         found["label_logit"] = Quantity((*dims, "label"), self.label_logits, unit="logit")
         return found

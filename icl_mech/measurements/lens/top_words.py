@@ -58,7 +58,7 @@ class TopWordsResult(Result):
     top_probs: Float[Tensor, "batch side layer k"]
     words: dict[str, str] = field(default_factory=dict)
     label_probs: Float[Tensor, "batch side layer label"] = quantity(
-        "probability over the vocabulary", name="label_prob"
+        "probability over the vocabulary", name="label_prob", kind="outcome"
     )
     answers: Int[Tensor, " batch"] | None = None
     labels: tuple[str, ...] = ()

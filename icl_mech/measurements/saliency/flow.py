@@ -53,6 +53,7 @@ from icl_mech.results.quantities import Statistic, kept
 from icl_mech.results.wording import counted, layers_named, said
 from icl_mech.shapes import LayerCurves
 
+EDGE = "saliency per edge"
 DEFINITIONS = (SALIENCY, *KINDS, by_roles.BY_ROLE, chance.RANDOM)
 
 
@@ -88,20 +89,17 @@ class FlowScores(Result):
         "src_role": "roles",
     }
 
-    # --- numbers ---
-
     def quantities(self) -> dict[str, Quantity]:
         """`share` of the three kinds in a layer's sum, and the `saliency` per edge behind it.
 
-        Where they were measured: `null_share`, the share with random tokens in the label words'
-        place; `role_share` of all saliency by role of destination and source; `target_share` of
-        what the target receives by role of its source.
+        Where measured: `null_share`, the share with random tokens in place of label words; `role_share` of
+        all saliency by role of destination and source; `target_share` of what the target receives.
         """
-        dims, per_edge = ("score", "layer"), "share of the layer's saliency per edge"
-        shares = function_of_means(self.per_prompt, normalised_flow)
+        dims, per_edge = ("score", "layer"), f"share of the layer's {EDGE}"
+        values, shares = self.per_prompt, function_of_means(self.per_prompt, normalised_flow)
         found = {
-            "share": Quantity(dims, self.per_prompt, shares, per_edge, (self.low, self.high)),
-            "saliency": Quantity(dims, self.per_prompt, unit="mean saliency per edge"),
+            "share": Quantity(dims, values, shares, per_edge, (self.low, self.high)),
+            "saliency": Quantity(dims, values, None, f"mean {EDGE}", kind="amount"),
         }
         if self.null is not None:
             mean, statistic = self.null.double().mean(1), chance.share_of_null(self.null)

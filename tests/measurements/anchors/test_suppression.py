@@ -10,6 +10,7 @@ from icl_mech.errors import PromptError, RunError
 from icl_mech.measurements.anchors.suppression import SuppressionResult
 from icl_mech.models import Site
 from tests.golden_data import FOLDER, golden_model, thought_anchors, thought_anchors_prompts
+from tests.prompts.cases import TOPICS, toy_task
 from tests.tiny import tiny_model
 
 TEXTS = [
@@ -205,3 +206,27 @@ def test_what_is_refused():
         icl.span_flow(model, prompts, interventions=[icl.Suppress([3])])
     with pytest.raises(RunError, match="give one of them"):
         icl.Suppress()
+
+
+def test_shared_demonstrations_are_one_observation():
+    """Spans of demonstrations that all prompts share give the same number in all: no sample, no interval."""
+    model = tiny_model("gpt2")
+    shared, apart = (
+        icl.suppression(model, icl.build_prompts(toy_task(TOPICS), model, n=8, demonstrations=own))
+        for own in ("shared", "per_prompt")
+    )
+    values = shared.quantities()["mean_divergence"].per_prompt
+    assert float(values.max() - values.min()) < 1e-6
+    for name in shared.quantities():
+        assert bool(shared.sel(name).low.isnan().all())
+        assert bool(shared.sel(name).values.isfinite().all())
+        assert bool(apart.sel(name).low.isfinite().all())
+    assert "the same demonstrations in all prompts: one observation" in shared.summary()
+    assert "one observation" in shared.figures()[1].caption
+    assert "8 texts" in apart.summary()
+    assert bool(
+        icl.span_flow(model, icl.build_prompts(toy_task(TOPICS), model, n=8))
+        .sel()
+        .low.isnan()
+        .all()
+    )

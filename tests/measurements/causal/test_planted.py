@@ -5,6 +5,7 @@ import torch
 from torch.testing import assert_close
 
 import icl_mech as icl
+from icl_mech.errors import PromptError, RunError
 from icl_mech.measurements import HeadMediation
 from icl_mech.measurements.causal.head_mediation import class_weights
 from tests.planted import (
@@ -185,3 +186,22 @@ def test_refusals(model, one_class, mediation):
         icl.steer(model, shuffled, torch.zeros(84), kind="replace", scale=2.0)
     with pytest.raises(icl.IclMechError, match="no block"):
         icl.steer(model, shuffled, torch.zeros(84), layers=[])
+
+
+def test_vectors_of_other_weights_are_refused(model, sets, mediation):
+    vectors = icl.function_vector(model, mediation), icl.task_vector(model, sets[0][:4])
+    bare, other = icl.build_prompts(planted_task(), model, shots=0, n=4), icl.untrained(model)
+    for vector in vectors:
+        assert len(icl.steer(model, bare, vector, layers=[2]).correct) == 4
+        with pytest.raises(
+            RunError, match=r"vector is of other weights .* make one with this model"
+        ):
+            icl.steer(other, bare, vector, layers=[2])
+    assert len(icl.steer(other, bare, vectors[0].vector, layers=[2]).correct) == 4
+
+
+def test_pairs_without_demonstrations_are_refused(model):
+    pair = icl.build_prompt_pairs(planted_task(), model, shots=0, n=4)
+    for function in (icl.layer_accuracy, icl.head_mediation, icl.attribution_patching):
+        with pytest.raises(PromptError, match="same prompts and no demonstration"):
+            function(model, *pair)

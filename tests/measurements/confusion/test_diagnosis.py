@@ -349,6 +349,19 @@ def test_pairs_told_apart_perfectly_are_ties():
     assert "5 pairs are told apart perfectly (AUC 1)" in found.summary()
 
 
+def test_resamples_that_are_all_equal_leave_no_interval():
+    """AUCs of 1 are 1 in every resample, whatever other prompts would give."""
+    answers = torch.arange(4).repeat(6)
+    logits = 9 * torch.eye(4)[answers]
+    logits[answers == 1, 0] = 20.0  # 0 and 1 always wrong, the others never
+    found = made(logits, answers, torch.rand(1, 1, 4, 4).double())
+    value, low, high = found.rank_correlation()
+    assert 0 < abs(value) < 1
+    assert (low != low, high != high) == (True, True)
+    assert found.status == "cannot be judged"
+    assert "has no interval" in found.summary()
+
+
 def test_rare_classes_are_redrawn_or_leave_no_interval():
     logits = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
     distances = torch.rand(1, 1, 4, 4).double()

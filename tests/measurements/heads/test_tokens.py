@@ -322,7 +322,7 @@ def test_attention_to_label_words_has_intervals(found):
         ]
     )
     for place, (layer, head) in enumerate(HEADS):
-        expected = mean_interval(shares[:, place])
+        expected = mean_interval(shares[:, place], "amount")
         assert found.interval(head=f"{layer}.{head}") == pytest.approx(tuple(expected))
 
 

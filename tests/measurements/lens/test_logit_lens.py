@@ -321,7 +321,7 @@ def test_layers_are_labelled_samples(gpt2):
         "label_logit",
     ]
     assert_close(lens.sel().values, own.mean(0))
-    low, high = mean_ends(own)
+    low, high = mean_ends(own, "outcome")
     expected = own[:, 2].mean(), low[2], high[2]
     assert lens.interval(layer=2) == pytest.approx(tuple(map(float, expected)))
     right = lens.label_logits[:, 3].argmax(-1) == prompts.answers
@@ -412,7 +412,7 @@ def test_a_difference_of_two_lenses_is_paired(gpt2, options):
     expected = one.sel().per_prompt.double() - other.sel().per_prompt.double()
     assert float(expected.abs().max()) > 1e-4
     assert_close(found.values, expected.mean(0))
-    low, high = mean_ends(expected)
+    low, high = mean_ends(expected, "value" if "per" in options else "change")
     assert_close(torch.stack([found.low, found.high]), torch.stack([low, high]))
     assert other.provenance["interventions"] == [edit[0].to_dict()]
     with pytest.raises(ResultError, match="different prompts"):
