@@ -134,7 +134,10 @@ def test_a_push_to_one_class_is_no_function_vector():
     assert judged(result.gain) == "not shown"
     assert judged(mean_interval(push[:, 0])) == "supported"
     assert replace(result, answers=torch.ones(N, dtype=torch.long)).gain is None
-    assert judged(replace(result, answers=None).gain) == "supported"  # no classes in common
+    before = replace(result, answers=None)  # saved before classes were kept
+    assert before.gain is None
+    own = replace(before, provenance={"prompts": {"answer_kind": "choices"}})
+    assert judged(own.gain) == "supported"  # no classes in common
 
 
 @pytest.mark.parametrize(("true", "status"), [(0.5, "mixed"), (0.95, "supported")])

@@ -31,7 +31,7 @@ from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
 from icl_mech.results import Definition, Figure, Quantity, Result, basis
 from icl_mech.results.judging import jointly, judged, opening
-from icl_mech.results.prompts import given
+from icl_mech.results.prompts import answer_kind, given
 from icl_mech.results.wording import counted, said, told
 from icl_mech.shapes import Bars
 
@@ -131,13 +131,10 @@ class AlignmentResult(Result):
         return mean_interval(self.lead, "change")
 
     @property
-    def _has_classes(self) -> bool:
-        return bool(self.provenance.get("prompts", {}).get("answer_kind", "classes") == "classes")
-
-    @property
     def undemonstrated(self) -> str:
         """What `above_undemonstrated` is beside."""
-        return f"the best zero-shot{' or constant' * self._has_classes} answers"
+        constant = " or constant" * (answer_kind(self) == "classes")
+        return f"the best zero-shot{constant} answers"
 
     @property
     def above_undemonstrated(self) -> Interval:
@@ -147,7 +144,7 @@ class AlignmentResult(Result):
         equally frequent, either may be the label taught more often than the true one.
         """
         others = [self.zero_shot]
-        if self._has_classes:
+        if answer_kind(self) == "classes":
             others += torch.arange(len(self.labels))[:, None].expand(-1, len(self.answers))
         control = max(map(self._lead, others), key=torch.sum)
         return mean_interval(self.lead - control, "contrast")

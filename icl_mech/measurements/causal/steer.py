@@ -36,7 +36,7 @@ from icl_mech.models import LanguageModel, ModelInfo, adapt
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
 from icl_mech.results import Definition, Figure, Quantity, Result, basis, quantity
 from icl_mech.results.judging import opening
-from icl_mech.results.prompts import given
+from icl_mech.results.prompts import answer_kind, given
 from icl_mech.results.wording import counted, said, told
 from icl_mech.shapes import LayerCurves, Panel
 
@@ -121,11 +121,11 @@ class SteerResult(Result):
         """Change of the logit difference a third of the way, in which all classes count alike.
 
         A push towards one class whatever the query, which helps where it is frequent, then changes nothing. None
-        of queries of one class.
+        of queries of one class, and of runs saved before their classes were kept.
         """
         changes = self.changes[:, self.layers.index(self.third)].double()
         if self.answers is None:
-            return mean_interval(changes)
+            return None if answer_kind(self) == "classes" else mean_interval(changes)
         found, place, counts = self.answers.unique(return_inverse=True, return_counts=True)
         weights = (len(changes) / len(found) / counts)[place]
         return mean_interval(changes * weights) if len(found) > 1 else None
