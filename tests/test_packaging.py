@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 import icl_mech
+from tests import release
 
 try:
     import tomllib
@@ -22,6 +23,21 @@ EXTRAS = PROJECT["optional-dependencies"]
 def test_one_version():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]
     assert PROJECT["version"] == cited == icl_mech.__version__ == version("icl-mech")
+
+
+def test_the_newest_changes_are_those_of_this_version():
+    assert release.version() == PROJECT["version"]
+
+
+@pytest.mark.parametrize("file", ["pyproject.toml", "CHANGELOG.md", "CITATION.cff"])
+def test_a_file_of_another_version_is_found(file, tmp_path, monkeypatch):
+    for name in ("pyproject.toml", "CHANGELOG.md", "CITATION.cff"):
+        text = (ROOT / name).read_text()
+        other = text.replace(PROJECT["version"], "9.9.9") if name == file else text
+        (tmp_path / name).write_text(other)
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    with pytest.raises(SystemExit, match=re.escape(f"{file} ") + r"\S*9\.9\.9"):
+        release.version()
 
 
 def test_documented_extras_exist():
