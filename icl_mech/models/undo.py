@@ -78,6 +78,23 @@ def leave() -> None:
         _pop_mode()
 
 
+def torch_stacks() -> tuple[Any, int]:
+    """The innermost of torch's hooks for saved tensors, and how many levels of `torch.vmap` are entered."""
+    level: Any = torch._C._functorch.peek_interpreter_stack()  # None outside of all
+    return torch._C._autograd._top_saved_tensors_default_hooks(False), level.level() if level else 0
+
+
+def leave_torch_stacks(outer: tuple[Any, int]) -> None:
+    """Take off what an interrupt inside `torch.utils.checkpoint` or `torch.vmap` left on these stacks.
+
+    They are the process's: every later backward pass would fail with a `CheckpointError`.
+    """
+    while torch_stacks()[0] not in (None, outer[0]):
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+    while torch_stacks()[1] > outer[1]:
+        torch._C._functorch._vmap_decrement_nesting()
+
+
 class Undo:
     """What has been changed for a while, by how it is taken back."""
 
@@ -102,11 +119,13 @@ class Undo:
     def kept(self) -> Iterator[None]:
         """Context that leaves nothing behind that was changed inside, nor in torch's modes."""
         before, enabled = set(self._pending), torch.is_grad_enabled()
+        stacks = torch_stacks()
         try:
             yield
         except BaseException:
             self._take_back([key for key in self._pending if key not in before])
             leave()
+            leave_torch_stacks(stacks)
             torch.set_grad_enabled(enabled)
             raise
 
