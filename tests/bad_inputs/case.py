@@ -47,13 +47,13 @@ class Case:
         what: In a few words.
         call: Makes the call that must be refused.
         error: The class of the error.
-        says: Words of the message: what was found, what was expected.
+        says: Names and values in the message; the whole message stands in `tests/words/bad_inputs`.
     """
 
     what: str
     call: Callable[[Bench], object]
     error: type[icl.IclMechError]
-    says: tuple[str, ...]
+    says: tuple[str, ...] = ()
 
 
 @functools.lru_cache

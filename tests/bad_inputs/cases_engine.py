@@ -15,7 +15,7 @@ from icl_mech.models import adapt
 from tests.bad_inputs.case import Bench, Case
 
 PREDICTION = [PredictionReading()]
-WORDS = ("of prompt 0 (counted from 0) is NaN", "block 1", "mlp.c_proj", "load it again")
+WHERE = ("prompt 0", "NaN", "block 1", "mlp.c_proj")
 
 
 def training(part: str) -> Callable[[Bench], object]:
@@ -76,51 +76,38 @@ def cut(bench: Bench) -> object:
 VARIANTS = [[], [Isolate([1])], [Isolate([2])]]
 
 CASES = [
-    Case(
-        "the wrapped model in training mode", training(""), ModelError, ("training", "model.eval()")
-    ),
+    Case("the wrapped model in training mode", training(""), ModelError, ("model.eval()",)),
     Case(
         "one dropout in training mode",
         training("transformer.h.1.attn.attn_dropout"),
         ModelError,
         ("'transformer.h.1.attn.attn_dropout'", "model.eval()"),
     ),
-    Case("a weight that became NaN, flow", after(icl.flow_scores), RunError, WORDS),
-    Case("a weight that became infinite", after(icl.predict, torch.inf), RunError, WORDS),
+    Case("a weight that became NaN, flow", after(icl.flow_scores), RunError, WHERE),
+    Case("a weight that became infinite", after(icl.predict, torch.inf), RunError, WHERE),
     Case(
         "a weight that became NaN, every position",
         after(lambda model, prompts: icl.flow_scores(model, prompts, path="whole")),
         RunError,
-        WORDS,
+        WHERE,
     ),
     Case(
         "a weight that became NaN, variants",
         after(lambda model, prompts: run_variants(model, prompts, PREDICTION, VARIANTS)),
         RunError,
-        WORDS,
+        WHERE,
     ),
+    Case("a weight that became NaN, kept keys", behind_kept_keys, RunError),
     Case(
-        "a weight that became NaN, kept keys",
-        behind_kept_keys,
-        RunError,
-        "changed after these prompts were prepared",
+        "a weight that became NaN, compression", after(icl.compress_demonstrations), RunError, WHERE
     ),
-    Case(
-        "a weight that became NaN, compression", after(icl.compress_demonstrations), RunError, WORDS
-    ),
-    Case("a weight that became NaN, training", after(icl.fit_reweighting), RunError, WORDS),
+    Case("a weight that became NaN, training", after(icl.fit_reweighting), RunError, WHERE),
     Case(
         "factors that overflow",
         lambda b: icl.predict(
             b.model, b.prompts, interventions=[Reweight(torch.full((3, 4, 2), 200.0))]
         ),
         RunError,
-        ("attention of block 0", "under Reweight", "weaker intervention"),
     ),
-    Case(
-        "a hook that cuts the graph",
-        cut,
-        RunError,
-        ("does not depend on 'pattern' of block 0", "cut the graph"),
-    ),
+    Case("a hook that cuts the graph", cut, RunError, ("'pattern'",)),
 ]

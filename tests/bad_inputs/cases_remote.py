@@ -9,18 +9,13 @@ CASES = [
         "a TransformerBridge to be run on a server",
         lambda b: icl.remote_model(b.model),
         ModelError,
-        ("nnsight.LanguageModel(name)", "TransformerBridge"),
+        ("TransformerBridge",),
     ),
-    Case(
-        "a name to be run on a server",
-        lambda b: icl.remote_model("gpt2"),
-        ModelError,
-        ("nnsight.LanguageModel(name)", "str"),
-    ),
+    Case("a name to be run on a server", lambda b: icl.remote_model("gpt2"), ModelError, ("str",)),
     Case(
         "an object that is no model",
         lambda b: icl.predict({"model": "gpt2"}, b.prompts),
         ModelError,
-        ("nnsight model", "dict"),
+        ("dict",),
     ),
 ]
