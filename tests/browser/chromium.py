@@ -7,10 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 MISSING = "no Chromium was found"
 """Begins the reason of every skipped test, which the summary counts."""
+
+DRAWN = """() => new Promise(go => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(go))))"""
+"""Until two frames were drawn: the first hears of what has changed, the second shows it."""
+
+RESTED = "() => new Promise(go => requestAnimationFrame(() => setTimeout(go, 130)))"
+"""Until whatever a page puts off was done: it does so for 120 ms, and timers of one page ring in their order."""
 
 HARMLESS = re.compile(r"^(data|blob):")
 
@@ -48,7 +56,7 @@ class Opened:
         page.on("pageerror", lambda error: own.errors.append(str(error)))
         page.on("request", own._asked)
         page.goto(own.address + place)
-        page.wait_for_selector("html[data-ready]", state="attached", timeout=20_000)
+        page.wait_for_selector("html[data-ready]", state="attached")
         if not folded:
             own.unfold()
         return own
@@ -59,7 +67,12 @@ class Opened:
         drawn = (
             "[...document.querySelectorAll('.plot')].every(own => own.querySelector('.main-svg'))"
         )
-        self.page.wait_for_function(drawn, timeout=20_000)
+        self.page.wait_for_function(drawn)
+
+    def rested(self) -> None:
+        """Wait until the page has heard of another size, medium or scheme of colours, and drawn itself again."""
+        for script in (DRAWN, RESTED, DRAWN):
+            self.page.evaluate(script)
 
     def _heard(self, message: Any) -> None:
         if message.type in ("error", "warning"):
@@ -104,9 +117,28 @@ class Opened:
         x, y = self.run(script, [f"{name}-plot", row, column])
         self.page.mouse.move(x, y + 1)
         self.page.mouse.move(x, y)
-        plot.locator(".hoverlayer .hovertext").wait_for(timeout=5000)
+        plot.locator(".hoverlayer .hovertext").wait_for()
         return plot.locator(".hoverlayer").text_content()
 
     def status(self, selector: str) -> str:
         """The text of an element."""
         return self.page.locator(selector).first.inner_text()
+
+
+def serious(page: Any, *, dark: bool = False) -> list[tuple[str, str, str]]:
+    """What axe finds in a page of Playwright's: rule, element, what is wrong.
+
+    Args:
+        dark: Look at the contrast of colours alone: all else is the same in both themes.
+    """
+    axe = pytest.importorskip("axe_playwright_python.base")
+    page.evaluate(axe.AXE_FILE_PATH.read_text(encoding="utf-8"))
+    options: dict[str, Any] = {"resultTypes": ["violations"], "preload": False}
+    if dark:
+        options["runOnly"] = ["color-contrast"]
+    found = page.evaluate("options => axe.run(document, options)", options)
+    return [
+        (rule["id"], rule["nodes"][0]["html"][:200], rule["nodes"][0]["failureSummary"])
+        for rule in found["violations"]
+        if rule["impact"] in ("serious", "critical")
+    ]

@@ -4,6 +4,7 @@ import pytest
 
 from tests.browser import cases
 from tests.browser.chromium import MISSING, Opened, found
+from tests.patience import milliseconds
 
 SIZES = {"desk": 1200, "phone": 390, "wide": 1600}
 
@@ -21,9 +22,23 @@ def browser():
         own = driver.chromium.launch(
             executable_path=path,
             args=["--no-sandbox", "--disable-gpu", "--force-color-profile=srgb"],
+            timeout=milliseconds(60),
         )
-        yield own
+        yield patient(own)
         own.close()
+
+
+def patient(browser):
+    """The browser; whatever its pages wait for, they wait as long as this machine may need."""
+    plain = browser.new_context
+
+    def new_context(**options):
+        context = plain(**options)
+        context.set_default_timeout(milliseconds(30))
+        return context
+
+    browser.new_context = new_context
+    return browser
 
 
 class Pages(dict):

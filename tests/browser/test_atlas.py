@@ -9,11 +9,15 @@ from icl_mech.atlas import add, build
 from icl_mech.results.wording import told
 from tests.atlas import forged
 from tests.browser import cases
+from tests.patience import slowness
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 pytestmark = pytest.mark.browser
 
 FIRST = 3.0
-"""Seconds to the first figure."""
+"""Seconds to the first figure, on a quiet machine."""
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +38,13 @@ def index(opened, site):
 
 
 def test_the_first_figure_is_there_at_once(index):
-    start = time.monotonic()
+    start, slow = time.monotonic(), slowness()
     page = index()
-    assert time.monotonic() - start < FIRST + 2  # a new context, too
-    assert page.run("performance.getEntriesByType('navigation')[0].domComplete") < 1000 * FIRST
+    taken = time.monotonic() - start
+    slow = max(slow, slowness())  # in this very moment
+    assert taken < (FIRST + 2) * slow  # a new context, too
+    shown = page.run("performance.getEntriesByType('navigation')[0].domComplete")
+    assert shown < 1000 * FIRST * slow
     assert page.run("document.querySelectorAll('table.claims .forest .dot').length") > 5
     assert page.run("document.querySelectorAll('#chart .line').length") > 1
     assert page.run(
@@ -50,9 +57,10 @@ def test_a_cell_tells_its_finding_and_leads_to_the_page_of_the_run(index):
     cell = page.page.locator("tr.run button.cell[aria-label^='Harm']").first
     assert "final gap" in cell.get_attribute("aria-label")
     cell.click()
-    assert "Calibrated accuracy is" in page.status(".detail-box")
+    WORDS(page.status(".detail-box"), "finding")
     page.page.locator(".detail-box a").first.click()
-    page.page.wait_for_selector("html[data-ready]", state="attached", timeout=30_000)
+    page.page.wait_for_selector("a[href='../index.html']", state="attached")  # the other page
+    page.page.wait_for_selector("html[data-ready]", state="attached")
     assert page.page.locator("a[href='../index.html']").count() == 1
     assert page.run("document.querySelectorAll('.plot .main-svg').length") > 0
     page.requests.clear()  # its own page and the script beside it
@@ -61,7 +69,7 @@ def test_a_cell_tells_its_finding_and_leads_to_the_page_of_the_run(index):
 def test_means_over_seeds_stand_above_their_runs(index):
     page = index()
     group = page.page.locator("tr.mean button.group")
-    assert "means over 2 runs" in page.status("tr.mean th")
+    WORDS(page.status("tr.mean th"), "means_over_runs", "2")
     before = page.page.locator("tr.run").count()
     group.click()
     assert page.page.locator("tr.run").count() == before - 2

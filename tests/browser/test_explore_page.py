@@ -6,6 +6,10 @@ from pathlib import Path
 import pytest
 
 import icl_mech
+from tests.browser.chromium import DRAWN
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 SOURCE = Path(icl_mech.__file__).parent / "explorer"
 LAYERS, HEADS, LABELS = 6, 3, [" World", " Sports", " Business", " Technology"]
@@ -97,9 +101,7 @@ class Explorer:
     def say(self, *messages):
         for message in messages:
             self.page.evaluate("message => window.say(message)", message)
-        self.page.evaluate(
-            "() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))"
-        )
+        self.page.evaluate(DRAWN)
 
     def measured(self, gen=1, **parts):
         self.say(*({"kind": "part", "gen": gen, "part": k, "data": v} for k, v in parts.items()))
@@ -112,6 +114,7 @@ class Explorer:
         return found
 
     def text(self, selector):
+        self.page.evaluate(DRAWN)  # what a key or the mouse has changed, too
         return self.page.locator(selector).first.inner_text()
 
     def drag(self, start, stop, track=".ex-g-flow"):
@@ -217,7 +220,7 @@ def test_a_change_of_a_token_asks_for_the_token_first(explorer):
     own.page.get_by_role("button", name="isolate the token").click()
     own.drag(1, 3)
     assert own.page.evaluate("window.sent.length") == before
-    assert "Choose a token in the prompt first" in own.text(".ex-reading")
+    WORDS(own.text(".ex-reading"), "choose_a_token")
 
 
 def test_figures_of_an_older_state_are_pale_and_late_ones_are_dropped(explorer):
@@ -234,7 +237,7 @@ def test_figures_of_an_older_state_are_pale_and_late_ones_are_dropped(explorer):
 
 def test_a_set_is_shown_with_intervals_until_the_experiment_changes(explorer):
     own = explorer()
-    assert own.text(".ex-pill") == "n = 1 · an example, not a finding"
+    WORDS.exactly(own.text(".ex-pill"), "an_example", "n = 1")
     own.page.get_by_role("button", name="Over all 24 prompts").click()
     assert own.last() == {"do": "over_all"}
     own.say({"kind": "progress", "gen": 1, "share": 0.5, "words": "12 of 24"})
@@ -259,7 +262,7 @@ def test_a_set_is_shown_with_intervals_until_the_experiment_changes(explorer):
     assert own.text(".ex-pill") == "n = 24 · 95 % intervals"
     assert "0.50 [0.30, 0.70]" in own.text(".ex-intervals")
     own.say(state(2, shown=(1, 1), started=False))
-    assert own.text(".ex-pill") == "n = 1 · an example, not a finding"
+    WORDS.exactly(own.text(".ex-pill"), "an_example", "n = 1")
 
 
 def test_errors_and_lost_connections_say_so_and_keep_the_page(explorer):
@@ -272,7 +275,7 @@ def test_errors_and_lost_connections_say_so_and_keep_the_page(explorer):
     before = own.page.evaluate("window.sent.length")
     own.page.keyboard.press("f")
     own.say()
-    assert own.text(".ex-status") == "not connected – trying again"
+    WORDS.exactly(own.text(".ex-status"), "not_connected")
     assert own.page.evaluate("window.sent.length") == before
     own.page.evaluate("window.link('open')")
     own.say()

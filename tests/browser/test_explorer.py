@@ -5,17 +5,66 @@ The server runs in this process, so that what is on the screen is compared with 
 
 import json
 import random
-import time
-from contextlib import suppress
+import threading
 
 import pytest
 import torch
 
 pytest.importorskip("starlette")
-playwright = pytest.importorskip("playwright.sync_api")
-from tests.explorer.cases import OPEN, TASK, model_of, opened, opened_open, serving  # noqa: E402
+pytest.importorskip("playwright")
+from tests.browser.chromium import DRAWN
+from tests.explorer.cases import OPEN, TASK, model_of, opened, opened_open, serving
+from tests.patience import milliseconds, seconds, until
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 SIZES = {"desk": (1440, 900), "cell": (900, 900), "phone": (390, 844), "wide": (1600, 1000)}
+
+TALK = r"""(() => {
+    const Plain = WebSocket;
+    window.WebSocket = class extends Plain {
+        constructor(...given) {
+            super(...given);
+            const talk = window.talk = {socket: this, sent: 0, number: 0, asked: null, answered: 0, idle: false};
+            this.addEventListener("message", event => {
+                const said = JSON.parse(event.data), answer = /^There is no action 'question-(\d+)'/.exec(said.text ?? "");
+                if (answer) {
+                    talk.answered = Number(answer[1]);
+                    event.stopImmediatePropagation();
+                } else if (said.kind === "state") talk.idle = false;
+                else if (said.kind === "busy") talk.idle = said.part == null;
+            });
+        }
+        send(text) { window.talk.sent += 1; super.send(text); }
+        ask(number) { super.send(JSON.stringify({do: `question-${number}`})); }
+    };
+})()"""
+"""Watches what a page and Python say to each other.
+
+A question that Python refuses, which changes nothing, is answered after all that the page sent before it.
+"""
+
+SETTLED = """() => {
+    const talk = window.talk, root = document.querySelector(".icl-explore");
+    if (talk?.socket.readyState !== WebSocket.OPEN) return false;
+    if (talk.asked !== talk.sent) {
+        talk.asked = talk.sent;
+        talk.socket.ask(talk.number += 1);
+    }
+    const drawn = root.querySelector(".ex-answers tr.ex-now:not(.ex-stale) td, .ex-say.ex-error");
+    return talk.answered === talk.number && talk.idle && drawn && !root.querySelector(".ex-status").textContent;
+}"""
+"""Python has heard everything the page sent, has measured all of it, and the page shows it."""
+
+PLACE = """([what, number]) => {
+    const own = document.querySelectorAll(what)[number];
+    if (!own?.checkVisibility({visibilityProperty: true}) || own.disabled) return null;
+    own.scrollIntoView({block: "center", inline: "center", behavior: "instant"});
+    const box = own.getBoundingClientRect();
+    return [box.x + box.width / 2, box.y + box.height / 2];
+}"""
+"""The middle of something that can be clicked, in view."""
 
 
 class Screen:
@@ -25,6 +74,7 @@ class Screen:
         width, height = SIZES[size]
         self.view, self.server = view, server
         self.context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        self.context.add_init_script(TALK)
         self.page = self.context.new_page()
         self.errors, self.requests = [], []
         self.page.on("console", self._heard)
@@ -41,24 +91,12 @@ class Screen:
     def now(self):
         return self.view.session.history.now
 
-    def settle(self, seconds=90):
+    def settle(self):
         """Wait until the page has drawn all parts of the newest generation."""
-        self.page.wait_for_function(
-            "() => { const root = document.querySelector('.icl-explore'), status = root?.querySelector('.ex-status');"
-            " const drawn = root?.querySelector('.ex-answers tr.ex-now:not(.ex-stale) td, .ex-say.ex-error');"
-            " return drawn && !status.textContent; }",
-            timeout=1000 * seconds,
-        )
-        session, end = self.view.session, time.monotonic() + seconds
-        while time.monotonic() < end:
-            parts = session.plan()
-            if (
-                all(session.asker.has(what, own) for _, what, own in parts)
-                and session.wanted is None
-            ):
-                break
-            self.page.wait_for_timeout(20)
-        self.page.wait_for_timeout(150)
+        self.page.evaluate("if (window.talk) window.talk.asked = null")
+        self.page.wait_for_function(SETTLED, timeout=milliseconds(90))
+        assert self.view.session.wanted is None
+        self.page.evaluate(DRAWN)
 
     def click(self, name, **more):
         self.page.get_by_role("button", name=name, **more).first.click()
@@ -126,7 +164,7 @@ def test_flip_isolate_zero_add_drop_and_undo_all(screen):
     assert screen.page.get_by_text(TASK.labels[screen.now.demos[0].true], exact=True).count()
     screen.drag(0, 1)
     assert [(own.what, own.layers) for own in screen.now.changes] == [("isolate", (0, 1))]
-    assert "label words isolated · layers 0–1" in screen.page.inner_text(".ex-layers-view")
+    WORDS(screen.page.inner_text(".ex-layers-view"), "isolated", "0–1")
     screen.page.mouse.click(*screen.place(1, 2))
     screen.settle()
     assert screen.now.changes[-1].heads == ((1, 2),)
@@ -146,26 +184,31 @@ def test_flip_isolate_zero_add_drop_and_undo_all(screen):
 
 def test_over_all_queries_and_cancel(screen):
     screen.press("f")
-    assert "n = 1 · an example, not a finding" in screen.page.inner_text(".ex-header")
+    WORDS(screen.page.inner_text(".ex-header"), "an_example", "n = 1")
     screen.page.get_by_role("button", name="Over all 6 prompts").click()
-    screen.page.locator(".ex-intervals table").wait_for(timeout=60_000)
+    screen.page.locator(".ex-intervals table").wait_for()
+    screen.settle()
     text = screen.page.inner_text(".ex-set-view")
     assert "p(true answer)" in text
-    assert "over 6 prompts with these demonstrations" in text
+    WORDS(text, "over_all", "6")
     assert "n = 6 · 95 % intervals" in screen.page.inner_text(".ex-header")
     screen.press("u")
     assert "n = 1" in screen.page.inner_text(".ex-header")
-    plain = screen.view.session.asker.changes
+    session, stopped = screen.view.session, threading.Event()
+    plain = session.asker.changes
 
     def slow(*args):
-        time.sleep(2.0 if len(args) > 2 else 0)
+        if len(args) > 2:
+            stopped.wait(seconds(60))
         return plain(*args)
 
-    screen.view.session.asker.changes = slow
+    session.asker.changes = slow
     screen.press("]")
     screen.page.keyboard.press("a")
     screen.page.keyboard.press("o")
-    screen.page.get_by_role("button", name="Stop").click(timeout=20_000)
+    screen.page.get_by_role("button", name="Stop").click()
+    until(lambda: session.wanted is None, 20, "Python to hear of the stop")
+    stopped.set()
     screen.settle()
     assert "p(true answer)" not in screen.page.inner_text(".ex-set-view")
     assert screen.view.session.wanted is None
@@ -243,10 +286,10 @@ def test_a_server_that_dies_and_comes_back_at_the_same_address(browser):
         own = Screen(browser, view, server)
         own.press("f")
         state = own.now
-    own.page.get_by_text("not connected").first.wait_for(timeout=20_000)
+    own.page.get_by_text("not connected").first.wait_for()
     own.page.keyboard.press("f")
     with serving(view, port=server.port, token=server.token):
-        own.settle(30)
+        own.settle()
         assert own.now == state
         own.press("f")
         assert own.now.all_true
@@ -299,7 +342,7 @@ def test_open_answers_flip_type_over_all_and_code(open_screen):
     rank = "() => document.querySelector('.ex-rank').textContent.includes('of 9 choices')"
     page.wait_for_function(rank)  # its choices are measured anew
     page.get_by_role("button", name="Over all 4 prompts").click()
-    page.locator(".ex-intervals table").wait_for(timeout=60_000)
+    page.locator(".ex-intervals table").wait_for()
     text = page.inner_text(".ex-set-view")
     assert "right answer" in text
     assert "answers given" not in text
@@ -375,13 +418,9 @@ def monkey(rng, screen):
             "head": "[data-head]",
             "button": ".ex-left button, .ex-right button",
         }
-        found = page.locator(what[kind])
-        count = found.count()
-        if count:
-            own = found.nth(rng.randrange(count))
-            with suppress(playwright.Error):  # it may be gone by now
-                if own.is_visible() and own.is_enabled(timeout=2000):
-                    own.click(timeout=2000, force=True, no_wait_after=True)
+        count = page.locator(what[kind]).count()
+        if count and (middle := page.evaluate(PLACE, [what[kind], rng.randrange(count)])):
+            page.mouse.click(*middle)  # whatever is there by now
 
 
 @pytest.mark.slow

@@ -10,9 +10,8 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.request
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import nbformat
@@ -23,7 +22,9 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from icl_mech.explorer.widget import ELSEWHERE
 from icl_mech.plots import bundle
 from icl_mech.plots.still import ELSEWHERE as STILL
-from tests.browser.chromium import MISSING
+from tests import patience
+from tests.browser.chromium import DRAWN, MISSING
+from tests.patience import milliseconds, seconds, until
 
 
 def installed(name):
@@ -77,37 +78,29 @@ def served(folder, cells, python, *more):
     own = folder / "jupyter"
     (own / "kernels" / "project").mkdir(parents=True)
     (own / "kernels" / "project" / "kernel.json").write_text(json.dumps(kernel), encoding="utf-8")
-    port = 18000 + os.getpid() % 4000
-    address = f"http://127.0.0.1:{port}"
-    process = subprocess.Popen(
-        [
-            *(python, "-m", "jupyterlab", "--no-browser", "--allow-root"),
-            *(f"--port={port}", "--ServerApp.port_retries=0", "--IdentityProvider.token="),
-            *("--LabApp.news_url=None", "--LabApp.check_for_updates_class="
-              "jupyterlab.NeverCheckForUpdate", f"--ServerApp.root_dir={folder}", *more),
-        ],
-        # Nothing of whoever runs the tests: neither settings nor extensions of front ends.
-        env={**os.environ, "JUPYTER_PATH": str(own), "JUPYTER_DATA_DIR": str(own / "data"),
-             "JUPYTER_CONFIG_DIR": str(own / "config"), "PYTHONPATH": ""},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        _answers(f"{address}/api", process)
+    command = [
+        *(python, "-m", "jupyterlab", "--no-browser", "--allow-root"),
+        *("--port=0", "--ServerApp.port_retries=0", "--IdentityProvider.token="),
+        *("--LabApp.news_url=None", "--LabApp.check_for_updates_class="
+          "jupyterlab.NeverCheckForUpdate", f"--ServerApp.root_dir={folder}", *more),
+    ]  # fmt: skip
+    # Nothing of whoever runs the tests: neither settings nor extensions of front ends.
+    env = {**os.environ, "JUPYTER_PATH": str(own), "JUPYTER_DATA_DIR": str(own / "data"),
+           "JUPYTER_CONFIG_DIR": str(own / "config"), "JUPYTER_RUNTIME_DIR": str(own / "runtime"),
+           "PYTHONPATH": ""}  # fmt: skip
+    log = own / "jupyterlab.log"
+    with patience.served(command, lambda: answering(own / "runtime"), log, env=env) as address:
         yield address
-    finally:
-        process.terminate()
-        process.wait(20)
 
 
-def _answers(address, process):
-    for _ in range(240):
-        assert process.poll() is None, "JupyterLab ended"
-        try:
-            with urllib.request.urlopen(address, timeout=2):
-                return
-        except OSError:
-            time.sleep(0.25)
-    pytest.fail("JupyterLab did not answer within a minute")
+def answering(runtime):
+    """Address of the server that keeps its notes in a folder, once it answers there."""
+    for note in runtime.glob("jpserver-*.json"):
+        with suppress(OSError, ValueError):  # it is not there yet, or half written
+            address = f"http://127.0.0.1:{json.loads(note.read_text())['port']}"
+            with urllib.request.urlopen(f"{address}/api", timeout=seconds(20)):
+                return address
+    return None
 
 
 @contextmanager
@@ -115,12 +108,13 @@ def opened(browser, address, high=1600):
     """The notebook in a browser; it must ask for nothing but the server."""
     asked = []
     context = browser.new_context(viewport={"width": 1400, "height": high})
+    context.set_default_timeout(milliseconds(120))
     page = context.new_page()
     page.on("request", lambda ask: asked.append(ask.url))
     page.goto(f"{address}/lab/tree/try.ipynb?reset")
-    page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=90_000)
-    page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]", timeout=90_000)
-    page.get_by_text("Project | Idle").wait_for(timeout=90_000)
+    page.wait_for_selector(".jp-Notebook .jp-CodeCell")
+    page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
+    page.get_by_text("Project | Idle").wait_for()
     page.locator(".jp-Notebook .jp-CodeCell .cm-content").first.click()
     yield page
     elsewhere = [url for url in asked if not url.startswith((address, "blob:", "data:"))]
@@ -138,7 +132,7 @@ def run(page, count, first=0):
         "[...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')]"
         ".slice(first, first + count).every(own => /\\d/.test(own.textContent))",
         arg=[first, count, error],
-        timeout=240_000,
+        timeout=milliseconds(240),
     )
     assert page.locator(error).all_text_contents() == []
 
@@ -155,9 +149,12 @@ def pictured(page, name):
 
 def stored(page, folder):
     """The notebook as a file, saved now."""
+    file = folder / "try.ipynb"
+    before = file.stat().st_mtime_ns
     page.keyboard.press("Control+s")
-    page.wait_for_timeout(1500)
-    return folder / "try.ipynb"
+    until(lambda: file.stat().st_mtime_ns != before, 60, "the notebook to be saved")
+    page.wait_for_function("!document.querySelector('.lm-TabBar-tab.jp-mod-dirty')")
+    return file
 
 
 @with_lab
@@ -167,8 +164,7 @@ def test_a_report_draws_in_jupyterlab_without_a_network(browser, tmp_path):
         run(page, len(CELLS))
         page.wait_for_function(
             "document.querySelectorAll('.js-plotly-plot').length >= 4 && "
-            "[...document.querySelectorAll('.js-plotly-plot')].every(p => p.querySelector('.main-svg'))",
-            timeout=180_000,
+            "[...document.querySelectorAll('.js-plotly-plot')].every(p => p.querySelector('.main-svg'))"
         )
         page.locator(".jp-Notebook .jp-CodeCell").nth(1).scroll_into_view_if_needed()
         pictured(page, "jupyterlab")
@@ -201,7 +197,7 @@ def test_everything_draws_where_jupyterlab_has_neither_plotly_nor_widgets(browse
     ):
         run(page, len(ELSEWHERE_CELLS))
         outputs = page.locator(".jp-Notebook .jp-CodeCell .jp-Cell-outputArea")
-        page.get_by_text(ELSEWHERE).wait_for(timeout=60_000)
+        page.get_by_text(ELSEWHERE).wait_for()
         pictured(page, "jupyterlab-alone")
         texts = written(outputs)
         assert not [text for text in texts if "Error" in text]
@@ -210,7 +206,7 @@ def test_everything_draws_where_jupyterlab_has_neither_plotly_nor_widgets(browse
         assert found[1].count() >= 3
         drawn = "own => own.map(img => img.complete && img.naturalWidth > 300 && img.naturalHeight > 100)"
         for own in found[1:5]:
-            assert all(own.evaluate_all(drawn))
+            until(lambda own=own: all(own.evaluate_all(drawn)), 60, "pictures to be drawn")
         assert page.locator(".js-plotly-plot, .icl-explore").count() == 0
         assert outputs.nth(5).locator("svg text", has_text="probability").count() == 1
         file = stored(page, tmp_path)
@@ -226,21 +222,24 @@ def test_the_explorer_is_played_in_jupyterlab(browser, tmp_path):
     with served(tmp_path, WIDGET, LAB) as address, opened(browser, address) as page:
         run(page, 1)
         root = page.locator(".jp-Notebook .icl-explore")
-        root.locator(".ex-answers td").first.wait_for(timeout=120_000)
-        page.wait_for_function(
-            "!document.querySelector('.icl-explore .ex-status').textContent", timeout=120_000
-        )
+        root.locator(".ex-answers td").first.wait_for()
+        page.wait_for_function("!document.querySelector('.icl-explore .ex-status').textContent")
         pictured(page, "jupyterlab-explorer")
         word = root.locator(".ex-label_word").first
         before = word.inner_text()
         word.click()
         page.wait_for_function(
             "before => document.querySelector('.icl-explore .ex-label_word').innerText !== before",
-            arg=before, timeout=60_000,
-        )  # fmt: skip
+            arg=before,
+        )
         for key in ("d", "d", "x", "b"):
             page.keyboard.press(key)
-        page.wait_for_timeout(1500)
+        # Nothing comes of them: the kernel is asked, and answers, after them.
+        root.get_by_role("button", name="Copy as code").click()
+        root.locator("dialog[open] pre").wait_for()
+        page.keyboard.press("Escape")
+        root.locator("dialog[open]").wait_for(state="detached")
+        page.evaluate(DRAWN)
         assert page.locator(".jp-Notebook .jp-CodeCell").count() == len(WIDGET)
         assert root.count() == 1
         pictured(page, "jupyterlab-explorer-flipped")
@@ -275,7 +274,7 @@ def test_a_stored_notebook_becomes_a_page_that_needs_nothing(opened_page, tmp_pa
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     page = opened_page(tmp_path / "stored.html")
-    page.wait_for_selector(".js-plotly-plot .main-svg", timeout=20_000)
+    page.wait_for_selector(".js-plotly-plot .main-svg")
     assert page.locator(".js-plotly-plot").count() == 2
     assert page.locator("math").count() == 2
     assert page.locator("code", has_text="$5").count() == 1

@@ -11,6 +11,7 @@ from icl_mech.plots.pieces import visible
 from icl_mech.plots.style import PAGE, dark_colours
 from icl_mech.reports import render_page
 from tests.browser import cases
+from tests.browser.chromium import serious
 from tests.browser.test_pages import STUDIES
 
 pytestmark = pytest.mark.browser
@@ -38,7 +39,7 @@ def test_dark_mode_swaps_every_colour(opened, name):
         strange = hexes(figure) - set(pairs.values())
         assert strange == set(), f"{plot} has colours without a dark partner"
     page.page.emulate_media(color_scheme="light")
-    page.page.wait_for_timeout(300)
+    page.rested()
     assert page.run("getComputedStyle(document.body).backgroundColor") == rgb(PAGE.light)
     for plot in figures:
         assert hexes(page.figure(plot[:-5])) <= set(pairs)
@@ -50,17 +51,9 @@ def test_dark_mode_swaps_every_colour(opened, name):
     ("size", "scheme"), [("desk", "light"), ("desk", "dark"), ("phone", "light")]
 )
 def test_axe_finds_nothing_serious(opened, name, size, scheme):
-    axe = pytest.importorskip("axe_playwright_python.base")
     page = opened(name, size, color_scheme=scheme)
     page.run("document.querySelectorAll('details').forEach(own => { own.open = true; })")
-    page.page.add_script_tag(content=axe.AXE_FILE_PATH.read_text(encoding="utf-8"))
-    found = page.run("axe.run(document, {resultTypes: ['violations']})")
-    serious = [
-        (rule["id"], rule["nodes"][0]["html"][:200], rule["nodes"][0]["failureSummary"])
-        for rule in found["violations"]
-        if rule["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
+    assert serious(page.page, dark=scheme == "dark") == []
 
 
 def test_texts_are_shown_as_texts(opened):
@@ -89,7 +82,7 @@ def test_printing_cuts_no_figure(opened, name):
     assert page.page.pdf(format="A4", print_background=True).startswith(b"%PDF")
     page.page.set_viewport_size({"width": 680, "height": 1000})
     page.page.emulate_media(media="print")
-    page.page.wait_for_timeout(400)
+    page.rested()
     assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     boxes = page.run("""[...document.querySelectorAll('.plot')].map(own => {
         const box = own.querySelector('.main-svg').getBoundingClientRect();
@@ -116,7 +109,7 @@ def test_a_large_study_is_small_enough(browser, tmp_path, record_property, capsy
     own.goto((tmp_path / "large.html").as_uri())
     seconds = {}
     for mark, when in (("first", "first screen drawn"), ("ready", "all drawn")):
-        own.wait_for_selector(f"html[data-{mark}]", state="attached", timeout=30_000)
+        own.wait_for_selector(f"html[data-{mark}]", state="attached")
         seconds[when] = round(time.perf_counter() - start, 2)
     context.close()
     record_property("bytes", len(content))

@@ -5,7 +5,11 @@ import re
 
 import pytest
 
+from icl_mech.studies.competence import QUESTION
 from tests.browser import cases
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 pytestmark = pytest.mark.browser
 STUDIES = ("label_words", "overthinking")
@@ -186,7 +190,7 @@ def test_a_cell_of_a_map_of_heads_shows_where_the_head_looks(opened):
     assert f"Head {layer}.{head}" in page.status("#prompt-status")
     page.run(script, [plot, 0, 3])
     if (0, 3) not in attention.heads:
-        assert "keeps the attention of" in page.status(f"#{plot[:-5]}-status")
+        WORDS(page.status(f"#{plot[:-5]}-status"), "head_not_kept")
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -218,7 +222,8 @@ def test_every_section_has_all_its_parts(opened, name):
             continue
         assert own["table"], own
         assert own["png"] == own["plot"], own
-        assert not own["figure"] or "What it does not show" in own["caption"], own
+        if own["figure"]:
+            WORDS(own["caption"], "limits_of_a_figure")
         if not own["id"].startswith("published"):
             assert own["math"], own
             assert own["origin"] >= 1, own  # what all results share stands once, at the end
@@ -249,7 +254,7 @@ def test_a_picture_can_be_saved(opened):
 def test_contents_follow_the_reader(opened):
     page = opened("label_words")
     page.page.locator(".contents a", has_text=re.compile("saliency", re.IGNORECASE)).first.click()
-    page.page.wait_for_selector('.contents a[href="#saliency_maps"][aria-current]', timeout=5000)
+    page.page.wait_for_selector('.contents a[href="#saliency_maps"][aria-current]')
     phone = opened("label_words", "phone")
     assert not phone.run("document.querySelector('.contents details').open")
 
@@ -266,7 +271,7 @@ def test_the_first_level_is_short_and_the_rest_folded(opened, name):
         == 2
     )
     assert page.run("[...document.querySelectorAll('main details')].every(own => !own.open)")
-    assert page.status("#findings li").startswith("Does the model do the task?")
+    assert page.status("#findings li").startswith(QUESTION)
     page.page.locator("[data-open-all]").click()
     assert page.run("[...document.querySelectorAll('.fold')].every(own => own.open)")
     page.page.wait_for_function(
@@ -279,9 +284,9 @@ def test_addresses_and_links_open_the_fold_they_lead_to(opened):
     assert page.run("document.querySelector('#extraction .fold').open")
     assert not page.run("document.querySelector('#isolation_map .fold').open")
     page.page.locator('.contents a[href="#isolation_map"]').click()
-    page.page.wait_for_selector("#isolation_map .fold[open] .main-svg", timeout=5000)
-    assert (
-        abs(page.run("document.querySelector('#isolation_map').getBoundingClientRect().top")) < 400
+    page.page.wait_for_selector("#isolation_map .fold[open] .main-svg")
+    page.page.wait_for_function(  # it scrolls there
+        "Math.abs(document.querySelector('#isolation_map').getBoundingClientRect().top) < 400"
     )
 
 

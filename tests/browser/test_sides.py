@@ -6,6 +6,7 @@ import pytest
 
 from icl_mech.plots.style import dark_colours
 from tests.browser import cases
+from tests.browser.chromium import serious
 from tests.browser.test_looks import hexes
 
 pytestmark = pytest.mark.browser
@@ -73,29 +74,21 @@ def test_sliders_over_layers_move_together(opened):
 def test_only_the_first_level_is_printed(opened):
     page = opened("sides", folded=True, color_scheme="dark")
     page.page.emulate_media(media="print")
-    page.page.wait_for_timeout(400)
+    page.rested()
     seen = page.run(
         "[...document.querySelectorAll('main > section')].filter(o => o.offsetHeight).map(o => o.id)"
     )
     assert len(seen) == 2
     page.page.set_viewport_size({"width": 680, "height": 1000})
-    page.page.wait_for_timeout(400)
+    page.rested()
     assert page.run("document.querySelector('.claims').getBoundingClientRect().right") <= 680
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(opened, scheme):
-    axe = pytest.importorskip("axe_playwright_python.base")
     page = opened("sides", "phone", color_scheme=scheme)
     page.run("document.querySelectorAll('details').forEach(own => { own.open = true; })")
     if scheme == "dark":
         assert hexes(page.figure("flow")) <= {*dark_colours().values()}
-    page.page.add_script_tag(content=axe.AXE_FILE_PATH.read_text(encoding="utf-8"))
-    found = page.run("axe.run(document, {resultTypes: ['violations']})")
-    serious = [
-        (rule["id"], rule["nodes"][0]["html"][:200], rule["nodes"][0]["failureSummary"])
-        for rule in found["violations"]
-        if rule["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
+    assert serious(page.page, dark=scheme == "dark") == []

@@ -1,7 +1,6 @@
 """A small task and explorers of it on tiny models."""
 
 import random
-import time
 from contextlib import contextmanager
 from functools import lru_cache
 
@@ -12,6 +11,7 @@ from icl_mech.explorer.view import _first
 from icl_mech.models import adapt
 from icl_mech.prompts import build_prompts
 from icl_mech.tasks import Example, Task, Template
+from tests.patience import seconds, until
 from tests.tiny import tiny_model
 
 LABELS = ("World", "Sports", "Business")
@@ -90,6 +90,9 @@ def between(what, first, last, **more):
     return {"do": "range", "what": what, "from": first, "to": last, **more}
 
 
+SAME = ("nothing", "patched behind the last block")
+"""Which of `EVERY` change nothing."""
+
 EVERY = {
     "nothing": [],
     "a flipped label": [{"do": "flip", "demo": 1}],
@@ -167,15 +170,14 @@ class Page:
     def do(self, action, **more):
         self.session.do({"do": action, **more}, self.hear)
 
-    def settled(self, seconds=60.0):
+    def settled(self):
         """Wait until nothing more is measured; what was heard."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            last = self.heard[-1] if self.heard else {}
-            if last.get("kind") == "busy" and last.get("part") is None:
-                return self.heard
-            time.sleep(0.01)
-        raise AssertionError(f"still busy: {[own.get('kind') for own in self.heard[-5:]]}")
+
+        def still():
+            return self.heard and self.heard[-1] == {"kind": "busy", "part": None}
+
+        until(still, 60, "the session to measure no more", lambda: f"heard: {self.kinds()[-5:]}")
+        return self.heard
 
     def kinds(self):
         return [own["kind"] for own in self.heard]
@@ -193,10 +195,10 @@ def serving(view, **where):
     """A server of a view, in a thread of its own."""
     server = Server(view.session, **where)
     thread = server.start()
-    while not server.server.started:
-        thread.join(0.01)
     try:
+        until(lambda: server.server.started or not thread.is_alive(), 20, "the server")
+        assert server.server.started, "the server ended"
         yield server
     finally:
         server.stop()
-        thread.join(20)
+        thread.join(seconds(20))

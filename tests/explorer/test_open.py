@@ -12,7 +12,10 @@ from icl_mech.errors import IclMechError, PromptError, RunError
 from icl_mech.explorer.experiment import Experiment
 from icl_mech.explorer.history import History
 from icl_mech.metrics import mean_interval
-from tests.explorer.cases import EVERY, OPEN, Page, between, model_of, open_task, opened_open
+from tests.explorer.cases import EVERY, OPEN, SAME, Page, between, model_of, open_task, opened_open
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 TYPED = {"do": "answer", "demo": 1, "answer": "Output"}
 EXTRA = {
@@ -69,7 +72,7 @@ def test_a_flip_is_the_next_word_and_all_false_or_all_true(view):
     assert view.flip(0).experiment == start
     view.do("flip_all")
     assert [demo.shown for demo in view.experiment.demos] == [1, 1, 1]
-    assert view.experiment.title(start) == "all answers false"
+    WORDS.exactly(view.experiment.title(start), "flip_next_word_all")
     assert view.do("flip_all").experiment == start
     view.do("answer", demo=0, answer=" Output ")
     assert view.experiment.demos[0].words[2:] == ("Output",)
@@ -174,7 +177,7 @@ def test_every_change_changes_something(view):
         # Another prompt may have been gone on from: equal to rounding.
         found = view.session.asker.read(view.experiment)[0][-1]
         same = torch.allclose(found, start, rtol=0, atol=1e-5)
-        assert same == (what in ("nothing", "patched behind the last block")), what
+        assert same == (what in SAME), what
 
 
 @pytest.mark.parametrize("actions", [[{"do": "flip_all"}], [TYPED, between("patch", 1, 1)]])
@@ -195,28 +198,28 @@ def test_over_all_queries(view, actions, capsys):
     assert both.accuracy_gain == mean_interval(right[1] - right[0], "change")
     figures = both.figures()
     assert figures["now"]["shares"] == figures["before"]["shares"] == []
-    assert "the right answer: probability" in both.sentence()
+    WORDS(both.sentence(), "over_all_queries")
     assert "label" not in both.sentence()
 
 
 BAD = [
-    ({"do": "answer", "demo": 0, "answer": "  "}, RunError, "answer is empty"),
-    ({"do": "answer", "demo": 0, "answer": None}, RunError, "answer is empty"),
-    ({"do": "answer", "demo": 0, "answer": ["a"]}, RunError, "answer is empty"),
-    ({"do": "answer", "demo": 0, "answer": "a" * 9000}, RunError, "9000 characters; at most 8000"),
-    ({"do": "answer", "demo": 0, "answer": "movie " * 1300}, PromptError, "context of"),
+    ({"do": "answer", "demo": 0, "answer": "  "}, RunError, "answer empty"),
+    ({"do": "answer", "demo": 0, "answer": None}, RunError, "answer empty"),
+    ({"do": "answer", "demo": 0, "answer": ["a"]}, RunError, "answer empty"),
+    ({"do": "answer", "demo": 0, "answer": "a" * 9000}, RunError, "9000 characters"),
+    ({"do": "answer", "demo": 0, "answer": "movie " * 1300}, PromptError, "context"),
     ({"do": "answer", "demo": 0, "answer": "\ud800"}, RunError, "surrogate"),
-    ({"do": "answer", "demo": 7, "answer": "Output"}, RunError, "no demonstration"),
-    ({"do": "flip", "demo": 0, "to": 2}, RunError, "no answer of it; there are 2"),
-    ({"do": "ask", "text": "what", "answer": 1}, RunError, "answer is empty"),
-    ({"do": "ask", "text": "what"}, RunError, "answer is empty"),
+    ({"do": "answer", "demo": 7, "answer": "Output"}, RunError, "demonstration"),
+    ({"do": "flip", "demo": 0, "to": 2}, RunError, "no third answer"),
+    ({"do": "ask", "text": "what", "answer": 1}, RunError, "answer empty"),
+    ({"do": "ask", "text": "what"}, RunError, "answer empty"),
 ]
 
 
 @pytest.mark.parametrize(("action", "error", "said"), BAD, ids=lambda own: str(own)[:40])
 def test_what_cannot_be_is_said_and_changes_nothing(view, action, error, said):
     before = view.experiment
-    with pytest.raises(error, match=said):
+    with WORDS.raises(error, said):
         view.session.do(action)
     assert view.experiment == before
     assert len(view.session.history.past) == 1
@@ -224,11 +227,11 @@ def test_what_cannot_be_is_said_and_changes_nothing(view, action, error, said):
 
 def test_words_that_begin_with_the_same_token_are_refused_with_both_names(view):
     right = view.experiment.query.words[0]
-    with pytest.raises(PromptError, match=f"'{right}' and '{right} plant' begin with the same"):
+    with WORDS.raises(PromptError, "same_first_token", f"'{right}'", f"'{right} plant'"):
         view.answer(0, f"{right} plant")
     also = next(own for own in view.session.asker.stage.queries if own.also)
     view.do("query", number=also.number)
-    with pytest.raises(PromptError, match=r"right, too.' and 'Zebra' begin with the same"):
+    with WORDS.raises(PromptError, "words_begin_same_token", "'Zebra'"):
         view.answer(0, also.also[0])
     assert len(view.session.history.past) in (1, 2)
 
@@ -239,7 +242,7 @@ def test_a_step_to_what_cannot_stand_side_by_side_is_no_step(view):
     view.undo().undo()
     view.do("keep", name="typed").do("redo")
     before = view.session.history.to_dict()
-    with pytest.raises(PromptError, match="'Output plant' and 'Output' begin with the same"):
+    with WORDS.raises(PromptError, "step_what_cannot_stand", "'Output plant'", "'Output'"):
         view.do("redo")
     assert view.session.history.to_dict() == before
     view.do("forget", index=0).do("redo")
@@ -250,7 +253,7 @@ def test_classes_have_no_answers_that_are_typed(capsys):
     from tests.explorer.cases import opened
 
     own = opened()
-    with pytest.raises(RunError, match="has classes; flip the label"):
+    with WORDS.raises(RunError, "classes_no_answers_typed"):
         own.answer(0, "a")
     own.close()
 
@@ -401,7 +404,7 @@ def test_without_another_relation_the_false_answer_is_the_next_demonstrations():
 @pytest.mark.parametrize("side", ["correct", "other", "permuted"])
 def test_prompts_that_are_given(side):
     prompts = icl.build_prompts(OPEN, model_of(), shots=2, n=3, labels=side, seed=1)
-    with pytest.raises(PromptError, match="not a built-in one"):
+    with WORDS.raises(PromptError, "prompts_given"):
         icl.explore(model_of(), prompts)
     view = icl.explore(model_of(), prompts, task=OPEN, threads=1)
     assert view.prompts[0].tokens == prompts[0].tokens
@@ -417,5 +420,5 @@ def test_the_still_shows_choices():
     text = still_text(view.session)
     assert f"→ {view.experiment.demos[0].words[1]}" in text
     assert view.experiment.query.words[0] in text.splitlines()[-1]
-    assert "all answers false" in still(view.session, "x")
+    WORDS(still(view.session, "x"), "still_shows_choices")
     view.close()

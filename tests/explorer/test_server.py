@@ -10,10 +10,14 @@ import pytest
 from icl_mech.errors import RunError
 from icl_mech.explorer import Server
 from tests.explorer.cases import opened, serving
+from tests.patience import seconds
+from tests.said import Words
 
 websockets = pytest.importorskip("websockets")
 from websockets.exceptions import ConnectionClosed, InvalidStatus  # noqa: E402
 from websockets.sync.client import connect  # noqa: E402
+
+WORDS = Words(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +32,7 @@ def socket(server, token=None, origin=None, **more):
     return connect(
         f"ws://127.0.0.1:{server.port}/ws?token={server.token if token is None else token}",
         origin=origin or f"http://127.0.0.1:{server.port}",
-        open_timeout=30,
+        open_timeout=seconds(30),
         **more,
     )
 
@@ -36,12 +40,12 @@ def socket(server, token=None, origin=None, **more):
 def talk(server, text, **how):
     with socket(server, **how) as own:
         own.send(text)
-        own.recv(timeout=30)
+        own.recv(timeout=seconds(30))
 
 
 def status(url, **headers):
     try:
-        with urlopen(Request(url, headers=headers), timeout=30) as answer:
+        with urlopen(Request(url, headers=headers), timeout=seconds(30)) as answer:
             return answer.status, dict(answer.headers), answer.read().decode()
     except HTTPError as error:
         return error.code, dict(error.headers), error.read().decode()
@@ -101,7 +105,7 @@ def test_a_socket_without_the_right_to_be_here(served, how):
 
 def hear(own, kind):
     while True:
-        message = json.loads(own.recv(timeout=60))
+        message = json.loads(own.recv(timeout=seconds(60)))
         if message["kind"] == kind:
             return message
 
@@ -112,13 +116,13 @@ def test_messages_that_are_none(served):
     with socket(server) as own:
         for text, said in (
             ("{", "no JSON"),
-            ("[]", "name of an action"),
+            ("[]", "name"),
             ('{"do": "explode"}', "no action"),
             (json.dumps({"do": "edit", "demo": 0, "text": "a" * 19_000}), "at most 8000"),
             (json.dumps({"do": "edit", "demo": 0, "text": "a" * 100_000}), "at most 20000"),
         ):
             own.send(text)
-            assert said in hear(own, "error")["text"]
+            WORDS(hear(own, "error")["text"], said)
     with pytest.raises(ConnectionClosed):
         talk(server, "a" * 2_000_000)
     assert view.session.history.now == before
@@ -144,7 +148,7 @@ def test_two_pages_see_one_state_and_a_reload_keeps_it(served):
 
 def test_a_taken_port_is_said(served):
     view, server = served
-    with pytest.raises(RunError, match=f"Port {server.port} cannot be used"):
+    with WORDS.raises(RunError, "taken_port", server.port):
         Server(view.session, server.port)
 
 

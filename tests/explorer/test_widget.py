@@ -7,6 +7,9 @@ import pytest
 
 from icl_mech.explorer import widget
 from tests.explorer.cases import LABELS, opened
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 anywidget = pytest.importorskip("anywidget")
 VIEW = "application/vnd.jupyter.widget-view+json"
@@ -43,7 +46,7 @@ def test_without_anywidget_the_still_says_what_to_install(view, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", missing)
     shown = view._repr_mimebundle_()
     assert VIEW not in shown
-    assert "pip install anywidget" in shown["text/html"]
+    WORDS(shown["text/html"], "without_anywidget_still_says")
 
 
 def test_messages_go_both_ways(view):

@@ -1,5 +1,6 @@
 """Children that stop in the middle of their work."""
 
+import faulthandler
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 from icl_mech._files import write_synced
 from icl_mech.results import folders
+from tests.patience import seconds
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.listdir", "os.scandir"}
 """What the interpreter tells of the file system."""
@@ -29,6 +31,7 @@ def forked(work: Callable[[], object], refusal: type[Exception] = ZeroDivisionEr
     if child:
         return child
     code = 0
+    faulthandler.dump_traceback_later(seconds(60), exit=True, file=2)  # where it hangs, if it does
     try:
         work()
     except refusal:
@@ -44,9 +47,9 @@ def ended(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def killed_after(child: int, seconds: float) -> int:
+def killed_after(child: int, after: float) -> int:
     """As `ended`, once the child was killed."""
-    time.sleep(seconds)
+    time.sleep(after)  # it may be anywhere in its work: what is tested
     os.kill(child, signal.SIGKILL)
     return ended(child)
 

@@ -26,12 +26,16 @@ from tests.faults.traces import (
     CONTEXTS,
     FaultError,
     Firings,
+    State,
     Steps,
     Untouched,
     interrupted,
     moments,
 )
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 LENS = LayerLensReading()
 ISOLATED = [Isolate([1])]
@@ -141,6 +145,57 @@ def test_an_interrupt_at_every_step_of_a_training():
     interrupt_at_every_step(model, lambda: RUNS["trained"](model, prompts), CONTEXTS, last=True)
 
 
+@pytest.mark.parametrize("nth", [1, 2, 4])
+@pytest.mark.usefixtures("unchecked")
+def test_an_interrupt_between_a_context_of_torch_and_what_it_holds(monkeypatch, nth):
+    """Torch's checkpointing puts hooks for saved tensors on a stack of the process, which would stay there."""
+    model, count = adapt(tiny_model("gpt2")), -1
+    segment = Segment.whole(model, ragged()[[1]])
+    enter = torch.autograd.graph.saved_tensors_hooks.__enter__
+    before = Untouched(model)
+
+    def entered_and_interrupted(hooks):
+        nonlocal count
+        enter(hooks)
+        count += 1
+        if count == nth:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(
+        torch.autograd.graph.saved_tensors_hooks, "__enter__", entered_and_interrupted
+    )
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):  # the caller's own
+        outer = State.of(model)
+        with pytest.raises(KeyboardInterrupt):
+            PASSES["recomputed"](segment)
+        assert State.of(model) == outer
+    before.check()
+    PASSES["recomputed"](segment)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_an_interrupt_at_the_end_of_a_batched_product_leaves_no_level(setting, monkeypatch):
+    model, prompts, before = setting
+    leave = torch._functorch.vmap._vmap_decrement_nesting
+
+    def interrupted_instead():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch._functorch.vmap, "_vmap_decrement_nesting", interrupted_instead)
+    with pytest.raises(KeyboardInterrupt):
+        RUNS["shared"](model, prompts)
+    before.check()
+    monkeypatch.setattr(torch._functorch.vmap, "_vmap_decrement_nesting", leave)
+    RUNS["shared"](model, prompts)
+
+
+def taken(call):
+    """Seconds."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("unchecked")
@@ -152,9 +207,7 @@ def test_interrupts_at_random_moments(setting):
         def call(name=name):
             RUNS[name](model, prompts)
 
-        start = time.perf_counter()
-        call()
-        longest = time.perf_counter() - start
+        longest = min(taken(call) for _ in range(3))  # a hitch would put them behind the end
         hits += sum(interrupted(call, s, before.check) for s in moments(24, longest, seed))
     assert hits > 100
     before.check()
@@ -188,7 +241,7 @@ def test_three_hundred_rounds():
             if number % 3 == 0:
                 icl.flow_scores(model, prompts, memory=number % 2 or None)
             if number % 3 == 1:
-                with pytest.raises(RunError, match="changed nothing"):
+                with WORDS.raises(RunError, "three_hundred_rounds"):
                     icl.predict(model, prompts, interventions=nothing)
 
     rounds(30)

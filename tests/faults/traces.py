@@ -15,6 +15,7 @@ from torch.overrides import _get_current_function_mode_stack
 
 from icl_mech.models import LanguageModel
 from icl_mech.models import hooked as hooked_module
+from icl_mech.models.undo import torch_stacks
 
 TOKENS = torch.tensor([[5, 6, 7, 8, 9]])
 CONTEXTS = ("models/undo.py", "/contextlib.py")
@@ -67,6 +68,7 @@ class State:
                 torch.is_inference_mode_enabled(),
                 torch.get_default_dtype(),
                 tuple(_get_current_function_mode_stack()),
+                torch_stacks(),
             ),
             len(model.undo._pending),
             torch.random.get_rng_state().numpy().tobytes(),
@@ -162,10 +164,12 @@ def interrupted(call: Callable[[], object], seconds: float, check: Callable[[], 
             signal.setitimer(signal.ITIMER_REAL, seconds)
             call()
             signal.setitimer(signal.ITIMER_REAL, 0)
-        except (KeyboardInterrupt, RuntimeError) as error:
-            # Where a thread is being started, Python's own lock turns an interrupt into an error.
+        except (KeyboardInterrupt, RuntimeError, SystemError) as error:
+            # Where a thread is being started or code compiled, Python itself turns an interrupt into an error.
             place = traceback.extract_tb(error.__traceback__)[-1].filename
-            if isinstance(error, RuntimeError) and Path(place).name != "threading.py":
+            started = isinstance(error, RuntimeError) and Path(place).name == "threading.py"
+            compiled = isinstance(error, SystemError) and "AST constructor" in str(error)
+            if not (isinstance(error, KeyboardInterrupt) or started or compiled):
                 raise
             signal.setitimer(signal.ITIMER_REAL, 0)
             check()

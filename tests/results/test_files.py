@@ -3,7 +3,7 @@
 import errno
 import json
 import os
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
@@ -24,8 +24,12 @@ from icl_mech.measurements.saliency.saliency_maps import SaliencyMapsResult
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import FORMAT, Folder, Result, folders, jsonable
 from tests.engine.cases import Edge, ragged
+from tests.patience import until
+from tests.said import Words
 from tests.saved import as_earlier, contents, reseal, with_tensors
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 KINDS = ("flow", "saliency", "predictions", "unlabelled")
 
@@ -89,7 +93,7 @@ def test_saving_again_replaces_if_told_so(results, tmp_path):
     folder = tmp_path / "result"
     results["flow"].save(folder)
     before = contents(folder)
-    with pytest.raises(ResultError, match=r"results that were saved before.*overwrite=True"):
+    with WORDS.raises(ResultError, "saving_again_replaces_if"):
         results["predictions"].save(folder)
     assert contents(folder) == before
     results["predictions"].save(folder, overwrite=True)
@@ -125,8 +129,8 @@ def test_any_result_json_makes_no_folder_ours(results, tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("three years")
     before = contents(tmp_path)
-    for overwrite in (False, True):
-        with pytest.raises(ResultError, match=r"other files|was not written by icl_mech"):
+    for overwrite, said in ((False, "other_files"), (True, "not_ours")):
+        with WORDS.raises(ResultError, said):
             results["flow"].save(tmp_path, overwrite=overwrite)
     assert contents(tmp_path) == before
 
@@ -137,7 +141,7 @@ def test_a_link_in_place_of_a_file_is_not_ours(results, tmp_path):
     file = folder / "tensors.safetensors"
     elsewhere = file.rename(tmp_path / "kept")
     file.symlink_to(elsewhere)
-    with pytest.raises(ResultError, match="was not written by icl_mech"):
+    with WORDS.raises(ResultError, "link_place_file_ours"):
         results["predictions"].save(folder, overwrite=True)
     assert elsewhere.is_file()
     assert file.is_symlink()
@@ -171,7 +175,7 @@ def test_the_layout_without_checksums_is_read_and_replaced(results, tmp_path):
     folder = as_earlier(results["flow"].save(tmp_path / "r"))
     assert "sha256" not in (folder / "result.json").read_text()
     assert_same(Result.load(folder), results["flow"])
-    with pytest.raises(ResultError, match="results that were saved before"):
+    with WORDS.raises(ResultError, "layout_without_checksums_read"):
         results["predictions"].save(folder)
     results["predictions"].save(folder, overwrite=True)
     assert_same(Result.load(folder), results["predictions"])
@@ -262,7 +266,7 @@ def failing(monkeypatch):
 
 
 def test_a_new_folder_does_not_appear_when_writing_fails(results, tmp_path, failing):
-    with pytest.raises(ResultError, match=r"Cannot write to .*disk full.*Nothing was written"):
+    with WORDS.raises(ResultError, "new_folder_appear_when"):
         results["flow"].save(tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
 
@@ -281,7 +285,7 @@ def test_old_content_stays_when_writing_fails(results, tmp_path, monkeypatch):
 
     monkeypatch.undo()
     monkeypatch.setattr(folders, "write_synced", fail)
-    with pytest.raises(ResultError, match=r"Cannot write to .*disk full.*Nothing was written"):
+    with WORDS.raises(ResultError, "old_content_stays_when"):
         results["predictions"].save(folder, overwrite=True)
     assert contents(folder) == before
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
@@ -298,7 +302,7 @@ def test_an_analysis_is_written_all_or_nothing(model, tmp_path, monkeypatch):
         write(file, content)
 
     monkeypatch.setattr(folders, "write_synced", fail_at_the_last)
-    with pytest.raises(ResultError, match=r"Cannot write to .*disk full.*Nothing was written"):
+    with WORDS.raises(ResultError, "analysis_written_all_nothing"):
         analysis.save(tmp_path / "analysis")
     assert len(calls) == 8
     assert list(tmp_path.iterdir()) == []
@@ -307,7 +311,7 @@ def test_an_analysis_is_written_all_or_nothing(model, tmp_path, monkeypatch):
 def test_a_folder_below_a_file_cannot_be_written(results, tmp_path):
     (tmp_path / "file").write_text("mine")
     for target in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(ResultError, match=r"Cannot write to .*file.*Nothing was written"):
+        with WORDS.raises(ResultError, "folder_below_file_cannot"):
             results["flow"].save(target)
     assert (tmp_path / "file").read_text() == "mine"
     assert len(list(tmp_path.iterdir())) == 1
@@ -315,7 +319,7 @@ def test_a_folder_below_a_file_cannot_be_written(results, tmp_path):
 
 def test_a_folder_with_other_files_is_not_replaced(results, tmp_path):
     (tmp_path / "thesis.txt").write_text("three years")
-    with pytest.raises(ResultError, match="it holds other files"):
+    with WORDS.raises(ResultError, "folder_other_files_replaced"):
         results["flow"].save(tmp_path)
     assert contents(tmp_path) == {"thesis.txt": b"three years"}
 
@@ -363,23 +367,38 @@ def test_systems_that_lock_no_folders(results, tmp_path, monkeypatch, system):
     assert_same(Result.load(folder), results["predictions"])
 
 
-def test_a_second_writer_waits_for_the_first(results, tmp_path):
+@pytest.fixture
+def refused(monkeypatch):
+    """Set as soon as a writer finds that another has the folder, so that it waits."""
+    event, free = threading.Event(), _files.FolderLock._free
+
+    def tried(lock):
+        found = free(lock)
+        if not found:
+            event.set()
+        return found
+
+    monkeypatch.setattr(_files.FolderLock, "_free", tried)
+    return event
+
+
+def test_a_second_writer_waits_for_the_first(results, tmp_path, refused):
     with ThreadPoolExecutor(1) as pool:
         with Folder(tmp_path / "x") as place:
             saving = pool.submit(results["flow"].save, tmp_path / "x")
-            time.sleep(0.2)
+            until(lambda: refused.is_set() or saving.done(), 20, "the second writer")
             assert not saving.done()
             assert list(place.path.iterdir()) == []
         saving.result()
     assert_same(Result.load(tmp_path / "x"), results["flow"])
 
 
-def test_a_folder_that_goes_while_one_waits_is_made_again(results, tmp_path):
+def test_a_folder_that_goes_while_one_waits_is_made_again(results, tmp_path, refused):
     """The first writer made it, fails, and removes it."""
     with ThreadPoolExecutor(1) as pool:
         with Folder(tmp_path / "a" / "x"):
             saving = pool.submit(results["flow"].save, tmp_path / "a" / "x")
-            time.sleep(0.1)
+            until(refused.is_set, 20, "the second writer")
         saving.result()
     assert_same(Result.load(tmp_path / "a" / "x"), results["flow"])
 
@@ -397,26 +416,26 @@ def edit(folder, **changes):
 
 
 def test_nothing_saved_there(tmp_path):
-    with pytest.raises(ResultError, match=r"No saved result at .*nowhere.*result.json is missing"):
+    with WORDS.raises(ResultError, "nothing_saved_there", "No"):
         Result.load(tmp_path / "nowhere")
 
 
 def test_an_index_without_its_checksums(saved):
     reseal(saved / "result.json", files={})
-    with pytest.raises(ResultError, match=r"it has no checksum of tensors\.safetensors"):
+    with WORDS.raises(ResultError, "index_without_checksums"):
         Result.load(saved)
 
 
 def test_missing_tensors(saved):
     (saved / "tensors.safetensors").unlink()
-    with pytest.raises(ResultError, match=r"tensors\.safetensors is missing"):
+    with WORDS.raises(ResultError, "missing_tensors"):
         Result.load(saved)
 
 
 def test_damaged_tensors(saved):
     file = saved / "tensors.safetensors"
     file.write_bytes(file.read_bytes()[:40])
-    with pytest.raises(ResultError, match=r"tensors\.safetensors is damaged"):
+    with WORDS.raises(ResultError, "damaged_tensors"):
         Result.load(saved)
 
 
@@ -427,14 +446,14 @@ def test_damaged_tensors(saved):
 )
 def test_damaged_json(saved, content):
     (saved / "result.json").write_bytes(content)
-    with pytest.raises(ResultError, match=r"result\.json.* is damaged"):
+    with WORDS.raises(ResultError, "damaged_json"):
         Result.load(saved)
 
 
 def test_missing_values(saved):
     """A field without default is gone."""
     with_tensors(saved, lambda tensors: tensors.pop("per_prompt"))
-    with pytest.raises(ResultError, match=r"is damaged: it lacks per_prompt"):
+    with WORDS.raises(ResultError, "missing_values"):
         Result.load(saved)
 
 
@@ -446,12 +465,12 @@ def test_a_newer_layout(saved):
 
 def test_an_unknown_kind(saved):
     edit(saved, kind="FlowScore")
-    with pytest.raises(ResultError, match=r"Unknown result 'FlowScore'.*Did you mean 'FlowScores'"):
+    with WORDS.raises(ResultError, "unknown_kind", "'FlowScore'", "'FlowScores'"):
         Result.load(saved)
 
 
 def test_another_kind_than_expected(saved):
-    with pytest.raises(ResultError, match="holds a FlowScores, expected Predictions"):
+    with WORDS.raises(ResultError, "another_kind_than_expected"):
         Predictions.load(saved)
 
 
@@ -464,7 +483,7 @@ def test_fields_of_a_later_version_are_ignored(saved, results):
 def test_tensors_inside_of_other_values_are_refused(tmp_path):
     from icl_mech.results import jsonable
 
-    with pytest.raises(ResultError, match=r"A Tensor of shape \[2\] stands inside of other values"):
+    with WORDS.raises(ResultError, "tensors_inside_other_values", "[2]"):
         jsonable({"maps": {"first": torch.zeros(2)}})
 
 
@@ -491,6 +510,6 @@ def test_numbers_of_numpy_are_saved_as_plain_ones(tmp_path):
 
 @pytest.mark.parametrize("value", [{1, 2}, {"a": [date(2000, 1, 1)]}])
 def test_what_would_come_back_as_text_is_refused(value, tmp_path):
-    with pytest.raises(ResultError, match=r"anything of Loose is .*files hold tensors, numbers"):
+    with WORDS.raises(ResultError, "what_would_come_back"):
         Loose(anything=value).save(tmp_path / "new")
     assert not list(tmp_path.iterdir())

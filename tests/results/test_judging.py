@@ -22,6 +22,9 @@ from icl_mech.results.judging import (
 )
 from icl_mech.results.wording import told_bound
 from icl_mech.studies.claim import claimed, stated_together
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 
 @pytest.mark.parametrize(
@@ -117,9 +120,7 @@ def test_claims_stand_together():
         ]
     )
     assert (first.status, first.alone) == ("not shown", "supported")
-    assert first.finding == (
-        "It rises. Alone it would be supported (p = 0.02, one-sided), but not among 3 claims (Holm)."
-    )
+    WORDS.exactly(first.finding, "claims_stand_together", "0.02", "3")
     assert (second.status, second.finding) == ("supported", "It rises.")
     assert (third.status, unknown.status) == ("not shown", "cannot be judged")
     # A claim whose measures disagree is no statement, and takes no other's place.
@@ -149,9 +150,11 @@ def test_a_measure_needs_all_its_effects():
 
 def test_openings_of_answers():
     assert opening("supported") == "Yes:"
-    assert opening("cannot be judged", "4 prompts") == "Cannot be judged from 4 prompts:"
+    WORDS.exactly(
+        opening("cannot be judged", "4 prompts"), "openings_answers", "Cannot be judged", "4"
+    )
     assert opening("not shown", "4 prompts") == "Not shown:"
-    assert opening("not shown", not_shown="In no layer:") == "In no layer:"
+    WORDS.exactly(opening("not shown", not_shown="In no layer:"), "openings_answers_2")
 
 
 def test_effects_clear_in_opposite_directions_state_nothing():
@@ -180,17 +183,15 @@ def test_distance_is_in_reaches_to_the_end_that_faces_the_null():
 @pytest.mark.parametrize(
     ("low", "then"),
     [
-        (-0.02, " and make it clear by itself, were the effect the same."),
-        (-0.15, " and do not make it clear by itself, were the effect the same: that would take about 151 prompts."),
-        (-5.0, "were the effect the same: that would take more than 2400 prompts."),
+        (-0.02, "clear by itself"),
+        (-0.15, "about 151 prompts"),
+        (-5.0, "more than 2400 prompts"),
     ],
 )  # fmt: skip
 def test_four_times_the_prompts_halve_an_interval(low, then):
     told = would_do([required("gain", Interval(0.1, low, 0.3), prompts=24)])
-    assert told.startswith(
-        "If its width falls as 1/√n, 96 prompts instead of 24 halve the interval"
-    )
-    assert told.endswith(then)
+    WORDS.starts(told, "four_times_prompts_halve", "1", "96", "24")
+    WORDS.ends(told, then)
 
 
 def test_what_would_do_is_clear_at_that_number():
@@ -205,35 +206,29 @@ def test_what_would_do_is_clear_at_that_number():
 
 def test_nothing_is_advised_of_what_more_prompts_do_not_narrow():
     wrong = required("gain", Interval(-0.1, -0.3, 0.1), prompts=24)
-    assert would_do([wrong]).endswith(
-        "the effect as it is lies on the other side of what is claimed."
-    )
+    WORDS.ends(would_do([wrong]), "nothing_advised_what_more")
     assert would_do([Required("words", "not shown", 0.3)]) == ""
     assert would_do([Required("lacking", "cannot be judged", None, 24, 0.5)]) == ""
     clear = required("clear", Interval(0.2, 0.1, 0.3), prompts=24)
     assert would_do([clear, wrong]).startswith("Gain: ")
     assert "Clear" not in would_do([clear, wrong])
     # Demoted beside other claims: every measure is clear, and there is nothing to add to half the width.
-    assert would_do([clear]).endswith("halve the interval.")
+    WORDS.ends(would_do([clear]), "nothing_advised_what_more_2")
 
 
 def test_few_prompts_are_told_how_many_it_takes_and_seeds_are_not():
     few = required("gain", Interval(0.1, -0.3, 0.5), prompts=4)
-    assert would_do([few]).startswith("From 6 prompts on it can be judged. If its width falls")
+    WORDS.starts(would_do([few]), "few_prompts_told_how", "6")
     assert would_do([few], "seed") == ""
     seeds = few._replace(status="not shown")
     # t₃/√4 = 1.59 and t₇/√8 = .836 are more, t₈/√9 = .769 is less than half as much.
-    assert would_do([seeds], "seed").startswith(
-        "If its width falls as Student's t tells, 9 seeds instead of 4 halve"
-    )
+    WORDS.starts(would_do([seeds], "seed"), "few_prompts_told_how_2", "9", "4")
     # Two are enough with one more: t₁/√2 = 8.98, t₂/√3 = 2.48; in two groups t₂/√2 = 3.04, t₄/√3 = 1.60.
     two = Required("gain", "not shown", 0.2, 2, 0.3)
-    assert "3 seeds instead of 2" in would_do([two], "seed")
-    assert would_do([two], "seed").endswith(
-        "and make it clear by itself, were the effect the same."
-    )
-    assert "4 seeds instead of 2" in would_do([two], "seed", 2)
-    assert would_do([two._replace(far=0.0)], "seed").endswith("halve the interval.")
+    WORDS(would_do([two], "seed"), "few_prompts_told_how_3", "3", "2")
+    WORDS.ends(would_do([two], "seed"), "few_prompts_told_how_4")
+    WORDS(would_do([two], "seed", 2), "few_prompts_told_how_5", "4", "2")
+    WORDS.ends(would_do([two._replace(far=0.0)], "seed"), "few_prompts_told_how_6")
 
 
 def test_bounds_are_rounded_up_and_not_to_twice_themselves():

@@ -19,7 +19,10 @@ from icl_mech.results.prompts import ENDS, doubtful, doubts, kinds_of_ends, too_
 from icl_mech.results.quantities import axes_of
 from icl_mech.shapes import Bars, Grid, LayerCurves, Table
 from tests.engine.test_paths import TASK
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 DIGEST = {"prompts": {"digest": "a", "count": 4}}
 
@@ -144,7 +147,7 @@ def test_one_number():
     low, high = mean_ends(MASS[:, 1, 1])
     assert found == (1.5, float(low), float(high))
     assert result.interval("right").value == 0.75
-    with pytest.raises(ResultError, match=r"mass is one number for each layer \(3\)"):
+    with WORDS.raises(ResultError, "number", "3"):
         result.interval(colour="red")
 
 
@@ -160,14 +163,14 @@ def test_selection_keeps_samples():
 @pytest.mark.parametrize(
     ("arguments", "labels", "message"),
     [
-        (("weight",), {}, "Colours has no quantity 'weight'"),
-        ((), {"row": 1}, "mass has no axis 'row'. Known: colour, layer"),
-        ((), {"colour": "blue"}, "mass has nothing at colour='blue'; it has colour: red, green"),
-        ((), {"layer": 7}, "mass has nothing at layer=7; it has layer: 0, 1, 2"),
+        (("weight",), {}, "weight"),
+        ((), {"row": 1}, "row"),
+        ((), {"colour": "blue"}, "colourblue"),
+        ((), {"layer": 7}, "layer7 0 1"),
     ],
 )
 def test_what_is_not_there(arguments, labels, message):
-    with pytest.raises(ResultError, match=message):
+    with WORDS.raises(ResultError, message):
         colours().sel(*arguments, **labels)
 
 
@@ -271,13 +274,12 @@ def test_ends_that_are_known_are_taken_but_differences_stay_paired():
 
 
 def test_what_intervals_rest_on():
-    four = "; 4 prompts do not show how skewed values are (12 would)"
-    assert basis(colours()) == "4 prompts, 95 % intervals over prompts" + four
-    assert basis(colours(), quantity="") == "4 prompts, 95 % intervals over prompts"
+    WORDS.exactly(basis(colours()), "basis_of_skewed_values", "4", "95", "12")
+    WORDS.exactly(basis(colours(), quantity=""), "what_intervals_rest", "4", "95")
     assert colours().sel().note == (colours() - colours()).note.removesuffix("; paired")
     shared = colours(origin={**DIGEST, "conditional_on_demonstrations": True})
-    assert basis(shared, "2 pairs of prompts") == (
-        "2 pairs of prompts, 95 % intervals over prompts, given their shared demonstrations" + four
+    WORDS.exactly(
+        basis(shared, "2 pairs of prompts"), "basis_of_shared", "2 pairs of prompts", "12"
     )
 
 
@@ -293,31 +295,23 @@ def test_values_too_skewed_for_so_few_prompts_are_named():
     assert "skewed" not in one.sel().note  # its ends are of another kind
     own = Quantity(("layer",), skewed(16))
     # Skewness (1 - 2 / 16) / sqrt(15) * 16 / sqrt(1): 14 / sqrt(15), four times its square is 52.3.
-    assert (
-        doubts([own]) == "; too few prompts for values as skewed as those of 1 of 3 means (n ≥ 53)"
-    )
+    WORDS.exactly(doubts([own]), "values_too_skewed_so", "1", "3", "53")
     assert too_skewed(own) == (1, 3, 53)
     assert doubts([Quantity(("layer",), skewed(16)[:, 1:])]) == ""
     assert doubts([Quantity(("layer",), skewed(16).abs(), kind="outcome")]) == ""
     assert doubts([Quantity(("layer",), skewed(16) > 0)]) == ""
-    assert "8 prompts do not show" in doubts([Quantity(("layer",), skewed(8)), own])
+    WORDS(doubts([Quantity(("layer",), skewed(8)), own]), "values_too_skewed_so_2", "8")
 
 
 def test_pages_say_where_prompts_are_too_few():
-    assert doubtful({"one": colours(), "two": colours()}) == [
-        "Intervals of mass may be too short: 4 prompts do not show how skewed values are (12 would)."
-    ]
+    (few,) = doubtful({"one": colours(), "two": colours()})
+    WORDS.exactly(few, "few_prompts", "mass", "4", "12")
     enough, apart = (Masses(mass=skewed(24)[:, own]) for own in (slice(1, 3), slice(3)))
-    rare = (
-        "24 prompts say nothing of values that fewer than one prompt in 8 has: means that such "
-        "values move lie farther off than intervals say."
-    )
-    assert doubtful({"one": enough}) == [rare]
-    assert doubtful({"one": apart, "two": enough}) == [
-        "Intervals of mass may be too short: too few prompts for values as skewed as those of 1 of "
-        "3 means (n ≥ 85).",
-        rare,
-    ]
+    (rare,) = doubtful({"one": enough})
+    WORDS.exactly(rare, "rare_values", "24", "8")
+    skew, also = doubtful({"one": apart, "two": enough})
+    WORDS.exactly(skew, "skewed_values", "mass", "1 of 3", "85")
+    assert also == rare
     assert doubtful({"one": Masses(mass=skewed(48)[:, 1:])}) == []
 
 
@@ -340,7 +334,7 @@ def test_what_the_ends_are_is_said():
     ]
     said = kinds_of_ends(dict(zip("abc", found, strict=True)))
     assert [ENDS[own] in said for own in ("share", "change", "mean", "function")] == [1, 1, 1, 0]
-    assert kinds_of_ends({"one": found[1]}) == f"Ends of intervals: {ENDS['change']}."
+    WORDS.exactly(kinds_of_ends({"one": found[1]}), "what_ends_said", ENDS["change"])
     assert ENDS["function"] in kinds_of_ends({"one": Ratio(parts=skewed(16).abs())})
     assert kinds_of_ends({"one": Measured(mass=skewed(16), half=0.1)}) == ""
 
@@ -370,21 +364,21 @@ def test_differences_of_differences():
 
 
 def test_what_cannot_be_paired():
-    with pytest.raises(ResultError, match=r"of different prompts \(4 and 5 of them\)"):
+    with WORDS.raises(ResultError, "what_cannot_paired", "4", "5"):
         _ = colours() - colours(origin={"prompts": {"digest": "b", "count": 5}})
-    with pytest.raises(ResultError, match="no digest"):
+    with WORDS.raises(ResultError, "what_cannot_paired_2"):
         _ = colours() - colours(origin={})
-    with pytest.raises(ResultError, match="A Colours and a Shares measure different things"):
+    with WORDS.raises(ResultError, "what_cannot_paired_3"):
         _ = colours() - Shares(parts=MASS[:, 0], provenance=DIGEST)
-    with pytest.raises(ResultError, match=r"colour \(2\), layer \(3\) on one side and"):
+    with WORDS.raises(ResultError, "what_cannot_paired_4", "2", "3"):
         _ = colours() - colours(mass=MASS[..., :2])
-    with pytest.raises(ResultError, match="One side is of 'mass', the other of 'right'"):
+    with WORDS.raises(ResultError, "what_cannot_paired_5", "'mass'", "'right'"):
         _ = colours().sel("mass") - colours().sel("right")
     false = {**DIGEST, "false_prompts": {"digest": "x"}}
     other = {**DIGEST, "false_prompts": {"digest": "y"}}
-    with pytest.raises(ResultError, match="different prompts"):
+    with WORDS.raises(ResultError, "what_cannot_paired_6"):
         _ = colours(origin=false) - colours(origin=other)
-    with pytest.raises(ResultError, match="A Colours and a int measure different things"):
+    with WORDS.raises(ResultError, "what_cannot_paired_7"):
         _ = colours() - 1
 
 
@@ -416,7 +410,7 @@ def test_tables_of_single_prompts():
     table = colours().by_prompt()
     assert list(table.columns) == ["prompt", "colour", "layer", "mass"]
     assert table.query("prompt == 3 and colour == 'green' and layer == 1")["mass"].tolist() == [3.0]
-    with pytest.raises(ResultError, match="a function of all"):
+    with WORDS.raises(ResultError, "tables_single_prompts"):
         Ratio(parts=MASS[:, 0], provenance=DIGEST).by_prompt()
 
 
@@ -480,18 +474,18 @@ def test_a_short_repr_and_a_notebook_display_without_a_figure():
     nothing = Nothing(total=3.0)
     assert repr(nothing) == "<Nothing Nothing>"
     assert nothing.shown() == ["Nothing"]
-    with pytest.raises(ResultError, match="Nothing keeps no per-prompt numbers"):
+    with WORDS.raises(ResultError, "short_repr_notebook_display"):
         nothing.to_xarray()
 
 
 def test_one_name_for_one_kind():
-    with pytest.raises(ResultError, match="There is a result 'FlowScores' in icl_mech"):
+    with WORDS.raises(ResultError, "name_kind", "'FlowScores'"):
         type("FlowScores", (Result,), {"__module__": __name__})
 
 
 def test_summary_names_the_largest_cell():
     found = colours(mass=MASS * 3) - colours()
-    assert "at colour red, layer 0, the largest of 6" in found.summary()
+    WORDS(found.summary(), "summary_names_largest_cell", "0", "6")
 
 
 def test_a_view_that_is_not_there():
@@ -502,7 +496,7 @@ def test_a_view_that_is_not_there():
 def test_slices_say_what_they_hold():
     model = tiny_model("gpt2")
     found = icl.flow_scores(model, icl.build_prompts(TASK, model, n=1))
-    assert "share, layer 0 to 1:" in repr(found.sel("share", layer=slice(0, 1)))
+    WORDS(repr(found.sel("share", layer=slice(0, 1))), "slices_say_what_they", "0", "1")
     assert "over 1 prompt" in icl.predict(model, icl.build_prompts(TASK, model, n=1)).summary()
     shown = icl.predict(model, icl.build_prompts(TASK, model, n=6)).drawing()
     assert shown.note == "6 prompts"

@@ -1,32 +1,34 @@
 """Dask in processes of its own, each of which is killed: what the sweep says, what is left.
 
 `python -m tests.sweeps.apart FOLDER [KILLS OF EACH]` prints one line per kill; SEEDS and SLOW are its
-environment. After each kill the dead are replaced, and the sweep is resumed.
+environment. After each kill the dead are replaced, and the sweep is resumed. What each process says stands in
+a log in `FOLDER-logs`.
 """
 
-import os
+import json
 import random
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+from tests.patience import logged, seconds, tail, until
 from tests.sweeps.killed import SEEDS
 from tests.sweeps.kills import compare, finished
 
 ROLES = ("worker", "scheduler", "client")
-WAIT = 240
 
 
 class Cluster:
     """A scheduler and two workers, each a process."""
 
-    def __init__(self, port):
-        self.address = f"tcp://127.0.0.1:{port}"
-        self.port = port
-        self.scheduler = None
+    def __init__(self, logs):
+        logs.mkdir(exist_ok=True)
+        self.logs, self.note = logs, logs / "scheduler.json"
+        self.address = self.scheduler = None
         self.workers = []
 
     def complete(self):
@@ -35,23 +37,26 @@ class Cluster:
             for worker in self.workers:
                 worker.kill()
             self.workers = []
-            self.scheduler = self._start(
-                "scheduler", "--port", str(self.port), "--host", "127.0.0.1"
-            )
-            time.sleep(3)
+            self.note.unlink(missing_ok=True)
+            where = ("--port", "0", "--host", "127.0.0.1", "--scheduler-file", str(self.note))
+            self.scheduler = self._start("scheduler", *where)
+            log = self.logs / "scheduler.log"
+            self.address = until(self._noted, 60, "the address of the scheduler", log)
         self.workers = [worker for worker in self.workers if worker.poll() is None]
         while len(self.workers) < 2:
-            self.workers.append(
-                self._start(
-                    "worker", self.address, "--nthreads", "1", "--no-nanny", "--death-timeout", "30"
-                )
-            )
+            how = ("--nthreads", "1", "--no-nanny", "--death-timeout", str(seconds(30)))
+            self.workers.append(self._start("worker", self.address, *how))
+
+    def _noted(self):
+        """The address, once the scheduler has written it down."""
+        assert self.scheduler.poll() is None, tail(self.logs / "scheduler.log")
+        with suppress(OSError, ValueError):  # it is not there yet, or half written
+            return json.loads(self.note.read_text())["address"]
 
     def _start(self, kind, *arguments):
-        return subprocess.Popen(
-            [sys.executable, "-m", "dask", kind, *arguments, "--no-dashboard"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        command = [sys.executable, "-m", "dask", kind, *arguments, "--no-dashboard"]
+        with (self.logs / f"{kind}.log").open("ab") as out:
+            return subprocess.Popen(command, stdout=out, stderr=out)
 
     def stop(self):
         """End all."""
@@ -64,13 +69,13 @@ class Cluster:
 def once(folder, cluster, role, chance):
     """Run the sweep, kill one process after a while, and see how it ends."""
     cluster.complete()
-    client = subprocess.Popen(
-        [sys.executable, "-m", "tests.sweeps.killed", str(folder), cluster.address],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    log = cluster.logs / "client.log"
+    with log.open("wb") as out:
+        command = [sys.executable, "-m", "tests.sweeps.killed", str(folder), cluster.address]
+        client = subprocess.Popen(command, stdout=out, stderr=out)
     after = chance.uniform(5, 15)
     try:
-        client.wait(after)
+        client.wait(after)  # any moment of its work: what is tested
     except subprocess.TimeoutExpired:
         victim = {"client": client, "scheduler": cluster.scheduler}.get(role)
         (victim or chance.choice(cluster.workers)).send_signal(signal.SIGKILL)
@@ -79,19 +84,19 @@ def once(folder, cluster, role, chance):
         killed = False
     start = time.monotonic()
     try:
-        output, errors = client.communicate(timeout=WAIT)
+        client.wait(seconds(240))
         ended = f"ended {time.monotonic() - start:.0f} s later"
     except subprocess.TimeoutExpired:
         client.kill()
-        output, errors = client.communicate()
-        ended = f"WAITED {WAIT} s"
-    told = (output + errors).strip().splitlines()[-1:] or [""]
+        client.wait()
+        ended = f"WAITED {seconds(240):.0f} s\n{tail(log)}\n"
+    told = log.read_text("utf-8", "replace").strip().splitlines()[-1:] or [""]
     return killed, f"{role} after {after:.0f} s: {ended}, code {client.returncode}; {told[0][:90]}"
 
 
 def main(folder, each="10", *roles):
     folder, chance = Path(folder), random.Random(0)
-    cluster = Cluster(18786 + os.getpid() % 1000)
+    cluster = Cluster(folder.with_name(f"{folder.name}-logs"))
     try:
         for role in roles or ROLES:
             left, kept = int(each), {}
@@ -106,10 +111,10 @@ def main(folder, each="10", *roles):
                 if len(now) == 2 * len(SEEDS) or not left:
                     for _ in range(3):
                         cluster.complete()
-                        subprocess.run(
-                            [sys.executable, "-m", "tests.sweeps.killed", str(folder), cluster.address],
-                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
-                        )  # fmt: skip
+                        command = [sys.executable, "-m", "tests.sweeps.killed", str(folder)]
+                        log = cluster.logs / "last.log"
+                        with logged([*command, cluster.address], log) as client:
+                            client.wait(seconds(900))
                     compare(folder)
                     sys.stdout.write("complete, equal to an undisturbed run bit for bit\n")
                     shutil.rmtree(folder)

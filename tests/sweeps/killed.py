@@ -11,6 +11,7 @@ import torch
 
 from icl_mech.measurements import Flow, Predict
 from icl_mech.sweeps import sweep
+from tests.patience import seconds
 from tests.sweeps.loaders import OTHER, TASK, slow
 
 MEASUREMENTS = (Predict(), Flow(), Predict(score="sum"))
@@ -30,8 +31,8 @@ def main(folder, executor="processes"):
     if executor.startswith("tcp://"):
         from distributed import Client
 
-        with Client(executor, timeout=20) as client:
-            found = run(folder, executor=client.get_executor(), timeout=120)
+        with Client(executor, timeout=seconds(20)) as client:
+            found = run(folder, executor=client.get_executor(), timeout=seconds(120))
     elif executor == "dask":
         from distributed import Client, LocalCluster
 

@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from icl_mech.sweeps import Sweep
 from icl_mech.sweeps.item import LIST
+from tests.patience import logged, seconds, tail, until
 from tests.saved import contents
 from tests.sweeps.killed import run
 
@@ -51,8 +53,15 @@ def finished(folder):
     }
 
 
+def due(process, folder, enough, begun):
+    """Whether a sweep ended, or has begun and finished so many items."""
+    if process.poll() is not None:
+        return True
+    return (begun or workers_of(process.pid)) and len(finished(folder)) >= enough
+
+
 def torment(folder, kills, executor, seed=0, longest=30, say=lambda text: None):
-    """Start, kill and resume until enough were killed and the sweep is done.
+    """Start, kill and resume until enough were killed and the sweep is done; its log stands beside the folder.
 
     Returns:
         How many main processes and workers were killed.
@@ -60,17 +69,21 @@ def torment(folder, kills, executor, seed=0, longest=30, say=lambda text: None):
     chance = random.Random(seed)
     killed = {"main": 0, "worker": 0}
     kept, rounds = {}, 0
+    log = folder.with_name(f"{folder.name}.log")
     while True:
         left = kills - sum(killed.values())
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.sweeps.killed", str(folder), executor],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
-        wanted = chance.choice([0, 1, 3])  # items finished before the next kill
-        while process.poll() is None and left:
-            begun = workers_of(process.pid) or wanted
-            if begun and len(finished(folder)) >= len(kept) + wanted:
-                time.sleep(chance.uniform(1, longest))
+        command = [sys.executable, "-m", "tests.sweeps.killed", str(folder), executor]
+        with logged(command, log, stdout=subprocess.PIPE, text=True) as process:
+            wanted = chance.choice([0, 1, 3])  # items finished before the next kill
+            while left:
+                enough = len(kept) + wanted
+                ready = partial(due, process, folder, enough, wanted > 0)
+                until(ready, 600, f"{enough} finished items", pause=0.2)
+                if process.poll() is not None:
+                    break
+                time.sleep(chance.uniform(0, longest))  # any moment of its work: what is tested
+                if process.poll() is not None:
+                    break
                 workers = workers_of(process.pid)
                 victim = chance.choice(["main", "worker"]) if workers else "main"
                 try:
@@ -85,19 +98,18 @@ def torment(folder, kills, executor, seed=0, longest=30, say=lambda text: None):
                 say(f"killed a {victim}, {left} left, {len(finished(folder))} items done")
                 if victim == "main":
                     break
-            time.sleep(0.2)
-        output = process.communicate()[0]
+            output = process.communicate(timeout=seconds(900))[0]
         now = finished(folder)
         for key, files in kept.items():
-            assert now[key] == files, f"{key} was written twice"
+            assert now[key] == files, f"{key} was written twice\n{tail(log)}"
         kept = now
         if process.returncode == 0:
-            assert output.endswith("done\n"), output
+            assert output.endswith("done\n"), f"{output}\n{tail(log)}"
             if len(now) == len(Sweep.load(folder)):
                 return killed  # also where it was faster than the kills
         if process.returncode == 0 and not left:
             rounds += 1  # items that were killed too often are recorded, and run when resumed
-            assert rounds < 3, output
+            assert rounds < 3, f"{output}\n{tail(log)}"
 
 
 def compare(folder):

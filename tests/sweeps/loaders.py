@@ -43,7 +43,7 @@ def other():
 
 
 def slow():
-    """Like `tiny`, but every item takes a while."""
+    """Like `tiny`, but every item takes a while, in which it can be killed."""
     time.sleep(float(os.environ.get("SLOW", "0")))
     return tiny()
 

@@ -27,6 +27,9 @@ from icl_mech.studies.study import quantities
 from icl_mech.sweeps import Sweep
 from icl_mech.sweeps.averages import DEPTHS, of_tasks
 from icl_mech.sweeps.item import Item
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 SEEDS = (0, 1, 2)
 
@@ -221,7 +224,7 @@ def test_tasks_first_then_seeds():
     assert float(cell.value) == pytest.approx(0.4)
     assert cell.points.tolist() == pytest.approx([0.2, 0.6])
     assert cell.units == ("a", "b")
-    assert found.basis(cell) == "2 tasks × 3 seeds × 8 prompts"
+    WORDS.exactly(found.basis(cell), "tasks_first_then_seeds", "2", "3", "8")
     half = stats.t.ppf(0.975, 1) * torch.tensor([0.2, 0.6]).double().std() / math.sqrt(2)
     assert float(cell.high - cell.value) == pytest.approx(float(half))
     fixed = sweep.average("scores.scores", ("seed", "task"), fixed="task").cells[0]
@@ -231,7 +234,7 @@ def test_tasks_first_then_seeds():
     assert [cell.dims["task"] for cell in by_task.cells] == ["a", "b"]
     assert by_task.varied == ("task",)
     assert by_task.one(task="b").counts == {"seed": 3}
-    with pytest.raises(SweepError, match="differ in task"):
+    with WORDS.raises(SweepError, "tasks_first_then_seeds_2"):
         by_task.one()
 
 
@@ -244,9 +247,9 @@ def test_differences_are_paired_over_prompts():
     assert float(found.value) == pytest.approx(0.1, abs=1e-6)
     assert float(found.high - found.low) < 1e-6  # every prompt changes alike
     assert found.dims["labels"] == "permuted"
-    with pytest.raises(SweepError, match="nothing can be subtracted"):
+    with WORDS.raises(SweepError, "differences_paired_over_prompts"):
         both.average("scores.scores", minus={"labels": "random"})
-    with pytest.raises(SweepError, match="nothing to subtract it from"):
+    with WORDS.raises(SweepError, "differences_paired_over_prompts_2"):
         one.average("scores.scores", minus={"labels": "correct"})
     # Other tasks have other queries.
     tasks = made({("a", 0): noise, ("b", 0): [x + 0.1 for x in noise]})
@@ -262,22 +265,22 @@ def test_functions_of_an_analysis():
 
     assert float(sweep.average(half).cells[0].value) == pytest.approx(0.25)
     assert sweep.average(lambda a: 1.5, name="one").name == "one"
-    with pytest.raises(SweepError, match="gave a str"):
+    with WORDS.raises(SweepError, "functions_analysis"):
         sweep.average(lambda a: "x")
-    with pytest.raises(SweepError, match="None of the 2 finished items"):
+    with WORDS.raises(SweepError, "functions_analysis_2", "2"):
         sweep.average(lambda a: a.flow.difference("first"))
 
 
 @pytest.mark.parametrize(
     ("quantity", "options", "message"),
     [
-        ("score.scores", {}, "Did you mean 'scores'"),
-        ("scores.score", {}, "Did you mean 'scores'"),
-        ("scores.scores", {"over": "seeds"}, "Did you mean 'seed'"),
-        ("scores.scores", {"layer": 3}, "no axis 'layer'"),
-        ("scores.scores", {"task": "b"}, "No item has task='b'"),
+        ("score.scores", {}, "scores"),
+        ("scores.score", {}, "scores"),
+        ("scores.scores", {"over": "seeds"}, "seed"),
+        ("scores.scores", {"layer": 3}, "layer"),
+        ("scores.scores", {"task": "b"}, "task=b"),
         ("scores.scores", {"over": ()}, ""),
-        (3, {}, "is no quantity"),
+        (3, {}, "quantity 3"),
     ],
 )
 def test_what_cannot_be_averaged(quantity, options, message):
@@ -285,7 +288,7 @@ def test_what_cannot_be_averaged(quantity, options, message):
     if not message:
         assert len(sweep.average(quantity, **options).cells) == 1
         return
-    with pytest.raises(SweepError, match=message):
+    with WORDS.raises(SweepError, message):
         sweep.average(quantity, **options)
 
 
@@ -335,7 +338,7 @@ def test_models_of_other_depths_share_an_axis():
     assert found.axes == ("depth",)
     assert found.labels == (DEPTHS,)
     whole = sweep.average("flow.values", ("model", "seed"), score="wp")
-    assert whole.basis(whole.cells[0]) == "2 models × 3 seeds × 8 prompts"
+    WORDS.exactly(whole.basis(whole.cells[0]), "models_other_depths_share", "2", "3", "8")
     first = flows().average("flow.values", score="wp", relative=True).cells[0].value
     plain = flows().average("flow.values", score="wp").cells[0].value
     assert float(first[0]) == pytest.approx(float(plain[0]))
@@ -349,7 +352,7 @@ def test_tables_of_papers():
     latex = flows(tasks=("a_b", "c")).average("flow.values", layer=0).to_latex("score", digits=2)
     lines = latex.splitlines()
     assert lines[0] == r"\begin{tabular}{lccc}"
-    assert lines[2] == r"task & wp & pq & ww \\"
+    WORDS.exactly(lines[2], "tables_papers")
     assert lines[4].startswith(r"a\_b & $0.")
     assert lines[-1].endswith("3 seeds × 8 prompts.")
     assert latex.count("scriptsize") == 6
@@ -366,7 +369,7 @@ def test_drawings():
     assert shape.names == ("S_wp", "S_pq", "S_ww") * 2
     assert shape.meanings == ("text", "label", "other") * 2
     assert "3 seeds × 8 prompts" in shape.note
-    assert "small points: single seeds" in shape.note
+    WORDS(shape.note, "drawings")
     assert len(shape.spread) == 6 * 3
     figure = sweep.plot("flow.values")
     assert sum(trace.mode == "markers" for trace in figure.data) == 18
@@ -386,7 +389,7 @@ def test_doses_run_across():
             analyses[own.key] = Analysis({"scores": Scores(scores=torch.full((8,), share))}, "x")
     shape = Sweep(items, analyses=analyses).average("scores.scores").drawing()
     assert shape.x == (0.2, 0.6, 1.0)
-    assert shape.x_title == "share of false labels"
+    WORDS.exactly(shape.x_title, "doses_run_across")
     assert shape.values[0].tolist() == pytest.approx([0.2, 0.6, 1.0])
 
 
@@ -404,10 +407,10 @@ def test_selecting_and_looking():
     sweep = flows(tasks=("a", "b"))
     assert len(sweep.select(task="b", seed=[0, 2])) == 2
     assert isinstance(sweep.items, pd.DataFrame)
-    assert "6 items (2 tasks × 3 seeds): 6 done" in repr(sweep)
-    with pytest.raises(SweepError, match="Did you mean 'task'"):
+    WORDS(repr(sweep), "selecting_looking", "6", "2", "3")
+    with WORDS.raises(SweepError, "selecting_looking_2", "'task'"):
         sweep.select(tasks="a")
-    with pytest.raises(SweepError, match="no item 'x'"):
+    with WORDS.raises(SweepError, "selecting_looking_3", "'x'"):
         sweep.analysis("x")
 
 
@@ -418,9 +421,9 @@ def test_items_are_counted_as_a_product_only_where_they_are_one():
         for task, seed in product("ab", (0, 1))
         for labels, how in paired.items()
     ]
-    assert "8 items (2 tasks × 2 labels × 2 seeds)" in Sweep(plan).summary()
-    assert "7 items (2 tasks, 2 labels, 2 seeds)" in Sweep(plan[1:]).summary()
-    assert "1 item (one of each)" in Sweep(plan[:1]).summary()
+    WORDS(Sweep(plan).summary(), "items_counted_product_only", "8", "2")
+    WORDS(Sweep(plan[1:]).summary(), "items_counted_product_only_2", "7", "2")
+    WORDS(Sweep(plan[:1]).summary(), "items_counted_product_only_3", "1")
 
 
 def test_points_are_those_of_the_first_level_with_several():
@@ -430,7 +433,7 @@ def test_points_are_those_of_the_first_level_with_several():
     plain = flows().average("flow.values", "seed", score="wp", layer=1).cells[0]
     assert cell.points.tolist() == plain.points.tolist()
     assert (float(cell.low), float(cell.high)) == (float(plain.low), float(plain.high))
-    assert "small points: single seeds" in found.drawing().note
+    WORDS(found.drawing().note, "points_first_level_several")
 
 
 def test_ends_are_cut_only_where_all_values_lie_between_them():
@@ -456,4 +459,4 @@ def test_settings_of_tasks_are_no_items_that_are_lacking():
     assert of_tasks([item(task="a"), item(task="b"), item(task="b", n=9)]) == []  # both have n = 8
     cell = (found := whole.average("scores.scores", ("task", "n", "seed"))).one()
     assert float(cell.value) == pytest.approx(0.75)  # of tasks, not of items
-    assert found.basis(cell) == "2 tasks × 2 seeds × 8 prompts; 3 of 4 items have it"
+    WORDS.exactly(found.basis(cell), "settings_tasks_no_items", "2", "8", "3", "4")

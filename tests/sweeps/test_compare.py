@@ -23,7 +23,12 @@ from icl_mech.sweeps import comparison, fixed_exit, sweep
 from icl_mech.sweeps.compare import lead, matrix
 from icl_mech.sweeps.verdicts import Judged
 from tests.cli.conftest import MODEL, command  # noqa: F401 - a fixture
+from tests.said import Words
 from tests.sweeps.loaders import OTHER, TASK, other, tiny
+
+WORDS = Words(__file__)
+
+APART = "Apart: it is so"
 
 QUIET = {"n": 6, "progress": False}
 
@@ -49,15 +54,15 @@ def test_claims_are_judged_by_means_over_tasks_and_seeds(found):
     assert set(judged) == {"Deep extraction", "Harm"}
     # No untrained networks were measured, which the claim requires.
     assert judged["Deep extraction"].status == "cannot be judged"
-    assert "late flow beyond untrained" in judged["Deep extraction"].finding
+    WORDS(judged["Deep extraction"].finding, "claims_judged_means_over_2")
     harm = judged["Harm"]
     average = found.average("final gap", ("task", "seed"), fixed="task").cells[0]
     assert harm.effects["final gap"] == pytest.approx(
         (float(average.value), float(average.low), float(average.high))
     )
-    assert "2 tasks × 2 seeds × 6 prompts; of just these tasks" in harm.finding
+    WORDS(harm.finding, "claims_judged_means_over_3", "2", "6")
     assert harm.status == status_of(harm.effects["final gap"]) == "not shown"
-    assert "4 seeds instead of 2 halve the interval" in harm.finding
+    WORDS(harm.finding, "claims_judged_means_over_4", "4", "2")
     assert "prompts instead" not in harm.finding
     # Two tasks with two seeds each, which stand for themselves alone.
     assert harm.p == pytest.approx(p_value(harm.effects["final gap"], prompts=4))
@@ -89,7 +94,7 @@ def test_one_run_of_a_task_rests_on_its_prompts(found):
 def test_single_runs_of_two_tasks_rest_on_their_prompts(found):
     two = comparison(found.select(seed=0))
     (harm,) = [own for own in two.judged if "final gap" in own.effects]
-    assert "2 tasks × 1 seed × 6 prompts; of just these tasks" in harm.finding
+    WORDS(harm.finding, "single_runs_two_tasks", "2", "1", "6")
     assert harm.p == pytest.approx(p_value(harm.effects["final gap"], prompts=6))
 
 
@@ -99,8 +104,9 @@ def test_nothing_disagrees_with_what_cannot_be_judged():
     unsaid = replace(own, status="cannot be judged")
     found = [replace(unsaid, tasks={"a": own, "b": unsaid}), replace(own, model="k")]
     assert "iffer" not in lead([], found)
-    assert "Verdicts differ between tasks on It" in lead(
-        [], [replace(own, tasks={"a": own, "b": replace(own, status="mixed")})]
+    WORDS(
+        lead([], [replace(own, tasks={"a": own, "b": replace(own, status="mixed")})]),
+        "nothing_disagrees_what_cannot",
     )
 
 
@@ -108,19 +114,12 @@ def test_few_prompts_are_no_sign_of_a_model_that_answers_badly():
     claim = Claim("Does it?: it does", [Effect("e", "flow.values")])
     clear = Judged("m", claim, "supported", "", {"e": Interval(0.3, 0.1, 0.5)})
     few, none = replace(clear, status="cannot be judged"), replace(clear, status="not shown")
-    unsaid = (
-        "Whether answers are better than a constant one cannot be judged from fewer than 6 prompts."
-    )
     for tasks, told in (
-        ({"a": few, "b": few}, unsaid),
-        ({"a": none, "b": none}, "Nothing is shown to answer better than a constant answer."),
-        (
-            {"a": none, "b": few, "c": clear},
-            "Not shown to answer better than a constant answer: m on a. "
-            "Cannot be judged from fewer than 6 prompts: m on b.",
-        ),
+        ({"a": few, "b": few}, "few prompts"),
+        ({"a": none, "b": none}, "not shown"),
+        ({"a": none, "b": few, "c": clear}, "both, m on a, m on b"),
     ):
-        assert lead([replace(clear, tasks=tasks)], []).startswith(told)
+        WORDS.starts(lead([replace(clear, tasks=tasks)], []), told)
 
 
 def test_tasks_that_failed_are_no_places():
@@ -144,7 +143,7 @@ def test_the_page(found, tmp_path):
         "layer_accuracy-tasks", "fixed_exit",
     ]  # fmt: skip
     assert [section.key for section in page.sections if section.first] == ["layer_accuracy", "flow"]
-    assert page.title == "What holds for tiny on 2 tasks?"
+    WORDS.exactly(page.title, "page", "2")
     text = comparison(found).to_html(tmp_path / "page.html").read_text()
     assert "nested 95 % intervals" in text
     assert "2 seeds × 6 prompts" in text
@@ -166,19 +165,19 @@ def test_runs_of_other_kinds_side_by_side(found, tmp_path):
 @pytest.mark.parametrize(
     ("runs", "names", "message"),
     [
-        (["x"], None, "two runs at least"),
-        (["x", "y"], None, "neither a sweep nor a saved analysis"),
-        ([3, 4], None, "give the path"),
+        (["x"], None, "two runs least"),
+        (["x", "y"], None, "neither sweep nor"),
+        ([3, 4], None, "give path"),
     ],
 )
 def test_what_cannot_be_compared(runs, names, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SweepError, match=message):
+    with WORDS.raises(SweepError, message):
         icl.compare(*runs, names=names)
 
 
 def test_names_are_one_for_each(found):
-    with pytest.raises(SweepError, match="2 different names"):
+    with WORDS.raises(SweepError, "names_each", "2"):
         icl.compare(found, found, names=["a", "a"])
     assert icl.compare(found, found).names == ("tiny (1)", "tiny (2)")
 
@@ -216,7 +215,7 @@ def apart(found):
             else Interval(-0.3, -0.4, -0.2)
         )
 
-    claim = Claim("Apart: it is so", [Effect("apart", of)], "predictions")
+    claim = Claim(APART, [Effect("apart", of)], "predictions")
     study = Study("disagreeing", [Flow(), Predict()], [claim])
     runs = {
         name: icl.sweep(
@@ -237,7 +236,7 @@ def test_the_matrix_has_a_sign_for_every_claim_model_and_task(apart):
     )
     first, own = matrix.rows[0], matrix.rows[-1]
     assert first.claim == QUESTION  # whether the task is done stands above how it is
-    assert (own.claim, own.effects) == ("Apart: it is so", ("apart",))
+    assert (own.claim, own.effects) == (APART, ("apart",))
     assert [sign.status for sign in own.signs] == [
         "supported", "opposite", "mixed", "supported", "supported", "supported",
     ]  # fmt: skip
@@ -259,7 +258,7 @@ def test_disagreement_is_named_before_any_mean(apart):
     )
     assert page.lead.index("constant") < tasks < models < means
     (remark,) = [own for own in page.matrix.remarks if own.startswith("**Apart**")]
-    assert remark == "**Apart** – a: by task tiny supported, other opposite."
+    WORDS.exactly(remark, "disagreement_named_before_any")
     same = icl.compare(
         apart.sweep.select(model="b"), apart.sweep.select(model="b"), names=["c", "d"]
     )
@@ -275,7 +274,7 @@ def test_remarks_are_two_lines_at_most():
     (remark,) = matrix(found).remarks
     assert len(remark) < 240
     assert remark.endswith("; more below.")
-    assert remark.startswith("**Long** – model 0: 0: a long reason")
+    WORDS.starts(remark, "remarks_two_lines_most", "0")
 
 
 def test_large_matrices_keep_intervals_to_what_sums_up():
@@ -316,7 +315,7 @@ def test_the_matrix_is_a_table_that_can_be_read_aloud(apart):
     first = text[text.index("<header>") : text.index("</header>")]
     assert 'class="findings"' not in first  # in full they stand in the appendix
     assert 'class="findings"' in text
-    assert 'aria-label="Claims by model and task" tabindex="0"' in first  # it scrolls by itself
+    WORDS(first, "matrix_table_can_read", "0")  # it scrolls by itself
 
 
 # --- figures ---
@@ -371,7 +370,7 @@ def test_beside_two_models_stands_their_difference(tmp_path):
     assert shape.panels[-1].levels == ((0.0, ""),)
     assert shape.panels[0].y_range == shape.panels[1].y_range
     assert shape.panels[-1].y_range is None  # differences have other ends
-    assert "two minus one" in section.caption
+    WORDS(section.caption, "beside_two_models_stands")
     others = [own.figure for own in page.sections if own.key != "flow-tasks"]
     heads = [[panel.title for panel in own.panels] or list(own.groups) for own in others]
     assert all(own.count("two minus one") == 1 for own in heads)
@@ -405,7 +404,7 @@ def test_a_layer_for_all_is_tested_on_other_seeds(found):
     own = [float(s[layer] - s[-1]) for s in scores]
     assert float(change.cells[0].value) == pytest.approx(sum(own) / 2)
     assert change.cells[0].counts["seed"] == 1
-    with pytest.raises(SweepError, match="run two at least"):
+    with WORDS.raises(SweepError, "layer_all_tested_other"):
         fixed_exit(found.select(seed=0))
 
 
@@ -435,8 +434,8 @@ def test_the_commands(command, tmp_path, monkeypatch):  # noqa: F811
     code, out, err = command("sweep", "study.yaml", "--out", "runs/s")
     assert (code, "2 done" in out) == (0, True), err
     assert (tmp_path / "runs/s/index.html").exists()
-    assert json.loads((tmp_path / "runs/s/sweep.json").read_text())["made"]["command"] == (
-        "icl-mech sweep study.yaml"
+    WORDS.exactly(
+        json.loads((tmp_path / "runs/s/sweep.json").read_text())["made"]["command"], "commands"
     )
     code, out, err = command("sweep", "study.yaml", "--out", "runs/s")
     assert code == 1
@@ -451,4 +450,4 @@ def test_the_commands(command, tmp_path, monkeypatch):  # noqa: F811
     (tmp_path / "study.yaml").write_text("models: a\ntasks: b\nseed: 3")
     code, out, err = command("sweep", "study.yaml", "--out", "runs/t")
     assert code == 1
-    assert "Did you mean 'seeds'" in err
+    WORDS(err, "commands_2", "'seeds'")

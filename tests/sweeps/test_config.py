@@ -7,6 +7,9 @@ from icl_mech.interventions import ZeroHeads
 from icl_mech.measurements import Flow, Isolation, Predict
 from icl_mech.sweeps.config import by_name, read_config, seeds
 from icl_mech.tasks import Task
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 WHOLE = """
 models: {small: smollm2-135m}
@@ -53,26 +56,26 @@ def test_a_whole_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("models: a\ntasks: b\nseed: [1]", r"key 'seed'.*Did you mean 'seeds'.*Allowed: models, tasks"),
-        ("models: a", "tasks is missing"),
-        ("- a", "expected keys with values"),
-        ("models: [a\n", "cannot be read as YAML"),
-        ("models: !!python/object/apply:os.system [ls]\ntasks: b", "cannot be read as YAML"),
-        ("models: 3\ntasks: b", "give names, folders"),
-        ("models: a\ntasks: {x: {template: sst2}}", "has no path"),
-        ("models: a\ntasks: {x: {path: b, colour: red}}", r"key 'colour'.*Allowed: path, template"),
-        ("models: a\ntasks: b\nseeds: 5", r"write a list such as \[0, 1, 2\], or 0-4"),
-        ("models: a\ntasks: b\nmeasurements: [flo]", "Did you mean 'flow'"),
-        ("models: a\ntasks: b\nmeasurements: [{flow: {los: label}}]", r"key 'los'.*Allowed: loss"),
-        ("models: a\ntasks: b\nmeasurements: [{flow: {loss: x}}]", "cannot be made.*label"),
-        ("models: a\ntasks: b\nmeasurements: [{flow: {}, predict: {}}]", "one name each"),
-        ("models: a\ntasks: b\nout: x", "key 'out'"),
+        ("models: a\ntasks: b\nseed: [1]", "seed seeds"),
+        ("models: a", "no tasks"),
+        ("- a", "list"),
+        ("models: [a\n", "no YAML"),
+        ("models: !!python/object/apply:os.system [ls]\ntasks: b", "no YAML"),
+        ("models: 3\ntasks: b", "models 3"),
+        ("models: a\ntasks: {x: {template: sst2}}", "no path"),
+        ("models: a\ntasks: {x: {path: b, colour: red}}", "colour"),
+        ("models: a\ntasks: b\nseeds: 5", "seeds 5"),
+        ("models: a\ntasks: b\nmeasurements: [flo]", "flo flow"),
+        ("models: a\ntasks: b\nmeasurements: [{flow: {los: label}}]", "los loss"),
+        ("models: a\ntasks: b\nmeasurements: [{flow: {loss: x}}]", "loss x"),
+        ("models: a\ntasks: b\nmeasurements: [{flow: {}, predict: {}}]", "two names"),
+        ("models: a\ntasks: b\nout: x", "key out"),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("unchecked")
 def test_what_a_file_may_not_hold(text, message, tmp_path):
     (tmp_path / "study.yaml").write_text(text)
-    with pytest.raises(SweepError, match=f"(?s){message}"):
+    with WORDS.raises(SweepError, message):
         read_config(tmp_path / "study.yaml")
 
 

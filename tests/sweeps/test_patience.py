@@ -14,7 +14,11 @@ from icl_mech.errors import SweepError
 from icl_mech.sweeps import Sweep, patience, running, sweep, work
 from icl_mech.sweeps import item as sweep_files
 from icl_mech.sweeps.patience import Flying, check_guard, full_disk
+from tests.patience import seconds
+from tests.said import Words
 from tests.sweeps.loaders import PREDICT, TASK, hanging, tiny
+
+WORDS = Words(__file__)
 
 SETTING = {"n": 2, "progress": False}
 
@@ -40,7 +44,8 @@ class Silent(Executor):
 def test_a_closed_client_ends_the_sweep():
     found = sweep(tiny, TASK, PREDICT, seeds=range(3), executor=Silent(), **SETTING)
     assert found.items.state.tolist() == ["failed"] * 3
-    assert all("Dask client is closed" in error for error in found.items.error)
+    for error in found.items.error:
+        WORDS(error, "closed_client", "Dask")
 
 
 def test_an_executor_that_takes_nothing_ends_the_sweep():
@@ -48,20 +53,22 @@ def test_an_executor_that_takes_nothing_ends_the_sweep():
     executor.shutdown()
     found = sweep({"m": tiny}, TASK, PREDICT, seeds=range(2), executor=executor, **SETTING)
     assert found.items.state.tolist() == ["failed"] * 2
-    assert all("does not take it" in error for error in found.items.error)
+    for error in found.items.error:
+        WORDS(error, "takes_nothing")
 
 
 def test_items_that_give_nothing_fail_and_the_others_go_on(tmp_path, monkeypatch):
-    monkeypatch.setenv("HANGING", "60")
-    start = time.monotonic()
+    length, start = seconds(60), time.monotonic()
+    monkeypatch.setenv("HANGING", str(length))
+    hanging.until.clear()
     with ThreadPoolExecutor(1) as pool:
         found = sweep(
             {"hanging": hanging}, TASK, PREDICT, seeds=range(2), executor=pool, timeout=1,
             out=tmp_path / "s", **SETTING,
         )  # fmt: skip
-        assert time.monotonic() - start < 30
+        assert time.monotonic() - start < length
         assert found.items.state.tolist() == ["failed"] * 2
-        assert "no result within 1 s (timeout=)" in next(iter(found.items.error))
+        WORDS(next(iter(found.items.error)), "items_give_nothing_fail", "1")
         monkeypatch.setenv("HANGING", "0")
         hanging.until.set()
     again = sweep(
@@ -78,9 +85,9 @@ def test_items_that_give_nothing_fail_and_the_others_go_on(tmp_path, monkeypatch
 
 @pytest.mark.slow
 def test_processes_that_hang_are_ended(tmp_path, monkeypatch):
-    monkeypatch.setenv("HANGING", "600")
-    found = sweep(
-        {"hanging": hanging, "tiny": tiny}, TASK, PREDICT, seeds=[0], workers=2, timeout=30,
+    monkeypatch.setenv("HANGING", "100000")
+    found = sweep(  # in its time the other one starts a process, imports torch and measures
+        {"hanging": hanging, "tiny": tiny}, TASK, PREDICT, seeds=[0], workers=2, timeout=seconds(30),
         out=tmp_path / "s", **SETTING,
     )  # fmt: skip
     assert sorted(found.items.state) == ["done", "failed"]
@@ -107,14 +114,14 @@ def test_other_timeouts_are_refused(timeout):
 
 
 def test_an_item_in_this_process_cannot_be_ended():
-    with pytest.raises(SweepError, match="give workers=1 or more"):
+    with WORDS.raises(SweepError, "item_process_cannot_ended", "1"):
         sweep(tiny, TASK, PREDICT, timeout=5, **SETTING)
 
 
 def test_another_process_is_not_waited_for_for_ever(tmp_path):
     with (
         sweep_files.alone(tmp_path, "item", 1.0),
-        pytest.raises(SweepError, match="Another process"),
+        WORDS.raises(SweepError, "another_process_waited_ever"),
         sweep_files.alone(tmp_path, "item", 0.3),
     ):
         pass
@@ -131,7 +138,7 @@ def test_a_full_disk_stops_the_sweep(tmp_path, monkeypatch):
         return done[-1]
 
     monkeypatch.setattr(work, "measure", measure)
-    with pytest.raises(SweepError, match=r"takes no more .* 2 of 4 items are finished and kept"):
+    with WORDS.raises(SweepError, "full_disk_stops_sweep", "2", "4"):
         sweep({"m": tiny}, TASK, PREDICT, seeds=range(4), out=tmp_path / "s", **SETTING)
     assert not list(tmp_path.rglob("error.json"))
     monkeypatch.setattr(work, "measure", real)
@@ -146,7 +153,7 @@ def test_an_error_that_cannot_be_noted_says_both(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(running, "note_error", full)
-    with pytest.raises(SweepError, match="Dask client is closed"):
+    with WORDS.raises(SweepError, "error_cannot_noted_says"):
         sweep(tiny, TASK, PREDICT, seeds=range(3), executor=Silent(), out=tmp_path / "s", **SETTING)
     assert Sweep.load(tmp_path / "s")
 
@@ -182,12 +189,12 @@ def test_a_script_without_a_guard_is_named_at_once(tmp_path, module):
     assert done.returncode == 1
     assert "unguarded.py, line 3" in done.stderr
     assert 'if __name__ == "__main__":' in done.stderr
-    assert time.monotonic() - start < 60
+    assert time.monotonic() - start < seconds(60)
 
 
 def test_a_guarded_script_and_a_notebook_may_start_processes(monkeypatch):
     check_guard()  # pytest's own beginning is guarded
     monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
-    with pytest.raises(SweepError, match="come to the sweep itself"):
+    with WORDS.raises(SweepError, "guarded_script_notebook_may"):
         check_guard()
     assert patience.GUARD

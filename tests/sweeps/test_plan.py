@@ -8,7 +8,10 @@ from icl_mech.errors import IclMechError, RunError, SweepError, TaskError
 from icl_mech.measurements import Flow, LayerAccuracy, Predict
 from icl_mech.sweeps.item import DIMS, Item
 from icl_mech.sweeps.plan import contents_of, grid_of, planned
+from tests.said import Words
 from tests.sweeps.loaders import OTHER, TASK, other, tiny
+
+WORDS = Words(__file__)
 
 
 def plan_of(*measurements, models=tiny, tasks=TASK, formats=(None,), study=None, run=None, **grid):
@@ -36,7 +39,7 @@ def test_an_item_is_plain_values_and_comes_back():
         assert (back.key, back.dims, back.content) == (item.key, item.dims, item.content)
         assert set(item.dims) == set(DIMS)
         assert len(item.key) <= 100
-    with pytest.raises(SweepError, match="has the entries"):
+    with WORDS.raises(SweepError, "item_plain_values_comes"):
         Item.from_dict({"model": "x"})
 
 
@@ -105,31 +108,31 @@ def test_what_makes_no_sense_is_left_out_with_a_reason():
     plan = plan_of(Predict(), tasks=[TASK, "reviews"], formats=(None, 7), seeds=0)
     assert [(i.task, i.format) for i in plan.items] == [("tiny", ""), ("reviews", "")]
     assert len(plan.skipped) == 2
-    with pytest.raises(SweepError, match=r"Nothing is left to run.*nothing differs"):
+    with WORDS.raises(SweepError, "what_makes_no_sense"):
         plan_of(LayerAccuracy(), labels="correct")
 
 
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ({"models": []}, SweepError, "models is empty"),
-        ({"models": [tiny, tiny]}, SweepError, "two named 'tiny'; give a mapping"),
-        ({"tasks": [TASK, TASK]}, SweepError, "two named 'tiny'"),
+        ({"models": []}, SweepError, "models empty"),
+        ({"models": [tiny, tiny]}, SweepError, "tiny"),
+        ({"tasks": [TASK, TASK]}, SweepError, "two named tiny"),
         ({"tasks": "reviws"}, TaskError, "reviews"),
-        ({"seeds": []}, SweepError, "seeds is empty"),
-        ({"seeds": [1, 1]}, SweepError, "one value twice"),
+        ({"seeds": []}, SweepError, "seeds empty"),
+        ({"seeds": [1, 1]}, SweepError, "value twice"),
         ({"seeds": [-1]}, SweepError, "at least 0"),
-        ({"labels": "permutated"}, SweepError, "Did you mean 'permuted'"),
+        ({"labels": "permutated"}, SweepError, "permuted"),
         ({"shots": "two"}, SweepError, "expected"),
         ({"n": 0}, SweepError, "at least 1"),
-        ({"study": "label words"}, SweepError, "Did you mean 'label_words'"),
+        ({"study": "label words"}, SweepError, "label_words"),
         ({"formats": [object()]}, SweepError, "formats holds"),
         ({"formats": "{text} {label}"}, TaskError, "space before"),
-        ({"labels": "permuted", "false_share": 1.5}, TaskError, "from 0 to 1"),
+        ({"labels": "permuted", "false_share": 1.5}, TaskError, "0 to 1"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_runs(given, error, message):
-    with pytest.raises(error, match=message) as caught:
+    with WORDS.raises(error, message) as caught:
         plan_of(Predict(), **given)
     assert isinstance(caught.value, IclMechError)
 

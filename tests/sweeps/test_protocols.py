@@ -19,7 +19,10 @@ from icl_mech.sweeps.config import arguments
 from icl_mech.sweeps.item import Item
 from icl_mech.sweeps.plan import contents_of, grid_of, planned
 from icl_mech.sweeps.result import item_of
+from tests.said import Words
 from tests.sweeps.loaders import TASK, tiny
+
+WORDS = Words(__file__)
 
 STORIES = icl.TextSet(
     "stories",
@@ -47,11 +50,11 @@ def test_in_all_is_a_dimension_of_its_own():
     both = plan_of(Predict(), total=2, shots=[1, 2], seeds=0)
     assert [(i.shots, i.total) for i in both.items] == [(1, None), (2, None), (None, 2)]
     assert [(i.shots, i.total) for i in plan_of(Predict(), seeds=0).items] == [(1, None)]
-    with pytest.raises(SweepError, match="demonstrations='shared' cannot be"):
+    with WORDS.raises(SweepError, "all_dimension_own", "'shared'"):
         plan_of(Predict(), total=2, demonstrations="shared")
-    with pytest.raises(SweepError, match="a number of demonstrations"):
+    with WORDS.raises(SweepError, "all_dimension_own_2"):
         plan_of(Predict(), total=["most"])
-    with pytest.raises(SweepError, match=r"total 0\) were left out"):
+    with WORDS.raises(SweepError, "all_dimension_own_3", "0"):
         plan_of(study="label_words", total=0)
 
 
@@ -90,15 +93,15 @@ def test_the_two_protocols_are_never_averaged(mixed):
     }  # fmt: skip
     by_shots = mixed.average("layer_accuracy.gap", over=("shots", "seed"))
     assert [c.items for c in by_shots.cells if c.dims["total"] is None] == [2]
-    with pytest.raises(SweepError, match="two protocols, which are not averaged"):
+    with WORDS.raises(SweepError, "two_protocols_never_averaged"):
         mixed.average("layer_accuracy.gap", over=("shots", "total"))
     per_class, in_all = (
         mixed.analysis(next(i for i in mixed.plan if i.total == total)).layer_accuracy
         for total in (None, 2)
     )
-    with pytest.raises(ResultError, match="different prompts"):
+    with WORDS.raises(ResultError, "two_protocols_never_averaged_2"):
         per_class - in_all
-    with pytest.raises(ResultError, match=r"two protocols and are not averaged"):
+    with WORDS.raises(ResultError, "two_protocols_never_averaged_3"):
         icl.early_exit([per_class, in_all])
 
 
@@ -114,7 +117,7 @@ def test_accuracy_by_demonstrations_over_all():
     pair = icl.build_prompt_pairs(TASK, tiny(), total=3, n=4)
     found = icl.measure(tiny(), pair, ContextAccuracy(), progress=False).context_accuracy
     assert found.scores.shape[3] == 4
-    with pytest.warns(UserWarning, match="no more texts"):
+    with WORDS.warns(UserWarning, "accuracy_demonstrations_over_all"):
         most = icl.build_prompt_pairs(TASK, tiny(), total="max", n=4)
     assert item_of(icl.measure(tiny(), most[0], Predict(), progress=False)).total == "max"
 
@@ -132,7 +135,7 @@ def test_the_study_of_anchors_over_sets_of_texts(tmp_path):
         out=tmp_path / "s",
         progress=False,
     )
-    assert "None of the 6 test texts of task 'tiny'" in found.skipped[0]
+    WORDS(found.skipped[0], "study_anchors_over_sets", "6", "'tiny'")
     assert [(i.task, i.labels, i.shots, i.title) for i in found.plan] == [
         ("stories", "", None, f"tiny on stories: anchors, seed {seed}, n = 2") for seed in (0, 1)
     ]
@@ -173,7 +176,7 @@ def test_claims_and_figures_of_anchors_in_sweeps():
     }
     assert len(set(keys)) == len(keys)
     (words,) = (one.limits for one in page.sections if one.key == "anchor_tokens")
-    assert "has no mean" in words
+    WORDS(words, "claims_figures_anchors_sweeps")
 
 
 def test_texts_go_where_they_can():
@@ -181,7 +184,7 @@ def test_texts_go_where_they_can():
     assert [(i.task, i.pair) for i in plan.items] == [
         ("stories", False), ("tiny", False), ("tiny", True),
     ]  # fmt: skip
-    assert "left out for what compares demonstrations" in plan.skipped[0]
+    WORDS(plan.skipped[0], "texts_go_where_they")
     both = plan_of(study=("anchors", "label_words"), tasks=[STORIES, TASK], seeds=0, n=2)
     assert [(i.study, i.task) for i in both.items] == [
         ("anchors", "stories"), ("label_words", "tiny"),
@@ -225,7 +228,7 @@ def test_checkpoints_are_a_dimension():
     ]
     assert len({i.key for i in found.plan}) == 2
     assert found.average("predictions.values", over="seed").varied == ("revision",)
-    assert "stepped at step2 on tiny" in found.plan[1].title
+    WORDS(found.plan[1].title, "checkpoints_dimension", "2")
 
 
 def test_a_hub_id_is_loaded_at_its_revision(monkeypatch):
@@ -241,9 +244,9 @@ def test_a_hub_id_is_loaded_at_its_revision(monkeypatch):
 
 
 def test_what_has_no_revisions(tmp_path):
-    with pytest.raises(SweepError, match="takes the argument revision"):
+    with WORDS.raises(SweepError, "what_no_revisions"):
         plan_of(Predict(), revisions=["a"])
-    with pytest.raises(SweepError, match="is an object, which has one revision"):
+    with WORDS.raises(SweepError, "what_no_revisions_2"):
         plan_of(Predict(), models=tiny(), revisions=["a"])
-    with pytest.raises(SweepError, match="is not loaded from the hub"):
+    with WORDS.raises(SweepError, "what_no_revisions_3"):
         plan_of(Predict(), models="smollm2-135m", revisions=["a"])

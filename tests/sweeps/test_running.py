@@ -16,9 +16,12 @@ from icl_mech.studies import forecast as forecasts
 from icl_mech.sweeps import Sweep, sweep
 from icl_mech.sweeps import work as working
 from icl_mech.sweeps.item import item_folder
+from tests.said import Words
 from tests.saved import contents
 from tests.sweeps.loaders import LOADED, OTHER, PREDICT, TASK, broken, dying, other, tiny
 from tests.tiny import tiny_hf, tiny_tokenizer
+
+WORDS = Words(__file__)
 
 QUIET = {"n": 4, "progress": False}
 
@@ -70,11 +73,11 @@ def test_models_are_loaded_once(tmp_path):
 def test_a_failing_item_is_recorded_and_the_others_go_on(tmp_path):
     found = sweep([broken, tiny], TASK, PREDICT, seeds=(0,), out=tmp_path, **QUIET)
     assert found.items.state.tolist() == ["failed", "done"]
-    assert "ValueError: no such weights" in found.items.error[0]
+    WORDS(found.items.error[0], "failing_item_recorded_others")
     error = json.loads((item_folder(tmp_path, found.plan[0].key) / "error.json").read_text())
     assert (error["type"], error["message"]) == ("ValueError", "no such weights")
-    assert "no such weights" in found.summary()
-    with pytest.raises(SweepError, match="no such weights"):
+    WORDS(found.summary(), "failing_item_recorded_others_2")
+    with WORDS.raises(SweepError, "failing_item_recorded_others_2"):
         found.analysis(found.plan[0])
     memory = sweep([broken, tiny], TASK, PREDICT, seeds=(0,), **QUIET)
     assert memory.items.state.tolist() == ["failed", "done"]
@@ -125,11 +128,11 @@ def until(marker):
 
 def test_other_measurements_are_not_mixed(tmp_path):
     sweep(tiny, TASK, PREDICT, seeds=(0,), out=tmp_path, **QUIET)
-    with pytest.raises(SweepError, match="other measurements"):
+    with WORDS.raises(SweepError, "other_measurements_mixed"):
         sweep(tiny, TASK, [Predict(score="sum")], seeds=(1,), out=tmp_path, resume=True, **QUIET)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "notes.txt").write_text("mine")
-    with pytest.raises(SweepError, match="other files and no sweep"):
+    with WORDS.raises(SweepError, "other_measurements_mixed_2"):
         sweep(tiny, TASK, PREDICT, out=tmp_path / "b", **QUIET)
 
 
@@ -168,9 +171,7 @@ def test_a_model_that_was_given_is_recognised_by_its_weights(tmp_path):
     model = tiny()
     found = sweep({"mine": model}, TASK, PREDICT, seeds=(0,), out=tmp_path, **QUIET)
     changed = other()
-    with pytest.raises(
-        SweepError, match=r"The model 'mine' changed since this .*: 1 item; results"
-    ):
+    with WORDS.raises(SweepError, "model_given_recognised_weights", "'mine'", "1"):
         sweep({"mine": changed}, TASK, PREDICT, seeds=(0, 1), out=tmp_path, resume=True, **QUIET)
     again = sweep(
         {"mine": changed}, TASK, PREDICT, seeds=(0, 1), out=tmp_path, resume="again", **QUIET
@@ -182,7 +183,7 @@ def test_a_model_that_was_given_is_recognised_by_its_weights(tmp_path):
         alone["weights"]
     }
     for executor in ({"workers": 2}, {"executor": ProcessPoolExecutor(1)}):
-        with pytest.raises(SweepError, match="other processes do not have"):
+        with WORDS.raises(SweepError, "model_given_recognised_weights_2"):
             sweep(model, TASK, PREDICT, **executor, **QUIET)
 
 
@@ -193,7 +194,7 @@ def test_a_folder_is_recognised_by_its_files(tmp_path):
     options = {"seeds": (0,), "out": out, **QUIET}
     sweep(str(place), TASK, PREDICT, **options)
     tiny_hf("llama", 1).save_pretrained(place)
-    with pytest.raises(SweepError, match=r"\(model.safetensors\) changed since"):
+    with WORDS.raises(SweepError, "folder_recognised_files"):
         sweep(str(place), TASK, PREDICT, resume=True, **options)
     ((_, found),) = sweep(str(place), TASK, PREDICT, resume="again", **options)
     model = icl.load_model(str(place))
@@ -202,7 +203,7 @@ def test_a_folder_is_recognised_by_its_files(tmp_path):
 
 
 def test_a_word_for_resume_is_refused(unchecked, tmp_path):
-    with pytest.raises(SweepError, match="give True, False or 'again'"):
+    with WORDS.raises(SweepError, "word_resume_refused", "'again'"):
         sweep(tiny, TASK, PREDICT, resume="twice", out=tmp_path, **QUIET)
 
 
@@ -218,7 +219,7 @@ def test_loaders_of_one_name_are_told_apart():
 def test_a_task_that_changed_is_named(tmp_path):
     options = {"seeds": (0,), "out": tmp_path, **QUIET}
     sweep(tiny, {"t": TASK}, PREDICT, **options)
-    with pytest.raises(SweepError, match="The task 't' changed since"):
+    with WORDS.raises(SweepError, "task_changed_named", "'t'"):
         sweep(tiny, {"t": OTHER}, PREDICT, resume=True, **options)
     assert len(sweep(tiny, {"t": OTHER}, PREDICT, resume="again", **options)) == 1
 
@@ -248,26 +249,26 @@ def test_a_lost_item_is_submitted_again_within_bounds(serial, tmp_path):
     assert found.items.state.tolist() == ["failed"] * 4
     assert "RuntimeError: lost" in found.items.error[0]
     assert set(pool.lost.values()) == {3}
-    with pytest.raises(SweepError, match="takes no more items"):
+    with WORDS.raises(SweepError, "lost_item_submitted_again"):
         sweep(*given, executor=Flaky(1, BrokenProcessPool("gone")), **QUIET)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"executor": 3}, "concurrent.futures.Executor"),
-        ({"executor": ThreadPoolExecutor(1), "workers": 2}, "brings its own workers"),
-        ({"workers": 2, "devices": ("cpu",)}, "one for each"),
+        ({"executor": 3}, "concurrent futures executor"),
+        ({"executor": ThreadPoolExecutor(1), "workers": 2}, "brings own workers"),
+        ({"workers": 2, "devices": ("cpu",)}, "each"),
         ({"workers": 0}, "at least 1"),
         ({"resume": True}, "need out="),
         ({"resume": True, "overwrite": True, "out": "x"}, "measures them again"),
-        ({"batchsize": 3}, "Did you mean 'batch_size'"),
-        ({"maps": 2}, "no study was chosen"),
+        ({"batchsize": 3}, "batch_size"),
+        ({"maps": 2}, "study chosen"),
     ],
 )
 @pytest.mark.usefixtures("unchecked")
 def test_what_cannot_be_is_refused(given, message):
-    with pytest.raises(SweepError, match=message):
+    with WORDS.raises(SweepError, message):
         sweep(tiny, TASK, PREDICT, **given, **QUIET)
 
 
@@ -297,7 +298,7 @@ def test_an_item_that_always_kills_its_process_is_given_up_alone(tmp_path):
     models = {"deadly": partial(dying, str(tmp_path / "marks"), 99), "tiny": tiny}
     found = sweep(models, TASK, PREDICT, seeds=(0,), workers=2, out=tmp_path / "s", **QUIET)
     assert found.items.state.tolist() == ["failed", "done"]
-    assert "process was killed" in found.items.error[0]
+    WORDS(found.items.error[0], "item_always_kills_process")
     assert len(list((tmp_path / "marks").iterdir())) == 3
 
 
