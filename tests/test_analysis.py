@@ -14,8 +14,11 @@ from icl_mech.results import FORMAT
 from tests.engine.cases import Edge, ragged
 from tests.margins import apart, assert_top
 from tests.results.test_files import assert_same
+from tests.said import Words
 from tests.saved import as_earlier, contents
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 SAME = {"rtol": 1e-4, "atol": 3e-6}
 
@@ -76,15 +79,14 @@ def test_number_of_maps(model):
     assert len(icl.analyze(model, ragged(), maps=99).saliency_maps.values) == 5
     without = icl.analyze(model, ragged(), maps=0)
     assert list(without.results) == ["predictions", "flow", "untrained", "untrained_flow"]
-    with pytest.raises(
-        ResultError, match="has no 'saliency_maps'; it holds predictions, flow, untrained"
-    ):
+    with WORDS.raises(ResultError, "number_maps", "'saliency_maps'"):
         _ = without.saliency_maps
 
 
 def test_summary(analysis):
     lines = analysis.summary().split("\n")
-    assert lines[0] == analysis.title == "tiny-llama on prompts (5 prompts)"
+    assert lines[0] == analysis.title
+    WORDS.exactly(analysis.title, "title", "tiny-llama", "5")
     assert [line.split()[0] for line in lines[1:5]] == [
         "predictions",
         "flow",
@@ -123,13 +125,13 @@ def test_what_an_earlier_version_saved_has_the_names_of_now(analysis, tmp_path):
     assert found["saliency"] is found.saliency is found.saliency_maps
     assert "saliency" in found
     assert "compression" not in found
-    with pytest.raises(MissingResult, match="has no 'compare_compression'"):
+    with WORDS.raises(MissingResult, "what_earlier_version_saved", "'compare_compression'"):
         _ = found.compression
 
 
 def test_saving_again_replaces_if_told_so(model, analysis, folder):
     less = icl.analyze(model, ragged(), maps=0)
-    with pytest.raises(ResultError, match=r"results that were saved before.*overwrite=True"):
+    with WORDS.raises(ResultError, "saving_again_replaces_if"):
         less.save(folder)
     less.save(folder, overwrite=True)
     assert not (folder / "saliency_maps").exists()
@@ -160,7 +162,7 @@ def test_saved_with_its_page(analysis, tmp_path):
 
 def test_a_page_that_cannot_be_drawn_costs_no_results(analysis, tmp_path, monkeypatch):
     monkeypatch.setattr(icl.Analysis, "page", lambda _: 1 / 0)
-    with pytest.raises(ResultError, match=r"saved, but .* \(ZeroDivisionError: .*icl_mech.load"):
+    with WORDS.raises(ResultError, "page_cannot_drawn_costs"):
         analysis.save(tmp_path / "run", page=True)
     assert list(icl.Analysis.load(tmp_path / "run")) == list(analysis)
 
@@ -184,13 +186,13 @@ def test_an_analysis_of_a_newer_version(folder):
 @pytest.mark.parametrize("content", ["{", '{"format": 1, "title": "x"}'])
 def test_a_damaged_analysis(folder, content):
     (folder / "analysis.json").write_text(content)
-    with pytest.raises(ResultError, match=r"analysis\.json is damaged"):
+    with WORDS.raises(ResultError, "damaged_analysis"):
         icl.Analysis.load(folder)
 
 
 def test_a_result_is_no_analysis(analysis, tmp_path):
     folder = analysis.flow.save(tmp_path / "flow")
-    with pytest.raises(ResultError, match=r"No saved result at .*analysis\.json is missing"):
+    with WORDS.raises(ResultError, "result_no_analysis", "No"):
         icl.Analysis.load(folder)
 
 
@@ -219,7 +221,7 @@ def test_the_page_says_what_it_is_of(analysis, tmp_path):
     assert page.origin.facts[0].detail.startswith("3 layers × ")
     assert page.prompt.tokens == analysis.saliency_maps.tokens[0]
     assert page.prompt.ids == analysis.prompts[0][0].tokens
-    assert "report = analyze(model, prompts, maps=2)" in page.origin.command
+    WORDS(page.origin.command, "page_says_what", "2")
     old = dataclasses.replace(analysis, prompts=(), made={}).page()
     assert old.prompt.tokens == page.prompt.tokens
     assert old.prompt.ids == ()

@@ -7,6 +7,9 @@ import pytest
 
 from icl_mech.corruption import SETTINGS, displayed_classes, draw_shift, false_answer
 from icl_mech.errors import TaskError
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 CLASSES = [0, 1, 2, 3, 0, 2]
 
@@ -53,7 +56,7 @@ def test_shuffled_labels_are_as_many_of_each_and_say_nothing_of_their_texts():
     drawn = [displayed_classes(true, 4, "shuffled", 1, generator) for _ in range(2000)]
     assert all(sorted(own) == sorted(true) for own in drawn)
     assert np.mean(np.array(drawn) == true) == pytest.approx(1 / 4, abs=0.02)
-    with pytest.raises(TaskError, match="none of its own"):
+    with WORDS.raises(TaskError, "shuffled_labels_many_each"):
         displayed_classes(true, 4, "shuffled", 1, generator, share=0.5)
 
 
@@ -143,7 +146,7 @@ def test_unknown_setting():
     plain = inspect.unwrap(displayed_classes)
     with pytest.raises(TaskError) as caught:
         plain([0, 1], 2, "permutated", 1, np.random.default_rng(0))
-    assert "Unknown label setting 'permutated'" in str(caught.value)
+    WORDS(str(caught.value), "unknown_setting", "'permutated'")
     assert "'permuted'" in str(caught.value)
 
 
@@ -176,11 +179,11 @@ def test_half_of_the_permuted_labels_are_half_permuted():
 
 @pytest.mark.parametrize(
     ("setting", "share", "message"),
-    [("correct", 0.2, "leave false_share out"), ("half_permuted", 1.0, "none of its own"),
-     ("permuted", 1.2, "from 0 to 1"), ("random", -0.1, "from 0 to 1"),
-     ("permuted", float("nan"), "from 0 to 1")],
+    [("correct", 0.2, "false_share"), ("half_permuted", 1.0, "none own"),
+     ("permuted", 1.2, "0 to 1"), ("random", -0.1, "0 to 1"),
+     ("permuted", float("nan"), "0 to 1")],
 )  # fmt: skip
 def test_shares_that_cannot_be(setting, share, message):
     plain = inspect.unwrap(displayed_classes)
-    with pytest.raises(TaskError, match=message):
+    with WORDS.raises(TaskError, message):
         plain([0, 1], 2, setting, 1, np.random.default_rng(0), share)

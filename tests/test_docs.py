@@ -5,10 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 import icl_mech as icl
+from tests.small import small_model
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = [
@@ -47,7 +46,18 @@ WITH_STUDIES = [
 LONG = ("label_words", "overthinking", "lenses", "anchors", "causal_heads", "transplant")
 """Guides that take minutes."""
 FEW = 8
+ITS_OWN = ("intervention",)
+"""Pages whose examples are of the offline model itself."""
 LONGEST = 30
+FEWER = {
+    "layer=20": "layer=4",
+    "(6, 30, 9)": "(6, 6, 4)",
+    "layer=25": "layer=5",
+    "range(20, 30)": "range(4, 6)",
+    "zero_head(23, 8)": "zero_head(4, 3)",
+    "heads=[(5, 1), (7, 3)]": "heads=[(4, 1), (5, 3)]",
+}
+"""Blocks and heads of the offline model that pages name, and those of a small model."""
 
 
 def blocks(page):
@@ -61,32 +71,35 @@ def offline():
     return icl.load_model()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_examples_run(page, offline, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    own = icl.load_model
-    loading = lambda *given, **options: own(*given, **options) if given else offline  # noqa: E731
-    monkeypatch.setattr(icl, "load_model", loading)
+def run_examples(page, instead=()):
     scope = {"__name__": page.stem}
     for block in blocks(page):
+        for written in instead:
+            block = block.replace(written, instead[written])
         exec(compile(block, page.name, "exec"), scope)  # noqa: S102 - as a reader would
 
 
-@pytest.fixture(scope="module")
-def small(offline):
-    """As many tokens as the offline model, but narrow blocks of random weights."""
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(offline.tokenizer),
-        num_hidden_layers=30,  # pages ask for layer 25
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        hidden_size=32,
-        intermediate_size=64,
-        initializer_range=0.3,
-    )
-    return icl.load_model(LlamaForCausalLM(config).eval(), tokenizer=offline.tokenizer)
+def loading(monkeypatch, model):
+    """`load_model()` gives a model that is there."""
+    own = icl.load_model
+    given_or = lambda *given, **options: own(*given, **options) if given else model  # noqa: E731
+    monkeypatch.setattr(icl, "load_model", given_or)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page, marks=[] if page.stem in ITS_OWN else [pytest.mark.exhaustive], id=page.stem
+        )
+        for page in PAGES
+    ],
+)
+def test_examples_run(page, offline, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    loading(monkeypatch, offline)
+    run_examples(page)
 
 
 @pytest.mark.slow
@@ -97,12 +110,13 @@ def small(offline):
         pytest.param(
             page, marks=[pytest.mark.exhaustive] if page.stem in LONG else [], id=page.stem
         )
-        for page in WITH_STUDIES
+        for page in [*PAGES, *WITH_STUDIES]
+        if page.stem not in ITS_OWN
     ],
 )
-def test_examples_with_studies_run_on_a_small_model(page, small, monkeypatch, tmp_path):
+def test_examples_run_on_a_small_model(page, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(icl, "load_model", lambda: small)
+    loading(monkeypatch, small_model())
     few = 2 * FEW if page.stem == "causal_heads" else FEW  # halves with two queries of each class
     for name in ("build_prompts", "build_prompt_pairs", "find_false_induction_heads"):
         own = getattr(icl, name)
@@ -112,9 +126,7 @@ def test_examples_with_studies_run_on_a_small_model(page, small, monkeypatch, tm
             return own(*given, **options | fewer)
 
         monkeypatch.setattr(icl, name, with_few)
-    scope = {"__name__": page.stem}
-    for block in blocks(page):
-        exec(compile(block, page.name, "exec"), scope)  # noqa: S102 - as a reader would
+    run_examples(page, FEWER)
 
 
 def test_the_pages_are_filled_from_runs():

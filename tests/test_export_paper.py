@@ -19,7 +19,10 @@ from icl_mech.reports.model import ClaimMatrix, ClaimRow, Sign
 from icl_mech.reports.paper import tabular
 from icl_mech.reports.tables import Cell, HtmlTable
 from tests.browser.chromium import MISSING, found
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -77,14 +80,14 @@ def test_panels_stand_below_each_other_in_a_column_unless_the_figure_was_changed
 
 def test_what_cannot_be_written_is_refused(report, drawn, tmp_path):
     figure = report["flow"].plot()
-    with pytest.raises(ResultError, match=r"neither \.pdf nor \.svg"):
+    with WORDS.raises(ResultError, "what_cannot_written_refused"):
         figure.save(tmp_path / "flow.png")
     with pytest.raises(ResultError, match=r"width='colum'.*column"):
         inspect.unwrap(vector.save)(figure, tmp_path / "flow.pdf", width="colum")
     figure.save(tmp_path / "flow.pdf")
     with pytest.raises(ResultError, match="overwrite=True"):
         figure.save(tmp_path / "flow.pdf")
-    with pytest.raises(ResultError, match="cannot be written"):
+    with WORDS.raises(ResultError, "what_cannot_written_refused_2"):
         figure.save(tmp_path / "flow.pdf" / "x.pdf")
     assert [own.name for own in tmp_path.iterdir()] == ["flow.pdf"]
 
@@ -106,7 +109,7 @@ def test_without_kaleido_or_its_browser_the_way_is_told(report, monkeypatch, tmp
             raise OSError("no browser here")
 
     monkeypatch.setattr(vector, "import_module", lambda _: Broken)
-    with pytest.raises(ResultError, match=r"no browser here.*BROWSER_PATH"):
+    with WORDS.raises(ResultError, "without_kaleido_browser_way"):
         report.export(tmp_path / "paper")
     assert not (tmp_path / "paper").exists()
 
@@ -125,14 +128,14 @@ def test_a_run_as_the_parts_of_a_paper(report, drawn, tmp_path):
     methods = (place / "methods.tex").read_text()
     for told in ("reviews", "4 prompts", "seed 0", "95 \\%", "icl-mech", "\\cite{"):
         assert told in methods
-    assert "isolation (mode mask" in methods
+    WORDS(methods, "run_parts_paper")
     assert "None" not in methods
     digest = report["flow"].provenance["model"]["weights"]
     assert f"digest {digest[:12]}" in methods
     cited = {key for own in re.findall(r"\\cite\{([^}]+)\}", methods) for key in own.split(", ")}
     assert cited <= set(re.findall(r"@\w+\{(\w+),", (place / "references.bib").read_text()))
     asked = len(drawn)
-    with pytest.raises(ResultError, match="holds something"):
+    with WORDS.raises(ResultError, "run_parts_paper_2"):
         report.export(place)
     assert len(drawn) == asked  # refused before anything is drawn
     report.export(place, overwrite=True)
@@ -179,7 +182,7 @@ def test_a_comparison_has_its_matrix_of_claims(comparison, drawn, tmp_path):
     place = comparison.export(tmp_path / "paper")
     matrix = (place / "matrix.tex").read_text()
     assert r"\multicolumn{3}{c}{a\_b} & \multicolumn{3}{c}{other}" in matrix
-    assert " & planted & again & all tasks & planted & again & all tasks \\\\" in matrix
+    WORDS(matrix, "comparison_matrix_claims")
     rows = [line for line in matrix.splitlines() if line.endswith(r"\\")]
     assert {line.count(" & ") for line in rows[1:]} == {6}
     own = comparison.page().matrix

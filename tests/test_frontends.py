@@ -13,7 +13,10 @@ from icl_mech.engine.progress import Progress
 from icl_mech.measurements import Flow, Predict
 from icl_mech.plots import MIME
 from tests.engine.test_paths import TASK
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 
 class Page:
@@ -92,7 +95,7 @@ def test_a_bar_without_widgets(page, monkeypatch):
     (first,) = page.outputs
     later, end = page.pictures
     assert first["text/plain"] == "a <title> "
-    assert 'aria-label="a &lt;title&gt;"' in first["text/html"]
+    WORDS(first["text/html"], "bar_without_widgets")
     assert '<progress max="1" value="0.4000"' in later["text/html"]
     # Clocks of the bar and of its picture are asked in turn, a second apart.
     assert "4/10, 2.0/s, 3 s left" in later["text/plain"]

@@ -5,7 +5,10 @@ import pytest
 import icl_mech as icl
 from icl_mech.errors import ResultError, RunError
 from tests.engine.cases import ragged
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 
 def test_an_analysis_a_sweep_a_result_and_a_lens(tmp_path):
@@ -32,21 +35,21 @@ def test_a_kind_that_is_insisted_on(tmp_path):
     folder = report.save(tmp_path / "analysis")
     for load in (icl.load, icl.load_analysis):
         assert load(folder, kind=icl.Analysis).summary() == report.summary()
-    with pytest.raises(ResultError, match="holds a Analysis, expected Sweep"):
+    with WORDS.raises(ResultError, "kind_insisted"):
         icl.load(folder, kind=icl.Sweep)
 
 
 def test_a_folder_without_anything_of_ours(tmp_path, unchecked):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ResultError, match=r"holds none of analysis\.json, result\.json"):
+    with WORDS.raises(ResultError, "folder_without_anything_ours"):
         icl.load(tmp_path)
-    with pytest.raises(ResultError, match=r"nope' is not there; give the folder of a run"):
+    with WORDS.raises(ResultError, "folder_without_anything_ours_2"):
         icl.load(tmp_path / "nope")
-    with pytest.raises(ResultError, match="give the path of a folder"):
+    with WORDS.raises(ResultError, "folder_without_anything_ours_3"):
         icl.load(7)
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_a_kind_that_is_no_class_is_refused(tmp_path):
-    with pytest.raises(ResultError, match="kind='flow' is no class"):
+    with WORDS.raises(ResultError, "kind_no_class_refused", "'flow'"):
         icl.load(tmp_path, kind="flow")

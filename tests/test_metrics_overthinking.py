@@ -30,6 +30,9 @@ from icl_mech.metrics.calibration import (
 )
 from icl_mech.metrics.heads import attention_to_same, same_share, shuffled_prefix_matching
 from icl_mech.metrics.layers import gap_reduction, stratified_halves
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 
 def doubles(values):
@@ -129,7 +132,7 @@ def test_near_ties_are_counted_by_entry():
     counts = near_ties(probs, torch.zeros(3, 2).long())
     assert counts.tolist() == [[1, 1], [0, 1], [3, 3]]
     assert Ties.of(counts) == (2, 1, 6)
-    assert Ties.of(counts).note == "; of 6 scores 2 are ties and 1 nearly"
+    WORDS.exactly(Ties.of(counts).note, "near_ties_counted_entry", "6", "2", "1")
     assert Ties.of(None) == (0, 0, 0)
     assert Ties.of(torch.tensor([[0], [0], [9]])).note == Ties.of(None).note == ""
 
@@ -259,7 +262,7 @@ def test_the_critical_layer_at_other_shares_of_the_gap():
     assert found == [1, 2, 5, 5]
     assert int(critical_layer(gap, "reference", 0.75)) == 3
     for share in (0.0, -0.5, 1.1):
-        with pytest.raises(ResultError, match="share of the final gap"):
+        with WORDS.raises(ResultError, "critical_layer_other_shares"):
             critical_layer(gap, threshold=share)
 
 

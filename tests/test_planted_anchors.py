@@ -13,6 +13,9 @@ from icl_mech.measurements.isolation.early import status
 from icl_mech.models import adapt
 from icl_mech.planted import CLOSE_CLASSES, COLLECTING_HEAD, LABELS, READING_HEAD, WEAK_CLASS
 from icl_mech.planted.model import SIZE, WEAK
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 N = 48
 CHANCE = 1 / len(LABELS)
@@ -190,16 +193,22 @@ def check_rate(found):
     assert positive <= binom.ppf(0.999, len(found), 0.025)
 
 
+def few_and(many, few):
+    """A small version for `make check`; what a rate can be told from, before a release."""
+    return pytest.mark.parametrize("many", [few, pytest.param(many, marks=pytest.mark.exhaustive)])
+
+
 @pytest.mark.slow
-def test_without_the_circuit_nothing_is_found(control):
-    found = [measures(control, seed)[1:] for seed in range(20)]
+@few_and(20, 4)
+def test_without_the_circuit_nothing_is_found(control, many):
+    found = [measures(control, seed)[1:] for seed in range(many)]
     check_rate([status(isolated) for isolated, _ in found])
     check_rate([read.status for _, read in found])
 
 
 @pytest.mark.slow
 def test_the_control_keeps_its_answers_whatever_is_cut(control):
-    prompts = build(control)
+    prompts = build(control, n=16)
     isolated = icl.isolation(control, prompts, depths=(2,), draws=2)
     assert all(isolated.loyalty(window).value == 1 for window in isolated.windows)
     for method in ("hidden_anchor", "text_anchor", "hidden_random"):
@@ -266,10 +275,11 @@ def test_a_ratio_takes_noise_for_anchors(model, prompts):
 
 
 @pytest.mark.slow
-def test_the_control_has_no_anchors():
+@few_and(12, 3)
+def test_the_control_has_no_anchors(many):
     """Of the texts of a control at most 5 % have any; those of one share their words' codes."""
     rates, judged = [], []
-    for seed in range(12):
+    for seed in range(many):
         control = icl.planted_model(anchors=False, seed=seed)
         prompts = build(control, n=12, seed=seed, demonstrations="per_prompt")
         for of in ("saliency", "attention"):
@@ -295,7 +305,7 @@ def test_strength_is_graded_and_answers_stay_good():
     for strength in (0.0, 0.5, 1.0):
         weaker = icl.planted_model(strength=strength)
         prompts = build(weaker, n=48, demonstrations="per_prompt")
-        found = icl.isolation(weaker, prompts, depths=(2,), progress=False)
+        found = icl.isolation(weaker, prompts, depths=(2,), draws=1, progress=False)
         kept.append(found.sel("label_loyalty", side="first", tokens="label").only().value)
         flow = icl.flow_scores(weaker, prompts, progress=False)
         above.append(flow.above_null("pq", "last")[1].value)
@@ -308,7 +318,7 @@ def test_strength_is_graded_and_answers_stay_good():
 
 def test_a_strength_that_is_none():
     for strength in (-0.1, 1.5):
-        with pytest.raises(ModelError, match="from 0, no effect, to 1"):
+        with WORDS.raises(ModelError, "strength_none_2", "0", "1"):
             icl.planted_model(strength=strength)
-    with pytest.raises(ModelError, match="leave one out"):
+    with WORDS.raises(ModelError, "strength_none"):
         icl.planted_model(anchors=False, strength=0.5)

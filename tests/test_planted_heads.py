@@ -28,6 +28,9 @@ from icl_mech.planted.heads import (
 )
 from icl_mech.planted.spaces import SIZE
 from icl_mech.studies import CAUSAL, OVERTHINKING
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 N = 24
 TASK_OF_WORDS = icl.planted_task()
@@ -220,10 +223,10 @@ def test_the_usual_block_is_that_of_the_reading_head():
 
 def test_options_of_another_circuit():
     for block in (2, 6):
-        with pytest.raises(ModelError, match="from 3 to 5"):
+        with WORDS.raises(ModelError, "options_another_circuit", "3", "5"):
             icl.planted_model(hand_over=block)
     for more in ({"hand_over": 5}, {"anchors": False}):
-        with pytest.raises(ModelError, match="has no anchors"):
+        with WORDS.raises(ModelError, "options_another_circuit_2"):
             icl.planted_model(circuit="heads", **more)
     with pytest.raises(ModelError, match="circuit"):
         icl.planted_model(circuit="vectors")

@@ -11,6 +11,9 @@ from icl_mech.planted import GATHERING_HEAD, LEARNING_HEAD
 from icl_mech.planted.heads import LEARNED, lessons_circuit
 from icl_mech.planted.words import planted_tokenizer
 from icl_mech.studies import CONTEXTUALISE
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 N = 48
 NEEDED = LEARNED / 2
@@ -100,7 +103,7 @@ def test_its_claims_are_supported(run):
 def test_in_other_blocks_other_claims_are(heads, status):
     own = icl.load_model(lessons_circuit(2, 1.0, **heads), tokenizer=planted_tokenizer())
     assert icl.predict(own, build(own, 24), progress=False).accuracy.value == 1
-    assert supported(cut(own)) == status
+    assert supported(cut(own, 24)) == status
 
 
 def test_at_strength_0_nothing_is():
@@ -116,5 +119,5 @@ def test_the_answer_is_handed_over_in_the_block_that_was_asked_for():
     flips = found.sel("flips").values[0]
     assert flips[0].tolist() == [1, 1, 1]
     assert flips[1].tolist() == [0, 0, 0]
-    with pytest.raises(ModelError, match="has no anchors; leave anchors= out"):
+    with WORDS.raises(ModelError, "answer_handed_over_block"):
         icl.planted_model(circuit="lessons", anchors=False)

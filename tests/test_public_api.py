@@ -11,6 +11,9 @@ import torch
 
 import icl_mech
 from icl_mech.measurements.predictions import Predictions
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 PUBLIC = (*icl_mech.__all__, *icl_mech.ELSEWHERE, *icl_mech.ALIASES)
 
@@ -64,7 +67,7 @@ def test_version():
 
 
 def test_an_unknown_name():
-    with pytest.raises(AttributeError, match="module 'icl_mech' has no attribute 'saliency_map'"):
+    with WORDS.raises(AttributeError, "unknown_name", "'icl_mech'", "'saliency_map'"):
         _ = icl_mech.saliency_map
 
 

@@ -9,7 +9,10 @@ import icl_mech as icl
 from icl_mech.atlas import add, examined, load_atlas
 from icl_mech.errors import ResultError
 from tests.atlas import forged
+from tests.said import Words
 from tests.saved import as_earlier, contents
+
+WORDS = Words(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +53,13 @@ def test_a_renamed_copy_is_refused(saved, run, tmp_path):
     (place,) = add([saved / "single"], tmp_path / "atlas")
     copy = forged.relisted(run("single"), title="another model on another task")
     forged.with_origin(copy, lambda own: own["model"].update(name="another"))
-    with pytest.raises(
-        ResultError, match=f"with the same numbers: all it measured is in {place.name!r}"
-    ):
+    with WORDS.raises(ResultError, "renamed_copy_refused", repr(place.name)):
         add([copy], tmp_path / "atlas")
     assert len(load_atlas(tmp_path / "atlas")) == 1
 
 
 def test_one_run_given_twice_is_refused(saved, run, tmp_path):
-    with pytest.raises(ResultError, match="in the atlas already"):
+    with WORDS.raises(ResultError, "run_given_twice_refused"):
         add([saved / "single", run("single")], tmp_path / "atlas")
     assert not (tmp_path / "atlas").exists()
 
@@ -72,11 +73,11 @@ def test_a_run_that_holds_all_of_one_that_is_there_is_refused_as_the_reverse_is(
     part.save(tmp_path / "part")
     assert name in whole
     for first, then, said in (
-        (saved / "single", tmp_path / "part", "in the atlas already, with the same numbers"),
-        (tmp_path / "part", saved / "single", "with the same numbers, and more.* removed first"),
+        (saved / "single", tmp_path / "part", "part_of_one"),
+        (tmp_path / "part", saved / "single", "more_than_one"),
     ):
         (place,) = add([first], tmp_path / f"atlas of {first.name}")
-        with pytest.raises(ResultError, match=said) as error:
+        with WORDS.raises(ResultError, said) as error:
             add([then], place.parent)
         assert place.name in str(error.value)
         assert [own.name for own in place.parent.iterdir()] == [place.name]
@@ -87,51 +88,51 @@ def test_the_same_measurement_with_other_numbers_is_refused(saved, run, tmp_path
     # Doubled saliency leaves all shares as they are, so that nothing in the run itself tells.
     copy = forged.with_values(run("single"), "flow", lambda own: own["per_prompt"].mul_(2))
     examined(copy)
-    with pytest.raises(ResultError, match=r"with other numbers.*One of the two was changed"):
+    with WORDS.raises(ResultError, "same_measurement_other_numbers"):
         add([copy], tmp_path / "atlas")
 
 
 # --- numbers ---
 
 EDITS = {
-    "a mean": ("single", "flow", lambda own: own["values"][0].add_(0.1), "values of flow is not what follows"),
-    "an end": ("single", "flow", lambda own: own["low"].sub_(0.1), "low of flow is not what follows"),
-    "samples": ("single", "flow", lambda own: own["per_prompt"][:, 0].mul_(2), "of flow is not what follows"),
+    "a mean": ("single", "flow", lambda own: own["values"][0].add_(0.1), "values of flow"),
+    "an end": ("single", "flow", lambda own: own["low"].sub_(0.1), "low of flow"),
+    "samples": ("single", "flow", lambda own: own["per_prompt"][:, 0].mul_(2), "flow"),
     "logits": ("single", "predictions", lambda own: own["label_logits"][:, 0].add_(5), "log_probs of predictions"),
     "classes": ("single", "predictions", lambda own: own["predicted"].fill_(0), "predicted of predictions"),
     "answers": ("single", "predictions", lambda own: own["answers"].copy_(own["predicted"]), "answers of predictions"),
-    "nothing": ("single", "flow", lambda own: own["per_prompt"].fill_(torch.inf), "of flow has values outside"),
+    "nothing": ("single", "flow", lambda own: own["per_prompt"].fill_(torch.inf), "flow"),
     "scores": ("pair", "layer_accuracy", lambda own: own["scores"][0, 1].zero_(), "scores of layer_accuracy"),
-    "too much": ("pair", "layer_accuracy", lambda own: own["scores"].mul_(3), "has values outside of 0 to 1"),
+    "too much": ("pair", "layer_accuracy", lambda own: own["scores"].mul_(3), "0 to 1"),
     "the exit": ("pair", "early_exit", lambda own: own["change"].fill_(0.9), "change of early_exit"),
-    "changes": ("pair", "early_exit", lambda own: own["changes"].abs_(), "of early_exit is not what follows"),
+    "changes": ("pair", "early_exit", lambda own: own["changes"].abs_(), "early_exit"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("edit", EDITS)
 def test_an_edited_number_is_refused_although_its_checksum_holds(edit, run, tmp_path):
-    name, part, change, told = EDITS[edit]
+    name, part, change, field = EDITS[edit]
     folder = forged.with_values(run(name), part, change)
     icl.Analysis.load(folder)  # no checksum tells
-    with pytest.raises(ResultError, match=told) as refused:
+    with WORDS.raises(ResultError, edit, field) as refused:
         add([folder], tmp_path / "atlas")
-    assert "measure it again" in str(refused.value)
+    WORDS(str(refused.value), "edited_number_refused_although")
     assert not (tmp_path / "atlas").exists()
 
 
 def test_a_damaged_file_is_refused(run):
     file = run("single") / "flow" / "tensors.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"x")
-    with pytest.raises(ResultError, match="checksum it was saved with"):
+    with WORDS.raises(ResultError, "damaged_file_refused"):
         examined(file.parent.parent)
 
 
 def test_made_up_samples_are_found_by_measuring_again(run, saved, model, tmp_path):
     folder = forged.with_values(run("single"), "flow", lambda own: own["per_prompt"].mul_(2))
     examined(folder)
-    with pytest.raises(ResultError, match="per_prompt of flow is not what its model gives"):
+    with WORDS.raises(ResultError, "made_up_samples_found"):
         add([folder], tmp_path / "atlas", models=[model])
-    with pytest.raises(ResultError, match="is of the weights"):
+    with WORDS.raises(ResultError, "made_up_samples_found_2"):
         add([folder], tmp_path / "atlas", models=[icl.planted_model(anchors=False)])
     assert len(add([saved / "single", saved / "pair"], tmp_path / "atlas", models=[model])) == 2
 
@@ -153,27 +154,27 @@ def versions(**own):
 
 
 ORIGINS = {
-    "other versions": (versions(), (), "was made by icl-mech 9.9.0, expected 0"),
-    "a mixture": (lambda origin: origin["versions"].update(torch="1.0"), ("flow",), "versions of flow and of predictions differ"),
-    "no weights": (without("model", "weights"), (), "lacks model.weights"),
-    "other weights": (lambda origin: origin["model"].update(weights="0" * 32), ("flow",), "model.weights of flow and of predictions differ"),
-    "no digest": (without("prompts", "digest"), (), "lacks prompts.digest"),
-    "other prompts": (lambda origin: origin["prompts"].update(digest="0" * 32), ("flow",), "flow is of prompts 0000"),
-    "no seed": (without("prompts", "seed"), (), "lacks prompts.seed"),
-    "no versions": (without("versions"), (), "lacks versions.icl-mech"),
-    "nothing": (lambda origin: origin.clear(), (), "lacks measurement"),
+    "other versions": (versions(), (), "9.9.0"),
+    "a mixture": (lambda origin: origin["versions"].update(torch="1.0"), ("flow",), "versions"),
+    "no weights": (without("model", "weights"), (), "model.weights"),
+    "other weights": (lambda origin: origin["model"].update(weights="0" * 32), ("flow",), "model.weights"),
+    "no digest": (without("prompts", "digest"), (), "prompts.digest"),
+    "other prompts": (lambda origin: origin["prompts"].update(digest="0" * 32), ("flow",), "0000"),
+    "no seed": (without("prompts", "seed"), (), "prompts.seed"),
+    "no versions": (without("versions"), (), "versions.icl-mech"),
+    "no origin": (lambda origin: origin.clear(), (), "measurement"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("edit", ORIGINS)
 def test_provenance_that_is_not_whole_is_refused(edit, run):
-    change, parts, told = ORIGINS[edit]
-    with pytest.raises(ResultError, match=told):
+    change, parts, named = ORIGINS[edit]
+    with WORDS.raises(ResultError, edit, named):
         examined(forged.with_origin(run("single"), change, parts))
 
 
 def test_runs_without_prompts_or_checksums_are_refused(run):
-    with pytest.raises(ResultError, match="no prompts"):
+    with WORDS.raises(ResultError, "runs_without_prompts_checksums"):
         examined(as_earlier(run("single")))
 
 
@@ -184,7 +185,7 @@ def test_one_bad_run_keeps_all_others_out(saved, run, tmp_path):
     add([saved / "single"], tmp_path / "atlas")
     before = contents(tmp_path / "atlas")
     bad = forged.with_values(run("pair"), *EDITS["the exit"][1:3])
-    with pytest.raises(ResultError, match="change of early_exit"):
+    with WORDS.raises(ResultError, "bad_run_keeps_all"):
         add([saved / "other", bad], tmp_path / "atlas")
     assert contents(tmp_path / "atlas") == before
 
@@ -192,6 +193,6 @@ def test_one_bad_run_keeps_all_others_out(saved, run, tmp_path):
 def test_what_was_changed_inside_an_atlas_is_shown_no_longer(saved, tmp_path):
     (place,) = add([saved / "single"], tmp_path / "atlas")
     forged.with_values(place, "flow", lambda own: own["per_prompt"].mul_(2))
-    with pytest.raises(ResultError, match="does not hold what it was added as"):
+    with WORDS.raises(ResultError, "what_changed_inside_atlas"):
         load_atlas(tmp_path / "atlas")
     assert json.loads((place / "analysis.json").read_text())["results"] == ["predictions", "flow"]

@@ -13,6 +13,9 @@ from icl_mech.errors import ResultError
 from icl_mech.studies import published
 from tests.atlas import forged
 from tests.cli.conftest import command  # noqa: F401 - a fixture
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -127,10 +130,10 @@ def test_a_site_is_whole_and_asks_for_nothing(atlas, tmp_path):
 
 def test_other_folders_are_left_alone(atlas, tmp_path):
     (tmp_path / "index.html").write_text("<p>mine</p>")
-    with pytest.raises(ResultError, match="was not written by icl_mech"):
+    with WORDS.raises(ResultError, "other_folders_left_alone"):
         build(atlas, tmp_path)
     assert (tmp_path / "index.html").read_text() == "<p>mine</p>"
-    with pytest.raises(ResultError, match="holds no runs"):
+    with WORDS.raises(ResultError, "other_folders_left_alone_2"):
         build(tmp_path / "nothing", tmp_path / "site")
 
 
@@ -141,9 +144,9 @@ def test_commands(command, runs, tmp_path):  # noqa: F811
     )
     assert (code, out.startswith("Added: ")) == (0, True)
     code, out, _ = command("atlas", "list", tmp_path / "atlas")
-    assert "mine on planted: default" in out
+    WORDS(out, "commands")
     code, _, errors = command("atlas", "add", tmp_path / "run", "--atlas", tmp_path / "atlas")
     assert code == 1
-    assert "is in the atlas already, with the same numbers" in errors
+    WORDS(errors, "commands_2")
     code, out, _ = command("atlas", "build", tmp_path / "atlas", "--out", tmp_path / "site")
     assert (code, (tmp_path / "site" / "index.html").is_file()) == (0, True)

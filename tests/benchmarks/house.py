@@ -50,7 +50,7 @@ def figures(root: Path = ROOT) -> dict[str, int]:
     functions = [
         node
         for tree in trees.values()
-        for node in ast.walk(tree)
+        for node in statements(tree)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     ]
     return {
@@ -79,7 +79,7 @@ def code_lines(text: str, tree: ast.Module) -> dict[int, str]:
     """Number -> line without its indentation, of the lines that are code."""
     alone = {
         line
-        for node in ast.walk(tree)
+        for node in statements(tree)
         if isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)
@@ -92,11 +92,22 @@ def code_lines(text: str, tree: ast.Module) -> dict[int, str]:
 def without_imports(code: Mapping[int, str], tree: ast.Module) -> dict[int, str]:
     imports = {
         line
-        for node in ast.walk(tree)
+        for node in statements(tree)
         if isinstance(node, (ast.Import, ast.ImportFrom))
         for line in range(node.lineno, node.end_lineno + 1)
     }
     return {number: line for number, line in code.items() if number not in imports}
+
+
+def statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Every statement of a file, those inside others too, without a look into expressions."""
+    ahead: list[ast.AST] = list(tree.body)
+    while ahead:
+        node = ahead.pop()
+        if isinstance(node, ast.stmt):
+            yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            ahead += getattr(node, name, ())
 
 
 def any_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

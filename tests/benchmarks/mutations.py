@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.benchmarks.faults import FAULTS, Fault
+from tests.patience import tail, until
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "build" / "mutations.json"
@@ -39,7 +40,7 @@ COPIED = (
 )
 USUAL = "not slow and not second and not exhaustive and not browser"
 LIMIT = 1200
-"""Seconds after which a fault that makes the tests hang counts as noticed."""
+"""Seconds, on a quiet machine, after which tests that do not end are ended."""
 
 PREPARED = (
     "torch",
@@ -112,20 +113,20 @@ class Runs:
         child = os.fork()
         if not child:
             self._run(tests, families, report)
-        seconds, ended = 0.0, (0, 0)
-        while not ended[0] and seconds < LIMIT:
-            time.sleep(0.2)
-            seconds += 0.2
-            ended = os.waitpid(child, os.WNOHANG)
-        if not ended[0]:
+        status, found = None, None
+        try:
+            _, status = until(lambda: ended(child), LIMIT, "the tests to end", pause=0.2)
+        except AssertionError as late:
             os.kill(child, 9)
             os.waitpid(child, 0)
-            return "no test: they did not end", seconds
+            found = f"no test: {late}"
         after = os.times()
-        used = sum(after[2:4]) - sum(before[2:4])
-        if not report.exists():
-            return f"no test: the process ended with {ended[1]}", used
-        return json.loads(report.read_text()), used
+        if status is not None:
+            there = report.exists()
+            found = json.loads(report.read_text()) if there else f"no test: ended with {status}"
+        if found and found.startswith("no test"):
+            print(tail(self.copy / "log"), flush=True)
+        return found, sum(after[2:4]) - sum(before[2:4])
 
     def _run(self, tests: Sequence[str], families: str, report: Path) -> None:
         """In the child, which never returns."""
@@ -165,6 +166,12 @@ class Runs:
             failed.append(f"no test: pytest ended with {code}")
         report.write_text(json.dumps(failed[0] if failed else None))
         os._exit(0)
+
+
+def ended(child: int) -> tuple[int, int] | None:
+    """What `waitpid` says of a child that has ended."""
+    found = os.waitpid(child, os.WNOHANG)
+    return found if found[0] else None
 
 
 def copied(folder: Path) -> Path:

@@ -9,9 +9,14 @@ from icl_mech.cli import job
 from icl_mech.measurements import Predict
 from icl_mech.models import known_models
 from icl_mech.results import Folder
+from icl_mech.studies.competence import QUESTION
 from icl_mech.tasks import known_tasks
 from tests.cli.conftest import MODEL, own_data
+from tests.said import Words
 from tests.saved import contents
+from tests.small import small_model
+
+WORDS = Words(__file__)
 
 
 def options(table, out):
@@ -45,7 +50,7 @@ def test_one_task(command):
 def test_an_unknown_task(command):
     code, out, err = command("tasks", "revews")
     assert (code, out) == (1, "")
-    assert err.startswith("Error: Unknown task 'revews'. Did you mean 'reviews'")
+    WORDS.starts(err, "unknown_task", "'revews'", "'reviews'")
     assert "Traceback" not in err
 
 
@@ -53,7 +58,7 @@ def test_an_unknown_task(command):
 def test_brackets_in_messages_are_text(command, name):
     code, _, err = command("tasks", name)
     assert code == 1
-    assert err.startswith(f"Error: Unknown task {name!r}.")
+    WORDS.starts(err, "brackets", repr(name))
 
 
 def test_no_command_shows_help(command):
@@ -81,7 +86,7 @@ def test_analyze_writes_results_and_page(command, table, tmp_path):
     assert [path.name for path in out.parent.iterdir()] == ["films"]
 
     found = icl.Analysis.load(out)
-    assert found.title == "tiny_gpt2 on films (4 prompts)"
+    WORDS.exactly(found.title, "analyze_writes_results_page", "2", "4")
     assert printed.startswith(found.summary())
     assert f"Results: {out}" in printed
     assert f"Page: {out / 'index.html'}" in printed
@@ -121,7 +126,7 @@ def test_analyze_replaces_an_older_analysis_if_told_so(command, table, tmp_path)
         (out / "index.html").write_bytes(page + b"my remarks")
         code, printed, err = command(*options(table, out), "--overwrite")
         assert (code, printed) == (1, "")
-        assert "index.html was not written by icl_mech, or was changed" in err
+        WORDS(err, "analyze_replaces_older_analysis")
         (out / "index.html").write_bytes(page)
     again = ("--overwrite", "--loss", "vocab", "--seed", 1)
     assert command(*options(table, out), *again)[0] == 0
@@ -179,14 +184,14 @@ def test_an_output_that_cannot_be_written_is_found_before_the_model_is_loaded(
     blocked.write_text("mine")
     code, out, err = command(*options(table, blocked / below))
     assert (code, out) == (1, "")
-    assert err.startswith("Error: Cannot write to ")
+    WORDS.starts(err, "output_cannot_written_found")
     assert blocked.read_text() == "mine"
 
 
 def test_an_output_folder_with_other_files(command, table, tmp_path):
     code, _, err = command(*options(table, tmp_path))  # the table lies there
     assert code == 1
-    assert "it holds other files" in err
+    WORDS(err, "output_folder_other_files")
     assert table.is_file()
 
 
@@ -212,12 +217,19 @@ def test_options_for_ones_own_data(command, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_demo(command, tmp_path):
+@pytest.mark.filterwarnings("ignore::UserWarning")  # the random model may give one class only
+@pytest.mark.parametrize(
+    "offline", [False, pytest.param(True, marks=pytest.mark.exhaustive)], ids=["small", "offline"]
+)
+def test_demo(command, monkeypatch, tmp_path, offline):
+    if not offline:
+        model = small_model()
+        monkeypatch.setattr(icl, "load_model", lambda: model)
     code, out, _ = command("demo", "--out", tmp_path / "demo", "--n", 6)
     assert code == 0
     for name in ("reviews", "headlines", "questions"):
         (line,) = [row for row in out.splitlines() if row.startswith(name)]
-        assert "first third of layers" in line
+        WORDS(line, "demo_2")
     page = (tmp_path / "demo" / "index.html").read_text(encoding="utf-8")
     # Four figures a task, that of untrained networks among them, the maps of the first, and the flow of all.
     assert page.count('class="plot"') == 3 * 4 + 1 + 1
@@ -225,9 +237,9 @@ def test_demo(command, tmp_path):
     table = page[page.index('<table class="claims">') :].partition("</table>")[0]
     assert (table.count("<tbody>"), table.count('<span class="unseen">')) == (3, 12)
     assert [table.count(f'scope="col" class="{own}') for own in ("start", " whole")] == [1, 1]
-    assert page.index("Does the model do the task?") < page.index("Late</b>")
+    assert page.index(QUESTION) < page.index("Late</b>")
     first_limit = page[page.index('<p class="quiet first-limit') :].partition("</p>")[0]
     assert "nested 95 % intervals" in first_limit  # those of all tasks are not over prompts alone
     assert "reviews: " in page
     assert "questions: " in page
-    assert "Do label words anchor SmolLM2-135M-Instruct on three tasks?" in page
+    WORDS(page, "demo", "SmolLM2-135M-Instruct")

@@ -22,6 +22,9 @@ from icl_mech.models import Quantization, known_models
 from icl_mech.prompts import drawing, splitting
 from icl_mech.studies import nulls, study
 from icl_mech.tasks import known_tasks
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 analyze = import_module("icl_mech.cli.analyze")
 ROOT = Path(__file__).parent.parent.parent
@@ -45,7 +48,7 @@ def test_help(command, words):
     code, out, err = command(*words, "-h")
     assert (code, err) == (0, "")
     assert "Examples" in out
-    assert "Exit codes: 0 done, 1 an error, 2" in " ".join(out.split())
+    WORDS(" ".join(out.split()), "help", "0", "1", "2")
 
 
 def test_help_does_not_wait_for_libraries():

@@ -64,7 +64,7 @@ def test_numbers_are_gpus():
         (("--max-memory", "20GB"), ("--max-memory", "place=value")),
         (("--device", "cpu", "--device-map", "auto"), ("--device", "--device-map", "contradict")),
         (("--quantization", "3bit"), ("--quantization", "8bit")),
-        (("--revision", "v2"), ("--revision", "not loaded from the hub")),
+        (("--revision", "v2"), ("--revision", "hub")),
         (("--device-map", "nowhere.json"), ("nowhere.json",)),
     ],
 )

@@ -19,6 +19,9 @@ from icl_mech.measurements.lens.fitted import FittedLens
 from icl_mech.measurements.lens.tuned import TunedLens
 from icl_mech.prompts import PromptBatch
 from tests.cli.conftest import own_data
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 NO_COMMAND = {"EvaluateReweighting", "Steer", "CompareHeads"}
 """They need fitted factors, vectors, or named sets of heads, which are no text."""
@@ -111,8 +114,8 @@ def test_a_measurement_of_ones_own():
 
     loss, reduction, _, k = variants_of(Mine, ())
     assert (k.option, k.parameter.default) == ("--k", 3)
-    assert documented(Mine)["k"] == "How many, exactly."
-    assert "sum over heads" in documented(Mine)["reduction"]
+    WORDS.exactly(documented(Mine)["k"], "measurement_ones_own")
+    WORDS(documented(Mine)["reduction"], "measurement_ones_own_2")
     assert (loss.option, reduction.option) == ("--loss", "--reduction")
 
 
@@ -155,12 +158,12 @@ def test_a_measurement_of_pairs(command, table, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("isolation", "--mode", "cut"), "'cut'. Known: mask, zero."),
-        (("isolation", "--depths", "1,b"), "'1,b' cannot be read; expected NUMBER,..."),
-        (("isolation", "--tokens", "all"), "'all' cannot be read"),
+        (("isolation", "--mode", "cut"), "mode cut"),
+        (("isolation", "--depths", "1,b"), "1b NUMBER"),
+        (("isolation", "--tokens", "all"), "tokens all"),
         (("isolation", "--draws", "0"), "--draws"),
-        (("head-attention", "--row", "tagret"), "'tagret' cannot be read"),
-        (("head-attention", "--heads", "24"), "expected LAYER.HEAD,..."),
+        (("head-attention", "--row", "tagret"), "tagret"),
+        (("head-attention", "--heads", "24"), "LAYER HEAD"),
         (("isolations",), "isolations"),
     ],
 )
@@ -168,7 +171,7 @@ def test_a_measurement_of_pairs(command, table, tmp_path):
 def test_a_wrong_variant_is_a_usage_error(command, words, message):
     code, out, err = command("measure", *words)
     assert (code, out) == (2, "")
-    assert message in err
+    WORDS(err, message)
 
 
 def test_what_only_the_model_shows_is_said_of_the_option(command, table, tmp_path):

@@ -27,6 +27,9 @@ from icl_mech.cli.options import grouped
 from icl_mech.studies.analysis import described, result_values
 from tests.measurements.saliency.test_null import known
 from tests.planted_results import found_of, heads_of
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 # --- groups of options and the line to copy ---
 
@@ -94,7 +97,7 @@ def test_fields_without_a_default_are_needed_and_words_are_checked(run):
 
 def test_the_help_is_that_of_function_and_fields(run):
     text = run("--help").output
-    assert "Shows a source." in text
+    WORDS(text, "help_function_fields")
     assert "Which one." in text
     assert text.index("--name") < text.index("--size") < text.index("--balanced")
 
@@ -112,7 +115,7 @@ def test_the_help_is_that_of_function_and_fields(run):
 )
 def test_the_line_holds_what_does_not_go_without_saying(run, words, line):
     assert run(*words).exit_code == 0
-    assert SEEN["line"] == f"icl-mech group show {line}"
+    WORDS.exactly(SEEN["line"], "line_holds_what_go", line)
     # Copied, it does the same.
     first = dict(SEEN)
     assert run(*shlex.split(SEEN["line"])[3:]).exit_code == 0
@@ -161,7 +164,9 @@ def test_an_interruption_is_one_line_and_a_code(capsys):
     with pytest.raises(typer.Exit) as end, interruptible("All is kept in [a]."):
         raise KeyboardInterrupt
     assert end.value.exit_code == EXIT_CODE == 130
-    assert capsys.readouterr() == ("", "Interrupted. All is kept in [a].\n")
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    WORDS.exactly(err, "interruption", "All is kept in [a].")
     with pytest.raises(ValueError, match="other"), interruptible(""):
         raise ValueError("other")
     with interruptible("x"):

@@ -9,6 +9,9 @@ import icl_mech as icl
 from icl_mech.cli.prompts import NAMES, STYLES, coloured
 from icl_mech.prompts.spans import ROLES
 from tests.cli.conftest import MODEL, own_data
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 pytestmark = pytest.mark.usefixtures("no_weights")
 
@@ -21,7 +24,7 @@ def test_two_prompts_by_default(command):
     assert "Sentiment: " in out
     for name in ("demonstration text", "label word", "template", "query text", "target"):
         assert name in out
-    assert "the model takes" in out
+    WORDS(out, "two_prompts_default")
 
 
 def test_text_is_that_of_the_prompt(command):
@@ -60,7 +63,7 @@ def test_false_demonstrations(command):
 def test_own_data(command, table):
     code, out, _ = command("prompts", *own_data(table))
     assert code == 0
-    assert "a fine film, number" in out
+    WORDS(out, "own_data")
 
 
 @pytest.mark.filterwarnings("ignore:.*labels that contradict")

@@ -8,7 +8,10 @@ import icl_mech as icl
 from icl_mech.cli import job
 from icl_mech.cli.job import without_place
 from tests.cli.conftest import MODEL, own_data
+from tests.said import Words
 from tests.saved import contents
+
+WORDS = Words(__file__)
 
 
 @pytest.fixture
@@ -63,23 +66,20 @@ def test_files_are_not_replaced_in_words_of_the_command_line(command, table, run
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [
-        ("", "study.yaml' is empty; expected keys with values: models, tasks"),
-        ("models: [a]\ntasks: [b]\nseeds: [a, b]", "study.yaml': seeds is 'a'; expected a whole"),
-    ],
+    [("", "study yaml empty"), ("models: [a]\ntasks: [b]\nseeds: [a, b]", "seeds a")],
 )
 def test_files_of_sweeps_are_refused_by_name(command, tmp_path, text, said):
     (tmp_path / "study.yaml").write_text(text)
     code, out, err = command("sweep", tmp_path / "study.yaml", "--out", tmp_path / "out")
     assert (code, out) == (1, "")
-    assert said in err
+    WORDS(err, said)
 
 
 @pytest.mark.parametrize("name", ["show", "page"])
 def test_a_folder_without_a_run(command, tmp_path, name):
     code, out, err = command(name, tmp_path)
     assert (code, out) == (1, "")
-    assert "nothing that was saved" in err
+    WORDS(err, "folder_without_run")
 
 
 def test_page_of_a_saved_run(command, run, tmp_path, request):
@@ -130,7 +130,7 @@ def test_an_interrupted_run_says_that_nothing_was_written(command, table, tmp_pa
     before = contents(tmp_path)
     code, out, err = command("analyze", *own_data(table), "--out", tmp_path / "run")
     assert (code, out) == (130, "")
-    assert err.startswith("Interrupted. Nothing was written;")
+    WORDS.starts(err, "interrupted_run_says_nothing")
     assert "--resume" in err
     assert contents(tmp_path) == before
     assert not (tmp_path / "run").exists()
@@ -149,7 +149,7 @@ def test_a_run_is_resumed(command, table, tmp_path, monkeypatch):
         patch.setattr(icl, "measure", finished_then_interrupted)
         code, out, err = command(*given)
     assert (code, out) == (130, "")
-    assert err.startswith(f"Interrupted. Finished results are kept in {folder};")
+    WORDS.starts(err, "run_interrupted", folder)
     kept = contents(folder / "predictions")
     code, out, err = command(*given)
     assert (code, err) == (0, "")
@@ -216,6 +216,6 @@ def test_a_dry_run_of_a_sweep(command, tmp_path, short):
     )
     code, out, err = command("sweep", file, "--out", tmp_path / "runs", "--dry-run")
     assert (code, err) == (0, "")
-    assert "seed 0, n = 4 (x 3)" in out
+    WORDS(out, "dry_run_sweep", "0", "4", "3")
     assert "3 runs: about" in out
     assert not (tmp_path / "runs").exists()

@@ -8,6 +8,9 @@ import icl_mech as icl
 from icl_mech.errors import PromptError
 from icl_mech.prompts.text_sets import read_texts
 from tests.cli.conftest import MODEL
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 TEXTS = ["One is here. Two is there. Three. Four is it.", "Five.\n\nSix. Seven. Eight goes on."]
 
@@ -68,16 +71,16 @@ def test_a_measurement_of_a_file(command, tmp_path):
     words = ("--texts", file, "--spans", "paragraphs", "--model", MODEL, "--quiet")
     code, _, err = command("measure", "suppression", *words, "--out", tmp_path / "run")
     assert code == 1
-    assert "Text 0 has 1 span" in err
+    WORDS(err, "measurement_file", "0", "1")
     code, _, err = command(
         "measure", "extraction", *words[:2], *words[4:], "--out", tmp_path / "run"
     )
     assert code == 1
-    assert "does not take prompts of the kind 'vocabulary'" in err
+    WORDS(err, "measurement_file_2", "'vocabulary'")
 
 
 @pytest.mark.usefixtures("no_model")
 def test_the_study_without_texts(command):
     code, _, err = command("analyze", "--study", "anchors")
     assert code == 2
-    assert "needs a file of texts" in err
+    WORDS(err, "study_without_texts")

@@ -21,7 +21,10 @@ from icl_mech.measurements.saliency.saliency_maps import SaliencyReading
 from icl_mech.models import Site, adapt
 from tests.engine.test_paths import FAMILIES, PREFIX, TARGET, TASK
 from tests.margins import apart
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 pytestmark = pytest.mark.tl3
 
@@ -144,7 +147,7 @@ def test_a_beginning_that_does_not_fit(setting, monkeypatch):
 
     monkeypatch.setattr(Work, "_cache", no_memory)
     for memory in (None, 1):
-        with pytest.raises(RunError, match="does not fit into memory"):
+        with WORDS.raises(RunError, "beginning_fit"):
             sums(model, prompts, memory=memory)
 
 
@@ -159,7 +162,7 @@ class Cutting(ZeroHeads):
 def test_a_cut_graph_is_refused(path):
     model = tiny_model("llama")
     prompts = build_prompts(TASK, model, shots=2, n=2)
-    with pytest.raises(RunError, match=r"does not depend on 'pattern' of block 1 .* FlowReading"):
+    with WORDS.raises(RunError, "cut_graph_refused", "'pattern'", "1"):
         sums(model, prompts, [Cutting([(1, 0)], at="all")], path=path)
 
 
@@ -183,7 +186,7 @@ def test_hooks_of_the_caller_see_whole_prompts(batches):
         (((found, *_),),) = run_variants(model, prompts, [reading], [[ZeroHeads([(2, 0)])]])
         ((expected, *_),) = run(model, prompts, [reading], [ZeroHeads([(2, 0)])], path="whole")
         assert_close(found, expected)
-        with pytest.warns(UserWarning, match="hooks of your own"):
+        with WORDS.warns(UserWarning, "hooks_caller_see_whole"):
             prepare(model, prompts)
     assert not batches
     assert_close(sums(model, prompts), plain, rtol=0, atol=0)
@@ -269,7 +272,7 @@ def test_given_positions_are_shared_where_they_agree(batches):
 def test_too_few_positions(path):
     model = tiny_model("gpt2")
     prompts = build_prompts(TASK, model, shots=2, n=6)
-    with pytest.raises(RunError, match="positions of 2 prompts; the run has more"):
+    with WORDS.raises(RunError, "too_few_positions", "2"):
         sums(model, prompts, [Isolate([0], positions=[[3]] * 2)], path=path)
 
 

@@ -18,7 +18,10 @@ from icl_mech.models import Site, adapt
 from icl_mech.segments import Segment
 from tests.engine.cases import EdgeReading, ragged
 from tests.engine.test_paths import TASK
+from tests.said import Words
 from tests.tiny import tiny_hf, tiny_model, tiny_tokenizer
+
+WORDS = Words(__file__)
 
 PREDICTION = [PredictionReading()]
 VARIANTS = {
@@ -59,13 +62,8 @@ def spoilt():
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_weight_that_became_nan(spoilt, path):
-    message = (
-        r"of prompt \d \(counted from 0\) is NaN or infinite, first in what leaves block 1 of "
-        r"LlamaForCausalLM\. The weights 'model\.layers\.1\..*' hold such values"
-    )
-    if path == "prepared before":
-        message = "changed after these prompts were prepared"
-    with pytest.raises(RunError, match=message):
+    message = "changed" if path == "prepared before" else "became_nan"
+    with WORDS.raises(RunError, message):
         PATHS[path](*spoilt)
 
 
@@ -83,8 +81,7 @@ def test_the_prompt_is_named_by_its_number(value, number, options):
     with torch.no_grad():
         model.original_model.transformer.wte.weight[own, 5] = value
     for study in (icl.flow_scores, icl.predict):
-        message = rf"prompt {number} \(counted.* in what enters block 0 of"
-        with pytest.raises(RunError, match=message):
+        with WORDS.raises(RunError, "named_by_its_number", number):
             study(model, prompts, **options)
     rest = prompts[healthy]
     assert bool(icl.flow_scores(model, rest).per_prompt.isfinite().all())
@@ -108,25 +105,20 @@ def half_model(*, position=0.0, bias=0.0, gain=1.0):
 
 def test_activations_that_overflow():
     model = half_model(position=6.5e4, bias=5e3)
-    message = (
-        "prompt 2 .*leaves block 1 of .*float16 ends at 65504.*'bfloat16', which has the range"
-    )
     for study in (icl.flow_scores, icl.predict, icl.logit_lens):
-        with pytest.raises(RunError, match=message):
+        with WORDS.raises(RunError, "activations_overflow", "2", "1", "65504", "'bfloat16'"):
             study(model, ragged())
 
 
 def test_gradients_that_overflow_after_a_finite_forward_pass():
     model = half_model(position=6.5e4)
     assert bool(icl.predict(model, ragged()).label_logits.isfinite().all())
-    with pytest.raises(
-        RunError, match=r"prompt 2 .* in the gradient at what leaves block 0 \(from"
-    ):
+    with WORDS.raises(RunError, "gradients_overflow_after_finite", "2", "0"):
         icl.flow_scores(model, ragged())
 
 
 def test_a_model_that_overflows_at_once():
-    with pytest.raises(ModelError, match=r"NaN or infinite logits.*float16\. Load it in a dtype"):
+    with WORDS.raises(ModelError, "model_overflows_once", "16"):
         adapt(half_model(gain=3e4))
 
 
@@ -134,8 +126,9 @@ def test_a_model_that_overflows_at_once():
 def test_an_intervention_that_overflows(study):
     model = tiny_model("gpt2")
     change = Reweight(torch.full((3, 4, 3), 200.0))
-    message = r"in the attention of block 0 of GPT2LMHeadModel under Reweight\(beta=.*only then"
-    with pytest.raises(RunError, match=message):
+    with WORDS.raises(
+        RunError, "intervention_overflows", "block 0 of GPT2LMHeadModel", "Reweight("
+    ):
         study(model, ragged(), interventions=[change])
 
 
@@ -148,8 +141,7 @@ class SpoilGradients(Intervention):
 
 
 def test_the_block_nearest_to_the_loss_is_named():
-    message = r"in the gradient at what leaves block 1 \(from the loss down\) .* and only then"
-    with pytest.raises(RunError, match=message):
+    with WORDS.raises(RunError, "nearest_to_the_loss", "block 1"):
         icl.flow_scores(tiny_model("gpt2"), ragged(), interventions=[SpoilGradients()])
 
 
@@ -167,9 +159,7 @@ class Odd(EdgeReading):
 @pytest.mark.parametrize("sign", [1, -1])
 def test_what_a_reading_makes_of_finite_activations(sign):
     model = tiny_model("gpt2")
-    with pytest.raises(
-        RunError, match=r"What Odd reads of 'pattern' of block 1 of prompt .*makes of"
-    ):
+    with WORDS.raises(RunError, "what_reading_makes_finite", "'pattern'", "1"):
         run(model, ragged(), [Odd(1, 2, 1, sign=sign)])
     (values,) = run(model, ragged(), [Odd(1, 2, 1, finite=False)])
     assert not bool(values.isfinite().any())
@@ -232,5 +222,5 @@ class SpoilOneNumber(Intervention):
 
 
 def test_one_number_of_one_row_is_noticed():
-    with pytest.raises(RunError, match=r"The residual stream of prompt 3 \(counted from 0\)"):
+    with WORDS.raises(RunError, "number_row_noticed", "3", "0"):
         icl.predict(tiny_model("gpt2"), ragged(), interventions=[SpoilOneNumber()])

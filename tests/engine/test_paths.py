@@ -16,7 +16,10 @@ from icl_mech.interventions import Isolate, Reweight, ZeroHeads, ZeroLayers
 from icl_mech.measurements.reading import PredictionReading
 from icl_mech.models import adapt
 from icl_mech.segments import Segment
+from tests.said import Words
 from tests.tiny import FAMILIES, tiny_model
+
+WORDS = Words(__file__)
 
 pytestmark = pytest.mark.tl3
 
@@ -149,26 +152,26 @@ def test_a_batch_that_does_not_fit_is_halved(setting, monkeypatch):
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(Work, "values", no_memory)
-    with pytest.raises(RunError, match="does not fit into memory"):
+    with WORDS.raises(RunError, "batch_fit_halved"):
         logits(model, prompts, [])
 
 
 def test_interventions_that_cannot_act_are_refused(setting):
     model, prompts = setting
     zero_shot = build_prompts(TASK, model, shots=0, n=2)
-    with pytest.raises(RunError, match="changed nothing"):
+    with WORDS.raises(RunError, "interventions_cannot_act_refused"):
         logits(model, zero_shot, [Isolate([0])])
-    with pytest.raises(RunError, match="names layer 9"):
+    with WORDS.raises(RunError, "interventions_cannot_act_refused_2", "9"):
         logits(model, prompts, [Isolate([9])])
-    with pytest.raises(RunError, match="names head 4"):
+    with WORDS.raises(RunError, "interventions_cannot_act_refused_3", "4"):
         logits(model, prompts, [ZeroHeads([(0, 4)])])
-    with pytest.raises(RunError, match="5 classes, the prompts have 2"):
+    with WORDS.raises(RunError, "interventions_cannot_act_refused_4", "5", "2"):
         logits(model, prompts, [Reweight(torch.zeros(3, 4, 5))])
     processed = adapt(model)
     own = processed.info
     processed.info = replace(own, processed_weights=True)
     try:
-        with pytest.raises(RunError, match="checkpoint's own weights"):
+        with WORDS.raises(RunError, "interventions_cannot_act_refused_5"):
             logits(processed, prompts, [ZeroHeads([(0, 1)])])
     finally:
         processed.info = own

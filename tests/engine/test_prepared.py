@@ -13,7 +13,10 @@ from icl_mech.models import adapt
 from icl_mech.models.bridge import BridgeModel
 from tests.engine.cases import ragged
 from tests.engine.test_paths import CLOSE, FAMILIES, PREFIX, TARGET, TASK, logits
+from tests.said import Words
 from tests.tiny import tiny_hf, tiny_model, tiny_tokenizer
+
+WORDS = Words(__file__)
 
 pytestmark = pytest.mark.tl3
 
@@ -72,7 +75,7 @@ def test_an_intervention_that_did_nothing_before_or_at_the_targets_is_refused(se
     model, prompts = setting
     ready = prepare(model, prompts, interventions=[Isolate([0], positions=((),) * 6)])
     assert ready.acted == (False,)
-    with pytest.raises(RunError, match="changed nothing"):
+    with WORDS.raises(RunError, "intervention_did_nothing_before"):
         logits(model, ready, [])
 
 
@@ -133,6 +136,6 @@ def test_keys_of_earlier_weights_are_refused():
     run(model, ready, [PredictionReading()])
     with torch.no_grad():
         inner.get_parameter("transformer.wte.weight").mul_(1.5)
-    with pytest.raises(RunError, match="changed after these prompts were prepared"):
+    with WORDS.raises(RunError, "keys_earlier_weights_refused"):
         run(model, ready, [PredictionReading()])
     run(model, prepare(model, ragged()), [PredictionReading()])

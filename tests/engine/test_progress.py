@@ -10,7 +10,10 @@ from icl_mech.engine import progress
 from icl_mech.engine.progress import Overall, Progress, cost, expect
 from icl_mech.measurements import Flow, Isolation, Predict
 from tests.engine.test_paths import TASK
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 
 class Watched(progress.Bar):
@@ -63,7 +66,7 @@ def test_words():
     whole.begin("prompts", 100.0)
     assert whole.words(3.0) == "0 %, 3 s (prompts)"
     whole.advance(25.0)
-    assert whole.words(100.0) == "25 %, 2 min, about 5 min left (prompts)"
+    WORDS.exactly(whole.words(100.0), "words", "25")
     early = Overall("study", show=False)
     early.begin("loading", 100.0)
     early.advance(2.0)

@@ -18,7 +18,10 @@ from icl_mech.measurements.saliency.flow import FlowReading
 from icl_mech.models import Site, adapt
 from tests.engine.test_beginning import INSTRUCTED, SAME, Cutting
 from tests.engine.test_paths import FAMILIES, PREFIX, TARGET, TASK
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 pytestmark = pytest.mark.tl3
 
@@ -161,7 +164,7 @@ def test_nothing_is_left_behind(setting):
 def test_a_cut_graph_is_refused():
     model = tiny_model("llama")
     prompts = build_prompts(TASK, model, shots=2, n=2)
-    with pytest.raises(RunError, match=r"does not depend on 'pattern' of block 1"):
+    with WORDS.raises(RunError, "cut_graph_refused", "'pattern'", "1"):
         run(model, prompts, [FlowReading()], [Cutting([(1, 0)], at="all")], memory=1)
 
 
@@ -198,7 +201,7 @@ def test_a_graph_that_is_cut_in_the_beginning(cut, sites, batches):
 def test_an_intervention_without_effect_is_told():
     model = tiny_model("gpt2")
     prompts = build_prompts(TASK, model, shots=2, n=2)
-    with pytest.raises(RunError, match="changed nothing"):
+    with WORDS.raises(RunError, "intervention_without_effect_told"):
         run(model, prompts, [FlowReading()], [Isolate([0], positions=[[]] * 2)], memory=1)
     run(model, prompts, [FlowReading()], [ZeroHeads([(0, 0)])], memory=1)
 

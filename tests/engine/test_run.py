@@ -22,7 +22,10 @@ from tests.engine.cases import (
     ragged,
     three_tokens,
 )
+from tests.said import Words
 from tests.tiny import N_CTX, tiny_model
+
+WORDS = Words(__file__)
 
 
 @pytest.fixture(scope="module", params=["gpt2", "gptj", "llama"])
@@ -132,7 +135,7 @@ def test_hooks_and_flags_are_restored_after_an_error_inside_a_hook(model):
     plain = icl.predict(model, ragged()).label_logits
     flags = [parameter.requires_grad for parameter in model.parameters()]
     for study in (icl.flow_scores, icl.predict):
-        with pytest.raises(ValueError, match="broken on purpose"):
+        with WORDS.raises(ValueError, "hooks_flags_restored_after"):
             study(model, ragged(), interventions=[Edge(0, 2, 1, factor=0.0), Broken()])
     assert installed(model) == before
     assert [parameter.requires_grad for parameter in model.parameters()] == flags
@@ -151,7 +154,7 @@ def test_hooks_of_the_user_survive_and_act():
     model.add_hook("blocks.1.hook_resid_post", own)
     steered = icl.predict(model, three_tokens()).label_logits
     icl.flow_scores(model, three_tokens())
-    with pytest.raises(ValueError, match="broken on purpose"):
+    with WORDS.raises(ValueError, "hooks_user_survive_act"):
         icl.predict(model, three_tokens(), interventions=[Broken()])
     assert float((steered - plain).abs().max()) > 1e-2
     seen.clear()
@@ -201,32 +204,32 @@ def test_a_hook_that_does_not_fire_is_an_error(gpt2, monkeypatch):
     adapt(gpt2)
     silent = gpt2.hook_dict["blocks.1.attn.hook_pattern"]
     monkeypatch.setattr(silent, "add_hook", lambda function: None)
-    with pytest.raises(RunError, match=r"Edge\(layer=1.* did not fire at 'pattern' of block 1"):
+    with WORDS.raises(RunError, "hook_fire_error", "1", "'pattern'"):
         icl.predict(gpt2, three_tokens(), interventions=[Edge(1, 2, 1, factor=0.0)])
-    with pytest.raises(RunError, match="EdgeReading did not fire at 'pattern' of block 1"):
+    with WORDS.raises(RunError, "hook_fire_error_2", "'pattern'", "1"):
         run(gpt2, three_tokens(), [EdgeReading(1, 2, 1)])
-    with pytest.raises(RunError, match=r"Edge\(layer=1.* did not fire"):
+    with WORDS.raises(RunError, "hook_fire_error_3", "1"):
         Work([], [Edge(1, 2, 1)], False).begin(Segment.whole(adapt(gpt2), three_tokens()))
-    with pytest.raises(RunError, match="FlowReading did not fire"):
+    with WORDS.raises(RunError, "hook_fire_error_4"):
         icl.flow_scores(gpt2, three_tokens())
 
 
 def test_a_site_the_model_does_not_have(gpt2):
     before = installed(gpt2)
-    with pytest.raises(ModelError, match="no 'pattern' in block 3"):
+    with WORDS.raises(ModelError, "site_model", "'pattern'", "3"):
         run(gpt2, three_tokens(), [EdgeReading(3, 2, 1)])
     assert installed(gpt2) == before
 
 
 def test_two_losses_in_one_run(gpt2):
-    with pytest.raises(RunError, match=r"one loss.*\['label', 'vocab'\]"):
+    with WORDS.raises(RunError, "two_losses_run", "'label'", "'vocab'"):
         run(gpt2, ragged(), [FlowReading(loss="label"), SaliencyReading(loss="vocab")])
 
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("study", [icl.flow_scores, icl.saliency_maps, icl.analyze])
 def test_unknown_variants(gpt2, study):
-    with pytest.raises(RunError, match=r"loss='labels'. Did you mean 'label'"):
+    with WORDS.raises(RunError, "unknown_variants", "'labels'", "'label'"):
         study(gpt2, ragged(), loss="labels")
     with pytest.raises(RunError, match=r"reduction='sum'. .*sum_then_abs"):
         study(gpt2, ragged(), reduction="sum")
@@ -234,14 +237,14 @@ def test_unknown_variants(gpt2, study):
 
 @pytest.mark.usefixtures("unchecked")
 def test_an_unknown_word_score(gpt2):
-    with pytest.raises(RunError, match=r"score='means'. Did you mean 'mean'"):
+    with WORDS.raises(RunError, "unknown_word_score", "'means'", "'mean'"):
         icl.predict(gpt2, ragged(), score="means")
 
 
 @pytest.mark.parametrize("study", [icl.flow_scores, icl.saliency_maps, icl.analyze])
 @pytest.mark.parametrize("loss", ["label", "vocab"])
 def test_a_loss_that_needs_answers(gpt2, study, loss):
-    with pytest.raises(PromptError, match=r"5 of 5 prompts have no answer.*loss='prediction'"):
+    with WORDS.raises(PromptError, "loss_needs_answers", "5", "'prediction'"):
         study(gpt2, ragged(answers=False), loss=loss)
 
 
@@ -249,7 +252,7 @@ def test_a_loss_that_needs_answers(gpt2, study, loss):
 @pytest.mark.parametrize("positions", [(), (0,)], ids=["no demonstration", "label word first"])
 def test_flow_needs_demonstrations(gpt2, study, positions):
     without = prompt(6, positions, (0,) * len(positions), answer=0)
-    with pytest.raises(PromptError, match="at least one demonstration"):
+    with WORDS.raises(PromptError, "flow_needs_demonstrations"):
         study(gpt2, PromptBatch((*ragged(), without)))
 
 
@@ -271,16 +274,14 @@ def test_a_token_outside_the_vocabulary(gpt2, study):
     foreign = Prompt.from_positions(
         tokens, label_positions=[1], label_classes=[0], label_tokens=LABEL_TOKENS, answer=0
     )
-    message = rf"token id {size}, the vocabulary of 'tiny-gpt2' has {size}"
-    with pytest.raises(PromptError, match=message):
+    with WORDS.raises(PromptError, "outside_the_vocabulary", size, size, "'tiny-gpt2'"):
         study(gpt2, PromptBatch((foreign,)))
 
 
 @pytest.mark.parametrize("study", [icl.flow_scores, icl.saliency_maps, icl.predict, icl.analyze])
 def test_a_prompt_longer_than_the_context(gpt2, study):
     long = PromptBatch((*ragged(), prompt(N_CTX + 1, (4,), (0,), answer=0)))
-    message = rf"{N_CTX + 1} tokens, 1 more than the context of 'tiny-gpt2' \({N_CTX}\)"
-    with pytest.raises(PromptError, match=message):
+    with WORDS.raises(PromptError, "longer_than_the_context", N_CTX + 1, N_CTX, "1", "'tiny-gpt2'"):
         study(gpt2, long)
     fits = PromptBatch((prompt(N_CTX, (4,), (0,), answer=0),))
     assert icl.predict(gpt2, fits).label_logits.isfinite().all()

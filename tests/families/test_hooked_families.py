@@ -8,6 +8,9 @@ import torch
 import icl_mech as icl
 from tests.families.compare import Both, gap
 from tests.families.configs import BY_NAME
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 pytestmark = [
     pytest.mark.hooked,
@@ -76,7 +79,7 @@ def test_log_probabilities(case):
 def test_flow(case):
     """Folded value biases change saliency; Llama has none, but there too it is warned of."""
     if case.processed:
-        with pytest.warns(UserWarning, match="are processed"):
+        with WORDS.warns(UserWarning, "flow"):
             found = icl.flow_scores(case.model, case.both.prompts).per_prompt
         if case.both.family.name != "Llama":
             return

@@ -59,9 +59,11 @@ def edges_of(cut, prompt, index=0, layer=0):
     """True where an edge is cut, one by one."""
     found = torch.zeros(len(prompt), len(prompt), dtype=torch.bool)
     for rows, columns in cut.blocks(prompt, index, layer):
+        inside = [place for place in range(len(prompt)) if place in columns]
         for row in range(len(prompt)):
-            for column in range(row + cut.itself):
-                found[row, column] |= row in rows and column in columns
+            if row in rows:
+                for column in inside:
+                    found[row, column] |= column < row + cut.itself
     return found
 
 

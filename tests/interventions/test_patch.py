@@ -11,7 +11,10 @@ from icl_mech.interventions import Place, load_intervention
 from icl_mech.measurements.reading import PredictionReading
 from icl_mech.models import Site
 from tests.engine.test_paths import TASK
+from tests.said import Words
 from tests.tiny import FAMILIES, N_HEADS, N_LAYERS, tiny_model
+
+WORDS = Words(__file__)
 
 SITES = {
     "z": {"heads": [(0, 1), (1, 0), (1, 3)]},
@@ -179,21 +182,21 @@ def test_prompts_that_do_not_align_are_refused(pair, model):
     true, false = pair
     longer = build_prompts(TASK, model, shots=1, n=4)
     for prompts, patch, says in (
-        (true, Patch("z", [(0, 0)], source=false[:3]), "3 prompts to take values from, 4 to run"),
-        (true, Patch("resid_pre", layers=[0], at="all", source=longer), "do not align at 'all'"),
+        (true, Patch("z", [(0, 0)], source=false[:3]), "prompts 3 4"),
+        (true, Patch("resid_pre", layers=[0], at="all", source=longer), "align all"),
         (
             true,
             Patch("resid_pre", layers=[0], at="label_word", source=longer, mean=True),
-            "stretches of tokens stand beside",
+            "stretches",
         ),
-        (true, Patch("resid_pre", layers=[0], at=[900], source=false), "Position 900"),
+        (true, Patch("resid_pre", layers=[0], at=[900], source=false), "position 900"),
         (true, Patch("resid_pre", layers=[0], at="narrative", source=false), "no tokens"),
-        (true, Patch("z", [(0, 0)], values=torch.zeros(3, 1, 1, 8)), "Values of 3 prompts"),
-        (true, Patch("z", [(0, 0)], values=torch.zeros(2, 1, 8)), "Values of 2 tokens"),
+        (true, Patch("z", [(0, 0)], values=torch.zeros(3, 1, 1, 8)), "values 3 prompts"),
+        (true, Patch("z", [(0, 0)], values=torch.zeros(2, 1, 8)), "values 2 tokens"),
     ):
-        with pytest.raises(PromptError, match=says):
+        with WORDS.raises(PromptError, says):
             patch.check_prompts(prompts)
-    with pytest.raises(PromptError, match="do not align"):
+    with WORDS.raises(PromptError, "prompts_align_refused"):
         run(model, true, [PredictionReading()], [Patch("z", [(0, 0)], at="all", source=longer)])
 
 
@@ -236,5 +239,5 @@ def test_places(pair):
 
 
 def test_the_packages_names_of_interventions_are_taken():
-    with pytest.raises(RunError, match="There is an intervention 'Patch' in icl_mech"):
+    with WORDS.raises(RunError, "packages_names_interventions_taken", "'Patch'"):
         type("Patch", (Patch,), {"__module__": "mine"})

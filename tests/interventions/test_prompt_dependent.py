@@ -21,7 +21,10 @@ from icl_mech.measurements.saliency.flow import FlowReading
 from icl_mech.models import Site
 from icl_mech.prompts import Prompt
 from tests.engine.test_paths import FAMILIES, TASK
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 pytestmark = pytest.mark.tl3
 
@@ -181,7 +184,7 @@ def test_refused_where_prompts_have_other_numbers(setting):
     whole = type(patch)(patch.values.repeat(3, 1), patch.layer, patch.position)
     given = Isolate([1], positions=[(5,)] * len(many))
     for edit in (whole, given):
-        with pytest.raises(RunError, match="may go by the number of a prompt"):
+        with WORDS.raises(RunError, "refused_where_prompts_other"):
             icl.measure(model, many, Reweighting(epochs=1), interventions=[edit], progress=False)
     # As many prompts in the same order, with a label word behind each, have the same numbers.
     words = icl.predict(model, prompts, score="sum", interventions=[patch])
@@ -198,7 +201,7 @@ def test_an_intervention_that_is_no_dataclass_is_refused(setting):
             return [(Site("resid_pre", 1), lambda activation: activation * self.scale)]
 
     model, prompts, _, _ = setting
-    with pytest.raises(RunError, match="Steer is no dataclass"):
+    with WORDS.raises(RunError, "intervention_no_dataclass_refused"):
         icl.predict(model, prompts, interventions=[Steer(2.0)])
 
 

@@ -13,7 +13,11 @@ from icl_mech import measurements
 from icl_mech.errors import IclMechError, PromptError
 from icl_mech.measurements import AnyMeasurement, PairMeasurement
 from icl_mech.measurements.any_answer import check_kind
+from icl_mech.models.loading import load_tokenizer
 from icl_mech.prompts import ANSWER_KINDS
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 TEXT = "The film was good. It was a story! Was it bad? The plot was good. We left. It is a movie. The end."
 TEXTS = [TEXT, *(TEXT.replace(*own) for own in (("film", "movie"), ("plot", "story"), ("We", "I")))]
@@ -36,9 +40,9 @@ COLUMNS = {
 
 @cache
 def model():
-    """Small, untrained, with the tokenizer of the planted model, in which all words are one token."""
+    """Small, untrained, with the tokenizer of the offline model."""
     torch.manual_seed(0)
-    tokenizer = icl.load_model().tokenizer
+    tokenizer = load_tokenizer("smollm2-135m")
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         num_hidden_layers=3,
@@ -55,7 +59,7 @@ def model():
 def pair(column):
     """The true and the false prompts of a column of the matrix."""
     if column == "classes":
-        how = {"shots": 2, "n": 16, "seed": 0, "demonstrations": "per_prompt"}
+        how = {"shots": 2, "n": 8, "seed": 0, "demonstrations": "per_prompt"}
         return icl.build_prompt_pairs(icl.load_task("reviews"), model(), **how)
     if column == "open answers":
         task = icl.load_task("past_tense")
@@ -85,6 +89,7 @@ def measurement(name, column):
         "EvaluateReweighting": {"reweighting": icl.Reweight(torch.zeros(3, 4, 2))},
         "HeadAttention": {"heads": [(0, 1)]},
         "Isolation": {"draws": 2},
+        "Reweighting": {"per_class": 2},
         "Steer": {"vectors": torch.ones(3, 32)},
     }.get(name, {})
     if name == "CompareLenses":
@@ -109,7 +114,7 @@ def test_the_matrix_is_true(name, column):
     value, data = measurement(name, column), given(name, column)
     if name == "Alignment" and column == "what a model wrote":
         # Both sides may go on alike, and nobody could then be said to follow the false one.
-        with pytest.raises(PromptError, match="teach no one label"):
+        with WORDS.raises(PromptError, "matrix_true"):
             icl.measure(model(), data, value)
         return
     if COLUMNS[column] in kind.takes:
@@ -145,12 +150,12 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_a_function_says_why_not(name):
-    with pytest.raises(IclMechError, match=r"classes|label words|no token it acts on"):
+    with WORDS.raises(IclMechError, name):
         FUNCTIONS[name](model(), pair("texts")[0])
 
 
 def test_a_refusal_says_what_is_taken():
     texts = pair("texts")[0]
     check_kind(texts, ("vocabulary",), "This", "")
-    with pytest.raises(PromptError, match="This does not take prompts of the kind 'vocabulary'"):
+    with WORDS.raises(PromptError, "refusal_says_what_taken", "'vocabulary'"):
         check_kind(texts, ("classes",), "This", "it counts classes")

@@ -2,6 +2,9 @@
 
 from icl_mech.measurements.compression.kept import beyond_full
 from icl_mech.metrics import Interval
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 FULL = Interval(0.5, 0.25, 0.75)
 
@@ -9,6 +12,6 @@ FULL = Interval(0.5, 0.25, 0.75)
 def test_stand_ins_above_full_prompts_are_remarked_on():
     assert beyond_full(FULL, {}) == beyond_full(FULL, {"random states": FULL}) == ""
     within = beyond_full(FULL, {"text": FULL, "random states": Interval(0.75, 0.47, 0.91)})
-    assert within.startswith(" Note that random states score above full prompts: within")
+    WORDS.starts(within, "stand_ins_above_full")
     apart = beyond_full(FULL, {"random states": Interval(0.95, 0.8, 1.0)})
-    assert "the demonstrations hold the model back here" in apart
+    WORDS(apart, "stand_ins_above_full_2")

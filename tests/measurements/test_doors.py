@@ -12,7 +12,10 @@ from icl_mech.errors import RunError
 from icl_mech.measurements import AnyMeasurement, Flow, Isolation, Options
 from icl_mech.own import door
 from tests.engine.cases import ragged
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 OPTIONS = [own.name for own in fields(Options)]
 DOORS = [name for name in icl.__all__ if "__signature__" in vars(getattr(icl, name))]
@@ -59,33 +62,27 @@ def test_doors_can_be_sent_to_another_process():
 
 
 def test_words_that_are_not_taken():
-    unexpected, steer = "got an unexpected keyword argument", "steer: got an unexpected"
     for error in (icl.IclMechError, TypeError):
-        with pytest.raises(error, match=rf"flow_scores: {unexpected} 'los'\. Did you mean 'loss'"):
+        with WORDS.raises(error, "unexpected", "flow_scores", "'los'", "'loss'"):
             icl.flow_scores(None, None, los="label")
-    with pytest.raises(
-        RunError,
-        match=r"isolation: missing a required argument: 'prompts'\. It takes model, prompts",
-    ):
+    with WORDS.raises(RunError, "words_taken", "'prompts'"):
         icl.isolation(None)
-    with pytest.raises(RunError, match=r"head_scores: too many positional arguments\. It takes"):
+    with WORDS.raises(RunError, "words_taken_2"):
         icl.head_scores(None, None, None)
-    with pytest.raises(
-        RunError, match=rf"{steer} keyword argument 'memry'\. Did you mean 'memory'"
-    ):
+    with WORDS.raises(RunError, "unexpected", "steer", "'memry'", "'memory'"):
         icl.steer(None, None, None, memry="8GB")
     for function in (icl.analyze, icl.measure, icl.fit_reweighting):
-        with pytest.raises(RunError, match=rf"{function.__name__}: {unexpected} 'memry'\. Did you"):
+        with WORDS.raises(RunError, "unexpected", function.__name__, "'memry'", "'memory'"):
             function(None, None, memry="8GB")
 
 
 def test_fields_may_have_other_names_as_arguments():
     assert "steps" in inspect.signature(icl.attribution_patching).parameters
-    assert "\n    steps: Gradients are the mean" in icl.attribution_patching.__doc__
+    WORDS(icl.attribution_patching.__doc__, "field_of_another_name", "steps: ")
 
 
 def test_a_door_of_your_own():
     mine = door(Isolation, "mine", prompts="Any prompts with demonstrations.")
     found = mine(tiny_model("gpt2"), ragged(), depths=(1,), progress=False)
     assert found.depths == (1,)
-    assert "prompts: Any prompts with demonstrations." in mine.__doc__
+    WORDS(mine.__doc__, "door_your_own")

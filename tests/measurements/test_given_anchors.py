@@ -8,7 +8,10 @@ from icl_mech.errors import PromptError
 from icl_mech.measurements import CompareCompression
 from icl_mech.models import adapt
 from tests.measurements.test_texts_as_prompts import demonstrations, plain
+from tests.said import Words
 from tests.tiny import tiny_hf, tiny_model
+
+WORDS = Words(__file__)
 
 TEXTS = [
     "The film was good. It was a story! Was it bad? The plot was good. We left.",
@@ -16,7 +19,7 @@ TEXTS = [
     "A movie is good. It was a story and it was bad! The plot was good and we left it.",
 ]
 NAMED = [["film", "a story", "plot"], ["team", (31, 45), "plot"], ["is good", "story and", "plot"]]
-WORDS = [["film", "story", "plot"], ["team", "story", "plot"], ["good", "and", "plot"]]
+ANCHORS = [["film", "story", "plot"], ["team", "story", "plot"], ["good", "and", "plot"]]
 """The last word of each, which the anchor ends."""
 
 
@@ -31,7 +34,7 @@ def prompts(model):
 
 
 def test_the_last_token_of_each_collects_what_stands_since_the_one_before(prompts):
-    for prompt, text, words in zip(prompts, TEXTS, WORDS, strict=True):
+    for prompt, text, words in zip(prompts, TEXTS, ANCHORS, strict=True):
         before = ["".join(prompt.pieces[: place + 1]) for place in prompt.anchors]
         assert len(before) == 3
         for own, word in zip(before, words, strict=True):
@@ -100,7 +103,7 @@ def test_a_unit_is_left_out_with_its_anchor(model, prompts):
 
 
 def test_what_needs_classes_says_so_as_of_any_text(model, prompts):
-    with pytest.raises(PromptError, match="does not take prompts of the kind 'vocabulary'"):
+    with WORDS.raises(PromptError, "what_needs_classes_says", "'vocabulary'"):
         icl.extraction(model, prompts)
 
 
@@ -110,5 +113,5 @@ def test_sets_of_texts_take_theirs_along(model, prompts):
     drawn = {prompt.tokens: prompt.anchors for prompt in own.prompts(model, n=3, seed=2)}
     assert drawn == {prompt.tokens: prompt.anchors for prompt in prompts}
     assert own.digest != icl.TextSet("own", TEXTS).digest
-    with pytest.raises(PromptError, match="anchors of 'own': give a list of anchors for each text"):
+    with WORDS.raises(PromptError, "sets_texts_take_theirs", "'own'"):
         icl.TextSet("own", TEXTS, anchors=NAMED[:2])

@@ -11,10 +11,13 @@ from icl_mech.measurements.predictions import Predictions
 from icl_mech.prompts import Prompt, PromptBatch
 from tests.engine.cases import LABEL_TOKENS, Edge, prompt, ragged
 from tests.margins import assert_top
+from tests.said import Words
 from tests.tiny import FAMILIES, tiny_model
 
+WORDS = Words(__file__)
+
 LOGITS = {"rtol": 0, "atol": 5e-5}
-WORDS = ((301,), (302, 17, 40), (303, 9))
+LABEL_WORDS = ((301,), (302, 17, 40), (303, 9))
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -34,7 +37,7 @@ def own_logits(model, tokens):
 
 def with_words():
     """The prompts, with label words of one, three and two tokens."""
-    return PromptBatch(tuple(replace(prompt, label_words=WORDS) for prompt in ragged()))
+    return PromptBatch(tuple(replace(prompt, label_words=LABEL_WORDS) for prompt in ragged()))
 
 
 def forced(model, tokens, word):
@@ -59,7 +62,10 @@ def test_first_token_scores_are_columns_of_the_models_logits(model):
 
 def test_scores_of_whole_words(model):
     expected = torch.stack(
-        [torch.stack([forced(model, prompt.tokens, word) for word in WORDS]) for prompt in ragged()]
+        [
+            torch.stack([forced(model, prompt.tokens, word) for word in LABEL_WORDS])
+            for prompt in ragged()
+        ]
     )
     total = icl.predict(model, with_words(), score="sum")
     torch.testing.assert_close(total.log_probs, expected, rtol=1e-5, atol=1e-4)
@@ -86,8 +92,8 @@ def test_whole_words_read_before_the_end_of_a_prompt(gpt2):
         answer=1,
         target=6,
     )
-    inside = replace(inside, label_words=WORDS)
-    expected = torch.stack([forced(gpt2, base.tokens[:7], word) for word in WORDS])
+    inside = replace(inside, label_words=LABEL_WORDS)
+    expected = torch.stack([forced(gpt2, base.tokens[:7], word) for word in LABEL_WORDS])
     found = icl.predict(gpt2, PromptBatch((inside,)), score="sum")
     torch.testing.assert_close(found.log_probs[0], expected, rtol=1e-5, atol=1e-4)
 
@@ -102,7 +108,7 @@ def test_whole_words_are_scored_under_the_interventions(gpt2):
         return pattern
 
     with gpt2.hooks(fwd_hooks=[("blocks.0.attn.hook_pattern", cut)]):
-        expected = torch.stack([forced(gpt2, ragged()[0].tokens, word) for word in WORDS])
+        expected = torch.stack([forced(gpt2, ragged()[0].tokens, word) for word in LABEL_WORDS])
     torch.testing.assert_close(found.log_probs[0], expected, rtol=1e-5, atol=1e-4)
     plain = icl.predict(gpt2, with_words(), score="sum")
     assert float((plain.log_probs - found.log_probs).abs().max()) > 1e-2
@@ -136,13 +142,13 @@ def ten(answers=(0,) * 8 + (1, 1)):
 def test_accuracy_with_its_wilson_interval():
     """8 of 10: (0.8 + z^2/20 -+ z sqrt(0.016 + z^2/400)) / (1 + z^2/10) with z = 1.96."""
     assert tuple(ten().accuracy) == pytest.approx((0.8, 0.4901625, 0.9433178), abs=1e-6)
-    assert ten().summary() == "accuracy 0.8 [0.49, 0.943] over 10 prompts"
+    WORDS.exactly(ten().summary(), "accuracy_wilson_interval", "0.8", "[0.49, 0.943]", "10")
 
 
 def test_accuracy_without_answers():
-    with pytest.raises(ResultError, match="no answers"):
+    with WORDS.raises(ResultError, "accuracy_without_answers"):
         _ = ten(None).accuracy
-    assert ten(None).summary() == "no predicted for 10 prompts"
+    WORDS.exactly(ten(None).summary(), "accuracy_without_answers_2", "10")
 
 
 def test_confusion_matrix():
@@ -175,9 +181,9 @@ def test_table():
 def test_right_answers_stand_beside_constant_ones():
     """Eight of ten are of class 0, and class 0 is all the model says: no better than constant."""
     overall, frequent = ten().figures()[0], ten().drawing("accuracy")
-    assert overall.answer.startswith("Not shown: 0.80 [0.49, 0.94] of the answers are right")
-    assert "always “no”, the commonest class, gets 0.80" in overall.answer
-    assert "“no” for 10 of 10 prompts" in overall.answer
+    WORDS.starts(overall.answer, "right_answers_stand_beside", "Not shown", "0.80", "[0.49, 0.94]")
+    WORDS(overall.answer, "right_answers_stand_beside_2", "0.80")
+    WORDS(overall.answer, "right_answers_stand_beside_3", "10")
     assert frequent.groups == ("all prompts (10)", "no (8)", "yes (2)")
     assert frequent.values[:, 0].tolist() == pytest.approx([0.8, 1.0, 0.0])
     assert frequent.levels == ((pytest.approx(0.8), "always “no” 0.80"), (0.5, "chance 0.50"))
@@ -185,23 +191,23 @@ def test_right_answers_stand_beside_constant_ones():
 
 def test_equal_classes_have_one_level():
     even = ten((0,) * 5 + (1,) * 5)
-    assert even.drawing("accuracy").levels == ((0.5, "any constant answer and chance 0.50"),)
-    assert "any constant answer gets 0.50" in even.figures()[0].answer
+    ((height, level),) = even.drawing("accuracy").levels
+    assert height == 0.5
+    WORDS.exactly(level, "equal_classes", "0.50")
+    WORDS(even.figures()[0].answer, "equal_classes_level", "0.50")
 
 
 def test_confusions_in_words():
     shown = ten().figures()[1]
-    assert shown.answer == (
-        "Most often it answers “no” where “yes” is right: 2 of 2 wrong answers. It never answers “yes”."
-    )
+    WORDS.exactly(shown.answer, "confusions_words", "2")
     right = replace(ten(), predicted=ten().answers).figures()
     assert right[0].answer.startswith("Not shown: 1.00 [0.72, 1.00]")
-    assert right[1].answer == "None: all 10 answers are right."
+    WORDS.exactly(right[1].answer, "confusions_words_2", "10")
     assert not right[1].drawn
 
 
 def test_words_without_answers():
     (only,) = ten(None).figures()
-    assert only.answer == "“no” for 10 of 10 prompts; what would be right is not known."
-    with pytest.raises(ResultError, match="no answers"):
+    WORDS.exactly(only.answer, "words_without_answers", "10")
+    with WORDS.raises(ResultError, "words_without_answers_2"):
         ten(None).drawing("accuracy")

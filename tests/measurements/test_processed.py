@@ -7,6 +7,9 @@ import pytest
 from icl_mech import analyze, flow_scores, saliency_maps
 from icl_mech.models import adapt
 from tests.golden_data import golden_model, label_words_prompts
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 
 @pytest.mark.parametrize("measure", [flow_scores, saliency_maps, analyze])
@@ -16,7 +19,7 @@ def test_processed_weights_are_told(measure):
     prompts = label_words_prompts("saliency/sst2_s1")[:2]
     adapted.info = replace(own, processed_weights=True)
     try:
-        with pytest.warns(UserWarning, match="weights of 'tiny_gpt2' are processed"):
+        with WORDS.warns(UserWarning, "processed_weights_told", "'tiny_gpt2'"):
             measure(adapted, prompts)
     finally:
         adapted.info = own

@@ -8,6 +8,9 @@ import torch
 from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.right_answers import MOST_CLASSES
 from icl_mech.metrics import wilson_interval
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 
 def predicted(answers, said, labels):
@@ -34,17 +37,19 @@ def found():
 
 
 def test_the_commonest_class_and_the_favourite_one_have_their_levels(found):
-    assert found.right.levels() == [
-        (0.5, "always “a” 0.50"),
-        (pytest.approx(1 / 3), "always “b” and chance 0.33"),
-    ]
+    heights, names = zip(*found.right.levels(), strict=True)
+    assert heights == (0.5, pytest.approx(1 / 3))
+    WORDS.exactly(names[0], "commonest_class", "“a”", "0.50")
+    WORDS.exactly(names[1], "favourite_class", "“b”", "0.33")
 
 
 def test_levels_of_one_height_are_one_line():
     four = predicted([0, 0, 1, 2], [0] * 4, "abcd")
     assert four.right.levels() == [(0.5, "always “a” 0.50"), (0.25, "chance 0.25")]
     even = predicted([0, 1, 2, 3], [1] * 4, "abcd")
-    assert even.right.levels() == [(0.25, "any constant answer and chance 0.25")]
+    ((height, level),) = even.right.levels()
+    assert height == 0.25
+    WORDS.exactly(level, "one_height", "0.25")
 
 
 def test_each_class_has_its_own_wilson_interval(found):
@@ -74,30 +79,30 @@ def test_of_many_classes_those_of_most_prompts_are_shown():
     assert {"k3 (3)", "k5 (3)"} <= set(names)
     numbers = [int(name.split(" ")[0][1:]) for name in names]
     assert numbers == sorted(numbers)
-    left_out = f"The {MOST_CLASSES} classes of most prompts of {count} have a line."
-    assert left_out in found.figures()[0].caption
+    WORDS(found.figures()[0].caption, "classes_of_most_prompts", MOST_CLASSES, count)
+    WORDS(found.figures()[0].caption, "some_have_a_line")
     fewer = predicted([0, 1], [0, 1], "ab").figures()[0]
-    assert "have a line" not in fewer.caption
+    WORDS.only_if(False, fewer.caption, "some_have_a_line")
 
 
 @pytest.mark.parametrize(
     ("said", "opening"),
     [
-        (ANSWERS, "Yes: 1.00 [0.76, 1.00] of the answers are right"),
-        (SAID, "Not shown: 0.67"),
-        ([1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 0, 0], "No: 0.00"),
+        (ANSWERS, "Yes, 1.00 [0.76, 1.00]"),
+        (SAID, "Not shown, 0.67"),
+        ([1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 0, 0], "No, 0.00"),
     ],
 )
 def test_answers_are_judged_against_the_commonest_class(said, opening):
     figure = predicted(ANSWERS, said, "abc").figures()[0]
-    assert figure.answer.startswith(opening)
-    assert "always “a”, the commonest class, gets 0.50" in figure.answer
+    WORDS.starts(figure.answer, opening, *opening.split(", ", 1))
+    WORDS(figure.answer, "answers_judged_against_commonest", "0.50")
     assert bool(figure.establishes) == opening.startswith("Yes")
 
 
 def test_few_prompts_cannot_be_judged():
     figure = predicted([0, 1, 1, 0], [0, 1, 1, 0], "ab").figures()[0]
-    assert figure.answer.startswith("Cannot be judged from 4 prompts: 1.00")
+    WORDS.starts(figure.answer, "few_prompts_cannot_judged", "Cannot be judged", "4", "1.00")
     assert not figure.establishes
 
 
@@ -106,11 +111,11 @@ def test_the_commonest_confusion_and_words_never_said(found):
     expected = [[3.0, 3.0, 0.0], [0.0, 4.0, 0.0], [0.0, 1.0, 1.0]]
     assert table.values.tolist() == expected
     shown = found.figures()[1]
-    assert shown.answer == "Most often it answers “b” where “a” is right: 3 of 4 wrong answers."
-    assert "“b” for 8 of 12 prompts" in found.figures()[0].answer
+    WORDS.exactly(shown.answer, "commonest_confusion_words_never", "3", "4")
+    WORDS(found.figures()[0].answer, "commonest_confusion_words_never_2", "8", "12")
     silent = replace(found, predicted=torch.full((12,), 1)).figures()[1]
-    assert silent.answer.endswith("It never answers “a” or “c”.")
-    assert "6 of 8 wrong answers" in silent.answer
+    WORDS.ends(silent.answer, "commonest_confusion_words_never_3")
+    WORDS(silent.answer, "commonest_confusion_words_never_4", "6", "8")
 
 
 def test_classes_that_never_are_right_are_not_missed():
@@ -121,4 +126,4 @@ def test_classes_that_never_are_right_are_not_missed():
 
 def test_a_class_without_a_name():
     (figure,) = predicted(None, [1, 1, 0], ()).figures()
-    assert figure.answer.startswith("“class 1” for 2 of 3 prompts")
+    WORDS.starts(figure.answer, "class_without_name", "1", "2", "3")

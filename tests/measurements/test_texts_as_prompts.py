@@ -14,7 +14,10 @@ from icl_mech.measurements.running import Item
 from icl_mech.models import adapt
 from icl_mech.prompts import Prompt, PromptBatch
 from tests.engine.test_paths import TASK
+from tests.said import Words
 from tests.tiny import tiny_hf, tiny_model
+
+WORDS = Words(__file__)
 
 TEXT = "The film was good. It was a story! Was it bad? The plot was good. We left."
 TEXTS = [TEXT, TEXT.replace("film", "movie was a good movie"), TEXT.replace("plot", "story")]
@@ -218,7 +221,7 @@ def test_interventions_act_on_the_same_tokens_in_either_layout(model, prompts):
         (read,) = run(model, prompts, [PredictionReading(5)], [change])
         assert own.tolist() == read[2].tolist()
     shown = icl.build_prompts(TASK, model, shots=2, n=2)
-    with pytest.raises(RunError, match=r"in one layout only.*'anchors', 'units'"):
+    with WORDS.raises(RunError, "interventions_act_same_tokens", "'anchors'", "'units'"):
         icl.span_flow(model, shown, interventions=[icl.Cut(["label_word", "bos"], "target")])
 
 
@@ -231,5 +234,5 @@ def test_the_same_texts_become_demonstrations_once(model, prompts, monkeypatch):
 
 
 def test_spans_display_nothing_that_a_lens_could_look_for(model, prompts):
-    with pytest.raises(PromptError, match="spans of texts display none"):
+    with WORDS.raises(PromptError, "spans_display_nothing_lens"):
         icl.logit_lens(model, prompts, at="demonstrations")

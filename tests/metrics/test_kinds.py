@@ -39,17 +39,18 @@ def words_of(seed, named):
 
 
 @pytest.mark.slow
-def test_the_level_holds_for_other_words_and_not_by_prompts():
+@pytest.mark.parametrize("times", [60, pytest.param(300, marks=pytest.mark.exhaustive)])
+def test_the_level_holds_for_other_words_and_not_by_prompts(times):
     positive, by_prompts = 0, 0
-    for seed in range(300):
+    for seed in range(times):
         values, marked = words_of(seed, 3)
         found = kinds_test(values.flatten(), [str(i) for i in range(40)] * 20, marked.repeat(20))
         positive += found.p_value <= 0.025
         gap = values[:, marked].mean(1) - values[:, ~marked].mean(1)
         by_prompts += bool(student_ends(gap, resamples=200)[0] > 0)
     assert found.smallest == pytest.approx(1 / comb(40, 3))
-    assert positive <= binom.ppf(0.999, 300, 0.025)
-    assert by_prompts > 100
+    assert positive <= binom.ppf(0.999, times, 0.025)
+    assert by_prompts > times / 3
 
 
 def test_words_that_lie_higher_are_found():

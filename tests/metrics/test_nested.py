@@ -6,6 +6,9 @@ from scipy.stats import t
 
 from icl_mech.errors import ResultError
 from icl_mech.metrics import mean_interval, nested_interval
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 GENERATOR = torch.Generator().manual_seed(0)
 SEEDS = [torch.randn(24, generator=GENERATOR).double() + shift for shift in (0.0, 3.0, -2.0, 5.0)]
@@ -74,13 +77,13 @@ def test_undefined_stays_undefined_and_says_why():
 @pytest.mark.parametrize(
     ("values", "minus", "message"),
     [
-        ([], None, "nothing to average over"),
-        ([SEEDS[0], SEEDS[:2]], None, "Levels of different depth"),
-        (SEEDS, SEEDS[:2], "4 groups of one setting and 2"),
-        (SEEDS[:1], [SEEDS[0][:5]], "cannot be paired"),
+        ([], None, "nothing average over"),
+        ([SEEDS[0], SEEDS[:2]], None, "levels different depth"),
+        (SEEDS, SEEDS[:2], "groups 4 2"),
+        (SEEDS[:1], [SEEDS[0][:5]], "cannot paired"),
         ([torch.zeros(0)], None, "without prompts"),
     ],
 )
 def test_what_does_not_nest(values, minus, message):
-    with pytest.raises(ResultError, match=message):
+    with WORDS.raises(ResultError, message):
         nested_interval(values, minus=minus)

@@ -13,7 +13,10 @@ import icl_mech as icl
 from icl_mech.errors import ModelError, RunError
 from icl_mech.measurements import Flow, Predict
 from icl_mech.models.lock import exclusive, lock_of, waiting
+from tests.said import Words
 from tests.tiny import tiny_hf, tiny_model, tiny_tokenizer
+
+WORDS = Words(__file__)
 
 TASK = icl.load_task("reviews")
 
@@ -70,11 +73,11 @@ def test_eight_threads_get_the_numbers_of_one(setting):
 def test_a_model_in_use_is_refused_at_once_or_after_a_while(setting, busy):
     model, prompts = setting
     start = time.monotonic()
-    with pytest.raises(RunError, match="in use: held has been running in thread 'other'"):
+    with WORDS.raises(RunError, "model_use_refused_once", "'other'"):
         icl.measure(model, prompts, Predict(), wait=False)
-    with pytest.raises(RunError, match="in use"):
+    with WORDS.raises(RunError, "model_use_refused_once_2"):
         icl.analyze(model, prompts, study="label_words", wait=0.05)
-    with waiting(0), pytest.raises(RunError, match="in use"):
+    with waiting(0), WORDS.raises(RunError, "model_use_refused_once_2"):
         icl.predict(model, prompts)
     assert time.monotonic() - start < 10
 
@@ -166,7 +169,7 @@ def test_weights_made_where_they_cannot_be_used_are_refused(setting):
     _, prompts = setting
     with torch.inference_mode(), pytest.raises(ModelError, match="inference_mode"):
         icl.predict(tiny_model("llama", seed=2), prompts)
-    with torch.device("meta"), pytest.raises(ModelError, match="not loaded"):
+    with torch.device("meta"), WORDS.raises(ModelError, "weights_made_where_they"):
         icl.predict(tiny_model("llama", seed=3), prompts)
 
 

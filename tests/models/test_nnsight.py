@@ -16,6 +16,7 @@ from icl_mech.interventions import Intervention
 from icl_mech.models import Resume, Site, adapt, remote_model
 from icl_mech.models.interface import SiteName
 from tests.engine.cases import ragged
+from tests.said import Words
 from tests.tiny import N_HEADS, N_LAYERS, tiny_hf, tiny_model, tiny_tokenizer, tokenizer_kind
 
 nnsight = pytest.importorskip("nnsight", reason="pip install 'icl-mech[nnsight]'")
@@ -23,6 +24,8 @@ nnsight = pytest.importorskip("nnsight", reason="pip install 'icl-mech[nnsight]'
 from nnsight.modeling import huggingface  # noqa: E402
 
 from icl_mech.models import server_pass  # noqa: E402 - needs nnsight
+
+WORDS = Words(__file__)
 
 NEW = hasattr(nnsight, "TransformersModel")
 """nnsight 0.8 calls some things otherwise than 0.6."""
@@ -399,7 +402,7 @@ def test_facts_about_the_model():
         "d_vocab",
     ):
         assert getattr(info, name) == getattr(theirs, name)
-    assert server("llama").info.notes == ("on a server: local",)
+    WORDS.exactly(server("llama").info.notes, "on_a_server", "local")
 
 
 def meta():
@@ -410,20 +413,20 @@ def meta():
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        (lambda: wrapped("neox"), "GPTNeoXForCausalLM cannot be analysed.*LlamaForCausalLM"),
-        (lambda: wrapped("llama", "flash_attention_2"), "attention.*flash_attention_2.*'eager'"),
-        (lambda: nnsight.NNsight(torch.nn.Linear(2, 2).eval()), "Linear cannot be analysed"),
+        (lambda: wrapped("neox"), "NeoXForCausalLM LlamaForCausalLM"),
+        (lambda: wrapped("llama", "flash_attention_2"), "flash_attention_2 eager"),
+        (lambda: nnsight.NNsight(torch.nn.Linear(2, 2).eval()), "linear cannot analysed"),
         (lambda: nnsight.NNsight(tiny_hf("llama").train()), "training mode"),
-        (lambda: nnsight.NNsight(meta()), "not loaded.*remote_model"),
+        (lambda: nnsight.NNsight(meta()), "remote_model"),
     ],
 )
 def test_models_are_refused(model, says):
-    with pytest.raises(ModelError, match=says):
+    with WORDS.raises(ModelError, says):
         adapt(model())
 
 
 def test_recomputation_is_refused_for_whole_prompts():
-    with pytest.raises(ModelError, match="cannot be recomputed through nnsight"):
+    with WORDS.raises(ModelError, "recomputation_refused_whole_prompts"):
         icl.flow_scores(local("llama"), reviews("llama"), memory=1000, path="whole")
 
 
@@ -450,54 +453,48 @@ class Bounded(Intervention):
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
-        (lambda m, p: icl.saliency_maps(m, p), RunError, "needs more than the target's row"),
-        (lambda m, p: icl.logit_lens(m, p, at="demonstrations"), RunError, "more than the target"),
-        (lambda m, p: icl.logit_lens(m, p, per="head"), ModelError, "weights of single heads"),
-        (lambda m, p: icl.fit_reweighting(m, p), ModelError, "not whole passes"),
-        (
-            lambda m, p: icl.predict(m, p, interventions=[Halved()]),
-            RunError,
-            "'pattern' of block 0 does more than set entries",
-        ),
+        (lambda m, p: icl.saliency_maps(m, p), RunError, "needs more than"),
+        (lambda m, p: icl.logit_lens(m, p, at="demonstrations"), RunError, "more than target"),
+        (lambda m, p: icl.logit_lens(m, p, per="head"), ModelError, "weights single heads"),
+        (lambda m, p: icl.fit_reweighting(m, p), ModelError, "whole passes"),
+        (lambda m, p: icl.predict(m, p, interventions=[Halved()]), RunError, "pattern 0"),
         (lambda m, p: icl.predict(m, p, interventions=[Bounded()]), RunError, "more than set"),
         (
             lambda m, p: icl.predict(m, p, interventions=[icl.ZeroLayers(1)]),
             RunError,
-            "does more than set entries",
+            "more than set entries",
         ),
         (
             lambda m, p: icl.predict(m, p, interventions=[icl.ZeroLayers(1, "mlp", "reference")]),
             ModelError,
-            "no 'mlp_post'",
+            "mlp_post",
         ),
     ],
 )
 def test_a_server_refuses_what_it_cannot_give(call, error, says):
-    with pytest.raises(error, match=says):
+    with WORDS.raises(error, says):
         call(server("llama"), reviews("llama"))
 
 
 @pytest.mark.parametrize(
     ("model", "where", "says"),
     [
-        (lambda: bridge("gpt2"), True, "Expected nnsight.LanguageModel"),
-        (lambda: nnsight.NNsight(tiny_hf("gpt2")), True, "got a NNsight"),
-        (lambda: local("gpt2"), "somewhere", "'somewhere' is neither True"),
-        (lambda: wrapped("neox"), True, "GPTNeoXForCausalLM cannot be analysed"),
+        (lambda: bridge("gpt2"), True, "LanguageModel"),
+        (lambda: nnsight.NNsight(tiny_hf("gpt2")), True, "got nnsight"),
+        (lambda: local("gpt2"), "somewhere", "somewhere"),
+        (lambda: wrapped("neox"), True, "NeoXForCausalLM"),
         (lambda: training(), "local", "training mode"),
     ],
 )
 def test_what_no_server_runs_is_refused(model, where, says):
-    with pytest.raises(ModelError, match=says):
+    with WORDS.raises(ModelError, says):
         remote_model(model(), where)
 
 
 def test_a_server_that_does_not_answer(monkeypatch):
     model = wrapped("llama")
     monkeypatch.setitem(ID_CACHE, model.repo_id, "tiny/llama")
-    with pytest.raises(
-        ModelError, match=r"could not be run on the server .*127.0.0.1:9.*NDIF_API_KEY"
-    ):
+    with WORDS.raises(ModelError, "server_answer", "127.0", "0.1", "9"):
         remote_model(model, "http://127.0.0.1:9")
 
 
@@ -506,5 +503,5 @@ def test_a_server_that_computes_otherwise_is_found_out(monkeypatch):
     monkeypatch.setattr(
         server_pass, "logits_of_server", lambda *args, **options: own(*args, **options) + 0.1
     )
-    with pytest.raises(ModelError, match=r"Logits computed here differ from the server's by 0\.1"):
+    with WORDS.raises(ModelError, "server_computes_otherwise_found", "0.1"):
         remote_model(local("llama"), "local")

@@ -12,7 +12,10 @@ from icl_mech.errors import ModelError
 from icl_mech.models import adapt
 from tests.engine.test_paths import TASK
 from tests.families.configs import BY_NAME
+from tests.said import Words
 from tests.tiny import tiny_hf, tiny_model, tiny_tokenizer, tokenizer_kind
+
+WORDS = Words(__file__)
 
 IDS = torch.tensor([[5, 9, 40, 7, 11]])
 
@@ -109,7 +112,7 @@ def test_a_falcon_that_transformer_lens_splits_wrongly_is_refused():
     ids = torch.tensor([[5, 9, 40, 7]])
     own = BY_NAME["Falcon, new decoder"].make()(ids).logits
     assert not torch.allclose(bridge(ids), own, atol=0.1), "mended by now"
-    with pytest.raises(ModelError, match="the wrong way"):
+    with WORDS.raises(ModelError, "falcon_transformer_lens_splits"):
         adapt(bridge)
 
 
@@ -124,7 +127,7 @@ def test_nothing_is_installed_for_images(monkeypatch):
 def test_a_model_is_wrapped_once():
     plain = tiny_hf("gpt2")
     icl.load_model(plain, tokenizer=tokenizer())
-    assert "wrapped by TransformerLens already" in refusal(plain, tokenizer=tokenizer())
+    WORDS(refusal(plain, tokenizer=tokenizer()), "model_wrapped_once")
 
 
 def test_adapters_are_to_be_merged_first():
@@ -157,4 +160,4 @@ def test_a_wrong_wrapping_is_noticed(monkeypatch):
 
     monkeypatch.setattr(GPT2ArchitectureAdapter, "prepare_model", spoil)
     found = refusal(tiny_hf("gpt2"), tokenizer=tokenizer())
-    assert "wrongly: logits differ from the model's own by" in found
+    WORDS(found, "wrong_wrapping_noticed")

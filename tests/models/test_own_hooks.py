@@ -6,7 +6,10 @@ import torch
 import icl_mech as icl
 from icl_mech.errors import ModelError
 from icl_mech.models import adapt
+from tests.said import Words
 from tests.tiny import tiny_hf, tiny_tokenizer, tokenizer_kind
+
+WORDS = Words(__file__)
 
 
 def halved(module, args, output):
@@ -35,7 +38,7 @@ def test_a_hook_the_bridge_would_leave_out_is_refused(family, name):
     plain = icl.predict(model, prompts).label_logits
     handle = parts[name].register_forward_hook(halved)
     before = dict(vars(parts[name])["_forward_hooks"])
-    with pytest.raises(ModelError, match="which the bridge does not call"):
+    with WORDS.raises(ModelError, "hook_bridge_would_leave"):
         icl.predict(model, prompts)
     assert vars(parts[name])["_forward_hooks"] == before
     handle.remove()
@@ -45,7 +48,7 @@ def test_a_hook_the_bridge_would_leave_out_is_refused(family, name):
 def test_a_hook_already_there_is_refused_at_load():
     inner = tiny_hf("llama")
     inner.model.layers[0].self_attn.register_forward_hook(halved)
-    with pytest.raises(ModelError, match="hooks of your own that a bridge does not run"):
+    with WORDS.raises(ModelError, "hook_already_there_refused"):
         icl.load_model(inner, tokenizer=tiny_tokenizer("sentencepiece"))
 
 
@@ -53,7 +56,7 @@ def test_a_hook_already_there_is_refused_at_load():
 def test_a_hook_that_would_see_chosen_rows_is_refused(name):
     parts, model = loaded("llama")
     parts[name].register_forward_hook(halved)
-    with pytest.raises(ModelError, match="is given the rows that are read"):
+    with WORDS.raises(ModelError, "hook_would_see_chosen"):
         icl.predict(model, icl.build_prompts("reviews", model, n=2))
 
 

@@ -10,7 +10,10 @@ from icl_mech.models import adapt
 from icl_mech.models.stored import of_files, of_gguf, of_model
 from tests.engine.cases import ragged
 from tests.models.test_loading import tiny_llama, write_gguf
+from tests.said import Words
 from tests.tiny import tiny_hf, tiny_model, tiny_tokenizer
+
+WORDS = Words(__file__)
 
 STORED = [(torch.bfloat16, "BF16"), (torch.float16, "F16"), (torch.float32, "F32")]
 
@@ -32,7 +35,7 @@ def test_a_folder(folder, dtype, name):
     info = adapt(loaded).info
     assert (info.weights_format, info.dtype) == (name, "float32")
     assert adapt(loaded.to(torch.float64)).info.weights_format == name
-    assert f"weights stored as {name}, computed in float" in repr(adapt(loaded))
+    WORDS(repr(adapt(loaded)), "folder", name)
 
 
 def test_a_folder_in_several_files(folder):

@@ -8,7 +8,10 @@ from icl_mech.errors import RunError
 from icl_mech.measurements import Flow
 from icl_mech.models import adapt, watching
 from icl_mech.models.watching import Watch
+from tests.said import Words
 from tests.tiny import tiny_hf, tiny_model, tiny_tokenizer
+
+WORDS = Words(__file__)
 
 
 @pytest.fixture
@@ -161,9 +164,9 @@ def test_hooks_on_modules_refuse_what_splits_prompts(loaded, prompts):
     inner, model = loaded
     handle = inner.model.layers[0].register_forward_hook(cut)
     try:
-        with pytest.raises(RunError, match="hooks of your own in place, which may look at pos"):
+        with WORDS.raises(RunError, "hooks_modules_refuse_what"):
             icl.compress_demonstrations(model, prompts)
-        with pytest.raises(RunError, match="by which finished results"):
+        with WORDS.raises(RunError, "hooks_modules_refuse_what_2"):
             icl.measure(model, prompts, Flow(), out="unused")
     finally:
         handle.remove()
@@ -173,7 +176,7 @@ def test_kept_results_are_of_the_same_settings(loaded, prompts, tmp_path):
     inner, model = loaded
     icl.measure(model, prompts, Flow(), out=tmp_path)
     inner.model.layers[0].self_attn.scaling *= 3
-    with pytest.raises(RunError, match=r"another study \(settings of the model differ"):
+    with WORDS.raises(RunError, "kept_results_same_settings"):
         icl.measure(model, prompts, Flow(), out=tmp_path)
 
 

@@ -22,6 +22,9 @@ from icl_mech.shapes import (
     TokenStrips,
     Windows,
 )
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 CURVES = LayerCurves(
     title="Flow",
@@ -126,7 +129,7 @@ def test_dots_of_shares_have_the_whole_axis_and_one_line_for_equal_levels():
     assert fig.layout.xaxis.range[1] >= 1
     assert [s.x0 for s in fig.layout.shapes] == [0.25]
     assert all(s.layer == "below" for s in fig.layout.shapes)
-    assert [note.text for note in fig.layout.annotations] == ["chance 0.25, always “x”"]
+    WORDS.exactly([note.text for note in fig.layout.annotations], "equal_levels", "0.25", "“x”")
 
 
 @pytest.mark.parametrize("columns", [1, 2])
@@ -159,7 +162,7 @@ def test_a_label_matrix_writes_counts():
     (trace,) = figure(LABELS).data
     np.testing.assert_allclose(trace.z, LABELS.values)
     assert [list(row) for row in trace.text] == [["5", "3"], ["1", "1.5"]]
-    assert "true class no, predicted class yes" in trace.customdata[0][1]
+    WORDS(trace.customdata[0][1], "label_matrix_writes_counts")
 
 
 @pytest.mark.parametrize("rows", [("no", "yes"), ("other", "rows")])
@@ -182,7 +185,7 @@ def test_strips_show_text_and_change_with_the_slider():
     fig = figure(STRIPS)
     (slider,) = fig.layout.sliders
     assert (slider.active, [step.label for step in slider.steps]) == (1, ["2.1", "3.0"])
-    assert "&lt;s&gt;" in "".join(fig.data[-1].text)
+    WORDS("".join(fig.data[-1].text), "strips_show_text_change")
     assert [s.line.color for s in fig.layout.shapes]  # the marked token is framed
     assert not figure(
         replace(STRIPS, names=("2.1",), values=STRIPS.values[:1], first=0)

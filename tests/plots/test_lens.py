@@ -9,6 +9,9 @@ from icl_mech.plots import figure
 from icl_mech.shapes import LensTable
 from icl_mech.studies.analysis import Analysis
 from icl_mech.studies.pages import sections_of
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 
 def table(layers=3, columns=("bare", "true demonstrations"), words=(" Sports", "\n", "</s>")):
@@ -35,7 +38,7 @@ def test_label_words_are_bold_and_all_words_are_text():
     (cells,) = figure(table()).data
     assert cells.text[0][0] == "<b>Sports</b>"
     (other,) = figure(table(words=("<b>x", "\n", ""))).data
-    assert other.text[0][0] == "&lt;b&gt;x"
+    WORDS.exactly(other.text[0][0], "label_words_bold_all")
     assert "“↵” 0.300" in other.customdata[0][0][1]
     assert "“∅” 0.100" in other.customdata[0][0][1]
 
@@ -83,8 +86,7 @@ def test_too_few_prompts_for_intervals_are_points_without_a_band_and_the_note_sa
     bands = [trace for trace in fig.data if trace.fill == "toself"]
     assert bool(bands) is drawn
     assert len([trace for trace in fig.data if trace.name]) == 1
-    few = f"{prompts} prompts, too few for intervals (6 at least)"
-    assert (few in fig.layout.title.subtitle.text) is not drawn
+    WORDS.only_if(not drawn, fig.layout.title.subtitle.text, "too_few_prompts", prompts, "6")
     assert ("95 % intervals" in found.drawn().note) is drawn
 
 
@@ -106,15 +108,13 @@ def test_captions_promise_no_band_that_is_not_drawn():
         )
         found = sections_of(Analysis({"suppression": own}, title="anchors"))
         told[texts] = next(one.caption for one in found if "by distance" in one.caption)
-    assert "over 3 texts. Shown are" in told[3]
-    assert "No intervals are drawn" in told[3]
-    assert "over 6 texts; band: 95 % interval over texts. Shown are" in told[6]
+    WORDS(told[3], "captions_promise_no_band", "3")
+    WORDS(told[3], "captions_promise_no_band_2", "No")
+    WORDS(told[6], "captions_promise_no_band_3", "6", "95")
 
 
 def test_a_page_says_that_intervals_of_too_few_prompts_are_not_drawn():
     for prompts, said in ((2, True), (6, False)):
         (section,) = sections_of(Analysis({"lens": lens_of(prompts)}, title="lens"))
-        assert (
-            "No intervals are drawn: there are fewer than 6 prompts or texts." in section.caption
-        ) is said
+        WORDS.only_if(said, section.caption, "no_intervals_drawn", "6")
         assert section.figure.low.isnan().all() == said

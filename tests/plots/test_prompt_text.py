@@ -19,6 +19,9 @@ from icl_mech.plots.prompt_style import (
 from icl_mech.plots.prompt_view import SHOWN, TOKENS, Text, batch_html, prompt_html, prompt_view
 from icl_mech.prompts import Prompt, Span
 from icl_mech.prompts.spans import ROLES
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 PIECES = ("<s>", "a", ' <b>&"', "\n", " yes", " no", "?", ":")
 SPANS = (
@@ -74,12 +77,10 @@ def test_roles_are_coloured_and_said():
     assert [classes(token) for token in tokens] == [["icl-t", f"icl-{kind}"] for kind in kinds]
     roles = ["bos", "demo_text", "demo_text", "format", "label_word", "label_word"]
     assert [own["data-role"] for own, _ in tokens[:6]] == roles
-    assert tokens[4][0]["title"] == (
-        "“yes” · position 4 · id 24 · label word (demonstration 1, shows yes)"
-    )
+    WORDS.exactly(tokens[4][0]["title"], "roles_coloured_said", "4", "24", "1")
     assert tokens[5][0]["title"].endswith("label word (demonstration 2, shows n<o>)")
     assert tokens[2][0]["title"].startswith('“<b>&"” · position 2 · id 22 · demonstration text')
-    assert tokens[6][0]["title"] == "“?” · position 6 · id 26 · query text"
+    WORDS.exactly(tokens[6][0]["title"], "roles_coloured_said_2", "6", "26")
 
 
 def test_the_legend_names_the_roles_that_stand_there():
@@ -135,8 +136,8 @@ def test_what_colours_cannot_say_is_written():
         "1 token has no value (hatched)."
     )
     one = prompt_html(PROMPT, [float(i) for i in range(8)], high=6.0)
-    assert "1 value lies beyond the ends of the scale and has its colour." in one
-    assert "All values are 0." in prompt_html(PROMPT, [0.0] * 8)
+    WORDS(one, "what_colours_cannot_say", "1")
+    WORDS(prompt_html(PROMPT, [0.0] * 8), "what_colours_cannot_say_2", "0")
 
 
 def test_the_scale_has_its_ends_and_name():
@@ -150,15 +151,15 @@ def test_the_scale_has_its_ends_and_name():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([1.0] * 7, "values has 7 entries for 8 tokens"),
-        ([[1.0]] * 8, "values has 8 entries for 8 tokens; give one number"),
+        ([1.0] * 7, "7 values for 8"),
+        ([[1.0]] * 8, "8 of two axes"),
         ([math.inf] * 8, "infinite"),
-        (["x"] * 8, "no number"),
+        (["x"] * 8, "number"),
     ],
 )
 @pytest.mark.usefixtures("unchecked")
 def test_values_that_are_none(values, message):
-    with pytest.raises(ResultError, match=message):
+    with WORDS.raises(ResultError, message):
         prompt_html(PROMPT, values)
 
 
@@ -200,10 +201,10 @@ def test_long_prompts_leave_out_their_middle():
     long = Text(tuple(f" w{i}" for i in range(30)), ("demo_text",) * 29 + ("target",))
     html = prompt_html(long, limit=11)
     assert [int(own["data-i"]) for own, _ in Page(html).tokens] == [*range(5), *range(24, 30)]
-    assert "… 19 of 30 tokens left out here, 5 to 23 …" in html
+    WORDS(html, "middle_left_out", "19", "30", "5 to 23")
     for limit in (None, 30):
         assert len(Page(prompt_html(long, limit=limit)).tokens) == 30
-    with pytest.raises(ResultError, match="limit=1; give 2 tokens at least"):
+    with WORDS.raises(ResultError, "long_prompts_leave_out", "1", "2"):
         prompt_html(long, limit=1)
     assert repr(prompt_view(long, [0.0] * 30, name="n")) == "<text of 30 tokens coloured by n>"
 
@@ -212,26 +213,27 @@ def test_tokens_by_place_and_text():
     text = Text.of(PROMPT)
     assert (text.position("target"), text.position("yes"), text.position(3)) == (7, 4, 3)
     assert text.name(2) == '“<b>&"” (2)'
-    with pytest.raises(ResultError, match="into='x' is no token of this text"):
+    with WORDS.raises(ResultError, "tokens_place_text", "'x'"):
         text.position("x", "into")
-    with pytest.raises(ResultError, match=r"stands at the positions \[0, 1\]"):
+    with WORDS.raises(ResultError, "tokens_place_text_2", "[0, 1]"):
         Text(("a", " a"), ("unknown",) * 2).position("a")
     for place in (8, -1):
-        with pytest.raises(ResultError, match=f"token={place}; the text has 8 tokens"):
+        with WORDS.raises(ResultError, "no_such_token", place, "8"):
             text.position(place)
 
 
-@pytest.mark.parametrize(("count", "rest"), [(1, ""), (4, ""), (5, "1 more prompt is"), (7, "3 more prompts are")])  # fmt: skip
+@pytest.mark.parametrize(("count", "rest"), [(1, ""), (4, ""), (5, "1 more"), (7, "3 more")])
 def test_a_set_shows_its_first_prompts(count, rest):
     html = batch_html([PROMPT] * count, "a <set>")
     lines = re.findall(r"<summary>(.*?)</summary>", html)
     assert len(lines) == min(count, SHOWN)
-    assert lines[0] == f"Prompt 1 of {count}, 8 tokens, true answer: yes"
+    WORDS.exactly(lines[0], "set_shows_first_prompts", count)
     assert len(re.findall(r"<details [^>]* open>", html)) == 1
     assert html.count("icl-legend") - style(levels=False).count("icl-legend") == 1
-    assert "a &lt;set&gt;" in html
-    assert (f"{rest} not shown here; prompts[4] is the next one." in html) == bool(rest)
-    assert ("not shown here" in html) == bool(rest)
+    WORDS(html, "set_shows_first_prompts_2")
+    if rest:
+        WORDS(html, rest, "prompts[4]")
+    WORDS.only_if(bool(rest), html, "some_not_shown")
 
 
 def test_a_set_names_the_answer_that_is_taught():
@@ -243,4 +245,4 @@ def test_a_set_names_the_answer_that_is_taught():
     long = Prompt.from_positions(
         range(size), label_positions=(), label_classes=(), label_tokens=(1, 2)
     )
-    assert f"… 10 of {size} tokens left out here" in batch_html([long], "")
+    WORDS(batch_html([long], ""), "set_names_answer_taught", size)

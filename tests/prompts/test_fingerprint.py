@@ -11,7 +11,10 @@ from icl_mech.errors import PromptError
 from icl_mech.prompts import Prompt, PromptBatch, build_prompts, chat_template, prompts_from_text
 from icl_mech.prompts.tokenise import tokenizer_identity
 from tests.prompts.cases import SENTIMENTS, toy_task
+from tests.said import Words
 from tests.tiny import tiny_model, tiny_tokenizer
+
+WORDS = Words(__file__)
 
 TASK = toy_task()
 TEXT = "Review: a\nSentiment: Positive\nReview: b\nSentiment:"
@@ -207,7 +210,7 @@ def test_a_chat_that_writes_bos_in_every_turn():
     assert list(prompt.tokens) == as_chat(tokenizer, prompt, task)
     assert prompt.tokens.count(tokenizer.bos_token_id) == 3
     assert [s.role for s in prompt.spans].count("bos") == 1
-    with pytest.raises(PromptError, match="no system here"):
+    with WORDS.raises(PromptError, "chat_writes_bos_every"):
         chat_template(tokenizer, system="Be brief.")
 
 
@@ -221,14 +224,14 @@ def test_pairs_and_braces_in_a_chat():
 @pytest.mark.parametrize(
     ("template", "fragment"),
     [
-        (None, "has no chat template"),
-        (CHATML.replace("m['content']", "(m['content'] | upper)"), "changes what is said"),
-        (CHATML.replace("'\n' +", "loop.index ~ '\n' +"), "does not write every turn alike"),
+        (None, "chat template"),
+        (CHATML.replace("m['content']", "(m['content'] | upper)"), "changes what said"),
+        (CHATML.replace("'\n' +", "loop.index ~ '\n' +"), "write every turn"),
         (CHATML.replace("m['content']", "m['content'] ~ '.' * (messages | length > 4)"), "alike"),
-        ("{{ messages[0].content }}", "does not write every turn alike"),
-        ("{{ messages.none() }}", "refuses these turns"),
+        ("{{ messages[0].content }}", "write every turn"),
+        ("{{ messages.none() }}", "refuses turns"),
     ],
 )
 def test_chat_templates_that_are_none_of_demonstrations(template, fragment):
-    with pytest.raises(PromptError, match=fragment):
+    with WORDS.raises(PromptError, fragment):
         chat_template(chatting(template))

@@ -9,7 +9,10 @@ from transformers import PreTrainedTokenizerFast
 from icl_mech.errors import PromptError
 from icl_mech.prompts import Span, build_prompts, prompts_from_text
 from tests.prompts.cases import KINDS, SENTIMENTS, decode, decoder, toy_task
+from tests.said import Words
 from tests.tiny import tiny_tokenizer
+
+WORDS = Words(__file__)
 
 BPE = tiny_tokenizer("bpe")
 TEXT = "Review: a\nSentiment: Positive\nReview: b\nSentiment:"
@@ -58,7 +61,7 @@ def test_longer_words_are_not_label_words():
     assert prompt.label_classes == (0, 1)
     read = decoder("bpe", prompt)
     assert [read(span) for span in prompt.label_spans] == [" Negative", " Positive"]
-    assert read(prompt.spans[0]) == "A Positively Negatives PositiveNegative Positive_x:"
+    WORDS.exactly(read(prompt.spans[0]), "longer_words_label_words")
 
 
 def test_label_words_of_several_words_and_tokens():
@@ -128,7 +131,7 @@ def test_answers_by_name_or_index():
 def test_texts_without_answers():
     batch = prompts_from_text([TEXT, TEXT], SENTIMENTS, BPE)
     assert not batch.has_answers
-    with pytest.raises(PromptError, match="2 of 2 prompts have no answer"):
+    with WORDS.raises(PromptError, "texts_without_answers", "2"):
         _ = batch.answers
 
 
@@ -139,34 +142,32 @@ def test_label_words_with_a_leading_space_are_the_same():
 @pytest.mark.parametrize(
     ("texts", "options", "fragments"),
     [
-        ([TEXT, " \n"], {}, ["Text 1 is empty"]),
-        ([TEXT + " "], {}, ["Text 0 ends in a space", "end with the sign before it"]),
+        ([TEXT, " \n"], {}, ["empty", "Text 1"]),
+        ([TEXT + " "], {}, ["ends in a space", "Text 0"]),
         ([TEXT + " Positive"], {}, ["ends with a label word"]),
-        ([TEXT], {"answers": []}, ["1 texts but 0 answers"]),
-        ([TEXT], {"answers": [0, 1]}, ["1 texts but 2 answers", "one per text"]),
+        ([TEXT], {"answers": []}, ["no answers", "1", "0"]),
+        ([TEXT], {"answers": [0, 1]}, ["two answers", "1", "2"]),
         (
             [TEXT, TEXT],
             {"answers": ["Positive", "Neutral"]},
-            ["'Neutral' of text 1", "Negative, Positive"],
+            ["Neutral", "'Neutral'", "1", "Negative", "Positive"],
         ),
-        ([TEXT], {"answers": [2]}, ["answer 2", "2 classes"]),
-        ([TEXT], {"bos": True}, ["no BOS token"]),
-        ([], {}, ["at least one prompt"]),
+        ([TEXT], {"answers": [2]}, ["answer 2", "answer 2", "2 classes"]),
+        ([TEXT], {"bos": True}, ["BOS"]),
+        ([], {}, ["no prompt"]),
     ],
 )
 def test_refusals(texts, options, fragments):
-    with pytest.raises(PromptError) as caught:
+    with WORDS.raises(PromptError, *fragments):
         prompts_from_text(texts, SENTIMENTS, BPE, **options)
-    for fragment in fragments:
-        assert fragment in str(caught.value)
 
 
 def test_label_words_that_share_their_first_token():
-    with pytest.raises(PromptError, match="'good' and 'good movie' begin with the same token"):
+    with WORDS.raises(PromptError, "label_words_share_their", "'good'", "'good movie'"):
         one(labels=("good", "good movie"))
 
 
 def test_texts_longer_than_the_context():
     model = SimpleNamespace(tokenizer=BPE, cfg=SimpleNamespace(n_ctx=14))
-    with pytest.raises(PromptError, match="the longest has 15, 1 too many"):
+    with WORDS.raises(PromptError, "texts_longer_than_context", "15"):
         prompts_from_text([TEXT], SENTIMENTS, model)

@@ -10,6 +10,9 @@ from icl_mech.errors import IclMechError, PromptError, TaskError
 from icl_mech.models.loading import load_tokenizer
 from icl_mech.prompts import PromptBatch
 from icl_mech.tasks import Example, Task, Template
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 OFFLINE = ("antonyms", "plurals", "past_tense", "capitals", "english_french")
 SETTINGS = ("correct", "permuted", "shuffled", "other")
@@ -190,7 +193,7 @@ def test_several_right_answers_are_read_with_the_tokenizer_only(tokenizer):
     prompts = icl.build_prompts("capitals", tokenizer, shots=2, n=12)
     several = next(prompt for prompt in prompts if len(prompt.accepted) > 1)
     assert len(several.examples(tokenizer)[1].answers) == len(several.accepted)
-    with pytest.raises(PromptError, match="give the tokenizer"):
+    with WORDS.raises(PromptError, "several_right_answers_read"):
         several.examples()
 
 
@@ -236,97 +239,97 @@ ROWS = [
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
-        (lambda t: pairs(("a", "", None)), TaskError, "is empty"),
-        (lambda t: pairs(("a", "b|c", "c")), TaskError, "both a right answer and that"),
+        (lambda t: pairs(("a", "", None)), TaskError, "empty"),
+        (lambda t: pairs(("a", "b|c", "c")), TaskError, "both right answer"),
         (
             lambda t: icl.build_prompts(pairs(*ROWS), t, labels="other", shots=2, n=2),
             TaskError,
-            "what another relation would answer, which 12 examples",
+            "12 examples",
         ),
         (
             lambda t: icl.build_prompts("antonyms", t, labels="random", shots=2, n=2),
             TaskError,
-            "is not defined",
+            "defined",
         ),
         (
             lambda t: icl.build_prompts("antonyms", t, labels="permuted", shots=1, n=2),
             PromptError,
-            "shots >= 2",
+            "shots 2",
         ),
-        (lambda t: icl.build_prompts("antonyms", t, total="max", n=2), PromptError, "no classes"),
+        (lambda t: icl.build_prompts("antonyms", t, total="max", n=2), PromptError, "classes"),
         (
             lambda t: icl.build_prompts("antonyms", t, shots=2, total=3, n=2),
             PromptError,
-            "give one of them",
+            "give them",
         ),
         (
             lambda t: icl.build_prompts("antonyms", t, shots=5000, n=2),
             PromptError,
-            "5000 demonstrations were asked for",
+            "5000 demonstrations",
         ),
-        (lambda t: icl.build_prompts("antonyms", t, n=5000), PromptError, "n=5000"),
+        (lambda t: icl.build_prompts("antonyms", t, n=5000), PromptError, "n5000"),
         (
             lambda t: icl.build_prompts("antonyms", t, n=2, queries=[Example("a", answers=("b",))]),
             PromptError,
-            "n=2 and 1 queries",
+            "n2 1",
         ),
         (
             lambda t: icl.build_prompts("antonyms", t, queries=[Example("a", 1)]),
             PromptError,
-            r"queries\[0\] \('a'\): its answers are",
+            "queries[0] a",
         ),
         (
             lambda t: chosen(t, [("hot", "cold")], [("hot", "warm")]),
             PromptError,
-            "among the demonstrations",
+            "among demonstrations",
         ),
         (
             lambda t: chosen(t, [("hot", "cold"), ("big", "cold one")], [("up", "down")]),
             PromptError,
-            "answers 'cold' and 'cold one' begin with the same token",
+            "cold coldone",
         ),
         (
             lambda t: chosen(t, [("hot", "cold")], [("up", "down|cold")]),
             PromptError,
-            r"answers 'cold \(right, too\)' and 'cold' begin with the same token",
+            "coldrighttoo cold",
         ),
         (
             lambda t: chosen(t, [("hot", "cold")], [("up", "down")], shots=1),
             PromptError,
-            "leave one of them out",
+            "leave them out",
         ),
         (
             lambda t: chosen(t, [("hot", "cold")], [("up", "down")], labels="other"),
             TaskError,
-            "which 2 examples",
+            "2 examples",
         ),
         (
             lambda t: chosen(
                 t, [("hot", "cold"), ("icy", "cold")], [("up", "down")], labels="permuted"
             ),
             PromptError,
-            "'cold' is the answer of two",
+            "cold",
         ),
-        (lambda t: icl.build_prompts("antonyms", t, n=2, choices="ab"), PromptError, "a list"),
+        (lambda t: icl.build_prompts("antonyms", t, n=2, choices="ab"), PromptError, "list"),
         (
             lambda t: icl.build_prompts("antonyms", t, n=2, choices=["a", " "]),
             PromptError,
-            r"choices\[1\] is empty",
+            "choices[1]",
         ),
         (
             lambda t: icl.build_prompts("antonyms", t, n=2, choices=["warm", "warm"]),
             PromptError,
-            r"choices\[0\] \('warm'\) is named twice",
+            "0 warm",
         ),
         (
             lambda t: icl.build_prompts(
                 "antonyms", t, n=2, choices=["a"], demonstrations="per_prompt"
             ),
             PromptError,
-            "the same in all prompts",
+            "same all prompts",
         ),
         (lambda t: icl.build_prompts("reviews", t, n=2, choices=["a"]), PromptError, "has classes"),
-        (lambda t: icl.load_task("antonyms", answers="answer"), TaskError, "would have no effect"),
+        (lambda t: icl.load_task("antonyms", answers="answer"), TaskError, "would effect"),
         (
             lambda t: PromptBatch(
                 (*icl.build_prompts("antonyms", t, n=1), *icl.build_prompts("reviews", t, n=1))
@@ -342,7 +345,7 @@ ROWS = [
     ],
 )
 def test_bad_input_is_refused_with_what_was_found(call, error, says, tokenizer, unchecked):
-    with pytest.raises(error, match=says) as found:
+    with WORDS.raises(error, says) as found:
         call(tokenizer)
     assert isinstance(found.value, IclMechError)
 
@@ -350,14 +353,14 @@ def test_bad_input_is_refused_with_what_was_found(call, error, says, tokenizer, 
 def test_an_answer_longer_than_the_context_is_refused(tokenizer):
     rows = list(ROWS)
     rows[0] = (rows[0][0], "good " * tokenizer.model_max_length, None)
-    with pytest.raises(PromptError, match="longer than the model's context"):
+    with WORDS.raises(PromptError, "answer_longer_than_context"):
         icl.build_prompts(pairs(*rows), tokenizer, shots=6, n=2)
 
 
 def test_choices_take_one_word_of_those_that_begin_alike(tokenizer):
     """Demonstrations whose answers begin with one token cannot stand in one prompt."""
     rows = [(f"{t} {k}", f"{t} {k}", None) for k in range(3) for t in ["north", "bread", "river"]]
-    with pytest.raises(PromptError, match="begin with tokens of their own"):
+    with WORDS.raises(PromptError, "choices_take_word_begin"):
         icl.build_prompts(pairs(*rows), tokenizer, shots=4, n=1)
     prompts = icl.build_prompts(pairs(*ROWS), tokenizer, shots=3, n=2)
     for one, other in itertools.combinations(prompts[0].label_words, 2):
@@ -387,7 +390,7 @@ def test_nobody_keeps_its_answer_where_answers_repeat(demonstrations, tokenizer)
                 own == shown
                 for own, shown in zip(one.label_classes, other.label_classes, strict=True)
             )
-    with pytest.raises(PromptError, match="4 demonstrations were asked for"):
+    with WORDS.raises(PromptError, "nobody_keeps_answer_where", "4"):
         icl.build_prompt_pairs(CONTINENTS, tokenizer, shots=4, n=3)
 
 
@@ -423,7 +426,7 @@ def test_pairs_are_drawn_and_checked_as_single_sets_are(tokenizer, unchecked):
 
 def test_kinds_of_answers_are_told_apart(tokenizer):
     (prompt,) = icl.build_prompts("plurals", tokenizer, shots=1, n=1)
-    with pytest.raises(PromptError, match="right answer of a prompt with choices is its first"):
+    with WORDS.raises(PromptError, "kinds_answers_told_apart"):
         replace(prompt, answer=1)
     bare = replace(prompt, accepted=())
     assert PromptBatch((bare,)).digest != PromptBatch((replace(bare, kind="classes"),)).digest

@@ -5,7 +5,10 @@ import pytest
 import icl_mech as icl
 from icl_mech.errors import PromptError
 from icl_mech.measurements.demonstrations import check_pairs
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 LABELS = ["Negative", "Positive"]
 QUERIES = ["The film was good.\nSentiment:", "It was bad.\nSentiment:"] * 4
@@ -61,7 +64,7 @@ def test_curves_over_layers_are_those_of_the_lens(model):
 
 
 def test_heads_need_claims(model):
-    with pytest.raises(PromptError, match="Head scores need prompts with demonstrations"):
+    with WORDS.raises(PromptError, "heads_need_claims"):
         icl.head_scores(model, pair(model)[1])
     scores = icl.head_scores(model, pair(model, claims=CLAIM)[1])
     # Of one claim of the row's own class: prefix matching is the attention to it.
@@ -70,22 +73,22 @@ def test_heads_need_claims(model):
 
 
 def test_what_reads_demonstrations_as_queries_refuses_them(model):
-    with pytest.raises(PromptError, match="none stands before the query"):
+    with WORDS.raises(PromptError, "what_reads_demonstrations_queries"):
         icl.context_accuracy(model, *pair(model, claims=CLAIM))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"true": TRUE[:3]}, "8 queries but 3 true texts"),
-        ({"false": TRUE}, "false text 0 are the same"),
-        ({"queries": [q + " " for q in QUERIES]}, "query 0 ends in a space"),
-        ({"answers": None}, "answers is None"),
-        ({"answers": [0]}, "8 texts but 1 answers"),
-        ({"false_answers": ANSWERS}, "is the true one, 'Positive'"),
-        ({"claims": CLAIM, "false": TRUE[:1] + FALSE[1:]}, "are the same"),
-        ({"claims": CLAIM, "false": ["No.\n", *FALSE[1:]]}, "makes 1 claims and the false one 0"),
-        ({"claims": " "}, "claims= is empty"),
+        ({"true": TRUE[:3]}, "queries 8 3"),
+        ({"false": TRUE}, "false text 0"),
+        ({"queries": [q + " " for q in QUERIES]}, "query 0"),
+        ({"answers": None}, "answers None"),
+        ({"answers": [0]}, "answers 8 1"),
+        ({"false_answers": ANSWERS}, "true one Positive"),
+        ({"claims": CLAIM, "false": TRUE[:1] + FALSE[1:]}, "same texts"),
+        ({"claims": CLAIM, "false": ["No.\n", *FALSE[1:]]}, "claims 1 0"),
+        ({"claims": " "}, "claims="),
         ({"false": [text.rstrip("\n") + "The" for text in FALSE]}, ""),
     ],
 )
@@ -94,5 +97,5 @@ def test_what_cannot_be(model, options, message):
     if not message:
         pair(model, **options)  # pieces are tokenised apart: the query is the same all the same
         return
-    with pytest.raises(PromptError, match=message):
+    with WORDS.raises(PromptError, message):
         pair(model, **options)

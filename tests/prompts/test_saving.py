@@ -10,7 +10,10 @@ from icl_mech.errors import PromptError
 from icl_mech.prompts import PromptBatch
 from tests.engine.cases import ragged
 from tests.engine.test_paths import TASK
+from tests.said import Words
 from tests.tiny import tiny_tokenizer
+
+WORDS = Words(__file__)
 
 
 def through_json(batch):
@@ -89,5 +92,5 @@ def test_damaged_values_are_refused(batch, damage):
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("values", [None, [], "prompts"])
 def test_what_are_no_values(values):
-    with pytest.raises(PromptError, match="cannot be read from a"):
+    with WORDS.raises(PromptError, "what_no_values"):
         PromptBatch.from_dict(values)

@@ -23,7 +23,10 @@ from tests.prompts.cases import (
     one_each,
     toy_task,
 )
+from tests.said import Words
 from tests.tiny import tiny_tokenizer
+
+WORDS = Words(__file__)
 
 TRAPS = (
     "Sentiment: Positive",
@@ -204,7 +207,7 @@ def test_bos_can_be_forced_on_a_tokenizer_that_has_but_adds_none():
 
 
 def test_bos_of_a_tokenizer_without_one():
-    with pytest.raises(PromptError, match="bos=True, but the tokenizer has no BOS token"):
+    with WORDS.raises(PromptError, "bos_tokenizer_without"):
         built("bpe", "a", "b", "c", bos=True)
 
 
@@ -304,7 +307,7 @@ def test_plain_texts_are_exact(first, second, query, kind):
 def test_inexact_prompts_are_announced():
     merging = Template("{text}Positiv{label}")
     task = one_each(["a", "b"], "c", merging)
-    with pytest.warns(UserWarning, match="In 2 of 2 prompts the tokenizer would merge text"):
+    with WORDS.warns(UserWarning, "inexact_prompts_announced", "2"):
         batch = build_prompts(task, _merging_tokenizer(), n=2)
     assert [prompt.exact for prompt in batch] == [False, False]
     assert batch.source["exact_tokens"] is False

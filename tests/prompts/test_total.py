@@ -13,7 +13,10 @@ from icl_mech.prompts import build_prompt_pairs, build_prompts
 from icl_mech.prompts.drawing import said_demonstrations
 from icl_mech.tasks import Example, Task
 from tests.prompts.cases import KINGDOMS, OBJECT, REVIEW, SENTIMENTS, texts_of, toy_task
+from tests.said import Words
 from tests.tiny import tiny_tokenizer
+
+WORDS = Words(__file__)
 
 BPE = tiny_tokenizer("bpe")
 TASK = toy_task(KINGDOMS, OBJECT, per_class=24)
@@ -111,7 +114,7 @@ def test_pairs_and_bare_queries():
     true, false = build_prompt_pairs(TASK, BPE, n=6, total=4)
     check_pairs(true, false)
     assert [texts_of(p) for p in true] == [texts_of(p) for p in false]
-    with pytest.raises(PromptError, match="pairs are needed"):
+    with WORDS.raises(PromptError, "pairs_bare_queries"):
         check_pairs(true, build_prompt_pairs(TASK, BPE, n=6, shots=1)[1])
     bare = without_demonstrations(true)
     assert bare.source["total"] == 0
@@ -131,7 +134,7 @@ def test_as_many_as_fit_and_one_more_does_not(labels):
     given = build_prompts(TASK, limited(150), n=8, total=total, labels=labels)
     assert given.prompts == prompts.prompts
     if len({len(word) for word in prompts[0].label_words}) == 1:
-        with pytest.raises(PromptError, match="longer than the model's context"):
+        with WORDS.raises(PromptError, "many_fit_more"):
             build_prompts(TASK, limited(150), n=8, total=total + 1, labels=labels)
 
 
@@ -145,13 +148,13 @@ def test_both_sides_of_a_pair_show_as_many_with_words_of_any_length():
 def test_nothing_fits_but_the_query():
     longest = max(map(len, build_prompts(TASK, BPE, n=5, total=0)))
     assert build_prompts(TASK, limited(longest), n=5, total="max").source["total"] == 0
-    with pytest.raises(PromptError, match="longer than the model's context"):
+    with WORDS.raises(PromptError, "nothing_fits_but_query"):
         build_prompts(TASK, limited(longest - 1), n=5, total="max")
 
 
 def test_texts_may_run_out_before_the_context():
     task = toy_task(per_class=3)
-    with pytest.warns(UserWarning, match="no more texts of the classes drawn"):
+    with WORDS.warns(UserWarning, "texts_may_run_out"):
         prompts = build_prompts(task, limited(10_000), n=3, total="max")
     assert prompts.source["total_bound"] == "texts"
     assert 0 < prompts.source["total"] < 6
@@ -201,37 +204,37 @@ def test_what_is_said_of_them():
     }
     assert said == {"2 per class", "2 in all", "3 chosen ones"}
     most = build_prompts(TASK, limited(60), n=3, total="max").source
-    assert said_demonstrations(most) == f"{most['total']} in all (as many as fit)"
+    WORDS.exactly(said_demonstrations(most), "what_said_them", most["total"])
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"shots": 1, "total": 4}, "shots=1 counts demonstrations per class and total=4"),
-        ({"total": 4, "demonstrations": "shared"}, "draws classes and texts anew for every prompt"),
-        ({"total": "most"}, "expected a number of demonstrations from 0 on, or 'max'"),
-        ({"total": -1}, "expected a number of demonstrations"),
-        ({"total": True}, "expected a number of demonstrations"),
-        ({"total": 72, "n": 3}, "24 training examples of .* Use a smaller total, or 'max'"),
-        ({"total": 2, "demonstrations": [TASK.train[0]]}, "total=2 draws demonstrations"),
-        ({"shots": 2, "demonstrations": [TASK.train[0]]}, "shots=2 draws demonstrations"),
-        ({"demonstrations": [Example("x", 3)]}, r"demonstrations\[0\] .*has the label 3"),
-        ({"demonstrations": [Example(" ", 1)]}, r"demonstrations\[0\]: its text is empty"),
-        ({"demonstrations": ["x"]}, "expected an Example"),
-        ({"demonstrations": "some"}, "Known: per_prompt, shared"),
-        ({"queries": []}, "queries is empty"),
-        ({"queries": [Example("x", 0)], "n": 2}, "n=2 and 1 queries"),
-        ({"queries": [TASK.train[0]], "demonstrations": [TASK.train[0]]}, "among the demonstrations"),
+        ({"shots": 1, "total": 4}, "shots1 total4"),
+        ({"total": 4, "demonstrations": "shared"}, "draws classes texts"),
+        ({"total": "most"}, "0 max"),
+        ({"total": -1}, "expected number demonstrations"),
+        ({"total": True}, "expected number demonstrations"),
+        ({"total": 72, "n": 3}, "24 max"),
+        ({"total": 2, "demonstrations": [TASK.train[0]]}, "total2"),
+        ({"shots": 2, "demonstrations": [TASK.train[0]]}, "shots2"),
+        ({"demonstrations": [Example("x", 3)]}, "demonstrations[0] label 3"),
+        ({"demonstrations": [Example(" ", 1)]}, "demonstrations[0] empty"),
+        ({"demonstrations": ["x"]}, "expected example"),
+        ({"demonstrations": "some"}, "per_prompt"),
+        ({"queries": []}, "queries empty"),
+        ({"queries": [Example("x", 0)], "n": 2}, "n2 1"),
+        ({"queries": [TASK.train[0]], "demonstrations": [TASK.train[0]]}, "among demonstrations"),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("unchecked")
 def test_what_cannot_be(options, message):
-    with pytest.raises(PromptError, match=message):
+    with WORDS.raises(PromptError, message):
         build_prompts(TASK, BPE, **options)
 
 
 def test_nobody_knows_the_context():
-    with pytest.raises(PromptError, match="does not know it; give the model"):
+    with WORDS.raises(PromptError, "nobody_knows_context"):
         build_prompts(TASK, limited(None), n=2, total="max")
 
 

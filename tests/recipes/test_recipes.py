@@ -1,7 +1,6 @@
 """Recipes: read and checked, run and gone on with, beside published numbers."""
 
 import math
-import re
 
 import pytest
 
@@ -9,11 +8,15 @@ from icl_mech.errors import SweepError, TaskError
 from icl_mech.measurements import Predict
 from icl_mech.models import known_models
 from icl_mech.recipes import recipe, recipes, reproduce, shown_in_papers
+from icl_mech.recipes.comparing import INSIDE
 from icl_mech.recipes.recipe import MEAN
 from icl_mech.recipes.reproducing import _grids
 from icl_mech.studies import published
 from icl_mech.tasks import known_tasks
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 ROWS = [
     *(f"a fine film, number {i},Positive" for i in range(12)),
@@ -133,41 +136,40 @@ def test_means_are_those_of_the_tasks():
 @pytest.mark.parametrize(
     ("was", "now", "message"),
     [
-        ("title:", "titel:", r"own.yaml' is no recipe. It has the key 'titel'.*Did you mean 'title'"),
-        ("place: table 9\n", "", "place is missing"),
-        ("paper: label_words", "paper: label_word", "paper 'label_word' is not known. Did you mean 'label_words'"),
-        ("    percent: true", "    percents: true", "Number 1 has the key 'percents'.*'percent'"),
-        ("percent: true", "percent: 7", "percent=7; expected True or False"),
-        ("compression.full_accuracy", "compressoin.full_accuracy", "Did you mean 'compare_compression'"),
-        ("films: 50.0", "film: 50.0", "the task 'film' is not known. Did you mean 'films'"),
-        ("published: {gpt2-xl", "published: {gpt2", "the model 'gpt2' is not known. Did you mean 'gpt2-xl'"),
-        ("films: 50.0", "films: half", "published=.*'half'; expected a number"),
-        ("hidden_anchor]", "hidden_ancor]", "Did you mean 'hidden_anchor'"),
-        ("  seeds: 0-1", "  seed: 0-1", "key 'seed'. Did you mean 'seeds'"),
-        ("n: 1000", "n: [10, 20]", r"n=\[10, 20\]; expected a whole number"),
-        ("{films: reviews}", "{film: reviews}", "offline: the task 'film' is not known"),
-        ("least: 4", "least: 4\ngrids: [{measurements: [flow]}]", "measurements is one for all grids"),
-        ("numbers:\n", "numbers: 3\nnotes:\n", "numbers=3; expected a list"),
-        ("title: Accuracy of films", "- a", "cannot be read as YAML"),
+        ("title:", "titel:", "titel title"),
+        ("place: table 9\n", "", "no place"),
+        ("paper: label_words", "paper: label_word", "label_word label_words"),
+        ("    percent: true", "    percents: true", "percents percent"),
+        ("percent: true", "percent: 7", "percent=7"),
+        ("compression.full_accuracy", "compressoin.full_accuracy", "compare_compression"),
+        ("films: 50.0", "film: 50.0", "film films"),
+        ("published: {gpt2-xl", "published: {gpt2", "gpt2 gpt2-xl"),
+        ("films: 50.0", "films: half", "published half"),
+        ("hidden_anchor]", "hidden_ancor]", "hidden_anchor"),
+        ("  seeds: 0-1", "  seed: 0-1", "seed seeds"),
+        ("n: 1000", "n: [10, 20]", "n=[10, 20]"),
+        ("{films: reviews}", "{film: reviews}", "offline film"),
+        ("least: 4", "least: 4\ngrids: [{measurements: [flow]}]", "measurements of grids"),
+        ("numbers:\n", "numbers: 3\nnotes:\n", "numbers=3"),
+        ("title: Accuracy of films", "- a", "no YAML"),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("unchecked")
 def test_what_is_no_recipe_is_refused_in_words(was, now, message, tmp_path):
     path = written(tmp_path)
-    assert was in path.read_text()
-    path.write_text(path.read_text().replace(was, now, 1))
-    with pytest.raises(SweepError, match=re.compile(message, re.DOTALL)):
+    text = path.read_text()
+    assert text.replace(was, now, 1) != text
+    path.write_text(text.replace(was, now, 1))
+    with WORDS.raises(SweepError, message):
         recipe(path)
 
 
 def test_names_models_and_scales_are_refused_before_anything_runs(tmp_path):
-    with pytest.raises(SweepError, match=r"no recipe 'lw-table-9'. Did you mean"):
+    with WORDS.raises(SweepError, "names_models_scales_refused", "'lw-table-9'"):
         reproduce("lw-table-9", "gpt2", out=tmp_path / "x")
-    with pytest.raises(
-        SweepError, match=r"No model was chosen.*models='all'.*gpt2-xl.*tasks='offline'"
-    ):
+    with WORDS.raises(SweepError, "names_models_scales_refused_2", "No", "'all'", "2", "'offline'"):
         reproduce("lw-table-1", out=tmp_path / "x")
-    with pytest.raises(SweepError, match=r"scale=2.0; give a share"):
+    with WORDS.raises(SweepError, "names_models_scales_refused_3", "2.0"):
         reproduce("lw-table-1", "gpt2", scale=2.0, out=tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
 
@@ -177,7 +179,7 @@ def test_without_the_hub_the_way_out_is_named(tmp_path, monkeypatch):
         raise TaskError("No connection.")
 
     monkeypatch.setattr("icl_mech.recipes.reproducing.task_sources", unreachable)
-    with pytest.raises(TaskError, match=r"No connection. Give tasks='offline'"):
+    with WORDS.raises(TaskError, "without_hub_way_out", "No", "'offline'"):
         reproduce("lw-table-1", "gpt2", out=tmp_path / "x")
 
 
@@ -236,7 +238,7 @@ def test_own_values_are_averages_of_the_sweep(run):
         "compare_compression.label_loyalty", ("task", "seed"), fixed="task", method="hidden_anchor"
     )
     assert loyalty.own.value == pytest.approx(float(own.one().value))  # no percentage
-    assert loyalty.why == ("the paper gives no number",)
+    WORDS.exactly(loyalty.why, "paper_gives_no_number")
 
 
 def test_what_is_left_to_run_is_forecast_and_nothing_is_written(run, model, tmp_path):
@@ -266,13 +268,10 @@ def test_an_edited_copy_goes_on_with_what_was_measured(run, model, tmp_path, mon
     own = run.rows[0].own
     found = edited(run, model, tmp_path, films=own.value, mean=own.value + 200)
     inside, outside, _ = found.rows
-    assert (inside.verdict, inside.difference) == ("own interval contains it", pytest.approx(0))
+    assert (inside.verdict, inside.difference) == (INSIDE, pytest.approx(0))
     assert outside.verdict == "differs"
     assert outside.difference == pytest.approx(run.rows[1].own.value - own.value - 200)
-    assert (
-        "Of 2 published numbers, 1 within the interval found here and 1 outside of it; 1 cannot"
-        in found.lead
-    )
+    WORDS(found.lead, "edited_copy_goes_what", "2", "1")
     assert f"differs by −{-outside.difference:.2f}" in found.summary()
     below = edited(run, model, tmp_path, films=own.low - 0.01, mean=own.value).rows[0]
     assert (below.verdict, below.difference > 0) == ("differs", True)
@@ -285,7 +284,7 @@ def test_a_folder_of_several_scales_is_read_at_the_one_asked_for(run, model, tmp
     assert len(small.sweep) == 2
     (scale,) = [own.value for own in small.page().origin.facts if own.name == "Scale"]
     n = {item.n for item in small.sweep.plan}.pop()
-    assert scale == f"0.5 of the paper's prompts and seeds asked for; {n} prompts an item, 1 seed"
+    WORDS.exactly(scale, "folder_several_scales_read", n)
     assert [row.own for row in whole.rows] == [row.own for row in run.rows]
 
 
@@ -293,7 +292,8 @@ def test_what_is_not_the_paper_s_gets_no_difference(run, model, tmp_path):
     path = written(tmp_path)
     how = {"progress": False, "scale": 0.05}
     other = reproduce(path, {"tiny": model}, out=tmp_path / "a", **how)
-    assert other.rows[0].why == ("another model", "one set of demonstrations for each task")
+    assert len(other.rows[0].why) == 2
+    WORDS.exactly(other.rows[0].why, "another_model_and_one_set")
     tasks = reproduce(path, {"gpt2-xl": model}, tasks="offline", out=tmp_path / "b", **how)
     assert [row.task for row in tasks.rows] == ["reviews", MEAN, MEAN]
     assert "other tasks" in tasks.rows[0].why
@@ -301,10 +301,10 @@ def test_what_is_not_the_paper_s_gets_no_difference(run, model, tmp_path):
     assert {row.task for row in mine.rows} == {MEAN}
     for found in (other, tasks, mine):
         assert all(math.isnan(row.difference) for row in found.rows)
-        assert "neither confirms nor contradicts" in found.lead
+        WORDS(found.lead, "what_paper_s_gets")
     # One seed, of demonstrations that all prompts share, says nothing of others.
     one = reproduce(path, {"gpt2-xl": model}, out=tmp_path / "d", **how)
-    assert one.rows[0].why == ("one set of demonstrations for each task",)
+    WORDS.exactly(one.rows[0].why, "one_set")
 
 
 def test_a_mean_of_fewer_tasks_is_not_compared(run, monkeypatch):
@@ -312,14 +312,14 @@ def test_a_mean_of_fewer_tasks_is_not_compared(run, monkeypatch):
     lost = part.plan[0]
     monkeypatch.setattr(part, "select", lambda **dims: _lacking(run.sweep.select(**dims), lost))
     found = type(run)(run.recipe, part)
-    assert found.rows[0].why == ("one set of demonstrations for each task",)  # one seed is left
+    WORDS.exactly(found.rows[0].why, "one_set")  # one seed is left
     assert found.rows[1].why == ()
     monkeypatch.setattr(
         part, "select", lambda **dims: _lacking(run.sweep.select(**dims), lost.task)
     )
     found = type(run)(run.recipe, part)
-    assert found.rows[0].why == ("no item finished",)
-    assert found.rows[1].why == ("only 1 of 2 tasks have a value",)
+    WORDS.exactly(found.rows[0].why, "no_item_finished")
+    WORDS.exactly(found.rows[1].why, "fewer_tasks", "1 of 2")
 
 
 def _lacking(part, lost):
@@ -338,15 +338,10 @@ def test_the_page_holds_numbers_verdicts_notes_and_protocol(run, model, tmp_path
         .to_html(tmp_path / "p.html")
         .read_text()
     )
-    assert "Accuracy of films: gpt2-xl beside the paper" in text
-    assert "Wang et al. 2023 (EMNLP, arXiv 2305.14160), table 9" in text
-    for part in (
-        "own interval contains it",
-        "differs by",
-        "the paper gives no number",
-        "as printed",
-        "2 tasks",
-    ):
+    WORDS(text, "page_holds_numbers_verdicts", "2")
+    WORDS(text, "page_holds_numbers_verdicts_2", "2023", "2305.14160", "9")
+    WORDS(text, "paper_gives_no_number")
+    for part in (INSIDE, "differs by", "as printed", "2 tasks"):
         assert part in text, part
     frame = run.to_pandas()
     assert frame.paper.tolist()[:2] == [50.0, 50.0]

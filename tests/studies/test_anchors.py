@@ -14,7 +14,10 @@ from icl_mech.reports.tables import shape_tables
 from icl_mech.shapes import shortened
 from icl_mech.studies.analysis import Analysis
 from icl_mech.studies.anchors import ANCHORS
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 TEXTS = [
     "The film was good. It was a story! Was it bad? The plot was good. We left. It is a movie. Bye.",
@@ -40,7 +43,7 @@ def study(model, prompts):
 def test_it_holds_every_part(study):
     assert tuple(study) == tuple(ANCHORS.gives)
     assert len(study.notes) == 1
-    assert "distance of 2 or more, not of 4, which takes 12 spans" in study.notes[0]
+    WORDS(study.notes[0], "holds_every_part", "2", "4", "12")
 
 
 def test_its_parts_are_the_single_analyses(model, prompts, study):
@@ -58,14 +61,9 @@ def test_its_parts_are_the_single_analyses(model, prompts, study):
 
 def test_its_page(study, tmp_path):
     page = study.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "Which parts of a text does" in page
-    for question in (
-        "Which spans does later text depend on?",
-        "Do the spans that are read most matter most?",
-        "Which heads read a few spans much more",
-        "Do last tokens of spans stand out",
-    ):
-        assert question in page
+    WORDS(page, "page")
+    for question in ("suppression", "agreement", "receiver heads", "ends of spans"):
+        WORDS(page, question)
 
 
 def test_it_goes_on_where_it_was_stopped(model, prompts, tmp_path):
@@ -80,25 +78,25 @@ def test_it_goes_on_where_it_was_stopped(model, prompts, tmp_path):
 def test_no_two_entries_of_the_contents_are_alike(study):
     shorts = [own.short for own in study.sections()]
     assert len(set(shorts)) == len(shorts)
-    assert "Spans of one text: span saliency" in shorts
+    WORDS(shorts, "no_two_entries_contents")
 
 
 def test_short_texts_are_told(model):
     prompts = icl.texts(["It was good. It was bad. We left."], model)
     study = icl.analyze(model, prompts, study="anchors", progress=False)
     assert "anchor_agreement" not in study
-    assert any("The shortest text has 3 spans" in note for note in study.notes)
-    assert any("takes 4 spans in every text" in note for note in study.notes)
+    WORDS(study.notes, "shortest_text", "3")
+    WORDS(study.notes, "spans_in_every_text", "4")
 
 
 def test_the_headline_names_the_spans_and_not_a_correlation(study):
     text = study.results["suppression"]
     question, answer = ANCHORS.headline(study.results, (), "tiny", "texts")
-    assert question == "Which parts of a text does tiny depend on?"
+    WORDS.exactly(question, "headline_names_spans_correlation")
     assert not answer.startswith(("Yes", "No", "Cannot"))
     place = int(text.scores(0, text.proximity).nan_to_num(nan=-1.0).argmax())
     assert f"hiding span {place} (“" in answer
-    assert "Hiding a span moves the next one by" in answer
+    WORDS(answer, "headline_names_spans_correlation_2")
     assert "correlation" not in answer
 
 
@@ -111,20 +109,13 @@ def correlations(texts, values):
 def test_what_includes_0_is_said_and_what_receiver_heads_are():
     found = correlations(12, [[0.9, 0.6, 0.8], [0.3, 0.0, 0.4]])
     (figure,) = found.figures()
-    assert "(0 lies in the interval of receiver heads)" in figure.answer
+    WORDS(figure.answer, "what_includes_0_said", "0")
     assert "0.60" in figure.answer
     assert "0 lies in" not in figure.answer.split("rows as ranks")[0]
-    for said in (
-        "the 5 heads of all layers",
-        "largest mean kurtosis",
-        "chosen from the other texts",
-    ):
-        assert said in figure.caption
+    WORDS(figure.caption, "five_heads", "5")
+    WORDS(figure.caption, "chosen_from_other_texts")
     nothing = correlations(12, [[0.9, 0.6, 0.8], [0.0, 0.0, 0.0]])
-    assert (
-        "(0 lies in the interval of attention of all heads, receiver heads and saliency)"
-        in nothing.figures()[0].answer
-    )
+    WORDS(nothing.figures()[0].answer, "what_includes_0_said_2", "0")
 
 
 NAMED = [
@@ -149,7 +140,7 @@ def test_figures_cut_names_and_hovering_shows_the_whole(model, tmp_path):
     """Ticks and headings hold the beginnings, hover texts all of it."""
     found = icl.suppression(model, icl.texts(NAMED, model), progress=False)
     longest = max(found.numbered(0), key=len)
-    assert longest.endswith(" of the north.")
+    WORDS.ends(longest, "figures_cut_names_hovering")
     fig = found.plot()
     assert longest not in fig.layout.yaxis.ticktext
     assert all(len(tick) <= 24 for tick in fig.layout.yaxis.ticktext)

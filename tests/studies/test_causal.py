@@ -12,6 +12,9 @@ from icl_mech.studies import Analysis
 from icl_mech.studies.causal import CAUSAL
 from icl_mech.sweeps import comparison, sweep
 from tests.planted import INDUCTION_HEADS, planted_model, planted_task
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +34,7 @@ def study(model, pair):
 
 def test_it_holds_every_part(study):
     assert tuple(study) == tuple(CAUSAL.gives)
-    assert any(
-        "Heads were chosen on 12 pairs and ablated on the other 12." in n for n in study.notes
-    )
+    WORDS(study.notes, "halves", "12")
 
 
 def test_heads_are_chosen_on_one_half_and_tested_on_the_other(model, pair, study):
@@ -76,12 +77,12 @@ def test_heads_that_only_one_set_has_are_judged(model, pair):
         if v.claim.startswith("False induction")
     )
     assert own.status == "supported"
-    assert "Without the 2 of 2 heads that no other set has" in own.finding
+    WORDS(own.finding, "heads_only_set_judged", "2")
 
 
 def test_its_page(study, tmp_path):
     page = study.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "24 pairs of prompts" in page
+    WORDS(page, "page", "24")
     for expected in EXPECTED:
         name, _, sentence = expected.claim.partition(": ")
         assert f"<b>{name}:</b> {sentence} <b " in page
@@ -97,18 +98,18 @@ def test_it_goes_on_where_it_was_stopped(model, pair, tmp_path):
 
 def test_too_few_pairs_are_refused(model, pair):
     few = tuple(own[[0, 1, 2, 3]] for own in pair)
-    with pytest.raises(PromptError, match="four pairs of each class"):
+    with WORDS.raises(PromptError, "too_few_pairs_refused"):
         icl.analyze(model, few, study="causal", progress=False)
 
 
 def test_what_would_test_heads_on_what_chose_them_is_refused(model, pair):
     twice = tuple(own[[*range(12), *range(12)]] for own in pair)
-    with pytest.raises(PromptError, match="that of an earlier prompt"):
+    with WORDS.raises(PromptError, "what_would_test_heads"):
         icl.analyze(model, twice, study="causal", progress=False)
     one = [n for n, answer in enumerate(pair[0].answers.tolist()) if answer == 0]
-    with pytest.raises(PromptError, match="All queries are of one class"):
+    with WORDS.raises(PromptError, "what_would_test_heads_2"):
         halves((pair[0][one], pair[1][one]))
-    with pytest.raises(PromptError, match="pairs are needed"):
+    with WORDS.raises(PromptError, "what_would_test_heads_3"):
         icl.analyze(model, (pair[0], pair[1][:20]), study="causal", progress=False)
 
 
@@ -120,10 +121,10 @@ def test_its_page_is_not_that_of_another_study(study):
 
 
 def test_it_takes_pairs(model, pair):
-    with pytest.raises(PromptError, match="causal study compares true and false"):
+    with WORDS.raises(PromptError, "takes_pairs"):
         icl.analyze(model, pair[0], study="causal", progress=False)
     edit = icl.Patch("z", [(0, 0)], source=pair[0])
-    with pytest.raises(PromptError, match="number of a prompt"):
+    with WORDS.raises(PromptError, "takes_pairs_2"):
         icl.analyze(model, pair, study="causal", interventions=[edit], progress=False)
 
 

@@ -26,7 +26,10 @@ from icl_mech.sweeps.item import Item
 from icl_mech.sweeps.result import Sweep
 from icl_mech.sweeps.verdicts import by_model
 from tests.planted_results import ablation_of, exit_of, found_of, heads_of
+from tests.said import Words
 from tests.studies.test_untrained import report  # noqa: F401
+
+WORDS = Words(__file__)
 
 N = 48
 UNBALANCED = torch.tensor([0] * 14 + [1] * 34)
@@ -145,7 +148,7 @@ def test_moving_all_answers_towards_chance_is_no_remedy(true, status):
     result = ablation_of({NONE: (0.95, 0.2), LATE_ATTENTION: (true, 0.5)}, n=N)
     (found,) = LATE_ATTENDS.judge({"late": result})
     assert found.status == status
-    assert "with true demonstrations" in found.finding
+    WORDS(found.finding, "moving_all_answers_towards")
 
 
 def test_one_draw_is_no_control():
@@ -186,7 +189,7 @@ def test_a_task_that_is_not_done_speaks_for_no_claim():
     (found,) = by_model(swept, Claim("X: y", (effect,), "x", needs=above))
     assert found.status == "not shown"
     assert found.effects["effect"].value == 0.0
-    assert "does not do undone" in found.finding
+    WORDS(found.finding, "task_done_speaks_no")
 
 
 def test_effects_say_on_how_many_prompts_they_rest():

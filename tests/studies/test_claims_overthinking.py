@@ -16,6 +16,9 @@ from tests.planted_results import (
     heads_of,
     layer_accuracy_of,
 )
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 CHANCE, LOW, HIGH = [0.25] * 3, [0.5] * 4, [0.9] * 4
 HARM = layer_accuracy_of(CHANCE + HIGH, CHANCE + LOW)
@@ -82,18 +85,18 @@ def test_heads_are_tested_on_the_task_studied():
     chosen = found_of(HEADS)
     found = only("false_induction", chosen, HEADS)["False"]
     assert found.status == "supported"
-    assert "On the task studied (n = 24 prompts) 5.1 both matches" in found.finding
+    WORDS(found.finding, "heads_tested_task_studied", "24", "5.1")
     # The same heads do nothing on the studied task.
     elsewhere = only("false_induction", chosen, heads_of({}, {}))["False"]
     assert elsewhere.status == "not shown"
-    assert "none of them both match" in elsewhere.finding
+    WORDS(elsewhere.finding, "heads_tested_task_studied_2")
 
 
 def test_heads_of_one_task_are_tested_on_its_other_half():
     chosen = found_of(HEADS, task="planted")
     found = only("false_induction", chosen, HEADS)["False"]
     assert found.status == "supported"
-    assert "half of planted that did not choose them (n = 12 prompts)" in found.finding
+    WORDS(found.finding, "heads_task_tested_other", "12")
 
 
 @pytest.mark.parametrize(
@@ -135,15 +138,15 @@ def test_results_that_bear_on_nothing_give_no_verdict():
 def test_the_headline_is_at_most_two_sentences_and_agrees_with_the_verdicts(layers, leaving):
     results = {"layer_accuracy": layers, "early_exit": leaving}
     question, answer = headline_of(results, "GPT", "reviews")
-    assert question == "Does GPT overthink false demonstrations on reviews?"
+    WORDS.exactly(question, "headline_most_two_sentences")
     assert answer.count(". ") + answer.endswith(".") <= 2
     harm = only("layer_accuracy", layers)["Harm"].status
-    assert answer.startswith("False demonstrations lower its accuracy") == (harm == "supported")
+    WORDS.only_if(harm == "supported", answer, "lower_accuracy")
     better = only("early_exit", leaving)["Overthinking"].status
-    assert ("gives better answers" in answer) == (better == "supported")
+    WORDS.only_if(better == "supported", answer, "better_answers")
 
 
 def test_headlines_of_parts_of_the_study():
-    assert headline_of({}, "GPT", "reviews")[1].startswith("The results at hand")
+    WORDS.starts(headline_of({}, "GPT", "reviews")[1], "headlines_parts_study")
     _, answer = headline_of({"early_exit": exit_of(-0.5, -0.5)}, "GPT", "reviews")
-    assert answer.startswith("Reading it out early makes answers worse")
+    WORDS.starts(answer, "headlines_parts_study_2")

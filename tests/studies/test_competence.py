@@ -15,8 +15,11 @@ from icl_mech.studies.study import known_studies
 from icl_mech.sweeps import comparison
 from tests.browser import cases
 from tests.engine.cases import ragged
+from tests.said import Words
 from tests.sweeps.loaders import TASK, tiny
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 
 def answering(analysis, predicted):
@@ -40,11 +43,11 @@ def test_claims_of_how_need_a_model_that_does_the_task():
         if own.claim in how:
             assert own.status == own.alone == "cannot be judged"
             assert own.p is None
-            assert own.finding.startswith("Accuracy above a constant answer is not clear")
+            WORDS.starts(own.finding, "claims_how_need_model_2")
         else:
             assert own.status == before[own.claim].status
     page = always.page()
-    assert page.lead.startswith("Cannot be judged: Accuracy above a constant answer is not clear")
+    WORDS.starts(page.lead, "claims_how_need_model", "Cannot be judged")
     first, *others = page.origin.findings
     assert (first.claim, first.word) == (
         QUESTION,
@@ -65,7 +68,7 @@ def test_what_it_needs_may_be_unknown_or_few():
 def test_true_demonstrations_tell_it_in_pairs():
     found = competence(cases.overthinking().results)
     assert (found.result, found.status) == ("layer_accuracy", "supported")
-    assert "a constant answer gets" in found.finding
+    WORDS(found.finding, "true_demonstrations_tell_pairs")
     assert "n = 18 pairs" in found.finding
 
 
@@ -90,7 +93,7 @@ def test_open_answers_lie_above_chance():
     chosen = replace(found, predicted=torch.tensor([0, 0, 0, 0, 0, 1]))
     own = competence({"predictions": chosen})
     assert (own.status, len(found.labels)) == ("supported", 4)
-    assert own.finding.startswith("0.83 [0.44, 0.97] of the answers are right, chance is 0.25")
+    WORDS.starts(own.finding, "open_answers_lie_above", "0.83", "[0.44, 0.97]", "0.25")
     few = replace(found, predicted=torch.tensor([0, 0, 1, 2, 3, 1]))
     assert competence({"predictions": few}).status == "not shown"
 
@@ -107,9 +110,9 @@ def test_in_a_sweep_a_task_that_is_not_done_speaks_for_nothing():
     tasks = [replace(TASK, name=name) for name in "AB"]
     found = icl.sweep({"tiny": tiny()}, tasks, n=6, study=study, progress=False)
     needing, free = comparison(found).judged
-    assert "By task: A supported, B cannot be judged." in needing.finding
+    WORDS(needing.finding, "sweep_task_done_speaks")
     assert needing.status != "mixed"
-    assert "By task: A supported, B opposite." in free.finding
+    WORDS(free.finding, "sweep_task_done_speaks_2")
     assert free.status == "mixed"
 
 
@@ -123,7 +126,7 @@ def test_a_claim_of_your_own_may_need_it(low, status):
     )
     (own,) = study.verdicts(report)
     assert own.status == status
-    assert ("What it needs is not clear" in own.line) == (status != "supported")
+    WORDS.only_if(status != "supported", own.line, "needs")
 
 
 def test_the_script_of_a_page_makes_it_again(tmp_path, monkeypatch):

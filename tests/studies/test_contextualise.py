@@ -8,7 +8,10 @@ import torch
 import icl_mech as icl
 from icl_mech.studies.contextualise import AGGREGATE, CONTEXT, CONTEXTUALISE, ORDER
 from tests.measurements.isolation.test_edge_cuts import planted
+from tests.said import Words
 from tests.saved import with_tensors
+
+WORDS = Words(__file__)
 
 SUPPORTED = {ORDER: "not shown", CONTEXT: "not shown", AGGREGATE: "supported"}
 
@@ -25,7 +28,7 @@ def test_the_claims_of_the_planted_circuit(study):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_nothing_of_networks_that_learned_nothing(seed):
     model, prompts = planted(24)
     for network in (icl.planted_model(anchors=False, seed=seed), icl.untrained(model, seed)):
@@ -65,7 +68,7 @@ def test_a_run_saved_before_right_answers_were_kept(study, tmp_path):
 
 def test_its_page(study, tmp_path):
     page = study.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "Which edges does the right answer need" in page
+    WORDS(page, "page")
     assert "<b>{}:</b> {} <b ".format(*AGGREGATE.text.split(": ")) in page
     assert tuple(study) == tuple(CONTEXTUALISE.gives)
 

@@ -29,7 +29,10 @@ from icl_mech.models import adapt
 from icl_mech.models.rehearsal import Call, Ledger, Load, Rehearsed, Stage, rehearsing, stage
 from icl_mech.studies import forecast as forecasts
 from icl_mech.studies import nulls
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 TEXTS = ("good film", "a Business story", "World Sports", "bad", "a nice Answer to it", "boring")
 TASK = icl.Task(
@@ -195,7 +198,7 @@ def test_a_prompt_that_is_too_long_is_refused_in_the_same_words(model):
         [5] * 600, label_positions=[3, 9], label_classes=[0, 1], label_tokens=[10, 11], answer=0
     )
     for plan in (False, True):
-        with pytest.raises(PromptError, match="600 tokens, 88 more than the context"):
+        with WORDS.raises(PromptError, "prompt_too_long_refused", "600", "88"):
             icl.measure(model, icl.PromptBatch((prompt,)), Predict(), plan=plan, **QUIET)
 
 
@@ -204,7 +207,7 @@ def test_what_is_refused_after_passes_of_noise_is_refused_and_says_so(model, pro
         def result(self, model, data, read):
             raise RunError("The numbers do not add up.")
 
-    with pytest.raises(RunError, match=r"The numbers do not add up\. .* noise; a run may not"):
+    with WORDS.raises(RunError, "what_refused_after_passes"):
         icl.measure(model, prompts, Torn(), plan=True, **QUIET)
 
 
@@ -230,7 +233,7 @@ def test_a_forecast_says_what_a_run_takes(model, prompts, tmp_path):
 
 def test_passes_that_depend_on_results_are_named(model, prompts):
     own = icl.measure(model, prompts, CompareCompression(), Predict(), plan=True, **QUIET).items[0]
-    assert own.notes == ("Counted for typical results: later passes of CompareCompression.",)
+    WORDS.exactly(own.notes, "typical_results", "CompareCompression")
 
 
 def test_what_does_not_fit_is_said(model, prompts, monkeypatch):
@@ -253,10 +256,10 @@ FORWARD = Load(Call("forward", 4, 100, 100, 3))
     ("held", "free", "options"),
     [
         # (24 000 * 1.2 + 1000 held: 29 800; 4 prompts: 15 400, one: 4600
-        ({GRADIENT: 1000, FORWARD: 0}, 16_000, ["batch_size=4", "prompts of 50% of the length"]),
-        ({GRADIENT: 1000, FORWARD: 0}, 15_000, ["prompts of 25% of the length"]),
+        ({GRADIENT: 1000, FORWARD: 0}, 16_000, [("batch", "4"), ("length", "50%")]),
+        ({GRADIENT: 1000, FORWARD: 0}, 15_000, [("length", "25%")]),
         # Held: 80 % of the prompts hold 16 000 + 480.
-        ({FORWARD: 20_000}, 16_480, ["80% of the prompts"]),
+        ({FORWARD: 20_000}, 16_480, [("share", "80%")]),
         ({FORWARD: 20_000}, 5, []),
     ],
 )
@@ -264,7 +267,9 @@ def test_options_are_named_that_make_it_fit(model, monkeypatch, held, free, opti
     monkeypatch.setattr(Ledger, "weights", -(10**9))
     ledger = Ledger(adapt(model), 0, held=held)
     assert forecasts._most(ledger, COSTS) > free
-    assert [*forecasts._fitting(ledger, COSTS, free)] == options
+    found = [*forecasts._fitting(ledger, COSTS, free)]
+    for option, (name, fact) in zip(found, options, strict=True):
+        WORDS.exactly(option, name, fact)
 
 
 def test_recomputed_blocks_and_a_narrower_dtype_are_options(model):
@@ -274,15 +279,15 @@ def test_recomputed_blocks_and_a_narrower_dtype_are_options(model):
         {}, 1.0, (10.0, 0.0, 0.0), (1.0, 0.0), 4, 0, 500, 0.0
     )  # of residuals of no width
     found = [*forecasts._fitting(ledger, narrow, 20_000)]
-    assert found[0] == "memory='1e-05GB', which recomputes blocks"
+    WORDS.exactly(found[0], "recomputed_blocks_narrower_dtype", "'1e-05GB'")
     assert found[-1] == "dtype='bfloat16'"
 
 
 def test_a_prompt_that_cannot_fit_is_warned_of_or_refused(model, prompts, monkeypatch):
     monkeypatch.setattr(engine_memory, "free_memory", lambda _: 1000)
-    with pytest.warns(UserWarning, match=r"tokens takes .* at least, and 0.0 GB are free on cpu"):
+    with WORDS.warns(UserWarning, "prompt_cannot_fit_warned", "0.0"):
         icl.predict(model, prompts, **QUIET)
-    with pytest.raises(RunError, match="shorter prompts, a narrower dtype"):
+    with WORDS.raises(RunError, "prompt_cannot_fit_warned_2"):
         icl.predict(model, prompts, memory="1GB", **QUIET)
 
 

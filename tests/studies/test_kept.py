@@ -14,8 +14,11 @@ from icl_mech.results import PROMPTS
 from icl_mech.studies import by_command
 from icl_mech.studies.measuring import call_line
 from tests.engine.test_paths import TASK
+from tests.said import Words
 from tests.saved import as_earlier, reseal
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -77,12 +80,10 @@ def test_a_file_with_its_checksum(report, tmp_path):
     (folder / PROMPTS).write_bytes(
         (folder / PROMPTS).read_bytes().replace(b'"seed":0', b'"seed":1')
     )
-    with pytest.raises(
-        ResultError, match=r"prompts\.json is damaged: it does not have the checksum"
-    ):
+    with WORDS.raises(ResultError, "file_checksum"):
         icl.Analysis.load(folder)
     (folder / PROMPTS).unlink()
-    with pytest.raises(ResultError, match=r"prompts\.json is missing"):
+    with WORDS.raises(ResultError, "file_checksum_2"):
         icl.Analysis.load(folder)
 
 
@@ -101,32 +102,32 @@ def exchange(folder, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda b: b.clear(), "expected 1 batches"),
-        (lambda b: b[0]["prompts"][0]["tokens"].reverse(), "not those that were saved"),
+        (lambda b: b.clear(), "batches 1"),
+        (lambda b: b[0]["prompts"][0]["tokens"].reverse(), "not saved"),
         (lambda b: b[0].pop("prompts"), "cannot be read"),
     ],
 )
 def test_damage_that_checksums_do_not_see(report, tmp_path, change, message):
     folder = report.save(tmp_path / "run")
     exchange(folder, change)
-    with pytest.raises(ResultError, match=rf"prompts\.json is damaged: .*{message}"):
+    with WORDS.raises(ResultError, message, "prompts.json"):
         icl.Analysis.load(folder)
 
 
 def test_prompts_of_another_study_are_refused(model, report, tmp_path):
     other = icl.build_prompts(TASK, model, shots=1, n=6)
-    with pytest.raises(ResultError, match="not those of the results"):
+    with WORDS.raises(ResultError, "prompts_another_study_refused"):
         icl.Analysis(report.results, "x", prompts=(other,))
     folder = report.save(tmp_path / "run")
     exchange(folder, lambda batches: batches.__setitem__(0, other.to_dict()))
-    with pytest.raises(ResultError, match="not those of the results"):
+    with WORDS.raises(ResultError, "prompts_another_study_refused"):
         icl.Analysis.load(folder)
 
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("given", [3, ("text",), None])
 def test_what_are_no_prompts(report, given):
-    with pytest.raises(ResultError, match="give a PromptBatch, or the pair"):
+    with WORDS.raises(ResultError, "what_no_prompts"):
         icl.Analysis(report.results, "x", prompts=given)
 
 
@@ -163,9 +164,9 @@ def test_without_prompts_none_are_taken_from_another_save(report, tmp_path):
 
 def test_a_file_of_the_users_is_not_replaced(model, prompts, report, tmp_path):
     (tmp_path / PROMPTS).write_text("mine")
-    with pytest.raises(ResultError, match=r"prompts\.json was not written by icl_mech"):
+    with WORDS.raises(ResultError, "file_users_replaced"):
         report.save(tmp_path, overwrite=True)
-    with pytest.raises(ResultError, match=r"prompts\.json was not written by icl_mech"):
+    with WORDS.raises(ResultError, "file_users_replaced"):
         icl.measure(model, prompts, Predict(), out=tmp_path)
     assert (tmp_path / PROMPTS).read_text() == "mine"
 
@@ -198,7 +199,7 @@ def test_results_without_a_format_of_weights_are_gone_on_with(model, prompts, tm
 def test_prompts_of_two_studies_are_not_mixed(model, prompts, tmp_path):
     other = icl.build_prompts(TASK, model, shots=1, n=6)
     icl.measure(model, prompts, Predict(), out=tmp_path / "run")
-    with pytest.raises(RunError, match="prompts differ"):
+    with WORDS.raises(RunError, "prompts_two_studies_mixed"):
         icl.measure(model, other, Predict(), out=tmp_path / "run")
     assert digests(icl.Analysis.load(tmp_path / "run")) == [prompts.digest]
     # Under other names both may lie there; the list and the prompts are the later ones.

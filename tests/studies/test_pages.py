@@ -12,6 +12,9 @@ from icl_mech.results import Result
 from icl_mech.studies.facts import facts
 from icl_mech.studies.pages import prompt_of
 from tests.engine.cases import ragged
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 MODEL = {
     "name": "owner/Small-1B", "n_layers": 12, "n_heads": 8, "dtype": "float32", "device": "cpu",
@@ -38,11 +41,14 @@ def found(origin, prompts=(), made=None, **results):
 
 def test_facts_of_a_run():
     made = {"date": "2026-11-22T11:00:00+01:00", "device": "cuda:0 (H100)"}
-    assert found(ORIGIN, made=made) == {
+    facts = found(ORIGIN, made=made)
+    demonstrations = facts.pop("Demonstrations")
+    assert len(demonstrations) == 2
+    WORDS.exactly(demonstrations, "demonstrations_of_a_run", "2 per class")
+    assert facts == {
         "Model": ("owner/Small-1B", "12 layers × 8 heads, Q4_1 weights"),
         "Task": ("films, 2 classes", "films.csv"),
         "Prompts": ("24 prompts", "seed 3, test split"),
-        "Demonstrations": ("2 per class, correct labels", "one set for all prompts"),
         "Made": ("22 November 2026", "cuda:0 (H100), float32"),
         "Versions": ("icl-mech 0.1.0", "torch 2.13.0"),
     }
@@ -50,8 +56,8 @@ def test_facts_of_a_run():
 
 def test_pairs_and_what_is_not_known():
     pair = {**ORIGIN, "false_prompts": {**ORIGIN["prompts"], "labels": "permuted"}}
-    assert found(pair)["Prompts"][0] == "24 pairs of prompts"
-    assert found(pair)["Demonstrations"][0] == "2 per class, correct and permuted labels"
+    WORDS.exactly(found(pair)["Prompts"][0], "pairs_what_known", "24")
+    WORDS.exactly(found(pair)["Demonstrations"][0], "pairs_what_known_2", "2")
     assert found(ORIGIN)["Made"] == ("CPU, float32", "")
     assert found({}) == {}
 
@@ -59,7 +65,7 @@ def test_pairs_and_what_is_not_known():
 def test_prompts_by_class():
     batch = ragged()
     origin = {"model": MODEL, "prompts": {"count": 5}}
-    assert found(origin, (batch,))["Prompts"][0] == "5 prompts: 2 class 0, 2 class 1, 1 class 2"
+    WORDS.exactly(found(origin, (batch,))["Prompts"][0], "prompts_class", "5", "2", "0", "1")
     many = {**ORIGIN["prompts"], "task": {"name": "t", "labels": [str(i) for i in range(40)]}}
     answers = torch.arange(40).repeat(2)
     predictions = Predictions(
@@ -67,7 +73,7 @@ def test_prompts_by_class():
         predicted=answers, top_tokens=answers[:, None], answers=answers, labels=tuple(map(str, range(40))),
         provenance={"model": MODEL, "prompts": many},
     )  # fmt: skip
-    assert found({}, p=predictions)["Prompts"][0] == "24 prompts, 2 of each class"
+    WORDS.exactly(found({}, p=predictions)["Prompts"][0], "prompts_class_2", "24")
 
 
 def test_a_result_without_figure_or_numbers_has_a_section_all_the_same():
@@ -97,4 +103,4 @@ def test_the_prompt_with_the_attention_of_heads(kept):
     assert [i for i, role in enumerate(text.roles) if role == "label_word"] == list(
         prompt.label_positions
     )
-    assert text.lead.startswith("The first of the 5 prompts." if kept else "One prompt.")
+    WORDS.starts(text.lead, "first_prompt" if kept else "one_prompt")

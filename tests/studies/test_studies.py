@@ -12,7 +12,10 @@ from icl_mech.models import adapt
 from icl_mech.prompts import Prompt
 from tests.margins import clear_prompts, close_pairs
 from tests.planted import INDUCTION_HEADS, planted_model, planted_task
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 TEXTS = ("good film", "a Business story", "World Sports", "bad", "a nice Answer to it", "boring")
 TASK = icl.Task(
@@ -70,7 +73,7 @@ def planted():
 def test_label_words_holds_every_part(anchors):
     assert tuple(anchors.results) == LABEL_WORDS
     assert len(anchors.notes) == 1
-    assert "share their demonstrations" in anchors.notes[0]
+    WORDS(anchors.notes[0], "label_words_holds_every")
 
 
 def test_its_parts_are_the_single_analyses(gpt2, prompts, anchors):
@@ -96,7 +99,7 @@ def test_reweighting_is_tested_on_prompts_it_did_not_learn_from(anchors):
 def test_what_prompts_cannot_give_is_left_out_with_a_note(gpt2, prompts):
     few = icl.analyze(gpt2, prompts[:8], study="label_words", progress=False)
     assert "reweighting" not in few.results
-    assert any("Re-weighting needs at least 8 prompts of every" in note for note in few.notes)
+    WORDS(few.notes, "reweighting_needs", "8")
     bare = icl.PromptBatch(
         tuple(
             Prompt.from_positions(
@@ -162,7 +165,7 @@ def test_without_one_false_class_there_are_no_head_scores(planted):
     report = icl.analyze(model, pair, study="overthinking", heads_from=others, progress=False)
     assert {"head_scores", "matching_by_layer", "head_attention"}.isdisjoint(report.results)
     assert "ablation" in report.results
-    assert any("Head scores left out" in note for note in report.notes)
+    WORDS(report.notes, "head_scores_left_out")
 
 
 def test_processed_weights_leave_out_the_heads_only(planted, monkeypatch):
@@ -210,7 +213,7 @@ def test_saved_loaded_and_drawn(request, tmp_path, study):
 
 
 def test_an_unknown_part_is_named(anchors):
-    with pytest.raises(AttributeError, match=r"no 'isolated'.*isolation"):
+    with WORDS.raises(AttributeError, "unknown_part_named", "'isolated'"):
         _ = anchors.isolated
 
 
@@ -241,7 +244,7 @@ def test_interventions_reach_every_part_of_a_study(planted):
 
 @pytest.mark.usefixtures("unchecked")
 def test_an_unknown_study(gpt2, prompts):
-    with pytest.raises(RunError, match="Did you mean 'label_words'"):
+    with WORDS.raises(RunError, "unknown_study", "'label_words'"):
         icl.analyze(gpt2, prompts, study="labelwords")
 
 

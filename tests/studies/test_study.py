@@ -20,7 +20,10 @@ from icl_mech.studies.competence import QUESTION
 from icl_mech.sweeps import Sweep, comparison, sweep
 from icl_mech.sweeps.config import read_config
 from tests.cli.conftest import MODEL, command, own_data, table  # noqa: F401 - fixtures
+from tests.said import Words
 from tests.sweeps.loaders import OTHER, TASK, tiny
+
+WORDS = Words(__file__)
 
 DOCS = Path(__file__).parents[2] / "docs" / "add"
 PLACE = "my_study:LOOKING_BACK"
@@ -91,11 +94,11 @@ def test_the_study_of_the_guide(module, prompts, tmp_path):
     assert rise.alone == judged(report.extraction.rise, prompts=6)
     assert rise.p == p_value(report.extraction.rise, prompts=6)
     assert late.alone == judged(report.extraction.last_third, null=0.5, prompts=6)
-    assert "AUC in late layers" in late.finding
+    WORDS(late.finding, "study_guide")
     assert "(n = 6 prompts)" in late.finding
     page = report.page()
     assert page.title.startswith("Does ")
-    assert page.title.endswith(" look back at label words on tiny?")
+    WORDS.ends(page.title, "study_guide_2")
     assert late.finding in page.lead
     assert [own.claim for own in page.origin.findings] == [QUESTION, late.claim, rise.claim]
     assert report.to_html(tmp_path / "page.html").is_file()
@@ -117,10 +120,9 @@ def test_saved_and_loaded_with_and_without_its_module(module, forgotten, prompts
     assert page.title == bare.title
     assert len(page.sections) == len(report.page().sections)
     assert page.origin.findings == []
-    said = "'looking_back' is not known here, so its claims were not judged"
-    assert said in page.origin.limits[-1]
+    WORDS(page.origin.limits[-1], "not_known_here", "'looking_back'")
     assert PLACE in page.origin.limits[-1]
-    assert said in bare.summary()
+    WORDS(bare.summary(), "not_known_here", "'looking_back'")
 
 
 def test_a_class_and_steps_that_depend_on_results(module, prompts):
@@ -150,10 +152,10 @@ def test_sections_that_are_shown(forgotten, prompts):
 
 
 def test_prompts_of_another_kind_are_refused(forgotten, prompts):
-    with pytest.raises(RunError, match="idle study measures nothing"):
+    with WORDS.raises(RunError, "prompts_another_kind_refused"):
         icl.analyze(tiny(), prompts, study=Study("idle"), progress=False)
     own = Study("paired", takes="pair")
-    with pytest.raises(PromptError, match="paired study compares true and false"):
+    with WORDS.raises(PromptError, "prompts_another_kind_refused_2"):
         icl.analyze(tiny(), prompts, study=own)
     with pytest.raises(PromptError, match="'causal' or 'paired'"):
         icl.analyze(tiny(), (prompts, prompts))
@@ -219,19 +221,19 @@ def test_claims_of_a_study_stand_together(forgotten):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("labelwords", "Did you mean 'label_words'"),
-        (3, "Known: anchors, causal"),
-        ("no_module:STUDY", "'no_module' cannot be imported"),
-        ("my_study:LOKING_BACK", "Did you mean 'LOOKING_BACK'"),
-        ("my_study:NOTHING", "is a int; expected a Study"),
-        ("my_study:Sink", "expected a Study"),
+        ("labelwords", "label_words"),
+        (3, "known"),
+        ("no_module:STUDY", "no_module"),
+        ("my_study:LOKING_BACK", "LOKING_BACK"),
+        ("my_study:NOTHING", "int"),
+        ("my_study:Sink", "class"),
     ],
 )
 @pytest.mark.usefixtures("unchecked", "module")
 def test_an_unknown_study(prompts, given, message):
-    with pytest.raises(RunError, match=message):
+    with WORDS.raises(RunError, message):
         icl.analyze(tiny(), prompts, study=given)
-    with pytest.raises(SweepError, match=message):
+    with WORDS.raises(SweepError, message):
         sweep(tiny, TASK, study=given)
 
 
@@ -247,13 +249,13 @@ def test_effects_of_the_package_keep_their_names():
     (late,) = [own for own in LABEL_WORDS.effects if own.name == "late extraction"]
     Study("mine", claims=[Claim("Late: so", [late], "extraction")])
     other = Effect("late extraction", lambda report: report.extraction.rise)
-    with pytest.raises(RunError, match="'late extraction' is an effect or quantity of icl_mech"):
+    with WORDS.raises(RunError, "effects_package_keep_their", "'late extraction'"):
         Study("mine", claims=[Claim("Late: so", [other], "extraction")])
 
 
 @pytest.mark.usefixtures("unchecked", "forgotten")
 def test_fields_are_checked():
-    with pytest.raises(RunError, match=r"measurements.*Predict\(\.\.\.\), not the class"):
+    with WORDS.raises(RunError, "fields_checked"):
         Study("mine", measurements=[Predict])
     with pytest.raises(RunError, match="takes"):
         Study("mine", takes="pairs")
@@ -277,16 +279,16 @@ def test_in_a_sweep_its_claims_are_judged(module, tmp_path):
     by_hand = [report.flow.difference("first").value for _, report in found]
     assert own.effects["early flow of mine"].value == pytest.approx(sum(by_hand) / 8)
     page = comparison(Sweep.load(tmp_path / "s")).page()
-    assert "Flowing: it flows" in {section.name for section in page.sections}
-    assert "Flowing: it flows" in {finding.claim for finding in page.origin.findings}
+    WORDS({section.name for section in page.sections}, "sweep_claims_judged")
+    WORDS({finding.claim for finding in page.origin.findings}, "sweep_claims_judged")
 
 
 def test_what_is_not_shown_says_how_many_prompts_would_do_below_the_first_level(forgotten):
     unclear = fixed(0.1, -0.05, 0.25)
     own = Study("unclear", claims=[Claim("a: so", [unclear], "fixed")], headline="Is it {task}?")
     (found,) = own.verdicts(run_of())
-    assert found.more.startswith("If its width falls as 1/√n, 96 prompts instead of 24 halve the")
-    assert found.more.endswith("and make it clear by itself, were the effect the same.")
+    WORDS.starts(found.more, "what_shown_says_how", "1", "96", "24")
+    WORDS.ends(found.more, "what_shown_says_how_2")
     assert (
         "96 prompts"
         not in found.line
@@ -296,14 +298,14 @@ def test_what_is_not_shown_says_how_many_prompts_would_do_below_the_first_level(
     given = {"prompts": {"count": 24}, "conditional_on_demonstrations": True}
     run = icl.Analysis({"fixed": Fixed(provenance=given)}, "t", made={"study": "unclear"})
     (told,) = run.page().origin.findings
-    assert told.finding.endswith("given these demonstrations: for others it takes more seeds.")
+    WORDS.ends(told.finding, "what_shown_says_how_3")
     assert told.brief == found.line
     clear = Study("clear", claims=[Claim("b: so", [fixed(0.5, 0.2, 0.8, name="b")], "fixed")])
     assert clear.verdicts(run_of())[0].more == ""
     # Of several controls the least clear one counts.
     several = [fixed(0.5, 0.2, 0.8, name="c"), fixed(0.1, -0.4, 0.6, name="d")]
     (found,) = Study("both", claims=[Claim("c: so", several, "fixed", one=True)]).verdicts(run_of())
-    assert "that would take about 601 prompts" in found.more
+    WORDS(found.more, "what_shown_says_how_4", "601")
 
 
 def test_claims_of_a_study_that_was_not_swept_are_not_judged(module):
@@ -312,7 +314,7 @@ def test_claims_of_a_study_that_was_not_swept_are_not_judged(module):
     from icl_mech.measurements import Extraction
 
     found = sweep(tiny, TASK, [Extraction()], seeds=(0, 1), n=6, progress=False)
-    assert {own.paper for own in comparison(found).judged} == {"Label Words are Anchors"}
+    assert {own.paper for own in comparison(found).judged} == {LABEL_WORDS.source}
 
 
 def test_items_know_what_their_study_measures(forgotten):
@@ -328,7 +330,7 @@ def test_items_know_what_their_study_measures(forgotten):
 
 
 def test_texts_are_no_tasks():
-    with pytest.raises(SweepError, match="two sentences, of which one could matter"):
+    with WORDS.raises(SweepError, "texts_no_tasks"):
         sweep(tiny, TASK, study="anchors")
 
 
@@ -352,7 +354,7 @@ def test_a_file_of_a_sweep(module, tmp_path):
     assert [own.name for own in found["measurements"]] == ["sink", "needy"]
     assert found["measurements"][1].k == 2
     (tmp_path / "study.yaml").write_text(text.replace("my_study:Sink", "my_study:Sinc"))
-    with pytest.raises(SweepError, match="Did you mean 'Sink'"):
+    with WORDS.raises(SweepError, "file_sweep", "'Sink'"):
         read_config(tmp_path / "study.yaml")
 
 
@@ -370,7 +372,7 @@ def test_on_the_command_line(module, command, table, tmp_path):  # noqa: F811
     loaded = icl.load(run)
     assert loaded.study == "looking_back"
     assert loaded["sink"].provenance["interventions"] == [icl.ZeroHeads([(0, 0)]).to_dict()]
-    assert "look back at label words" in (run / "index.html").read_text(encoding="utf-8")
+    WORDS((run / "index.html").read_text(encoding="utf-8"), "command_line")
     code, out, _ = command("analyze", *words, *own, "--out", run, "--overwrite", "--quiet")
     assert (code, out) == (0, f"{run}\n")
 
@@ -400,15 +402,15 @@ def test_a_sweep_on_the_command_line(module, command, tmp_path):  # noqa: F811
     ("words", "code", "message"),
     [
         (["analyze", "--study", "my_study:LOKING"], 2, "LOOKING_BACK"),
-        (["analyze", "--measurement", "my_study:Sinc"], 1, "Did you mean 'Sink'"),
-        (["analyze", "--measurement", "Sink"], 1, "write module:Name"),
-        (["analyze", "--measurement", "my_study:Needy"], 1, "cannot be made with its defaults"),
-        (["analyze", "--intervention", "my_study:Sink"], 1, "expected a Intervention"),
-        (["measure", "own"], 2, "give at least one"),
+        (["analyze", "--measurement", "my_study:Sinc"], 1, "Sink"),
+        (["analyze", "--measurement", "Sink"], 1, "write module name"),
+        (["analyze", "--measurement", "my_study:Needy"], 1, "cannot made defaults"),
+        (["analyze", "--intervention", "my_study:Sink"], 1, "expected intervention"),
+        (["measure", "own"], 2, "give least"),
     ],
 )
 @pytest.mark.usefixtures("module")
 def test_addresses_that_lead_nowhere(command, words, code, message):  # noqa: F811
     found, out, err = command(*words)
     assert (found, out) == (code, "")
-    assert message in " ".join(err.split())
+    WORDS(" ".join(err.split()), message)

@@ -22,6 +22,9 @@ from icl_mech.sweeps import sweep
 from icl_mech.sweeps.config import read_config
 from icl_mech.sweeps.sections import facts
 from tests.cli.conftest import MODEL, command  # noqa: F401 - a fixture
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 ACCURACY = "predictions.accuracy"
 RIGHT = Effect("share of right answers", ACCURACY)
@@ -108,7 +111,7 @@ def test_the_numbers_are_those_of_one_run_with_the_last_number(model, prompts, r
     assert plain.predictions.accuracy == found
     assert "until=0.08, most=128" in run.made["call"]
     (note,) = (own for own in run.notes if own.startswith("until:"))
-    assert "0.0996 with 48 prompts, 0.0738 with 104 prompts." in note
+    WORDS(note, "numbers_run_last_number", "0.0996", "48", "0.0738", "104")
     assert "until" not in plain.made
 
 
@@ -121,13 +124,13 @@ def test_the_first_stage_may_do_and_names_choose_effects(model):
     assert set(run.made["until"]["half_widths"]) == {"early flow", "late flow"}
 
 
-@pytest.mark.parametrize(("most", "why"), [(64, "most= allows more"), (1000, "no more examples")])
+@pytest.mark.parametrize(("most", "why"), [(64, "most="), (1000, "no_more_examples")])
 def test_a_budget_and_a_task_come_to_their_end(model, prompts, right, most, why):
     run = icl.analyze(model, prompts, study=right, until=0.01, most=most, **QUIET)
     kept = run.made["until"]
     assert not kept["reached"]
     assert len(run.prompts[0]) == kept["stages"][-1]["n"] == min(most, len(planted_task().test))
-    assert any("not reached" in note and why in note for note in run.notes)
+    WORDS(run.notes, why)
     assert any("not reached" in limit for limit in run.page().origin.limits)
 
 
@@ -138,13 +141,13 @@ def test_an_effect_without_an_interval_stops_at_once_and_says_so(model, prompts,
     run = icl.analyze(model, prompts, study=own, until=0.1, **QUIET)
     assert [stage["n"] for stage in run.made["until"]["stages"]] == [FIRST]
     assert not run.made["until"]["reached"]
-    assert any("nothing (at most 0.1) is no interval with 48" in note for note in run.notes)
+    WORDS(run.notes, "no_interval", "nothing", "0.1", "48")
     wanted = {"nothing": 0.1, ACCURACY: 0.4}  # what has one does not speak for what has none
     run = icl.analyze(model, prompts, study=own, until=wanted, **QUIET)
     assert run.made["until"]["stages"][-1]["half_widths"][ACCURACY] < 0.4
     assert not run.made["until"]["reached"]
     (note,) = (own for own in run.notes if own.startswith("until:"))
-    assert note.endswith("Without an interval, so that this was not reached: nothing.")
+    WORDS.ends(note, "effect_without_interval_stops")
 
 
 def test_stages_are_kept_and_a_stopped_run_goes_on(model, prompts, right, tmp_path, monkeypatch):
@@ -167,7 +170,7 @@ def test_stages_are_kept_and_a_stopped_run_goes_on(model, prompts, right, tmp_pa
     assert again.made["resumed"] == 1
     monkeypatch.undo()
     icl.analyze(model, prompts, study=FLOW, maps=0, nulls=0, out=tmp_path / "plain", **QUIET)
-    with pytest.raises(RunError, match="holds a run without until="):
+    with WORDS.raises(RunError, "stages_kept_stopped_run"):
         icl.analyze(model, prompts, study=FLOW, until=0.1, out=tmp_path / "plain", **QUIET)
 
 
@@ -187,7 +190,7 @@ def test_a_forecast_counts_the_first_stage_and_the_most(model, prompts, right):
     own, first = rows(until=0.05, most=96), rows()
     assert own.prompts == 96
     assert own.rows["forward"] > 3 * first.rows["forward"]
-    assert any("until=, the last stage counted with 96 prompts" in n for n in own.notes)
+    WORDS(own.notes, "last_stage", "96")
 
 
 # --- what is refused ---
@@ -202,20 +205,20 @@ def test_widths_that_cannot_be(model, prompts, until):
 
 
 def test_words_and_budgets_that_cannot_be(model, prompts, right):
-    with pytest.raises(RunError, match=r"until='0.1'; give half the width"):
+    with WORDS.raises(RunError, "words_budgets_cannot", "'0.1'"):
         goal_of(FLOW, (), "0.1", None)
-    with pytest.raises(RunError, match="no effect of the default study"):
+    with WORDS.raises(RunError, "words_budgets_cannot_2"):
         goal_of(FLOW, (), {3: 0.1}, None)
     with pytest.raises(RunError, match="give until="):
         icl.analyze(model, prompts, most=100, **QUIET)
-    with pytest.raises(RunError, match="most=40 is less than the first 48 prompts of until="):
+    with WORDS.raises(RunError, "words_budgets_cannot_3", "40", "48"):
         icl.analyze(model, prompts, until=0.1, most=40, **QUIET)
     others = ("mean flow", "flow.share", "isolation loyalty", "predictions.answers")
     for name in ("flow.shape_of_it", "late_flow", "reweighting.gain", *others):
-        with pytest.raises(RunError, match="no effect of the default study"):
+        with WORDS.raises(RunError, "words_budgets_cannot_2"):
             icl.analyze(model, prompts, until={name: 0.1}, **QUIET)
     empty = Study("empty_of_claims", [Predict()])
-    with pytest.raises(RunError, match="no claim with an effect; name what is to be narrow"):
+    with WORDS.raises(RunError, "words_budgets_cannot_4"):
         icl.analyze(model, prompts, study=empty, until=0.1, **QUIET)
 
 
@@ -224,24 +227,21 @@ def test_prompts_of_which_no_more_can_be_drawn(model, prompts, tmp_path):
     chosen = prompts_of(model, None, queries=queries)
     saved = type(prompts).from_dict(prompts.to_dict())
     for given in (chosen, saved, prompts[:6]):
-        with pytest.raises(PromptError, match="No more prompts like these can be drawn"):
+        with WORDS.raises(PromptError, "prompts_no_more_can_2", "No"):
             icl.analyze(model, given, until=0.1, **QUIET)
     few = icl.Task(
         "few", planted_task().template, planted_task().labels, planted_task().train,
         planted_task().test[:10] + planted_task().test[-10:],
     )  # fmt: skip
     given = icl.build_prompts(few, model, shots=1, n=8, balanced=False)
-    with pytest.raises(PromptError, match="has 20 test examples, n=48 asked for more"):
+    with WORDS.raises(PromptError, "prompts_no_more_can", "20", "48"):
         icl.analyze(model, given, until=0.1, **QUIET)
 
 
 def test_effects_of_a_claim_are_those_a_number_is_for():
     goal = goal_of(LABEL_WORDS, (), 0.1, None)
-    assert [own.name for own in goal.halves] == [
-        "isolation effect",
-        "isolation effect, likely next words",
-        "early flow beyond untrained",
-    ]
+    assert [*goal.halves] == [*LABEL_WORDS.claims[0].effects]
+    assert len(goal.halves) == 3
     goal = goal_of(LABEL_WORDS, (), {"re-weighting gain": 0.1, "extraction.last_third": 0.2}, None)
     assert [(own.name, width) for own, width in goal.halves.items()] == [
         ("re-weighting gain", 0.1), ("extraction.last_third", 0.2),
@@ -283,13 +283,13 @@ def test_on_the_command_line(command, tmp_path):  # noqa: F811
     assert kept["half_widths"] == {ACCURACY: 0.13}
     assert kept["most"] == 60
     for wrong, why in (
-        ("x", "write half a width"),
+        ("x", "half a width"),
         ("-1", "--until -1"),
-        ("a=1", "--until names 'a'"),
-        (f"0.1,{ACCURACY}=0.2", "stands alone"),
-        ("0.1,0.2", "stands alone"),
+        ("a=1", "--until a"),
+        (f"0.1,{ACCURACY}=0.2", "alone"),
+        ("0.1,0.2", "alone"),
     ):
         code, _, err = command("analyze", *words[:-4], "--until", wrong, "--out", tmp_path / "no")
         assert code
-        assert why in err
+        WORDS(err, why)
     assert not (tmp_path / "no").exists()

@@ -14,7 +14,10 @@ from icl_mech.models import adapt
 from icl_mech.results.judging import Required, disagreeing, together
 from icl_mech.studies import nulls
 from icl_mech.studies.untrained import UntrainedFlow, flow_required
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +90,9 @@ def test_a_claim_requires_all_its_measures(required, status):
 def test_measures_that_disagree_are_named():
     isolated = Required("isolation", "supported", 0.001)
     told = disagreeing([isolated, Required("saliency", "not shown", 0.3)])
-    assert told == "isolation says so, saliency does not show it"
+    WORDS.exactly(told, "measures_disagree_named")
     told = disagreeing([isolated, Required("saliency", "cannot be judged", None)])
-    assert told.startswith("saliency cannot be judged")
+    WORDS.starts(told, "measures_disagree_named_2")
 
 
 def test_networks_are_measured_once_and_kept(report, tmp_path, monkeypatch):
@@ -136,7 +139,7 @@ def test_one_network_is_refused_before_anything_runs(monkeypatch):
     model = tiny_model("llama")
     prompts = icl.build_prompts("reviews", model, shots=1, n=6)
     monkeypatch.setattr("icl_mech.studies.Bench", None)  # nothing may begin
-    with pytest.raises(RunError, match=r"nulls=1; .* two untrained networks at least"):
+    with WORDS.raises(RunError, "network_refused_before_anything", "1"):
         icl.analyze(model, prompts, nulls=1, progress=False)
 
 
@@ -152,7 +155,7 @@ def test_curves_of_untrained_networks_lie_behind_the_figures(report):
     for area, curves in zip(shape.behind, behind.values.unbind(1), strict=True):
         assert list(area.low) == curves.amin(0).tolist()
         assert list(area.high) == curves.amax(0).tolist()
-    assert "grey: range of 3 untrained networks over 8 prompts" in shape.note
+    WORDS(shape.note, "curves_untrained_networks_lie", "3", "8")
     # Another drawing has other curves and gets none.
     assert behind.behind(report.flow.drawing("null")).behind == ()
     figure = report.plot("flow")
@@ -180,12 +183,10 @@ def test_what_the_figure_says(report):
         return own.figures()[0].answer
 
     far, near = (0.5, 0.4, 0.6), (0.05, 0.01, 0.09)
-    assert said(far, far).startswith(
-        "No. Beyond random tokens in their place, +0.50 [+0.40, +0.60]"
-    )
-    assert said(far, near).startswith("Early no, late yes. ")
-    assert said(near, far).startswith("Late no, early yes. ")
-    assert said(near, near).startswith("Yes, as far as these prompts tell. ")
+    WORDS.starts(said(far, far), "what_figure_says", "No", "+0.50", "[+0.40, +0.60]")
+    WORDS.starts(said(far, near), "what_figure_says_2")
+    WORDS.starts(said(near, far), "what_figure_says_3")
+    WORDS.starts(said(near, near), "what_figure_says_4", "Yes")
 
 
 @pytest.mark.parametrize(

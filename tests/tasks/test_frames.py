@@ -6,11 +6,14 @@ import pytest
 
 from icl_mech.errors import TaskError
 from icl_mech.tasks import Example, load_task
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 PATTERN = "Review: {text}\nSentiment:{label}"
 LABELS = ("Negative", "Positive")
 FRAME = pd.DataFrame({"text": ["a", "b", "c", "d"], "label": ["Positive", "Negative"] * 2})
-WORDS = {"a": 1, "b": 0, "c": 1, "d": 0}
+CLASS_OF = {"a": 1, "b": 0, "c": 1, "d": 0}
 
 
 def load(data, **options):
@@ -51,10 +54,10 @@ def refused(data, **options):
 )
 def test_every_kind_of_frame_gives_the_same_examples(frame):
     task = load(frame)
-    assert labels_of(task) == WORDS
+    assert labels_of(task) == CLASS_OF
     assert len(task.train) == len(task.test) == 2
     assert task.name == "frame"
-    assert task.source == f"{type(frame).__name__} given in code"
+    WORDS.exactly(task.source, "every_kind_frame_gives", type(frame).__name__)
 
 
 def test_columns_and_label_map():
@@ -63,11 +66,11 @@ def test_columns_and_label_map():
         frame, template=PATTERN, text_column="said", label_column="mood",
         label_map={"neg": "Negative", "pos": "Positive"}, name="moods",
     )  # fmt: skip
-    assert (task.name, task.labels, labels_of(task)) == ("moods", LABELS, WORDS)
+    assert (task.name, task.labels, labels_of(task)) == ("moods", LABELS, CLASS_OF)
 
 
 def test_a_dictionary_of_columns_is_no_dictionary_of_splits():
-    assert "dictionary of columns (text, label)" in refused(FRAME.to_dict("list"))
+    WORDS(refused(FRAME.to_dict("list")), "dictionary_columns_no_dictionary")
 
 
 def test_frames_by_split():
@@ -83,9 +86,9 @@ def test_frames_by_split():
         assert task.test == (Example("c", 1), Example("d", 0))
     assert load({"all": FRAME}).train == load(FRAME).train
     both = {"train": FRAME, "validation": FRAME.assign(text=list("efgh"))}
-    assert "no split 'test'; it has 'train', 'validation'" in refused(both)
+    WORDS(refused(both), "frames_split", "'test'", "'train'", "'validation'")
     assert labels_of(load(both, test_split="validation")) == {
-        **WORDS,
+        **CLASS_OF,
         "e": 1,
         "f": 0,
         "g": 1,
@@ -99,13 +102,13 @@ def test_frames_by_split():
 @pytest.mark.parametrize(
     ("options", "labels", "classes"),
     [
-        ({"labels": None}, ("neg", "pos"), WORDS),
-        ({}, LABELS, WORDS),  # other names, in class order
+        ({"labels": None}, ("neg", "pos"), CLASS_OF),
+        ({}, LABELS, CLASS_OF),  # other names, in class order
         ({"labels": ("Pos", "Neg")}, ("Pos", "Neg"), {"a": 0, "b": 1, "c": 0, "d": 1}),
         ({"labels": None, "label_map": {"pos": "Positive", "neg": "Negative"}}, LABELS[::-1],
          {"a": 0, "b": 1, "c": 0, "d": 1}),
         ({"label_map": {0: "Positive", 1: "Negative"}}, LABELS, {"a": 0, "b": 1, "c": 0, "d": 1}),
-        ({"labels": ("Pos", "Neg"), "labels_as": "indices"}, ("Pos", "Neg"), WORDS),
+        ({"labels": ("Pos", "Neg"), "labels_as": "indices"}, ("Pos", "Neg"), CLASS_OF),
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:.*take the label word of their own name")
@@ -115,33 +118,33 @@ def test_names_of_classes(options, labels, classes):
 
 
 def test_names_in_another_order_are_told():
-    with pytest.warns(UserWarning, match="Classes take the label word of their own name"):
+    with WORDS.warns(UserWarning, "names_another_order_told"):
         load(named(), labels=("Pos", "Neg"))
 
 
 def test_classes_that_differ_in_case_only_are_not_run_together():
-    assert "say which belong together" in refused(named(("US", "us")), labels=("US", "us"))
+    WORDS(refused(named(("US", "us")), labels=("US", "us")), "classes_differ_case_only")
 
 
 def test_names_of_classes_that_fit_only_in_part():
     message = refused(named(("negative", "mixed")))
-    assert "the classes negative, mixed, the label words are Negative, Positive" in message
+    WORDS(message, "names_classes_fit_only")
     assert "label_map={'negative': 'Negative', ...}" in message
-    assert "the classes a, b, c" in refused(named(("a", "b", "c")))
-    assert "label -1 is none of the 2 classes (neg, pos)" in refused(
-        named(values=(-1, -1, -1, -1)), labels=None
+    WORDS(refused(named(("a", "b", "c"))), "names_classes_fit_only_2")
+    WORDS(
+        refused(named(values=(-1, -1, -1, -1)), labels=None), "names_classes_fit_only_3", "-1", "2"
     )
 
 
 def test_splits_that_name_their_classes_differently():
     splits = {"train": named(), "test": named(("pos", "neg"), texts="efgh")}
-    assert "name their classes differently" in refused(splits, labels=None)
+    WORDS(refused(splits, labels=None), "splits_name_their_classes")
 
 
 def test_a_missing_column_names_those_there_are():
     for frame in (FRAME, datasets.Dataset.from_pandas(FRAME)):
         message = refused(frame, text_column="said")
-        assert "no column 'said'; it has 'text', 'label'" in message
+        WORDS(message, "missing_column_names_there", "'said'", "'text'", "'label'")
         assert "text_column=" in message
 
 
@@ -175,15 +178,12 @@ def test_any_data_set_of_the_hub(hub):
     assert asked == [("films/small", {"name": "plain", "revision": "v1"})]
     assert (task.name, task.source) == ("small", "hub films/small plain v1")
     assert (task.train[0], task.test[0]) == (Example("a", 1), Example("e", 1))
-    assert "films/small 'train' has no column 'text'; it has" in refused("films/small")
-    assert "films/small has a test split, so test_fraction=" in refused(
-        "films/small", text_column="said", test_fraction=0.2
-    )
+    WORDS(refused("films/small"), "any_data_set_hub", "'train'", "'text'")
+    WORDS(refused("films/small", text_column="said", test_fraction=0.2), "any_data_set_hub_2")
 
 
 def test_a_data_set_that_is_nowhere(hub):
     message = refused("films/none")
-    for fragment in ("'films/none' is no file or folder", "DatasetNotFoundError", "owner/name"):
-        assert fragment in message
-    assert "No file or folder 'films/none.csv'" in refused("films/none.csv")
+    WORDS(message, "data_set_nowhere_2", "'films/none'", "DatasetNotFoundError", "owner/name")
+    WORDS(refused("films/none.csv"), "data_set_nowhere", "No", "'films/none.csv'")
     assert "'owner/name'" in refused("fims")

@@ -10,7 +10,10 @@ from icl_mech.cli.lists import tasks
 from icl_mech.errors import PromptError, TaskError
 from icl_mech.prompts import build_prompts
 from icl_mech.tasks import Example, Template, known_task, known_tasks, load_task
+from tests.said import Words
 from tests.tiny import tiny_tokenizer
+
+WORDS = Words(__file__)
 
 # Name, number of the format, label words in class order, template and narrative in the
 # notation of the paper's code. Its order of TREC's label words is not that of the data set.
@@ -200,7 +203,7 @@ def test_the_formats_without_a_fault():
 
 
 def test_a_format_with_a_fault_is_told(data, recwarn):
-    with pytest.warns(UserWarning, match="prompt_format=10 of 'ot-sst2': .* swapped.* labels="):
+    with WORDS.warns(UserWarning, "format_fault_told", "10", "'ot-sst2'"):
         task = load_task(data(2), template="ot-sst2", prompt_format=10)
     assert task.labels == ("liked", "hated")
     recwarn.clear()
@@ -212,28 +215,28 @@ def test_a_format_with_a_fault_is_told(data, recwarn):
 @pytest.mark.parametrize(
     ("name", "number", "there_are"),
     [
-        ("ot-sst2", 15, "0 to 14 are its formats"),
-        ("ot-sst2", -1, "0 to 14 are its formats"),
-        ("rte", 1, "0 is its only format"),
+        ("ot-sst2", 15, "formats 0 to 14"),
+        ("ot-sst2", -1, "formats 0 to 14"),
+        ("rte", 1, "format 0"),
     ],
 )
 def test_formats_there_are_not(data, name, number, there_are):
     with pytest.raises(TaskError) as caught:
         load_task(data(2), template=name, prompt_format=number)
-    assert str(caught.value) == f"Task {name!r} has no prompt_format={number}; {there_are}."
+    WORDS.exactly(str(caught.value), there_are, repr(name), number)
 
 
 @pytest.mark.parametrize("template", ["{text}:{label}", Template("{text}:{label}")])
 def test_a_pattern_has_no_numbered_formats(data, template):
     for source in (data(2), "reviews"):
-        with pytest.raises(TaskError, match="prompt_format=1 chooses among the formats of a built"):
+        with WORDS.raises(TaskError, "pattern_no_numbered_formats", "1"):
             load_task(source, template=template, prompt_format=1, labels=("no", "yes"))
 
 
 def test_digits_may_share_their_first_token(data):
     # Tokenizers that write numbers digit by digit: "_" "5".
     task = load_task(data(2), template="ot-sst2", prompt_format=14)
-    with pytest.raises(PromptError, match="'0' and '5' begin with the same token"):
+    with WORDS.raises(PromptError, "digits_may_share_their", "'0'", "'5'"):
         build_prompts(task, tiny_tokenizer("sentencepiece"), n=2)
 
 
@@ -248,7 +251,7 @@ def test_texts_of_one_task_in_the_format_of_another():
     assert load_task("headlines", template="ot-agnews").labels[3] == "Science"
     with pytest.raises(TaskError) as caught:
         load_task("reviews", template="unnatural")
-    assert "has 2 classes (Negative, Positive); template='unnatural' names 3" in str(caught.value)
+    WORDS(str(caught.value), "texts_task_format_another", "2", "'unnatural'", "3")
 
 
 def test_label_words_of_trec_stand_in_the_order_of_its_classes():
@@ -367,7 +370,7 @@ def test_verses_of_mixed_sentiment_are_left_out(hub):
 
 def test_other_classes_without_a_label_word_are_refused(hub):
     hub(lambda split: [{"text": "a", "label": 2}])
-    with pytest.raises(TaskError, match="cardiffnlp/tweet_eval train, row 1: label 2 is out of"):
+    with WORDS.raises(TaskError, "other_classes_without_label", "1", "2"):
         load_task("tweet_eval_hate")
 
 
@@ -378,7 +381,7 @@ def test_the_share_kept_for_testing_of_a_set_without_a_test_split(hub):
     ]
     assert sizes == [(2, 2), (7, 7)]
     assert load_task("ethos", seed=1).test != load_task("ethos", seed=2).test
-    with pytest.raises(TaskError, match="'ot-sst2' is built in, so test_fraction= would have no"):
+    with WORDS.raises(TaskError, "share_kept_testing_set", "'ot-sst2'"):
         load_task("ot-sst2", test_fraction=0.2)
 
 
@@ -407,7 +410,7 @@ def test_a_data_set_the_hub_does_not_give(monkeypatch, error):
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     with pytest.raises(TaskError) as caught:
         load_task("rte")
-    assert "'rte' needs the data set 'nyu-mll/glue'" in str(caught.value)
+    WORDS(str(caught.value), "data_set_hub_give", "'rte'", "'nyu-mll/glue'")
     assert f"({type(error).__name__})" in str(caught.value)
     assert "load_task('my.csv', template='rte')" in str(caught.value)
 
@@ -419,8 +422,8 @@ def test_the_command_line_shows_all_formats(capsys):
     tasks("ot-sst2")
     blocks = capsys.readouterr().out.strip().split("\n\nformat ")
     assert len(blocks) == 15
-    assert blocks[10].startswith("10 (fault: the published label words are swapped")
-    assert "Here is what our critics think" in blocks[2]
+    WORDS.starts(blocks[10], "command_line_shows_all", "10")
+    WORDS(blocks[2], "command_line_shows_all_2")
     tasks("ot-trec")
     assert capsys.readouterr().out == (
         "Classify the questions based on whether their answer type is a Number, Location, Person, "

@@ -7,7 +7,10 @@ from icl_mech.prompts import build_prompts
 from icl_mech.tasks import Example, Task, Template, load_task
 from icl_mech.tasks.parts import apart, divide
 from tests.prompts.cases import texts_of
+from tests.said import Words
 from tests.tiny import tiny_tokenizer
+
+WORDS = Words(__file__)
 
 PATTERN = "Review: {text}\nSentiment:{label}"
 LABELS = ("Negative", "Positive")
@@ -21,7 +24,7 @@ def texts(examples):
 @pytest.mark.parametrize("seed", range(4))
 def test_equal_texts_stay_in_one_part(seed):
     rows = [Example(text, n % 2) for n in range(12) for text in (f"t{n}", f" t{n} ", f"u{n}")]
-    with pytest.warns(UserWarning, match="12 of the 36 examples in here repeat the text"):
+    with WORDS.warns(UserWarning, "equal_texts_stay_part", "12", "36"):
         parts = divide(rows, 2, origin="here", test_fraction=0.5, seed=seed)
     assert len(parts.train) + len(parts.test) == 36
     assert not texts(parts.train) & texts(parts.test)
@@ -39,13 +42,13 @@ def test_a_file_of_which_all_rows_are_one_text(tmp_path):
     file.write_text("text,label\n" + "same,0\nsame,1\n" * 3)
     with pytest.raises(TaskError) as caught:
         load_task(file, template=PATTERN, labels=LABELS)
-    assert "leaves no test examples of the 6" in str(caught.value)
-    assert "share a text stay in one part" in str(caught.value)
+    WORDS(str(caught.value), "file_all_rows_text", "6")
+    WORDS(str(caught.value), "file_all_rows_text_2")
 
 
 def test_repeated_rows_can_be_refused_or_kept():
     rows = [Example(text, n % 2) for n in range(8) for text in (f"t{n}", f"t{n} ")]
-    with pytest.raises(TaskError, match="8 of the 16 examples in here repeat a text"):
+    with WORDS.raises(TaskError, "repeated_rows_can_refused", "8", "16"):
         divide(rows, 2, origin="here", test_fraction=0.5, seed=0, overlap="refuse")
     kept = divide(rows, 2, origin="here", test_fraction=0.5, seed=0, overlap="keep")
     assert texts(kept.train) & texts(kept.test)
@@ -75,7 +78,7 @@ def test_pairs_without_a_common_text_are_divided_evenly():
 
 def test_a_second_text_of_the_test_part_counts_too():
     train = [Example("a", 0, "s"), Example("b", 1, "t"), Example("u", 0, "c")]
-    with pytest.warns(UserWarning, match="2 of the 3 training examples"):
+    with WORDS.warns(UserWarning, "second_text_test_part", "2", "3"):
         parts = apart(train, [Example("d", 1, "s"), Example("e", 1, "u")], origin="here")
     assert parts.train == (train[1],)
 
@@ -92,29 +95,26 @@ def load(folder, **options):
 
 
 def test_training_examples_with_a_test_text_are_left_out(folder):
-    with pytest.warns(UserWarning, match=r"1 of the 3 training examples .* such as 'a film'"):
+    with WORDS.warns(UserWarning, "training_examples_test_text", "1", "3", "'a film'"):
         task = load(folder)
     assert task.train == (Example("b", 1), Example("c", 0))
     assert len(task.test) == 2
-    assert task.source.endswith("; 1 training examples with test texts left out")
+    WORDS.ends(task.source, "training_examples_test_text_2", "1")
     assert task.name == "films"
 
 
 def test_parts_with_common_texts_can_be_kept_or_refused(folder):
-    contradict = (
-        "1 of the 4 different texts in file .* labels that contradict each other, such as 'a film'"
-    )
-    with pytest.warns(UserWarning, match=contradict):
+    with WORDS.warns(UserWarning, "contradicting_labels", "1 of the 4", "'a film'"):
         assert len(load(folder, overlap="keep").train) == 3
-    with pytest.raises(TaskError, match="1 of the 3 training examples of file"):
+    with WORDS.raises(TaskError, "parts_common_texts_can", "1", "3"):
         load(folder, overlap="refuse")
     (folder / "all.csv").write_text("text,label\na,0\na,1\nb,0\nc,1\n")
-    with pytest.raises(TaskError, match=r"1 of the 4 examples in file all\.csv repeat a text"):
+    with WORDS.raises(TaskError, "parts_common_texts_can_2", "1", "4"):
         load(folder / "all.csv", overlap="refuse")
 
 
 def test_one_file_for_both_parts_is_refused(folder):
-    with pytest.raises(TaskError, match=r"3 of the 3 training examples .* overlap='keep'"):
+    with WORDS.raises(TaskError, "file_both_parts_refused", "3", "'keep'"):
         load(folder / "train.csv", test_path=folder / "train.csv")
 
 
@@ -142,9 +142,9 @@ def test_a_query_from_the_training_part_is_not_shown_in_other_spaces():
 def test_texts_with_labels_that_contradict_are_named(tmp_path):
     file = tmp_path / "a.csv"
     file.write_text("text,label\n" + "".join(f"t{n},{n % 2}\n" for n in range(6)) + "t0,1\nt1,1\n")
-    with pytest.warns(UserWarning, match="in file a.csv") as told:
+    with WORDS.warns(UserWarning, "texts_labels_contradict_named") as told:
         load_task(file, template=PATTERN, labels=LABELS)
     first, second = (str(own.message) for own in told)
-    assert "1 of the 6 different texts in file a.csv" in first
+    WORDS(first, "texts_labels_contradict_named_2", "1", "6")
     assert "such as 't0'" in first
-    assert "2 of the 8 examples in file a.csv repeat the text" in second
+    WORDS(second, "texts_labels_contradict_named_3", "2", "8")

@@ -6,6 +6,9 @@ import pytest
 from icl_mech.errors import TaskError
 from icl_mech.tasks import Example, Template, known_task, known_tasks, load_task
 from icl_mech.tasks.registry import OPEN_ANSWERS
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 OFFLINE = ("reviews", "headlines", "questions", "unnatural")
 LABEL_WORDS = ("sst2", "agnews", "trec", "emo")
@@ -36,7 +39,7 @@ def test_what_is_known_of_one_task():
         assert known_task(task.name) is task
         assert task.prompt_format() is task.prompt_format(0) is task.formats[0]
         assert (task.template, task.labels) == (task.formats[0].template, task.formats[0].labels)
-    with pytest.raises(TaskError, match=r"Unknown task 'rt'\. Did you mean 'rte'"):
+    with WORDS.raises(TaskError, "what_known_task", "'rt'", "'rte'"):
         known_task("rt")
 
 
@@ -67,10 +70,7 @@ def test_templates_of_the_label_words_paper(names, pattern, labels):
 def test_template_of_unnatural_opens_with_a_narrative():
     template = load_task("unnatural").template
     assert (template.pattern, template.separator) == ("{text}:{label}.", "\n\n")
-    assert template.narrative == (
-        "Consider the categories plant/vegetable, sport, and animal. "
-        "Classify each object in its category."
-    )
+    WORDS.exactly(template.narrative, "template_unnatural_opens_narrative")
 
 
 @pytest.mark.parametrize("name", OFFLINE)
@@ -108,10 +108,7 @@ def test_a_built_in_task_with_other_label_words_and_layout():
 def test_options_for_files_are_not_ignored(name, option, value):
     with pytest.raises(TaskError) as caught:
         load_task(name, **{option: value})
-    assert str(caught.value) == (
-        f"Task {name!r} is built in, so {option}= would have no effect. "
-        f"Leave it out, or load a file: load_task('my.csv', template={name!r}, ...)."
-    )
+    WORDS.exactly(str(caught.value), "options_files_ignored", repr(name), option, repr(name))
 
 
 def test_options_for_files_that_change_nothing():
@@ -119,37 +116,34 @@ def test_options_for_files_that_change_nothing():
     assert plain == load_task(
         "reviews", text_column="text", label_column="label", test_fraction=0.5, seed=3
     )
-    with pytest.raises(TaskError, match="so text_column= and test_fraction= would have no effect"):
+    with WORDS.raises(TaskError, "options_files_change_nothing"):
         load_task("reviews", text_column="a", test_fraction=0.1)
 
 
 def test_wrong_number_of_label_words():
     with pytest.raises(TaskError) as caught:
         load_task("reviews", labels=("bad", "fair", "good"))
-    assert "has 2 classes (Negative, Positive); labels= names 3" in str(caught.value)
+    WORDS(str(caught.value), "wrong_number_label_words", "2", "3")
 
 
 @pytest.mark.parametrize(
-    ("name", "fragment"),
-    [("review", "Did you mean 'reviews'?"), ("agnew", "'agnews'"), ("xyzzy", "Known: agnews, ")],
+    ("name", "fragment"), [("review", "reviews"), ("agnew", "agnews"), ("xyzzy", "known agnews")]
 )
 def test_unknown_names_list_near_matches(name, fragment):
     with pytest.raises(TaskError) as caught:
         load_task(name)
     assert f"Unknown task {name!r}" in str(caught.value)
-    assert fragment in str(caught.value)
+    WORDS(str(caught.value), fragment)
 
 
 def test_hub_unreachable_names_the_offline_tasks(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
     with pytest.raises(TaskError) as caught:
         load_task("sst2")
-    for fragment in (
-        "'sst2' needs the data set 'stanfordnlp/sst2'",
-        "load_task('my.csv', template='sst2')",
-        "offline task: reviews, headlines, questions, unnatural, antonyms",
-    ):
-        assert fragment in str(caught.value)
+    message = str(caught.value)
+    WORDS(message, "needs_a_data_set", "'sst2'", "'stanfordnlp/sst2'")
+    assert "load_task('my.csv', template='sst2')" in message
+    WORDS(message, "offline_tasks", "reviews, headlines, questions, unnatural, antonyms")
 
 
 @pytest.mark.parametrize(
@@ -182,5 +176,5 @@ def test_hub_labels_that_are_hidden_are_refused(monkeypatch):
         return [{"sentence": "a", "label": -1}]
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(TaskError, match="stanfordnlp/sst2 train, row 1: label -1 is out of range"):
+    with WORDS.raises(TaskError, "hub_labels_hidden_refused", "2", "1", "-1"):
         load_task("sst2")

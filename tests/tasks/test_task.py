@@ -4,6 +4,9 @@ import pytest
 
 from icl_mech.errors import TaskError
 from icl_mech.tasks import Example, Task, Template, load_task
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 TEMPLATE = Template("{text}:{label}")
 EXAMPLES = (Example("a", 0), Example("b", 1), Example("c", 0))
@@ -38,29 +41,27 @@ def test_describe_names_all_that_shapes_a_prompt():
 @pytest.mark.parametrize(
     ("changes", "fragments"),
     [
-        ({"labels": ("no",)}, ["'toy'", "('no',)", "at least two"]),
-        ({"labels": ()}, ["at least two"]),
-        ({"labels": ("no", "no ")}, ["label 'no' twice"]),
-        ({"labels": ("no", " ")}, ["label ''", "empty"]),
+        ({"labels": ("no",)}, ["one label", "'toy'", "('no',)"]),
+        ({"labels": ()}, ["no labels"]),
+        ({"labels": ("no", "no ")}, ["label twice", "'no'"]),
+        ({"labels": ("no", " ")}, ["empty label", "label ''"]),
         (
             {"train": (Example("a", 0), Example("b", 2))},
-            ["train example 1", "label 2", "labels of 'toy' are 0 to 1: no, yes"],
+            ["label 2", "train example 1", "label 2", "'toy'", "0 to 1"],
         ),
-        ({"test": (Example("a", -1),)}, ["test example 0", "label -1"]),
-        ({"test": (Example("a", 1), Example("\t", 1))}, ["test example 1", "its text is empty"]),
+        ({"test": (Example("a", -1),)}, ["label -1", "test example 0", "label -1"]),
+        ({"test": (Example("a", 1), Example("\t", 1))}, ["empty text", "test example 1"]),
     ],
 )
 def test_refusals(changes, fragments):
-    with pytest.raises(TaskError) as caught:
+    with WORDS.raises(TaskError, *fragments):
         task(**changes)
-    for fragment in fragments:
-        assert fragment in str(caught.value)
 
 
 def test_a_task_is_one_line_and_a_card():
     task = load_task("reviews")
     assert len(repr(task)) < 500
-    assert "2 classes: Negative, Positive" in repr(task)
+    WORDS(repr(task), "task_line_card", "2")
     many = Task(
         "x" * 999, Template("R: {text}\nS:{label}"), tuple(f"l{i}" for i in range(999)), (), ()
     )
@@ -68,5 +69,5 @@ def test_a_task_is_one_line_and_a_card():
     hostile = Example("<script>alert(1)</script>", 0)
     card = Task("t", Template("R: {text}\nS:{label}"), ("A", "B"), (hostile,), ())._repr_html_()
     assert "<script>" not in card
-    assert "R: &lt;script&gt;" in card
+    WORDS(card, "task_line_card_2")
     assert "1, 0" in card

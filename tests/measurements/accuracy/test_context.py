@@ -31,7 +31,10 @@ from tests.measurements.overthinking_cases import (
     tiny_pairs,
 )
 from tests.planted import INDUCTION_HEADS
+from tests.said import Words
 from tests.saved import without_date
+
+WORDS = Words(__file__)
 
 SIDES = ("true", "false")
 
@@ -127,7 +130,7 @@ def test_prompts_read_at_their_last_demonstration_have_no_other_query(gpt2):
                 )
             )
         )
-    with pytest.warns(UserWarning, match="not balanced"):
+    with WORDS.warns(UserWarning, "prompts_read_their_last"):
         read = context_accuracy(model, *sets)
     assert read.scores.shape[3] == 6
     expected, clear = context_accuracy(*gpt2).scores, settled(*gpt2)
@@ -162,9 +165,9 @@ def test_a_perfect_classifier_reaches_what_is_said():
     assert_close(drawn.values[2], read.reachable)
     assert drawn.panels[0].curves == (0, 1, 2)
     (figure,) = read.figures()
-    assert figure.answer.startswith("Yes: after 3 demonstrations accuracy is 1.00")
+    WORDS.starts(figure.answer, "perfect_classifier_reaches_what", "Yes", "3", "1.00")
     gap = float(read.accuracy("true")[-1, -1] - read.accuracy("false")[-1, -1])
-    assert f"a gap of {told(gap)} [" in figure.answer
+    WORDS(figure.answer, "perfect_classifier_reaches_what_2", told(gap))
 
 
 def test_the_planted_model_follows_false_labels_once_it_has_seen_the_class():
@@ -178,7 +181,7 @@ def test_the_planted_model_follows_false_labels_once_it_has_seen_the_class():
 
 def test_random_labels_teach_no_class(gpt2):
     read = context_accuracy(*tiny_case("gpt2", "random"))
-    with pytest.raises(ResultError, match="permuted score is not defined"):
+    with WORDS.raises(ResultError, "random_labels_teach_no"):
         ends_of(read, "false", "permuted")
     assert "false label" not in read.drawing().names
     assert [panel.title for panel in read.drawing().panels] == ["Calibrated accuracy"]
@@ -255,13 +258,13 @@ def test_the_same_demonstrations_for_all_are_refused(gpt2):
 
 def test_sets_that_are_not_pairs_or_unequal(gpt2):
     model, true, false = gpt2
-    with pytest.raises(PromptError, match="pairs are needed"):
+    with WORDS.raises(PromptError, "sets_pairs_unequal"):
         context_accuracy(model, true, false[:3])
     ragged = [
         PromptBatch((*cut_pair(true, false, 2)[i][:1], *cut_pair(true, false, 1)[i][:1]))
         for i in range(2)
     ]
-    with pytest.raises(PromptError, match="same number"):
+    with WORDS.raises(PromptError, "sets_pairs_unequal_2"):
         context_accuracy(model, *ragged)
 
 
@@ -276,13 +279,13 @@ def test_unknown_options(gpt2, options, message, unchecked):
 
 def test_unknown_names(gpt2):
     read = context_accuracy(*gpt2)
-    with pytest.raises(ResultError, match="Did you mean 'false'"):
+    with WORDS.raises(ResultError, "unknown_names", "'false'"):
         read.accuracy("flase")
-    with pytest.raises(ResultError, match="Did you mean 'plain'"):
+    with WORDS.raises(ResultError, "unknown_names_2", "'plain'"):
         read.accuracy("true", "plian")
-    with pytest.raises(ResultError, match=r"no quantity 'plian'.*Did you mean 'plain'"):
+    with WORDS.raises(ResultError, "unknown_names_3", "'plian'", "'plain'"):
         read.sel("plian")
-    with pytest.raises(ResultError, match="nothing at side='true', seen=7, layer=0"):
+    with WORDS.raises(ResultError, "unknown_names_4", "'true'", "7", "0"):
         read.interval(side="true", seen=7, layer=0)
 
 

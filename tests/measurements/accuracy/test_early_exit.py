@@ -24,7 +24,10 @@ from icl_mech.results.wording import said
 from icl_mech.studies.measuring import measure
 from tests.measurements.overthinking_cases import FAMILIES, planted_case, tiny_case
 from tests.planted import INDUCTION_HEADS
+from tests.said import Words
 from tests.saved import as_earlier, with_tensors
+
+WORDS = Words(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -73,16 +76,16 @@ def test_a_layer_chosen_with_permuted_labels_is_reported_for_others():
     there, last = (accuracy(half.false_probs, half.answers, second, e) for e in (found.layer, 4))
     assert found.overthinking().value == pytest.approx(there - last)
     assert found.chosen_with == "permuted"
-    assert "helps most with permuted labels" in found.figures()[0].caption
+    WORDS(found.figures()[0].caption, "layer_chosen_permuted_labels")
     assert found.provenance["chosen_on"] == [{"labels": "permuted"}]
     assert early_exit(half, chosen_on=half).layer == early_exit(half).layer
-    with pytest.raises(ResultError, match="not of the same true prompts"):
+    with WORDS.raises(ResultError, "layer_chosen_permuted_labels_2"):
         early_exit(half, chosen_on=of_setting(1, "permuted", "others"))
     foreign = replace(permuted, provenance={**permuted.provenance, "model": {"weights": "others"}})
     for other in (foreign, replace(permuted, variant="reference")):
-        with pytest.raises(ResultError, match="other models or variants"):
+        with WORDS.raises(ResultError, "layer_chosen_permuted_labels_4"):
             early_exit(half, chosen_on=other)
-    with pytest.raises(ResultError, match="1 results and 2 in chosen_on"):
+    with WORDS.raises(ResultError, "layer_chosen_permuted_labels_3", "1", "2"):
         early_exit(half, chosen_on=[permuted, permuted])
 
 
@@ -169,7 +172,7 @@ def test_ties_among_the_held_out_scores_are_told():
     alike = result_of(torch.full((8, 3), 0.5), torch.full((8, 3), 0.5), [0, 1] * 4)
     found = early_exit(alike)
     assert found.tie_counts[:, 0].tolist() == [[8, 8], [0, 0], [8, 8]]
-    assert found.summary().endswith("; of 16 scores 16 are ties and 0 nearly")
+    WORDS.ends(found.summary(), "ties_among_held_out", "16", "0")
     ranks = 0.01 * torch.arange(8).double()[:, None].repeat(1, 3) + 0.3
     one = ranks.clone()
     one[:, -1] = 0.5
@@ -192,11 +195,11 @@ def test_the_planted_model_overthinks_after_block_one(planted):
     assert found.overthinking().value > 0.9
     assert found.overthinking().low > 0.5
     assert found.change[0, 0] == 0
-    assert found.summary().startswith("leaving after layer 2 changes calibrated accuracy: planted:")
+    WORDS.starts(found.summary(), "planted_model_overthinks_after", "2")
     (figure,) = found.figures()
-    assert figure.answer.startswith("Yes: reading out after layer 2 instead of the last layer")
+    WORDS.starts(figure.answer, "planted_model_overthinks_after_2", "Yes", "2")
     assert f"{said(found.overthinking(), sign=True)} with false" in figure.answer
-    assert "chosen on 15 pairs of prompts, reported on the other 15" in figure.caption
+    WORDS(figure.caption, "planted_model_overthinks_after_3", "15")
     whole = early_exit(planted, variant="reference")
     assert whole.layer == 2
     expected = planted.accuracy("false")[2] - planted.accuracy("false")[-1]
@@ -204,18 +207,18 @@ def test_the_planted_model_overthinks_after_block_one(planted):
 
 
 def test_errors(planted):
-    with pytest.raises(ResultError, match=r"models with \[4, 5\] entries"):
+    with WORDS.raises(ResultError, "errors", "[4, 5]"):
         early_exit([planted, layer_accuracy(*tiny_case("gpt2"))])
     with pytest.raises(ResultError, match="entries"):
         early_exit([])
-    with pytest.raises(ResultError, match="at least two prompts"):
+    with WORDS.raises(ResultError, "errors_2"):
         early_exit(random_result(0, batch=1))
 
 
 def test_unknown_options(planted, unchecked):
-    with pytest.raises(RunError, match=r"variant='best'\. Known: reference, sound"):
+    with WORDS.raises(RunError, "unknown_options", "'best'"):
         early_exit(planted, variant="best")
-    with pytest.raises(RunError, match=r"seed=0\.5; expected a whole number"):
+    with WORDS.raises(RunError, "unknown_options_2", "0.5"):
         EarlyExit(seed=0.5)
 
 
@@ -256,7 +259,7 @@ def test_tasks_with_fewer_prompts(tmp_path):
             cell = found.interval(task=result.provenance["prompts"]["task"]["name"],
                                   side=("true", "false")[side])  # fmt: skip
             assert cell == pytest.approx((float(change.mean()), float(low), float(high)))
-    assert found.drawing().note.startswith("17 pairs of prompts not used to choose the layer, 95 %")
+    WORDS.starts(found.drawing().note, "tasks_fewer_prompts", "17", "95")
     loaded = EarlyExitResult.load(found.save(tmp_path / "result"))
     assert torch.equal(loaded.changes.isnan(), found.changes.isnan())
 
@@ -286,9 +289,9 @@ def test_exits_of_other_tasks_are_not_subtracted():
     assert one.provenance["prompts"]["count"] == 48
     assert float((one - early_exit([measured("a"), measured("b")])).values.abs().max()) == 0
     for others in ([measured("a"), measured("c")], [measured("a")]):
-        with pytest.raises(ResultError, match="different prompts"):
+        with WORDS.raises(ResultError, "exits_other_tasks_subtracted_2"):
             _ = one - early_exit(others)
-    with pytest.raises(ResultError, match="no digest"):
+    with WORDS.raises(ResultError, "exits_other_tasks_subtracted"):
         _ = one - early_exit([measured("a"), measured(None)])
 
 
@@ -301,7 +304,7 @@ def test_results_saved_without_changes_can_be_loaded(planted, tmp_path):
     assert loaded.summary() == found.summary()
     assert loaded.overthinking() == found.overthinking()
     assert_close(loaded.drawing().values, found.change)
-    assert loaded.drawing().note.startswith("prompts not used to choose the layer, 95 %")
+    WORDS.starts(loaded.drawing().note, "results_saved_without_changes", "95")
 
 
 # --- as a measurement ---
@@ -331,7 +334,7 @@ def test_the_reference_takes_the_papers_lens():
     found = measured(EarlyExit("reference"), model, tuple(pair), progress=False)
     expected = early_exit(layer_accuracy(model, *pair, variant="reference"), variant="reference")
     assert_same(found, expected)
-    assert found.drawing().note.startswith("12 pairs of prompts that chose the layer too, 95 %")
+    WORDS.starts(found.drawing().note, "reference_takes_papers_lens", "12", "95")
 
 
 def test_without_the_induction_heads_nothing_is_gained_by_leaving():
@@ -349,11 +352,11 @@ def test_without_the_induction_heads_nothing_is_gained_by_leaving():
 
 def test_refused_before_anything_runs():
     model, true, false = planted_case()
-    with pytest.raises(PromptError, match="pairs are needed"):
+    with WORDS.raises(PromptError, "refused_before_anything_runs"):
         measure(model, (true, false[:3]), EarlyExit())
-    with pytest.raises(ResultError, match="at least two prompts"):
+    with WORDS.raises(ResultError, "refused_before_anything_runs_2"):
         measure(model, (true[:1], false[:1]), EarlyExit())
-    with pytest.raises(PromptError, match="give the pair that build_prompt_pairs"):
+    with WORDS.raises(PromptError, "refused_before_anything_runs_3"):
         measure(model, false, EarlyExit())
 
 

@@ -36,7 +36,10 @@ from tests.measurements.overthinking_cases import (
     tiny_pairs,
 )
 from tests.planted import INDUCTION_HEADS
+from tests.said import Words
 from tests.saved import as_earlier, with_tensors, without_date
+
+WORDS = Words(__file__)
 
 SIDES = ("true", "false")
 ROUNDED = {"rtol": 1e-12, "atol": 1e-14}
@@ -180,7 +183,7 @@ def test_without_the_induction_heads_there_is_no_critical_layer():
     assert found.final_gap.low < 0 < found.final_gap.high
     assert found.critical is None
     assert found.drawing().marks == ()
-    assert "no critical layer" in found.summary()
+    WORDS(found.summary(), "without_induction_heads_there")
 
 
 # --- ties ---
@@ -196,7 +199,7 @@ def test_ties_at_the_last_entry_are_told(gpt2):
     found = layer_accuracy(model, *alike)
     assert found.accuracy("true")[-1] == pytest.approx(1 / 3)
     assert found.tie_counts[:, 0, -1].tolist() == [3, 0, 3]
-    assert found.summary().endswith("; of 6 scores 6 are ties and 0 nearly")
+    WORDS.ends(found.summary(), "ties_last_entry_told", "6", "0")
 
 
 def test_results_saved_without_counts_can_be_loaded(planted, tmp_path):
@@ -239,7 +242,7 @@ def test_one_number_and_selections(planted):
     assert estimates["plain"].sel(end="value", side="false").values.tolist() == (
         planted.accuracy("false", "plain").tolist()
     )
-    with pytest.raises(ResultError, match="calibrated has nothing at side='flase'"):
+    with WORDS.raises(ResultError, "number_selections", "'flase'"):
         planted.sel(side="flase")
 
 
@@ -259,7 +262,7 @@ def test_a_difference_to_a_run_without_the_heads_is_paired(planted):
     gaps = planted.sel("gap") - other.sel("gap")
     assert_close(gaps.values, planted.gap - other.gap)
     assert found.plot().data
-    with pytest.raises(ResultError, match="different prompts"):
+    with WORDS.raises(ResultError, "difference_run_without_heads"):
         _ = planted - layer_accuracy(model, *planted_pairs(model, seed=5))
 
 
@@ -293,14 +296,16 @@ def test_figures_of_a_page(planted):
         metric: [said(planted.interval(metric, side=side, layer=4)) for side in ("true", "false")]
         for metric in METRICS
     }
-    assert calibrated.answer == (
-        f"Yes. At the last layer calibrated accuracy is {last['calibrated'][0]} with true and "
-        f"{last['calibrated'][1]} with false demonstrations, a gap of {said(planted.final_gap)}; "
-        "it stays open from layer 3 on."
+    WORDS.exactly(
+        calibrated.answer,
+        "figures_page",
+        last["calibrated"][0],
+        last["calibrated"][1],
+        said(planted.final_gap),
     )
     assert f"scores {last['permuted'][1]}" in permuted.answer
     assert "above chance (0.33)" in permuted.answer
-    assert f"{last['plain'][0]} with true and {last['plain'][1]} with false" in plain.answer
+    WORDS(plain.answer, "figures_page_2", last["plain"][0], last["plain"][1])
     assert f"{last['label_space'][0]} with true" in space.answer
     drawn = planted.drawing()
     assert [panel.curves for panel in drawn.panels] == [(0, 1), (2,)]
@@ -309,15 +314,15 @@ def test_figures_of_a_page(planted):
         assert figure.question.endswith("?")
         assert "30 pairs" in figure.caption
         assert planted.plot(figure.show).data
-    assert planted.drawing().note == "30 pairs of prompts, 95 % intervals over prompts"
-    with pytest.raises(ResultError, match=r"show='plane'\. Did you mean 'plain'"):
+    WORDS.exactly(planted.drawing().note, "figures_page_3", "30", "95")
+    with WORDS.raises(ResultError, "figures_page_4", "'plane'", "'plain'"):
         planted.plot("plane")
 
 
 def test_shared_demonstrations_are_told(gpt2):
     model, *_ = gpt2
     found = layer_accuracy(model, *tiny_pairs(model, demonstrations="shared"))
-    assert found.drawing().note.endswith("given their shared demonstrations")
+    WORDS.ends(found.drawing().note, "shared_demonstrations_told")
 
 
 # --- as a measurement ---
@@ -414,7 +419,7 @@ def test_random_labels_teach_no_class(gpt2):
     found = layer_accuracy(*tiny_case("gpt2", "random"))
     for ask in (found.accuracy, found.drawing, found.sel):
         arguments = ("false", "permuted") if ask == found.accuracy else ("permuted",)
-        with pytest.raises(ResultError, match="permuted score is not defined"):
+        with WORDS.raises(ResultError, "random_labels_teach_no"):
             ask(*arguments)
     assert "permuted" not in found.quantities()
     assert "permuted" not in found.to_pandas()
@@ -425,12 +430,12 @@ def test_random_labels_teach_no_class(gpt2):
 
 def test_sets_that_are_not_pairs(gpt2):
     model, true, false = gpt2
-    with pytest.raises(PromptError, match=r"12 prompts with true .* and 11 with false"):
+    with WORDS.raises(PromptError, "sets_pairs", "12", "11"):
         layer_accuracy(model, true, false[:11])
-    with pytest.raises(PromptError, match="different queries"):
+    with WORDS.raises(PromptError, "sets_pairs_2"):
         layer_accuracy(model, true, false[[*range(1, N), 0]])
     planted_true, _ = planted_case()[1:]
-    with pytest.raises(PromptError, match="label words"):
+    with WORDS.raises(PromptError, "sets_pairs_3"):
         layer_accuracy(model, true, planted_true[:N])
 
 
@@ -449,7 +454,7 @@ def test_other_texts_of_the_same_classes_are_no_pairs(gpt2):
 
 def test_sets_the_wrong_way_round(gpt2):
     model, true, false = gpt2
-    with pytest.raises(PromptError, match=r"must show true labels.*'permuted'"):
+    with WORDS.raises(PromptError, "sets_wrong_way_round", "'permuted'"):
         layer_accuracy(model, false, true)
 
 
@@ -458,7 +463,7 @@ def test_unbalanced_classes_are_told(gpt2):
     model, true, false = gpt2
     rows = {label: (true.answers == label).nonzero()[:, 0].tolist() for label in range(3)}
     chosen = [*rows[0], *rows[0][:3], rows[1][0], rows[2][0]]
-    with pytest.warns(UserWarning, match="calibrated accuracy of 0.556 here"):
+    with WORDS.warns(UserWarning, "unbalanced_classes_told", "0.556"):
         layer_accuracy(model, true[chosen], false[chosen])
 
 
@@ -472,7 +477,7 @@ def test_classes_as_even_as_can_be_are_balanced(n):
 def test_prompts_without_answers(gpt2):
     model, true, false = gpt2
     bare = PromptBatch(tuple(replace(prompt, answer=None) for prompt in true))
-    with pytest.raises(PromptError, match="no answer"):
+    with WORDS.raises(PromptError, "prompts_without_answers"):
         layer_accuracy(model, bare, false)
 
 
@@ -486,9 +491,9 @@ def test_unknown_options(gpt2, options, message, unchecked):
 
 
 def test_unknown_names(planted):
-    with pytest.raises(ResultError, match="Did you mean 'true'"):
+    with WORDS.raises(ResultError, "unknown_names", "'true'"):
         planted.accuracy("treu")
-    with pytest.raises(ResultError, match="Did you mean 'calibrated'"):
+    with WORDS.raises(ResultError, "unknown_names_2", "'calibrated'"):
         planted.accuracy("true", "calibratd")
 
 
@@ -507,10 +512,7 @@ def test_files_figures_and_tables(planted, tmp_path):
         assert bool(
             (drawn.low <= drawn.values + 1e-9).all() & (drawn.values <= drawn.high + 1e-9).all()
         )
-    assert (
-        planted.drawing("top_labels").title
-        == "Share whose top C tokens are the label words by layer"
-    )
+    WORDS.exactly(planted.drawing("top_labels").title, "files_figures_tables")
     table = planted.to_pandas()
     assert list(table.columns)[:5] == [
         "side",
@@ -522,4 +524,4 @@ def test_files_figures_and_tables(planted, tmp_path):
     assert table.shape == (2 * 5, 2 + 3 * 6)
     row = table[table.side == "false"]
     assert row.calibrated.tolist() == planted.accuracy("false").tolist()
-    assert planted.summary().startswith("calibrated accuracy 1 [0.886, 1] with true and")
+    WORDS.starts(planted.summary(), "files_figures_tables_2", "1", "[0.886, 1]")

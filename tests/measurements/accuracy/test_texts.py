@@ -6,6 +6,9 @@ import torch
 from icl_mech.measurements.accuracy.early_exit import EarlyExitResult
 from icl_mech.shapes import LayerCurves
 from tests.planted_results import context_of, exit_of, layer_accuracy_of
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 CHANCE, LOW, HIGH = [0.25] * 3, [0.5] * 4, [0.9] * 4
 HARM = (CHANCE + HIGH, CHANCE + LOW)
@@ -20,20 +23,21 @@ def openings(result):
 
 
 CASES = [
-    (layer_accuracy_of(*HARM), "Yes. At the last layer"),
-    (layer_accuracy_of(CHANCE + LOW, CHANCE + LOW), "Not shown: at the last layer"),
-    (layer_accuracy_of(*HARM[::-1]), "No. At the last layer"),
-    (layer_accuracy_of(*HARM, n=4), "Cannot be judged from 4 pairs of prompts: at"),
-    (layer_accuracy_of(*HARM, n=1), "Cannot be judged from 1 pair of prompts: at"),
+    (layer_accuracy_of(*HARM), "Yes, last layer"),
+    (layer_accuracy_of(CHANCE + LOW, CHANCE + LOW), "Not shown, last layer"),
+    (layer_accuracy_of(*HARM[::-1]), "No, last layer"),
+    (layer_accuracy_of(*HARM, n=4), "Cannot be judged, 4 pairs"),
+    (layer_accuracy_of(*HARM, n=1), "Cannot be judged, 1 pair"),
 ]
 
 
 @pytest.mark.parametrize(("result", "opening"), CASES, ids=lambda value: str(value)[:20])
 def test_harm(result, opening):
     shown = result.figures()[0]
-    assert shown.answer.startswith(opening)
+    status = opening.split(",")[0]
+    WORDS.starts(shown.answer, opening, status)
     assert shown.question.endswith("?")
-    assert bool(shown.establishes) == opening.startswith(("Yes", "No."))
+    assert bool(shown.establishes) == (status in ("Yes", "No"))
     for metric in ("true", "false"):
         value = result.interval(side=metric, layer=6).value
         assert f"{value:.2f}" in shown.answer
@@ -43,15 +47,15 @@ def test_a_gap_that_is_not_clear_is_said_to_include_0_and_has_no_critical_layer(
     shown = layer_accuracy_of(CHANCE + LOW, CHANCE + LOW).figures()[0]
     assert "includes 0" in shown.answer
     assert "critical layer" not in shown.caption
-    assert "needs a gap clear of 0" in shown.limits
+    WORDS(shown.limits, "gap_clear_said_include", "0")
 
 
 def test_the_critical_layer_is_named_where_it_is_drawn():
     result = layer_accuracy_of(*HARM)
     assert result.drawing().marks == ((3, "critical layer"),)
     shown = result.figures()[0]
-    assert "from layer 3 on" in shown.answer
-    assert "the critical layer, 3 (95 % interval" in shown.caption
+    WORDS(shown.answer, "critical_layer_named_where", "3")
+    WORDS(shown.caption, "critical_layer_named_where_2", "3", "95")
 
 
 def test_the_threshold_of_the_critical_layer():
@@ -59,8 +63,8 @@ def test_the_threshold_of_the_critical_layer():
     assert [steps.critical_at(share).value for share in (0.25, 0.5, 0.75)] == [2, 3, 4]
     late = layer_accuracy_of(*HARM, n=48, threshold=0.75)
     assert late.critical == late.critical_at(0.75)
-    assert "stays at three quarters of its final value or more" in late.figures()[0].caption
-    assert "stays at half its final value" in layer_accuracy_of(*HARM).figures()[0].caption
+    WORDS(late.figures()[0].caption, "threshold_critical_layer")
+    WORDS(layer_accuracy_of(*HARM).figures()[0].caption, "threshold_critical_layer_2")
 
 
 def test_a_single_pair_draws_no_critical_layer():
@@ -74,10 +78,10 @@ def test_the_highest_reachable_value_is_drawn_and_said():
     assert result.reachable == pytest.approx((6 + 6 + 4 + 2) / 24)
     panel = result.drawing().panels[0]
     assert panel.levels == ((0.25, "chance 0.25"), (0.75, "highest reachable 0.75"))
-    assert "can reach: 0.75, not 1" in result.figures()[0].caption
+    WORDS(result.figures()[0].caption, "highest_reachable_value_drawn", "0.75", "1")
     balanced = layer_accuracy_of(*HARM)
     assert balanced.reachable == 1
-    assert "A perfect classifier reaches 1." in balanced.figures()[0].caption
+    WORDS(balanced.figures()[0].caption, "highest_reachable_value_drawn_2", "1")
 
 
 def test_true_and_false_have_one_look_and_measures_have_axes_of_their_own():
@@ -85,16 +89,17 @@ def test_true_and_false_have_one_look_and_measures_have_axes_of_their_own():
     assert drawn.meanings == ("true", "false", "other")
     assert [panel.curves for panel in drawn.panels] == [(0, 1), (2,)]
     assert [panel.y_title for panel in drawn.panels] == ["calibrated accuracy", "accuracy gap"]
-    assert drawn.x_title == "read after layer … (0: the embedding)"
+    WORDS.exactly(drawn.x_title, "axis_of_layers")
     torch.testing.assert_close(drawn.values[2], drawn.values[0] - drawn.values[1])
 
 
 def test_without_calibration_the_constant_answer_is_a_reference():
     answers = torch.tensor([0] * 12 + [1] * 6 + [2] * 4 + [3] * 2)
     result = layer_accuracy_of(*HARM, answers=answers)
-    assert (0.5, "always the commonest class 0.50") in result.drawing("plain").levels
-    assert "always the commonest class is right in 0.50" in openings(result)["plain"]
-    assert "any constant answer" in openings(layer_accuracy_of(*HARM))["plain"]
+    levels = dict(result.drawing("plain").levels)
+    WORDS.exactly(levels[0.5], "commonest_class", "0.50")
+    WORDS(openings(result)["plain"], "without_calibration_constant_answer", "0.50")
+    WORDS(openings(layer_accuracy_of(*HARM))["plain"], "without_calibration_constant_answer_2")
 
 
 def test_following_false_labels():
@@ -113,7 +118,7 @@ def test_following_false_labels():
 def test_shared_demonstrations_are_told_in_every_caption():
     shared = layer_accuracy_of(*HARM, provenance={"conditional_on_demonstrations": True})
     for figure in shared.figures():
-        assert "given their shared demonstrations" in figure.caption, figure.show
+        WORDS(figure.caption, "shared_demonstrations_told_every")
 
 
 @pytest.mark.parametrize("n", [1, 2, 24])
@@ -132,25 +137,28 @@ def test_odd_results_have_texts_and_small_figures(n, classes, entries):
 
 
 EXITS = [
-    (exit_of(0.5, 0.1), "Yes: reading out after layer 11"),
-    (exit_of(0.04, 0.0), "Not shown: "),
-    (exit_of(-0.5, -0.5), "No, it hurts: "),
-    (exit_of(0.5, 0.1, n=3), "Cannot be judged from 3 pairs"),
-    (exit_of(0.5, 0.1, provenance={"variants": {"variant": "reference"}}), "Cannot be judged (the"),
+    (exit_of(0.5, 0.1), "Yes, layer 11"),
+    (exit_of(0.04, 0.0), "Not shown"),
+    (exit_of(-0.5, -0.5), "No, it hurts"),
+    (exit_of(0.5, 0.1, n=3), "Cannot be judged, 3 pairs"),
+    (
+        exit_of(0.5, 0.1, provenance={"variants": {"variant": "reference"}}),
+        "Cannot be judged, reference",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("result", "opening"), EXITS, ids=lambda value: str(value)[:20])
 def test_leaving_early(result, opening):
     (shown,) = result.figures()
-    assert shown.answer.startswith(opening)
+    WORDS.starts(shown.answer, opening, opening.split(",")[0])
     assert bool(shown.establishes) == opening.startswith("Yes")
 
 
 def test_the_halves_are_kept_and_said(tmp_path):
     result = exit_of(0.5, 0.1)
     assert result.halves(0) == (24, 24)
-    assert "chosen on 24 pairs of prompts, reported on the other 24" in result.figures()[0].caption
+    WORDS(result.figures()[0].caption, "halves_kept_said", "24")
     result.save(tmp_path / "r")
     assert EarlyExitResult.load(tmp_path / "r").halves(0) == (24, 24)
 
@@ -163,23 +171,23 @@ def test_changes_are_dots_around_zero_with_true_and_false_looks():
 
 def test_leaving_after_the_embedding_is_called_so():
     (shown,) = exit_of(-0.5, -0.5, layer=0).figures()
-    assert "after the embedding" in shown.answer
-    assert "has seen nothing" in shown.limits
+    WORDS(shown.answer, "leaving_after_embedding_called")
+    WORDS(shown.limits, "leaving_after_embedding_called_2")
 
 
 GROWTH = [
-    (context_of([0.5, 0.5, 0.7, 0.9], [0.5, 0.5, 0.3, 0.1]), "Yes: after 3 demonstrations"),
-    (context_of([0.5, 0.6, 0.6, 0.6], [0.5, 0.6, 0.6, 0.6]), "Not shown: "),
-    (context_of([0.5, 0.9, 0.6, 0.5], [0.5, 0.1, 0.4, 0.5]), "No: "),
-    (context_of([0.5, 0.9], [0.5, 0.1]), "Cannot be judged: after 1 demonstration "),
-    (context_of([0.5, 0.5, 0.9], [0.5, 0.5, 0.1], n=3), "Cannot be judged from 3 pairs"),
+    (context_of([0.5, 0.5, 0.7, 0.9], [0.5, 0.5, 0.3, 0.1]), "Yes, 3 demonstrations"),
+    (context_of([0.5, 0.6, 0.6, 0.6], [0.5, 0.6, 0.6, 0.6]), "Not shown"),
+    (context_of([0.5, 0.9, 0.6, 0.5], [0.5, 0.1, 0.4, 0.5]), "No"),
+    (context_of([0.5, 0.9], [0.5, 0.1]), "Cannot be judged, 1 demonstration"),
+    (context_of([0.5, 0.5, 0.9], [0.5, 0.5, 0.1], n=3), "Cannot be judged, 3 pairs"),
 ]
 
 
 @pytest.mark.parametrize(("result", "opening"), GROWTH, ids=lambda value: str(value)[:20])
 def test_growing_harm(result, opening):
     (shown,) = result.figures()
-    assert shown.answer.startswith(opening)
+    WORDS.starts(shown.answer, opening, opening.split(",")[0])
     assert result.plot().data
 
 

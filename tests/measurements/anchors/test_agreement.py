@@ -11,7 +11,10 @@ from icl_mech.measurements.anchors.anchor_agreement import AnchorAgreementResult
 from icl_mech.measurements.anchors.span_flow import SpanFlowResult
 from icl_mech.measurements.anchors.suppression import SuppressionResult
 from icl_mech.results.judging import judged
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 TEXTS = [
     "The film was good. It was a story! Was it bad? The plot was good. We left. It is a movie.",
@@ -85,7 +88,7 @@ def test_the_result_is_complete(model, tmp_path):
     assert_close(loaded.correlation, result.correlation)
     assert result.plot().data
     assert "rank correlation" in result.summary()
-    assert result.figures()[0].answer.startswith("Cannot be judged from ")
+    WORDS.starts(result.figures()[0].answer, "result_complete", "Cannot be judged")
 
 
 def test_agreement_of_a_network_that_learned_nothing_is_no_verdict(model):
@@ -93,7 +96,7 @@ def test_agreement_of_a_network_that_learned_nothing_is_no_verdict(model):
     result = icl.anchor_agreement(model, texts, proximity=1)
     plain = result.interval("correlation", control="plain", score="all_heads")
     assert judged(plain, prompts=len(texts)) == "supported"
-    assert result.figures()[0].answer.startswith("Not judged: the rank correlation ")
+    WORDS.starts(result.figures()[0].answer, "agreement_network_learned_nothing")
 
 
 def test_receiver_heads_need_another_text(model):
@@ -104,7 +107,7 @@ def test_receiver_heads_need_another_text(model):
 
 def test_what_is_refused(model):
     prompts = icl.texts(TEXTS, model)
-    with pytest.raises(PromptError, match="needs 7 spans in every text; prompt 0 has 6"):
+    with WORDS.raises(PromptError, "what_refused", "7", "0", "6"):
         icl.anchor_agreement(model, prompts)
     with pytest.raises(RunError, match="12 heads"):
         icl.anchor_agreement(model, prompts, proximity=1, top=13)

@@ -14,7 +14,10 @@ from icl_mech.measurements.saliency.saliency_maps import SaliencyReading
 from icl_mech.metrics import kurtosis, vertical_scores
 from icl_mech.metrics.flow import rank_correlation, span_sums
 from tests.golden_data import golden_model, thought_anchors, thought_anchors_prompts
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 TEXTS = [
     "The film was a wonderful story. It was good! Was it bad? The plot was good.",
@@ -219,14 +222,14 @@ def test_kurtosis_that_is_undefined_in_some_texts(model):
 def test_what_is_refused(model):
     prompts = icl.texts(TEXTS, model)
     result = icl.span_flow(model, prompts, of="saliency")
-    with pytest.raises(ResultError, match="summed over heads"):
+    with WORDS.raises(ResultError, "what_refused"):
         result.receiver_heads()
-    with pytest.raises(ResultError, match="summed over heads"):
+    with WORDS.raises(ResultError, "what_refused"):
         result.plot("heads")
     short = icl.span_flow(model, prompts, proximity=6)
-    with pytest.raises(ResultError, match="texts of at least 8 spans"):
+    with WORDS.raises(ResultError, "what_refused_2", "8"):
         short.receiver_heads()
     with pytest.raises(PromptError, match="continuation="):
         icl.span_flow(model, prompts, of="saliency", loss="rest")
-    with pytest.raises(PromptError, match="texts without classes"):
+    with WORDS.raises(PromptError, "what_refused_3"):
         icl.span_flow(model, prompts, of="saliency", loss="label")

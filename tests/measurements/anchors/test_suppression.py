@@ -11,7 +11,10 @@ from icl_mech.measurements.anchors.suppression import SuppressionResult
 from icl_mech.models import Site
 from tests.golden_data import FOLDER, golden_model, thought_anchors, thought_anchors_prompts
 from tests.prompts.cases import TOPICS, toy_task
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 TEXTS = [
     "The film was a wonderful story. It was good! Was it bad? The plot was good. We left.",
@@ -202,9 +205,9 @@ def test_what_is_refused():
         icl.suppression(model, prompts, temperature=0.0)
     with pytest.raises(RunError, match="layer 3"):
         icl.suppression(model, prompts, layers=[3])
-    with pytest.raises(PromptError, match=r"hides span 3, but prompt 1 has 3 spans"):
+    with WORDS.raises(PromptError, "what_refused", "3", "1"):
         icl.span_flow(model, prompts, interventions=[icl.Suppress([3])])
-    with pytest.raises(RunError, match="give one of them"):
+    with WORDS.raises(RunError, "what_refused_2"):
         icl.Suppress()
 
 
@@ -221,7 +224,7 @@ def test_shared_demonstrations_are_one_observation():
         assert bool(shared.sel(name).low.isnan().all())
         assert bool(shared.sel(name).values.isfinite().all())
         assert bool(apart.sel(name).low.isfinite().all())
-    assert "the same demonstrations in all prompts: one observation" in shared.summary()
+    WORDS(shared.summary(), "shared_demonstrations_observation")
     assert "one observation" in shared.figures()[1].caption
     assert "8 texts" in apart.summary()
     assert bool(

@@ -14,8 +14,11 @@ from icl_mech.metrics import standing_out
 from icl_mech.metrics.outliers import matched_means, nearby_medians, uniform_mass
 from icl_mech.results.wording import told
 from tests.engine.test_paths import TASK
+from tests.said import Words
 from tests.saved import reseal
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 TEXTS = [
     "The film was a wonderful story. It was good! Was it bad? The plot was good.",
@@ -139,7 +142,7 @@ def test_label_words_are_compared_with_tokens_near_them(model, labelled):
 
 def test_ends_of_spans_are_compared_in_texts(model):
     result = icl.anchor_tokens(model, icl.texts(TEXTS, model), of="attention")
-    assert result.compared == "last tokens of spans"
+    WORDS.exactly(result.compared, "ends_spans_compared_texts")
     for marked, prompt in zip(result.marked, icl.texts(TEXTS, model), strict=True):
         # The last one is the target itself.
         assert marked == tuple(stop - 1 for _, stop in prompt.text_spans[:-1])
@@ -155,7 +158,7 @@ def test_the_result_is_complete(model, labelled, tmp_path):
     for show in result.shows:
         assert result.plot(show).data
     assert "hatched" in result.view()._repr_html_()
-    assert "label words have" in result.summary()
+    WORDS(result.summary(), "result_complete")
 
 
 def test_the_strongest_are_as_many_as_are_compared(model, labelled):
@@ -185,9 +188,9 @@ def test_results_saved_with_a_ratio_load(model, labelled, tmp_path):
     assert "strongest" not in loaded.quantities()
     assert loaded.status == "cannot be judged"
     assert loaded.anchors == result.anchors
-    assert loaded.figures()[0].answer.startswith("Cannot be judged: this result was saved before")
-    assert "Framed: more than 2 times" in loaded.figures()[1].caption
-    with pytest.raises(ResultError, match="no scores"):
+    WORDS.starts(loaded.figures()[0].answer, "results_saved_ratio_load_2", "Cannot be judged")
+    WORDS(loaded.figures()[1].caption, "results_saved_ratio_load_3", "2")
+    with WORDS.raises(ResultError, "results_saved_ratio_load_4"):
         _ = loaded.words_test
 
 
@@ -208,10 +211,10 @@ def test_the_answer_rests_on_scores(model, labelled, shift, opening):
     shown = replace(result, scores=tuple(scores))
     answer = shown.figures()[0].answer
     assert answer.startswith(opening)
-    assert f"p-value over words {told(shown.words_test.p_value)} (2 words against" in answer
+    WORDS(answer, "answer_rests_scores", told(shown.words_test.p_value))
     if shift:
         few = icl.anchor_tokens(model, labelled)
-        assert few.figures()[0].answer.startswith("Cannot be judged from so few prompts or words: ")
+        WORDS.starts(few.figures()[0].answer, "answer_rests_scores_2", "Cannot be judged")
 
 
 def test_what_one_word_in_few_can_show_is_nothing(model):

@@ -11,7 +11,10 @@ from icl_mech.measurements import FlowByDemonstration
 from icl_mech.measurements.by_demonstration.flow_by_demonstration import FlowByDemonstrationResult
 from icl_mech.measurements.by_demonstration.leave_one_out import LeaveOneOutResult
 from tests.measurements.saliency.cases import sharing, with_roles, written
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 SAME = {"rtol": 1e-4, "atol": 1e-7}
 
@@ -94,7 +97,7 @@ def test_recency_by_hand():
     curves = found.drawing()
     assert curves.x == (1.0, 2.0, 3.0)
     assert_close(curves.values[0], torch.tensor([5.0, 2.0, 1.0]).double() / 8)
-    with pytest.raises(ResultError, match="these prompts have one"):
+    with WORDS.raises(ResultError, "recency_hand"):
         known([[1.0], [2.0]]).recency()
 
 
@@ -122,9 +125,9 @@ def test_agreement_is_a_rank_correlation_of_sizes():
     found = known(read, read=read)
     assert found.agreement(left_out([[-9.0, 0.1, 0.2]] * 8)).value == pytest.approx(1.0)
     assert found.agreement(left_out([[0.1, 0.3, 0.2]] * 8)).value == pytest.approx(-1.0)
-    with pytest.raises(ResultError, match="three or more"):
+    with WORDS.raises(ResultError, "agreement_rank_correlation_sizes"):
         known([[1.0, 2.0]]).agreement(left_out([[1.0, 2.0]]))
-    with pytest.raises(ResultError, match="different prompts"):
+    with WORDS.raises(ResultError, "agreement_rank_correlation_sizes_2"):
         found.agreement(left_out([[0.1, 0.3, 0.2]]))
 
 
@@ -139,27 +142,27 @@ def test_many_demonstrations_are_shown_and_told(model, tmp_path):
     assert_close(found.scores(), icl.flow_scores(model, prompts).per_prompt[:, :2], **SAME)
     first, second = found.figures()
     assert "later half" in first.answer
-    assert "back from the query" in second.answer
+    WORDS(second.answer, "many_demonstrations_shown_told")
     for show in found.shows:
         assert found.plot(show).data
-    assert "later half minus earlier half" in found.summary()
+    WORDS(found.summary(), "many_demonstrations_shown_told_2")
     again = type(found).load(found.save(tmp_path / "r"))
     assert_close(again.pq, found.pq)
 
 
 def test_refusals(model):
-    with pytest.raises(PromptError, match="have 1 to 3 demonstrations"):
+    with WORDS.raises(PromptError, "refusals", "1", "3"):
         icl.flow_by_demonstration(model, with_roles())
     none = PromptBatch((written(("query_text", 3), ("target", 1), classes=()),))
-    with pytest.raises(PromptError, match="no demonstration before its target"):
+    with WORDS.raises(PromptError, "refusals_2"):
         icl.flow_by_demonstration(model, none)
     first = PromptBatch(
         (written(("label_word", 1), ("query_text", 3), ("target", 1), classes=(1,)),)
     )
-    with pytest.raises(PromptError, match="a label word at its first token"):
+    with WORDS.raises(PromptError, "refusals_3"):
         icl.flow_by_demonstration(model, first)
     found = icl.flow_by_demonstration(model, sharing())
-    with pytest.raises(ResultError, match=r"score='ww'. Did you mean 'wp'"):
+    with WORDS.raises(ResultError, "refusals_4", "'ww'", "'wp'"):
         found.by_class("ww")
 
 

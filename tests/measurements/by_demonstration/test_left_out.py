@@ -13,7 +13,10 @@ from icl_mech.measurements import LeaveOneOut
 from icl_mech.measurements.by_demonstration.leave_one_out import LeaveOneOutResult, without
 from tests.engine.cases import ragged
 from tests.measurements.saliency.cases import sharing, with_roles
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +33,7 @@ def test_a_prompt_without_a_demonstration():
     assert [s.demo for s in found.label_spans] == [0, 1]
     assert found.target == prompt.target - len(gone)
     assert found.answer == prompt.answer
-    with pytest.raises(PromptError, match="demonstrations 0 to 2"):
+    with WORDS.raises(PromptError, "prompt_without_demonstration", "0", "2"):
         without(prompt, 3)
 
 
@@ -70,9 +73,9 @@ def test_own_class_by_hand(tmp_path):
     assert found.same_class().value == pytest.approx(2.0)
     curves = found.drawing()
     assert curves.values[:, 0].tolist() == pytest.approx([8 / 3, nan, nan], nan_ok=True)
-    assert "of the query's class" in curves.names
-    assert found.figures()[0].answer.startswith("Cannot be judged:")
-    assert "effect of the query's class" in found.summary()
+    WORDS(curves.names, "own_class_hand")
+    WORDS.starts(found.figures()[0].answer, "own_class_hand_2", "Cannot be judged")
+    WORDS(found.summary(), "own_class_hand_3")
     assert found.plot().data
     assert_close(LeaveOneOutResult.load(found.save(tmp_path / "r")).change, found.change)
 
@@ -89,9 +92,9 @@ def test_classes_are_drawn_where_enough_prompts_have_them():
 
 
 def test_refusals(model):
-    with pytest.raises(PromptError, match="have 1 to 3 demonstrations"):
+    with WORDS.raises(PromptError, "refusals", "1", "3"):
         icl.leave_one_out(model, with_roles())
-    with pytest.raises(PromptError, match="made from bare positions"):
+    with WORDS.raises(PromptError, "refusals_2"):
         icl.leave_one_out(model, ragged()[[0]])
 
 

@@ -9,7 +9,10 @@ from icl_mech.measurements.alignment.alignment import Alignment, AlignmentResult
 from icl_mech.measurements.demonstrations import without_demonstrations
 from tests.measurements.lens.test_logit_lens import TASK
 from tests.planted import planted_model, planted_task
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +62,12 @@ def test_a_model_that_copies_follows_false_demonstrations():
 
 def test_bad_input_is_refused(gpt2):
     model, (true, false) = gpt2
-    with pytest.raises(PromptError, match="hold demonstrations; build them with shots=0"):
+    with WORDS.raises(PromptError, "bad_input_refused", "0"):
         alignment(model, true, false, true)
-    with pytest.raises(PromptError, match="queries of the pair in the same order"):
+    with WORDS.raises(PromptError, "bad_input_refused_2"):
         alignment(model, true, false, build_prompts(TASK, model, shots=0, n=4))
     random = build_prompt_pairs(TASK, model, shots=2, n=6, false_labels="random", seed=1)
-    with pytest.raises(PromptError, match="teach no one label"):
+    with WORDS.raises(PromptError, "bad_input_refused_3"):
         alignment(model, *random)
     with pytest.raises(PromptError, match="pairs"):
         alignment(model, true, false[:3])

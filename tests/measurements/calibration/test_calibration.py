@@ -21,7 +21,10 @@ from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.results import Result
 from tests.measurements.lens.test_logit_lens import TASK
 from tests.prompts.cases import toy_task
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 TOY = toy_task(per_class=8)
 
@@ -138,9 +141,9 @@ def test_beside_reweighting_and_more_demonstrations(gpt2):
     assert_close(found.scores[:, -1], label_probs(model, more), atol=1e-6, rtol=1e-6)
     own = predict(model, prompts, interventions=[Reweight(beta)]).label_logits.double().softmax(-1)
     assert_close(found.scores[:, -2], own, atol=1e-6, rtol=1e-6)
-    with pytest.raises(PromptError, match="queries of the test prompts"):
+    with WORDS.raises(PromptError, "beside_reweighting_more_demonstrations"):
         calibration(model, prompts, more_shots=more[:3])
-    with pytest.raises(RunError, match="beta has 2 layers"):
+    with WORDS.raises(RunError, "beside_reweighting_more_demonstrations_2", "2"):
         calibration(model, prompts, reweighting=Reweight(beta[:2]))
 
 
@@ -155,7 +158,7 @@ def test_words_come_from_the_texts_given_and_are_as_many():
 def test_words_are_never_drawn_from_what_is_tested(gpt2):
     model, prompts = gpt2
     query = texts_of(prompts, "query_text")[0]
-    with pytest.raises(PromptError, match="1 of 2 calibration texts are queries"):
+    with WORDS.raises(PromptError, "words_never_drawn_what", "1", "2"):
         calibration(model, prompts, texts=["nothing here", query])
 
 
@@ -182,15 +185,15 @@ def test_prompts_that_cannot_be_calibrated_are_refused(gpt2):
             for prompt in prompts
         )
     )  # fmt: skip
-    with pytest.raises(PromptError, match="Prompt 0 has no text of a query"):
+    with WORDS.raises(PromptError, "prompts_cannot_calibrated_refused", "0"):
         calibration(model, bare)
-    with pytest.raises(PromptError, match="no texts to draw words from"):
+    with WORDS.raises(PromptError, "prompts_cannot_calibrated_refused_2"):
         calibration(model, build_prompts(TASK, model, shots=0, n=4))
-    with pytest.raises(PromptError, match="give one"):
+    with WORDS.raises(PromptError, "prompts_cannot_calibrated_refused_3"):
         calibration(model, prompts, task=TOY, texts=["a"])
-    with pytest.raises(PromptError, match="inputs is empty"):
+    with WORDS.raises(PromptError, "prompts_cannot_calibrated_refused_4"):
         calibration(model, prompts, inputs=[])
-    with pytest.raises(RunError, match="draws=0; it must be at least 1"):
+    with WORDS.raises(RunError, "prompts_cannot_calibrated_refused_5", "0", "1"):
         calibration(model, prompts, draws=0)
 
 

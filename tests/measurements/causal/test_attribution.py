@@ -16,7 +16,10 @@ from icl_mech.models import adapt
 from icl_mech.segments import Segment
 from tests.engine.test_paths import TASK
 from tests.golden_data import arrays, golden_model
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 PAIRS = ("unnatural_0", "sst2_0", "sst2_1", "sst2_2", "unnatural_half_0", "unnatural_half_1")
 FAMILIES = ("gpt2", "neox", "llama")
@@ -115,7 +118,7 @@ def test_the_path_between_embeddings_is_complete(family):
     pair = build_prompt_pairs(TASK, model, shots=1, n=4)
     found = attribution_patching(model, *pair, steps=64, exact=False)
     assert float(found.missed.abs().max()) <= 1e-3 * max(1.0, float(found.gap.abs().max()))
-    assert "over 64 steps the embeddings miss the gap by" in found.summary()
+    WORDS(found.summary(), "path_between_embeddings_complete", "64")
     assert "Over 64 steps" in found.figures()[0].answer
     plain = attribution_patching(model, *pair, exact=False)
     assert float(plain.missed.abs().max()) > 1e-2
@@ -168,11 +171,11 @@ def test_refusals():
     true, false = build_prompt_pairs(TASK, model, shots=1, n=4)
     with pytest.raises(PromptError, match="pairs"):
         attribution_patching(model, true[:3], false)
-    with pytest.raises(RunError, match="takes its values"):
+    with WORDS.raises(RunError, "refusals"):
         attribution_patching(
             model, true, false, interventions=[icl.Patch("z", [(0, 0)], source=true)]
         )
     gemma = tiny_model("gemma3")
     pair = build_prompt_pairs(TASK, gemma, shots=1, n=4)
-    with pytest.raises(RunError, match="edges of their own"):
+    with WORDS.raises(RunError, "refusals_2"):
         attribution_patching(gemma, *pair, edges=True)

@@ -12,6 +12,9 @@ from icl_mech.measurements import CompareHeads
 from icl_mech.measurements.causal.answers import contrast
 from icl_mech.models import adapt
 from tests.planted import ATTENDING_DECOYS, INDUCTION_HEADS, planted_model, planted_task
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 SETS = {
     "induction": (*INDUCTION_HEADS, (3, 0)),
@@ -93,15 +96,15 @@ def test_shown_and_saved(found, tmp_path):
 def test_refusals(model, pair):
     for sets, says in (
         ({"one": [(0, 0)]}, "two sets"),
-        ({"one": [(0, 0)], "none": []}, "none of them empty"),
+        ({"one": [(0, 0)], "none": []}, "no empty set"),
         ({"one": [(0, 0)], "other": [(9, 0)]}, "layer 9"),
     ):
-        with pytest.raises(RunError, match=says):
+        with WORDS.raises(RunError, says):
             compare_heads(model, *pair, sets)
     crowded = {
         "one": [(0, 0), (0, 1)],
         "other": [(a, b) for a in range(4) for b in range(4) if (a, b) > (0, 2)],
     }
-    with pytest.raises(RunError, match="too few others"):
+    with WORDS.raises(RunError, "refusals"):
         compare_heads(model, *pair, crowded, draws=2)
     assert torch.is_tensor(pair[0].answers)

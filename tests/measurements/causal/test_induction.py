@@ -16,7 +16,10 @@ from icl_mech.metrics.heads import (
     pattern_map,
 )
 from tests.golden_data import arrays, golden_model
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 PATTERNS = {"previous": "previous_token_head", "duplicate": "duplicate_token_head",
             "induction": "induction_head"}  # fmt: skip
@@ -139,10 +142,10 @@ def test_with_other_measurements_prompts_are_not_read():
 def test_refusals():
     model = tiny_model("gpt2")
     for how, says in (
-        ({"length": 10**6}, "tokens that can be drawn"),
-        ({"length": 300}, "do not fit"),
-        ({"tokens": torch.tensor([[1, 2, 1], [1, 2, 3]])}, "Sequence 1 repeats no token"),
-        ({"exclude_bos": True}, "variant='mul' or 'abs'"),
+        ({"length": 10**6}, "length 1000000"),
+        ({"length": 300}, "length 300"),
+        ({"tokens": torch.tensor([[1, 2, 1], [1, 2, 3]])}, "sequence 1"),
+        ({"exclude_bos": True}, "mul abs"),
     ):
-        with pytest.raises(RunError, match=says):
+        with WORDS.raises(RunError, says):
             induction_scores(model, **how)

@@ -8,7 +8,10 @@ from torch.testing import assert_close
 import icl_mech as icl
 from icl_mech.metrics import flow_counts
 from tests.engine.test_paths import TASK
+from tests.said import Words
 from tests.tiny import N_LAYERS, tiny_model
+
+WORDS = Words(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -70,5 +73,5 @@ def test_shown_and_saved(found, tmp_path):
 
 
 def test_prompts_without_demonstrations_are_refused(model):
-    with pytest.raises(icl.IclMechError, match="needs a demonstration"):
+    with WORDS.raises(icl.IclMechError, "prompts_without_demonstrations_refused"):
         icl.saliency_check(model, icl.build_prompts(TASK, model, shots=0, n=4))

@@ -16,7 +16,10 @@ from icl_mech.prompts import PromptBatch, Span
 from icl_mech.studies import CAUSAL
 from icl_mech.studies.hand_over import HAND_OVER
 from tests.engine.test_paths import TASK
+from tests.said import Words
 from tests.tiny import FAMILIES, N_LAYERS, tiny_hf, tiny_model
+
+WORDS = Words(__file__)
 
 ALL = ("anchors", "target", "query", "template")
 PLACES = {"at": ALL, "draws": 2}
@@ -114,7 +117,7 @@ def test_layer_0_swaps_the_words(model, pair):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_run_into_itself_changes_nothing(family, demonstrations, how):
     model = tiny_model(family)
-    same = pairs(TASK, model, demonstrations, shots=2, n=5, false_share=0.0)
+    same = pairs(TASK, model, demonstrations, shots=2, n=3, false_share=0.0)
     assert [own.tokens for own in same[0]] == [own.tokens for own in same[1]]
     found = icl.transplant(model, *same, **PLACES, single=True, **how)
     for values in (found.log_probs, found.random.movedim(4, 2), found.single):
@@ -122,7 +125,7 @@ def test_a_run_into_itself_changes_nothing(family, demonstrations, how):
         assert torch.equal(values, plain.expand(values.shape))
     assert not bool(found.differ.any())
     assert bool(found.flips.isnan().all())
-    assert found.figures()[0].answer.startswith("Cannot be judged")
+    WORDS.starts(found.figures()[0].answer, "run_into_itself_changes", "Cannot be judged")
 
 
 @pytest.mark.parametrize(
@@ -302,7 +305,7 @@ def test_open_answers(model):
 def test_shown_and_saved(model, pair, handed, tmp_path):
     for show in handed.shows:
         assert handed.plot(show).data
-    assert handed.figures()[0].answer.startswith("With label words early")
+    WORDS.starts(handed.figures()[0].answer, "shown_saved")
     found = icl.transplant(model, *pair, layers=[1], draws=1, single=True)
     found.save(tmp_path / "own")
     again = type(found).load(tmp_path / "own")
@@ -331,17 +334,17 @@ def test_refusals(model, pair):
     ):
         with pytest.raises(RunError, match=says):
             icl.transplant(model, true, false, **options)
-    with pytest.raises(PromptError, match="same prompts"):
+    with WORDS.raises(PromptError, "refusals"):
         icl.transplant(model, true, true)
     with pytest.raises(PromptError, match="pairs"):
         icl.transplant(model, true, false[:4])
-    with pytest.raises(PromptError, match="no demonstration"):
+    with WORDS.raises(PromptError, "refusals_2"):
         icl.transplant(model, *pairs(TASK, model, shots=0, n=3))
-    with pytest.raises(PromptError, match="same prompts"):
+    with WORDS.raises(PromptError, "refusals"):
         icl.transplant(model, *[icl.texts(["One two three. Four five six. Seven."], model)] * 2)
     bare = [PromptBatch(tuple(_bare(own) for own in side), {}) for side in pair]
     assert icl.transplant(model, *bare, layers=[1], draws=1).at == ("anchors", "target")
-    with pytest.raises(PromptError, match="no tokens at 'query_text'"):
+    with WORDS.raises(PromptError, "refusals_3", "'query_text'"):
         icl.transplant(model, *bare, at="query")
 
 
@@ -349,11 +352,11 @@ def test_templates_of_other_lengths_are_refused(model, pair):
     true, false = pair
     longer = [_with_one_more(own) for own in false]
     other = PromptBatch(tuple(longer), false.source)
-    with pytest.raises(PromptError, match="do not align at 'format'"):
+    with WORDS.raises(PromptError, "templates_other_lengths_refused", "'format'"):
         icl.transplant(model, true, other, at="template")
     assert icl.transplant(model, true, other, layers=[1], draws=1).log_probs.isfinite().all()
     fewer = PromptBatch(tuple(_without_first_word(own) for own in false), false.source)
-    with pytest.raises(PromptError, match="demonstrations; label words stand"):
+    with WORDS.raises(PromptError, "templates_other_lengths_refused_2"):
         icl.transplant(model, true, fewer)
 
 
@@ -394,7 +397,7 @@ def test_a_verdict_asks_for_layers_near_and_a_second_draw(handed):
     assert (ends.early, ends.late) == (None, None)
     assert ends.beside_random("anchors", ends.early) is None
     assert "entering block 0" in ends.summary()
-    assert ends.figures()[0].answer.startswith("Cannot be judged")
+    WORDS.starts(ends.figures()[0].answer, "verdict_asks_layers_near", "Cannot be judged")
     once = replace(handed, random=handed.random[..., :1, :])
     assert once.random.shape[4] == 1
     assert once.beside_random("anchors", once.early) is None

@@ -11,7 +11,7 @@ from icl_mech.engine.work import Work
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements import running
 from icl_mech.measurements.compression.compress_demonstrations import compress_demonstrations
-from icl_mech.measurements.compression.kept import anchor_positions, parts, random_positions
+from icl_mech.measurements.compression.kept import NAMES, anchor_positions, parts, random_positions
 from icl_mech.measurements.compression.methods import Compressed, best
 from icl_mech.measurements.compression.speed import Speed
 from icl_mech.models import adapt
@@ -29,7 +29,10 @@ from tests.measurements.compression.cases import (
     task,
     text_of,
 )
+from tests.said import Words
 from tests.tiny import tiny_model, tiny_tokenizer
+
+WORDS = Words(__file__)
 
 pytestmark = pytest.mark.tl3
 
@@ -336,7 +339,7 @@ def test_no_memory_at_all(gpt2, prompts, monkeypatch):
 
     monkeypatch.setattr(Work, "begin", lambda self, segment, **_: self.keys_and_values(segment))
     monkeypatch.setattr(Work, "values", no_memory)
-    with pytest.raises(RunError, match="does not fit into memory"):
+    with WORDS.raises(RunError, "no_memory_all"):
         compress_demonstrations(gpt2, prompts, **QUICK)
 
 
@@ -346,7 +349,7 @@ def test_demonstrations_that_do_not_fit(gpt2, prompts, monkeypatch):
 
     monkeypatch.setattr(Work, "keys_and_values", no_memory)
     batch = PromptBatch(prompts.prompts[:1])
-    with pytest.raises(RunError, match="does not fit into memory"):
+    with WORDS.raises(RunError, "demonstrations_fit"):
         compress_demonstrations(gpt2, batch, **QUICK)
 
 
@@ -422,7 +425,7 @@ def test_without_answers(gpt2):
     batch = prompts_from_text(texts, ["Negative", "Positive"], gpt2)
     found = compress_demonstrations(gpt2, batch, keep=batch[0].label_positions, **QUICK)
     assert found.correct is None
-    with pytest.raises(ResultError, match="no answers"):
+    with WORDS.raises(ResultError, "without_answers"):
         _ = found.accuracy
     assert "accuracy" not in found.summary()
     assert found.drawing().groups == ("label loyalty", "word loyalty")
@@ -533,12 +536,12 @@ def test_the_table_holds_what_single_methods_give(gpt2, prompts, table):
 def test_what_a_constant_answer_keeps(gpt2, prompts, table):
     found = compress_demonstrations(gpt2, prompts, **QUICK)
     predicted = torch.tensor([0, 1, 1, 1, 0, 1])
-    for result, written in ((found, "constant answer 0.667"), (table, "a constant answer 0.67")):
+    for result, written in ((found, "0.667"), (table, "0.67")):
         answers = replace(result, full_predicted=predicted)
         assert answers.constant_loyalty == 4 / 6
-        assert written in answers.summary()
+        WORDS(answers.summary(), "constant_answer", written)
     assert answers.drawing().levels == ((4 / 6, "always “Positive” 0.67"),)
-    assert "always “Positive” alone keeps 0.67 of the answers" in answers.figures()[0].answer
+    WORDS(answers.figures()[0].answer, "what_constant_answer_keeps", "0.67")
 
 
 def test_differences_are_paired(table):
@@ -573,7 +576,7 @@ def test_table_in_words_files_and_figures(table, tmp_path):
     assert frame["label_loyalty"][0] == table.label_loyalty("hidden_anchor").value
     assert frame["accuracy_low"][3] == table.accuracy("hidden_random_top").low
     assert set(frame["full_accuracy"]) == {table.full_accuracy.value}
-    names = ("anchor states", "anchor tokens as text", "random states", "random states, best draw")
+    names = tuple(NAMES[own] for own in table.methods)
     dots = table.drawing()
     assert (dots.groups, dots.names) == (names, ("label loyalty", "word loyalty"))
     right = table.drawing(show="accuracy")
@@ -606,7 +609,7 @@ def test_speed_of_every_prompt(prompts, table):
     expected = torch.cat([full / compressed, cached / compressed])
     assert_close(points.y, expected.double())
     shown = next(one for one in table.figures() if one.show == "speed")
-    assert shown.answer.startswith(f"{told(table.speed_up)} times as fast as full prompts")
+    WORDS.starts(shown.answer, "speed_up", told(table.speed_up))
     assert "6 prompts" in shown.answer
 
 
@@ -614,12 +617,13 @@ def test_the_summary_claims_no_more_than_the_intervals(table):
     kept = torch.zeros_like(table.label_kept)
     kept[0], kept[1, :1] = True, True
     clear = replace(table, label_kept=kept)
-    assert "anchor states: more labels kept than anchor tokens as text (+0.83" in clear.summary()
+    WORDS(clear.summary(), "summary_claims_no_more", "+0.83")
+    WORDS(clear.summary(), "more_labels")
     swapped = replace(table, label_kept=~kept)
-    assert "anchor states: fewer labels kept than anchor tokens as text (−0.83" in swapped.summary()
+    WORDS(swapped.summary(), "summary_claims_no_more_2", "−0.83")
     equal = replace(table, label_kept=torch.ones_like(kept))
-    assert "no clear difference from anchor tokens as text (0.00" in equal.summary()
-    assert "more labels kept" not in equal.summary()
+    WORDS(equal.summary(), "summary_claims_no_more_3", "0.00")
+    WORDS.only_if(False, equal.summary(), "more_labels")
     words = torch.zeros_like(table.word_overlap)
     words[0] = 0.5
     for labels, overlap, opening in (
@@ -635,28 +639,28 @@ def test_the_summary_claims_no_more_than_the_intervals(table):
 
 @pytest.mark.usefixtures("unchecked")
 def test_what_the_table_refuses(gpt2, prompts, table):
-    with pytest.raises(ResultError, match=r"nothing at method='hidden_anker'.*hidden_anchor"):
+    with WORDS.raises(ResultError, "what_table_refuses", "'hidden_anker'"):
         table.label_loyalty("hidden_anker")
-    with pytest.raises(ResultError, match=r"nothing at .*'hidden_anker'.*hidden_anchor"):
+    with WORDS.raises(ResultError, "what_table_refuses_2", "'hidden_anker'"):
         table.difference("hidden_anchor", "hidden_anker")
-    with pytest.raises(ResultError, match=r"quantity='loyalty'\. Did you .*'label_loyalty'"):
+    with WORDS.raises(ResultError, "what_table_refuses_3", "'loyalty'", "'label_loyalty'"):
         table.difference("hidden_anchor", "text_anchor", "loyalty")
-    with pytest.raises(ResultError, match=r"show='tabel'\. Did you mean 'table'"):
+    with WORDS.raises(ResultError, "what_table_refuses_4", "'tabel'", "'table'"):
         table.drawing(show="tabel")
     quick = compare_compression(gpt2, prompts, ["hidden_anchor"], **QUICK)
     with pytest.raises(ResultError, match="measure_speed=True"):
         quick.drawing(show="speed")
-    with pytest.raises(ResultError, match="no answers"):
+    with WORDS.raises(ResultError, "what_table_refuses_5"):
         replace(table, correct=None).drawing(show="accuracy")
-    with pytest.raises(RunError, match=r"methods=\[\]: none chosen"):
+    with WORDS.raises(RunError, "what_table_refuses_6"):
         compare_compression(gpt2, prompts, [])
     found = compress_demonstrations(gpt2, prompts, method=["text_anchor", "hidden_anchor"], **QUICK)
     same = compare_compression(gpt2, prompts, ["text_anchor", "hidden_anchor"], **QUICK)
     assert found.methods == same.methods == ("text_anchor", "hidden_anchor")
     assert torch.equal(found.label_logits, same.label_logits)
-    with pytest.raises(RunError, match="none chosen"):
+    with WORDS.raises(RunError, "what_table_refuses_7"):
         compress_demonstrations(gpt2, prompts, method=[])
-    with pytest.raises(RunError, match="each once"):
+    with WORDS.raises(RunError, "what_table_refuses_8"):
         compare_compression(gpt2, prompts, ["text_anchor", "text_anchor"])
 
 
@@ -666,32 +670,32 @@ def test_what_the_table_refuses(gpt2, prompts, table):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"method": "hidden_ancor"}, RunError, "method='hidden_ancor'.*'hidden_anchor'"),
-        ({"position": "zero"}, RunError, "position='zero'"),
-        ({"draws": 0}, RunError, "draws=0"),
-        ({"top_k": 0}, RunError, "top_k=0"),
-        ({"method": "hidden_random_top", "keep": [0, 1]}, RunError, "keep= has no meaning"),
-        ({"keep": 3}, PromptError, "keep=3; expected positions"),
-        ({"keep": []}, PromptError, "keep of prompt 0 is empty"),
-        ({"keep": [[0]] * 5}, PromptError, "5 rows for 6 prompts"),
+        ({"method": "hidden_ancor"}, RunError, "methodhidden_ancor hidden_anchor"),
+        ({"position": "zero"}, RunError, "positionzero"),
+        ({"draws": 0}, RunError, "draws0"),
+        ({"top_k": 0}, RunError, "top_k0"),
+        ({"method": "hidden_random_top", "keep": [0, 1]}, RunError, "keep"),
+        ({"keep": 3}, PromptError, "keep3"),
+        ({"keep": []}, PromptError, "nothing kept"),
+        ({"keep": [[0]] * 5}, PromptError, "5 rows for 6"),
         ({"keep": [0, 2, 1]}, PromptError, "must ascend"),
         ({"keep": [0, 1, 1]}, PromptError, "must ascend"),
-        ({"keep": [-1, 1]}, PromptError, "holds -1"),
-        ({"keep": [0, 400]}, PromptError, "holds 400; the prompt has positions 0 to"),
+        ({"keep": [-1, 1]}, PromptError, "position -1"),
+        ({"keep": [0, 400]}, PromptError, "position 400"),
         ({"keep": [0.5, 1]}, PromptError, "whole numbers"),
     ],
 )
 @pytest.mark.usefixtures("unchecked")
 def test_options_that_make_no_sense(gpt2, prompts, options, error, message):
-    with pytest.raises(error, match=message):
+    with WORDS.raises(error, message):
         compress_demonstrations(gpt2, prompts, **QUICK, **options)
 
 
 def test_positions_of_the_query(gpt2, prompts):
     query = parts(prompts[0]).query
-    with pytest.raises(PromptError, match=rf"holds {query}, which belongs to the query"):
+    with WORDS.raises(PromptError, "position_of_the_query", query):
         compress_demonstrations(gpt2, prompts, keep=[0, query], **QUICK)
-    with pytest.raises(PromptError, match="keep of prompt 2"):
+    with WORDS.raises(PromptError, "positions_query", "2"):
         compress_demonstrations(gpt2, prompts, keep=[[0], [0], [0, query], [0], [0], [0]], **QUICK)
 
 
@@ -706,25 +710,25 @@ def test_prompts_without_text_roles(gpt2, prompts, method):
             for p in prompts
         )
     )  # fmt: skip
-    with pytest.raises(PromptError, match=r"bare positions.*keep="):
+    with WORDS.raises(PromptError, "prompts_without_text_roles"):
         compress_demonstrations(gpt2, bare, method=method, **QUICK)
-    with pytest.raises(PromptError, match="keep ends at position 0, inside the demonstrations"):
+    with WORDS.raises(PromptError, "prompts_without_text_roles_2", "0"):
         compress_demonstrations(gpt2, bare, method=method, keep=[0], **QUICK)
-    with pytest.raises(PromptError, match=r"positions 0 to|reach position"):
+    with WORDS.raises(PromptError, "beyond_the_target", bare[0].target):
         compress_demonstrations(gpt2, bare, method=method, keep=[0, bare[0].target], **QUICK)
 
 
 def test_prompts_found_in_raw_text(gpt2):
     texts = ["Review: bad\nSentiment: Negative\nReview: good film\nSentiment:"]
     batch = prompts_from_text(texts, ["Negative", "Positive"], gpt2)
-    with pytest.raises(PromptError, match=r"no format tokens.*build_prompts"):
+    with WORDS.raises(PromptError, "prompts_found_raw_text"):
         compress_demonstrations(gpt2, batch, **QUICK)
 
 
 def test_prompts_without_demonstrations(gpt2):
     batch = build_prompts(task(), gpt2, shots=0, n=2)
     for keep in (None, [0]):
-        with pytest.raises(PromptError, match="no demonstrations"):
+        with WORDS.raises(PromptError, "prompts_without_demonstrations"):
             compress_demonstrations(gpt2, batch, keep=keep, **QUICK)
 
 
@@ -737,7 +741,7 @@ def test_a_model_that_counts_positions_itself(gpt2, prompts, monkeypatch):
     close(gpt2)(hidden.label_logits, cut.label_logits)
     assert hidden.provenance["cache"] == "hidden"
     assert hidden.speed_up is None
-    with pytest.raises(RunError, match=r"counts positions itself.*position 0 after"):
+    with WORDS.raises(RunError, "model_counts_positions_itself", "0"):
         compress_demonstrations(gpt2, prompts, position="overlap")
     compress_demonstrations(gpt2, prompts, position="overlap", method="text_anchor")
 

@@ -13,8 +13,11 @@ from icl_mech.measurements.compression.kept import parts
 from icl_mech.measurements.compression.predict_behind import CompressContextResult
 from icl_mech.models import adapt
 from tests.measurements.compression.cases import FAMILIES, compress_context, task
+from tests.said import Words
 from tests.saved import reseal
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 pytestmark = pytest.mark.tl3
 
@@ -69,7 +72,7 @@ def test_the_cache_is_small(gpt2, prompts):
     context = compress_context(gpt2, prompts)
     assert len(context) == len(context.kept) < parts(prompts[0]).query
     assert {key.shape[2] for key in (*context.keys, *context.values)} == {len(context)}
-    assert "tokens before the query" in context.summary()
+    WORDS(context.summary(), "cache_small")
     assert context.shown() == [context.summary()]
 
 
@@ -118,7 +121,7 @@ def test_new_queries_of_a_single_prompt(gpt2, prompts):
         context.predict(gpt2, prompts).label_logits,
         compress_context(gpt2, prompts).predict(gpt2, prompts).label_logits,
     )
-    with pytest.raises(PromptError, match="template of these demonstrations is not known"):
+    with WORDS.raises(PromptError, "new_queries_single_prompt"):
         context.queries(gpt2, ["a nice film"])
 
 
@@ -137,21 +140,21 @@ def test_bare_positions(gpt2, prompts):
     assert torch.equal(
         context.predict(gpt2, bare).label_logits, plain.predict(gpt2, prompts).label_logits
     )
-    with pytest.raises(PromptError, match="bare positions"):
+    with WORDS.raises(PromptError, "bare_positions"):
         compress_context(gpt2, bare)
 
 
 def test_other_demonstrations_are_refused(gpt2, prompts):
     context = compress_context(gpt2, prompts)
     other = build_prompts(task(), gpt2, shots=1, n=2, seed=1)
-    with pytest.raises(PromptError, match="Prompt 0 does not begin with the"):
+    with WORDS.raises(PromptError, "other_demonstrations_refused", "0"):
         context.predict(gpt2, other)
-    with pytest.raises(PromptError, match="Prompt 6 does not begin with the"):
+    with WORDS.raises(PromptError, "other_demonstrations_refused_2", "6"):
         context.predict(gpt2, PromptBatch((*prompts, *other)))
-    with pytest.raises(PromptError, match="different demonstrations"):
+    with WORDS.raises(PromptError, "other_demonstrations_refused_3"):
         compress_context(gpt2, PromptBatch((*prompts, *other)))
     swapped = task(labels=("Positive", "Negative"))
-    with pytest.raises(PromptError, match="have the labels Positive, Negative"):
+    with WORDS.raises(PromptError, "other_demonstrations_refused_4"):
         context.predict(gpt2, build_prompts(swapped, gpt2, shots=1, n=2))
 
 
@@ -160,16 +163,16 @@ def test_a_prompt_that_ends_inside_the_demonstrations(gpt2, prompts):
     cut = Prompt.from_positions(
         context.tokens, label_positions=[], label_classes=[], label_tokens=prompts[0].label_tokens
     )
-    with pytest.raises(PromptError, match="does not begin with"):
+    with WORDS.raises(PromptError, "prompt_ends_inside_demonstrations"):
         context.predict(gpt2, PromptBatch((cut,)))
 
 
 def test_another_model_is_refused(gpt2, prompts):
     context = compress_context(gpt2, prompts)
-    with pytest.raises(ModelError, match=r"made with 'tiny-gpt2'.*'tiny-neox'"):
+    with WORDS.raises(ModelError, "another_model_refused", "'tiny-gpt2'", "'tiny-neox'"):
         context.predict(tiny_model("neox"), prompts)
     retrained = tiny_model("gpt2", seed=1)
-    with pytest.raises(ModelError, match="has other weights"):
+    with WORDS.raises(ModelError, "another_model_refused_2"):
         context.predict(retrained, prompts)
     again = tiny_model("gpt2")
     assert torch.equal(
@@ -192,11 +195,11 @@ def test_a_model_that_differs_in_one_fact(gpt2, prompts, name, value):
 def test_a_model_that_counts_positions_itself(gpt2, prompts, monkeypatch):
     context = compress_context(gpt2, prompts)
     monkeypatch.setitem(vars(adapt(gpt2)), "takes_positions", False)
-    with pytest.raises(RunError, match="counts positions itself"):
+    with WORDS.raises(RunError, "model_counts_positions_itself"):
         compress_context(gpt2, prompts)
     text = compress_context(gpt2, prompts, method="text_anchor")
     text.predict(gpt2, prompts)
-    with pytest.raises(RunError, match="counts positions itself"):
+    with WORDS.raises(RunError, "model_counts_positions_itself"):
         context.predict(gpt2, prompts)
 
 
@@ -204,23 +207,23 @@ def test_a_model_that_counts_positions_itself(gpt2, prompts, monkeypatch):
 def test_options_that_make_no_sense(gpt2, prompts):
     with pytest.raises(RunError, match="method='hidden'"):
         compress_context(gpt2, prompts, method="hidden")
-    with pytest.raises(RunError, match="keep= has no meaning"):
+    with WORDS.raises(RunError, "options_make_no_sense"):
         compress_context(gpt2, prompts, method="hidden_random_top", keep=[0])
-    with pytest.raises(PromptError, match="no demonstrations"):
+    with WORDS.raises(PromptError, "options_make_no_sense_2"):
         compress_context(gpt2, build_prompts(task(), gpt2, shots=0, n=1))
     context = compress_context(gpt2, prompts)
-    with pytest.raises(PromptError, match="texts is one string"):
+    with WORDS.raises(PromptError, "options_make_no_sense_3"):
         context.queries(gpt2, "a nice film")
 
 
 def test_damaged_files(gpt2, prompts, tmp_path):
     folder = compress_context(gpt2, prompts).save(tmp_path / "context")
-    with pytest.raises(ResultError, match="No saved result"):
+    with WORDS.raises(ResultError, "damaged_files", "No"):
         CompressContextResult.load(tmp_path / "nothing")
     values = json.loads((folder / "result.json").read_text())["values"]
     del values["kept"]
     reseal(folder / "result.json", values=values)
-    with pytest.raises(ResultError, match="lacks kept"):
+    with WORDS.raises(ResultError, "damaged_files_2"):
         CompressContextResult.load(folder)
     (folder / "tensors.safetensors").unlink()
     with pytest.raises(ResultError, match="incomplete"):
@@ -229,7 +232,7 @@ def test_damaged_files(gpt2, prompts, tmp_path):
 
 def test_another_kind_of_result(gpt2, prompts, tmp_path):
     result = compress_demonstrations(gpt2, prompts, measure_speed=False)
-    with pytest.raises(ResultError, match="holds a CompressDemonstrationsResult"):
+    with WORDS.raises(ResultError, "another_kind_result"):
         CompressContextResult.load(result.save(tmp_path / "result"))
 
 

@@ -41,7 +41,10 @@ from tests.measurements.compression.cases import (
     task,
 )
 from tests.measurements.test_label_words_golden import hooked_model
+from tests.said import Words
 from tests.tiny import N_HEADS, N_LAYERS, tiny_model
+
+WORDS = Words(__file__)
 
 pytestmark = pytest.mark.tl3
 
@@ -268,7 +271,7 @@ def test_an_intervention_that_acts_nowhere(gpt2, prompts):
         def hooks(self, segment):
             return []
 
-    with pytest.raises(RunError, match="changed nothing"):
+    with WORDS.raises(RunError, "intervention_acts_nowhere"):
         compress_demonstrations(gpt2, prompts, interventions=[Nothing()], **QUICK)
 
 
@@ -352,17 +355,17 @@ def test_figures_of_a_page(gpt2, prompts):
     loyalties, accuracies = table.figures()  # speed was not measured
     assert (loyalties.show, accuracies.show) == ("loyalty", "accuracy")
     kept = said(table.label_loyalty("hidden_anchor"))
-    assert f"keep {kept} of the answers" in loyalties.answer
+    WORDS(loyalties.answer, "figures_page", kept)
     gap = said(table.difference("hidden_anchor", "text_anchor"), sign=True)
-    assert f"({gap} against anchor tokens as text" in loyalties.answer
+    WORDS(loyalties.answer, "figures_page_2", gap)
     share = float(table.demonstration_share.mean())
-    assert f"a stand-in** of {100 * share:.0f} % of their tokens" in loyalties.caption
-    assert accuracies.answer.startswith(f"Full prompts: {said(table.full_accuracy)} right; ")
+    WORDS(loyalties.caption, "figures_page_3", format(100 * share, ".0f"))
+    WORDS.starts(accuracies.answer, "full_prompts", said(table.full_accuracy))
     assert f"anchor states {said(table.accuracy('hidden_anchor'))}" in accuracies.answer
     for one in (loyalties, accuracies):
         assert table.plot(show=one.show).data
     alone = compare_compression(gpt2, prompts, ["hidden_anchor"], **QUICK).figures()[0]
-    assert alone.answer.startswith("Cannot be judged: ")
+    WORDS.starts(alone.answer, "figures_page_4", "Cannot be judged")
 
 
 # Contexts.
@@ -406,13 +409,13 @@ def test_queries_alone_can_be_edited(gpt2, prompts):
 def test_what_contexts_refuse(gpt2, prompts):
     context = compress_context(gpt2, prompts)
     for name in ("heads", "label words", "mean at all"):
-        with pytest.raises(RunError, match=r"changes the demonstrations.*interventions="):
+        with WORDS.raises(RunError, "what_contexts_refuse_2"):
             context.predict(gpt2, prompts, interventions=EDITS[name])
     edit = patch(gpt2)
-    with pytest.raises(RunError, match="differs between these prompts"):
+    with WORDS.raises(RunError, "what_contexts_refuse"):
         compress_context(gpt2, prompts, interventions=[edit])
     own = compress_context(gpt2, prompts[0], interventions=[edit])
-    with pytest.raises(RunError, match="differs between these prompts"):
+    with WORDS.raises(RunError, "what_contexts_refuse"):
         own.predict(gpt2, prompts)
     single = own.predict(gpt2, prompts[[0]])
     expected = by_hiding(gpt2, prompts[[0]], own.kept, parts(prompts[0]).query, [edit])
@@ -429,7 +432,7 @@ def test_positions_and_text_anchors(gpt2, prompts):
             lambda e: compare_compression(gpt2, prompts, draws=2, interventions=[e], **QUICK),
             lambda e: compress_context(gpt2, prompts, method="text_anchor", interventions=[e]),
         ):
-            with pytest.raises(RunError, match="a prompt of their own"):
+            with WORDS.raises(RunError, "positions_text_anchors"):
                 run(edit)
     compress_demonstrations(gpt2, prompts, interventions=[given], **QUICK)
 

@@ -32,7 +32,10 @@ from tests.engine.cases import LABEL_TOKENS, prompt, ragged
 from tests.golden_data import arrays, golden_model, label_words_prompts
 from tests.margins import close_pairs
 from tests.prompts.cases import KINGDOMS, OBJECT, TOPICS, toy_task
+from tests.said import Words
 from tests.tiny import D_HEAD, FAMILIES, N_HEADS, N_KV_HEADS, N_LAYERS, tiny_hf, tiny_model
+
+WORDS = Words(__file__)
 
 LAYERS = tuple(range(N_LAYERS))
 GROUPED = ("llama", "gemma3")
@@ -294,7 +297,7 @@ def test_both_matrices_and_their_correlation():
     assert found.layer == 7  # at two thirds
     assert float(found.auc_low[0, 1]) < float(auc[0, 1]) < float(found.auc_high[0, 1])
     assert "three pairs" in found.notes[0]
-    with pytest.raises(ResultError, match=r"Layer 5 was not read; there are \[4, 7\]"):
+    with WORDS.raises(ResultError, "both_matrices_their_correlation", "5", "[4, 7]"):
         found.rank_correlation(5)
 
 
@@ -320,10 +323,10 @@ def test_two_classes_are_nothing_to_rank(gpt2):
     expected = torch.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=torch.float64)
     assert all(torch.equal(own, expected) for own in found.distances if not own.isnan().any())
     assert found.correlation.isnan().all()
-    assert "two classes are one pair" in found.notes[0]
-    assert "no rank correlation over 1 pair of classes; two classes" in found.summary()
+    WORDS(found.notes[0], "two_classes_nothing_rank")
+    WORDS(found.summary(), "two_classes_nothing_rank_2", "1")
     figure(found.drawing())
-    with pytest.raises(ResultError, match="no rank correlation to draw with 2 classes"):
+    with WORDS.raises(ResultError, "two_classes_nothing_rank_3", "2"):
         found.drawing("layers")
 
 
@@ -336,7 +339,7 @@ def test_a_class_without_prompts_is_not_measured():
     expected[2] = expected[:, 2] = False
     assert torch.equal(known, expected)
     assert not found.correlation.isnan().any()
-    assert "no prompt has the true class class 2" in found.summary()
+    WORDS(found.summary(), "class_without_prompts_measured", "2")
     figure(found.drawing())
 
 
@@ -346,7 +349,7 @@ def test_pairs_told_apart_perfectly_are_ties():
     logits[answers == 1, 0] = torch.tensor([0.0, 1.0, 10.0, 19.0, 20.0])  # 9 of class 1
     found = made(logits, answers, torch.rand(1, 1, 4, 4).double())
     assert float(found.confusion_auc[0, 1]) == 0.6
-    assert "5 pairs are told apart perfectly (AUC 1)" in found.summary()
+    WORDS(found.summary(), "pairs_told_apart_perfectly", "5", "1")
 
 
 def test_resamples_that_are_all_equal_leave_no_interval():
@@ -359,14 +362,14 @@ def test_resamples_that_are_all_equal_leave_no_interval():
     assert 0 < abs(value) < 1
     assert (low != low, high != high) == (True, True)
     assert found.status == "cannot be judged"
-    assert "has no interval" in found.summary()
+    WORDS(found.summary(), "resamples_all_equal_leave_2")
 
 
 def test_rare_classes_are_redrawn_or_leave_no_interval():
     logits = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
     distances = torch.rand(1, 1, 4, 4).double()
     some = made(logits[:12], torch.arange(4).repeat(3), distances)
-    assert "resamples lost a class and were drawn again" in some.summary()
+    WORDS(some.summary(), "rare_classes_redrawn_leave")
     assert not some.low.isnan().any()
     alone = made(logits[:3], torch.tensor([0, 1, 1]), distances)
     assert alone.confusion_auc[0, 1] in (0.0, 0.5, 1.0)
@@ -375,13 +378,13 @@ def test_rare_classes_are_redrawn_or_leave_no_interval():
 def test_queries_that_are_all_alike():
     llama = tiny_model("llama")  # rotary: in layer 0 a query knows its own token only
     prompts = icl.build_prompts(toy_task(TOPICS), llama, n=8)
-    with pytest.raises(ResultError, match="queries of layer 0 are all alike"):
+    with WORDS.raises(ResultError, "queries_all_alike", "0"):
         diagnose_confusion(llama, prompts, layer=0)
     found = diagnose_confusion(llama, prompts)
     assert found.distances[0].isnan().all()
     assert found.correlation[0].isnan()
     assert not found.correlation[1:].isnan().any()
-    assert "no distances in layer 0" in found.summary()
+    WORDS(found.summary(), "queries_all_alike_2", "0")
     figure(found.drawing("layers"))
     figure(found.drawing(layer=1))
 
@@ -418,7 +421,7 @@ def test_drawings_and_table_hold_the_numbers(gpt2):
     found = diagnose_confusion(gpt2, full())
     sides = found.drawing(layer=1)
     predicted, measured = sides.matrices
-    assert predicted.title == "Predicted: distance of keys, layer 1"
+    WORDS.exactly(predicted.title, "drawings_table_hold_numbers", "1")
     assert measured.title.startswith("Measured: AUC")
     apart = ~torch.eye(3).bool()
     for shown, values in ((predicted, found.distances[1]), (measured, found.confusion_auc)):
@@ -445,9 +448,9 @@ def test_drawings_and_table_hold_the_numbers(gpt2):
     by_layer = found.to_pandas("distance")
     row = by_layer[(by_layer["layer"] == 1) & (by_layer["pair"] == "class 1 / class 2")].iloc[0]
     assert row["distance"] == pytest.approx(float(found.distances[1, 1, 2]))
-    with pytest.raises(ResultError, match=r"show='matrix'\. Did you mean 'matrices'"):
+    with WORDS.raises(ResultError, "drawings_table_hold_numbers_2", "'matrix'", "'matrices'"):
         found.drawing("matrix")
-    with pytest.raises(ResultError, match="Layer 9 was not read"):
+    with WORDS.raises(ResultError, "drawings_table_hold_numbers_3", "9"):
         found.drawing(layer=9)
 
 
@@ -467,33 +470,33 @@ def test_saved_and_loaded(gpt2, tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"layer": 3}, RunError, "layer=3; 'tiny-gpt2' has layers 0 to 2"),
-        ({"layer": -1}, RunError, "layer=-1"),
-        ({"components": 0}, RunError, "components=0; it must be at least 1"),
-        ({"context": 6}, RunError, "context=6; there are 6 contexts"),
-        ({"contexts": ragged()}, PromptError, "Context 0 has no demonstration of 'class 2'"),
+        ({"layer": 3}, RunError, "layer3 tiny-gpt2 0"),
+        ({"layer": -1}, RunError, "layer-1"),
+        ({"components": 0}, RunError, "components0 1"),
+        ({"context": 6}, RunError, "context6 6"),
+        ({"contexts": ragged()}, PromptError, "0 class2"),
         (
             {"query_prompts": PromptBatch((prompt(5, (), (), label_tokens=(301, 302, 309)),))},
             PromptError,
-            "must have the label words of the prompts",
+            "must label words",
         ),
     ],
 )  # fmt: skip
 def test_options_out_of_range(gpt2, options, error, words):
     with pytest.raises(error) as caught:
         diagnose_confusion(gpt2, full(), **options)
-    assert words in str(caught.value)
+    WORDS(str(caught.value), words)
 
 
 def test_prompts_without_answers(gpt2):
-    with pytest.raises(PromptError, match="needs the true classes; give answers="):
+    with WORDS.raises(PromptError, "prompts_without_answers"):
         diagnose_confusion(gpt2, ragged(answers=False))
 
 
 def test_a_model_without_projections(gpt2, monkeypatch):
     adapted = adapt(gpt2)
     monkeypatch.setattr(type(adapted), "has_site", lambda self, name: name != "k")
-    with pytest.raises(RunError, match="does not expose its query and key projections"):
+    with WORDS.raises(RunError, "model_without_projections"):
         diagnose_confusion(adapted, full())
 
 

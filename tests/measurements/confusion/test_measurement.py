@@ -35,8 +35,11 @@ from tests.engine.cases import Edge
 from tests.interventions.test_prompt_dependent import Swap
 from tests.measurements.confusion.test_diagnosis import LAYERS, full, made
 from tests.prompts.cases import KINGDOMS, OBJECT, toy_task
+from tests.said import Words
 from tests.saved import without_date
 from tests.tiny import FAMILIES, tiny_model
+
+WORDS = Words(__file__)
 
 EDGE = Edge(0, dest=2, src=1, factor=0.0, term=4.0)
 CLOSE = {"atol": 2e-4, "rtol": 1e-4}
@@ -162,11 +165,11 @@ def test_predictions_of_another_measurement_are_run_once(gpt2, monkeypatch):
 def test_refusals_come_before_anything_is_run(gpt2, monkeypatch, unchecked):
     monkeypatch.setattr(running, "run", None)
     for options, words in (
-        ({"layer": 9}, "layer=9; 'tiny-gpt2' has layers 0 to 2"),
-        ({"context": 7}, "context=7; there are 6 contexts"),
-        ({"layer": 0.5}, "layer=0.5; expected a whole number"),
+        ({"layer": 9}, "layer=9"),
+        ({"context": 7}, "context=7"),
+        ({"layer": 0.5}, "layer=0.5"),
     ):
-        with pytest.raises(RunError, match=words):
+        with WORDS.raises(RunError, words, words):
             icl.measure(gpt2, full(), Predict(), Confusion(**options))
 
 
@@ -245,7 +248,7 @@ def test_under_an_intervention_minus_plain(gpt2, found):
 def test_nothing_to_estimate_with_one_class():
     alone = made(torch.randn(4, 3), torch.zeros(4, dtype=torch.long), torch.rand(1, 1, 3, 3))
     assert alone.quantities() == {}
-    with pytest.raises(ResultError, match="keeps no per-prompt numbers"):
+    with WORDS.raises(ResultError, "nothing_estimate_class"):
         alone.sel()
 
 
@@ -263,12 +266,12 @@ def test_figures_of_a_page(gpt2, found):
     shown = found.figures()
     assert [figure.show for figure in shown] == ["matrices", "layers"]
     matrices, layers = shown
-    assert matrices.answer.startswith("Cannot be judged: 3 pairs of classes may agree")
+    WORDS.starts(matrices.answer, "figures_page", "Cannot be judged", "3")
     assert said(found.rank_correlation(), sign=True) in matrices.answer
     assert all(note[1:] in matrices.limits for note in found.notes)
     best = int(found.correlation.argmax())
     assert f"{said(found.rank_correlation(best), sign=True)}, in layer {best}" in layers.answer
-    assert "3 pairs of classes" in layers.caption
+    WORDS(layers.caption, "figures_page_2", "3")
     for figure in shown:
         assert figure.question.endswith("?")
         assert "12 prompts" in figure.caption
@@ -276,9 +279,7 @@ def test_figures_of_a_page(gpt2, found):
     two = diagnose_confusion(gpt2, icl.build_prompts(toy_task(), gpt2, n=8))
     (alone,) = two.figures()
     assert alone.show == "matrices"
-    assert alone.answer == (
-        "Cannot be judged: there is no rank correlation over 1 pair of classes (8 prompts)."
-    )
+    WORDS.exactly(alone.answer, "figures_page_3", "Cannot be judged", "1", "8")
 
 
 PLACES = torch.tensor([0.0, 1.0, 3.0, 7.0, 12.0, 14.5])
@@ -307,7 +308,7 @@ def test_an_answer_follows_the_interval_and_the_p_value(order, opening, than):
     figure = found.figures()[0]
     assert figure.answer.startswith(opening)
     assert f"{said(found.rank_correlation(), sign=True)} (1200 prompts), {than}" in figure.answer
-    assert f"p-value over classes {told(found.p_value())}." in figure.answer
+    WORDS(figure.answer, "answer_follows_interval_p", told(found.p_value()))
     assert found.p_value() <= 1 / 60 if order > 0 else found.p_value() > 0.025
     assert f"classes {told(found.p_value())}" in found.summary()
     assert figure.drawn
@@ -321,7 +322,7 @@ def test_an_interval_over_prompts_is_not_enough():
     assert found.p_value() > 0.025
     assert found.status == "not shown"
     answer = found.figures()[0].answer
-    assert "above 0, but renamed classes agree as well too often; permutation p-value" in answer
+    WORDS(answer, "interval_over_prompts_enough", "0")
 
 
 def test_four_classes_are_too_few_to_tell_agreement_from_chance():
@@ -330,8 +331,8 @@ def test_four_classes_are_too_few_to_tell_agreement_from_chance():
     assert found.p_value() == pytest.approx(1 / 24)
     assert found.status == "cannot be judged"
     answer = found.figures()[0].answer
-    assert answer.startswith("Cannot be judged: 6 pairs of classes may agree in rank by chance")
-    assert "no agreement has a permutation p-value below 0.04, where 0.025 is needed" in answer
+    WORDS.starts(answer, "four_classes_too_few_2", "Cannot be judged", "6")
+    WORDS(answer, "four_classes_too_few_3", "0.04", "0.025")
 
 
 def test_one_confused_pair_among_six_classes_is_too_little():
@@ -369,14 +370,14 @@ def test_classes_told_apart_perfectly_leave_nothing_to_draw():
     answers = torch.arange(4).repeat(5)
     found = made(9 * torch.eye(4)[answers], answers, torch.rand(1, 1, 4, 4).double())
     (figure,) = found.figures()
-    assert figure.answer.startswith("Cannot be judged: the label words' probabilities tell all 6")
+    WORDS.starts(figure.answer, "classes_told_apart_perfectly", "Cannot be judged", "6")
     assert not figure.drawn
 
 
 def test_notes_say_what_intervals_rest_on(found):
     note = found.drawing("layers").note
-    assert note.startswith("3 pairs; 12 prompts, 95 % intervals over prompts")
-    assert note.endswith("distances and classes fixed")
+    WORDS.starts(note, "notes_say_what_intervals", "3", "12", "95")
+    WORDS.ends(note, "notes_say_what_intervals_2")
 
 
 def test_samples_of_a_loaded_result(found, tmp_path):

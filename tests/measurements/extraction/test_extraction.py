@@ -30,7 +30,10 @@ from icl_mech.results.wording import said, told
 from tests.engine.cases import LABEL_TOKENS, LABELS, prompt, ragged
 from tests.margins import clear_prompts
 from tests.measurements.isolation.cases import many
+from tests.said import Words
 from tests.tiny import FAMILIES, N_HEADS, N_LAYERS, tiny_model
+
+WORDS = Words(__file__)
 
 EXACT = {"rtol": 0, "atol": 1e-12}
 CLOSE = {"rtol": 0, "atol": 2e-5}
@@ -194,7 +197,7 @@ def test_difference_to_the_changed_model_is_paired_over_prompts(gpt2):
     assert bool(((found.low < found.values) & (found.values < found.high)).all())
     same = plain - extraction(gpt2, prompts)
     assert float(torch.stack([same.values, same.low, same.high]).abs().max()) == 0.0
-    with pytest.raises(ResultError, match="different prompts"):
+    with WORDS.raises(ResultError, "difference_changed_model_paired"):
         _ = plain - extraction(gpt2, many(29))
 
 
@@ -219,8 +222,8 @@ def test_classes_never_predicted_are_dropped():
     attention, truth = rising()
     found = result(attention, truth)
     assert found.classes == (0, 1)
-    assert "left out, no prompt: blue" in found.notes
-    assert "prompts by class: red 20, green 20" in found.notes
+    WORDS(found.notes, "classes_never_predicted_dropped")
+    WORDS(found.notes, "classes_never_predicted_dropped_2", "20")
     assert not any("too narrow" in note for note in found.notes)
     torch.testing.assert_close(found.auc, plain_auc(attention, torch.tensor(truth)), **EXACT)
     moved = result(attention[..., [0, 2, 1]], [2 * c for c in truth])
@@ -285,10 +288,10 @@ def test_figures_of_a_page():
     found = result(*rising())
     late, looked = found.figures()
     assert (late.show, looked.show) == found.shows
-    assert late.answer.startswith("Yes: in the last third")
-    assert f"is {said(found.last_third)}, above chance" in late.answer
-    assert f"first third, {said(found.rise, sign=True)}, is clear" in late.answer
-    assert "one half in layer 4 of 0 to 5" in late.caption
+    WORDS.starts(late.answer, "figures_page", "Yes")
+    WORDS(late.answer, "figures_page_2", said(found.last_third))
+    WORDS(late.answer, "figures_page_3", said(found.rise, sign=True))
+    WORDS(late.caption, "figures_page_4", "4", "0", "5")
     assert "40 prompts" in late.caption
     assert late.establishes
     attention, truth = rising()
@@ -297,7 +300,7 @@ def test_figures_of_a_page():
     shape = found.drawing(show="attention")
     torch.testing.assert_close(shape.values, torch.stack([own.mean(0), others.mean(0)]))
     gap = (own - others).mean(0)
-    assert looked.answer.startswith("In 3 of 6 layers: ")
+    WORDS.starts(looked.answer, "figures_page_5", "3", "6")
     assert f"layer {int(gap.argmax())}, {told(float(gap.max()), sign=True)} [" in looked.answer
     early = result(attention.flip(1), truth).figures()[0]
     assert early.answer.startswith("Not shown: ")
@@ -325,7 +328,7 @@ def test_intervals_and_thirds():
 
 def test_summary_table_and_figure():
     found = result(*rising())
-    assert ": rising with depth; R passes one half in layer 4 of 0 to 5; " in found.summary()
+    WORDS(found.summary(), "summary_table_figure", "4", "0", "5")
     table = found.to_pandas()
     assert list(table.columns) == [
         "layer", "auc", "auc_low", "auc_high",
@@ -354,13 +357,13 @@ def test_one_class_left_is_undefined_and_said_so(tmp_path):
     assert not found.cumulative_defined
     for values in (found.auc, found.auc_low, found.auc_high, found.cumulative, found.sums):
         assert bool(values.isnan().all())
-    assert found.notes == ("AUC undefined: all 5 prompts count as green",)
-    assert found.summary().endswith("AUC undefined: all 5 prompts count as green")
-    assert "all 5 prompts count as green" in figure(found.drawing()).to_html()
+    WORDS.exactly(found.notes, "class_left_undefined_said", "5", "green")
+    WORDS.ends(found.summary(), "class_left_undefined_said", "5")
+    WORDS(figure(found.drawing()).to_html(), "class_left_undefined_said_2", "5")
     late, looked = found.figures()
     assert not late.drawn
-    assert late.answer == "Cannot be judged: AUC undefined: all 5 prompts count as green."
-    assert looked.answer.startswith("Cannot be judged from 5 prompts: ")
+    WORDS.exactly(late.answer, "class_left_undefined_said_3", "Cannot be judged", "5")
+    WORDS.starts(looked.answer, "class_left_undefined_said_4", "Cannot be judged", "5")
     loaded = Result.load(found.save(tmp_path / "one"))
     assert loaded.summary() == found.summary()
     assert not loaded.defined
@@ -374,7 +377,7 @@ def test_layers_without_attention_to_label_words():
     attention[:, [0, 2], :2] = 0.0  # the class left out still gets some
     found = result(attention, truth)
     assert found.auc[[0, 2]].tolist() == [0.5, 0.5]
-    assert "no attention to label words, so AUC 0.5, in layer 0, 2" in found.notes
+    WORDS(found.notes, "layers_without_attention_label", "0.5", "2")
     assert found.auc_low[0] < 0.5 < found.auc_high[0]
     assert found.auc_high[0] - found.auc_low[0] < 0.1
 
@@ -399,7 +402,7 @@ def test_share_undefined_but_available(kind):
     assert not found.cumulative_defined
     assert float(found.cumulative[-1]) == 1.0
     assert bool(found.cumulative_low.isnan().all())
-    assert any(note.startswith("R undefined: its denominator") for note in found.notes)
+    WORDS(found.notes, "share_undefined", "R undefined")
     assert "R undefined" in found.summary()
     assert "R passes" not in found.summary()
     assert len(found.drawing().names) == 1
@@ -410,10 +413,8 @@ def test_rare_classes():
     attention, _ = rising(n=10)
     found = result(attention, [0] * 9 + [1])
     assert found.redrawn > 4000
-    assert "fewer than 5 prompts of green: intervals are too narrow" in found.notes
-    assert any(
-        note.startswith(f"{found.redrawn} resamples that lost a class") for note in found.notes
-    )
+    WORDS(found.notes, "rare_classes", "5")
+    WORDS(found.notes, "resamples_that_lost_a_class", found.redrawn)
 
 
 def test_a_rare_class_is_left_out_of_the_verdict_only():
@@ -428,7 +429,7 @@ def test_a_rare_class_is_left_out_of_the_verdict_only():
     assert (last, rise, prompts) == (alone.last_third, alone.rise, 42)
     assert found.required == alone.required
     assert found.status == "supported"
-    assert "Judged without blue, of too few prompts to be resampled" in found.figures()[0].answer
+    WORDS(found.figures()[0].answer, "rare_class_left_out")
     # The curves keep all classes.
     assert found.last_third.value != alone.last_third.value
 
@@ -447,7 +448,7 @@ def test_classes_too_rare_for_intervals(gpt2):
     found = extraction(gpt2, PromptBatch(rows), truth="gold")
     assert bool(found.auc.isfinite().all())
     assert bool(found.auc_low.isnan().all())
-    assert "no intervals: hardly any resample holds all classes" in found.notes
+    WORDS(found.notes, "classes_too_rare_intervals")
     assert not found.cumulative_defined
 
 
@@ -462,17 +463,17 @@ def test_round_trip(gpt2, tmp_path):
     assert loaded.classes == found.classes
     assert loaded.summary() == found.summary()
     assert loaded.to_pandas().equals(found.to_pandas())
-    assert "given their shared demonstrations" in loaded.drawing().note
+    WORDS(loaded.drawing().note, "round_trip")
 
 
 def test_refusals(gpt2, monkeypatch, unchecked):
     monkeypatch.setattr(running, "run", None)
-    with pytest.raises(RunError, match=r"truth='golden'. Did you mean 'gold'"):
+    with WORDS.raises(RunError, "refusals", "'golden'", "'gold'"):
         extraction(gpt2, ragged(), truth="golden")
     with pytest.raises(RunError, match=r"two_classes='ref'.*'reference'"):
         extraction(gpt2, ragged(), two_classes="ref")
-    with pytest.raises(PromptError, match="5 of 5 prompts have no answer"):
+    with WORDS.raises(PromptError, "refusals_2", "5"):
         extraction(gpt2, ragged(answers=False), truth="gold")
     bare = PromptBatch((ragged()[0], prompt(6, (), (), label_tokens=LABEL_TOKENS)))
-    with pytest.raises(PromptError, match=r"Prompt 1 has no demonstration.*extraction"):
+    with WORDS.raises(PromptError, "refusals_3", "1"):
         extraction(gpt2, bare)

@@ -24,7 +24,10 @@ from tests.measurements.overthinking_cases import (
     tiny_pairs,
 )
 from tests.planted import ATTENDING_DECOYS, INDUCTION_HEADS, PROMOTING_DECOYS
+from tests.said import Words
 from tests.saved import without_date
+
+WORDS = Words(__file__)
 
 HEADS = ((1, 2), (2, 0))
 
@@ -172,7 +175,7 @@ def test_the_measurement_is_the_function(gpt2):
         "what": None, "start": 1, "heads": [[1, 2], [2, 0]], "kind": "zero_output", "draws": 2,
         "variant": "sound", "seed": 3,
     }  # fmt: skip
-    with pytest.raises(PromptError, match="compares true and false demonstrations"):
+    with WORDS.raises(PromptError, "measurement_function"):
         measured(Ablation(**options), model, false)
 
 
@@ -262,7 +265,7 @@ def test_differences_are_paired(gpt2):
     assert_close(found.low, low)
     assert_close(found.high, high)
     assert float(found.values.abs().max()) > 0
-    with pytest.raises(ResultError, match="cells cannot be paired"):
+    with WORDS.raises(ResultError, "differences_paired"):
         _ = plain - ablation(model, true, false, ["late MLPs"], start=1)
 
 
@@ -303,7 +306,7 @@ def test_the_seed_draws_the_heads():
 
 def test_too_many_heads_for_a_control():
     chosen = [(layer, head) for layer in range(2) for head in range(4)]
-    with pytest.raises(RunError, match="8 of 12 heads are chosen"):
+    with WORDS.raises(RunError, "too_many_heads_control", "8", "12"):
         random_heads(chosen, (3, 4), 1)
     assert len(random_heads(chosen[:6], (3, 4), 1)[0]) == 6
 
@@ -391,21 +394,22 @@ def test_without_a_gap_there_is_no_reduction(false):
     assert found.gap.low <= 0
     assert found.reduction("chosen heads") is None
     assert bool(found.draws().isnan().all())
-    assert "its interval includes 0" in found.summary()
-    with pytest.raises(ResultError, match="no quantity 'gap_reduction'"):
+    WORDS(found.summary(), "without_gap_there_no", "0")
+    with WORDS.raises(ResultError, "without_gap_there_no_2", "'gap_reduction'"):
         found.to_pandas("gap_reduction")
 
 
 def test_ties_are_told():
     counts = torch.zeros(3, 4, 2, dtype=torch.long)
     counts[0, 0, 1], counts[1, 3, 0], counts[2] = 2, 3, 8
-    note = "; of 64 scores 2 are ties and 3 nearly"
     case = (UNABLATED, CHOSEN, *DRAWS)
-    assert result_of(*case, tie_counts=counts).summary() == result_of(*case).summary() + note
+    plain, tied = (result_of(*case, **own).summary() for own in ({}, {"tie_counts": counts}))
+    assert tied.startswith(plain)
+    WORDS.exactly(tied.removeprefix(plain), "ties", "64", "2", "3")
     no_gap = result_of(UNABLATED[:1] * 2, *case[1:], tie_counts=counts)
-    assert no_gap.summary().endswith(f"no share of it can be given{note}")
+    WORDS.ends(no_gap.summary(), "ties_without_a_gap", "64", "2", "3")
     counts[:2] = 0
-    assert result_of(*case, tie_counts=counts).summary() == result_of(*case).summary()
+    assert result_of(*case, tie_counts=counts).summary() == plain
 
 
 @pytest.mark.parametrize("how", ["ratio_of_means", "mean_of_ratios"])
@@ -440,7 +444,7 @@ def test_random_draws_are_one_row_of_the_table():
     assert accuracies.groups == ("unablated", "chosen heads", "random heads")
     assert found.drawing().groups == ("chosen heads", "random heads")
     assert accuracies.values[1].tolist() == [0.75, 0.5]
-    assert "mean of 2 draws" in found.drawing().note
+    WORDS(found.drawing().note, "random_draws_row_table", "2")
     assert "2 random draws 0.143" in found.summary()
 
 
@@ -464,20 +468,20 @@ def test_files_and_figures(planted, tmp_path):
 
 def test_nothing_to_ablate(gpt2):
     for options in ({}, {"what": {}}, {"what": []}):
-        with pytest.raises(RunError, match="Nothing to ablate"):
+        with WORDS.raises(RunError, "nothing_ablate"):
             ablation(*gpt2, **options)
 
 
 def test_late_parts_need_a_start(gpt2):
     with pytest.raises(RunError, match="'late MLPs' needs start="):
         ablation(*gpt2, ["late MLPs"])
-    with pytest.raises(RunError, match="names layer 3"):
+    with WORDS.raises(RunError, "late_parts_need_start", "3"):
         ablation(*gpt2, start=3)
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_unknown_parts_and_options(gpt2):
-    with pytest.raises(RunError, match="Did you mean 'late layers'"):
+    with WORDS.raises(RunError, "unknown_parts_options", "'late layers'"):
         ablation(*gpt2, ["late layer"], start=1)
     for options, message in (({"kind": "zero"}, "kind='zero'"), ({"variant": "x"}, "variant='x'")):
         with pytest.raises(RunError, match=message):
@@ -486,33 +490,33 @@ def test_unknown_parts_and_options(gpt2):
 
 @pytest.mark.parametrize("head", [(3, 0), (0, 4), (-1, 0), (0, -1)])
 def test_heads_the_model_does_not_have(gpt2, head):
-    with pytest.raises(RunError, match="does not exist; the model has 3 layers of 4 heads"):
+    with WORDS.raises(RunError, "heads_model", "3", "4"):
         ablation(*gpt2, heads=[head])
 
 
 def test_too_many_heads(gpt2):
-    with pytest.raises(RunError, match="too few others"):
+    with WORDS.raises(RunError, "too_many_heads"):
         ablation(*gpt2, heads=[(layer, head) for layer in range(2) for head in range(4)])
 
 
 @pytest.mark.parametrize("name", ["none", "random heads", "late layers"])
 def test_names_that_are_taken(gpt2, name):
-    with pytest.raises(RunError, match=f"{name!r} is the name of a condition already"):
+    with WORDS.raises(RunError, "name_is_taken", repr(name)):
         ablation(*gpt2, {name: [ZeroLayers(1)]})
 
 
 def test_sets_that_are_not_pairs(gpt2):
     model, true, false = gpt2
-    with pytest.raises(PromptError, match="pairs are needed"):
+    with WORDS.raises(PromptError, "sets_pairs"):
         ablation(model, true, false[:5], start=1)
 
 
 def test_unknown_conditions_and_sides(planted):
-    with pytest.raises(ResultError, match="Did you mean 'chosen heads'"):
+    with WORDS.raises(ResultError, "unknown_conditions_sides", "'chosen heads'"):
         planted.reduction("chosen head")
-    with pytest.raises(ResultError, match=r"condition='chosen head'.*condition: none, late"):
+    with WORDS.raises(ResultError, "unknown_conditions_sides_2", "'chosen head'"):
         planted.interval("accuracy", condition="chosen head", side="true")
-    with pytest.raises(ResultError, match=r"side='flase'.*side: true, false"):
+    with WORDS.raises(ResultError, "unknown_conditions_sides_3", "'flase'"):
         planted.interval("accuracy", condition="none", side="flase")
-    with pytest.raises(ResultError, match="No condition 'random heads'"):
+    with WORDS.raises(ResultError, "unknown_conditions_sides_4", "No", "'random heads'"):
         result_of(UNABLATED, CHOSEN).draws()

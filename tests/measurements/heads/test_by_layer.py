@@ -23,6 +23,9 @@ from icl_mech.metrics import bootstrap_interval, mean_ends
 from icl_mech.models import adapt
 from tests.measurements.overthinking_cases import CLOSE, FAMILIES, planted_case, tiny_case
 from tests.planted import INDUCTION_HEADS
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 MATCHING = [
     [[0.1, 0.2], [0.5, 0.3], [0.0, -0.1]],
@@ -104,16 +107,15 @@ def test_a_gap_that_opens_and_closes_again():
 
 
 def test_the_summary_names_the_layer(by_hand):
-    assert by_hand.summary() == (
-        "heads match prefixes most in layer 1 (sum 0.8); by then 43 % of the final gap has opened"
-    )
+    WORDS.exactly(by_hand.summary(), "summary_names_layer", "1", "0.8", "43")
 
 
 def test_a_drawing_holds_both_curves(by_hand):
     drawn = by_hand.drawing()
-    assert drawn.names == ("heads of the layer", "gap after the layer")
+    assert len(drawn.names) == 2
+    WORDS.exactly(drawn.names, "both_curves")
     assert [panel.curves for panel in drawn.panels] == [(0,), (1,)]  # each has its own axis
-    assert drawn.panels[1].y_title == "share of the final gap"
+    WORDS.exactly(drawn.panels[1].y_title, "drawing_holds_both_curves")
     # Layers act between readings: heads of layer 0 stand at 0, the gap after it at 1.
     assert_close(drawn.values[0, :-1], by_hand.matching)
     assert_close(drawn.values[1, 1:], by_hand.gap_share)
@@ -124,8 +126,7 @@ def test_a_drawing_holds_both_curves(by_hand):
     assert_close(drawn.high[0, :-1], high)
     assert bool(drawn.values[0, -1].isnan())
     assert bool(drawn.values[1, 0].isnan())
-    few = "; 4 prompts do not show how skewed values are (12 would)"
-    assert drawn.note == "4 prompts, 95 % intervals over prompts" + few
+    WORDS.exactly(drawn.note, "few_prompts", "4", "95", "12")
     axes = {trace.yaxis for trace in by_hand.plot().data}
     assert axes == {"y", "y2"}
 
@@ -164,13 +165,10 @@ def test_without_a_final_gap_there_are_no_shares(false, tmp_path):
         assert bool(values.isnan().all())
         assert values.shape == (3,)
     assert_close(found.matching, torch.tensor([0.2, 0.8, -0.025]).double())
-    assert found.summary() == (
-        "heads match prefixes most in layer 1 (sum 0.8); the interval of the final gap "
-        "includes 0, so it has no shares"
-    )
+    WORDS.exactly(found.summary(), "without_final_gap_there", "1", "0.8")
     drawn = found.drawing()
     assert (len(drawn.names), len(drawn.values), len(drawn.panels)) == (1, 1, 1)
-    assert "no share is drawn: the interval of the final gap includes 0" in drawn.note
+    WORDS(drawn.note, "without_final_gap_there_2", "0")
     assert found.plot().data
     assert "gap_share" not in found.to_pandas()
     found.save(tmp_path / "result")
@@ -200,8 +198,8 @@ def test_the_planted_layers(planted):
     assert planted.gap_low[1:].tolist() == planted.gap_high[1:].tolist() == [0, 1, 1]
     assert float(planted.gap_low[0]) < 0 < float(planted.gap_high[0])
     text = planted.summary()
-    assert text.startswith(f"heads match prefixes most in layer {int(planted.matching.argmax())} ")
-    assert text.endswith("by then 100 % of the final gap has opened")
+    WORDS.starts(text, "planted_most", int(planted.matching.argmax()))
+    WORDS.ends(text, "planted_layers", "100")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -272,9 +270,9 @@ def test_it_shares_its_passes_with_head_scores(monkeypatch):
 
 def test_the_measurement_needs_a_pair():
     model, true, false = tiny_case("gpt2")
-    with pytest.raises(PromptError, match="compares true and false demonstrations"):
+    with WORDS.raises(PromptError, "measurement_needs_pair"):
         measured(MatchingByLayer(), model, false)
-    with pytest.raises(PromptError, match="pairs are needed"):
+    with WORDS.raises(PromptError, "measurement_needs_pair_2"):
         measured(MatchingByLayer(), model, (true, false[:5]))
 
 

@@ -35,7 +35,10 @@ from tests.planted import (
     PROMOTING_DECOYS,
     planted_task,
 )
+from tests.said import Words
 from tests.saved import without_date
+
+WORDS = Words(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +145,7 @@ def test_the_measurement_is_the_function(model):
     assert without_date(found) == without_date(door)
     assert found.provenance["variants"] == {"top": 2, "seed": 1}
     assert found.task == "planted"
-    with pytest.raises(RunError, match="top=0; it must be at least 1"):
+    with WORDS.raises(RunError, "measurement_function", "0", "1"):
         measured(FalseInduction(top=0), model, pair)
 
 
@@ -180,12 +183,12 @@ def test_results_saved_without_samples_still_load(found, tmp_path):
     old = FalseInductionResult.load(tmp_path / "old")
     assert old.summary() == found.summary()
     assert old.quantities() == {}
-    with pytest.raises(ResultError, match="keeps no per-prompt numbers"):
+    with WORDS.raises(ResultError, "results_saved_without_samples"):
         old.interval(layer=0, head=0)
 
 
 def test_testing_on_the_same_task_is_refused(found, model):
-    with pytest.raises(ResultError, match="would flatter them"):
+    with WORDS.raises(ResultError, "testing_same_task_refused"):
         found.test(model, planted_task())
 
 
@@ -210,7 +213,7 @@ def test_files_figures_and_tables(found, tmp_path):
     assert loaded.confirmed == found.confirmed
     assert torch.equal(loaded.promoting, found.promoting)
     assert loaded.summary() == found.summary()
-    assert "2 class-sensitive, 2 class-sensitive and promoting" in found.summary()
+    WORDS(found.summary(), "files_figures_tables", "2")
     table = found.to_pandas()
     assert list(zip(table["layer"], table["head"], strict=True)) == list(found.heads)
     assert table.chosen.tolist() == [True] * 5 + [False] * 11

@@ -25,8 +25,11 @@ from tests.measurements.overthinking_cases import (
     tiny_pairs,
 )
 from tests.planted import ATTENDING_DECOYS, INDUCTION_HEADS, PROMOTING_DECOYS
+from tests.said import Words
 from tests.saved import without_date
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 NAMES = ("matching", "attending", "same", "shuffled_matching")
 
@@ -94,10 +97,10 @@ def test_true_prompts_match_the_true_class(case):
     for row, prompt in enumerate(true[:3]):
         assert_close(scores.matching[row], by_hand(model, prompt, prompt.answer)[2], **CLOSE)
     assert scores.promoting is None
-    with pytest.raises(ResultError, match="Label promoting"):
+    with WORDS.raises(ResultError, "true_prompts_match_true"):
         _ = scores.label_promoting
     assert "label_promoting" not in scores.to_pandas()
-    with pytest.raises(ResultError, match="Label promoting"):
+    with WORDS.raises(ResultError, "true_prompts_match_true"):
         scores.drawing("both")
 
 
@@ -292,7 +295,7 @@ def test_differences_are_paired(gpt2):
     assert_close(found.low, low)
     assert_close(found.high, high)
     assert float(found.values[1:].abs().max()) > 1e-4
-    with pytest.raises(ResultError, match="different prompts"):
+    with WORDS.raises(ResultError, "differences_paired"):
         _ = plain - head_scores(model, false[:6])
 
 
@@ -331,7 +334,7 @@ def test_permutations_and_their_seed(gpt2):
 def test_labels_without_a_rule_are_refused(gpt2, labels):
     model, _, _ = gpt2
     _, false = tiny_pairs(model, false_labels=labels)
-    with pytest.raises(PromptError, match=f"labels='{labels}' there is none"):
+    with WORDS.raises(PromptError, "labels_without_a_rule", labels):
         head_scores(model, false)
 
 
@@ -352,23 +355,23 @@ def test_processed_weights_are_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"norm": "cold"}, "norm='cold'"),
-        ({"over": "texts"}, "over='texts'"),
-        ({"permutations": 0}, "permutations=0; it must be at least 1"),
+        ({"norm": "cold"}, "normcold"),
+        ({"over": "texts"}, "overtexts"),
+        ({"permutations": 0}, "permutations0 1"),
     ],
 )
 @pytest.mark.usefixtures("unchecked")
 def test_unknown_options(gpt2, options, message):
-    with pytest.raises(RunError, match=message):
+    with WORDS.raises(RunError, message):
         head_scores(gpt2[0], gpt2[2], **options)
 
 
 def test_unknown_scores(planted):
-    with pytest.raises(ResultError, match="Did you mean 'prefix_matching'"):
+    with WORDS.raises(ResultError, "unknown_scores", "'prefix_matching'"):
         planted.top(3, "prefix_macthing")
-    with pytest.raises(ResultError, match="Did you mean 'prefix_matching'"):
+    with WORDS.raises(ResultError, "unknown_scores", "'prefix_matching'"):
         planted.sel("prefix_macthing")
-    with pytest.raises(ResultError, match=r"show='bith'\. Did you mean 'both'"):
+    with WORDS.raises(ResultError, "unknown_scores_2", "'bith'", "'both'"):
         planted.plot(show="bith")
 
 
@@ -401,7 +404,7 @@ def test_files_figures_and_tables(planted, gpt2, tmp_path):
     assert {(r.layer, r.head) for r in table.head(2).itertuples()} == set(INDUCTION_HEADS)
     assert table.prefix_matching.is_monotonic_decreasing
     assert bool((table.prefix_matching_low <= table.prefix_matching + 1e-9).all())
-    assert planted.summary().startswith("highest prefix matching (layer.head): ")
+    WORDS.starts(planted.summary(), "files_figures_tables")
 
 
 def test_answers_may_be_unknown(gpt2):

@@ -7,6 +7,9 @@ import torch
 
 from icl_mech.shapes import Grid, Grids
 from tests.planted_results import ablation_of, attention_of, found_of, heads_of
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 MATCHING = {(5, 1): 0.3, (7, 2): 0.2}
 PUSHING = {(5, 1): 1.0, (7, 2): 0.0}
@@ -33,34 +36,36 @@ def check_texts(result):
 
 def test_heads_that_match_are_named_with_how_many_were_looked_at():
     figure = shown(heads_of(MATCHING, PUSHING), "maps")
-    assert figure.answer.startswith("Yes: 5.1 and 7.2 (2 of 144 heads) stand above")
+    WORDS.starts(figure.answer, "heads_match_named_how", "Yes", "5.1", "7.2", "144")
     assert figure.establishes
 
 
 def test_no_head_matches():
     figure = shown(heads_of({}, {}), "maps")
-    assert figure.answer.startswith("Not shown: no head of 144")
+    WORDS.starts(figure.answer, "no_head_matches", "Not shown", "144")
     assert not figure.establishes
 
 
 def test_heads_are_not_judged_from_three_prompts():
     result = heads_of(MATCHING, PUSHING, n=3)
     for show in ("maps", "both"):
-        assert shown(result, show).answer.startswith("Cannot be judged from 3 prompts: ")
+        WORDS.starts(
+            shown(result, show).answer, "heads_judged_three_prompts", "Cannot be judged", "3"
+        )
     assert not shown(result, "maps").establishes
 
 
 PROMOTING = [
-    (PUSHING, "Yes, 1 of 5: 5.1 (+"),
-    ({}, "Not shown: none of "),
-    (dict.fromkeys([(5, 1), (7, 2)], -2.0), "Not shown: "),
+    (PUSHING, "Yes, 1 of 5"),
+    ({}, "Not shown, none"),
+    (dict.fromkeys([(5, 1), (7, 2)], -2.0), "Not shown"),
 ]
 
 
 @pytest.mark.parametrize(("pushing", "opening"), PROMOTING)
 def test_promoting(pushing, opening):
     answer = shown(heads_of(MATCHING, pushing), "both").answer
-    assert answer.startswith(opening)
+    WORDS.starts(answer, opening, opening.split(",")[0])
 
 
 def test_heads_that_all_push_away_are_the_opposite():
@@ -72,7 +77,7 @@ def test_heads_that_all_push_away_are_the_opposite():
 def test_values_below_0_are_said_to_be_drawn_as_0():
     result = heads_of({(3, 3): -0.2}, None)
     lowest = float(result.prefix_matching.min())
-    assert f"(lowest \N{MINUS SIGN}{-lowest:.2f}) are drawn as 0" in shown(result, "maps").caption
+    WORDS(shown(result, "maps").caption, "values_below_0_said", format(-lowest, ".2f"))
 
 
 def test_maps_have_layers_across_and_frame_the_same_heads():
@@ -111,8 +116,8 @@ def test_small_and_large_models(shape):
 
 def test_found_heads_are_checked_on_prompts_that_did_not_choose_them():
     (figure,) = found_of(heads_of(MATCHING, PUSHING)).figures()
-    assert figure.answer.startswith("Yes: of the five heads")
-    assert "5.1 is clear of both on the other half" in figure.answer
+    WORDS.starts(figure.answer, "found_heads_checked_prompts", "Yes")
+    WORDS(figure.answer, "found_heads_checked_prompts_2", "5.1")
     assert "elsewhere" in figure.answer
     check_texts(found_of(heads_of(MATCHING, PUSHING)))
 
@@ -132,26 +137,23 @@ def test_a_head_that_matches_only_where_it_is_chosen_is_not_found():
 @pytest.mark.parametrize("n", [1, 3])
 def test_too_few_prompts_for_a_check(n):
     (figure,) = found_of(heads_of(MATCHING, PUSHING, n=n)).figures()
-    assert figure.answer.startswith("Cannot be judged: nothing can be said")
+    WORDS.starts(figure.answer, "too_few_prompts_check", "Cannot be judged")
 
 
 def test_results_without_single_prompts():
     found = replace(found_of(heads_of(MATCHING, PUSHING)), scores=None)
     assert found.held_out() is None
-    assert "single prompts were not kept" in found.figures()[0].answer
+    WORDS(found.figures()[0].answer, "results_without_single_prompts")
 
 
 # --- ablations ---
 
 DRAWS = [(0.9, 0.4), (0.85, 0.45), (0.9, 0.35)]
 ABLATED = [
-    ({"none": (0.9, 0.4), "chosen heads": (0.9, 0.75)}, "Yes: without the two heads (5.1 and 7.2)"),
-    ({"none": (0.9, 0.4), "chosen heads": (0.9, 0.4)}, "Not shown: "),
-    ({"none": (0.9, 0.4), "chosen heads": (0.5, 0.1)}, "No: "),
-    (
-        {"none": (0.6, 0.6), "chosen heads": (0.6, 0.9)},
-        "Cannot be judged, since there is no clear gap",
-    ),
+    ({"none": (0.9, 0.4), "chosen heads": (0.9, 0.75)}, "Yes, 5.1 and 7.2"),
+    ({"none": (0.9, 0.4), "chosen heads": (0.9, 0.4)}, "Not shown"),
+    ({"none": (0.9, 0.4), "chosen heads": (0.5, 0.1)}, "No"),
+    ({"none": (0.6, 0.6), "chosen heads": (0.6, 0.9)}, "Cannot be judged, no clear gap"),
 ]
 
 
@@ -159,7 +161,7 @@ ABLATED = [
 def test_closing_the_gap(means, opening):
     result = ablation_of(means, DRAWS)
     figure = shown(result, "change")
-    assert figure.answer.startswith(opening)
+    WORDS.starts(figure.answer, opening, opening.split(",")[0])
     assert bool(figure.establishes) == opening.startswith("Yes")
     check_texts(result)
 
@@ -168,7 +170,7 @@ def test_an_effect_that_random_heads_have_too_is_not_shown():
     means = {"none": (0.9, 0.4), "chosen heads": (0.9, 0.75)}
     figure = shown(ablation_of(means, [(0.9, 0.75), (0.9, 0.7), (0.9, 0.8)]), "change")
     assert figure.answer.startswith("Not shown: ")
-    assert "beyond random heads that is 0.00" in figure.answer
+    WORDS(figure.answer, "effect_random_heads_too", "0.00")
 
 
 def test_the_spread_of_the_draws_counts():
@@ -184,7 +186,7 @@ def test_the_spread_of_the_draws_counts():
 def test_late_parts_without_heads():
     result = ablation_of({"none": (0.9, 0.4), "late attention": (0.5, 0.45)})
     figure = shown(result, "change")
-    assert figure.question == "Does removing parts of the model close the gap?"
+    WORDS.exactly(figure.question, "late_parts_without_heads")
     assert "late attention" in figure.answer
     assert result.beside_random() is None
     check_texts(result)
@@ -192,9 +194,7 @@ def test_late_parts_without_heads():
 
 def test_three_pairs_are_too_few():
     result = ablation_of({"none": (1.0, 0.0), "chosen heads": (1.0, 1.0)}, DRAWS, n=3)
-    assert shown(result, "change").answer.startswith(
-        "Cannot be judged, since there is no clear gap"
-    )
+    WORDS.starts(shown(result, "change").answer, "three_pairs_too_few", "Cannot be judged")
 
 
 def test_draws_stand_behind_their_mean_and_references_are_drawn():
@@ -214,5 +214,5 @@ def test_draws_stand_behind_their_mean_and_references_are_drawn():
 
 def test_attention_to_label_words_and_to_matching_ones():
     (figure,) = attention_of(3).figures()
-    assert "3.0: 70 % (of these 71 % to matching ones)" in figure.answer
+    WORDS(figure.answer, "attention_label_words_matching", "3.0", "70", "71")
     check_texts(attention_of(1))

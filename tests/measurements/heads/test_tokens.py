@@ -27,7 +27,10 @@ from tests.measurements.overthinking_cases import (
     tiny_pairs,
 )
 from tests.planted import ATTENDING_DECOYS, INDUCTION_HEADS, PREVIOUS_TOKEN_HEADS
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 HEADS = ((2, 3), (0, 1), (2, 0), (1, 2))
 
@@ -290,13 +293,11 @@ def test_the_planted_heads_look_where_they_were_made_to(planted):
         assert float(found.values[row][:2, matching].sum(-1).min()) > 0.99
         labels = found.values[row][2:, list(prompt.label_positions)]
         assert_close(labels, torch.full((2, 6), 1 / 6), atol=0.02, rtol=0)
-    assert found.summary() == (
-        "attention to label words (layer.head): 2.1: 100 %, 3.2: 100 %, 2.0: 100 %, 3.3: 100 %"
-    )
+    WORDS.exactly(found.summary(), "planted_heads_look_where", "2.1", "100", "3.2", "2.0")
     model, _, _ = planted_case()
     before = head_attention(model, prompts, [PREVIOUS_TOKEN_HEADS[0]])
     assert all(float(values[0, -2]) > 0.99 for values in before.values)
-    assert before.summary() == "attention to label words (layer.head): 0.0: 0 %"
+    WORDS.exactly(before.summary(), "planted_heads_look_where_2", "0.0")
 
 
 # --- the measurement, and labelled samples ---
@@ -310,7 +311,7 @@ def test_the_measurement_is_the_function(gpt2):
     variants = {"heads": [list(head) for head in HEADS], "first": 3, "row": "target", "demo": None}
     assert found.provenance["variants"] == variants
     for number in (0, -1):
-        with pytest.raises(RunError, match=f"first={number}; it must be at least 1"):
+        with WORDS.raises(RunError, "first_is_too_low", number, "1"):
             measured(HeadAttention(HEADS, first=number), model, false)
 
 
@@ -341,30 +342,30 @@ def test_differences_are_paired(gpt2):
 @pytest.mark.parametrize(
     ("heads", "message"),
     [
-        ([], r"needs \(layer, head\) pairs, each once; got \[\]"),
-        ([(0, 1), (1, 1), (0, 1)], r"each once; got \[\(0, 1\), \(1, 1\), \(0, 1\)\]"),
-        ([(3, 0)], "names layer 3; 'tiny-gpt2' has layers 0 to 2"),
-        ([(-1, 0)], "names layer -1"),
-        ([(0, 4)], "names head 4; heads are 0 to 3"),
-        ([(0, -1)], "names head -1"),
+        ([], "none"),
+        ([(0, 1), (1, 1), (0, 1)], "head twice"),
+        ([(3, 0)], "layer 3"),
+        ([(-1, 0)], "layer -1"),
+        ([(0, 4)], "head 4"),
+        ([(0, -1)], "head -1"),
     ],
 )
 def test_heads_the_model_does_not_have(gpt2, heads, message):
-    with pytest.raises(RunError, match=f"^head_attention .*{message}"):
+    with WORDS.raises(RunError, message):
         head_attention(gpt2[0], gpt2[2], heads)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"prompt": 5}, "prompt=5; there are 5, counted from 0"),
-        ({"prompt": -1}, "prompt=-1"),
-        ({"head": 4}, "head=4; there are 4, counted from 0"),
-        ({"head": -1}, "head=-1"),
+        ({"prompt": 5}, "prompt5 5 0"),
+        ({"prompt": -1}, "prompt-1"),
+        ({"head": 4}, "head4 4 0"),
+        ({"head": -1}, "head-1"),
     ],
 )
 def test_drawings_out_of_range(planted, options, message):
-    with pytest.raises(ResultError, match=message):
+    with WORDS.raises(ResultError, message):
         planted[1].drawing(**options)
 
 

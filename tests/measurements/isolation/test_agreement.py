@@ -16,7 +16,10 @@ from icl_mech.metrics import Interval
 from icl_mech.models import adapt
 from tests.margins import clear_prompts
 from tests.measurements.isolation.cases import by_separate_runs, cuts_of, layers_of, many
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 # --- draws in an interval ---
 
@@ -120,7 +123,9 @@ def test_close_constants_share_words_not_a_line():
     """Of 17 prompts 5 say a: .29 is drawn where it is, not at chance, .25."""
     plain = torch.tensor([0] * 5 + [1] * 4 + [2] * 4 + [3] * 4)
     lines = constants(plain, torch.zeros(1, 17, dtype=torch.long), "abcd")
-    assert lines == [(0.25, ""), (pytest.approx(5 / 17), "chance 0.25, always “a” 0.29")]
+    assert [height for height, _ in lines] == [0.25, pytest.approx(5 / 17)]
+    assert lines[0][1] == ""
+    WORDS.exactly(lines[1][1], "close_constants", "0.25", "“a”", "0.29")
 
 
 def test_equal_constants_share_a_line_and_unknown_windows_show_all():
@@ -128,6 +133,7 @@ def test_equal_constants_share_a_line_and_unknown_windows_show_all():
     lines = constants(plain, None, "abc")
     assert [height for height, _ in lines] == pytest.approx([0.1, 1 / 3, 0.4, 0.5])
     lines = constants(torch.tensor([0, 0, 1, 1]), None, "ab")
-    assert lines == [(0.5, "always “a”, always “b” and chance 0.50")]
+    assert [height for height, _ in lines] == [0.5]
+    WORDS.exactly(lines[0][1], "equal_constants", "“a”", "“b”", "0.50")
     many_classes = constants(torch.arange(5), None, "abcde")
-    assert [words for _, words in many_classes] == ["always “a” and chance 0.20"]
+    WORDS.exactly([words for _, words in many_classes], "many_classes", "“a”", "0.20")

@@ -11,7 +11,10 @@ from icl_mech.measurements import EdgeCuts
 from icl_mech.measurements.causal.answers import above_others
 from icl_mech.measurements.isolation.edge_cuts import CONTROLLED, EdgeCutsResult
 from tests.engine.test_paths import TASK
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 EDGES = {
     "contextualise": ("units", "units", "others"),
@@ -78,7 +81,7 @@ def test_the_planted_circuit():
         assert found.change(edges, "late").high < -2
         assert found.beside(edges, "late").high < -1
         assert abs(found.change(edges, "early").value) < 0.02
-    assert "target in late layers" in found.figures()[0].answer
+    WORDS(found.figures()[0].answer, "planted_circuit")
 
 
 def test_without_the_circuit_nothing_changes():
@@ -125,7 +128,7 @@ def test_the_result_is_complete(setting, tmp_path):
     assert own == pytest.approx(found.beside("anchors", "middle"))
     assert found.plot().data
     text = found.summary()
-    assert "aggregate beyond random edges: early" in text
+    WORDS(text, "result_complete")
     assert f"contextualise: early {found.change('contextualise', 'early')}" in text
     names = found.drawing().names
     assert names.count("these edges") == 3
@@ -147,7 +150,7 @@ def test_what_is_refused(setting):
     with pytest.raises(ResultError, match="edges='anchor'"):
         found.change("anchor", "early")
     zero = icl.build_prompts(TASK, model, shots=0, n=2)
-    with pytest.raises(PromptError, match="no demonstration before its target"):
+    with WORDS.raises(PromptError, "what_refused"):
         icl.measure(model, zero, EdgeCuts())
     one = icl.Prompt.from_positions(
         [5, 6, 7, 8, 9, 10],
@@ -156,7 +159,7 @@ def test_what_is_refused(setting):
         label_tokens=(7, 11),
         answer=0,
     )
-    with pytest.raises(PromptError, match="'others' two units"):
+    with WORDS.raises(PromptError, "what_refused_2", "'others'"):
         icl.edge_cuts(model, icl.PromptBatch((one,)))
 
 

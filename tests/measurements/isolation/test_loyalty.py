@@ -13,7 +13,10 @@ from icl_mech.metrics import wilson_interval
 from icl_mech.plots import figure
 from icl_mech.results import Result
 from tests.measurements.isolation.cases import many
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 
 def known(draw_loyalty=None):
@@ -89,19 +92,13 @@ def test_table():
 
 def test_summary_says_what_is_clear():
     result = known()
-    assert result.summary() == (
-        "label words isolated in the first 5 of 12 layers (10 prompts): label loyalty "
-        "0.60 [0.31, 0.83], word loyalty 0.30 [0.16, 0.49]; "
-        "minus random tokens: −0.35 [−0.64, +0.004], −0.17 [−0.36, −0.02]; "
-        "minus last layers: −0.40 [−0.69, −0.01], −0.20 [−0.40, −0.04]; "
-        "clear: word loyalty below random tokens, "
-        "label loyalty below last layers, word loyalty below last layers"
-    )
+    WORDS.exactly(result.summary(), "summary_says_what_clear", "5", "12", "10", "0.60")
+    WORDS(result.summary(), "loyalty_below")
     same = replace(result, label_kept=torch.ones(4, 10).double())
-    assert "label loyalty below" not in same.summary()
-    assert same.summary().endswith("word loyalty below last layers")
+    WORDS.only_if(False, same.summary(), "loyalty_below")
+    WORDS.ends(same.summary(), "summary_says_what_clear_2")
     equal = replace(same, word_overlap=torch.ones(4, 10).double())
-    assert equal.summary().endswith("clear: no difference")
+    WORDS.ends(equal.summary(), "summary_says_what_clear_3")
 
 
 def test_a_difference_of_shares_stays_possible():
@@ -123,9 +120,7 @@ def test_summary_without_a_comparison():
     result = known()
     alone = replace(result, windows=(("last", 5, "random"),), label_kept=result.label_kept[:1],
                     word_overlap=result.word_overlap[:1], draw_loyalty=result.draw_loyalty[:1])  # fmt: skip
-    assert alone.summary().startswith(
-        "random tokens isolated in the last 5 of 12 layers (10 prompts)"
-    )
+    WORDS.starts(alone.summary(), "summary_without_comparison", "5", "12", "10")
     assert "minus" not in alone.summary()
 
 
@@ -133,7 +128,7 @@ def test_figure():
     shape = known().drawing()
     assert shape.names == ("label words", "random tokens") * 4
     assert shape.x == (5.0,)
-    assert shape.x_title == "number of isolated layers k"
+    WORDS.exactly(shape.x_title, "figure")
     torch.testing.assert_close(
         shape.values[:4, 0], torch.tensor([0.6, 0.95, 1.0, 1.0], dtype=torch.float64)
     )
@@ -142,7 +137,7 @@ def test_figure():
     assert early.levels == ((0.3, "always “class 1” 0.30"), (0.7, "always “class 0” 0.70"))
     assert [panel.levels for panel in words] == [(), ()]
     assert late.remark == "both exactly 1"
-    assert "mean of 2 draws" in shape.note
+    WORDS(shape.note, "figure_2", "2")
     words = known().drawing(show="word_loyalty")
     assert words.values[0, 0] == pytest.approx(0.3)
     drawn = figure(shape)
@@ -177,30 +172,30 @@ def test_windows_that_were_not_run_are_blank():
     assert_frame_equal(table.iloc[some], whole.iloc[some], rtol=1e-12)
     assert bool(table.iloc[[1, 2]].drop(columns=["tokens", "side", "depth"]).isna().all(axis=None))
     assert odd.loyalty(("first", 5, "label")) == result.loyalty(("first", 5, "label"))
-    with pytest.raises(ResultError, match=r"No window \('last', 5, 'label'\)"):
+    with WORDS.raises(ResultError, "windows_run_blank", "No", "'last'", "5", "'label'"):
         odd.loyalty(("last", 5, "label"))
-    assert odd.summary().startswith("label words isolated in the first 5 of 12 layers (10 prompts)")
+    WORDS.starts(odd.summary(), "windows_run_blank_2", "5", "12", "10")
     assert set(odd.drawing().names) == {"label words", "random tokens"}
 
 
 def test_figures_of_a_page():
     result = known()
     (loyalty,) = [own for own in result.figures() if own.show == "loyalty"]
-    assert loyalty.question == "Do label words collect the demonstrations early?"
-    assert loyalty.answer.startswith("Not shown: with label words cut off")
-    assert ", 0.60 [0.31, 0.83] of the answers stay the same" in loyalty.answer
+    WORDS.exactly(loyalty.question, "figures_page")
+    WORDS.starts(loyalty.answer, "figures_page_2", "Not shown")
+    WORDS(loyalty.answer, "figures_page_3", "0.60", "[0.31, 0.83]")
     assert "(difference −0.35 [−0.64, +0.004])" in loyalty.answer
     assert "(difference −0.40 [−0.69, −0.01])" in loyalty.answer
 
 
 def test_what_is_not_there(unchecked):
-    with pytest.raises(ResultError, match="nothing at side='first', depth=3"):
+    with WORDS.raises(ResultError, "what_there", "'first'", "3"):
         known().difference(("first", 3, "label"), ("last", 5, "label"))
-    with pytest.raises(ResultError, match="nothing at side='first', depth=3"):
+    with WORDS.raises(ResultError, "what_there", "'first'", "3"):
         known().interval(side="first", depth=3, tokens="label")
-    with pytest.raises(ResultError, match="holds no next words"):
+    with WORDS.raises(ResultError, "what_there_2"):
         known().drawing(show="words")
-    with pytest.raises(ResultError, match=r"quantity='word'\. Did you mean 'word_loyalty'"):
+    with WORDS.raises(ResultError, "what_there_3", "'word'", "'word_loyalty'"):
         known().difference(("first", 5, "label"), ("last", 5, "label"), "word")
 
 
@@ -211,5 +206,5 @@ def test_round_trip(tmp_path, study):
     assert type(loaded) is type(result)
     assert loaded.summary() == result.summary()
     assert loaded.to_pandas().equals(result.to_pandas())
-    assert "given their shared demonstrations" in loaded.drawing().note
+    WORDS(loaded.drawing().note, "round_trip")
     assert loaded.plot().to_html() != ""

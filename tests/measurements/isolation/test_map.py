@@ -22,7 +22,10 @@ from icl_mech.plots import figure
 from tests.engine.cases import ragged
 from tests.margins import clear_prompts
 from tests.measurements.isolation.cases import cuts_of, many
+from tests.said import Words
 from tests.tiny import N_LAYERS, tiny_model
+
+WORDS = Words(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -86,10 +89,7 @@ def single_layers(*kept):
 
 def test_map_summary_table_and_figure():
     result = known_map()
-    assert result.summary().startswith(
-        "label loyalty is lowest, 0.25 [0.12, 0.25], with label words isolated in layers 1 to 2 "
-        "(of 5 windows;"
-    )
+    WORDS.starts(result.summary(), "map_summary_table_figure", "0.25", "[0.12, 0.25]")
     table = result.to_pandas()
     assert len(table) == 6
     assert int(table.label_loyalty.isna().sum()) == 1  # beyond the last layer
@@ -110,8 +110,8 @@ def test_map_summary_table_and_figure():
     bars = [one for one in drawn.layout.shapes if one.type == "line" and one.y0 == one.y1 == 0.25]
     assert [(round(one.x0), round(one.x1)) for one in bars] == [(1, 2), (1, 2)]
     heads = [one.text for one in drawn.layout.annotations]
-    assert "Label loyalty, 2 layers at a time" in heads
-    assert "layers in which the label words are isolated" in drawn.to_html()
+    WORDS(heads, "map_summary_table_figure_2", "2")
+    WORDS(drawn.to_html(), "map_summary_table_figure_3")
     words = result.drawing(show="word_loyalty")
     assert (words.names, words.values.tolist()) == (("word loyalty",), shape.values[1:].tolist())
     assert {trace.name for trace in figure(words).data} == {"word loyalty"}
@@ -120,19 +120,18 @@ def test_map_summary_table_and_figure():
 def test_a_page_compares_the_lowest_window_with_the_next():
     lost, some, whole = [0] * 8, [0, 0] + [1] * 6, [1] * 8
     (clear,) = single_layers(whole, lost, whole).figures()
-    assert clear.answer == (
-        "Most in layer 1: with label words isolated there 0.00 [0.00, 0.00] of the answers stay the "
-        "same; the next window of one, layer 0, leaves 1.00 (difference −1.00 [−1.00, −0.35])."
-    )
+    WORDS.exactly(clear.answer, "page_compares_lowest_window", "1", "0.00", "[0.00, 0.00]", "1.00")
     assert "8 prompts" in clear.caption
     assert "picked among 3" in clear.limits
     (unclear,) = single_layers(whole, some, whole).figures()
-    assert unclear.answer.startswith("Perhaps most in layer 1: ")
-    assert unclear.answer.endswith("which is not clearly more.")
+    WORDS.starts(unclear.answer, "page_compares_lowest_window_2", "1")
+    WORDS.ends(unclear.answer, "page_compares_lowest_window_3")
     (nothing,) = single_layers(whole, whole).figures()
-    assert nothing.answer.startswith("In none of 2 windows alone: ")
+    WORDS.starts(nothing.answer, "page_compares_lowest_window_4", "2")
     (few,) = known_map().figures()
-    assert few.answer.startswith("Cannot be judged from 4 prompts: 0.25 [0.12, 0.25] ")
+    WORDS.starts(
+        few.answer, "page_compares_lowest_window_5", "Cannot be judged", "4", "0.25", "[0.12, 0.25]"
+    )
 
 
 def test_blank_cells_have_no_numbers_anywhere():
@@ -189,13 +188,13 @@ def test_the_measurement_is_what_the_function_does(gpt2):
 
 
 def test_unknown_figures(unchecked):
-    with pytest.raises(ResultError, match=r"show='word'. Did you mean 'word_loyalty'"):
+    with WORDS.raises(ResultError, "unknown_figures", "'word'", "'word_loyalty'"):
         known_map().drawing(show="word")
 
 
 def test_refused_maps(gpt2, monkeypatch):
     monkeypatch.setattr(running, "run_variants", None)
-    with pytest.raises(RunError, match=r"widths=\(5,\).*between 1 and 3"):
+    with WORDS.raises(RunError, "refused_maps", "5", "1", "3"):
         isolation_map(gpt2, ragged(), widths=[5])
     with pytest.raises(RunError, match="step=0"):
         isolation_map(gpt2, ragged(), step=0)

@@ -19,7 +19,10 @@ from icl_mech.prompts import PromptBatch
 from tests.engine.cases import prompt, ragged
 from tests.margins import clear_prompts
 from tests.measurements.isolation.cases import by_separate_runs, cuts_of, many
+from tests.said import Words
 from tests.tiny import FAMILIES, N_LAYERS, tiny_model
+
+WORDS = Words(__file__)
 
 ALL = {"depths": [1, 2, 3], "draws": 2}
 
@@ -179,9 +182,9 @@ def test_difference_to_the_changed_model_is_paired_over_prompts(gpt2):
         assert tuple(cell) == pytest.approx(tuple(expected), abs=1e-12)
     assert float(found.values.abs().max()) > 0.05
     other = isolation(gpt2, many(15), depths=[1, 2], draws=2)
-    with pytest.raises(ResultError, match="different prompts"):
+    with WORDS.raises(ResultError, "difference_changed_model_paired"):
         _ = plain - other
-    with pytest.raises(ResultError, match=r"depth \(2\).*depth \(1\)"):
+    with WORDS.raises(ResultError, "difference_changed_model_paired_2", "2", "1"):
         _ = plain - isolation(gpt2, prompts, depths=[1], draws=2)
 
 
@@ -206,32 +209,32 @@ def test_the_measurement_is_what_the_function_does(gpt2):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"depths": [1, 4]}, r"depths=\(1, 4\).*has 3 layers.*between 1 and 3"),
-        ({"depths": [0]}, r"depths=\(0,\)"),
-        ({"depths": []}, r"depths=\(\)"),
-        ({"sides": ["frist"]}, r"sides=\['frist'\]: entry 0 is 'frist'. Did you mean 'first'"),
-        ({"sides": []}, r"sides=\[\]: none chosen. Known: first, last"),
-        ({"tokens": ["labels"]}, r"tokens=\['labels'\]: entry 0 is 'labels'. Did you mean 'label'"),
-        ({"sides": "frist"}, "sides='frist'. Did you mean 'first'"),
-        ({"mode": "masked"}, "mode='masked'. Did you mean 'mask'"),
-        ({"redraw": "layers"}, "redraw='layers'. Did you mean 'layer'"),
-        ({"draws": 0}, "draws=0"),
-        ({"draws": "five"}, "draws='five'; expected a whole number"),
-        ({"top_k": 0}, "top_k=0; the vocabulary has"),
-        ({"top_k": 10**6}, "top_k=1000000; the vocabulary has"),
+        ({"depths": [1, 4]}, "depths1 4 3"),
+        ({"depths": [0]}, "depths0"),
+        ({"depths": []}, "depths"),
+        ({"sides": ["frist"]}, "sidesfrist 0 frist"),
+        ({"sides": []}, "sides"),
+        ({"tokens": ["labels"]}, "tokenslabels 0 labels"),
+        ({"sides": "frist"}, "sidesfrist first"),
+        ({"mode": "masked"}, "modemasked mask"),
+        ({"redraw": "layers"}, "redrawlayers layer"),
+        ({"draws": 0}, "draws0"),
+        ({"draws": "five"}, "drawsfive"),
+        ({"top_k": 0}, "top_k0"),
+        ({"top_k": 10**6}, "top_k1000000"),
     ],
 )
 def test_refused_choices(gpt2, monkeypatch, unchecked, options, message):
     monkeypatch.setattr(running, "run_variants", None)
-    with pytest.raises(RunError, match=message):
+    with WORDS.raises(RunError, message):
         isolation(gpt2, ragged(), **options)
 
 
 def test_refused_prompts(gpt2, monkeypatch):
     monkeypatch.setattr(running, "run_variants", None)
     bare = PromptBatch((ragged()[0], prompt(6, (), ())))
-    with pytest.raises(PromptError, match=r"Prompt 1 has no demonstration.*shots >= 1"):
+    with WORDS.raises(PromptError, "no_demonstration", "Prompt 1", "shots >= 1"):
         isolation(gpt2, bare)
     crowded = PromptBatch((prompt(4, (1, 2), (0, 1)),))
-    with pytest.raises(PromptError, match="2 random tokens asked for, only 0"):
+    with WORDS.raises(PromptError, "refused_prompts", "2", "0"):
         isolation(gpt2, crowded)

@@ -10,7 +10,10 @@ from icl_mech.measurements.lens.jacobian import JacobianLens, fit_jacobian_lens
 from icl_mech.measurements.lens.residuals import LayerLensReading
 from icl_mech.prompts import Prompt, PromptBatch
 from tests.golden_data import arrays, golden_model
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +108,7 @@ def test_held_out_prompts_are_read_beside_the_logit_lens(golden):
 
 def test_prompts_that_are_too_short_are_refused(golden):
     _, model = golden
-    with pytest.raises(PromptError, match="has 5 tokens; skip_first=16 needs at least 18"):
+    with WORDS.raises(PromptError, "prompts_too_short_refused", "5", "16", "18"):
         fit_jacobian_lens(model, [[1, 2, 3, 4, 5]])
 
 

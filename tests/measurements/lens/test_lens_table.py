@@ -2,12 +2,10 @@
 
 import types
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from torch.testing import assert_close
-from transformers import AutoModelForCausalLM
 
 import icl_mech as icl
 from icl_mech.errors import PromptError, ResultError, RunError
@@ -15,12 +13,14 @@ from icl_mech.lenses import TunedLens, lens_table
 from icl_mech.measurements import LensTable
 from icl_mech.measurements.lens.lens_table import USUAL, LensTableResult
 from icl_mech.models import LanguageModel
-from icl_mech.models.sources import DEFAULT_MODEL, resolve
 from icl_mech.plots import figure
 from icl_mech.reports.tables import shape_tables
 from tests.measurements.overthinking_cases import tiny_pairs
 from tests.measurements.test_open_answers import made
+from tests.said import Words
 from tests.tiny import tiny_hf, tiny_model
+
+WORDS = Words(__file__)
 
 FAMILIES = ("gpt2", "llama", "neox")
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
@@ -38,13 +38,6 @@ def by_hand(hf, tokens):
         logits = [hf.get_output_embeddings()(norm(own[0])) for own in out.hidden_states[:-1]]
     # Hugging Face gives the last state after its norm.
     return torch.stack([*logits, out.logits[0]]).float().log_softmax(-1)
-
-
-def offline_hf():
-    """The offline model as Hugging Face reads its file."""
-    file = Path(resolve(DEFAULT_MODEL).location)
-    options = {"gguf_file": file.name, "attn_implementation": "eager", "dtype": torch.float32}
-    return AutoModelForCausalLM.from_pretrained(str(file.parent), **options).eval()
 
 
 def assert_is_the_loop(found, number, log_probs):
@@ -78,15 +71,6 @@ def test_values_are_those_of_a_plain_loop(family):
     for number, prompt in enumerate(prompts):
         assert found.positions[number] == tuple(range(len(prompt)))
         assert_is_the_loop(found, number, by_hand(hf, prompt.tokens))
-
-
-@pytest.mark.slow
-def test_values_of_the_offline_model():
-    model = icl.load_model()
-    prompts = icl.build_prompts("headlines", model, shots=1, n=4)
-    found = lens_table(model, prompts)
-    plain = offline_hf()
-    assert_is_the_loop(found, 0, by_hand(plain, prompts[0].tokens))
 
 
 def test_by_hand():
@@ -171,7 +155,7 @@ def test_a_fitted_lens_maps_all_but_the_last_entry(gpt2, found):
     assert torch.equal(other.top_probs[0][:, -1], found.top_probs[0][:, -1])
     assert not torch.equal(other.kl[0][:, 0], found.kl[0][:, 0])
     assert "tuned lens" in other.drawing().title
-    with pytest.raises(RunError, match="takes no other lens"):
+    with WORDS.raises(RunError, "fitted_lens_maps_all"):
         lens_table(model, prompts, lens=same, variant="reference")
 
 
@@ -180,7 +164,7 @@ def test_texts_and_open_answers(gpt2):
     texts = lens_table(model, icl.texts([TEXT], model), demo=1)
     assert texts.label_words == ((),)
     assert not texts.drawing().bold
-    assert "".join(texts.tokens[0]).strip() == "Nobody saw it."
+    WORDS.exactly("".join(texts.tokens[0]).strip(), "texts_open_answers")
     choices = icl.build_prompts(made(), model, shots=2, n=2, demonstrations="per_prompt")
     own = lens_table(model, choices, first=None)
     assert len(own.label_words[0]) > 1
@@ -237,24 +221,24 @@ def test_saved_and_loaded(tmp_path, found):
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"positions": [10_000]}, PromptError, "Position 10000 is named"),
-        ({"positions": []}, RunError, "Positions must be named"),
+        ({"positions": [10_000]}, PromptError, "position 10000"),
+        ({"positions": []}, RunError, "positions must named"),
         ({"positions": [3, 3]}, RunError, "each once"),
         ({"positions": [-1]}, RunError, "at least 0"),
-        ({"positions": "label_word", "demo": 99}, PromptError, "has no tokens at 'label_word' of demonstration 99"),
-        ({"positions": "target", "demo": 0}, RunError, "names a demonstration"),
-        ({"positions": "narrative"}, PromptError, "has no tokens"),
+        ({"positions": "label_word", "demo": 99}, PromptError, "label_word 99"),
+        ({"positions": "target", "demo": 0}, RunError, "names demonstration"),
+        ({"positions": "narrative"}, PromptError, "tokens"),
         ({"k": 0}, RunError, "at least 1"),
         ({"first": 0}, RunError, "at least 1"),
     ],
 )  # fmt: skip
 def test_what_is_not_there_is_refused(gpt2, options, error, said):
-    with pytest.raises(error, match=said):
+    with WORDS.raises(error, said):
         lens_table(*gpt2, **options)
 
 
 def test_drawings_of_what_is_not_there(found):
-    with pytest.raises(ResultError, match="prompt=3; there are 3, counted from 0"):
+    with WORDS.raises(ResultError, "drawings_what_there", "3", "0"):
         found.plot(prompt=3)
     with pytest.raises(ResultError, match="'entropy'"):
         found.plot("entropie")

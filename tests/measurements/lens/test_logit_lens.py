@@ -20,8 +20,11 @@ from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.results import basis
 from icl_mech.studies.measuring import measure
 from tests.margins import assert_top
+from tests.said import Words
 from tests.saved import without_date
 from tests.tiny import FAMILIES, tiny_model
+
+WORDS = Words(__file__)
 
 TEXTS = ("good film", "a Business story", "World Sports", "bad", "a nice Answer to it", "boring")
 TASK = Task(
@@ -341,7 +344,7 @@ def test_layers_are_labelled_samples(gpt2):
     assert list(table.columns) == ["prompt", "layer", "label", "logit"]
     assert table.logit.tolist() == lens.label_logits.flatten().tolist()
     assert table.iloc[13, :3].tolist() == [1, 2, "Positive"]
-    assert lens.summary().startswith(f"entry 0: accuracy {float(right_at(lens, 0)):.3g}; entry 2")
+    WORDS.starts(lens.summary(), "entries", format(float(right_at(lens, 0)), ".3g"))
     small = logit_lens(model, prompts, vocabulary=False)
     assert "prob" not in small.quantities()
 
@@ -363,7 +366,7 @@ def test_lenses_at_demonstrations_are_drawn_by_the_label_displayed(gpt2):
     assert len(lens.drawing().names) == 4
     assert lens.plot().data
     assert len(lens.by_prompt()) == 6 * 4 * 4 * 2
-    assert lens.summary() == "label logits of 4 entries, 6 prompts"
+    WORDS.exactly(lens.summary(), "lenses_demonstrations_drawn_label", "4", "6")
 
 
 def test_components_are_labelled_samples(gpt2):
@@ -415,7 +418,7 @@ def test_a_difference_of_two_lenses_is_paired(gpt2, options):
     low, high = mean_ends(expected, "value" if "per" in options else "change")
     assert_close(torch.stack([found.low, found.high]), torch.stack([low, high]))
     assert other.provenance["interventions"] == [edit[0].to_dict()]
-    with pytest.raises(ResultError, match="different prompts"):
+    with WORDS.raises(ResultError, "difference_two_lenses_paired"):
         _ = one - logit_lens(model, prompts[:5], **options)
 
 
@@ -453,16 +456,16 @@ def test_equal_readings_are_read_once(gpt2):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"per": "neuron"}, r"per='neuron'\. Known: head, layer, mlp"),
-        ({"at": "start"}, r"at='start'\. Did you mean 'target'"),
-        ({"variant": "best"}, r"variant='best'\. Known: reference, sound"),
-        ({"norm": "froze"}, r"norm='froze'\. Did you mean 'frozen'"),
-        ({"vocabulary": "no"}, "vocabulary='no'; expected True or False"),
-        ({"per": "head", "at": "demonstrations"}, "read at the target"),
+        ({"per": "neuron"}, "perneuron"),
+        ({"at": "start"}, "atstart target"),
+        ({"variant": "best"}, "variantbest"),
+        ({"norm": "froze"}, "normfroze frozen"),
+        ({"vocabulary": "no"}, "vocabularyno"),
+        ({"per": "head", "at": "demonstrations"}, "read target"),
     ],
 )
 def test_unknown_options(gpt2, options, message, unchecked):
-    with pytest.raises(RunError, match=message):
+    with WORDS.raises(RunError, message):
         logit_lens(*gpt2, **options)
 
 
@@ -479,7 +482,7 @@ def test_unequal_demonstrations(gpt2):
             for n in (1, 2)
         )
     )
-    with pytest.raises(PromptError, match="same number"):
+    with WORDS.raises(PromptError, "unequal_demonstrations"):
         logit_lens(model, ragged, at="demonstrations")
 
 
@@ -488,7 +491,7 @@ def test_components_that_do_not_add_up_are_refused(gpt2):
     (components,) = run(model, prompts, [FrozenComponentReading()])
     check_sum(components, adapt(model))
     components.mlp[:, 1] *= 1.5
-    with pytest.raises(RunError, match="add up"):
+    with WORDS.raises(RunError, "components_add_up_refused"):
         check_sum(components, adapt(model))
 
 

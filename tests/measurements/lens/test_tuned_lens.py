@@ -30,7 +30,10 @@ from icl_mech.prompts import Prompt, PromptBatch
 from tests.golden_data import arrays, golden_model
 from tests.measurements.lens.test_logit_lens import TASK
 from tests.rotated import rotated_model, word_lists, word_prompts
+from tests.said import Words
 from tests.tiny import tiny_hf, tiny_model
+
+WORDS = Words(__file__)
 
 FAMILIES = {"gpt2": "tiny_gpt2", "gptj": "tiny_gptj"}
 
@@ -289,7 +292,7 @@ def test_a_damaged_file_is_refused(fitted, tmp_path):
     content = bytearray(file.read_bytes())
     content[-3] ^= 1
     file.write_bytes(bytes(content))
-    with pytest.raises(ResultError, match="does not have the checksum"):
+    with WORDS.raises(ResultError, "damaged_file_refused"):
         icl.load(tmp_path / "lens")
 
 
@@ -298,13 +301,13 @@ def test_another_models_lens_is_refused(fitted, rotated, gpt2, tmp_path):
     other = rotated_model()
     with torch.no_grad():
         other.unembed.W_U.data[0, 7] += 0.01  # one number of the unembedding
-    with pytest.raises(RunError, match="was fitted for rotated; the unembedding of"):
+    with WORDS.raises(RunError, "another_models_lens_refused"):
         logit_lens(other, prompts, lens=fitted)
     tiny, (true, false) = gpt2
-    with pytest.raises(RunError, match="has 4 layers of width 14"):
+    with WORDS.raises(RunError, "another_models_lens_refused_2", "4", "14"):
         layer_accuracy(tiny, true, false, lens=fitted)
     fitted.save(tmp_path / "lens")
-    with pytest.raises(RunError, match="has 4 layers of width 14"):
+    with WORDS.raises(RunError, "another_models_lens_refused_2", "4", "14"):
         icl.load(tmp_path / "lens", tiny)
 
 
@@ -320,18 +323,18 @@ def test_a_lens_is_of_the_blocks_too(gpt2):
         for name, parameter in model.named_parameters():
             if ".mlp." in name:
                 parameter.mul_(1.5)
-    with pytest.raises(RunError, match="the blocks are not"):
+    with WORDS.raises(RunError, "lens_blocks_too"):
         logit_lens(model, prompts, lens=lens)
     old = replace(lens, probe=None)
-    with pytest.warns(UserWarning, match="earlier version"):
+    with WORDS.warns(UserWarning, "lens_blocks_too_2"):
         logit_lens(model, prompts, lens=old)
 
 
 def test_the_reference_variant_and_parts_take_no_lens(gpt2):
     model, (true, false) = gpt2
-    with pytest.raises(RunError, match="takes no other lens"):
+    with WORDS.raises(RunError, "reference_variant_parts_take"):
         layer_accuracy(model, true, false, variant="reference", lens=zero(model))
-    with pytest.raises(RunError, match="for per='layer', not 'head'"):
+    with WORDS.raises(RunError, "reference_variant_parts_take_2", "'layer'", "'head'"):
         logit_lens(model, true, per="head", lens=zero(model))
 
 
@@ -341,16 +344,14 @@ def test_the_reference_variant_and_parts_take_no_lens(gpt2):
 def test_figures_and_words(fitted, rotated):
     assert len(fitted.plot().data) >= 2
     (figure,) = fitted.figures()
-    assert figure.answer.startswith(
-        "Yes: on held-out prompts its KL lies below the logit lens' in 4"
-    )
+    WORDS.starts(figure.answer, "figures_words", "Yes", "4")
     found = compare_lenses(rotated[0], rotated[1], fitted)
     assert len(found.plot().data) >= 3
     (figure,) = found.figures()
-    assert "clearly more accurate in 4 of 4 layers" in figure.answer
+    WORDS(figure.answer, "figures_words_2", "4")
     zero_lens = zero(rotated[0])
     assert zero_lens.figures() == []
-    with pytest.raises(ResultError, match="Nothing was held out"):
+    with WORDS.raises(ResultError, "figures_words_3"):
         zero_lens.plot()
 
 
@@ -366,9 +367,6 @@ def test_figures_name_the_lens_they_were_read_with(gpt2):
 
 def test_what_a_figure_does_not_show_hangs_on_the_lens(gpt2):
     model, (prompts, _) = gpt2
-    for lens, limit in (
-        (None, "the last layer's directions"),
-        (zero(model), "no later block reads"),
-    ):
+    for lens, limit in ((None, "logit_lens_limit"), (zero(model), "tuned_lens_limit")):
         for figure in logit_lens(model, prompts, lens=lens).figures():
-            assert limit in figure.limits
+            WORDS(figure.limits, limit)

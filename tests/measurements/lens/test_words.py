@@ -14,7 +14,10 @@ from icl_mech.measurements.running import measured
 from icl_mech.prompts import PromptBatch
 from tests.measurements.overthinking_cases import lens_logits, tiny_case
 from tests.measurements.saliency.cases import written
+from tests.said import Words
 from tests.tiny import tiny_tokenizer
+
+WORDS = Words(__file__)
 
 # --- words ---
 
@@ -157,7 +160,7 @@ def known(**more):
 def test_a_prompt_is_drawn_with_its_own_words():
     drawn = known().drawing(prompt=1)
     assert drawn.words == (((" <b>",),) * 3, ((" yes",),) * 3)
-    assert drawn.note == "prompt 2 of 2, true class yes"
+    WORDS.exactly(drawn.note, "prompt_drawn_own_words", "2")
     assert drawn.bold == (" yes",)
     assert known(labels=()).drawing().note == "prompt 1 of 2"
     for prompt in (2, -1):
@@ -167,9 +170,9 @@ def test_a_prompt_is_drawn_with_its_own_words():
 
 def test_the_last_word_and_since_when():
     (figure,) = known().figures()
-    assert "true demonstrations: “yes” (0.75), first from layer 1 on" in figure.answer
+    WORDS(figure.answer, "last_word_since_when", "0.75", "1")
     assert "false demonstrations: “<b>” (0.40), first from layer 1 on" in figure.answer
-    assert "Label words are bold" in figure.caption
+    WORDS(figure.caption, "last_word_since_when_2")
     assert "bold" not in known(label_words=()).figures()[0].caption
     unknown = known(words={}).figures()[0]
     assert "“token 2”" in unknown.answer

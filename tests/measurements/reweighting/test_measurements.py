@@ -29,8 +29,11 @@ from tests.measurements.reweighting.test_reweighting import (
     token_gradient,
 )
 from tests.prompts.cases import toy_task
+from tests.said import Words
 from tests.saved import without_date
 from tests.tiny import FAMILIES, N_HEADS, N_LAYERS, tiny_model
+
+WORDS = Words(__file__)
 
 EDGE = Edge(0, dest=2, src=1, factor=0.0, term=4.0)
 SETTINGS = {"lr": 0.1, "epochs": 2}
@@ -108,15 +111,15 @@ def test_means_are_measured_on_the_training_prompts(gpt2):
     logits = icl.predict(gpt2, held_out, interventions=[filled]).label_logits
     expected = float(cross_entropy(logits, held_out.answers))
     assert float(fitted.held_out_losses[0]) == pytest.approx(expected, abs=1e-4)
-    with pytest.raises(RunError, match="has no means yet"):
+    with WORDS.raises(RunError, "means_measured_training_prompts"):
         prepare(gpt2, prompts, interventions=[asked])
 
 
 def test_interventions_that_do_nothing_are_refused(gpt2):
     nowhere = Isolate([0], positions=((),) * 5)
-    with pytest.raises(RunError, match="changed nothing"):
+    with WORDS.raises(RunError, "interventions_nothing_refused"):
         fit_reweighting(gpt2, ragged(), interventions=[nowhere])
-    with pytest.raises(RunError, match="names layer 9"):
+    with WORDS.raises(RunError, "interventions_nothing_refused_2", "9"):
         fit_reweighting(gpt2, ragged(), interventions=[Isolate([9])])
 
 
@@ -187,23 +190,21 @@ def test_too_few_prompts_of_a_class(gpt2, prompts, monkeypatch):
     few = prompts[[i for i in range(12) if int(prompts.answers[i]) == 0 or i < 6]]
     rarest = min(few.answers.bincount().tolist())
     assert rarest < 8
-    with pytest.raises(
-        PromptError, match=f"at least 8 prompts of every class, the rarest has {rarest}"
-    ):
+    with WORDS.raises(PromptError, "rarest_class", rarest, "8"):
         icl.measure(gpt2, few, Reweighting())
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"per_class": 0}, "per_class=0; it must be at least 1"),
-        ({"epochs": 0}, "epochs=0"),
-        ({"lr": -1.0}, "lr=-1.0"),
-        ({"seed": 0.5}, "seed=0.5; expected a whole number"),
+        ({"per_class": 0}, "per_class0 1"),
+        ({"epochs": 0}, "epochs0"),
+        ({"lr": -1.0}, "lr-1.0"),
+        ({"seed": 0.5}, "seed0.5"),
     ],
 )
 def test_options_out_of_range(gpt2, prompts, options, words, unchecked):
-    with pytest.raises(RunError, match=words):
+    with WORDS.raises(RunError, words):
         icl.measure(gpt2, prompts, Reweighting(**options))
 
 
@@ -236,7 +237,7 @@ def test_accuracies_are_labelled_samples():
 
 def test_notes_count_the_prompts_that_were_tested():
     result = given([[0, 0, 1, 1], [0, 1, 0, 1]])
-    assert "; 4 prompts, 95 % intervals over prompts" in result.drawing().note
+    WORDS(result.drawing().note, "notes_count_prompts_tested", "4", "95")
     assert result.sel().note.startswith("4 prompts")
 
 
@@ -247,7 +248,7 @@ def test_paired_differences():
     expected = mean_interval(torch.tensor([1.0, 0.0, 0.0, 1.0]), "change")
     assert gap.interval(condition="reweighted") == pytest.approx(tuple(expected), abs=1e-12)
     fewer = replace(one, label_logits=one.label_logits[:, :1], answers=one.answers[:1])
-    with pytest.raises(ResultError, match="rests on 4 prompts on one side and 1 on the other"):
+    with WORDS.raises(ResultError, "paired_differences", "4", "1"):
         _ = one - fewer
 
 
@@ -268,14 +269,14 @@ def test_figures_of_a_page(found):
     assert said(found.difference(), sign=True) in accuracy.answer
     for condition in ("plain", "reweighted"):
         assert said(found.accuracy(condition)) in accuracy.answer
-    assert "(learned from 4, judged on 8 prompts)" in accuracy.answer
+    WORDS(accuracy.answer, "figures_page", "4", "8")
     ends = (float(found.beta.min()), float(found.beta.max()))
     assert f"between {told(ends[0], sign=True)} and {told(ends[1], sign=True)}" in beta.answer
     assert f"{float((found.beta > 0).double().mean()):.0%}" in beta.answer.replace(" %", "%")
     layer, head = divmod(int(found.beta.abs().mean(-1).argmax()), N_HEADS)
-    assert f"head {layer}.{head} is changed most" in beta.answer
+    WORDS(beta.answer, "figures_page_2", layer, head)
     first, last = found.losses.reshape(2, 4).double().mean(1).tolist()
-    assert f"from {told(first)} in the first epoch to {told(last)} in the last" in training.answer
+    WORDS(training.answer, "figures_page_3", told(first), told(last))
     assert "uniform guess: 0.69" in training.answer
     for figure in shown:
         assert figure.question.endswith("?")
@@ -295,26 +296,26 @@ def over_class_0(predicted):
 @pytest.mark.parametrize(
     ("reweighted", "opening", "end"),
     [
-        ([0] * 9 + [1], "Yes: re-weighted, accuracy changes by +0.40", "prompts)."),
-        ([0] + [1] * 9, "No: re-weighted, accuracy changes by −0.40", "prompts)."),
-        ([1] * 4 + [0] * 6, "Not shown: re-weighted", "; the interval includes or touches 0."),
+        ([0] * 9 + [1], "Yes, +0.40", "test prompts"),
+        ([0] + [1] * 9, "No, −0.40", "test prompts"),
+        ([1] * 4 + [0] * 6, "Not shown", "touches 0"),
     ],
 )
 def test_an_answer_follows_the_interval(reweighted, opening, end):
     result = over_class_0([[0] * 5 + [1] * 5, reweighted])
     figure = result.figures()[0]
-    assert figure.answer.startswith(opening)
-    assert figure.answer.endswith(end)
+    WORDS.starts(figure.answer, opening, *opening.split(", "))
+    WORDS.ends(figure.answer, end)
     assert bool(figure.establishes) == opening.startswith("Yes")
 
 
 def test_what_cannot_be_judged():
     few = given([[0, 0, 1, 1], [0, 1, 0, 1]]).figures()
-    assert few[0].answer.startswith("Cannot be judged, too few prompts: accuracy changes by +0.50")
+    WORDS.starts(few[0].answer, "what_cannot_judged", "Cannot be judged", "+0.50")
     assert [figure.show for figure in few] == ["accuracy", "beta"]
     trained = replace(over_class_0([[1] * 10, [0] * 10]), seen_in_training=3)
     text = trained.figures()[0].answer
-    assert text.startswith("Cannot be judged, 3 of the 10 prompts were also learned from")
+    WORDS.starts(text, "what_cannot_judged_2", "Cannot be judged", "3", "10")
 
 
 def test_training_is_drawn_from_files_of_before(found, tmp_path):
@@ -324,4 +325,4 @@ def test_training_is_drawn_from_files_of_before(found, tmp_path):
     before = replace(found, provenance={"interventions": [fitted.to_dict()]})
     loaded = Result.load(before.save(tmp_path / "result"))
     assert_close(loaded.drawing("training").values, found.drawing("training").values)
-    assert loaded.drawing("training").note == "2 epochs of 4 steps"
+    WORDS.exactly(loaded.drawing("training").note, "training_drawn_files_before", "2", "4")

@@ -29,7 +29,10 @@ from tests.engine.cases import prompt, ragged
 from tests.golden_data import arrays, golden_model, label_words_prompts
 from tests.margins import apart
 from tests.prompts.cases import toy_task
+from tests.said import Words
 from tests.tiny import FAMILIES, N_HEADS, N_LAYERS, tiny_model
+
+WORDS = Words(__file__)
 
 SHAPE = (N_LAYERS, N_HEADS, 3)
 
@@ -125,7 +128,7 @@ def test_demonstrations_of_one_class_share_their_factor(gpt2):
 def test_the_first_step_moves_each_factor_by_the_learning_rate(gpt2):
     prompts = ragged()[[0]]
     _, gradient = plain_gradient(gpt2, prompts[0], torch.zeros(SHAPE))
-    with pytest.warns(UserWarning, match="No demonstration displays 'class 2'"):
+    with WORDS.warns(UserWarning, "first_step_moves_each", "No", "'class 2'"):
         fitted = fit_reweighting(gpt2, prompts, lr=0.02, epochs=1)
     known = gradient.abs() > 1e-4  # smaller ones may have either sign
     expected = torch.where(known, -0.02 * gradient.sign(), fitted.beta)
@@ -302,7 +305,7 @@ def test_accuracies_and_their_paired_difference(unchecked):
     assert result.difference() == mean_interval(torch.tensor([0.0, 1.0, 1.0, 0.0]), "change")
     assert result.difference("more_shots", "reweighted").value == 0.0
     for ask in (result.accuracy, result.difference):
-        with pytest.raises(ResultError, match=r"condition='plane'\. Did you mean 'plain'"):
+        with WORDS.raises(ResultError, "accuracies_their_paired_difference", "'plane'", "'plain'"):
             ask("plane")
 
 
@@ -318,7 +321,7 @@ def test_summary_says_whether_there_is_a_gain():
     unclear = by_hand()
     assert "re-weighted 0.75 [" in unclear.summary()
     written = said(unclear.difference(), sign=True)
-    assert f"difference {written} (not clearly different from 0)" in unclear.summary()
+    WORDS(unclear.summary(), "summary_says_whether_there", written)
     assert "; 10 demonstrations 0.75 [" in unclear.summary()
     logits = torch.eye(2)[torch.tensor([[1] * 40, [0] * 40])]
     clear = by_hand(
@@ -329,28 +332,23 @@ def test_summary_says_whether_there_is_a_gain():
     )
     assert 0.8 < clear.difference().low < clear.difference().high == 1
     written = said(clear.difference(), sign=True)
-    assert clear.summary().endswith(f"on 40 prompts: difference {written}")
+    WORDS.ends(clear.summary(), "difference", written, "40")
     shared = replace(clear, provenance={"conditional_on_demonstrations": True}, seen_in_training=3)
-    assert shared.summary().endswith(
-        "; 3 of them seen in training; intervals given the shared demonstrations"
-    )
+    WORDS.ends(shared.summary(), "summary_says_whether_there_2", "3")
 
 
 def test_drawings_hold_the_numbers():
     result = by_hand()
     bars = result.drawing()
     assert isinstance(bars, Bars)
-    assert bars.groups == (
-        "plain ICL (2 demonstrations)",
-        "re-weighted (2 demonstrations)",
-        "plain ICL, more shots (10 demonstrations)",
-    )
+    assert len(bars.groups) == 3
+    WORDS.exactly(bars.groups, "groups", "2", "10")
     assert bars.values[:, 0].tolist() == [0.25, 0.75, 0.75]
     assert float(bars.low[1, 0]) == result.accuracy("reweighted").low
     assert float(bars.high[1, 0]) == result.accuracy("reweighted").high
     assert bars.levels == ((0.5, "chance 0.50"),)
     written = said(result.difference(), sign=True)
-    assert bars.note.startswith(f"re-weighted − plain: {written}; 4 prompts")
+    WORDS.starts(bars.note, "note_of_bars", written, "4")
     grid = result.drawing("beta")
     assert grid.signed
     assert (grid.row_title, grid.column_title) == ("head", "layer")
@@ -358,11 +356,11 @@ def test_drawings_hold_the_numbers():
     assert_close(result.drawing("beta", label="yes").values, torch.tensor([[-3.0], [0.5]]))
     for drawing in (bars, grid):
         figure(drawing)
-    with pytest.raises(ResultError, match=r"Unknown label 'yess'. Did you mean 'yes'"):
+    with WORDS.raises(ResultError, "drawings_hold_numbers", "'yess'", "'yes'"):
         result.drawing("beta", label="yess")
-    with pytest.raises(ResultError, match=r"show='bars'\. Did you mean 'beta'"):
+    with WORDS.raises(ResultError, "drawings_hold_numbers_2", "'bars'", "'beta'"):
         result.drawing("bars")
-    with pytest.raises(ResultError, match="given, not learned"):
+    with WORDS.raises(ResultError, "drawings_hold_numbers_3"):
         result.drawing("training")
 
 
@@ -420,7 +418,7 @@ def test_training_prompts_are_told_apart_from_test_prompts(study):
     bridge, extra, test, _ = study
     fitted = fit_reweighting(bridge, extra, epochs=1)
     mixed = PromptBatch((*extra[:3], *test[:4]), test.source)
-    with pytest.warns(UserWarning, match="learned from 3 of these 7 prompts"):
+    with WORDS.warns(UserWarning, "training_prompts_told_apart", "3", "7"):
         result = evaluate_reweighting(bridge, fitted, mixed)
     assert result.seen_in_training == 3
 
@@ -431,21 +429,21 @@ def test_training_prompts_are_told_apart_from_test_prompts(study):
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"lr": 0.0}, RunError, "lr=0.0; the learning rate must be above 0"),
-        ({"lr": -0.1}, RunError, "lr=-0.1"),
-        ({"lr": float("nan")}, RunError, "lr=nan"),
-        ({"epochs": 0}, RunError, "epochs=0; it must be at least 1"),
-        ({"batch_size": 0}, RunError, "batch_size=0"),
-        ({"patience": 3}, RunError, "give them as validation="),
-        ({"patience": 0, "validation": answered(0, (4,))}, RunError, "patience=0"),
-        ({"validation": ragged()[2:4]}, PromptError, "2 of 2 validation prompts are also trained"),
-        ({"validation": ragged(answers=False)}, PromptError, "5 of 5 validation prompts have no a"),
+        ({"lr": 0.0}, RunError, "lr0.0 0"),
+        ({"lr": -0.1}, RunError, "lr-0.1"),
+        ({"lr": float("nan")}, RunError, "lrnan"),
+        ({"epochs": 0}, RunError, "epochs0 1"),
+        ({"batch_size": 0}, RunError, "batch_size0"),
+        ({"patience": 3}, RunError, "validation"),
+        ({"patience": 0, "validation": answered(0, (4,))}, RunError, "patience0"),
+        ({"validation": ragged()[2:4]}, PromptError, "2 trained on"),
+        ({"validation": ragged(answers=False)}, PromptError, "5 without answer"),
     ],
 )
 def test_options_out_of_range(gpt2, options, error, words):
     with pytest.raises(error) as caught:
         fit_reweighting(gpt2, ragged(), **options)
-    assert words in str(caught.value)
+    WORDS(str(caught.value), words)
 
 
 def bare():
@@ -464,23 +462,21 @@ def behind():
 @pytest.mark.parametrize(
     ("prompts", "words"),
     [
-        (ragged(answers=False), "5 of 5 {} prompts have no answer"),
-        (PromptBatch((*ragged(), bare())), "1 of 6 {} prompts have no demonstration"),
-        (PromptBatch((behind(),)), "1 of 1 {} prompts have no demonstration before their target"),
+        (ragged(answers=False), "no answer 5"),
+        (PromptBatch((*ragged(), bare())), "no demonstration 1 6"),
+        (PromptBatch((behind(),)), "no demonstration before 1"),
     ],
 )
 def test_prompts_nothing_can_be_learned_from(gpt2, prompts, words):
-    with pytest.raises(PromptError) as caught:
+    with WORDS.raises(PromptError, words, "training"):
         fit_reweighting(gpt2, prompts)
-    assert words.format("training") in str(caught.value)
-    with pytest.raises(PromptError) as caught:
+    with WORDS.raises(PromptError, words, "test"):
         evaluate_reweighting(gpt2, Reweight(torch.zeros(SHAPE)), prompts)
-    assert words.format("test") in str(caught.value)
 
 
 def test_validation_of_another_task(gpt2):
     other = PromptBatch((prompt(9, (2,), (0,), answer=0, seed=1, label_tokens=(301, 302, 304)),))
-    with pytest.raises(PromptError, match="use prompts of one task"):
+    with WORDS.raises(PromptError, "validation_another_task"):
         fit_reweighting(gpt2, ragged(), validation=other)
 
 
@@ -489,18 +485,18 @@ def test_more_shots_with_other_queries(study):
     factors = Reweight(torch.zeros(N_LAYERS, N_HEADS, 2))
     other = PromptBatch(more.prompts[::-1], more.source)
     for wrong in (more[:5], other):
-        with pytest.raises(PromptError, match="more_shots must hold the queries"):
+        with WORDS.raises(PromptError, "more_shots_other_queries"):
             evaluate_reweighting(bridge, factors, test, more_shots=wrong)
 
 
 def test_factors_of_another_size(gpt2):
-    for size, words in (((2, N_HEADS, 3), "beta has 2 layers"), ((*SHAPE[:2], 2), "beta has 2 cl")):
-        with pytest.raises(RunError, match=words):
+    for size, words in (((2, N_HEADS, 3), "two layers"), ((*SHAPE[:2], 2), "two classes")):
+        with WORDS.raises(RunError, words, "beta", "2"):
             evaluate_reweighting(gpt2, Reweight(torch.zeros(size)), ragged())
 
 
 def test_a_training_that_leaves_the_finite_numbers(gpt2):
-    with pytest.raises(IclMechError, match=r"left the finite numbers at step .*smaller lr"):
+    with WORDS.raises(IclMechError, "training_leaves_finite_numbers"):
         fit_reweighting(gpt2, ragged(), lr=1e30, epochs=9)
 
 

@@ -9,7 +9,10 @@ from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.metrics import bootstrap_interval, flow_counts, normalised_flow
 from icl_mech.prompts import Prompt, PromptBatch
 from tests.engine.cases import LABEL_TOKENS, prompt, ragged
+from tests.said import Words
 from tests.tiny import FAMILIES, tiny_model
+
+WORDS = Words(__file__)
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -113,9 +116,9 @@ def test_differences_are_paired(known):
 
 
 def test_unknown_thirds_and_scores(known):
-    with pytest.raises(ResultError, match=r"third='middle'. Known: first, last"):
+    with WORDS.raises(ResultError, "unknown_thirds_scores", "'middle'"):
         known.difference("middle")
-    with pytest.raises(ResultError, match=r"Unknown score 'qp'. Did you mean 'wp' or 'pq'"):
+    with WORDS.raises(ResultError, "unknown_thirds_scores_2", "'qp'", "'wp'", "'pq'"):
         known.share("qp", "first")
 
 
@@ -132,12 +135,10 @@ def test_table(known):
 
 
 def test_summary(known):
-    assert known.summary() == (
-        "shares: S_wp 0.667 [0.5, 0.75] in the first third, S_pq 0.6 [0.4, 0.8] in the last"
-    )
+    WORDS.exactly(known.summary(), "summary", "0.667", "[0.5, 0.75]", "[0.4, 0.8]")
 
 
 def test_the_figure_says_when_demonstrations_are_shared(gpt2):
     shared = PromptBatch(tuple(ragged()), {"demonstrations": "shared"})
-    assert "given their shared demonstrations" in icl.flow_scores(gpt2, shared).drawing().note
+    WORDS(icl.flow_scores(gpt2, shared).drawing().note, "figure_says_when_demonstrations")
     assert "shared" not in icl.flow_scores(gpt2, ragged()).drawing().note

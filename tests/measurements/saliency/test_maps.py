@@ -8,7 +8,10 @@ from icl_mech.errors import ResultError
 from icl_mech.measurements.saliency.reduction import head_sum
 from icl_mech.prompts import PromptBatch
 from tests.engine.cases import prompt, ragged
+from tests.said import Words
 from tests.tiny import N_LAYERS, tiny_model
+
+WORDS = Words(__file__)
 
 # Two heads, three tokens.
 PATTERN = torch.tensor(
@@ -81,7 +84,7 @@ def test_nothing_above_the_diagonal_and_only_the_target_row_in_the_last_layer(ma
 def test_tokens_and_roles(model):
     (text,) = icl.prompts_from_text(["good Positive bad"], ["Positive", "Negative"], model)
     found = icl.saliency_maps(model, PromptBatch((text,)))
-    assert "".join(found.tokens[0]) == "good Positive bad"
+    WORDS.exactly("".join(found.tokens[0]), "tokens_roles")
     assert len(found.tokens[0]) == len(found.roles[0]) == len(text)
     assert found.roles[0][text.label_positions[0]] == "label_word"
     assert found.tokens[0][text.label_positions[0]] == " Positive"
@@ -99,23 +102,20 @@ def test_drawing(maps):
     torch.testing.assert_close(drawn.values, maps.values[2])
     assert drawn.tokens == maps.tokens[2]
     assert drawn.layer == 1
-    with pytest.raises(ResultError, match="prompt=5; there are maps of 5 prompts"):
+    with WORDS.raises(ResultError, "drawing", "5"):
         maps.drawing(prompt=5)
     with pytest.raises(ResultError, match="prompt=-1"):
         maps.drawing(prompt=-1)
-    with pytest.raises(ResultError, match="layer=3; the model has 3 layers"):
+    with WORDS.raises(ResultError, "drawing_2", "3"):
         maps.drawing(layer=3)
 
 
 def test_summary(model, maps):
-    assert maps.summary() == "saliency of every edge, 5 prompt(s) of 5 to 14 tokens"
+    WORDS.exactly(maps.summary(), "summary", "5", "14")
     alone = icl.saliency_maps(model, PromptBatch((prompt(6, (2,), (0,), answer=0),)))
-    assert alone.summary() == "saliency of every edge, 1 prompt(s) of 6 tokens"
+    WORDS.exactly(alone.summary(), "summary_2", "1", "6")
 
 
 def test_maps_have_no_table(maps):
-    with pytest.raises(
-        ResultError,
-        match="SaliencyMapsResult keeps no per-prompt numbers of one shape; read its fields",
-    ):
+    with WORDS.raises(ResultError, "maps_no_table"):
         maps.to_pandas()

@@ -14,7 +14,10 @@ from icl_mech.metrics.intervals import quantile_ends, resample_weights
 from icl_mech.prompts import PromptBatch
 from tests.engine.cases import LABEL_TOKENS, prompt, ragged
 from tests.measurements.saliency.cases import scores_of_map, with_roles, written
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 SAME = {"rtol": 1e-4, "atol": 1e-6}
 
@@ -84,7 +87,7 @@ def test_too_few_other_tokens(model):
     found = icl.flow_scores(model, PromptBatch((few,)))
     assert found.null is None
     assert found.above_null("pq", "last") is None
-    with pytest.raises(ResultError, match="a prompt has too few tokens"):
+    with WORDS.raises(ResultError, "too_few_other_tokens"):
         found.drawing("null")
 
 
@@ -190,7 +193,7 @@ def test_the_difference_takes_in_both_kinds_of_chance():
 
 
 def test_unknown_scores_and_thirds():
-    with pytest.raises(ResultError, match="Unknown score 'qp'"):
+    with WORDS.raises(ResultError, "unknown_scores_thirds", "'qp'"):
         known().above_null("qp", "first")
     with pytest.raises(ResultError, match="third='middle'"):
         known().above_null("pq", "middle")
@@ -204,4 +207,4 @@ def test_the_drawing_sets_both_beside_each_other():
     assert_close(drawn.values, expected)
     assert drawn.names == ("label words", "random tokens") * 2
     assert [panel.curves for panel in drawn.panels] == [(0, 1), (2, 3)]
-    assert drawn.panels[1].title == "These tokens → target"
+    WORDS.exactly(drawn.panels[1].title, "drawing_sets_both_beside")

@@ -12,7 +12,10 @@ from icl_mech.metrics import flow_counts
 from icl_mech.prompts.spans import ROLES
 from tests.engine.cases import ragged
 from tests.measurements.saliency.cases import roles_of, sharing, sums_of_map, with_roles
+from tests.said import Words
 from tests.tiny import tiny_model
+
+WORDS = Words(__file__)
 
 SAME = {"rtol": 1e-4, "atol": 1e-6}
 
@@ -202,6 +205,6 @@ def test_scores_without_roles():
     none = FlowScores(
         per_prompt=plain.per_prompt, values=plain.values, low=plain.low, high=plain.high
     )
-    with pytest.raises(ResultError, match="hold no saliency by role"):
+    with WORDS.raises(ResultError, "scores_without_roles"):
         none.by_role()
     assert set(none.quantities()) == {"share", "saliency"}
