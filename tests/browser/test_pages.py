@@ -28,7 +28,9 @@ def numbers(text):
 
 
 @pytest.mark.parametrize("name", STUDIES)
-@pytest.mark.parametrize("size", ["desk", "phone", pytest.param("wide", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "size", ["desk", *(pytest.param(own, marks=pytest.mark.slow) for own in ("phone", "wide"))]
+)
 def test_every_figure_is_drawn_and_nothing_overflows(opened, name, size):
     page = opened(name, size)
     plots = page.plots()

@@ -113,7 +113,17 @@ def test_layer_0_swaps_the_words(model, pair):
 
 
 @pytest.mark.parametrize("demonstrations", ["shared", "per_prompt"])
-@pytest.mark.parametrize("how", [{}, {"path": "whole"}, {"batch_size": 2}], ids=str)
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        *(
+            pytest.param(own, marks=pytest.mark.slow)
+            for own in ({"path": "whole"}, {"batch_size": 2})
+        ),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_run_into_itself_changes_nothing(family, demonstrations, how):
     model = tiny_model(family)
