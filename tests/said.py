@@ -180,7 +180,7 @@ def closest(text: str, old: str, facts: list[str], first: str = "", last: str = 
     ]
     rated = [(difflib.SequenceMatcher(None, old, own).ratio(), own) for own in among]
     best = max(rated, default=(0.0, ""))[1]
-    there = [word in best.split() for word in old.split()]
+    there = [word in re.findall(r"\w+", best) for word in re.findall(r"\w+", old)]
     return "" if sum(there) < ALIKE * len(there) else masked(best)
 
 
