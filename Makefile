@@ -22,7 +22,7 @@ JOBS ?= $(WORKERS)
 SITE_TESTS := tests/browser/test_docs_site.py
 TYPE_TESTS := tests/test_stub.py
 # Tests that compare what two runs of a model compute, or numbers of the papers' own code.
-NUMERIC_TESTS := tests/engine tests/interventions $(wildcard tests/measurements/*golden*.py tests/measurements/*/*golden*.py) \
+NUMERIC_TESTS := tests/engine tests/interventions tests/metrics $(wildcard tests/measurements/*golden*.py tests/measurements/*/*golden*.py) \
 	tests/measurements/anchors tests/measurements/lens tests/measurements/saliency
 PORTABLE := ATEN_CPU_CAPABILITY=default TEST_FAMILIES="gpt2"
 PORTABLE_TESTS := -m "not slow" $(NUMERIC_TESTS)
@@ -80,7 +80,7 @@ explore: $(STAMP) ## change a prompt or a layer by hand, in the browser
 demo: $(STAMP) ## analyse the built-in task with the offline model
 	$(BIN)/icl-mech demo
 
-quick: $(STAMP) ## run the core of every folder on one family of models, in two minutes (tests/tiers.py)
+quick: $(STAMP) ## run the core of every folder on one family of models, in 1:30 minutes (tests/tiers.py)
 	@TEST_FAMILIES="gpt2" $(CHECK) part --show quick $(PYTEST) -n $(CORES) --quick -m "not slow and not browser"
 
 test: $(STAMP) ## run the usual tests: quick ones and all others that are not slow; a second family where it matters

@@ -101,7 +101,7 @@ def part(name: str, command: list[str], show: bool = False) -> int:
         say(f"!!! {line}")
         reason += [line, *why(own)] if again else []
     if code and not reason:
-        reason = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LINES:]
+        reason = tail(log)
     result = {
         "part": name,
         "code": code,
@@ -148,6 +148,12 @@ def passes_alone(python: str, test: str, log: Path, show: bool) -> bool:
     return logged([python, "-m", "pytest", "-p", "no:xdist", "-q", test], log, show) == 0
 
 
+def tail(log: Path) -> list[str]:
+    """The last lines of a log."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    return text.splitlines()[-LINES:]
+
+
 def why(failure: dict[str, str]) -> list[str]:
     """A failed test and the end of its reason."""
     return [f"FAILED {failure['test']}", *failure["why"].splitlines()[-LINES:]]
@@ -177,8 +183,11 @@ def end() -> int:
     if failed:
         first = failed[0]
         say("", f"{first['part']} failed (build/check/{first['part']}.log):")
-        say(*first["reason"][:LINES])
-    total = {word: sum(own["tests"][word] for own in results) for word in results[0]["tests"]}
+        say(*first["reason"][: LINES + 1])  # the test, and the end of its reason
+    elif lacking:  # make itself did not come to them
+        say("", *tail(MADE / "make.log"))
+    words = ("passed", "failed", "skipped")
+    total = {word: sum(own["tests"][word] for own in results) for word in words}
     # A part without tests that failed counts as one.
     total["failed"] += sum(not own["tests"]["failed"] for own in failed) + len(lacking)
     say("", ", ".join(f"{n} {word}" for word, n in total.items()))

@@ -6,7 +6,7 @@ top=$(git rev-parse --show-toplevel) || exit 1
 [[ -z $(git -C "$top" status --porcelain) ]] || echo "Note: uncommitted changes are not checked."
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
-mkdir "$place/home"
+mkdir -p "$place/home" "$top/build"
 git clone -q "$top" "$place/checkout" || exit 1
 python=$(dirname "$("${PYTHON:-python3}" -c 'import sys; print(sys.executable)')")
 env -i CI=true HOME="$place/home" LANG=C.UTF-8 PATH="$python:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin" \

@@ -22,6 +22,15 @@ FROM_A_WHEEL = {
 """README's command lines, and what a wheel has in their place."""
 FEWER_PROMPTS = ("n=50", "n=8")
 """The only change of README's Python lines."""
+NEEDED = (
+    "py.typed",
+    "studies/power.json",
+    "explorer/page.js",
+    "explorer/page.css",
+    *(f"atlas/{name}" for name in ("index.html", "atlas.css", "atlas.js", "published.json")),
+    *(f"demo/{name}" for name in ("antonyms.csv", "capitals.csv", "plurals.csv", "past_tense.csv")),
+)
+"""Files that must be inside even if the repository itself has lost them."""
 FOREIGN = ("PYTHON", "VIRTUAL_ENV", "XDG_", "HF_", "ICL_MECH_")
 """Variables that README's reader need not have begin so."""
 
@@ -91,10 +100,10 @@ def check_content(wheel: Path, folder: Path) -> None:
     """Every file of the package is inside; unpacked before the working tree in the import path, it imports."""
     run(sys.executable, "-m", "zipfile", "-e", wheel, folder / "wheel")
     paths = [own for own in ROOT.glob("icl_mech/**/*.*") if own.suffix != ".pyc" and own.is_file()]
-    own = [path.relative_to(ROOT) for path in paths]
-    missing = [str(path) for path in own if not (folder / "wheel" / path).is_file()]
-    if missing or Path("icl_mech/py.typed") not in own:
-        sys.exit(f"{wheel.name} lacks {', '.join(missing) or 'py.typed'}")
+    own = {path.relative_to(ROOT) for path in paths} | {Path("icl_mech", name) for name in NEEDED}
+    missing = [str(path) for path in sorted(own) if not (folder / "wheel" / path).is_file()]
+    if missing:
+        sys.exit(f"{wheel.name} lacks {', '.join(missing)}")
     env = {**os.environ, "PYTHONPATH": str(folder / "wheel")}
     check_imported(sys.executable, folder / "wheel", folder, env)
     data = sum(path.suffix not in (".py", ".pyi") for path in own)

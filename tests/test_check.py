@@ -86,6 +86,15 @@ def test_what_fails_alone_too_is_red_with_its_reason(project, capsys):
     assert closing[-1] == "2 passed, 2 failed, 0 skipped"
 
 
+def test_where_make_came_to_no_part_its_own_words_are_shown(project, capsys):
+    check.MADE.mkdir()
+    (check.MADE / "make.log").write_text("Makefile:1: *** missing separator.  Stop.\n")
+    assert check.end() == 1
+    closing = capsys.readouterr().out.strip().splitlines()
+    assert "Makefile:1: *** missing separator.  Stop." in closing
+    assert closing[-1] == "0 passed, 2 failed, 0 skipped"
+
+
 def test_many_failed_tests_are_not_run_again(project, monkeypatch):
     monkeypatch.setattr(check, "ALONE", 1)
     assert check.part("first", PYTEST) == 1
