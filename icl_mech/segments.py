@@ -50,6 +50,8 @@ class Segment:
     """Where to enter, with the residual of the computed rows there."""
     shift: int = 0
     """Added to prompt positions to get the position ids of the computed rows."""
+    axes: tuple[Int[Tensor, "batch dest"], Int[Tensor, "batch src"]] | None = None
+    """`dest` and `src` as they lie in the host's memory, if known."""
 
     @classmethod
     def build(
@@ -73,7 +75,7 @@ class Segment:
             spans: Positions to compute, half-open, one pair per prompt.
             left: Pad on the left.
             cache: Keys and values of earlier positions.
-            cached: Prompt position of each cached column, -1 at padding.
+            cached: Prompt position of each cached column, -1 at padding; in the host's memory.
             shift: Position ids of the computed rows minus their prompt positions.
 
         Raises:
@@ -88,8 +90,8 @@ class Segment:
             place = slice(width - (stop - start), width) if left else slice(0, stop - start)
             tokens[row, place] = torch.tensor(prompt.tokens[start:stop])
             dest[row, place] = torch.arange(start, stop)
-        dest = dest.to(model.device)
-        src = dest if cached is None else torch.cat([cached.to(model.device), dest], dim=1)
+        src = dest if cached is None else torch.cat([cached.cpu(), dest], dim=1)
+        moved = dest.to(model.device)
         return cls(
             model,
             prompts,
@@ -97,11 +99,50 @@ class Segment:
             parts,
             left,
             tokens.to(model.device),
-            dest,
-            src,
+            moved,
+            moved if src is dest else src.to(model.device),
             cache,
             shift=shift,
+            axes=(dest, src),
         )
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """What segments must have in common to be joined."""
+        entered = None if self.start is None else self.start.layer
+        cached = None if self.cache is None else [key.shape[1:] for key in self.cache.keys]
+        widths = self.dest.shape[1], self.src.shape[1]
+        return *widths, self.left, self.shift, entered, cached, id(self.model)
+
+    @classmethod
+    def joined(cls, parts: Sequence["Segment"]) -> "Segment":
+        """The rows of segments of one `form`, those of each part below those of the part before."""
+        if len(parts) == 1:
+            return parts[0]
+        first = parts[0]
+        caches = [part.cache for part in parts if part.cache is not None]
+        starts = [part.start.residual for part in parts if part.start is not None]
+        axes = tuple(torch.cat(own) for own in zip(*(p.on_host for p in parts), strict=True))
+        dest = torch.cat([part.dest for part in parts])
+        return cls(
+            first.model,
+            PromptBatch(tuple(p for part in parts for p in part.prompts), first.prompts.source),
+            tuple(index for part in parts for index in part.indices),
+            tuple(span for part in parts for span in part.spans),
+            first.left,
+            torch.cat([part.tokens for part in parts]),
+            dest,
+            dest if first.cache is None else torch.cat([part.src for part in parts]),
+            KeyValues.stacked(caches) if caches else None,
+            Resume(first.start.layer, torch.cat(starts)) if first.start is not None else None,
+            first.shift,
+            (axes[0], axes[1]),
+        )
+
+    @property
+    def on_host(self) -> tuple[Int[Tensor, "batch dest"], Int[Tensor, "batch src"]]:
+        """`dest` and `src` in the host's memory."""
+        return (self.dest.cpu(), self.src.cpu()) if self.axes is None else self.axes
 
     @classmethod
     def whole(cls, model: LanguageModel, prompts: PromptBatch) -> "Segment":
@@ -196,7 +237,8 @@ class Segment:
     def halves(self) -> "Iterator[Segment]":
         """The same rows in two segments, for when one does not fit into memory."""
         count = len(self.prompts)
-        cached = self.src.shape[1] - self.dest.shape[1]
+        src = self.on_host[1]
+        cached = src.shape[1] - self.dest.shape[1]
         for part in (slice(0, count // 2), slice(count // 2, count)):
             half = Segment.build(
                 self.model,
@@ -205,7 +247,7 @@ class Segment:
                 spans=self.spans[part],
                 left=self.left,
                 cache=None if self.cache is None else self.cache.rows(part),
-                cached=self.src[part, :cached] if cached else None,
+                cached=src[part, :cached] if cached else None,
                 shift=self.shift,
             )
             if self.start is not None:

@@ -1,36 +1,49 @@
 """Refuses NaN and infinite numbers, and finds out where they come from.
 
 A NaN anywhere in a computed row reaches the residual stream that leaves the last block, and what
-is read of it. So a pass looks at that residual, at its reductions and its losses: a few thousand
-numbers. Only if one of them is not finite, the prompt is run once more by itself, block by block.
+is read of it. So a pass flags the rows whose residual, reductions and losses are finite. The flags
+stay on the device, where looking at one would wait for all that was asked of it before: they are
+read together (`Finite.settle`), on a CPU after each pass. Only if one of them is False, the prompt
+is run once more by itself, block by block.
 """
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import Concatenate, ParamSpec, Protocol, TypeVar, runtime_checkable
+from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import torch
 
 from icl_mech._typing import Bool, Float, Tensor
 from icl_mech.engine.readings import Loss, target_loss
+from icl_mech.engine.transfer import to_host
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
 from icl_mech.models import Hook, LanguageModel, Site, SiteName
 from icl_mech.models.checks import plain_name
+from icl_mech.prompts import PromptBatch
 from icl_mech.segments import PADDING, Segment
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+PATIENCE = 10.0
+"""Seconds after which a run on an accelerator looks at its flags before its end."""
 
-@runtime_checkable
-class Intervening(Protocol):
-    """What runs segments under interventions."""
 
+class Part(NamedTuple):
+    """Whose rows of a pass they are, and what changed them."""
+
+    model: LanguageModel
+    prompts: PromptBatch
+    indices: Sequence[int]
     interventions: Sequence[Intervention]
 
+    @classmethod
+    def of(cls, segment: Segment, interventions: Sequence[Intervention] = ()) -> "Part":
+        """Without the segment, whose keys and values take memory."""
+        return cls(segment.model, segment.prompts, segment.indices, interventions)
 
-W = TypeVar("W", bound=Intervening)
 
 _PLACES: dict[SiteName, str] = {
     "resid_pre": "what enters block {}",
@@ -39,56 +52,92 @@ _PLACES: dict[SiteName, str] = {
 }
 
 
-class NotFinite(Exception):  # noqa: N818 - never seen by callers
-    """A number of a pass is not finite; what is told of it is found out after the pass."""
+class _Flags(NamedTuple):
+    """Of several quantities which rows of a pass are finite."""
 
-    def __init__(self, what: str, finite: Bool[Tensor, " batch"], loss: Loss | None = None) -> None:
-        """Say what it is, and of which rows of the segment."""
-        super().__init__(what)
-        self.what, self.row, self.loss = what, int((~finite).int().argmax()), loss
-
-
-def check_rows(segment: Segment, residual: Float[Tensor, "batch dest d_model"]) -> None:
-    """Refuse a residual stream that is not finite; padding may hold anything.
-
-    Raises:
-        NotFinite: of the first prompt that has such a row.
-    """
-    finite = residual.detach().isfinite().all(-1) | (segment.dest == PADDING)
-    if not bool(finite.all()):
-        raise NotFinite("The residual stream", finite.all(1))
+    what: Sequence[str]
+    finite: Bool[Tensor, "what batch"]
+    parts: Sequence[Part]
+    loss: Loss | None
 
 
-def check_reductions(reading: str, values: dict[Site, Tensor], loss: Loss | None = None) -> None:
-    """Refuse reductions that are not finite; scores are -inf where attention is masked.
+class Finite:
+    """Which rows of the passes of a run are finite."""
 
-    Raises:
-        NotFinite: of the first prompt and site.
-    """
-    for site, value in values.items():
-        finite = value.isfinite()
-        if site.name == "scores":
-            finite |= value == -torch.inf
-        if not bool(finite.all()):
-            what = f"What {reading} reads of {site.name!r} of block {site.layer}"
-            raise NotFinite(what, finite.flatten(1).all(1), loss)
+    def __init__(self, *, patient: bool = False) -> None:
+        """Look at flags after each pass, or (`patient`, on an accelerator) every few seconds."""
+        self._patient, self._since = patient, time.monotonic()
+        self._flags: list[_Flags] = []
+
+    def rows(
+        self, residual: Float[Tensor, "batch dest d_model"], segment: Segment, parts: Sequence[Part]
+    ) -> None:
+        """Flag the residual stream that leaves the last block; padding may hold anything."""
+        finite = residual.detach().isfinite().all(-1) | (segment.dest == PADDING)
+        self._flags.append(_Flags(["The residual stream"], finite.all(1)[None], parts, None))
+
+    def reductions(
+        self, reading: str, values: Mapping[Site, Tensor], parts: Sequence[Part], loss: Loss | None
+    ) -> None:
+        """Flag what a reading keeps; scores are -inf where attention is masked."""
+        by_shape: dict[tuple[object, ...], list[Site]] = {}
+        for site, value in values.items():
+            by_shape.setdefault((value.shape, value.dtype, site.name == "scores"), []).append(site)
+        for (*_, scores), sites in by_shape.items():
+            stacked = torch.stack([values[site].detach() for site in sites])
+            finite = stacked.isfinite()
+            if scores:
+                finite |= stacked == -torch.inf
+            what = [f"What {reading} reads of {s.name!r} of block {s.layer}" for s in sites]
+            self._flags.append(
+                _Flags(what, finite.reshape(*finite.shape[:2], -1).all(2), parts, loss)
+            )
+
+    def losses(self, losses: Float[Tensor, " batch"], parts: Sequence[Part]) -> None:
+        """Flag losses."""
+        self._flags.append(_Flags(["The loss"], losses.detach().isfinite()[None], parts, None))
+
+    def settle_if_due(self) -> None:
+        """Look at the flags unless that can wait.
+
+        Raises:
+            RunError: see `settle`.
+        """
+        if not self._flags:
+            return
+        waits = self._patient and self._flags[-1].finite.device.type != "cpu"
+        if not waits or time.monotonic() - self._since > PATIENCE:
+            self.settle()
+
+    def settle(self) -> None:
+        """Look at all flags.
+
+        Raises:
+            RunError: which prompt, which block, what to do.
+        """
+        flags, self._flags = self._flags, []
+        self._since = time.monotonic()
+        for own, finite in zip(flags, to_host([own.finite for own in flags]), strict=True):
+            if not bool(finite.all()):
+                number = int((~finite.all(1)).int().argmax())
+                row = int((~finite[number]).int().argmax())
+                raise _explained(own.what[number], own.parts, row, own.loss)
 
 
-def check_losses(losses: Float[Tensor, " batch"]) -> None:
-    """Refuse losses that are not finite.
+@runtime_checkable
+class Checked(Protocol):
+    """What runs segments."""
 
-    Raises:
-        NotFinite: of the first prompt.
-    """
-    finite = losses.detach().isfinite()
-    if not bool(finite.all()):
-        raise NotFinite("The loss", finite)
+    finite: Finite
 
 
-def told(
+W = TypeVar("W", bound=Checked)
+
+
+def explained(
     method: Callable[Concatenate[W, Segment, P], R],
 ) -> Callable[Concatenate[W, Segment, P], R]:
-    """A method of `Work` that runs a segment: leaves nothing behind, and explains `NotFinite`.
+    """A method of `Work` that runs a segment: leaves nothing behind, and refuses what is not finite.
 
     Raises:
         RunError: which prompt, which block, what to do.
@@ -96,27 +145,27 @@ def told(
 
     @wraps(method)
     def run(self: W, segment: Segment, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            with segment.model.undo.kept():
-                return method(self, segment, *args, **kwargs)
-        except NotFinite as found:
-            refusal = _explained(found, segment, self.interventions)
-        raise refusal
+        with segment.model.undo.kept():
+            result = method(self, segment, *args, **kwargs)
+        self.finite.settle_if_due()
+        return result
 
     return run
 
 
-def _explained(
-    found: NotFinite, segment: Segment, interventions: Sequence[Intervention]
-) -> RunError:
+def _explained(what: str, parts: Sequence[Part], row: int, loss: Loss | None) -> RunError:
     """The refusal, after another look at the prompt."""
-    model, index = segment.model, segment.indices[found.row]
-    alone = Segment.build(model, segment.prompts[[found.row]], [index])
+    for part in parts:
+        if row < len(part.prompts):
+            break
+        row -= len(part.prompts)
+    model, interventions, index = part.model, part.interventions, part.indices[row]
+    alone = Segment.build(model, part.prompts[[row]], [index])
     with model.undo.kept():
-        place, blamed = _place(alone, (), found.loss), ""
+        place, blamed = _place(alone, (), loss), ""
         if place is None and interventions:
             hooks = [hook for change in interventions for hook in change.hooks(alone)]
-            place = _place(alone, hooks, found.loss)
+            place = _place(alone, hooks, loss)
             blamed = f" under {', '.join(map(repr, interventions))}, and only then" if place else ""
     where = f"first in {place} of {model.info.architecture}{blamed}"
     if not place:
@@ -126,7 +175,7 @@ def _explained(
             "what the reading makes of it"
         )
     return RunError(
-        f"{found.what} of prompt {index} (counted from 0) is NaN or infinite, {where}. "
+        f"{what} of prompt {index} (counted from 0) is NaN or infinite, {where}. "
         f"{_advice(model, blamed)}"
     )
 

@@ -108,6 +108,33 @@ def counted(owned: Sequence[Owned], segment: Segment) -> tuple[list[Hook], Calla
     return hooks, check
 
 
+def on_rows(hooks: Sequence[Sequence[Hook]], rows: Sequence[slice]) -> list[Hook]:
+    """Hooks that each see, and change, only some rows of the batch; one hook for each site."""
+    by_site: dict[Site, list[tuple[slice, HookFunction]]] = {}
+    for hooks_of_part, part in zip(hooks, rows, strict=True):
+        for site, function in hooks_of_part:
+            by_site.setdefault(site, []).append((part, function))
+    return [(site, _on_rows(functions)) for site, functions in by_site.items()]
+
+
+def _on_rows(functions: Sequence[tuple[slice, HookFunction]]) -> HookFunction:
+    def hook(activation: Tensor) -> Tensor | None:
+        changed, replaced = activation, False
+        for rows, function in functions:
+            given = changed[rows]
+            new = function(given)
+            replaced |= new is not None
+            # Without a graph most hooks write into what they are given, here a view.
+            if new is None or new is given:
+                continue
+            if changed is activation:
+                changed = activation.clone()
+            changed[rows] = new
+        return changed if replaced else None
+
+    return hook
+
+
 def _read(
     reading: Reading[Any], site: Site, segment: Segment, values: dict[Site, Tensor]
 ) -> HookFunction:

@@ -11,17 +11,22 @@
   interventions at the target only.
 
 Applications have layouts of their own, such as queries on a given cache.
+
+`stacked` then fills passes: neighbouring segments of one form are run together, whatever the work they
+belong to.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 
 from icl_mech._typing import Int, Tensor
+from icl_mech.engine.memory import pass_cost, rows_together
 from icl_mech.engine.prepared import Prepared
-from icl_mech.engine.work import Work
+from icl_mech.engine.work import Stack, Work
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
 from icl_mech.models import HookFunction, KeyValues, LanguageModel, Resume, Site
@@ -70,6 +75,83 @@ Numbered = tuple[int, Segment]
 """A segment and the number of the work (set of interventions) it is to be run by."""
 
 
+class Room(NamedTuple):
+    """What a pass may take.
+
+    Attributes:
+        tokens: Computed tokens, padding included.
+        rows: Rows of the batch; None: as many as there is room for.
+        bytes: Keys and values that stand before the computed tokens.
+    """
+
+    tokens: int
+    rows: int | None
+    bytes: int
+
+    def holds(self, parts: Sequence[Segment]) -> bool:
+        """True if the parts fit into one pass."""
+        rows = sum(len(part.prompts) for part in parts)
+        return (
+            sum(part.dest.numel() for part in parts) <= self.tokens
+            and (self.rows is None or rows <= self.rows)
+            and sum(0 if part.cache is None else part.cache.nbytes for part in parts) <= self.bytes
+        )
+
+
+def stacked(
+    works: Sequence[Work], numbered: Iterable[Numbered], room: Room
+) -> Iterator[tuple[list[int], Stack]]:
+    """Segments of one form that follow each other, in passes that fill the room; with the works' numbers."""
+    numbers: list[int] = []
+    parts: list[Segment] = []
+    for number, segment in numbered:
+        if parts and not (segment.form == parts[0].form and room.holds([*parts, segment])):
+            yield numbers, Stack([works[n] for n in numbers], parts)
+            numbers, parts = [], []
+        numbers.append(number)
+        parts.append(segment)
+    if parts:
+        yield numbers, Stack([works[n] for n in numbers], parts)
+
+
+def entries(starts: Sequence[int], *, blocks: int, each: int, most: int, fixed: int) -> list[int]:
+    """Where works enter that first change something in the blocks `starts`, in as little time as possible.
+
+    A work may enter below its first changed block, together with others: `v` of them that enter at
+    block `e` take `(blocks - e) (fixed passes + v each)`, in `passes = ceil(v each / most)`. Up to the
+    highest entrance the plain model is run.
+
+    Args:
+        starts: First changed block of each.
+        blocks: Number of blocks.
+        each: Tokens of a work.
+        most: Tokens of a pass.
+        fixed: What a block costs whatever its batch, in tokens.
+    """
+    order = sorted(range(len(starts)), key=starts.__getitem__)
+
+    def cost(works: int) -> int:
+        return fixed * -(-works * each // most) + works * each
+
+    # The least cost of the first works, and where the last group of them begins.
+    least: list[tuple[int, int]] = [(0, 0)]
+    for end in range(1, len(order) + 1):
+        choices = []
+        for first in range(end):
+            entry = starts[order[first]]
+            total = least[first][0] + (blocks - entry) * cost(end - first)
+            plain = entry * cost(1) if end == len(order) else 0
+            choices.append((total + plain, first))
+        least.append(min(choices))
+    found, end = list(starts), len(order)
+    while end:
+        first = least[end][1]
+        for place in order[first:end]:
+            found[place] = starts[order[first]]
+        end = first
+    return found
+
+
 class Layout(ABC):
     """How prompts become segments."""
 
@@ -87,6 +169,11 @@ class Layout(ABC):
             share: What prompts have in common may be run once for all.
         """
         return self
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of a pass at most; None: its tokens are counted."""
+        return None
 
     @abstractmethod
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
@@ -178,7 +265,7 @@ class Whole(Layout):
         return type(self) is Whole
 
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
-        """All batches for one work, then for the next."""
+        """Each batch for every work, then the next."""
         batches = by_length(
             self.prompts.lengths.tolist(),
             tokens=self.tokens,
@@ -186,9 +273,9 @@ class Whole(Layout):
             # Hooks of others may look at positions, which padding on the left would move.
             padded=not self.model.has_own_hooks,
         )
-        for number in range(len(works)):
-            for indices in batches:
-                yield number, Segment.build(self.model, self.prompts[indices], indices)
+        for indices in batches:
+            segment = Segment.build(self.model, self.prompts[indices], indices)
+            yield from ((number, segment) for number in range(len(works)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,18 +284,26 @@ class TargetOnly(Layout):
 
     prepared: Prepared
 
+    @property
+    def rows(self) -> int:
+        """Of single tokens there may be many."""
+        return rows_together(self.prepared.model)
+
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
         """Each kept segment for every work, which goes on from the plain run where it changes it."""
         for work in works:
             work.take_over(self.prepared.acted)
-        starts = [self._start(work) if len(works) > 1 else 0 for work in works]
-        entries = sorted(set(starts))
+        model, starts = self.prepared.model, [0] * len(works)
+        if len(works) > 1:
+            starts = entries(
+                [self._start(work) for work in works],
+                blocks=model.info.n_layers,
+                each=len(self.prepared.prompts),
+                most=self.rows,
+                fixed=pass_cost(model),
+            )
         for segment in self.prepared.segments:
-            _, residuals = _plain(segment, entries, keep_cache=False)
-            for number, start in enumerate(starts):
-                # A copy for each: an intervention may write into what it enters with.
-                entered = Resume(start, residuals[start].clone()) if start else None
-                yield number, replace(segment, start=entered)
+            yield from _entering(segment, starts, [segment.cache] * len(works))
 
     def _start(self, work: Work) -> int:
         # Kept keys and values were made under these, which no plain run knows.
@@ -273,21 +368,59 @@ class SharedVariants(Shared):
 
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
         """Each batch for every work in turn."""
-        starts = [first_changed(self.model, work) for work in works]
-        entries = sorted(set(starts))
         head = self.head()
-        plain, at_head = _plain(head, entries, keep_cache=True)
-        caches = [
-            _variant_cache(work, head, start, plain, at_head)
-            for work, start in zip(works, starts, strict=True)
-        ]
+        starts = entries(
+            [first_changed(self.model, work) for work in works],
+            blocks=self.model.info.n_layers,
+            each=int((self.prompts.lengths - self.length).sum()),
+            most=self.tokens,
+            fixed=pass_cost(self.model),
+        )
+        plain, at_head = _plain(head, starts, keep_cache=True)
+        caches = self._caches(works, starts, plain, at_head)
         # Works inside of batches: the plain residuals of one batch are held at a time.
         for segment in self.behind(plain):
-            _, residuals = _plain(segment, entries, keep_cache=False)
-            for number, (start, cache) in enumerate(zip(starts, caches, strict=True)):
-                entered = Resume(start, residuals[start].clone()) if start else None
-                cached = cache.expand(len(segment.prompts))
-                yield number, replace(segment, cache=cached, start=entered)
+            count = len(segment.prompts)
+            yield from _entering(segment, starts, [cache.expand(count) for cache in caches])
+
+    def _caches(
+        self,
+        works: Sequence[Work],
+        starts: Sequence[int],
+        plain: KeyValues,
+        at_head: dict[int, Tensor],
+    ) -> list[KeyValues]:
+        """Keys and values of the common beginning under the interventions of each work."""
+        head, caches = self.head(), [plain] * len(works)
+        changed = [
+            (number, replace(head, start=_resumed(start, at_head)))
+            for number, start in sorted(enumerate(starts), key=lambda own: own[1])
+            if any(change.hooks(head) for change in works[number].interventions)
+        ]
+        room = Room(self.tokens, self.size, plain.nbytes * len(works))
+        for numbers, stack in stacked(works, changed, room):
+            for number, own in zip(numbers, stack.caches(), strict=True):
+                start = starts[number]
+                # Blocks below were not run, so the cache has no columns of theirs.
+                caches[number] = KeyValues(
+                    plain.keys[:start] + own.keys[start:], plain.values[:start] + own.values[start:]
+                )
+        return caches
+
+
+def _entering(
+    segment: Segment, starts: Sequence[int], caches: Sequence[KeyValues | None]
+) -> Iterator[Numbered]:
+    """A segment for every work on its keys and values; it enters with the plain run's residual."""
+    _, residuals = _plain(segment, starts, keep_cache=False)
+    for number, start in sorted(enumerate(starts), key=lambda own: own[1]):
+        entered = _resumed(start, residuals)
+        yield number, replace(segment, cache=caches[number], start=entered)
+
+
+def _resumed(start: int, residuals: dict[int, Tensor]) -> Resume | None:
+    """Where a work enters, with a copy of the residual there: interventions may write into it."""
+    return Resume(start, residuals[start].clone()) if start else None
 
 
 def first_changed(model: LanguageModel, work: Work) -> int:
@@ -307,38 +440,26 @@ def _plain(
 
     def keep(layer: int) -> HookFunction:
         def hook(activation: Tensor) -> None:
-            # Without a graph interventions write into activations themselves.
             residuals[layer] = activation.clone()
 
         return hook
 
-    wanted = [layer for layer in starts if layer]
+    wanted = sorted({layer for layer in starts if layer})
     cache = segment.cache
     if wanted or keep_cache:
+        stop = segment.model.info.n_layers if keep_cache else wanted[-1]
         with segment.model.undo.kept(), torch.no_grad():
             output = segment.model.forward(
                 segment.tokens,
                 segment.mask,
                 segment.positions,
                 cache=segment.cache,
-                hooks=[(Site("resid_pre", layer), keep(layer)) for layer in wanted],
+                hooks=[(Site("resid_pre", la), keep(la)) for la in wanted if la < stop],
                 keep_cache=keep_cache,
+                stop=stop,
             )
+        residuals.setdefault(stop, output.residual)
         cache = output.cache if keep_cache else segment.cache
     if cache is None:
         raise RunError(f"{segment.model.info.architecture} returned no keys and values.")
     return cache, residuals
-
-
-def _variant_cache(
-    work: Work, head: Segment, start: int, plain: KeyValues, at_head: dict[int, Tensor]
-) -> KeyValues:
-    """Keys and values of the common beginning under one work's interventions."""
-    if not any(intervention.hooks(head) for intervention in work.interventions):
-        return plain
-    entered = Resume(start, at_head[start]) if start else None
-    own = work.keys_and_values(replace(head, start=entered))
-    # Blocks below were not run, so the cache has no columns of theirs.
-    return KeyValues(
-        plain.keys[:start] + own.keys[start:], plain.values[:start] + own.values[start:]
-    )

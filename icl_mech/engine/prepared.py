@@ -116,7 +116,7 @@ def _behind_its_own(
         indices,
         spans=[(target, target + 1) for target in targets],
         cache=work.keys_and_values(before),
-        cached=before.dest,
+        cached=before.on_host[0],
     )
 
 
@@ -148,7 +148,7 @@ def merged(group: Sequence[Segment]) -> Segment:
     # A hole between cached columns and new ones would be silently wrong with a sliding window.
     width = max(cache.length for cache in caches)
     cached = [
-        pad(part.src[:, :-1], (width - cache.length, 0), value=PADDING)
+        pad(part.on_host[1][:, :-1], (width - cache.length, 0), value=PADDING)
         for part, cache in zip(group, caches, strict=True)
     ]
     return Segment.build(

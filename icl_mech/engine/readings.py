@@ -1,13 +1,14 @@
 """What a reading is: which sites it needs, how one activation is reduced at once, and of which loss gradients are."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Generic, Literal, TypeVar
 
 import torch
 from torch.nn.functional import cross_entropy
 
 from icl_mech._typing import Float, Tensor
+from icl_mech.engine.transfer import to_host
 from icl_mech.errors import PromptError, RunError
 from icl_mech.models import ModelInfo, Site, at_least_float32
 from icl_mech.prompts import PromptBatch
@@ -86,6 +87,9 @@ def _rest(residual: Float[Tensor, "batch dest d_model"], segment: Segment, row: 
 
 Value = TypeVar("Value")
 
+ON_DEVICE = 2**26
+"""Bytes that a reading may keep on the device until the end of a run."""
+
 
 class Kept:
     """What a reading keeps of a whole run, in input order.
@@ -93,6 +97,9 @@ class Kept:
     Reductions are copied into a buffer made once per site. Left where they arose, among the
     activations of their batch, small tensors would keep the allocator from using the memory
     around them again, and a run would take more of it with every batch.
+
+    Buffers lie on the device and come to the host in one transfer (`landed`); those that are
+    `ragged`, or larger than `ON_DEVICE`, lie in the host's memory.
     """
 
     def __init__(self, count: int, *, ragged: bool = False) -> None:
@@ -102,23 +109,43 @@ class Kept:
         self._buffers: dict[Site, Tensor] = {}
         self._rows: list[list[Tensor]] = [[] for _ in range(count)]
 
-    def add(self, prompts: Sequence[int], values: dict[Site, Tensor]) -> None:
+    def add(self, prompts: Sequence[int], values: Mapping[Site, Tensor]) -> None:
         """Keep the reductions of one batch, which holds these prompts."""
-        for site, value in values.items():
-            if self.ragged:
-                for prompt, row in zip(prompts, value.cpu(), strict=True):
+        if self.ragged:
+            for value in to_host(list(values.values())):
+                for prompt, row in zip(prompts, value, strict=True):
                     self._rows[prompt].append(row.clone())
-                continue
-            if site not in self._buffers:
+            return
+        if not self._buffers:
+            size = sum(value[:1].nbytes for value in values.values()) * self.count
+            device = None if size <= ON_DEVICE else torch.device("cpu")
+            for site, value in values.items():
                 shape = (self.count, *value.shape[1:])
-                self._buffers[site] = torch.empty(shape, dtype=value.dtype)
-            if value.shape[1:] != self._buffers[site].shape[1:]:
+                self._buffers[site] = torch.empty(
+                    shape, dtype=value.dtype, device=device or value.device
+                )
+        for site, value in values.items():
+            buffer = self._buffers[site]
+            if value.shape[1:] != buffer.shape[1:]:
                 raise RunError(
                     f"A reading of {site.name!r} of block {site.layer} gave rows of shape "
-                    f"{list(value.shape[1:])} after rows of {list(self._buffers[site].shape[1:])}; if "
+                    f"{list(value.shape[1:])} after rows of {list(buffer.shape[1:])}; if "
                     "they differ with the prompts' lengths, set ragged = True in the reading."
                 )
-            self._buffers[site].index_copy_(0, torch.tensor(list(prompts)), value.cpu())
+        numbers = torch.tensor(list(prompts))
+        on_cpu = [site for site in values if self._buffers[site].device.type == "cpu"]
+        given = {**values, **dict(zip(on_cpu, to_host([values[s] for s in on_cpu]), strict=True))}
+        places = {device: numbers.to(device) for device in {v.device for v in given.values()}}
+        for site, value in given.items():
+            self._buffers[site].index_copy_(0, places[value.device], value.detach())
+
+    @staticmethod
+    def landed(stores: "Iterable[Kept]") -> None:
+        """Bring all buffers of some readings to the host's memory, in one transfer."""
+        places = [(store._buffers, site) for store in stores for site in store._buffers]
+        moved = to_host([buffers[site] for buffers, site in places])
+        for (buffers, site), tensor in zip(places, moved, strict=True):
+            buffers[site] = tensor
 
     def stacked(self) -> Tensor:
         """`[prompt, site, ...]`; for reductions of one shape."""

@@ -1,26 +1,29 @@
 """`run` and `run_variants`: readings under interventions over prompts; the engine's one door."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from icl_mech._typing import Tensor
 from icl_mech.checking import Count, checked
+from icl_mech.engine.finite import Finite
 from icl_mech.engine.hooks import AnyReading
 from icl_mech.engine.layouts import (
     Layout,
+    Room,
     Shared,
     SharedVariants,
     TargetOnly,
     Whole,
     can_share,
     common_prefix,
+    stacked,
 )
-from icl_mech.engine.memory import plan, plan_behind, worth_recomputing
+from icl_mech.engine.memory import parse_memory, plan, plan_behind, worth_recomputing
 from icl_mech.engine.prepared import Prepared, prepare
 from icl_mech.engine.progress import Progress, cost
 from icl_mech.engine.readings import GradientReading, Kept, Reading
 from icl_mech.engine.taking import fill_taken
-from icl_mech.engine.work import Work
+from icl_mech.engine.work import Stack, Work
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
 from icl_mech.models import LanguageModel, ModelInfo, Site, adapt, at_least_float32, exclusive
@@ -124,17 +127,20 @@ def run_variants(
     """
     adapted, gradient = adapt(model), _one_loss(readings)
     prepared, batch, made = _given(prompts)
-    tokens, checkpoint = plan(adapted, batch.lengths.tolist(), gradient=gradient, memory=memory)
+    lengths = batch.lengths.tolist()
+    tokens, checkpoint = plan(adapted, lengths, gradient=gradient, memory=memory, size=batch_size)
+    finite = Finite(patient=True)
     filled = fill_means(adapted, prompts, variants)
-    works = [Work(readings, [*made, *own], checkpoint) for own in filled]
+    works = [Work(readings, [*made, *own], checkpoint, finite) for own in filled]
     choice = _Choice(adapted, prepared, batch, tokens, batch_size, memory, path)
     laid = choice.layouts(works) if layout is None else choice.of(layout, len(works))
     for own, numbers in laid:
         mine = [works[number] for number in numbers]
         fill_taken(adapted, own, mine, tokens=tokens, size=batch_size, memory=memory)
-    each = cost(batch.lengths.tolist(), gradient=gradient, variants=len(works))
+    each = cost(lengths, gradient=gradient, variants=len(works))
+    room = Room(tokens, batch_size, parse_memory(memory, adapted.device) // 2)
     with Progress(title, len(batch) * len(works), progress, cost=each) as bar:
-        kept = _passes(works, laid, len(batch), bar)
+        kept = _passes(works, laid, len(batch), room, bar)
     return _collected(readings, works, kept)
 
 
@@ -156,16 +162,38 @@ def _one_loss(readings: Sequence[AnyReading]) -> bool:
     return bool(losses)
 
 
-def _passes(works: Sequence[Work], laid: Laid, count: int, bar: Progress) -> list[list[Kept]]:
+def _passes(
+    works: Sequence[Work], laid: Laid, count: int, room: Room, bar: Progress
+) -> list[list[Kept]]:
     """What each work keeps of each reading, after all passes."""
     kept = [[Kept(count, ragged=reading.ragged) for reading in work.readings] for work in works]
+    stores = {id(work): own for work, own in zip(works, kept, strict=True)}
     for layout, numbers in laid:
-        for number, segment in layout.segments([works[number] for number in numbers]):
-            for part, values in works[numbers[number]].done(segment):
-                for store, value in zip(kept[numbers[number]], values, strict=True):
+        mine = [works[number] for number in numbers]
+        for stack in _stacks(mine, layout, room):
+            for work, part, values in stack.done():
+                for store, value in zip(stores[id(work)], values, strict=True):
                     store.add(part.indices, value)
                 bar.advance(len(part.prompts))
+            works[0].finite.settle_if_due()
+    works[0].finite.settle()
+    Kept.landed(store for own in kept for store in own)
     return kept
+
+
+def _stacks(works: Sequence[Work], layout: Layout, room: Room) -> Iterator[Stack]:
+    """The passes of a layout."""
+    segments = layout.segments(works)
+    if (
+        any(isinstance(reading, GradientReading) for reading in works[0].readings)
+        and not layout.whole
+    ):
+        # Each segment belongs to the beginning that its work was given last.
+        yield from (Stack([works[number]], [segment]) for number, segment in segments)
+        return
+    rows = room.rows if layout.rows is None else min(layout.rows, room.rows or layout.rows)
+    for _, stack in stacked(works, segments, room._replace(rows=rows)):
+        yield stack
 
 
 def _collected(
@@ -232,7 +260,10 @@ class _Choice:
                 return [(TargetOnly(given), numbers)]
         if shared:
             return [(SharedVariants(*self.batches), numbers)]
-        return [(self.one(work), [number]) for number, work in enumerate(works)]
+        each = [self.one(work) for work in works]
+        if all(layout.whole for layout in each):
+            return [(each[0], numbers)]
+        return [(layout, [number]) for number, layout in enumerate(each)]
 
     def one(self, work: Work) -> Layout:
         """The layout of a single set of interventions."""
@@ -252,7 +283,9 @@ class _Choice:
         common = common_prefix(self.prompts)
         if work.checkpoint and not worth_recomputing(self.model, lengths, common):
             return Whole(*self.batches)
-        tokens, together = plan_behind(self.model, lengths, common, memory=self.memory)
+        tokens, together = plan_behind(
+            self.model, lengths, common, memory=self.memory, size=self.size
+        )
         kept = together is None
         return Shared(self.model, self.prompts, tokens, self.size, whole=kept, together=together)
 

@@ -1,14 +1,18 @@
-"""`Work`: the passes of one run over its segments, backward passes included."""
+"""`Work`: what one run reads and changes; `Stack`: the passes of one or several, backward passes included."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import Any
 
 import torch
 
 from icl_mech._typing import Tensor
 from icl_mech.engine.beginning import Beginning, Block, RecomputedBeginning, Sink, asking
-from icl_mech.engine.finite import check_losses, check_reductions, check_rows, told
-from icl_mech.engine.hooks import AnyReading, Owned, Values, counted, hooks_of, taps_of
+from icl_mech.engine.finite import Finite, Part, explained
+from icl_mech.engine.hooks import AnyReading, Owned, Values, counted, hooks_of, on_rows, taps_of
 from icl_mech.engine.memory import is_out_of_memory
 from icl_mech.engine.readings import GradientReading, Loss, target_loss
 from icl_mech.engine.server import on_server
@@ -26,10 +30,12 @@ class Work:
         readings: Sequence[AnyReading],
         interventions: Sequence[Intervention],
         checkpoint: bool,
+        finite: Finite | None = None,
     ) -> None:
         self.readings = readings
         self.interventions = interventions
         self.checkpoint = checkpoint
+        self.finite = finite or Finite()
         self.acted = [False] * len(interventions)
         self.beginning: Beginning | None = None
 
@@ -46,6 +52,10 @@ class Work:
                     f"{intervention!r} changed nothing: these prompts have no token it acts on."
                 )
 
+    def part(self, segment: Segment) -> Part:
+        """What a refusal of its numbers must know of a segment."""
+        return Part.of(segment, self.interventions)
+
     def acting(self, segment: Segment) -> list[Intervention]:
         """The interventions that change something in a segment; counted as having acted.
 
@@ -58,7 +68,7 @@ class Work:
                 found.append(intervention)
         return found
 
-    @told
+    @explained
     def begin(self, segment: Segment, *, together: int | None = None) -> KeyValues:
         """Keys and values of the common beginning; its gradient readings wait for each batch.
 
@@ -121,7 +131,7 @@ class Work:
 
         return RecomputedBeginning(cache, sinks, block, together)
 
-    @told
+    @explained
     def keys_and_values(self, segment: Segment) -> KeyValues:
         """Keys and values of a segment under the interventions."""
         with torch.no_grad():
@@ -131,99 +141,23 @@ class Work:
         self, segment: Segment, taps: Sequence[Owned] = (), *, first: Sequence[Hook] = ()
     ) -> KeyValues:
         hooks, check = self._hooks(segment, taps)
-        output = segment.model.forward(
-            segment.tokens,
-            segment.mask,
-            segment.positions,
-            hooks=[*first, *hooks],
-            keep_cache=True,
-            start=segment.start,
-        )
+        output = _forward(segment, hooks=[*first, *hooks], keep_cache=True)
         check()
-        check_rows(segment, output.residual)
+        self.finite.rows(output.residual, segment, [self.part(segment)])
         return _cached(output, segment)
 
     def done(self, segment: Segment) -> Iterator[tuple[Segment, Values]]:
         """The reductions of a segment; in halves if it does not fit into memory."""
-        try:
-            values = self.values(segment)
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            if len(segment.prompts) == 1:
-                raise _no_room(segment) from error
-        else:
-            yield segment, values
-            return
-        for half in segment.halves():
-            yield from self.done(half)
+        for _, part, values in Stack([self], [segment]).done():
+            self.finite.settle_if_due()
+            yield part, values
 
-    @told
+    @explained
     def values(self, segment: Segment) -> Values:
         """The reductions of every reading for one segment, in one pass."""
-        if isinstance(segment.model, ServerModel):
-            hooks, check = self._hooks(segment)
-            found = on_server(segment, self.readings, hooks)
-            check()
-            return found
-        values: Values = [{} for _ in self.readings]
-        taps, sinks = taps_of(self.readings, segment, values)
-        cache = segment.cache
-        if self.beginning is not None and cache is not None:
-            cache = self.beginning.leaves(cache)
-        with ExitStack() as stack:
-            stack.enter_context(segment.model.gradients() if sinks else torch.no_grad())
-            if sinks and self.checkpoint and self.beginning is None:
-                stack.enter_context(segment.model.checkpointed())
-            hooks, check = self._hooks(segment, taps)
-            # Held until after the backward pass, where checkpointed blocks run again.
-            stack.enter_context(segment.model.installed(hooks))
-            output = segment.model.forward(
-                segment.tokens, segment.mask, segment.positions, cache=cache, start=segment.start
-            )
-            check()
-            check_rows(segment, output.residual)
-            if not sinks:
-                return self._in_order(values, segment)
-            loss = next(r.loss for r in self.readings if isinstance(r, GradientReading))
-            total = target_loss(output.residual, segment, loss).sum()
-            leaves = [] if self.beginning is None or cache is None else asking(cache)
-            asked = [*(sink for *_, sink in sinks), *leaves]
-            gradients: Sequence[Tensor | None] = torch.autograd.grad(
-                total, asked, allow_unused=True
-            )
-        for (number, site, _), gradient in zip(sinks, gradients, strict=False):
-            if gradient is None:
-                raise RunError(
-                    f"The loss does not depend on {site.name!r} of block {site.layer} in "
-                    f"{segment.model.info.architecture}: {type(self.readings[number]).__name__} would "
-                    "be 0 there. A hook or an intervention has cut the graph (detach, no_grad)."
-                )
-            values[number][site] = gradient
-        if self.beginning is not None and leaves:
-            vectors = [
-                torch.zeros_like(leaf) if gradient is None else gradient
-                for leaf, gradient in zip(leaves, gradients[len(sinks) :], strict=True)
-            ]
-            before = self.beginning.reductions(vectors)
-            for (number, site, _), reduction in zip(self.beginning.sinks, before, strict=True):
-                values[number][site] = values[number][site] + reduction
-        return self._in_order(values, segment)
+        return Stack([self], [segment]).values()
 
-    def _in_order(self, values: Values, segment: Segment) -> Values:
-        """Reductions in the order their reading names its sites, not in that of the forward pass."""
-        info = segment.model.info
-        ordered = [
-            {site: own[site] for site in reading.sites(info)}
-            for reading, own in zip(self.readings, values, strict=True)
-        ]
-        for reading, own in zip(self.readings, ordered, strict=True):
-            if reading.finite:
-                loss = reading.loss if isinstance(reading, GradientReading) else None
-                check_reductions(type(reading).__name__, own, loss)
-        return ordered
-
-    @told
+    @explained
     def losses(self, segment: Segment, loss: Loss) -> Tensor:
         """Each prompt's loss under the interventions, in the graph of what they hold.
 
@@ -235,10 +169,10 @@ class Work:
         )
         check()
         losses = target_loss(output.residual, segment, loss)
-        check_losses(losses)
+        self.finite.losses(losses, [self.part(segment)])
         return losses
 
-    @told
+    @explained
     def traced(self, segment: Segment, hooks: Sequence[Hook]) -> Tensor:
         """The residual leaving the last block, in the graph where gradients are on.
 
@@ -249,7 +183,7 @@ class Work:
             segment.tokens, segment.mask, segment.positions, cache=segment.cache, hooks=own
         )
         check()
-        check_rows(segment, output.residual)
+        self.finite.rows(output.residual, segment, [self.part(segment)])
         return output.residual
 
     def _hooks(
@@ -258,10 +192,167 @@ class Work:
         """Hooks of interventions, then of readings, and the check that all of them fired."""
         owned: list[Owned] = []
         for number, intervention in enumerate(self.interventions):
-            own = hooks_of(intervention, segment)
-            self.acted[number] |= bool(own)
-            owned += [(repr(intervention), hook) for hook in own if layer in (None, hook[0].layer)]
+            hooks = hooks_of(intervention, segment)
+            self.acted[number] |= bool(hooks)
+            name = repr(intervention)
+            owned += [(name, hook) for hook in hooks if layer in (None, hook[0].layer)]
         return counted([*owned, *taps], segment)
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """Rows that one pass computes: those of several works, each under its own interventions.
+
+    Attributes:
+        works: Of equal readings.
+        parts: The rows of each, of one `Segment.form`.
+    """
+
+    works: Sequence[Work]
+    parts: Sequence[Segment]
+
+    @cached_property
+    def segment(self) -> Segment:
+        """All rows."""
+        return Segment.joined(self.parts)
+
+    @cached_property
+    def rows(self) -> list[slice]:
+        """Which of them are whose."""
+        ends = [0, *accumulate(len(part.prompts) for part in self.parts)]
+        return [slice(start, stop) for start, stop in pairwise(ends)]
+
+    @property
+    def changes(self) -> list[Part]:
+        """The rows of each work with its interventions."""
+        return [own.part(part) for own, part in zip(self.works, self.parts, strict=True)]
+
+    def done(self) -> Iterator[tuple[Work, Segment, Values]]:
+        """The reductions of each work's rows; in halves if they do not fit into memory."""
+        try:
+            with self.segment.model.undo.kept():
+                values = self.values()
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            if len(self.segment.prompts) == 1:
+                raise _no_room(self.segment) from error
+        else:
+            for work, part, rows in zip(self.works, self.parts, self.rows, strict=True):
+                yield work, part, [{s: v[rows] for s, v in own.items()} for own in values]
+            return
+        for half in self._halves():
+            yield from half.done()
+
+    def _halves(self) -> "Iterator[Stack]":
+        if len(self.parts) == 1:
+            for part in self.parts[0].halves():
+                yield Stack(self.works, [part])
+            return
+        middle = len(self.parts) // 2
+        yield Stack(self.works[:middle], self.parts[:middle])
+        yield Stack(self.works[middle:], self.parts[middle:])
+
+    def caches(self) -> list[KeyValues]:
+        """Keys and values of each work's rows."""
+        segment, first = self.segment, self.works[0]
+        hooks, check = self._hooks()
+        try:
+            with segment.model.undo.kept(), torch.no_grad():
+                output = _forward(segment, hooks=hooks, keep_cache=True)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            if len(self.parts) == 1:
+                raise _no_room(segment) from error
+            return [own for half in self._halves() for own in half.caches()]
+        check()
+        first.finite.rows(output.residual, segment, self.changes)
+        return [_cached(output, segment).rows(rows) for rows in self.rows]
+
+    def values(self) -> Values:
+        """The reductions of every reading over all rows, in one pass."""
+        segment, first = self.segment, self.works[0]
+        readings, beginning = first.readings, first.beginning
+        if isinstance(segment.model, ServerModel):
+            hooks, check = self._hooks()
+            found = on_server(segment, readings, hooks)
+            check()
+            return found
+        values: Values = [{} for _ in readings]
+        taps, sinks = taps_of(readings, segment, values)
+        cache = segment.cache
+        if beginning is not None and cache is not None:
+            cache = beginning.leaves(cache)
+        with ExitStack() as stack:
+            stack.enter_context(segment.model.gradients() if sinks else torch.no_grad())
+            if sinks and first.checkpoint and beginning is None:
+                stack.enter_context(segment.model.checkpointed())
+            hooks, check = self._hooks(taps)
+            # Held until after the backward pass, where checkpointed blocks run again.
+            stack.enter_context(segment.model.installed(hooks))
+            output = _forward(segment, cache=cache)
+            check()
+            first.finite.rows(output.residual, segment, self.changes)
+            if not sinks:
+                return self.in_order(values)
+            loss = next(r.loss for r in readings if isinstance(r, GradientReading))
+            total = target_loss(output.residual, segment, loss).sum()
+            leaves = [] if beginning is None or cache is None else asking(cache)
+            asked = [*(sink for *_, sink in sinks), *leaves]
+            gradients: Sequence[Tensor | None] = torch.autograd.grad(
+                total, asked, allow_unused=True
+            )
+        for (number, site, _), gradient in zip(sinks, gradients, strict=False):
+            if gradient is None:
+                raise RunError(
+                    f"The loss does not depend on {site.name!r} of block {site.layer} in "
+                    f"{segment.model.info.architecture}: {type(readings[number]).__name__} would "
+                    "be 0 there. A hook or an intervention has cut the graph (detach, no_grad)."
+                )
+            values[number][site] = gradient
+        if beginning is not None and leaves:
+            vectors = [
+                torch.zeros_like(leaf) if gradient is None else gradient
+                for leaf, gradient in zip(leaves, gradients[len(sinks) :], strict=True)
+            ]
+            before = beginning.reductions(vectors)
+            for (number, site, _), reduction in zip(beginning.sinks, before, strict=True):
+                values[number][site] = values[number][site] + reduction
+        return self.in_order(values)
+
+    def in_order(self, values: Values) -> Values:
+        """Reductions in the order their reading names its sites, not in that of the forward pass."""
+        first, info = self.works[0], self.segment.model.info
+        ordered = [
+            {site: own[site] for site in reading.sites(info)}
+            for reading, own in zip(first.readings, values, strict=True)
+        ]
+        for reading, own in zip(first.readings, ordered, strict=True):
+            if reading.finite:
+                loss = reading.loss if isinstance(reading, GradientReading) else None
+                first.finite.reductions(type(reading).__name__, own, self.changes, loss)
+        return ordered
+
+    def _hooks(self, taps: Sequence[Owned] = ()) -> tuple[list[Hook], Callable[[], None]]:
+        """Each work's hooks on its own rows, then those of the readings; and the check that all fired."""
+        if len(self.works) == 1:
+            return self.works[0]._hooks(self.parts[0], taps)
+        made = [own._hooks(part) for own, part in zip(self.works, self.parts, strict=True)]
+        read, check_read = counted(taps, self.segment)
+
+        def check() -> None:
+            for _, check_part in made:
+                check_part()
+            check_read()
+
+        return [*on_rows([hooks for hooks, _ in made], self.rows), *read], check
+
+
+def _forward(segment: Segment, **how: Any) -> ForwardOutput:
+    return segment.model.forward(
+        segment.tokens, segment.mask, segment.positions, start=segment.start, **how
+    )
 
 
 def _cached(output: ForwardOutput, segment: Segment) -> KeyValues:

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.engine.finite import check_rows, told
+from icl_mech.engine.finite import explained
 from icl_mech.engine.hooks import Values, taps_of
 from icl_mech.engine.readings import Reading
-from icl_mech.engine.work import Work
+from icl_mech.engine.work import Stack, Work
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
 from icl_mech.models import KeyValues
@@ -46,15 +46,17 @@ class Written:
         """With some of its rows, in this order; one may come several times."""
         if list(rows) == list(range(len(self.segment.prompts))):
             return self
-        old, index = self.segment, torch.tensor(rows, device=self.residual.device)
+        rows, old = list(rows), self.segment
+        index = torch.tensor(rows, device=self.residual.device)
         segment = replace(
             old,
-            prompts=old.prompts[list(rows)],
+            prompts=old.prompts[rows],
             indices=tuple(old.indices[row] for row in rows),
             spans=tuple(old.spans[row] for row in rows),
             tokens=old.tokens[index],
             dest=old.dest[index],
             src=old.src[index],
+            axes=None if old.axes is None else (old.axes[0][rows], old.axes[1][rows]),
         )
         cache = KeyValues(
             tuple(key[index] for key in self.cache.keys),
@@ -82,12 +84,12 @@ class Writer(Work):
                 )
         super().__init__(readings, interventions, checkpoint=False)
 
-    @told
+    @explained
     def begin_writing(self, segment: Segment) -> Written:
         """The rows of a segment, which end with the last token of each prompt."""
         return self._run(segment, _ending(segment, None))
 
-    @told
+    @explained
     def go_on(self, segment: Segment, texts: Sequence[Sequence[int]]) -> Written:
         """One more row for each prompt.
 
@@ -111,19 +113,21 @@ class Writer(Work):
                 keep_cache=True,
             )
         check()
-        check_rows(segment, output.residual)
+        self.finite.rows(output.residual, segment, [self.part(segment)])
         if output.cache is None:
             raise RunError(f"{segment.model.info.architecture} returned no keys and values.")
         last = segment.dest.argmax(1)
         residual = output.residual[segment.rows, last]
-        return Written(segment, output.cache, residual, self._in_order(values, segment))
+        return Written(segment, output.cache, residual, Stack([self], [segment]).in_order(values))
 
 
 def following(written: Written, tokens: Sequence[int]) -> Segment:
     """The rows of one more token for each prompt, after all that came before."""
     old = written.segment
     new = torch.tensor(tokens, device=old.tokens.device)[:, None]
-    dest = old.dest.amax(1, keepdim=True) + 1
+    dest, src = old.on_host
+    dest = dest.amax(1, keepdim=True) + 1
+    src = torch.cat([src, dest], dim=1)
     starts = dest[:, 0].tolist()
     return Segment(
         old.model,
@@ -132,10 +136,11 @@ def following(written: Written, tokens: Sequence[int]) -> Segment:
         tuple((start, start + 1) for start in starts),
         True,
         new,
-        dest,
-        torch.cat([old.src, dest], dim=1),
+        dest.to(new.device),
+        src.to(new.device),
         written.cache,
         shift=old.shift,
+        axes=(dest, src),
     )
 
 
@@ -148,7 +153,13 @@ def whole(segment: Segment, texts: Sequence[Sequence[int]]) -> Segment:
     tokens = torch.tensor([[*prompt.tokens, *text]], device=segment.tokens.device)
     dest = torch.arange(tokens.shape[1], device=tokens.device)[None]
     return replace(
-        segment, tokens=tokens, dest=dest, src=dest, spans=((0, tokens.shape[1]),), cache=None
+        segment,
+        tokens=tokens,
+        dest=dest,
+        src=dest,
+        spans=((0, tokens.shape[1]),),
+        cache=None,
+        axes=None,
     )
 
 

@@ -14,7 +14,7 @@ import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.engine import Kept, Reading, Work
-from icl_mech.engine.finite import check_rows
+from icl_mech.engine.finite import Finite, Part
 from icl_mech.engine.hooks import Values, counted, taps_of
 from icl_mech.interventions import Intervention
 from icl_mech.models import Hook, HookFunction, KeyValues, LanguageModel, Resume, Site, exclusive
@@ -153,7 +153,9 @@ def _run_plain(model: LanguageModel, runs: Runs, prompts: PromptBatch) -> PlainR
             keep_cache=runs.parts,
         )
     check()
-    check_rows(segment, output.residual)
+    finite = Finite()
+    finite.rows(output.residual, segment, [Part.of(segment)])
+    finite.settle()
     residuals = torch.stack([*entering, output.residual])[:, 0]
     if known is not None:
         residuals = torch.cat([known.entering[:, :start], residuals], dim=1)

@@ -258,8 +258,8 @@ def rows_at(segment: Segment, at: At) -> tuple[Tensor, Int[Tensor, " n"]]:
     Targets that lie outside the segment have no row.
     """
     if at == "all":
-        batch, dest = (segment.dest >= 0).nonzero(as_tuple=True)
-        return batch, dest
+        batch, dest = (segment.on_host[0] >= 0).nonzero(as_tuple=True)
+        return batch.to(segment.tokens.device), dest.to(segment.tokens.device)
     return segment.targets_inside
 
 

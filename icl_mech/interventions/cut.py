@@ -294,7 +294,7 @@ class _Edges:
     def of(cls, cut: Cut, segment: Segment, layer: int) -> "_Edges | None":
         """The edges into rows of this segment; None if there are none."""
         masked = torch.zeros(*segment.dest.shape, segment.src.shape[1], dtype=torch.bool)
-        own_dest, own_src = segment.dest.cpu(), segment.src.cpu()
+        own_dest, own_src = segment.on_host
         for row, (prompt, index) in enumerate(zip(segment.prompts, segment.indices, strict=True)):
             blocks = cut.blocks(prompt, index, layer)
             dest, src = own_dest[row], own_src[row]

@@ -35,6 +35,11 @@ class KeyValues:
         """Number of cached positions."""
         return int(self.keys[-1].shape[2])
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of them, those that prompts share counted for each."""
+        return sum(tensor.nbytes for tensor in (*self.keys, *self.values))
+
     def expand(self, batch: int) -> "KeyValues":
         """The cache of one prompt seen by `batch` prompts (views, no copy)."""
         return KeyValues(

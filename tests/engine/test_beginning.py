@@ -12,7 +12,7 @@ from icl_mech.engine import prepare, run, run_variants
 from icl_mech.engine.beginning import Beginning, RecomputedBeginning
 from icl_mech.engine.layouts import WORTH_SHARING, common_prefix
 from icl_mech.engine.memory import TOKENS_PER_BATCH, plan_behind, prompt_bytes
-from icl_mech.engine.work import Work
+from icl_mech.engine.work import Stack, Work
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate, ZeroHeads
 from icl_mech.measurements.reading import PredictionReading
@@ -126,14 +126,14 @@ def test_maps_are_not_sums(setting, batches):
 def test_a_batch_that_does_not_fit_is_halved(setting, monkeypatch, batches):
     model, prompts = setting
     expected = sums(model, prompts)
-    values = Work.values
+    values = Stack.values
 
-    def small_memory(self, segment):
-        if len(segment.prompts) > 2:
+    def small_memory(self):
+        if len(self.segment.prompts) > 2:
             raise torch.OutOfMemoryError
-        return values(self, segment)
+        return values(self)
 
-    monkeypatch.setattr(Work, "values", small_memory)
+    monkeypatch.setattr(Stack, "values", small_memory)
     batches.clear()
     assert_close(sums(model, prompts), expected, **SAME)
     assert max(batches) == 2

@@ -10,7 +10,7 @@ from icl_mech import Example, Task, Template, build_prompts, flow_scores
 from icl_mech.engine import prepare, run, run_variants
 from icl_mech.engine.layouts import common_prefix
 from icl_mech.engine.memory import parse_memory, plan
-from icl_mech.engine.work import Work
+from icl_mech.engine.work import Stack
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate, Reweight, ZeroHeads, ZeroLayers
 from icl_mech.measurements.reading import PredictionReading
@@ -135,23 +135,23 @@ def test_halves_hold_the_same_rows(setting):
 def test_a_batch_that_does_not_fit_is_halved(setting, monkeypatch):
     model, prompts = setting
     expected = logits(model, prompts, [], path="whole")
-    values = Work.values
+    values = Stack.values
     tried = []
 
-    def small_memory(self, segment):
-        tried.append(len(segment.prompts))
-        if len(segment.prompts) > 2:
+    def small_memory(self):
+        tried.append(len(self.segment.prompts))
+        if len(self.segment.prompts) > 2:
             raise torch.OutOfMemoryError
-        return values(self, segment)
+        return values(self)
 
-    monkeypatch.setattr(Work, "values", small_memory)
+    monkeypatch.setattr(Stack, "values", small_memory)
     assert_close(logits(model, prompts, [], path="whole"), expected, **CLOSE)
     assert max(tried) > 2
 
-    def no_memory(self, segment):
+    def no_memory(self):
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(Work, "values", no_memory)
+    monkeypatch.setattr(Stack, "values", no_memory)
     with WORDS.raises(RunError, "batch_fit_halved"):
         logits(model, prompts, [])
 

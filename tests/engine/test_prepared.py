@@ -43,7 +43,7 @@ def test_runs_make_the_interventions_of_kept_keys_first(setting, name):
         assert_close(found, logits(model, prompts, [*before, *more], path="whole"), **CLOSE)
 
 
-def test_blocks_below_a_change_run_once_for_all_variants(setting, monkeypatch):
+def test_variants_of_few_rows_share_a_pass(setting, monkeypatch):
     model, prompts = setting
     ready = prepare(model, prompts)
     last = model.cfg.n_layers - 1
@@ -66,9 +66,8 @@ def test_blocks_below_a_change_run_once_for_all_variants(setting, monkeypatch):
         read = run_variants(model, ready, [PredictionReading()], variants)
     for own, ((found, *_),) in zip(variants, read, strict=True):
         assert_close(found, logits(model, prompts, own, path="whole"), **CLOSE)
-    # The plain run and the variant that begins there; above, all variants too.
-    each = len(ready.segments)
-    assert entered == [2 * each] * last + [5 * each]
+    # So few rows cost next to nothing beside a pass of their own.
+    assert entered == [len(ready.segments)] * (last + 1)
 
 
 def test_an_intervention_that_did_nothing_before_or_at_the_targets_is_refused(setting):

@@ -150,16 +150,16 @@ def test_with_gradients(setting):
 def test_in_halves(setting, monkeypatch):
     """A batch that does not fit keeps the numbers of its prompts."""
     model, prompts, patch, _ = setting
-    from icl_mech.engine.work import Work
+    from icl_mech.engine.work import Stack
 
-    values = Work.values
+    values = Stack.values
 
-    def full(self, segment):
-        if len(segment.prompts) > 2:
+    def full(self):
+        if len(self.segment.prompts) > 2:
             raise torch.OutOfMemoryError("full")
-        return values(self, segment)
+        return values(self)
 
-    monkeypatch.setattr(Work, "values", full)
+    monkeypatch.setattr(Stack, "values", full)
     expected = logits_of(one_by_one(model, prompts, patch, [PredictionReading()]))
     assert_close(run(model, prompts, [PredictionReading()], [patch])[0][0], expected, **CLOSE)
 

@@ -120,7 +120,7 @@ class ResidualReading(AtLast, Reading[list[Tensor]]):
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
         """Moved so that the first row that is run of each text is at 0, wherever padding stands."""
-        first = (segment.dest >= 0).int().argmax(1).tolist()
+        first = (segment.on_host[0] >= 0).int().argmax(1).tolist()
         return torch.stack([row.roll(-n, 0) for row, n in zip(activation, first, strict=True)])
 
     def collect(self, kept: Kept) -> list[Tensor]:
@@ -147,22 +147,24 @@ class MovedReading(OfLast, Reading[Tensor]):
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
         """In chunks of rows, so that no more logits are held than needed."""
         model, length = segment.model, len(self.tokens)
-        found = torch.zeros(len(segment.prompts), 2, length, dtype=torch.float64)
-        rows, columns = (segment.dest >= 0).nonzero(as_tuple=True)
-        places = segment.dest[rows, columns]
+        shape, device = (len(segment.prompts), 2, length), activation.device
+        found = torch.zeros(shape, dtype=torch.float64, device=device)
+        dest = segment.on_host[0]
+        rows, columns = (dest >= 0).nonzero(as_tuple=True)
+        rows, columns, places = (own.to(device) for own in (rows, columns, dest[rows, columns]))
         base = self._base(model)
         for part in _chunks(len(rows), model.info.d_vocab):
             own, at = rows[part], places[part]
             changed = log_probs(model, activation[own, columns[part]], self.temperature)
             plain = (
-                log_probs(model, self.plain[at.cpu()].to(activation), self.temperature)
+                log_probs(model, self.plain.to(activation)[at], self.temperature)
                 if base is None
                 else base[at]
             )
             following = self.tokens.to(at.device)[(at + 1).clamp(max=length - 1)]
             divergence, change, _ = moved(plain, changed, following)
-            found[own.cpu(), 0, at.cpu()] = divergence.cpu()
-            found[own.cpu(), 1, at.cpu()] = torch.where(at + 1 < length, change, 0.0).cpu()
+            found[own, 0, at] = divergence
+            found[own, 1, at] = torch.where(at + 1 < length, change, 0.0)
         return found
 
     def _base(self, model: LanguageModel) -> Tensor | None:

@@ -88,8 +88,8 @@ def function_vector(
         own = mediation.means[layer, head].to(weight).double() @ weight[head].detach().double()
         if biases and bias is not None:
             own = own + bias.detach().double()
-        parts.append(own.cpu())
-    stacked = torch.stack(parts)
+        parts.append(own)
+    stacked = torch.stack(parts).cpu()
     return FunctionVector(
         vector=stacked.sum(0).float(),
         parts=stacked.float(),

@@ -10,7 +10,7 @@ from typing import Any
 from typing_extensions import Unpack
 
 from icl_mech.checking import Count, Natural
-from icl_mech.engine import Work, fill_means
+from icl_mech.engine import Work, fill_means, to_host
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Options, Pass, Steps
@@ -144,6 +144,7 @@ class CompressContext(Measurement[CompressContextResult]):
         made = Work([], ready, checkpoint=False).begin(demonstrations)
         cache = stand_in.cut(made, 0)
         tokens = prompt.tokens[:query]
+        *held, probed = to_host([*cache.keys, *cache.values, probe(model, tokens)])
         spans = [replace(s, stop=min(s.stop, query)) for s in prompt.spans if s.start < query]
         return CompressContextResult(
             method=self.method,
@@ -156,9 +157,9 @@ class CompressContext(Measurement[CompressContextResult]):
             label_words=prompt.label_words,
             labels=data.labels,
             task=data.source.get("task", {}),
-            keys=tuple(key.contiguous().cpu() for key in cache.keys),
-            values=tuple(value.contiguous().cpu() for value in cache.values),
-            probe=probe(model, tokens).cpu(),
+            keys=tuple(key.contiguous() for key in held[: len(cache.keys)]),
+            values=tuple(value.contiguous() for value in held[len(cache.keys) :]),
+            probe=probed,
             # With their means: queries are read under the very same.
             provenance={**facts, "made_under": [one.to_dict() for one in ready]},
         )

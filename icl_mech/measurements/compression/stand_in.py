@@ -59,14 +59,15 @@ class Unseen(Intervention):
         """
         rows = []
         for row, index in enumerate(segment.indices):
-            dest, src, query = segment.dest[row], segment.src[row], self.queries[index]
-            left_out = torch.ones(query, dtype=torch.bool, device=src.device)
+            (dest, src), query = (own[row] for own in segment.on_host), self.queries[index]
+            left_out = torch.ones(query, dtype=torch.bool)
             left_out[list(self.kept[index])] = False
             columns = (src >= 0) & (src < query) & left_out[src.clamp(0, query - 1)]
             rows.append((dest >= query)[:, None] & columns)
         hidden = torch.stack(rows)[:, None]
         if not bool(hidden.any()):
             return []
+        hidden = hidden.to(segment.tokens.device)
 
         def hide(scores: Tensor) -> Tensor:
             return scores.masked_fill(hidden, float("-inf"))

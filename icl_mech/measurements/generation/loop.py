@@ -292,11 +292,11 @@ class Loop:
         """The attention of a step, added up over spans and kept by column."""
         (values,) = written.values
         rows = torch.stack(list(values.values()), dim=1).cpu()
-        real = written.segment.src.cpu() >= 0
+        real = written.segment.on_host[1] >= 0
         rows = rows * real[:, None]
         mass = rows.new_zeros(*rows.shape[:2], len(self.spans))
         mass.scatter_add_(2, places[:, None].expand(-1, rows.shape[1], -1), rows)
-        src = written.segment.src.cpu()
+        src = written.segment.on_host[1]
         for number, text in enumerate(texts):
             seen = real[number]
             text.masses.append(mass[number])
@@ -308,8 +308,8 @@ class Loop:
 def _places(segment: Segment, spans: Sequence[str]) -> Int[Tensor, "batch src"]:
     """Index of the span each column belongs to; 0 at padding, where no attention falls."""
     if not spans:
-        return torch.zeros_like(segment.src).cpu()
-    src = segment.src.cpu()
+        return torch.zeros_like(segment.on_host[1])
+    src = segment.on_host[1]
     found = torch.full_like(src, spans.index(WRITTEN))
     for row, prompt in enumerate(segment.prompts):
         own = torch.tensor([spans.index(name) for name in span_of(prompt)])

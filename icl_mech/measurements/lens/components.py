@@ -230,8 +230,9 @@ class FrozenComponentReading(Reading[Components]):
         read = torch.einsum("bhd,hdl->bhl", z, heads)
         read = torch.cat([read, bias.expand(len(z), 1, -1)], dim=1)
         if not segment.prompts.has_classes:  # each prompt reads the columns of its own choices
-            _, own = segment.label_tokens.unique(return_inverse=True)
-            read = read.gather(2, own[:, None].expand(-1, read.shape[1], -1))
+            _, own = segment.prompts.choice_tokens.unique(return_inverse=True)
+            columns = own[:, None].expand(-1, read.shape[1], -1)
+            read = read.gather(2, columns.to(read.device))
         after = model.attention_norm(layer)
         if after is None:
             return read
@@ -247,13 +248,13 @@ class FrozenComponentReading(Reading[Components]):
 
         Where prompts have choices of their own, of all that occur in the segment.
         """
-        own_words = segment.label_tokens
+        own_words = segment.prompts.choice_tokens
         words = own_words[:1] if segment.prompts.has_classes else own_words.unique()[None]
         tokens = tuple(words[0].tolist())
         if (layer, tokens) not in self._maps:
             model = segment.model
             weight, own = model.head_weights(layer)
-            columns = model.readout(words)[0][0].float()
+            columns = model.readout(words.to(model.device))[0][0].float()
             after = model.attention_norm(layer)
 
             def through(vectors: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from icl_mech import shapes
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import Count, Natural
+from icl_mech.engine import to_host
 from icl_mech.interventions.places import Place, Where
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.doors import door
@@ -230,7 +231,7 @@ class LensTable(Measurement[LensTableResult]):
                 probs, kept = one.softmax(-1), min(self.k, one.shape[-1])
                 best, ids = probs.topk(kept, dim=-1)
                 found.append((ids, best, torch.special.entr(probs).sum(-1), kl(last, one)))
-            parts.append([torch.stack(own, dim=1).cpu() for own in zip(*found, strict=True)])
+            parts.append(to_host([torch.stack(own, dim=1) for own in zip(*found, strict=True)]))
         return tuple(torch.cat(own) for own in zip(*parts, strict=True))
 
 

@@ -301,7 +301,7 @@ class SaliencyReading(GradientReading[list[Tensor]]):
     def reduce(self, site: Site, activation: Tensor, gradient: Tensor, segment: Segment) -> Tensor:
         """The map of one layer, moved so that each prompt starts at 0."""
         saliency = head_sum(activation, gradient, self.reduction)
-        padding = (segment.dest < 0).sum(1).tolist()
+        padding = (segment.on_host[0] < 0).sum(1).tolist()
         return torch.stack(
             [row.roll((-n, -n), (0, 1)) for row, n in zip(saliency, padding, strict=True)]
         )

@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from icl_mech import Prompt, PromptBatch, build_prompts, predict, prompts_from_text
-from icl_mech.engine.work import Work
+from icl_mech.engine.work import Stack, Work
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements import running
 from icl_mech.measurements.compression.compress_demonstrations import compress_demonstrations
@@ -319,26 +319,26 @@ def test_a_target_inside_the_query(gpt2, prompts):
 
 def test_a_batch_that_does_not_fit_is_halved(gpt2, prompts, monkeypatch):
     expected = compress_demonstrations(gpt2, prompts, position="overlap", **QUICK)
-    values, tried = Work.values, []
+    values, tried = Stack.values, []
 
-    def small_memory(self, segment):
-        tried.append(len(segment.prompts))
-        if len(segment.prompts) > 2:
+    def small_memory(self):
+        tried.append(len(self.segment.prompts))
+        if len(self.segment.prompts) > 2:
             raise torch.OutOfMemoryError
-        return values(self, segment)
+        return values(self)
 
-    monkeypatch.setattr(Work, "values", small_memory)
+    monkeypatch.setattr(Stack, "values", small_memory)
     found = compress_demonstrations(gpt2, prompts, position="overlap", **QUICK)
     assert max(tried) > 2
     close(gpt2)(found.label_logits, expected.label_logits)
 
 
 def test_no_memory_at_all(gpt2, prompts, monkeypatch):
-    def no_memory(self, segment):
+    def no_memory(self):
         raise torch.OutOfMemoryError("at all")
 
     monkeypatch.setattr(Work, "begin", lambda self, segment, **_: self.keys_and_values(segment))
-    monkeypatch.setattr(Work, "values", no_memory)
+    monkeypatch.setattr(Stack, "values", no_memory)
     with WORDS.raises(RunError, "no_memory_all"):
         compress_demonstrations(gpt2, prompts, **QUICK)
 

@@ -1,0 +1,218 @@
+"""A device that is not there: its tensors lie in this machine's memory, and what would wait for a GPU is counted.
+
+`with Remote() as remote` makes the device `remote:0`. Tensors on it compute as those of a CPU do. Counted are
+copies to the host (`to_host`) and other steps at which a GPU would have to finish all that was asked of it
+before (`waits`): a number, a truth value, places that are not zero. Tensors of both devices in one step are
+refused, as a GPU refuses them.
+"""
+
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import backend_registration
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+NAME = "remote"
+WAITING = {
+    torch.ops.aten._local_scalar_dense.default,
+    torch.ops.aten.nonzero.default,
+    torch.ops.aten.masked_select.default,
+    torch.ops.aten.equal.default,
+    torch.ops.aten.is_nonzero.default,
+    torch.ops.aten._unique2.default,
+    torch.ops.aten.unique_dim.default,
+    torch.ops.aten.bincount.default,
+}
+"""Steps whose result, or its shape, the host must know."""
+
+INDEXING = {
+    torch.ops.aten.index.Tensor,
+    torch.ops.aten.index_put.default,
+    torch.ops.aten.index_put_.default,
+    torch.ops.aten._index_put_impl_.default,
+}
+"""They take indices of the host too, and look for the places where booleans are true."""
+
+
+class _Here(torch.Tensor):
+    """A tensor of the device."""
+
+    raw: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, raw: torch.Tensor) -> "_Here":
+        made = torch.Tensor._make_wrapper_subclass(
+            cls,
+            raw.shape,
+            strides=raw.stride(),
+            storage_offset=raw.storage_offset(),
+            dtype=raw.dtype,
+            device=f"{NAME}:0",
+            requires_grad=False,
+        )
+        made.raw = raw
+        return made
+
+    def __repr__(self, **_: Any) -> str:
+        return f"remote {self.raw!r}"
+
+    def data_ptr(self) -> int:
+        return self.raw.data_ptr()
+
+    def tolist(self) -> Any:
+        if _CURRENT:
+            _CURRENT[-1].count("waits")
+        return self.raw.tolist()
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _computed(func, args, kwargs or {})
+
+
+class _Made(TorchFunctionMode):
+    """`torch.tensor` does not ask modes where its numbers are to lie: they are moved there."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in (torch.tensor, torch.as_tensor) and _is_remote(kwargs.get("device")):
+            device = kwargs.pop("device")
+            return func(*args, **kwargs).to(device)
+        if func in (torch.Tensor.__getitem__, torch.Tensor.__setitem__):
+            whole, place, *value = args
+            places = place if isinstance(place, tuple) else (place,)
+            place = tuple(
+                torch.tensor(own, dtype=None if own else torch.long)
+                if isinstance(own, list)
+                else own
+                for own in places
+            )
+            return func(whole, place, *value, **kwargs)
+        return func(*args, **kwargs)
+
+
+class Remote(TorchDispatchMode):
+    """The device, and what was counted on it."""
+
+    def __init__(self) -> None:
+        _registered()
+        super().__init__()
+        self.to_host = self.waits = self.from_host = self.launches = 0
+        self.places: Counter[str] = Counter()
+
+    def __enter__(self) -> "Remote":
+        """Also where tensors are made of numbers."""
+        self._made = _Made()
+        self._made.__enter__()
+        super().__enter__()
+        _CURRENT.append(self)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """Leave both."""
+        _CURRENT.remove(self)
+        super().__exit__(*error)
+        self._made.__exit__(*error)
+
+    def clear(self) -> None:
+        """Count anew."""
+        self.to_host = self.waits = self.from_host = self.launches = 0
+        self.places.clear()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _computed(func, args, kwargs or {})
+
+    def count(self, kind: str) -> None:
+        """Something that a GPU would be waited for."""
+        setattr(self, kind, getattr(self, kind) + 1)
+        frames = [f for f in traceback.extract_stack() if "/icl_mech/" in f.filename]
+        where = [f"{f.filename.split('/icl_mech/')[-1]}:{f.lineno}" for f in frames[-3:]]
+        self.places[f"{kind} {' > '.join(where)}"] += 1
+
+
+_REGISTERED: list[Any] = []
+_CURRENT: list[Remote] = []
+"""The device that counts; threads have no modes of their own."""
+
+
+def _registered() -> None:
+    """Make the device known to torch, once for the process."""
+    if not _REGISTERED:
+        backend_registration._setup_privateuseone_for_python_backend(NAME)
+        library = torch.library.Library("aten", "IMPL")
+        for name in ("empty.memory_format", "empty_strided"):
+            library.impl(name, _empty(getattr(torch.ops.aten, name.split(".")[0])), "PrivateUse1")
+        library.impl("_copy_from", _copy_from, "PrivateUse1")
+        _REGISTERED.append(library)
+
+
+def _copy_from(source: torch.Tensor, target: Any, non_blocking: bool = False) -> torch.Tensor:
+    target.raw.copy_(source.raw if isinstance(source, _Here) else source)
+    return target
+
+
+def _empty(made: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def empty(*args: Any, device: object = None, **kwargs: Any) -> torch.Tensor:
+        return _Here(made(*args, device="cpu", **kwargs))
+
+    return empty
+
+
+def _is_remote(device: object) -> bool:
+    return device is not None and torch.device(device).type == NAME  # type: ignore[arg-type]
+
+
+def _computed(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    remote = _CURRENT[-1] if _CURRENT else None
+    leaves, spec = tree_flatten((args, kwargs))
+    here = {id(own.raw): own for own in leaves if isinstance(own, _Here)}
+    asked = kwargs.get("device")
+    copied = func is torch.ops.aten._to_copy.default
+    if not here and not _is_remote(asked):
+        return func(*args, **kwargs)
+    if here and func in INDEXING:
+        indices = [own for own in args[1] if own is not None]
+        if remote and any(own.dtype == torch.bool and isinstance(own, _Here) for own in indices):
+            remote.count("waits")
+    elif here and func is torch.ops.aten.copy_.default:
+        if remote and not isinstance(args[0], _Here):
+            remote.count("to_host")
+            args[0].copy_(args[1].raw)
+            return args[0]
+    elif here and not copied:
+        mixed = [
+            own
+            for own in leaves
+            if isinstance(own, torch.Tensor) and not isinstance(own, _Here) and own.ndim
+        ]
+        if mixed:
+            raise RuntimeError(
+                f"{func}: tensors on remote:0 and in the host's memory, {[o.shape for o in mixed]}"
+            )
+    if remote and here and func in WAITING:
+        remote.count("waits")
+    if remote:
+        remote.launches += 1
+    stays = not (here and asked is not None and not _is_remote(asked))
+    if remote and copied and here and not stays:
+        remote.count("to_host")
+    if remote and copied and not here:
+        remote.from_host += 1
+    plain = [own.raw if isinstance(own, _Here) else own for own in leaves]
+    args, kwargs = tree_unflatten(plain, spec)
+    if _is_remote(asked):
+        kwargs = {**kwargs, "device": torch.device("cpu")}
+    found = func(*args, **kwargs)
+    if not stays:
+        return found
+
+    def wrapped(own: Any) -> Any:
+        if not isinstance(own, torch.Tensor):
+            return own
+        return here.get(id(own)) if id(own) in here else _Here(own)
+
+    return tree_map(wrapped, found)
