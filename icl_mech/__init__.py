@@ -10,12 +10,11 @@ Measurements and interventions of *Label Words are Anchors* (Wang et al. 2023) a
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
 from icl_mech.frontend import without_widgets
-from icl_mech.names import table, unsearched
+from icl_mech.names import table, unsearched, version
 
 __all__ = [
     "ablation",

@@ -7,8 +7,8 @@ import gc
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from importlib.metadata import version
+from importlib import import_module, metadata
+from pathlib import Path
 from typing import Any, get_origin
 
 from icl_mech.errors import IclMechError, near_matches
@@ -16,10 +16,33 @@ from icl_mech.errors import IclMechError, near_matches
 VERSIONED = ("icl-mech", "torch", "transformers", "transformer-lens")
 """Packages whose versions decide numbers."""
 
+NOT_INSTALLED = "+not.installed"
+"""Behind the version of a checkout that is on Python's path without being installed."""
+
 EVERY_KIND = "icl_mech.loading"
 """A module that imports all others, so that every kind that files may name is there."""
 
 _ADDRESS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+def version(package: str) -> str:
+    """The version of an installed package; of this one, where it is not installed, what its checkout says, marked.
+
+    Raises:
+        IclMechError: another package lies there without the metadata that holds its version.
+    """
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError as error:
+        if package != VERSIONED[0]:
+            raise IclMechError(
+                f"Python finds no version of {package}: it is not installed, or its files were copied "
+                "without the folder that ends in .dist-info. Install it with pip."
+            ) from error
+    project = Path(__file__).parents[1] / "pyproject.toml"
+    text = project.read_text(encoding="utf-8") if project.is_file() else ""
+    number = re.search(rf'^name = "{VERSIONED[0]}"\s+version = "(.+)"', text, re.MULTILINE)
+    return (number[1] if number else "0") + NOT_INSTALLED
 
 
 def versions() -> str:

@@ -8,7 +8,6 @@ the prompts. Only `remeasured` finds samples that were made up as a whole.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from icl_mech.metrics import bootstrap_interval, calibrated_scores, normalised_f
 from icl_mech.metrics.auc import curve_fields, resampled
 from icl_mech.metrics.means import RANGES
 from icl_mech.models import adapt
-from icl_mech.names import VERSIONED
+from icl_mech.names import VERSIONED, version
 from icl_mech.results import Result
 from icl_mech.studies import Analysis, measure
 from icl_mech.studies.analysis import SIDES

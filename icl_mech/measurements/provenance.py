@@ -10,13 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import lru_cache
-from importlib.metadata import version
 from typing import Any
 
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.passes import Prompts, Runnable
 from icl_mech.models import LanguageModel
-from icl_mech.names import VERSIONED
+from icl_mech.names import VERSIONED, version
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import jsonable
 

@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from icl_mech.models.conversion import cache_folder
 from icl_mech.models.interface import Hook, HookFunction, LanguageModel, Site
 from icl_mech.models.undo import undiminished
 from icl_mech.models.watching import Watch, is_packed, stored
-from icl_mech.names import VERSIONED
+from icl_mech.names import VERSIONED, version
 
 TOLERANCE = {"float32": 2e-4, "float64": 1e-8, "float16": 5e-2, "bfloat16": 2e-1}
 """Allowed difference of logits between two paths, times max(1, largest logit).

@@ -12,7 +12,6 @@ import shutil
 import time
 import uuid
 from contextlib import redirect_stderr
-from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from safetensors import SafetensorError
 from icl_mech._files import sync, write_synced
 from icl_mech.errors import ModelError
 from icl_mech.models.stored import IN_CONFIG, of_gguf
+from icl_mech.names import version
 
 _CONVERSION = 2  # raised when `_convert` changes, so that older cached folders are not used
 _ABANDONED_AFTER = 24 * 3600.0  # seconds

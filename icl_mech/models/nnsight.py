@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib.metadata import version
 from operator import attrgetter
 from typing import Any
 
@@ -37,6 +36,7 @@ from icl_mech.models.interface import (
 from icl_mech.models.norms import FrozenNorm
 from icl_mech.models.stored import of_model
 from icl_mech.models.tracing import FAMILIES, Family, Hooks, Pass, traced
+from icl_mech.names import version
 
 
 def is_nnsight(model: object) -> bool:

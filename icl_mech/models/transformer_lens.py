@@ -1,7 +1,6 @@
 """Wraps TransformerLens' two model classes as `LanguageModel`s."""
 
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from icl_mech.models.interface import LanguageModel, ModelInfo
 from icl_mech.models.repairs import mend_blocks, mended_adapters, reroute_attention
 from icl_mech.models.stored import of_model
 from icl_mech.models.watching import is_compact
+from icl_mech.names import version
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge

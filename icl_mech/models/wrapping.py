@@ -6,18 +6,18 @@ Models the caller holds, and loaded ones: causal decoders only, where they shoul
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from icl_mech._typing import Tensor
-from icl_mech.errors import ModelError, near_matches
+from icl_mech.errors import IclMechError, ModelError, near_matches
 from icl_mech.models.checks import Checks, tolerance
 from icl_mech.models.conversion import LOAD_ERRORS
 from icl_mech.models.stored import of_model
 from icl_mech.models.watching import Watch, is_compact, is_packed, stored
+from icl_mech.names import version
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
@@ -223,7 +223,7 @@ def wrap_loaded(
                 )
             inner: Any = bridge.original_model
             wrapped = own if passed else _logits(inner)
-        except ModelError:
+        except IclMechError:
             raise
         except WRAP_ERRORS as error:
             words = str(error).split(" Available architectures")[0]  # more than a hundred
