@@ -45,12 +45,12 @@ def hugging_face_backward(bridge, prompts: PromptBatch, size: int) -> None:
         parameter.requires_grad_(True)
 
 
-def hugging_face_forward(bridge, prompts: PromptBatch, size: int) -> None:
-    """The bare model: no-grad forward with full logits."""
+def hugging_face_forward(bridge, prompts: PromptBatch, size: int, *, kept: int = 0) -> None:
+    """The bare model: no-grad forward with full logits, or those of the last `kept` tokens."""
     for indices in batches(prompts, size):
         tokens, mask = padded(prompts, indices, bridge)
         with torch.no_grad():
-            bridge.original_model(tokens, attention_mask=mask, use_cache=False)
+            bridge.original_model(tokens, attention_mask=mask, use_cache=False, logits_to_keep=kept)
 
 
 def cached_lens(bridge, prompts: PromptBatch, size: int) -> torch.Tensor:

@@ -42,15 +42,24 @@ class Row:
         return asdict(self)
 
 
-def compare(ours: Callable[[], object], others: Sequence[Other], *, repeats: int) -> list[Row]:
+def compare(
+    ours: Callable[[], object],
+    others: Sequence[Other],
+    *,
+    repeats: int,
+    late: Callable[[], bool] = lambda: False,
+) -> list[Row]:
     """One row per other way.
 
     All ways take turns within each repetition, in alternating order, so that a machine that
-    drifts slows all alike. Both sides ran before, where they were checked to be equal.
+    drifts slows all alike. Both sides ran before, where they were checked to be equal. Once it
+    is `late` no further repetition begins.
     """
     ways = [ours, *(other.run for other in others)]
     times: list[list[float]] = [[] for _ in ways]
     for repeat in range(repeats):
+        if repeat and late():
+            break
         numbers = list(range(len(ways)))
         for number in numbers if repeat % 2 else reversed(numbers):
             times[number].append(seconds(ways[number]))
@@ -69,7 +78,7 @@ def compare(ours: Callable[[], object], others: Sequence[Other], *, repeats: int
                 max(ratios),
                 other.target,
                 medians,
-                repeats,
+                len(ratios),
             )
         )
     return rows
