@@ -68,7 +68,7 @@ CLOSE = 2e-5
 FEW = ("predict", "flow_scores", "logit_lens", "isolation")
 """Methods that are compared where a run is only tried."""
 
-QUIET = {"progress": False}
+QUIET: dict[str, Any] = {"progress": False}
 
 
 @dataclass(frozen=True)
@@ -92,18 +92,17 @@ TRIED = Amount(
 
 def llama(sizes: dict[str, int], device: str, dtype: torch.dtype, tokenizer: Any) -> Any:
     """A random Llama of these sizes, made where it runs."""
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), max_position_embeddings=8192, attn_implementation="eager",
-        tie_word_embeddings=True, **sizes,
+    config = AutoConfig.for_model(
+        "llama", vocab_size=len(tokenizer), max_position_embeddings=8192, tie_word_embeddings=True, **sizes
     )  # fmt: skip
     before = torch.get_default_dtype()
     torch.manual_seed(0)
     try:
         torch.set_default_dtype(dtype)
         with torch.device(device):
-            fresh = LlamaForCausalLM(config).eval()
+            fresh = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     finally:
         torch.set_default_dtype(before)
     return icl.load_model(fresh, tokenizer=tokenizer)
@@ -304,7 +303,7 @@ def memory(bench: Bench, size: str) -> tuple[Plan, str]:
 
     for length in bench.amount.lengths:
         prompts = long_prompt(model.cfg.d_vocab, length)
-        sides = {
+        sides: dict[str, Callable[[], object]] = {
             "flow scores": partial(icl.flow_scores, model, prompts, **QUIET),
             "`retain_grad` on every pattern": partial(baselines.retained_flow, model, prompts, 1),
         }
@@ -430,7 +429,7 @@ def formats(bench: Bench) -> tuple[Plan, str]:
         tiny("llama", bench.tokenizer).save_pretrained(folder)
         bench.tokenizer.save_pretrained(folder)
         for kind in ("float32", *kinds):
-            how = {"quantization" if kind.endswith("bit") else "dtype": kind}
+            how: dict[str, Any] = {"quantization" if kind.endswith("bit") else "dtype": kind}
             model = icl.load_model(folder, device=bench.device, **how)
             settings[kind] = Setting(model, "headlines", bench.amount.compared)
 
@@ -440,7 +439,8 @@ def formats(bench: Bench) -> tuple[Plan, str]:
 
     def deviating(name: str) -> Measured:
         reference = called(name, settings["float32"])
-        numbers, notes = [], []
+        numbers: list[Number] = []
+        notes: list[str] = []
         for kind in kinds:
             values, why = attempted(partial(against, name, kind, reference))
             numbers += values

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.autograd import DeviceType
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from icl_mech.models import LanguageModel
@@ -72,7 +71,7 @@ def events_of(profile: Any) -> Iterator[Event]:
     """
     for event in profile.profiler.kineto_results.events():
         if not getattr(event, "is_user_annotation", bool)():
-            start, device = event.start_ns(), event.device_type() != DeviceType.CPU
+            start, device = event.start_ns(), event.device_type().name != "CPU"
             yield Event(event.name(), start / 1000, (start + event.duration_ns()) / 1000, device)
 
 
