@@ -145,7 +145,7 @@ def test_a_part_stops_at_its_limit_between_rows(ticking):
     assert [[each.name for each in section.rows] for section in report.sections] == [["a", "b"]] * 2
     assert [section.not_reached for section in report.sections] == [["c", "d"]] * 2
     assert [each.seconds for each in report.sections[1].rows] == [30, 40]
-    WORDS(report.path.read_text(), "not_reached", "c, d")
+    WORDS(report.path.read_text(), "not_reached", "c; d")
 
 
 def test_the_total_ends_a_part_before_its_limit(ticking):

@@ -128,7 +128,7 @@ class Section:
                 middle = [cells.get(name, "–") for name in columns]
                 lines.append(_line([row.name, *middle, row.note, f"{row.seconds:.0f}"]))
         if self.not_reached:
-            lines += ["", f"Not reached within the limit: {', '.join(self.not_reached)}."]
+            lines += ["", f"Not reached within the limit: {'; '.join(self.not_reached)}."]
         return lines
 
     def document(self) -> dict[str, Any]:
@@ -207,7 +207,7 @@ class Report:
         for place, (name, step) in enumerate(steps):
             if self.late():
                 section.not_reached = [left for left, _ in steps[place:]]
-                self.say(f"{title}: not reached: {', '.join(section.not_reached)}")
+                self.say(f"{title}: not reached: {'; '.join(section.not_reached)}")
                 break
             numbers, note = attempted(step)
             row = Row(name, list(numbers), note, round(self.elapsed, 1))
