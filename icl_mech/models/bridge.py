@@ -10,7 +10,6 @@ the final norm and the unembedding are given the rows that are read, not the who
 be left out, or see something else, without a word.
 """
 
-import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from icl_mech.models.hooked import TransformerLensModel
 from icl_mech.models.huggingface import dynamic_cache, key_values, scaled_logits
 from icl_mech.models.interface import ForwardInput, ForwardOutput, Resume, Site
 from icl_mech.models.undo import Undo, undiminished
-from icl_mech.models.watching import HOOK_TABLES
+from icl_mech.models.watching import HOOK_TABLES, checksum
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
@@ -96,12 +95,8 @@ def _tensors(modules: Sequence[Any]) -> list[Tensor]:
     ]
 
 
-def _digest(tensors: Sequence[Tensor]) -> str:
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        own = tensor.detach().cpu().contiguous().flatten()
-        digest.update(own.view(torch.uint8).numpy().data if own.numel() else b"")
-    return digest.hexdigest()
+def _digest(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    return tuple(map(checksum, tensors))
 
 
 Modules = Mapping[str, torch.nn.Module]

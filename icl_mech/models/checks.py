@@ -88,9 +88,15 @@ def check_weights(model: torch.nn.Module) -> None:
         ModelError: names the first such parameter.
     """
     owners = dict(getattr(model, "original_model", model).named_modules())
-    for name, held in model.named_parameters():
+
+    def loaded(name: str, held: Tensor) -> Tensor:
         owner, _, own = name.rpartition(".")
-        parameter = stored(owners[owner], own, held)
+        return stored(owners[owner], own, held)
+
+    parameters = dict(model.named_parameters())
+    sums: dict[torch.device, dict[str, Tensor]] = {}
+    for name, held in parameters.items():
+        parameter = loaded(name, held)
         if parameter.is_meta:
             raise ModelError(
                 f"The weights are not loaded ({name!r} is on the device 'meta'). Load the model with "
@@ -102,7 +108,12 @@ def check_weights(model: torch.nn.Module) -> None:
                 "gradients. Load the model outside of it, or with icl_mech.load_model."
             )
         # A sum is cheap and finite only if all entries are; that of halves may overflow.
-        if not parameter.sum().isfinite() and not parameter.isfinite().all():
+        sums.setdefault(parameter.device, {})[name] = parameter.detach().sum().isfinite()
+    finite: dict[str, bool] = {}
+    for own in sums.values():
+        finite |= zip(own, torch.stack([*own.values()]).tolist(), strict=True)
+    for name, held in parameters.items():
+        if not finite[name] and not loaded(name, held).isfinite().all():
             raise ModelError(
                 f"The weights hold NaN or infinite values (first in {name!r}); the file is damaged "
                 "or was converted to a too narrow dtype. Load it again, for example in float32."

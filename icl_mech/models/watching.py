@@ -1,22 +1,26 @@
 """What of a model decides its numbers: weights, settings, hooks; asking again costs next to nothing.
 
 A digest of every byte is taken once for each tensor, and again when the tensor is another one, has
-another storage or version counter, or when a sample of its bytes differs. The sample is needed
+another storage or version counter, or when a sample of its entries differs. The sample is needed
 because changes through `.data` or NumPy leave no trace in the counter: norms and biases are compared
-byte for byte, of larger tensors `SAMPLED` bytes spread over them. A change of a few entries of a large
-tensor made in one of these ways is seen by `exact=True` alone, which reads everything; whatever is
-compared with something on disk asks for that.
+byte for byte, of larger tensors about `SAMPLED` entries spread over them. A change of a few entries
+of a large tensor made in one of these ways is seen by `exact=True` alone, which reads everything;
+whatever is compared with something on disk asks for that.
+
+Samples are gathered where the weights are, and those of one device come to this machine's memory at
+once. A digest is of the entries in their order, however they lie; they pass through `PIECE` bytes.
 """
 
 import hashlib
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from itertools import chain, cycle
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from icl_mech._typing import Tensor
@@ -25,7 +29,10 @@ SMALL = 8192
 """Bytes of a tensor that is compared whole."""
 
 SAMPLED = 256
-"""Bytes of a larger one that are compared."""
+"""Entries of a larger one that are compared, about."""
+
+PIECE = 1 << 21
+"""Bytes that are brought to this machine's memory at once for a digest."""
 
 HOOK_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
@@ -48,7 +55,16 @@ class _Known(NamedTuple):
 
     marks: tuple[Any, ...]
     checksum: int
-    bytes: NDArray[np.uint8] | None
+    storage: StorageWeakRef | None
+    """While it is held, no other storage gets its number."""
+
+
+class _Sample(NamedTuple):
+    """Entries of tensors of one device, one after the other."""
+
+    content: bytes
+    lengths: list[tuple[int, int]]
+    """Which tensors these are, and the bytes of each."""
 
 
 _READ: Any = WeakTensorKeyDictionary()
@@ -61,6 +77,7 @@ class Watch:
     def __init__(self, module: torch.nn.Module) -> None:
         self.module = module
         self._known: dict[str, _Known] = {}
+        self._seen: tuple[list[str], list[tuple[Any, ...]], list[_Sample]] | None = None
         self._weights: tuple[list[tuple[Any, ...]], str] = ([], "")
         self._modules: list[tuple[str, torch.nn.Module]] = []
         self._children: list[tuple[torch.nn.Module, tuple[Any, ...]]] = []
@@ -76,11 +93,16 @@ class Watch:
             exact: Read every byte, whatever the counters say.
         """
         named = list(self._tensors())
+        tensors = [tensor for _, tensor in named]
+        seen = [name for name, _ in named], [_place(own) for own in tensors], _samples(tensors)
         if exact:
             self._known.clear()
-            for _, tensor in named:
+            for tensor in tensors:
                 _READ.pop(tensor, None)
-        marks = [_marks(tensor, self._known.get(name)) for name, tensor in named]
+        elif seen == self._seen:
+            return self._weights[1]
+        self._seen = None
+        marks = _marks(*seen[1:])
         changed = [
             (name, tensor, mark)
             for (name, tensor), mark in zip(named, marks, strict=True)
@@ -89,7 +111,7 @@ class Watch:
         if changed or len(named) != len(self._known):
             # zlib works outside of the interpreter's lock.
             with ThreadPoolExecutor() as pool:
-                read = list(pool.map(lambda own: _read(own[1], self._held), changed))
+                read = list(pool.map(lambda own: _read(*own[1:], self._held), changed))
             for (_, tensor, _), found in zip(changed, read, strict=True):
                 _READ[tensor] = found
             before, self._known = self._known, {}
@@ -101,17 +123,23 @@ class Watch:
                 for name, tensor in named
             ]
             self._weights = (checks, hashlib.sha256(repr(checks).encode()).hexdigest()[:32])
+        self._seen = seen
         return self._weights[1]
 
     def _tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Parameters, then buffers; each tensor once."""
-        for table in ("_parameters", "_buffers"):
+        parameters, buffers = [], []
+        for prefix, module in self._parts():
+            tables = module.__dict__
+            if own := tables["_parameters"]:
+                # Of packed ones with the scales that make numbers of their integers.
+                own = module.state_dict() if is_packed(module) else own
+                parameters.append((prefix, module, own))
+            if tables["_buffers"]:
+                buffers.append((prefix, module, tables["_buffers"]))
+        for held in (parameters, buffers):
             seen: set[int] = set()
-            for prefix, module in self._parts():
-                if not (own := module.__dict__[table]):
-                    continue
-                if is_packed(module) and table == "_parameters":
-                    own = module.state_dict()  # with the scales that make numbers of its integers
+            for prefix, module, own in held:
                 for name, tensor in own.items():
                     if tensor is not None and id(tensor) not in seen:
                         seen.add(id(tensor))
@@ -122,8 +150,7 @@ class Watch:
     def _parts(self) -> list[tuple[str, torch.nn.Module]]:
         """All modules by name; found anew when one was put in, taken out or exchanged."""
         if not self._modules or any(
-            len(own := module.__dict__["_modules"]) != len(children)
-            or any(one is not other for one, other in zip(own.values(), children, strict=True))
+            (*module.__dict__["_modules"].values(),) != children
             for module, children in self._children
         ):
             self._modules = list(self.module.named_modules())
@@ -190,33 +217,139 @@ class Watch:
                 yield named, module, forward, True
 
 
-def _marks(tensor: Tensor, known: _Known | None) -> tuple[Any, ...]:
-    """By what a tensor is recognised without reading it whole."""
-    try:
-        version = tensor._version
-    except RuntimeError:  # made in inference mode: not counted
-        version = -1
-    place = (tensor.data_ptr() if not tensor.is_meta else 0, version, tensor.shape, tensor.dtype)
-    content = known.bytes if known is not None and known.marks[:4] == place else _bytes(tensor)
-    return (*place, tensor.device, _sample(content))
+def _place(tensor: Tensor) -> tuple[Any, ...]:
+    """Where a tensor lies, how, and how often it was changed as far as is counted."""
+    here = _is_here(tensor)
+    return (
+        *((tensor.untyped_storage()._cdata, tensor.data_ptr(), tensor.stride()) if here else ()),
+        -1 if tensor.is_inference() else tensor._version,  # not counted there
+        *(tensor.shape, tensor.dtype, tensor.device),
+    )
 
 
-def _bytes(tensor: Tensor) -> NDArray[np.uint8] | None:
-    """The tensor's bytes, shared where they lie in this machine's memory in order."""
-    if tensor.is_meta or not tensor.numel() or tensor.layout is not torch.strided:
-        return None
-    own = tensor.detach().cpu().contiguous().flatten()
-    found: NDArray[np.uint8] = own.view(torch.uint8).numpy()
+def _is_here(tensor: Tensor) -> bool:
+    return not tensor.is_meta and tensor.layout is torch.strided
+
+
+def _marks(places: Sequence[tuple[Any, ...]], samples: Sequence[_Sample]) -> list[tuple[Any, ...]]:
+    """By what each tensor is recognised: its place, and a checksum of its sample if it has one."""
+    marks = [*places]
+    for content, lengths in samples:
+        start = 0
+        for number, length in lengths:
+            marks[number] += (zlib.crc32(content[start : start + length]),)
+            start += length
+    return marks
+
+
+def _samples(tensors: Sequence[Tensor]) -> list[_Sample]:
+    """Some entries of each tensor, in one transfer for each device."""
+    groups: dict[torch.device, dict[torch.dtype, list[tuple[int, Tensor]]]] = {}
+    samples = []
+    with torch.no_grad():
+        for number, tensor in enumerate(tensors):
+            if _is_here(tensor) and tensor.numel():
+                part = _sample(tensor)
+                kinds = groups.setdefault(tensor.device, {})
+                kinds.setdefault(part.dtype, []).append((number, part))
+        for kinds in groups.values():
+            joined = [torch.cat([p for _, p in own]).view(torch.uint8) for own in kinds.values()]
+            content = (torch.cat(joined) if len(joined) > 1 else joined[0]).cpu().numpy().tobytes()
+            lengths = [(number, part.nbytes) for number, part in chain(*kinds.values())]
+            samples.append(_Sample(content, lengths))
+    return samples
+
+
+def _sample(tensor: Tensor) -> Tensor:
+    """Entries of a tensor in a row, gathered where it is: a view if they lie at equal distances."""
+    size, step, places = _plan(tensor.shape, tensor.stride(), tensor.itemsize, tensor.device)
+    part = torch.as_strided(tensor, (size,), (step,))
+    if tensor.itemsize == 1:
+        part = part.view(torch.uint8)  # packed formats have few operations
+    return part if places is None else part.index_select(0, places)
+
+
+@lru_cache(maxsize=1024)
+def _plan(
+    shape: tuple[int, ...], stride: tuple[int, ...], itemsize: int, device: torch.device
+) -> tuple[int, int, Tensor | None]:
+    """Which entries are compared: number and distance in memory of those that lie in reach.
+
+    Returns:
+        The number, the distance, and which of these entries, if not all of them.
+    """
+    # What is expanded lies there once.
+    lying = sorted((step, n) for n, step in zip(shape, stride, strict=True) if n > 1 and step)
+    count, filled = 1, True
+    for step, n in lying:
+        filled &= step == count
+        count *= n
+    inner = lying[0][1] if lying else 1
+    apart = 1 if count * itemsize <= SMALL else _spread(count / SAMPLED, inner)
+    if filled:
+        return -(-count // apart), apart, None
+    numbers = torch.arange(0, count, apart)
+    places = torch.zeros_like(numbers)
+    for step, n in lying:
+        places += numbers % n * step
+        numbers //= n
+    return 1 + sum((n - 1) * step for step, n in lying), 1, places.to(device)
+
+
+def _spread(apart: float, inner: int) -> int:
+    """The distance near `apart` at which rows of `inner` entries are met at ever other columns."""
+    rows = max(apart, 1) / inner
+    whole, rest = divmod(max(rows, 1 / rows), 1)
+    golden = whole + (0.382 if rest < 0.5 else 0.618)
+    return max(1, round(inner * (golden if rows >= 1 else 1 / golden)))
+
+
+def checksum(tensor: Tensor) -> int:
+    """CRC-32 of a tensor's bytes in the order of its entries, wherever and however they lie."""
+    found = 0
+    for content in _contents(tensor.detach()):
+        found = zlib.crc32(content, found)
     return found
 
 
-def _sample(content: NDArray[np.uint8] | None) -> int:
-    if content is None:
-        return 0
-    if len(content) <= SMALL:
-        return zlib.crc32(content.data)
-    # An odd step reaches every byte of the numbers.
-    return zlib.crc32(content[:: (len(content) // SAMPLED) | 1].tobytes())
+def _contents(tensor: Tensor) -> Iterator[memoryview]:
+    """The bytes, shared where they lie in this machine's memory in order.
+
+    Others come in pieces through two buffers: from a GPU one is filled while the other is read.
+    """
+    if not _is_here(tensor) or not tensor.numel():
+        return
+    if tensor.device.type == "cpu" and tensor.is_contiguous():
+        yield tensor.flatten().view(torch.uint8).numpy().data
+        return
+    size, cuda = min(tensor.nbytes, PIECE), tensor.is_cuda
+    buffers = [torch.empty(size, dtype=torch.uint8, pin_memory=cuda) for _ in range(2)]
+    begun: tuple[Tensor, torch.cuda.Event | None] | None = None
+    for buffer, part in zip(cycle(buffers), _pieces(tensor), strict=False):
+        content = buffer[: part.nbytes]
+        content.view(part.dtype).view(part.shape).copy_(part, non_blocking=cuda)
+        event = torch.cuda.current_stream(part.device).record_event() if cuda else None
+        if begun is not None:
+            yield _arrived(*begun)
+        begun = content, event
+    if begun is not None:
+        yield _arrived(*begun)
+
+
+def _arrived(content: Tensor, event: torch.cuda.Event | None) -> memoryview:
+    if event is not None:
+        event.synchronize()
+    return content.numpy().data
+
+
+def _pieces(tensor: Tensor) -> Iterator[Tensor]:
+    """Views of at most `PIECE` bytes, in the order of the entries."""
+    tensor = tensor.squeeze()
+    if tensor.nbytes <= PIECE:
+        yield tensor
+        return
+    for part in tensor.split(max(1, PIECE * len(tensor) // tensor.nbytes)):
+        yield from _pieces(part)
 
 
 def stored(module: torch.nn.Module, name: str, tensor: Tensor) -> Tensor:
@@ -231,7 +364,7 @@ def stored(module: torch.nn.Module, name: str, tensor: Tensor) -> Tensor:
 
 def is_packed(module: object) -> bool:
     """True for a layer of bitsandbytes, whose weights are integers in a format of their own."""
-    return type(module).__module__.partition(".")[0] == "bitsandbytes"
+    return type(module).__module__.startswith("bitsandbytes")
 
 
 def is_compact(model: torch.nn.Module) -> bool:
@@ -239,15 +372,15 @@ def is_compact(model: torch.nn.Module) -> bool:
     return any(map(is_packed, model.modules())) or any(own.is_meta for own in model.parameters())
 
 
-def _read(tensor: Tensor, held: WeakTensorKeyDictionary) -> _Known:
+def _read(tensor: Tensor, marks: tuple[Any, ...], held: WeakTensorKeyDictionary) -> _Known:
     known: _Known | None = _READ.get(tensor)
-    if known is not None and known.marks == _marks(tensor, known):
+    if known is not None and known.marks == marks:
         return known
     module, name = held.get(tensor, (None, ""))
-    content = _bytes(tensor if module is None else stored(module, name, tensor))
-    marks = _marks(tensor, None)
-    shared = content if tensor.device.type == "cpu" and tensor.is_contiguous() else None
-    return _Known(marks, zlib.crc32(content.data) if content is not None else 0, shared)
+    digest = checksum(tensor if module is None else stored(module, name, tensor))
+    return _Known(
+        marks, digest, StorageWeakRef(tensor.untyped_storage()) if _is_here(tensor) else None
+    )
 
 
 def _of_library(hook: Callable[..., Any]) -> bool:
