@@ -101,7 +101,6 @@ class Watch:
                 _READ.pop(tensor, None)
         elif seen == self._seen:
             return self._weights[1]
-        self._seen = None
         marks = _marks(*seen[1:])
         changed = [
             (name, tensor, mark)
@@ -111,7 +110,7 @@ class Watch:
         if changed or len(named) != len(self._known):
             # zlib works outside of the interpreter's lock.
             with ThreadPoolExecutor() as pool:
-                read = list(pool.map(lambda own: _read(*own[1:], self._held), changed))
+                read = list(pool.map(lambda own: _read(own[1], own[2], self._held), changed))
             for (_, tensor, _), found in zip(changed, read, strict=True):
                 _READ[tensor] = found
             before, self._known = self._known, {}
