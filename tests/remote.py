@@ -130,7 +130,7 @@ class Remote(TorchDispatchMode):
         """Something that a GPU would be waited for."""
         setattr(self, kind, getattr(self, kind) + 1)
         frames = [f for f in traceback.extract_stack() if "/icl_mech/" in f.filename]
-        where = [f"{f.filename.split('/icl_mech/')[-1]}:{f.lineno}" for f in frames[-3:]]
+        where = [f"{f.filename.split('/icl_mech/')[-1]}:{f.lineno}" for f in frames[-7:]]
         self.places[f"{kind} {' > '.join(where)}"] += 1
 
 

@@ -14,6 +14,11 @@ from icl_mech.models.loading import load_tokenizer
 def small_model(layers: int = 6) -> Any:
     """As many tokens as the offline model, but few and narrow blocks of random weights."""
     tokenizer = load_tokenizer("smollm2-135m")
+    return icl.load_model(small_hf(tokenizer, layers), tokenizer=tokenizer)
+
+
+def small_hf(tokenizer: Any, layers: int) -> LlamaForCausalLM:
+    """The same before it is wrapped, new at every call."""
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         num_hidden_layers=layers,
@@ -23,7 +28,6 @@ def small_model(layers: int = 6) -> Any:
         intermediate_size=64,
         initializer_range=0.3,
     )
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.random.default_generator.manual_seed(0)
-        model = LlamaForCausalLM(config).eval()
-    return icl.load_model(model, tokenizer=tokenizer)
+        return LlamaForCausalLM(config).eval()

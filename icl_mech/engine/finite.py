@@ -109,19 +109,21 @@ class Finite:
         if not waits or time.monotonic() - self._since > PATIENCE:
             self.settle()
 
-    def settle(self) -> None:
-        """Look at all flags.
+    def settle(self, tensors: Sequence[Tensor] = ()) -> list[Tensor]:
+        """Look at all flags, and bring other tensors to the host in the same transfer.
 
         Raises:
             RunError: which prompt, which block, what to do.
         """
         flags, self._flags = self._flags, []
         self._since = time.monotonic()
-        for own, finite in zip(flags, to_host([own.finite for own in flags]), strict=True):
+        moved = to_host([*(own.finite for own in flags), *tensors])
+        for own, finite in zip(flags, moved, strict=False):
             if not bool(finite.all()):
                 number = int((~finite.all(1)).int().argmax())
                 row = int((~finite[number]).int().argmax())
                 raise _explained(own.what[number], own.parts, row, own.loss)
+        return moved[len(flags) :]
 
 
 @runtime_checkable

@@ -1,7 +1,7 @@
 """What a reading is: which sites it needs, how one activation is reduced at once, and of which loss gradients are."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, Generic, Literal, TypeVar
 
 import torch
@@ -140,11 +140,13 @@ class Kept:
             self._buffers[site].index_copy_(0, places[value.device], value.detach())
 
     @staticmethod
-    def landed(stores: "Iterable[Kept]") -> None:
+    def landed(
+        stores: "Iterable[Kept]", moved: Callable[[list[Tensor]], list[Tensor]] = to_host
+    ) -> None:
         """Bring all buffers of some readings to the host's memory, in one transfer."""
         places = [(store._buffers, site) for store in stores for site in store._buffers]
-        moved = to_host([buffers[site] for buffers, site in places])
-        for (buffers, site), tensor in zip(places, moved, strict=True):
+        landed = moved([buffers[site] for buffers, site in places])
+        for (buffers, site), tensor in zip(places, landed, strict=True):
             buffers[site] = tensor
 
     def stacked(self) -> Tensor:

@@ -176,8 +176,7 @@ def _passes(
                     store.add(part.indices, value)
                 bar.advance(len(part.prompts))
             works[0].finite.settle_if_due()
-    works[0].finite.settle()
-    Kept.landed(store for own in kept for store in own)
+    Kept.landed([store for own in kept for store in own], works[0].finite.settle)
     return kept
 
 

@@ -224,6 +224,7 @@ class LanguageModel(ABC):
                 not run.
         """
         stop = self.info.n_layers if stop is None else stop
+        self.watch.passes += 1
         return self._forward(
             ForwardInput(tokens, mask, positions, hooks, cache, keep_cache, start, stop)
         )

@@ -83,7 +83,7 @@ def network(architecture: str, seed: int, tokenizer: Any, deviation: float = 0.0
     }[family]()
     from transformers import AutoModelForCausalLM
 
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         fresh = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     fresh.config._name_or_path = f"{architecture}, seed {seed}"

@@ -25,7 +25,7 @@ def small():
     tokenizer = load_tokenizer("smollm2-135m")
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 5}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 2048}
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         hf_model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes, **heads))
     return icl.load_model(hf_model, tokenizer=tokenizer)
 
