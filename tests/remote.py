@@ -1,8 +1,9 @@
 """A device that is not there: its tensors lie in this machine's memory, and what would wait for a GPU is counted.
 
-`with Remote() as remote` makes the device `remote:0`. Tensors on it compute as those of a CPU do. Counted are
+`with Remote() as remote` makes the devices `remote:0`, `remote:1` and so on; backward passes are for the first
+alone. Tensors on one compute as those of a CPU do. Counted are
 copies to the host (`to_host`) and other steps at which a GPU would have to finish all that was asked of it
-before (`waits`): a number, a truth value, places that are not zero. Tensors of both devices in one step are
+before (`waits`): a number, a truth value, places that are not zero. Tensors of several devices in one step are
 refused, as a GPU refuses them.
 """
 
@@ -45,14 +46,14 @@ class _Here(torch.Tensor):
     raw: torch.Tensor
 
     @staticmethod
-    def __new__(cls, raw: torch.Tensor) -> "_Here":
+    def __new__(cls, raw: torch.Tensor, device: torch.device) -> "_Here":
         made = torch.Tensor._make_wrapper_subclass(
             cls,
             raw.shape,
             strides=raw.stride(),
             storage_offset=raw.storage_offset(),
             dtype=raw.dtype,
-            device=f"{NAME}:0",
+            device=device,
             requires_grad=False,
         )
         made.raw = raw
@@ -129,6 +130,8 @@ class Remote(TorchDispatchMode):
     def count(self, kind: str) -> None:
         """Something that a GPU would be waited for."""
         setattr(self, kind, getattr(self, kind) + 1)
+        if kind not in ("to_host", "waits"):
+            return
         frames = [f for f in traceback.extract_stack() if "/icl_mech/" in f.filename]
         where = [f"{f.filename.split('/icl_mech/')[-1]}:{f.lineno}" for f in frames[-7:]]
         self.places[f"{kind} {' > '.join(where)}"] += 1
@@ -157,7 +160,7 @@ def _copy_from(source: torch.Tensor, target: Any, non_blocking: bool = False) ->
 
 def _empty(made: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     def empty(*args: Any, device: object = None, **kwargs: Any) -> torch.Tensor:
-        return _Here(made(*args, device="cpu", **kwargs))
+        return _Here(made(*args, device="cpu", **kwargs), torch.device(device))  # type: ignore[arg-type]
 
     return empty
 
@@ -171,37 +174,31 @@ def _computed(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, A
     leaves, spec = tree_flatten((args, kwargs))
     here = {id(own.raw): own for own in leaves if isinstance(own, _Here)}
     asked = kwargs.get("device")
-    copied = func is torch.ops.aten._to_copy.default
     if not here and not _is_remote(asked):
         return func(*args, **kwargs)
-    if here and func in INDEXING:
-        indices = [own for own in args[1] if own is not None]
-        if remote and any(own.dtype == torch.bool and isinstance(own, _Here) for own in indices):
-            remote.count("waits")
-    elif here and func is torch.ops.aten.copy_.default:
-        if remote and not isinstance(args[0], _Here):
-            remote.count("to_host")
-            args[0].copy_(args[1].raw)
-            return args[0]
-    elif here and not copied:
-        mixed = [
-            own
-            for own in leaves
-            if isinstance(own, torch.Tensor) and not isinstance(own, _Here) and own.ndim
-        ]
-        if mixed:
-            raise RuntimeError(
-                f"{func}: tensors on remote:0 and in the host's memory, {[o.shape for o in mixed]}"
-            )
-    if remote and here and func in WAITING:
-        remote.count("waits")
-    if remote:
+    copied = func is torch.ops.aten._to_copy.default
+    moved = copied or func is torch.ops.aten.copy_.default
+    if func is torch.ops.aten.copy_.default and not isinstance(args[0], _Here):
+        _count(remote, "to_host")
+        return args[0].copy_(args[1].raw)
+    if func in INDEXING:
+        if any(
+            isinstance(own, _Here) and own.dtype == torch.bool for own in args[1] if own is not None
+        ):
+            _count(remote, "waits")
+    elif not moved:
+        _refuse_mixed(func, leaves)
+    if func in WAITING:
+        _count(remote, "waits")
+    stays = not here or asked is None or _is_remote(asked)
+    if copied:
+        _count(remote, "from_host" if not here else "launches" if stays else "to_host")
+    elif remote:
         remote.launches += 1
-    stays = not (here and asked is not None and not _is_remote(asked))
-    if remote and copied and here and not stays:
-        remote.count("to_host")
-    if remote and copied and not here:
-        remote.from_host += 1
+    given = next(iter(here.values()), None)
+    device = (
+        torch.device(asked) if _is_remote(asked) else given.device if given is not None else None
+    )
     plain = [own.raw if isinstance(own, _Here) else own for own in leaves]
     args, kwargs = tree_unflatten(plain, spec)
     if _is_remote(asked):
@@ -213,6 +210,19 @@ def _computed(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, A
     def wrapped(own: Any) -> Any:
         if not isinstance(own, torch.Tensor):
             return own
-        return here.get(id(own)) if id(own) in here else _Here(own)
+        return here[id(own)] if id(own) in here else _Here(own, device)
 
     return tree_map(wrapped, found)
+
+
+def _count(remote: Remote | None, kind: str) -> None:
+    if remote is not None:
+        remote.count(kind)
+
+
+def _refuse_mixed(func: Callable[..., Any], leaves: Sequence[Any]) -> None:
+    """Tensors of several devices, numbers of the host apart."""
+    tensors = [own for own in leaves if isinstance(own, torch.Tensor)]
+    devices = {own.device for own in tensors if own.ndim or isinstance(own, _Here)}
+    if len(devices) > 1:
+        raise RuntimeError(f"{func}: tensors on {sorted(map(str, devices))}")

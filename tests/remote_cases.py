@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -69,6 +70,7 @@ def compared(
 ) -> dict[str, Any]:
     """One method on both sides."""
     expected = call(plain)
+    remote.clear()
     found = call(moved)
     if twice:
         remote.clear()
@@ -81,6 +83,10 @@ def compared(
     }
 
 
+def _run(method: Callable[..., Any], prompts: icl.PromptBatch, model: Any) -> Any:
+    return method(model, prompts, **QUIET)
+
+
 def depths() -> Iterator[tuple[str, dict[str, Any]]]:
     """Counts by number of blocks."""
     for blocks in (4, 8):
@@ -89,7 +95,7 @@ def depths() -> Iterator[tuple[str, dict[str, Any]]]:
         with Remote() as remote:
             moved = here(small_hf(plain.tokenizer, blocks), plain.tokenizer, f"{NAME}:0")
             for name, method in ONE_RUN.items():
-                found = compared(lambda m, f=method: f(m, prompts, **QUIET), plain, moved, remote)
+                found = compared(partial(_run, method, prompts), plain, moved, remote)
                 yield f"{name} {blocks}", found
 
 
@@ -102,7 +108,7 @@ def families() -> Iterator[tuple[str, dict[str, Any]]]:
         with Remote() as remote:
             moved = here(tiny_hf(family), tokenizer, f"{NAME}:0")
             for name, method in ONE_RUN.items():
-                found = compared(lambda m, f=method: f(m, prompts, **QUIET), plain, moved, remote)
+                found = compared(partial(_run, method, prompts), plain, moved, remote)
                 yield f"{name} {family}", found
 
 
@@ -118,7 +124,7 @@ def everything() -> Iterator[tuple[str, dict[str, Any]]]:
                     for need in needs:
                         getattr(side, need)
                 yield name, compared(call, *sides, remote, twice=False)
-            except IclMechError as error:
+            except IclMechError as error:  # noqa: PERF203
                 yield name, {"refused": str(error)}
 
 
@@ -128,7 +134,9 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="every method of the reference")
     warnings.simplefilter("ignore")
     wrapping.device_of = str  # type: ignore[assignment]
-    parts = {"all": everything} if parser.parse_args().all else {"depths": depths, "families": families}
+    parts = (
+        {"all": everything} if parser.parse_args().all else {"depths": depths, "families": families}
+    )
     json.dump({name: dict(part()) for name, part in parts.items()}, sys.stdout)
 
 

@@ -9,6 +9,7 @@ import os
 import re
 import resource
 import warnings
+from bisect import bisect_right
 from pathlib import Path
 
 import torch
@@ -45,26 +46,35 @@ On a CPU 272 tokens took 2.2 ms each and 1,088 took 1.7 ms. A GPU takes 32 times
 """
 
 
-def parse_memory(memory: str | int | None, device: torch.device | None = None) -> int:
-    """Bytes of a budget such as `"8GB"`; None: half of what is free on the device.
+def parse_memory(memory: str | int | None, model: LanguageModel | None = None) -> int:
+    """Bytes of a budget such as `"8GB"`; None or `"auto"`: half of what is free on the device.
 
     Raises:
         RunError: not a size, or none at all.
     """
-    if memory is None:
-        return 0 if device is None else free_memory(device) // 2
+    if memory in (None, "auto"):
+        return 0 if model is None else free_for(model) // 2
     size = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]?)i?b?\s*", str(memory).lower())
     found = int(float(size[1]) * _UNITS[size[2]]) if size else 0
     if found < 1 or isinstance(memory, float):
-        raise RunError(f"memory={memory!r} is not a size; write for example memory='8GB'.")
+        raise RunError(
+            f"memory={memory!r} is not a size; write for example memory='8GB', or 'auto'."
+        )
     return found
+
+
+def free_for(model: LanguageModel) -> int:
+    """Free bytes where a model computes; of several devices on that with the fewest."""
+    devices = {own.device for own in model.module.parameters() if own.device.type == "cuda"}
+    return min(map(free_memory, devices or {model.device}))
 
 
 def free_memory(device: torch.device) -> int:
     """Free bytes on a device; of a CPU within what this process may take."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        return int(free)
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(free) + kept
     try:
         with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - no real file
             fields = dict(line.split(":") for line in file)
@@ -98,19 +108,26 @@ def plan(
     """(tokens per batch, checkpoint) for prompts of these lengths within the budget.
 
     Raises:
-        RunError: there is a budget, but surely not the memory for one prompt. Without one it is a warning.
+        RunError: there is a budget, which may be `auto`, but surely not the memory for one prompt. Without
+            one it is a warning.
     """
-    budget = parse_memory(memory, model.device)
+    budget = parse_memory(memory, model)
     longest = max(lengths)
     needed = prompt_bytes(model, longest, gradient=gradient, checkpoint=False)
     checkpoint = gradient and needed > budget
     if checkpoint:
         needed = prompt_bytes(model, longest, gradient=True, checkpoint=True)
     least = prompt_bytes(model, longest, gradient=gradient, checkpoint=True) // SURELY
-    if least > (free := free_memory(model.device)):
+    if least > (free := free_for(model)):
+        fits = bisect_right(
+            range(longest),
+            free,
+            key=lambda n: prompt_bytes(model, n, gradient=gradient, checkpoint=True) // SURELY,
+        )
         text = (
             f"One prompt of {longest} tokens takes {least / 1e9:.1f} GB at least, and {free / 1e9:.1f} GB are "
-            f"free on {model.device}: use shorter prompts, a narrower dtype or another device."
+            f"free on {model.device}: use prompts of at most {max(fits - 1, 0)} tokens, a narrower dtype or "
+            "another device."
         )
         if memory is not None:
             raise RunError(text)
@@ -136,7 +153,7 @@ def plan_behind(
     """
     longest = max(lengths)
     block, rows = _block_bytes(model, common, common), _rows_bytes(model, longest, common)
-    budget = parse_memory(memory, model.device)
+    budget = parse_memory(memory, model)
     room = budget - prompt_bytes(model, common, gradient=True, checkpoint=False)
     if room >= rows + block:
         return _tokens(model, "behind", longest, room // (rows + block), size), None

@@ -59,9 +59,10 @@ def run(
             readings and interventions concern the target only.
         readings: What to read.
         interventions: What to change.
-        batch_size: Prompts per batch at most (default: by length and memory).
+        batch_size: Rows of a pass at most: prompts, of each set of interventions (default: by
+            length, memory and what is fastest on the device).
         memory: Budget such as `"8GB"`: sets batch size and checkpointing (default: half of
-            what is free).
+            what is free). With `"auto"`, the same half, prompts that do not fit are refused.
         path: `whole` computes every position of every prompt; `auto` leaves out what the
             readings cannot see, and runs once what prompts share. Both give the same values.
             While the model has hooks of your own, which may look at positions, nothing is shared.
@@ -115,7 +116,7 @@ def run_variants(
         variants: Sets of interventions; an empty one is the plain model.
         layout: How to lay the prompts out (default: the cheapest that gives the same values).
             Of a given one `path="whole"` asks that prompts share nothing.
-        batch_size: Prompts per batch at most.
+        batch_size: Rows of a pass at most, see `run`.
         memory: Budget, see `run`.
         path: See `run`.
         progress: Show a progress bar.
@@ -138,7 +139,7 @@ def run_variants(
         mine = [works[number] for number in numbers]
         fill_taken(adapted, own, mine, tokens=tokens, size=batch_size, memory=memory)
     each = cost(lengths, gradient=gradient, variants=len(works))
-    room = Room(tokens, batch_size, parse_memory(memory, adapted.device) // 2)
+    room = Room(tokens, batch_size, parse_memory(memory, adapted) // 2)
     with Progress(title, len(batch) * len(works), progress, cost=each) as bar:
         kept = _passes(works, laid, len(batch), room, bar)
     return _collected(readings, works, kept)

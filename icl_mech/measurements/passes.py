@@ -68,15 +68,15 @@ class Options:
 
     Attributes:
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
     """
 
     interventions: Interventions = ()
     batch_size: Count | None = None
-    memory: Annotated[str | int | None, Called("a size such as '8GB'")] = None
+    memory: Annotated[str | int | None, Called("a size such as '8GB', or 'auto'")] = None
     path: Path = "auto"
     progress: bool | None = None
 

@@ -21,8 +21,11 @@ def dynamic_cache(cache: KeyValues | None) -> "DynamicCache":
 
     dynamic = DynamicCache()
     if cache is not None:
-        for layer, (key, value) in enumerate(zip(cache.keys, cache.values, strict=True)):
-            dynamic.update(key, value, layer)
+        for number, (key, value) in enumerate(zip(cache.keys, cache.values, strict=True)):
+            # Made with nothing in it: `update` would copy what many prompts share.
+            dynamic.update(key[:, :, :0], value[:, :, :0], number)
+            layer: Any = dynamic.layers[number]
+            layer.keys, layer.values = key, value
     return dynamic
 
 

@@ -60,7 +60,11 @@ def _steps(
         Isolation(seed=seed),
         IsolationMap(widths=(width,), step=width, seed=seed),
         Extraction(),
-        optional=(compression.CompareCompression(seed=seed, measure_speed=False), Confusion(), Reweighting(seed=seed)),
+        optional=(
+            compression.CompareCompression(seed=seed, measure_speed=False),
+            Confusion(),
+            Reweighting(seed=seed),
+        ),
     )
     untrained: Wanted = {
         "flow": (Flow(loss, reduction), PROMPTS),

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from icl_mech import Example, Task, Template, build_prompts, flow_scores
 from icl_mech.engine import prepare, run, run_variants
 from icl_mech.engine.layouts import common_prefix
-from icl_mech.engine.memory import parse_memory, plan
+from icl_mech.engine.memory import SURELY, parse_memory, plan, prompt_bytes
 from icl_mech.engine.work import Stack
 from icl_mech.errors import RunError
 from icl_mech.interventions import Isolate, Reweight, ZeroHeads, ZeroLayers
@@ -177,11 +177,28 @@ def test_interventions_that_cannot_act_are_refused(setting):
         processed.info = own
 
 
-def test_memory_sizes():
-    cpu = torch.device("cpu")
-    assert parse_memory("8GB", cpu) == 8 * 10**9
-    assert parse_memory("1.5 MiB", cpu) == 1_500_000
-    assert parse_memory(12, cpu) == 12
-    assert parse_memory(None, cpu) > 10**6
+def test_memory_sizes(setting):
+    model = adapt(setting[0])
+    assert parse_memory("8GB", model) == 8 * 10**9
+    assert parse_memory("1.5 MiB", model) == 1_500_000
+    assert parse_memory(12, model) == 12
+    assert parse_memory(None, model) > 10**6
+    assert parse_memory("auto", model) > 10**6
     with pytest.raises(RunError, match="memory='8GB'"):
-        parse_memory("lots", cpu)
+        parse_memory("lots", model)
+
+
+def test_what_does_not_fit_is_refused_before_anything_runs(setting, monkeypatch):
+    """Without a budget it is a warning; either says how long prompts may be, and those fit."""
+    model, prompts = setting
+    adapted = adapt(model)
+
+    def least(tokens):
+        return prompt_bytes(adapted, tokens, gradient=True, checkpoint=True) // SURELY
+
+    monkeypatch.setattr("icl_mech.engine.memory.free_memory", lambda _: least(30))
+    monkeypatch.setattr(type(adapted), "_forward", None)
+    with WORDS.raises(RunError, "does_not_fit", "30"):
+        flow_scores(model, prompts, memory="auto")
+    monkeypatch.undo()
+    assert least(30) < least(31) <= least(int(prompts.lengths.max()))

@@ -14,7 +14,7 @@ import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import Count, Natural, check_fields
-from icl_mech.engine import Progress
+from icl_mech.engine import Progress, to_host
 from icl_mech.engine.writing import Writer, Written, following, whole
 from icl_mech.errors import RunError
 from icl_mech.measurements.generation.reads import WRITTEN, late, span_of
@@ -262,8 +262,9 @@ class Loop:
         while True:
             logits = segment.model.logits(written.residual).float()
             chosen = self.choice.next_tokens(logits, [draws[own] for own in live])
-            log_probs = logits.log_softmax(-1).gather(1, chosen[:, None])[:, 0].tolist()
-            for own, token, log_prob in zip(live, chosen.tolist(), log_probs, strict=True):
+            log_probs = logits.log_softmax(-1).gather(1, chosen[:, None])[:, 0]
+            said = (tensor.tolist() for tensor in to_host([chosen, log_probs]))
+            for own, token, log_prob in zip(live, *said, strict=True):
                 texts[own].tokens.append(token)
                 texts[own].log_probs.append(log_prob)
             if self.spans:
