@@ -12,6 +12,8 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
+import torch
+
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.passes import Prompts, Runnable
 from icl_mech.models import LanguageModel
@@ -67,16 +69,33 @@ def provenance(
             "weights": weights,
             "settings": model.settings,
             **({"own_hooks": list(hooks)} if (hooks := model.watch.foreign_hooks()) else {}),
+            **({} if (products := float32_products()) == "highest" else {"products": products}),
         },
         "prompts": prompt_source(true),
         "conditional_on_demonstrations": true.source.get("demonstrations") in ("shared", "given"),
         "interventions": [intervention.to_dict() for intervention in interventions],
         "versions": {name: _version(name) for name in VERSIONED},
+        "float32_products": products,
         "date": now(),
     }
     for other in false:
         origin["false_prompts"] = prompt_source(other)
     return origin
+
+
+def float32_products() -> str:
+    """How torch multiplies matrices of float32: `highest`, as it does unless told otherwise, or `high`, `medium`.
+
+    `high` is TF32 on a GPU, of 10 bits after the point instead of 23; this package never asks for it. What was
+    switched on through `torch.backends` counts.
+    """
+    try:
+        found = torch.get_float32_matmul_precision()
+    except RuntimeError:  # switched by the newer of torch's two ways, which the older does not read
+        found = "highest"
+    backends = (torch.backends.cuda.matmul, torch.backends)
+    chosen = [own for one in backends if (own := getattr(one, "fp32_precision", "none")) != "none"]
+    return "high" if found == "highest" and chosen[:1] == ["tf32"] else found
 
 
 def prompt_source(prompts: PromptBatch) -> dict[str, Any]:

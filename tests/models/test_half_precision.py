@@ -1,5 +1,6 @@
 """bfloat16 and float16 beside float32, per measurement; whatever is reduced is reduced in float32 or wider."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from torch.overrides import TorchFunctionMode
 import icl_mech as icl
 from tests.benchmarks import formats
 from tests.benchmarks.unchanged import TWO
-from tests.tiny import tiny_hf, tiny_tokenizer
+from tests.engine.cases import ragged
+from tests.tiny import tiny_hf, tiny_model, tiny_tokenizer
 
 HALF = ("bfloat16", "float16")
 ALLOWED = {"bfloat16": 0.2, "float16": 0.03}
@@ -131,3 +133,27 @@ def test_a_reduction_in_half_precision_is_noted():
     with Reduced() as mode:
         eval(code, {"x": torch.ones(3, dtype=torch.bfloat16), "t": torch.float32})  # noqa: S307
     assert mode.found == ["sum in here.py:1"]
+
+
+@pytest.mark.parametrize("precision", ["highest", "high"])
+def test_how_float32_is_multiplied_is_recorded(precision):
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision(precision)
+        origin = icl.predict(tiny_model("gpt2"), ragged(), progress=False).provenance
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert origin["float32_products"] == precision
+    # Part of the identity where it is not as usual; results kept before it was recorded stay known.
+    assert origin["model"].get("products", "highest") == precision
+
+
+@pytest.mark.parametrize("place", ["torch.backends.cuda.matmul", "torch.backends"])
+def test_the_newer_switch_counts(place):
+    # In a process of its own: torch refuses to mix its two ways of switching.
+    program = (
+        f"import torch; {place}.fp32_precision = 'tf32'\n"
+        "from icl_mech.measurements.provenance import float32_products; print(float32_products())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout.strip(), done.returncode) == ("high", 0), done.stderr

@@ -11,7 +11,7 @@ from icl_mech.checking import checked
 from icl_mech.engine import Kept, Reading
 from icl_mech.errors import ResultError, RunError
 from icl_mech.metrics import Interval, above_together
-from icl_mech.models import LanguageModel, ModelInfo, Site
+from icl_mech.models import LanguageModel, ModelInfo, Site, at_least_float32
 from icl_mech.models.rehearsal import stage
 from icl_mech.results import Definition, Figure, Quantity, Result, quantity
 from icl_mech.results.judging import FEWEST_PROMPTS, Status, opening
@@ -218,7 +218,7 @@ class FrozenComponentReading(Reading[Components]):
             normed = model.final_norm(at_target)
             added = torch.zeros_like(columns[..., 0]) if bias is None else bias
             constant = columns.float() @ norm.offset + added.float()
-            expected = torch.einsum("bd,bld->bl", normed, columns) + added
+            expected = torch.einsum("bd,bld->bl", *map(at_least_float32, (normed, columns))) + added
             scale = norm.scale(at_target, normed)
             return torch.cat([scale, constant, expected.float()], dim=-1)
         return torch.einsum("bd,bld->bl", norm.direction(at_target), columns.float())
