@@ -24,6 +24,7 @@ FEWER_PROMPTS = ("n=50", "n=8")
 """The only change of README's Python lines."""
 NEEDED = (
     "py.typed",
+    "results/half_precision.json",
     "studies/power.json",
     "explorer/page.js",
     "explorer/page.css",

@@ -13,6 +13,7 @@ from icl_mech.errors import ResultError
 from icl_mech.names import EVERY_KIND, KINDS
 from icl_mech.results.answer_words import handed_out
 from icl_mech.results.figures import Definition
+from icl_mech.results.half_precision import half_of
 from icl_mech.results.quantities import KEPT, Quantity, kept, too_narrow, typed_quantities
 
 _KINDS: dict[str, type["Record"]] = {}
@@ -105,8 +106,10 @@ class Record:
         return type(self).__name__
 
     def __repr__(self) -> str:
-        """The kind and its summary, and whether prompts are too few for its intervals."""
-        return f"<{type(self).__name__} {self.summary()}{too_narrow(self.quantities().values())}>"
+        """The kind and its summary, half precision, and whether prompts are too few for its intervals."""
+        kind = half_of(self.provenance)
+        notes = (f"; computed in {kind}" if kind else "") + too_narrow(self.quantities().values())
+        return f"<{type(self).__name__} {self.summary()}{notes}>"
 
 
 def known_kinds() -> Mapping[str, type[Record]]:

@@ -18,6 +18,7 @@ from icl_mech.reports import Finding, Origin, Page, PromptText, Section
 from icl_mech.reports.prompts import strips_text
 from icl_mech.results import Figure, Result
 from icl_mech.results.figures import FEW
+from icl_mech.results.half_precision import half_precision
 from icl_mech.results.judging import FEWEST_PROMPTS, HOLM, OPENINGS
 from icl_mech.results.prompts import doubtful, kinds_of_ends
 from icl_mech.studies.claim import Run, Verdict
@@ -156,7 +157,8 @@ def _limits(results: Mapping[str, Result], notes: Sequence[str]) -> list[str]:
     if shared and not any("share" in note for note in given):
         held = held[:-1] + "; all prompts share one set of demonstrations, so they hold given it."
     ends = kinds_of_ends(results)
-    return [held, *([ends] if ends else []), *doubtful(results), *given]
+    halves = half_precision(own.provenance for own in results.values())
+    return [held, *([ends] if ends else []), *halves, *doubtful(results), *given]
 
 
 def sections_of(run: Shown) -> list[Section]:

@@ -2,16 +2,21 @@
 
     python -m tests.benchmarks.formats                  # writes docs/formats_table.md
     python -m tests.benchmarks.formats --formats bfloat16,float16
+    python -m tests.benchmarks.formats --moves          # how far half precision moves SmolLM2's numbers
 
 Every measurement is made in each format on the same prompts, with a Llama of random weights; some with
 SmolLM2-135M. Its *deviation* from float32 is the largest, over the number fields of the result, of
 ||found - float32|| / ||float32||; `refused` is an error of ours, with its reason below the table. 8 and 4
 bits need bitsandbytes, and are left out without it.
+
+With `--moves` the offline model answers, and is measured on, three of the built-in tasks in float32, bfloat16
+and float16. It writes docs/benchmarks/formats.md, and icl_mech/results/half_precision.json, which pages quote.
 """
 
 import argparse
 import gc
 import inspect
+import json
 import re
 import tempfile
 import time
@@ -35,6 +40,14 @@ from icl_mech.models import adapt
 
 FORMATS = ("bfloat16", "float16", "8bit", "4bit", "off-loaded")
 TABLE = Path(__file__).parents[2] / "docs" / "formats_table.md"
+
+PAGE = TABLE.parent / "benchmarks" / "formats.md"
+QUOTED = Path(__file__).parents[2] / "icl_mech" / "results" / "half_precision.json"
+
+HALF = ("bfloat16", "float16")
+TASKS = ("reviews", "headlines", "questions")
+N, ISOLATED, DEPTH = 24, 8, 5
+"""Prompts of a task, those of isolation, and the layers in which label words are isolated."""
 
 TEXT = (
     "The film was good. Nobody saw it. Then a prize came. The hall was full. Many wrote of it. "
@@ -241,8 +254,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--formats", default=",".join(there()))
     parser.add_argument("--out", type=Path, default=TABLE)
+    parser.add_argument("--moves", action="store_true")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
+    if asked.moves:
+        write_moves()
+        return
     kinds = asked.formats.split(",")
     cells: dict[tuple[str, str], str] = {}
     gradients: dict[str, bool] = {}
@@ -269,6 +286,114 @@ def main() -> None:
                     cells[name, kind] = found
                     print(f"{given} {kind} {name}: {found} {own.seconds:.1f} s", flush=True)
     asked.out.write_text(table(gradients, kinds, cells, list(reasons)), encoding="utf-8")
+
+
+@dataclass
+class Moved:
+    """What a format changed on one task, beside float32.
+
+    Attributes:
+        same: Prompts answered alike, of `N`.
+        logit: Largest change of a label logit.
+        flow: Largest change of a flow score, a share of 1.
+        auc: Largest change of an AUC of extraction.
+        loyalty: Largest change of a label loyalty of isolation, of `ISOLATED` prompts.
+    """
+
+    same: int
+    logit: float
+    flow: float
+    auc: float
+    loyalty: float
+
+
+@dataclass
+class Measured:
+    """Numbers of one format on one task."""
+
+    results: Mapping[str, Any]
+    isolated: Any
+
+    @classmethod
+    def of(cls, model: Any, task: str) -> "Measured":
+        prompts = icl.build_prompts(task, model, shots=1, n=N, seed=0)
+        whole = (measurements.Predict(), measurements.Flow(), measurements.Extraction())
+        isolated = measurements.Isolation(depths=(DEPTH,))
+        runs = [
+            icl.measure(model, prompts, *whole, progress=False),
+            icl.measure(model, prompts[:ISOLATED], isolated, progress=False),
+        ]
+        return cls(runs[0].results, runs[1].results["isolation"])
+
+    def moved_from(self, other: "Measured") -> Moved:
+        """What is another than in float32."""
+
+        def gap(name: str, field: str) -> float:
+            pair = (getattr(own.results[name], field).double() for own in (self, other))
+            return float(torch.sub(*pair).abs().nan_to_num().max())
+
+        answers = (own.results["predictions"].predicted for own in (self, other))
+        loyal = (own.isolated.label_kept.double().flatten(0, -2).mean(-1) for own in (self, other))
+        return Moved(
+            same=int(torch.eq(*answers).sum()),
+            logit=gap("predictions", "label_logits"),
+            flow=gap("flow", "values"),
+            auc=gap("extraction", "auc"),
+            loyalty=float(torch.sub(*loyal).abs().max()),
+        )
+
+
+def write_moves() -> None:
+    """Measure, and write the page and what pages of runs quote."""
+    measured: dict[tuple[str, str], Measured] = {}
+    for kind in ("float32", *HALF):
+        model = icl.load_model(device="cpu", dtype=kind)
+        for task in TASKS:
+            start = time.process_time()
+            measured[kind, task] = Measured.of(model, task)
+            print(f"{kind} {task}: {time.process_time() - start:.0f} s", flush=True)
+    moved = {
+        kind: [measured[kind, task].moved_from(measured["float32", task]) for task in TASKS]
+        for kind in HALF
+    }
+    quoted = {kind: worst(own) for kind, own in moved.items()}
+    of = {"model": "SmolLM2-135M", "tasks": list(TASKS), "prompts": N * len(TASKS)}
+    text = json.dumps({**of, **quoted}, indent=1)
+    QUOTED.write_text(text + "\n", encoding="utf-8")
+    PAGE.write_text(moves_page(moved), encoding="utf-8")
+
+
+def worst(each: list[Moved]) -> dict[str, float]:
+    """Over the tasks: sums of counts, and the largest of the rest."""
+    found: dict[str, float] = {own.name: 0 for own in fields(Moved)}
+    for own in each:
+        for name in found:
+            value = getattr(own, name)
+            counts = isinstance(value, int)
+            found[name] = found[name] + value if counts else max(found[name], round(value, 4))
+    return found
+
+
+def moves_page(moved: Mapping[str, list[Moved]]) -> str:
+    """The table."""
+    head = (
+        "# How far does half precision move the numbers?\n\n"
+        "Written by `python -m tests.benchmarks.formats --moves`. SmolLM2-135M on a CPU, one demonstration a class, "
+        f"beside the same in float32. Predictions, flow and extraction are of {N} prompts a task; label loyalty is of "
+        f"{ISOLATED}, with label words or random tokens isolated in the first or last {DEPTH} layers. Differences are "
+        "the largest over prompts and labels, over scores and layers, over layers, and over isolations.\n\n"
+    )
+    names = ["format", "task", f"same prediction, of {N}", "label logit", "flow", "AUC"]
+    rows = [[*names, "label loyalty"], ["---"] * 7]
+    rows += [
+        [
+            *(kind, task, str(own.same), f"{own.logit:.3f}", f"{own.flow:.4f}", f"{own.auc:.3f}"),
+            f"{own.loyalty:.3f}",
+        ]
+        for kind, each in moved.items()
+        for task, own in zip(TASKS, each, strict=True)
+    ]
+    return head + "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
 
 
 def shown(found: float) -> str:

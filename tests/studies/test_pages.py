@@ -1,6 +1,7 @@
 """What a page says of a run before its sections, and which prompt it shows."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,12 +10,15 @@ import icl_mech as icl
 from icl_mech.measurements.heads.head_attention import HeadAttentionResult
 from icl_mech.measurements.predictions import Predictions
 from icl_mech.results import Result
+from icl_mech.results.half_precision import HALF, measured
+from icl_mech.studies.analysis import Analysis
 from icl_mech.studies.facts import facts
-from icl_mech.studies.pages import prompt_of
+from icl_mech.studies.pages import page_of, prompt_of
 from tests.engine.cases import ragged
 from tests.said import Words
 
 WORDS = Words(__file__)
+TABLE = Path(__file__).parents[2] / "docs" / "benchmarks" / "formats.md"
 
 MODEL = {
     "name": "owner/Small-1B", "n_layers": 12, "n_heads": 8, "dtype": "float32", "device": "cpu",
@@ -104,3 +108,33 @@ def test_the_prompt_with_the_attention_of_heads(kept):
         prompt.label_positions
     )
     WORDS.starts(text.lead, "first_prompt" if kept else "one_prompt")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_half_precision_is_said_with_what_it_moved(dtype):
+    half = dtype != "float32"
+    result = replace(Bare(), provenance={**ORIGIN, "model": {**MODEL, "dtype": dtype}})
+    run = Analysis({"bare": result, "again": result}, "a run")
+    limits = [limit for limit in page_of(run).origin.limits if "float32" in limit]
+    assert len(limits) == half
+    assert (dtype in repr(result)) == half
+    if half:
+        facts = measured()[dtype]
+        WORDS(limits[0], "half_precision", dtype, facts["same"], measured()["prompts"])
+
+
+def test_what_pages_quote_of_half_precision_is_what_the_table_says():
+    quoted = measured()
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in TABLE.read_text(encoding="utf-8").splitlines()
+        if line.startswith("|")
+    ][2:]
+    assert {row[0] for row in rows} == set(HALF)
+    for kind in HALF:
+        own = [list(map(float, row[2:])) for row in rows if row[0] == kind]
+        assert [row[1] for row in rows if row[0] == kind] == quoted["tasks"]
+        same, *moved = zip(*own, strict=True)
+        assert sum(same) == quoted[kind]["same"]
+        for name, values in zip(("logit", "flow", "auc", "loyalty"), moved, strict=True):
+            assert max(values) == pytest.approx(quoted[kind][name], abs=6e-4)

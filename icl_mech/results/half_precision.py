@@ -1,0 +1,48 @@
+"""Which results were computed in half precision, and how far that moved the numbers of a small model.
+
+`half_precision.json` holds what `tests/benchmarks/formats.py --moves` measured: SmolLM2-135M in bfloat16 and
+float16 beside float32, on the same prompts of three offline tasks (docs/benchmarks/formats.md).
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from icl_mech.results.wording import told
+
+HALF = ("bfloat16", "float16")
+
+
+def half_of(origin: Mapping[str, Any]) -> str:
+    """The number format of a provenance if it is of half precision, else an empty text."""
+    model = origin.get("model")
+    kind = str(model.get("dtype", "")) if isinstance(model, Mapping) else ""
+    return kind if kind in HALF else ""
+
+
+def half_precision(origins: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A sentence on each format of half precision that results were computed in."""
+    kinds = [kind for origin in origins if (kind := half_of(origin))]
+    return [_moved(kind) for kind in dict.fromkeys(kinds)]
+
+
+def _moved(kind: str) -> str:
+    every = measured()
+    own = every[kind]
+    return (
+        f"The model computed in {kind}; sums, means and probabilities were taken in float32. On "
+        f"{every['model']} {kind} left {own['same']} of {every['prompts']} predictions as they are in float32, and "
+        f"moved label logits by up to {told(own['logit'])}, shares of flow by up to {told(own['flow'], digits=3)}, "
+        f"the AUC of attention by up to {told(own['auc'])} and label loyalty by up to {told(own['loyalty'])}. "
+        "Other models may move further: where a number lies near a limit, measure again in float32."
+    )
+
+
+@cache
+def measured() -> Mapping[str, Any]:
+    """What was measured: facts of the run, and by format the largest differences from float32."""
+    path = Path(__file__).with_name("half_precision.json")
+    found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
