@@ -2,7 +2,8 @@
 
 In a process of its own, as torch learns of the device for good. Of each method: the largest difference from the
 CPU (of the largest value, or 1), copies to the host and waits of a second call. `depths`: small models of four
-and eight blocks; `families`: the tiny models; `all`: every method of the reference.
+and eight blocks; `families`: the tiny models; `spread`: a model over two devices; `all`: every method of the
+reference.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from accelerate import dispatch_model
 
 import icl_mech as icl
 from icl_mech.errors import IclMechError
@@ -112,6 +114,26 @@ def families() -> Iterator[tuple[str, dict[str, Any]]]:
                 yield f"{name} {family}", found
 
 
+def spread() -> Iterator[tuple[str, dict[str, Any]]]:
+    """One model over two devices; without backward passes, which the second has none of."""
+    plain = small_model(4)
+    prompts = icl.build_prompts("reviews", plain, shots=1, n=4)
+    first, second = f"{NAME}:0", f"{NAME}:1"
+    places = {"model.embed_tokens": first, "model.norm": second, "model.rotary_emb": first}
+    places |= {f"model.layers.{block}": (first, second)[block // 2] for block in range(4)}
+    with Remote() as remote:
+        parts = dispatch_model(
+            small_hf(plain.tokenizer, 4),
+            device_map={**places, "lm_head": second},
+            main_device=first,
+            force_hooks=True,
+        )
+        moved = icl.load_model(parts, tokenizer=plain.tokenizer)
+        for name in ("predict", "logit_lens", "isolation", "extraction", "head_scores"):
+            method = partial(_run, ONE_RUN[name], prompts)
+            yield name, compared(method, plain, moved, remote)
+
+
 def everything() -> Iterator[tuple[str, dict[str, Any]]]:
     """Every method of the reference, called once."""
     plain = small_model(4)
@@ -134,9 +156,9 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="every method of the reference")
     warnings.simplefilter("ignore")
     wrapping.device_of = str  # type: ignore[assignment]
-    parts = (
-        {"all": everything} if parser.parse_args().all else {"depths": depths, "families": families}
-    )
+    parts = {"depths": depths, "families": families, "spread": spread}
+    if parser.parse_args().all:
+        parts = {"all": everything}
     json.dump({name: dict(part()) for name, part in parts.items()}, sys.stdout)
 
 
