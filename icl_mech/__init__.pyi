@@ -133,8 +133,8 @@ def ablation(
         seed: Of the random heads.
         variant: Of the scores' lens, `sound` or `reference`.
         interventions: Made in every run, the unablated one included.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -166,8 +166,8 @@ def alignment(
         false: The same prompts with false ones, see `build_prompt_pairs`.
         zero_shot: The same queries without demonstrations; None: cut out of the true prompts.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -208,8 +208,8 @@ def anchor_tokens(
             tokens of the text leave to chance in 5 % of texts.
         window: What nearby is, in positions to either side.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -244,8 +244,8 @@ def attribution_patching(
         edges: Score edges between nodes too.
         exact: Also patch every head in turn, and say how far the ranks agree.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -291,8 +291,8 @@ def calibration(
         reweighting: Factors on attention to label words (`fit_reweighting`), judged beside.
         more_shots: The same queries with more demonstrations, judged beside.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -331,8 +331,8 @@ def compare_heads(
         draws: Random draws of heads beside each set.
         seed: Of the draws.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -381,8 +381,8 @@ def compress_demonstrations(
         method: Which tokens stay, and how; or several methods.
         keep: Positions to keep instead of those the roles give: one row per prompt, or for all.
         interventions: Made in every pass. Text anchors are a prompt of their own, where interventions act by the roles of its tokens; those that may go by position, because they do not define `shares`, are refused there.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -420,8 +420,8 @@ def context_accuracy(
             1.96 sd / sqrt(N).
         lens: A fitted lens that maps every entry but the last; None: the logit lens.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -461,8 +461,8 @@ def diagnose_confusion(
         context: Index of the one context to use (the paper's choice: the first).
         query_prompts: Prompts whose queries give the directions (default: the measured ones).
         interventions: Made in every pass: keys, queries and predictions are those under them.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -498,8 +498,8 @@ def evaluate_reweighting(
         prompts: Test prompts with answers.
         more_shots: The same queries with more demonstrations, run plain for comparison.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -530,8 +530,8 @@ def extraction(
         truth: The model's own `prediction`, or the `gold` class.
         two_classes: With two classes left, `normalised` scores or the `reference` reading.
         interventions: Made during the pass; attention and prediction are those of the changed model.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -566,8 +566,8 @@ def find_false_induction_heads(
         n: Prompts.
         seed: Of texts, order and shifts.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -598,8 +598,8 @@ def flow_by_demonstration(
             prompts have answers, else `prediction`, of texts `next`.
         reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
         interventions: Made before reading; saliency is that of the edited pattern.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -639,8 +639,8 @@ def flow_scores(
         draws: Number of draws of random tokens.
         seed: Of the first draw.
         interventions: Made before reading; saliency is that of the edited pattern.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -689,8 +689,8 @@ def generate(
         over_trust: Judge candidates by over-trust, in beams, with roll-back (`OverTrust()`), instead
             of writing the likeliest.
         interventions: In place in every pass. What goes by positions or roles of the prompt changes rows of the prompt, not new ones; what acts at all positions changes new rows too. By default those the context was made under.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`: each step computes one row on kept keys and values; `whole`: it computes the whole text again. Both give the same numbers.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -728,8 +728,8 @@ def head_attention(
             token of a role.
         demo: The row is that of this demonstration (of texts: span), counted from 0.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -766,8 +766,8 @@ def head_mediation(
         mean: Over `all` true prompts (as published), or of every prompt over those of its `class` with
             other queries.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -803,8 +803,8 @@ def head_scores(
         permutations: Of the labels in the shuffled control.
         seed: Of the permutations.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -846,8 +846,8 @@ def induction_scores(
         seed: Of the random tokens.
         tokens: Sequences of your own instead, all of one length.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -891,8 +891,8 @@ def isolation(
         sides: `first` layers, `last` layers or both.
         tokens: Isolate `label` words, `random` tokens or both.
         interventions: Made with and without isolation: loyalty is to the model so changed.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -936,8 +936,8 @@ def isolation_map(
         step: Layers between the starts of neighbouring windows.
         tokens: Isolate `label` words or `random` tokens.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -973,8 +973,8 @@ def layer_accuracy(
         lens: A fitted lens that maps every entry but the last; None: the logit lens.
         threshold: Share of the final gap that is there from the critical layer on, a half in the paper.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -1003,8 +1003,8 @@ def leave_one_out(
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: Prompts with answers and the same number of demonstrations each.
         interventions: Made in every pass; those that go by the number of a prompt are refused.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -1041,8 +1041,8 @@ def logit_lens(
         vocabulary: Also keep log-sum-exp and the likeliest tokens (layers only).
         lens: A fitted lens that maps every entry but the last (layers only); None: the logit lens.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -1074,8 +1074,8 @@ def predict(
         score: How label words of several tokens are scored: `first`, `sum` or `mean`.
         top_k: Number of likeliest next tokens kept.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -1109,8 +1109,8 @@ def saliency_maps(
         reduction: Absolute value after (`sum_then_abs`) or before the sum over heads.
         first: Number of prompts mapped; None: all.
         interventions: Made before reading; saliency is that of the edited pattern.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -1152,8 +1152,8 @@ def span_flow(
         control_depth: Rows are replaced by ranks first, so that later spans weigh as earlier ones.
         clamp: `reference`: the last token of the text is lost, as in the reference code.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -1190,8 +1190,8 @@ def steer(
         scale: Times this (`add`).
         layers: Blocks it is put after, one at a time; None: all.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -1227,8 +1227,8 @@ def suppression(
         temperature: Logits are divided by it (the reference code: 0.6).
         layers: Blocks in which spans are hidden; None: all.
         interventions: Made in the plain and in the suppressed runs.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -1255,8 +1255,8 @@ def task_vector(
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: With demonstrations; their queries are others than those `steer` is tested on.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -1298,8 +1298,8 @@ def transplant(
         single: Each label word alone, too.
         seed: Of the draws.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -1333,8 +1333,8 @@ def anchor_agreement(
         top: Number of receiver heads, chosen for each text from the others.
         temperature: Of the distributions that are compared, see `suppression`.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -1363,8 +1363,8 @@ def compare_lenses(
         prompts: The prompts, with answers; not those the lens was fitted on.
         lens: The fitted lens.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -1401,8 +1401,8 @@ def edge_cuts(
         draws: Of random edges.
         seed: Of the first draw.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -1440,8 +1440,8 @@ def lens_table(
         variant: Of the lens, `sound` or `reference`.
         lens: A fitted lens that maps every entry but the last; None: the logit lens.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -1472,8 +1472,8 @@ def matching_by_layer(
         over: Attention to the `labels`, or to the tokens `before_labels`.
         variant: Of the accuracy's lens, `sound` or `reference`.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 
@@ -1502,8 +1502,8 @@ def saliency_check(
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: With demonstrations and answers.
         interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Prompts per batch at most.
-        memory: Budget such as `"8GB"`.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
         path: `auto`, or `whole`: every position of every prompt is computed.
         progress: Show a progress bar; None: if someone may be watching.
 

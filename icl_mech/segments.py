@@ -91,7 +91,6 @@ class Segment:
             tokens[row, place] = torch.tensor(prompt.tokens[start:stop])
             dest[row, place] = torch.arange(start, stop)
         src = dest if cached is None else torch.cat([cached.cpu(), dest], dim=1)
-        moved = dest.to(model.device)
         return cls(
             model,
             prompts,
@@ -99,8 +98,8 @@ class Segment:
             parts,
             left,
             tokens.to(model.device),
-            moved,
-            moved if src is dest else src.to(model.device),
+            dest.to(model.device),
+            src.to(model.device),
             cache,
             shift=shift,
             axes=(dest, src),

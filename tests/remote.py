@@ -159,14 +159,14 @@ def _copy_from(source: torch.Tensor, target: Any, non_blocking: bool = False) ->
 
 
 def _empty(made: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    def empty(*args: Any, device: object = None, **kwargs: Any) -> torch.Tensor:
-        return _Here(made(*args, device="cpu", **kwargs), torch.device(device))  # type: ignore[arg-type]
+    def empty(*args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
+        return _Here(made(*args, device="cpu", **kwargs), torch.device(device))
 
     return empty
 
 
-def _is_remote(device: object) -> bool:
-    return device is not None and torch.device(device).type == NAME  # type: ignore[arg-type]
+def _is_remote(device: Any) -> bool:
+    return device is not None and torch.device(device).type == NAME
 
 
 def _computed(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

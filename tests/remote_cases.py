@@ -145,7 +145,7 @@ def everything() -> Iterator[tuple[str, dict[str, Any]]]:
                 for side in sides:
                     for need in needs:
                         getattr(side, need)
-                yield name, compared(call, *sides, remote, twice=False)
+                yield name, compared(call, sides[0], sides[1], remote, twice=False)
             except IclMechError as error:  # noqa: PERF203
                 yield name, {"refused": str(error)}
 

@@ -63,9 +63,6 @@ ONLY = {
     "shapes": {"_typing"},
 }
 
-LONGEST = 400
-"""Lines of a file."""
-
 NOT_AT_IMPORT = (
     "plotly", "transformer_lens", "dask", "datasets", "nnsight", "pandas", "transformers", "xarray",
     "scipy",
@@ -212,12 +209,6 @@ def imports_make_no_circle(modules: list[Module]) -> Iterator[str]:
         yield from visit(name, ())
 
 
-def no_file_is_long(modules: list[Module]) -> Iterator[str]:
-    for module in modules:
-        if module.lines > LONGEST:
-            yield f"{module.path.as_posix()} has {module.lines} lines, more than {LONGEST}"
-
-
 def text_and_model_halves_are_separate(modules: list[Module]) -> Iterator[str]:
     for module in modules:
         for one, other in ((TEXT_HALF, MODEL_HALF), (MODEL_HALF, TEXT_HALF)):
@@ -262,7 +253,6 @@ RULES: tuple[Rule, ...] = (
     every_module_has_its_place,
     imports_go_down,
     imports_make_no_circle,
-    no_file_is_long,
     text_and_model_halves_are_separate,
     some_modules_import_only_what_is_listed,
     only_models_import_runtimes,
@@ -331,7 +321,6 @@ BROKEN = [
         },
         "measurements.b imports measurements.a",
     ),
-    (no_file_is_long, {"engine.py": "x = 1\n" * 401}, "engine.py has 401 lines"),
     (text_and_model_halves_are_separate, {"prompts.py": "import icl_mech.models"}, "other half"),
     (text_and_model_halves_are_separate, {"models/a.py": "import icl_mech.tasks"}, "other half"),
     (some_modules_import_only_what_is_listed, {"metrics.py": "import pandas"}, "pandas"),

@@ -1,4 +1,4 @@
-"""The package does not grow: caps on the figures of `python -m tests.benchmarks.house`."""
+"""What should be rare does not grow: caps on the figures of `python -m tests.benchmarks.house`."""
 
 import ast
 from textwrap import dedent
@@ -9,13 +9,6 @@ from tests.benchmarks import house
 
 # The figures of today. A change that makes one smaller lowers its cap here.
 CAPS = {
-    # 2,150 of them the explorer, 700 recipes, 650 forecasts, 520 the atlas, 420 stills, 290 the parts of papers,
-    # 270 stages of more prompts, 240 the lens table and all heads, 265 matrices of claims,
-    # 230 what claims require in sweeps and beside controls, intervals over shared queries, refusals,
-    # 10 what an interrupt leaves of torch's checkpointing and batched products
-    "code lines": 49_218,
-    "files": 360,
-    "longest file": 400,
     "import circles": 0,
     "exempted arrows": 0,
     "public names": 45,
@@ -33,8 +26,9 @@ def figures():
     return house.figures()
 
 
-def test_every_figure_has_a_cap_and_is_explained(figures):
-    assert list(figures) == list(CAPS) == list(house.ABOUT)
+def test_every_figure_is_explained(figures):
+    assert list(figures) == list(house.ABOUT)
+    assert set(CAPS) < set(figures)
 
 
 @pytest.mark.parametrize("name", CAPS)

@@ -106,16 +106,15 @@ def run_variants(
     """For each set of interventions the value of each reading, as `run` would give it.
 
     What the variants have in common is computed once: the common beginning of the prompts, and
-    everything below the first block a variant changes. Where all of them concern the target
-    only, each costs one token per prompt.
+    everything below the first block they change. Where all of them concern the target only, each
+    costs one token per prompt. A pass computes the rows of as many variants as there is room for.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: What to run.
         readings: What to read.
         variants: Sets of interventions; an empty one is the plain model.
-        layout: How to lay the prompts out (default: the cheapest that gives the same values).
-            Of a given one `path="whole"` asks that prompts share nothing.
+        layout: How to lay the prompts out (default: the cheapest); `path="whole"` shares nothing.
         batch_size: Rows of a pass at most, see `run`.
         memory: Budget, see `run`.
         path: See `run`.
@@ -128,21 +127,19 @@ def run_variants(
     """
     adapted, gradient = adapt(model), _one_loss(readings)
     prepared, batch, made = _given(prompts)
-    lengths = batch.lengths.tolist()
+    lengths, finite = batch.lengths.tolist(), Finite(patient=True)
     tokens, checkpoint = plan(adapted, lengths, gradient=gradient, memory=memory, size=batch_size)
-    finite = Finite(patient=True)
     filled = fill_means(adapted, prompts, variants)
     works = [Work(readings, [*made, *own], checkpoint, finite) for own in filled]
     choice = _Choice(adapted, prepared, batch, tokens, batch_size, memory, path)
     laid = choice.layouts(works) if layout is None else choice.of(layout, len(works))
-    for own, numbers in laid:
+    for chosen, numbers in laid:
         mine = [works[number] for number in numbers]
-        fill_taken(adapted, own, mine, tokens=tokens, size=batch_size, memory=memory)
+        fill_taken(adapted, chosen, mine, tokens=tokens, size=batch_size, memory=memory)
     each = cost(lengths, gradient=gradient, variants=len(works))
     room = Room(tokens, batch_size, parse_memory(memory, adapted) // 2)
     with Progress(title, len(batch) * len(works), progress, cost=each) as bar:
-        kept = _passes(works, laid, len(batch), room, bar)
-    return _collected(readings, works, kept)
+        return _collected(readings, works, _passes(works, laid, len(batch), room, bar))
 
 
 def _given(
