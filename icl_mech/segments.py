@@ -14,7 +14,7 @@ import torch
 
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.errors import PromptError
-from icl_mech.models import KeyValues, LanguageModel, Resume
+from icl_mech.models import KeyValues, LanguageModel, Resume, to_device
 from icl_mech.prompts import PromptBatch
 from icl_mech.prompts.tokenise import tokenizer_identity
 
@@ -97,9 +97,9 @@ class Segment:
             tuple(indices),
             parts,
             left,
-            tokens.to(model.device),
-            dest.to(model.device),
-            src.to(model.device),
+            to_device(tokens, model.device),
+            to_device(dest, model.device),
+            to_device(src, model.device),
             cache,
             shift=shift,
             axes=(dest, src),
@@ -172,18 +172,20 @@ class Segment:
 
     def columns(self, positions: Int[Tensor, "batch n"]) -> Int[Tensor, "batch n"]:
         """Indices along `dest` of positions that are all computed here."""
-        positions = positions.to(self.tokens.device)
-        start = torch.tensor([start for start, _ in self.spans], device=positions.device)
-        padding = (self.dest == PADDING).sum(1) if self.left else torch.zeros_like(start)
-        return positions - (start - padding)[:, None]
+        dest = self.on_host[0]
+        start = torch.tensor([start for start, _ in self.spans])
+        padding = (dest == PADDING).sum(1) if self.left else torch.zeros_like(start)
+        device = self.tokens.device
+        return to_device(positions, device) - to_device(start - padding, device)[:, None]
 
     @cached_property
     def targets_inside(self) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
         """(batch, dest) indices of the targets computed in this segment."""
         columns = [self.column(row, prompt.target) for row, prompt in enumerate(self.prompts)]
         pairs = [(row, column) for row, column in enumerate(columns) if column is not None]
-        table = torch.tensor(pairs, dtype=torch.long, device=self.tokens.device).reshape(-1, 2)
-        return table[:, 0], table[:, 1]
+        table = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
+        rows, columns = to_device(table, self.tokens.device)
+        return rows, columns
 
     @cached_property
     def is_target(self) -> Bool[Tensor, "batch dest"]:
@@ -200,7 +202,7 @@ class Segment:
     @cached_property
     def label_tokens(self) -> Int[Tensor, "batch label"]:
         """First token ids of the label words, or of the choices, of each prompt."""
-        return self.prompts.choice_tokens.to(self.tokens.device)
+        return to_device(self.prompts.choice_tokens, self.tokens.device)
 
     @cached_property
     def dest_classes(self) -> Int[Tensor, "batch dest"]:
@@ -224,7 +226,7 @@ class Segment:
 
     def along(self, values: Int[Tensor, "batch pos"], axis: Int[Tensor, "batch n"]) -> Tensor:
         """Per-position values of the prompts, laid along `dest` or `src`; -1 at padding."""
-        values = values.to(axis.device)
+        values = to_device(values, axis.device)
         inside = axis.clamp(min=0, max=values.shape[1] - 1)
         laid = values.gather(1, inside)
         return torch.where((axis >= 0) & (axis < values.shape[1]), laid, PADDING)

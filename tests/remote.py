@@ -2,8 +2,8 @@
 
 `with Remote() as remote` makes the devices `remote:0`, `remote:1` and so on; backward passes are for the first
 alone. Tensors on one compute as those of a CPU do. Counted are
-copies to the host (`to_host`) and other steps at which a GPU would have to finish all that was asked of it
-before (`waits`): a number, a truth value, places that are not zero. Tensors of several devices in one step are
+copies to the host (`to_host`) and from it (`from_host`, unless they need not be waited for: `uploads`), and other
+steps at which a GPU would have to finish all that was asked of it before (`waits`): a number, a truth value, places that are not zero. Tensors of several devices in one step are
 refused, as a GPU refuses them.
 """
 
@@ -102,7 +102,7 @@ class Remote(TorchDispatchMode):
     def __init__(self) -> None:
         _registered()
         super().__init__()
-        self.to_host = self.waits = self.from_host = self.launches = 0
+        self.to_host = self.waits = self.from_host = self.uploads = self.launches = 0
         self.places: Counter[str] = Counter()
 
     def __enter__(self) -> "Remote":
@@ -121,7 +121,7 @@ class Remote(TorchDispatchMode):
 
     def clear(self) -> None:
         """Count anew."""
-        self.to_host = self.waits = self.from_host = self.launches = 0
+        self.to_host = self.waits = self.from_host = self.uploads = self.launches = 0
         self.places.clear()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -130,7 +130,7 @@ class Remote(TorchDispatchMode):
     def count(self, kind: str) -> None:
         """Something that a GPU would be waited for."""
         setattr(self, kind, getattr(self, kind) + 1)
-        if kind not in ("to_host", "waits"):
+        if kind not in ("to_host", "waits", "from_host"):
             return
         frames = [f for f in traceback.extract_stack() if "/icl_mech/" in f.filename]
         where = [f"{f.filename.split('/icl_mech/')[-1]}:{f.lineno}" for f in frames[-7:]]
@@ -191,8 +191,11 @@ def _computed(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, A
     if func in WAITING:
         _count(remote, "waits")
     stays = not here or asked is None or _is_remote(asked)
-    if copied:
-        _count(remote, "from_host" if not here else "launches" if stays else "to_host")
+    if copied and not here:
+        waits = args[0].numel() and not kwargs.get("non_blocking")
+        _count(remote, "from_host" if waits else "uploads")
+    elif copied:
+        _count(remote, "launches" if stays else "to_host")
     elif remote:
         remote.launches += 1
     given = next(iter(here.values()), None)

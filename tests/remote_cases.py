@@ -1,7 +1,7 @@
 """Methods on a device that is not there, beside the CPU: `python -m tests.remote_cases [--all]` prints JSON.
 
 In a process of its own, as torch learns of the device for good. Of each method: the largest difference from the
-CPU (of the largest value, or 1), copies to the host and waits of a second call. `depths`: small models of four
+CPU (of the largest value, or 1), copies to the host and waits (copies from it among them) of a second call. `depths`: small models of four
 and eight blocks; `families`: the tiny models; `spread`: a model over two devices; `all`: every method of the
 reference.
 """
@@ -80,7 +80,7 @@ def compared(
     return {
         "gap": gap(expected, found),
         "to_host": remote.to_host,
-        "waits": remote.waits,
+        "waits": remote.waits + remote.from_host,
         "places": dict(remote.places),
     }
 

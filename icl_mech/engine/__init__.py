@@ -16,7 +16,6 @@ from icl_mech.engine.readings import (
 )
 from icl_mech.engine.runs import Path, fill_means, run, run_variants
 from icl_mech.engine.taking import RowsReading
-from icl_mech.engine.transfer import to_host
 from icl_mech.engine.work import Work
 
 __all__ = [
@@ -49,5 +48,4 @@ __all__ = [
     "run_variants",
     "single_rows",
     "target_loss",
-    "to_host",
 ]

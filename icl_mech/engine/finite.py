@@ -16,10 +16,9 @@ import torch
 
 from icl_mech._typing import Bool, Float, Tensor
 from icl_mech.engine.readings import Loss, target_loss
-from icl_mech.engine.transfer import to_host
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
-from icl_mech.models import Hook, LanguageModel, Site, SiteName
+from icl_mech.models import Hook, LanguageModel, Site, SiteName, to_host
 from icl_mech.models.checks import plain_name
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import PADDING, Segment

@@ -17,6 +17,7 @@ belong to.
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -128,28 +129,26 @@ def entries(starts: Sequence[int], *, blocks: int, each: int, most: int, fixed: 
         most: Tokens of a pass.
         fixed: What a block costs whatever its batch, in tokens.
     """
-    order = sorted(range(len(starts)), key=starts.__getitem__)
+    counts = sorted(Counter(starts).items())
 
     def cost(works: int) -> int:
         return fixed * -(-works * each // most) + works * each
 
-    # The least cost of the first works, and where the last group of them begins.
+    # The least cost of the works that begin lowest, and where the last group of them begins.
     least: list[tuple[int, int]] = [(0, 0)]
-    for end in range(1, len(order) + 1):
+    for end in range(1, len(counts) + 1):
         choices = []
         for first in range(end):
-            entry = starts[order[first]]
-            total = least[first][0] + (blocks - entry) * cost(end - first)
-            plain = entry * cost(1) if end == len(order) else 0
-            choices.append((total + plain, first))
+            entry, works = counts[first][0], sum(count for _, count in counts[first:end])
+            plain = entry * cost(1) if end == len(counts) else 0
+            choices.append((least[first][0] + (blocks - entry) * cost(works) + plain, first))
         least.append(min(choices))
-    found, end = list(starts), len(order)
+    entered, end = dict[int, int](), len(counts)
     while end:
         first = least[end][1]
-        for place in order[first:end]:
-            found[place] = starts[order[first]]
+        entered |= {start: counts[first][0] for start, _ in counts[first:end]}
         end = first
-    return found
+    return [entered[start] for start in starts]
 
 
 class Layout(ABC):

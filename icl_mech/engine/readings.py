@@ -8,9 +8,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.engine.transfer import to_host
 from icl_mech.errors import PromptError, RunError
-from icl_mech.models import ModelInfo, Site, at_least_float32
+from icl_mech.models import ModelInfo, Site, at_least_float32, to_device, to_host
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
@@ -61,11 +60,12 @@ def target_loss(
         follow = [
             prompt.tokens[prompt.target + 1 : prompt.target + 2] for prompt in segment.prompts
         ]
-        known = torch.tensor([own[0] if own else -1 for own in follow], device=logits.device)
+        known = torch.tensor([own[0] if own else -1 for own in follow])
+        known = to_device(known, logits.device)
         tokens = torch.where(known >= 0, known, logits.detach().argmax(-1))
         return cross_entropy(logits, tokens, reduction="none")
     if loss == "vocab":
-        answers = segment.prompts.answers.to(residual.device)
+        answers = to_device(segment.prompts.answers, residual.device)
         tokens = segment.label_tokens.gather(1, answers[:, None])[:, 0]
         return cross_entropy(
             at_least_float32(segment.model.logits(at_target)), tokens, reduction="none"
@@ -74,13 +74,14 @@ def target_loss(
     if loss == "prediction":
         answers = logits.argmax(-1)
     else:
-        answers = segment.prompts.answers.to(residual.device)
+        answers = to_device(segment.prompts.answers, residual.device)
     return cross_entropy(logits, answers, reduction="none")
 
 
 def _rest(residual: Float[Tensor, "batch dest d_model"], segment: Segment, row: int) -> Tensor:
-    prompt, first = segment.prompts[row], int(segment.target_row[row])
-    behind = torch.tensor(prompt.tokens[prompt.target + 1 :], device=residual.device)
+    prompt = segment.prompts[row]
+    first = segment.column(row, prompt.target) or 0
+    behind = to_device(torch.tensor(prompt.tokens[prompt.target + 1 :]), residual.device)
     logits = at_least_float32(segment.model.logits(residual[row, first : first + len(behind)]))
     return cross_entropy(logits, behind, reduction="sum")
 
@@ -135,7 +136,9 @@ class Kept:
         numbers = torch.tensor(list(prompts))
         on_cpu = [site for site in values if self._buffers[site].device.type == "cpu"]
         given = {**values, **dict(zip(on_cpu, to_host([values[s] for s in on_cpu]), strict=True))}
-        places = {device: numbers.to(device) for device in {v.device for v in given.values()}}
+        places = {
+            device: to_device(numbers, device) for device in {v.device for v in given.values()}
+        }
         for site, value in given.items():
             self._buffers[site].index_copy_(0, places[value.device], value.detach())
 

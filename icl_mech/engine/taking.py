@@ -16,7 +16,7 @@ from icl_mech.engine.prepared import prepare
 from icl_mech.engine.readings import Kept, Reading
 from icl_mech.engine.work import Work
 from icl_mech.interventions import Intervention, Taken
-from icl_mech.models import LanguageModel, ModelInfo, Site
+from icl_mech.models import LanguageModel, ModelInfo, Site, to_device
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
@@ -43,7 +43,7 @@ class RowsReading(Reading[dict[Site, Tensor]]):
         """The rows of this batch."""
         if self._only_target:
             return segment.at_target(activation)[:, None]
-        rows = self.rows[list(segment.indices)].to(activation.device)
+        rows = to_device(self.rows[list(segment.indices)], activation.device)
         there = rows >= 0
         columns = segment.columns(rows.clamp(min=0))
         found = activation[segment.rows[:, None], columns]

@@ -21,7 +21,7 @@ from icl_mech.engine.readings import Reading
 from icl_mech.engine.work import Stack, Work
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
-from icl_mech.models import KeyValues
+from icl_mech.models import KeyValues, to_device
 from icl_mech.prompts import Prompt, PromptBatch, Span
 from icl_mech.segments import Segment
 
@@ -47,7 +47,7 @@ class Written:
         if list(rows) == list(range(len(self.segment.prompts))):
             return self
         rows, old = list(rows), self.segment
-        index = torch.tensor(rows, device=self.residual.device)
+        index = to_device(torch.tensor(rows), self.residual.device)
         segment = replace(
             old,
             prompts=old.prompts[rows],
@@ -124,7 +124,7 @@ class Writer(Work):
 def following(written: Written, tokens: Sequence[int]) -> Segment:
     """The rows of one more token for each prompt, after all that came before."""
     old = written.segment
-    new = torch.tensor(tokens, device=old.tokens.device)[:, None]
+    new = to_device(torch.tensor(tokens), old.tokens.device)[:, None]
     dest, src = old.on_host
     dest = dest.amax(1, keepdim=True) + 1
     src = torch.cat([src, dest], dim=1)
@@ -136,8 +136,8 @@ def following(written: Written, tokens: Sequence[int]) -> Segment:
         tuple((start, start + 1) for start in starts),
         True,
         new,
-        dest.to(new.device),
-        src.to(new.device),
+        to_device(dest, new.device),
+        to_device(src, new.device),
         written.cache,
         shift=old.shift,
         axes=(dest, src),
@@ -150,7 +150,7 @@ def whole(segment: Segment, texts: Sequence[Sequence[int]]) -> Segment:
     The plain way, to which steps on kept keys and values are equal.
     """
     (prompt,), (text,) = segment.prompts, texts
-    tokens = torch.tensor([[*prompt.tokens, *text]], device=segment.tokens.device)
+    tokens = to_device(torch.tensor([[*prompt.tokens, *text]]), segment.tokens.device)
     dest = torch.arange(tokens.shape[1], device=tokens.device)[None]
     return replace(
         segment,

@@ -11,7 +11,7 @@ import torch
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import Called, check_fields, shown
 from icl_mech.errors import RunError, near_matches
-from icl_mech.models import Hook, ModelInfo, Site
+from icl_mech.models import Hook, ModelInfo, Site, to_device
 from icl_mech.names import EVERY_KIND
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
@@ -258,8 +258,9 @@ def rows_at(segment: Segment, at: At) -> tuple[Tensor, Int[Tensor, " n"]]:
     Targets that lie outside the segment have no row.
     """
     if at == "all":
-        batch, dest = (segment.on_host[0] >= 0).nonzero(as_tuple=True)
-        return batch.to(segment.tokens.device), dest.to(segment.tokens.device)
+        inside = (segment.on_host[0] >= 0).nonzero().T
+        batch, dest = to_device(inside, segment.tokens.device)
+        return batch, dest
     return segment.targets_inside
 
 

@@ -22,7 +22,7 @@ from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions.base import Intervention, check_layers, editable
 from icl_mech.interventions.edges import Block, Relation, has_edge, joined, random_edges, related
 from icl_mech.interventions.token_sets import LAST, Name, TokenSet, members, up_to
-from icl_mech.models import Hook, HookFunction, ModelInfo, Site
+from icl_mech.models import Hook, HookFunction, ModelInfo, Site, to_device
 from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.segments import Segment
 
@@ -119,7 +119,7 @@ class NamedCut(ABC):
             heads = None
             if cut.heads is not None:
                 own = [head for other, head in cut.heads if other == layer]
-                heads = torch.tensor(own, device=segment.tokens.device)
+                heads = to_device(torch.tensor(own), segment.tokens.device)
             if cut.mode == "mask":
                 hooks.append((Site("scores", layer), edges.before(heads, segment, cut.itself)))
             if cut.mode == "zero" or cut.itself:
@@ -309,8 +309,8 @@ class _Edges:
         batch, rows = masked.any(-1).nonzero(as_tuple=True)
         if not len(batch):
             return None
-        device = segment.tokens.device
-        return cls(batch.to(device), rows.to(device), masked[batch, rows].to(device))
+        parts = (batch, rows, masked[batch, rows])
+        return cls(*(to_device(part, segment.tokens.device) for part in parts))
 
     def before(self, heads: Tensor | None, segment: Segment, keyless: bool) -> HookFunction:
         """Sets scores to -inf; a row without any key keeps them, as the softmax of nothing is not a number."""

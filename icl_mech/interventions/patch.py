@@ -20,7 +20,7 @@ from icl_mech.checking import Heads, Natural, conformed
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions.base import Intervention, Taken, check_layers, editable, plain
 from icl_mech.interventions.places import NOWHERE, Place, Where
-from icl_mech.models import Hook, HookFunction, ModelInfo, Site
+from icl_mech.models import Hook, HookFunction, ModelInfo, Site, to_device
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
@@ -184,10 +184,10 @@ class Patch(Intervention):
             return []
         if self.values is None:
             raise RunError("A Patch has no values yet; run it through an analysis or engine.run.")
-        values = self.values.to(batch.device)
+        values = to_device(self.values, batch.device)
         if values.ndim == 4 and max(segment.indices) >= len(values):
             raise RunError(f"{self!r} holds values of {len(values)} prompts, the run has more.")
-        numbers = torch.tensor(segment.indices, device=batch.device)[batch]
+        numbers = to_device(torch.tensor(segment.indices), batch.device)[batch]
         if values.ndim == 4:
             laid = values[numbers, slots]
         elif values.ndim == 3:
@@ -201,7 +201,7 @@ class Patch(Intervention):
         return hooks
 
     def _hook(self, batch: Tensor, dest: Tensor, chosen: list[int], laid: Tensor) -> HookFunction:
-        heads = torch.tensor([self.places[i][1] for i in chosen], device=batch.device)
+        heads = to_device(torch.tensor([self.places[i][1] for i in chosen]), batch.device)
 
         def hook(activation: Tensor) -> Tensor:
             value = laid[:, chosen].to(activation)
@@ -230,8 +230,9 @@ class Patch(Intervention):
             for slot, position in enumerate(place.positions(prompt))
             if (column := segment.column(row, position)) is not None
         ]
-        table = torch.tensor(found, dtype=torch.long, device=segment.tokens.device).reshape(-1, 3)
-        return table[:, 0], table[:, 1], table[:, 2]
+        table = torch.tensor(found, dtype=torch.long).reshape(-1, 3).T
+        batch, dest, slots = to_device(table, segment.tokens.device)
+        return batch, dest, slots
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; the prompts of `source` are written whole."""

@@ -15,7 +15,7 @@ import torch
 from icl_mech._typing import Float, Tensor
 from icl_mech.errors import RunError
 from icl_mech.interventions.base import Alike, Intervention, editable, rows_at
-from icl_mech.models import Hook, HookFunction, ModelInfo, Site
+from icl_mech.models import Hook, HookFunction, ModelInfo, Site, to_device
 from icl_mech.segments import Segment
 
 
@@ -56,7 +56,7 @@ class Reweight(Alike, Intervention):
         if not len(batch):
             return []
         classes = segment.src_classes[batch]
-        beta = self.beta.to(segment.tokens.device)
+        beta = to_device(self.beta, segment.tokens.device)
         # Class -1 (no label word) reads the zero put after the classes: factor 1.
         factors = torch.cat([beta, beta.new_zeros(*beta.shape[:2], 1)], dim=2).exp()
 

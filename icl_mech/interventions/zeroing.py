@@ -10,7 +10,7 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Heads, conformed
 from icl_mech.errors import RunError
 from icl_mech.interventions.base import At, ByTarget, Intervention, check_layers, editable, rows_at
-from icl_mech.models import Hook, HookFunction, ModelInfo, Site
+from icl_mech.models import Hook, HookFunction, ModelInfo, Site, to_device
 from icl_mech.segments import Segment
 
 Kind = Literal["zero_output", "uniform_attention", "mean"]
@@ -95,7 +95,7 @@ class ZeroHeads(ByTarget, Intervention):
         hooks: list[Hook] = []
         for layer in sorted({layer for layer, _ in self.heads}):
             chosen = [i for i, (other, _) in enumerate(self.heads) if other == layer]
-            heads = torch.tensor([self.heads[i][1] for i in chosen], device=batch.device)
+            heads = to_device(torch.tensor([self.heads[i][1] for i in chosen]), batch.device)
             if self.kind == "uniform_attention":
                 uniform = uniform_hook(segment, batch, rows, heads)
                 hooks.append((Site("pattern", layer), uniform))

@@ -14,7 +14,7 @@ from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.engine import Kept, Reading
 from icl_mech.engine.readings import AtLast
 from icl_mech.measurements.passes import Pass
-from icl_mech.models import Site, at_least_float32
+from icl_mech.models import Site, at_least_float32, to_device
 from icl_mech.prompts import Prompt, PromptBatch, Span
 from icl_mech.segments import Segment
 
@@ -53,7 +53,7 @@ class WordReading(AtLast, Reading[WordScores]):
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
         """Packed as `[batch, log-probability | greedy | rank]`."""
         words, device = [self.words[index] for index in segment.indices], activation.device
-        lengths = torch.tensor([len(word) for word in words], device=device)
+        lengths = to_device(torch.tensor([len(word) for word in words]), device)
         total = torch.zeros(len(words), device=device)
         greedy, rank = torch.ones_like(total), torch.zeros_like(total)
         for offset in range(int(lengths.max())):
@@ -61,7 +61,7 @@ class WordReading(AtLast, Reading[WordScores]):
             rows = segment.target_row + torch.where(inside, offset, 0)
             logits = at_least_float32(segment.model.logits(activation[segment.rows, rows]))
             tokens = torch.tensor([word[min(offset, len(word) - 1)] for word in words])
-            own = tokens.to(device)[:, None]
+            own = to_device(tokens, device)[:, None]
             log_probs = logits.log_softmax(-1).gather(1, own)[:, 0]
             total += torch.where(inside, log_probs, torch.zeros_like(log_probs))
             greedy *= (logits.argmax(-1) == own[:, 0]) | ~inside

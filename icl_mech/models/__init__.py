@@ -15,6 +15,7 @@ from icl_mech.models.interface import (
 from icl_mech.models.lock import exclusive, waiting
 from icl_mech.models.server import SaliencySums, ServerModel, remote_model
 from icl_mech.models.sources import KnownModel, content_of, known_models
+from icl_mech.models.transfer import to_device, to_host
 from icl_mech.models.undo import at_least_float32
 
 __all__ = [
@@ -38,5 +39,7 @@ __all__ = [
     "known_models",
     "load_model",
     "remote_model",
+    "to_device",
+    "to_host",
     "waiting",
 ]

@@ -12,7 +12,7 @@ from icl_mech.engine.readings import OfPatterns
 from icl_mech.measurements.saliency.reduction import Reduction, head_sum
 from icl_mech.metrics import standing_out
 from icl_mech.metrics.outliers import matched_means, nearby_medians, uniform_mass
-from icl_mech.models import Site
+from icl_mech.models import Site, to_device
 from icl_mech.prompts import Prompt
 from icl_mech.results import Definition, Figure, Quantity
 from icl_mech.results.wording import listed
@@ -88,7 +88,7 @@ def column_sums(
     values: Float[Tensor, "batch dest src"], segment: Segment, width: int, ends: Ends
 ) -> Float[Tensor, "batch pos"]:
     """Sums over the rows after each column, up to a prompt's end, at the position of the column."""
-    last = torch.tensor([ends[index] for index in segment.indices], device=values.device)
+    last = to_device(torch.tensor([ends[index] for index in segment.indices]), values.device)
     dest, src = segment.dest[:, :, None], segment.src[:, None]
     counts = (src >= 0) & (dest > src) & (dest <= last[:, None, None])
     sums = (values * counts).sum(1)

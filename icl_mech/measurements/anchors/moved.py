@@ -13,7 +13,7 @@ from icl_mech._typing import Float, Int, Tensor
 from icl_mech.engine import Batched, Kept, Reading, Work
 from icl_mech.engine.readings import AtLast, OfLast
 from icl_mech.interventions import Intervention
-from icl_mech.models import KeyValues, LanguageModel, Site
+from icl_mech.models import KeyValues, LanguageModel, Site, to_device
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import PADDING, Segment, by_length
 
@@ -151,7 +151,9 @@ class MovedReading(OfLast, Reading[Tensor]):
         found = torch.zeros(shape, dtype=torch.float64, device=device)
         dest = segment.on_host[0]
         rows, columns = (dest >= 0).nonzero(as_tuple=True)
-        rows, columns, places = (own.to(device) for own in (rows, columns, dest[rows, columns]))
+        rows, columns, places = (
+            to_device(own, device) for own in (rows, columns, dest[rows, columns])
+        )
         base = self._base(model)
         for part in _chunks(len(rows), model.info.d_vocab):
             own, at = rows[part], places[part]
@@ -161,7 +163,7 @@ class MovedReading(OfLast, Reading[Tensor]):
                 if base is None
                 else base[at]
             )
-            following = self.tokens.to(at.device)[(at + 1).clamp(max=length - 1)]
+            following = to_device(self.tokens, at.device)[(at + 1).clamp(max=length - 1)]
             divergence, change, _ = moved(plain, changed, following)
             found[own, 0, at] = divergence
             found[own, 1, at] = torch.where(at + 1 < length, change, 0.0)

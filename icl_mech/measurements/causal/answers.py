@@ -13,7 +13,7 @@ from icl_mech._typing import Float, Int, Tensor
 from icl_mech.engine import Kept, Reading
 from icl_mech.engine.readings import AtLast
 from icl_mech.errors import PromptError
-from icl_mech.models import Site, at_least_float32
+from icl_mech.models import Site, at_least_float32, to_device
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment
 
@@ -68,11 +68,11 @@ def above_others(
 
 def contrast(logits: Float[Tensor, "batch label"], prompts: PromptBatch) -> Float[Tensor, " batch"]:
     """Logit of the right minus that of the taught false label; of the mean of the others if none is."""
-    answers = prompts.answers.to(logits.device)
+    answers = to_device(prompts.answers, logits.device)
     taught = [prompt.false_answer for prompt in prompts]
     if any(own is None for own in taught):
         return above_others(logits, answers)
-    wrong = torch.tensor([int(own or 0) for own in taught], device=logits.device)
+    wrong = to_device(torch.tensor([int(own or 0) for own in taught]), logits.device)
     return (logits.gather(1, answers[:, None]) - logits.gather(1, wrong[:, None]))[:, 0]
 
 

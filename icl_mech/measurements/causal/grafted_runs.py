@@ -14,7 +14,7 @@ from icl_mech.engine.layouts import WORTH_SHARING, Numbered, SharedVariants, Who
 from icl_mech.interventions import Intervention
 from icl_mech.interventions.places import NOWHERE
 from icl_mech.measurements.causal.grafts import words
-from icl_mech.models import LanguageModel, ModelInfo, Resume, Site
+from icl_mech.models import LanguageModel, ModelInfo, Resume, Site, to_device
 from icl_mech.prompts import PromptBatch
 from icl_mech.segments import Segment, by_length
 
@@ -37,8 +37,8 @@ class Rows(Reading[dict[Site, Tensor]]):
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
         """The rows of this batch that are computed here."""
-        rows = self.rows[list(segment.indices)].to(activation.device)
-        ends = torch.tensor(segment.spans, device=activation.device)
+        rows = to_device(self.rows[list(segment.indices)], activation.device)
+        ends = to_device(torch.tensor(segment.spans), activation.device)
         there = (rows >= ends[:, :1]) & (rows < ends[:, 1:])
         columns = segment.columns(rows.where(there, ends[:, :1]))
         found: Tensor = activation[segment.rows[:, None], columns].where(there[..., None], 0.0)

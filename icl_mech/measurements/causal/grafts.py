@@ -14,7 +14,7 @@ from icl_mech._typing import Float, Int, Tensor
 from icl_mech.errors import PromptError
 from icl_mech.interventions import Intervention, Place
 from icl_mech.interventions.places import NOWHERE, Where
-from icl_mech.models import Hook, Site
+from icl_mech.models import Hook, Site, to_device
 from icl_mech.prompts import Prompt, PromptBatch, Span
 from icl_mech.segments import Segment
 
@@ -186,7 +186,9 @@ class Graft(Intervention):
             return []
         batch, dest, prompt, slot = torch.tensor(found).T
         device = segment.tokens.device
-        laid, batch, dest = self.values[prompt, slot].to(device), batch.to(device), dest.to(device)
+        laid, batch, dest = (
+            to_device(own, device) for own in (self.values[prompt, slot], batch, dest)
+        )
 
         def hook(activation: Tensor) -> Tensor:
             # The residual stream may be kept, for other runs to go on from.

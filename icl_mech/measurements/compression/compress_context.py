@@ -10,7 +10,7 @@ from typing import Any
 from typing_extensions import Unpack
 
 from icl_mech.checking import Count, Natural
-from icl_mech.engine import Work, fill_means, to_host
+from icl_mech.engine import Work, fill_means
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Options, Pass, Steps
@@ -24,7 +24,7 @@ from icl_mech.measurements.compression.predict_behind import CompressContextResu
 from icl_mech.measurements.compression.stand_in import Position, StandIn, misplaced, treated_alike
 from icl_mech.measurements.passes import How
 from icl_mech.measurements.same_model import probe
-from icl_mech.models import LanguageModel
+from icl_mech.models import LanguageModel, to_host
 from icl_mech.prompts import ANSWER_KINDS, Prompt, PromptBatch
 
 

@@ -26,7 +26,7 @@ from icl_mech.engine import Batched, Work, behind_cache
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.compression.kept import Method, Positions
-from icl_mech.models import Hook, KeyValues, LanguageModel, Site
+from icl_mech.models import Hook, KeyValues, LanguageModel, Site, to_device
 from icl_mech.prompts import Prompt, PromptBatch, Span
 from icl_mech.segments import Segment
 
@@ -67,7 +67,7 @@ class Unseen(Intervention):
         hidden = torch.stack(rows)[:, None]
         if not bool(hidden.any()):
             return []
-        hidden = hidden.to(segment.tokens.device)
+        hidden = to_device(hidden, segment.tokens.device)
 
         def hide(scores: Tensor) -> Tensor:
             return scores.masked_fill(hidden, float("-inf"))
@@ -161,7 +161,7 @@ class StandIn:
         kept = self.kept[index]
         if self.hidden or len(kept) == cache.length:
             return cache
-        return cache.select(torch.tensor(kept, device=self.model.device))
+        return cache.select(to_device(torch.tensor(kept), self.model.device))
 
     def behind(
         self, cache: KeyValues, rows: Sequence[int], *, tokens: int, size: int | None

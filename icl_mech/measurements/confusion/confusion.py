@@ -36,7 +36,7 @@ from icl_mech.measurements.demonstrations import displayed, seen_labels
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.provenance import prompt_source
 from icl_mech.measurements.reading import PredictionReading
-from icl_mech.models import LanguageModel, ModelInfo, Site
+from icl_mech.models import LanguageModel, ModelInfo, Site, to_device
 from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.segments import Segment
 
@@ -76,7 +76,7 @@ class KeyReading(Stacked, Reading[Tensor]):
         """`[batch, label, d]`, keys expanded to query heads."""
         info = segment.model.info
         classes = torch.arange(segment.prompts.n_labels, device=activation.device)
-        before = segment.dest < segment.prompts.targets.to(activation.device)[:, None]
+        before = segment.dest < to_device(segment.prompts.targets, activation.device)[:, None]
         shown = (segment.dest_classes[..., None] == classes) & before[..., None]
         weights = shown.float() / shown.sum(1, keepdim=True)
         means = torch.einsum("bpl,bphd->blhd", weights, activation.float())

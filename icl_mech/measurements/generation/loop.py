@@ -14,11 +14,11 @@ import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import Count, Natural, check_fields
-from icl_mech.engine import Progress, to_host
+from icl_mech.engine import Progress
 from icl_mech.engine.writing import Writer, Written, following, whole
 from icl_mech.errors import RunError
 from icl_mech.measurements.generation.reads import WRITTEN, late, span_of
-from icl_mech.models import LanguageModel
+from icl_mech.models import LanguageModel, to_host
 from icl_mech.segments import Segment
 
 

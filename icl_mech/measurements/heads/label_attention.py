@@ -14,7 +14,7 @@ from icl_mech.engine.readings import OfPatterns
 from icl_mech.errors import PromptError
 from icl_mech.metrics import prefix_matching
 from icl_mech.metrics.heads import attention_to_same, same_share, shuffled_prefix_matching
-from icl_mech.models import Site
+from icl_mech.models import Site, to_device
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Definition
 from icl_mech.segments import Segment
@@ -72,14 +72,14 @@ class LabelAttentionReading(OfPatterns, Reading[Tensor]):
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
         """`[batch, row, head, demo]`."""
-        rows = self.rows(segment.prompts).to(activation.device)
+        rows = to_device(self.rows(segment.prompts), activation.device)
         columns = segment.columns(rows)
         pattern = activation.transpose(1, 2)[segment.rows[:, None], columns].float()
         demos = self._marked(segment)
         attention = torch.einsum("brhs,bds->brhd", pattern, demos.float())
         # A row's own demonstration, and any later one, is not an earlier label: the token
         # before a row's own label is the row itself.
-        labels = segment.prompts.label_positions.to(activation.device)
+        labels = to_device(segment.prompts.label_positions, activation.device)
         earlier = labels[:, None] < rows[:, :, None]
         return attention * earlier[:, :, None]
 
@@ -89,7 +89,7 @@ class LabelAttentionReading(OfPatterns, Reading[Tensor]):
         start = prompts.label_positions - before
         sizes = _word_sizes(prompts)
         stop = start + (sizes.clamp(max=1) if before else sizes)
-        first, last = (ends.to(segment.src.device)[:, :, None] for ends in (start, stop))
+        first, last = (to_device(ends, segment.src.device)[:, :, None] for ends in (start, stop))
         columns = segment.src[:, None]  # -1 at padding
         return (columns >= first.clamp(min=0)) & (columns < last)
 

@@ -11,7 +11,7 @@ from icl_mech.checking import checked
 from icl_mech.engine import Kept, Reading
 from icl_mech.errors import ResultError, RunError
 from icl_mech.metrics import Interval, above_together
-from icl_mech.models import LanguageModel, ModelInfo, Site, at_least_float32
+from icl_mech.models import LanguageModel, ModelInfo, Site, at_least_float32, to_device
 from icl_mech.models.rehearsal import stage
 from icl_mech.results import Definition, Figure, Quantity, Result, quantity
 from icl_mech.results.judging import FEWEST_PROMPTS, Status, opening
@@ -232,7 +232,7 @@ class FrozenComponentReading(Reading[Components]):
         if not segment.prompts.has_classes:  # each prompt reads the columns of its own choices
             _, own = segment.prompts.choice_tokens.unique(return_inverse=True)
             columns = own[:, None].expand(-1, read.shape[1], -1)
-            read = read.gather(2, columns.to(read.device))
+            read = read.gather(2, to_device(columns, read.device))
         after = model.attention_norm(layer)
         if after is None:
             return read
@@ -254,7 +254,7 @@ class FrozenComponentReading(Reading[Components]):
         if (layer, tokens) not in self._maps:
             model = segment.model
             weight, own = model.head_weights(layer)
-            columns = model.readout(words.to(model.device))[0][0].float()
+            columns = model.readout(to_device(words, model.device))[0][0].float()
             after = model.attention_norm(layer)
 
             def through(vectors: Tensor) -> Tensor:

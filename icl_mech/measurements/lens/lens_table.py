@@ -13,7 +13,6 @@ import torch
 from icl_mech import shapes
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import Count, Natural
-from icl_mech.engine import to_host
 from icl_mech.interventions.places import Place, Where
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.doors import door
@@ -32,7 +31,7 @@ from icl_mech.measurements.lens.words import (
     lens_name,
     word_table,
 )
-from icl_mech.models import LanguageModel, at_least_float32
+from icl_mech.models import LanguageModel, at_least_float32, to_host
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
 from icl_mech.results import Definition, Figure, Quantity, Result
 

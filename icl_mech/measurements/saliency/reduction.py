@@ -17,7 +17,7 @@ from icl_mech.engine.readings import OfPatterns
 from icl_mech.errors import ResultError, near_matches
 from icl_mech.measurements.base import Measurement
 from icl_mech.metrics import flow_sums
-from icl_mech.models import LanguageModel, Site
+from icl_mech.models import LanguageModel, Site, to_device
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
 from icl_mech.prompts.spans import ROLES
 from icl_mech.results import Definition, Result
@@ -289,7 +289,7 @@ class RoleFlowReading(FlowReading):
 def _one_hot(
     values: Int[Tensor, "batch n"], known: Int[Tensor, " k"], like: Tensor
 ) -> Float[Tensor, "batch n k"]:
-    return (values[..., None] == known.to(values.device)).to(like.dtype)
+    return (values[..., None] == to_device(known, values.device)).to(like.dtype)
 
 
 def _placed(

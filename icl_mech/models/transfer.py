@@ -1,4 +1,4 @@
-"""Results of a device in the host's memory, many tensors in one transfer."""
+"""Between the host's memory and a device, without waiting for what the device has still to do."""
 
 from collections.abc import Sequence
 
@@ -8,6 +8,14 @@ from icl_mech._typing import Tensor
 
 BLOCK = 2**28
 """Bytes of a transfer at most: as much again is held on the device meanwhile."""
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on a device, which may still be at work on what was asked of it before.
+
+    CUDA has read memory that is not pinned before the call returns, so that it may change afterwards.
+    """
+    return tensor.to(device, non_blocking=device.type != "mps")
 
 
 def to_host(tensors: Sequence[Tensor]) -> list[Tensor]:
