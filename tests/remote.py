@@ -1,10 +1,10 @@
 """A device that is not there: its tensors lie in this machine's memory, and what would wait for a GPU is counted.
 
 `with Remote() as remote` makes the devices `remote:0`, `remote:1` and so on; backward passes are for the first
-alone. Tensors on one compute as those of a CPU do. Counted are
-copies to the host (`to_host`) and from it (`from_host`, unless they need not be waited for: `uploads`), and other
-steps at which a GPU would have to finish all that was asked of it before (`waits`): a number, a truth value, places that are not zero. Tensors of several devices in one step are
-refused, as a GPU refuses them.
+alone. Tensors on one compute as those of a CPU do. Counted are copies to the host (`to_host`) and from it
+(`from_host`, or `uploads` if nothing waits for them), and other steps at which a GPU would have to finish all
+that was asked of it before (`waits`): a number, a truth value, places that are not zero. Tensors of several
+devices in one step are refused, as a GPU refuses them.
 """
 
 import traceback

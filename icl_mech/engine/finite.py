@@ -79,18 +79,15 @@ class Finite:
         self, reading: str, values: Mapping[Site, Tensor], parts: Sequence[Part], loss: Loss | None
     ) -> None:
         """Flag what a reading keeps; scores are -inf where attention is masked."""
-        by_shape: dict[tuple[object, ...], list[Site]] = {}
+        flags, what = [], []
         for site, value in values.items():
-            by_shape.setdefault((value.shape, value.dtype, site.name == "scores"), []).append(site)
-        for (*_, scores), sites in by_shape.items():
-            stacked = torch.stack([values[site].detach() for site in sites])
-            finite = stacked.isfinite()
-            if scores:
-                finite |= stacked == -torch.inf
-            what = [f"What {reading} reads of {s.name!r} of block {s.layer}" for s in sites]
-            self._flags.append(
-                _Flags(what, finite.reshape(*finite.shape[:2], -1).all(2), parts, loss)
-            )
+            finite = value.detach().isfinite()
+            if site.name == "scores":
+                finite |= value.detach() == -torch.inf
+            flags.append(finite.reshape(len(value), -1).all(1))
+            what.append(f"What {reading} reads of {site.name!r} of block {site.layer}")
+        if flags:
+            self._flags.append(_Flags(what, torch.stack(flags), parts, loss))
 
     def losses(self, losses: Float[Tensor, " batch"], parts: Sequence[Part]) -> None:
         """Flag losses."""

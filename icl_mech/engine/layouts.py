@@ -99,20 +99,18 @@ class Room(NamedTuple):
         )
 
 
-def stacked(
-    works: Sequence[Work], numbered: Iterable[Numbered], room: Room
-) -> Iterator[tuple[list[int], Stack]]:
-    """Segments of one form that follow each other, in passes that fill the room; with the works' numbers."""
-    numbers: list[int] = []
+def stacked(works: Sequence[Work], numbered: Iterable[Numbered], room: Room) -> Iterator[Stack]:
+    """Segments of one form that follow each other, in passes that fill the room."""
+    mine: list[Work] = []
     parts: list[Segment] = []
     for number, segment in numbered:
         if parts and not (segment.form == parts[0].form and room.holds([*parts, segment])):
-            yield numbers, Stack([works[n] for n in numbers], parts)
-            numbers, parts = [], []
-        numbers.append(number)
+            yield Stack(mine, parts)
+            mine, parts = [], []
+        mine.append(works[number])
         parts.append(segment)
     if parts:
-        yield numbers, Stack([works[n] for n in numbers], parts)
+        yield Stack(mine, parts)
 
 
 def entries(starts: Sequence[int], *, blocks: int, each: int, most: int, fixed: int) -> list[int]:
@@ -176,7 +174,10 @@ class Layout(ABC):
 
     @abstractmethod
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
-        """Every prompt's target once for each work."""
+        """Every prompt's target once for each work.
+
+        Without gradients the next segment may be asked for before the last one is run.
+        """
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -318,12 +319,13 @@ class Shared(Whole):
     """Rows after the common beginning, which each work runs once.
 
     Attributes:
-        whole: The beginning's tokens count too: a backward pass goes through it once per prompt.
+        with_beginning: The beginning's tokens count too: a backward pass goes through it once per
+            prompt.
         together: Prompts that go back at a time through a beginning whose graph is not kept, but
             made again block by block; None: it is kept.
     """
 
-    whole: bool = False
+    with_beginning: bool = False
     together: int | None = None
 
     @property
@@ -345,7 +347,7 @@ class Shared(Whole):
             spans=[(length, len(prompt)) for prompt in self.prompts],
             cache=cache,
             cached=torch.arange(length),
-            costs=(self.prompts.lengths - (0 if self.whole else length)).tolist(),
+            costs=(self.prompts.lengths - (0 if self.with_beginning else length)).tolist(),
             tokens=self.tokens,
             size=self.size,
         )
@@ -397,8 +399,10 @@ class SharedVariants(Shared):
             if any(change.hooks(head) for change in works[number].interventions)
         ]
         room = Room(self.tokens, self.size, plain.nbytes * len(works))
-        for numbers, stack in stacked(works, changed, room):
-            for number, own in zip(numbers, stack.caches(), strict=True):
+        order = iter(changed)
+        for stack in stacked(works, changed, room):
+            for own in stack.caches():
+                number, _ = next(order)
                 start = starts[number]
                 # Blocks below were not run, so the cache has no columns of theirs.
                 caches[number] = KeyValues(

@@ -88,8 +88,8 @@ def _rest(residual: Float[Tensor, "batch dest d_model"], segment: Segment, row: 
 
 Value = TypeVar("Value")
 
-ON_DEVICE = 2**26
-"""Bytes that a reading may keep on the device until the end of a run."""
+ON_DEVICE = 2**28
+"""Bytes that the readings of a run may keep on the device until its end."""
 
 
 class Kept:
@@ -100,12 +100,15 @@ class Kept:
     around them again, and a run would take more of it with every batch.
 
     Buffers lie on the device and come to the host in one transfer (`landed`); those that are
-    `ragged`, or larger than `ON_DEVICE`, lie in the host's memory.
+    `ragged`, or too large, lie in the host's memory.
     """
 
-    def __init__(self, count: int, *, ragged: bool = False) -> None:
-        """For so many prompts; `ragged` if the shape of reductions differs between batches."""
-        self.count = count
+    def __init__(self, count: int, *, ragged: bool = False, share: int = 1) -> None:
+        """For so many prompts; `ragged` if the shape of reductions differs between batches.
+
+        So many readings of the run, this one among them, `share` what the device may keep.
+        """
+        self.count, self.most = count, ON_DEVICE // share
         self.ragged = ragged
         self._buffers: dict[Site, Tensor] = {}
         self._rows: list[list[Tensor]] = [[] for _ in range(count)]
@@ -119,7 +122,7 @@ class Kept:
             return
         if not self._buffers:
             size = sum(value[:1].nbytes for value in values.values()) * self.count
-            device = None if size <= ON_DEVICE else torch.device("cpu")
+            device = None if size <= self.most else torch.device("cpu")
             for site, value in values.items():
                 shape = (self.count, *value.shape[1:])
                 self._buffers[site] = torch.empty(

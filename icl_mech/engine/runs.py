@@ -139,7 +139,7 @@ def run_variants(
     each = cost(lengths, gradient=gradient, variants=len(works))
     room = Room(tokens, batch_size, parse_memory(memory, adapted) // 2)
     with Progress(title, len(batch) * len(works), progress, cost=each) as bar:
-        return _collected(readings, works, _passes(works, laid, len(batch), room, bar))
+        return _collected(readings, works, _passes(works, laid, len(batch), room, finite, bar))
 
 
 def _given(
@@ -161,10 +161,14 @@ def _one_loss(readings: Sequence[AnyReading]) -> bool:
 
 
 def _passes(
-    works: Sequence[Work], laid: Laid, count: int, room: Room, bar: Progress
+    works: Sequence[Work], laid: Laid, count: int, room: Room, finite: Finite, bar: Progress
 ) -> list[list[Kept]]:
     """What each work keeps of each reading, after all passes."""
-    kept = [[Kept(count, ragged=reading.ragged) for reading in work.readings] for work in works]
+    share = sum(len(work.readings) for work in works)
+    kept = [
+        [Kept(count, ragged=reading.ragged, share=share) for reading in work.readings]
+        for work in works
+    ]
     stores = {id(work): own for work, own in zip(works, kept, strict=True)}
     for layout, numbers in laid:
         mine = [works[number] for number in numbers]
@@ -173,24 +177,39 @@ def _passes(
                 for store, value in zip(stores[id(work)], values, strict=True):
                     store.add(part.indices, value)
                 bar.advance(len(part.prompts))
-            works[0].finite.settle_if_due()
-    Kept.landed([store for own in kept for store in own], works[0].finite.settle)
+            finite.settle_if_due()
+        for work in mine:
+            work.beginning = None  # its graph
+    Kept.landed([store for own in kept for store in own], finite.settle)
     return kept
 
 
 def _stacks(works: Sequence[Work], layout: Layout, room: Room) -> Iterator[Stack]:
     """The passes of a layout."""
     segments = layout.segments(works)
-    if (
-        any(isinstance(reading, GradientReading) for reading in works[0].readings)
-        and not layout.whole
-    ):
-        # Each segment belongs to the beginning that its work was given last.
+    if _apart(works):
         yield from (Stack([works[number]], [segment]) for number, segment in segments)
         return
     rows = room.rows if layout.rows is None else min(layout.rows, room.rows or layout.rows)
-    for _, stack in stacked(works, segments, room._replace(rows=rows)):
-        yield stack
+    yield from stacked(works, segments, room._replace(rows=rows))
+
+
+def _apart(works: Sequence[Work]) -> bool:
+    """True if no pass may hold the rows of several works.
+
+    A backward pass goes back through the beginning that its work was given last, and tells by the whole
+    batch whether an intervention has cut the graph. An intervention of the caller's that stands in
+    several works may keep something between its hooks, of one pass at a time.
+    """
+    gradients = any(isinstance(reading, GradientReading) for reading in works[0].readings)
+    package = __name__.partition(".")[0]
+    foreign = [
+        id(own)
+        for work in works
+        for own in {id(own): own for own in work.interventions}.values()
+        if type(own).__module__.partition(".")[0] != package
+    ]
+    return gradients or len(foreign) > len(set(foreign))
 
 
 def _collected(
@@ -258,7 +277,7 @@ class _Choice:
         if shared:
             return [(SharedVariants(*self.batches), numbers)]
         each = [self.one(work) for work in works]
-        if all(layout.whole for layout in each):
+        if all(type(layout) is Whole for layout in each):
             return [(each[0], numbers)]
         return [(layout, [number]) for number, layout in enumerate(each)]
 
@@ -283,8 +302,8 @@ class _Choice:
         tokens, together = plan_behind(
             self.model, lengths, common, memory=self.memory, size=self.size
         )
-        kept = together is None
-        return Shared(self.model, self.prompts, tokens, self.size, whole=kept, together=together)
+        how: Any = {"with_beginning": together is None, "together": together}
+        return Shared(self.model, self.prompts, tokens, self.size, **how)
 
     def own(self, work: Work) -> Sequence[Intervention]:
         """What it changes besides what kept keys and values already hold."""

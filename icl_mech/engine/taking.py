@@ -145,5 +145,7 @@ def _like(
             return replace(layout)
         return TargetOnly(prepare(model, prompts, batch_size=size, memory=memory))
     if taken.only_target and isinstance(layout, Shared) and can_share(model, prompts, (), True):
-        return Shared(model, prompts, layout.tokens, layout.size, whole=layout.whole)
+        return Shared(
+            model, prompts, layout.tokens, layout.size, with_beginning=layout.with_beginning
+        )
     return Whole(model, prompts, layout.tokens if isinstance(layout, Whole) else tokens, size)

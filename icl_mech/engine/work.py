@@ -230,7 +230,7 @@ class Stack:
     def done(self) -> Iterator[tuple[Work, Segment, Values]]:
         """The reductions of each work's rows; in halves if they do not fit into memory."""
         try:
-            with self.segment.model.undo.kept():
+            with self.parts[0].model.undo.kept():
                 values = self.values()
         except RuntimeError as error:
             if not is_out_of_memory(error):
@@ -245,6 +245,7 @@ class Stack:
             yield from half.done()
 
     def _halves(self) -> "Iterator[Stack]":
+        self.__dict__.pop("segment", None)
         if len(self.parts) == 1:
             for part in self.parts[0].halves():
                 yield Stack(self.works, [part])
@@ -255,19 +256,23 @@ class Stack:
 
     def caches(self) -> list[KeyValues]:
         """Keys and values of each work's rows."""
-        segment, first = self.segment, self.works[0]
-        hooks, check = self._hooks()
         try:
-            with segment.model.undo.kept(), torch.no_grad():
-                output = _forward(segment, hooks=hooks, keep_cache=True)
+            return self._caches()
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             if len(self.parts) == 1:
-                raise _no_room(segment) from error
-            return [own for half in self._halves() for own in half.caches()]
+                raise _no_room(self.segment) from error
+        # Outside of the clause, which would hold what the pass has made.
+        return [cache for half in self._halves() for cache in half.caches()]
+
+    def _caches(self) -> list[KeyValues]:
+        segment = self.segment
+        hooks, check = self._hooks()
+        with segment.model.undo.kept(), torch.no_grad():
+            output = _forward(segment, hooks=hooks, keep_cache=True)
         check()
-        first.finite.rows(output.residual, segment, self.changes)
+        self.works[0].finite.rows(output.residual, segment, self.changes)
         return [_cached(output, segment).rows(rows) for rows in self.rows]
 
     def values(self) -> Values:

@@ -22,7 +22,7 @@ import torch
 from icl_mech.checking import bound_to
 from icl_mech.errors import RunError
 from icl_mech.models.interface import LanguageModel
-from icl_mech.models.watching import CALL
+from icl_mech.models.watching import CALL, Call
 
 _LOCK = "_icl_mech_lock"
 _WAIT: ContextVar[float | None] = ContextVar("wait", default=None)
@@ -113,15 +113,16 @@ def exclusive(function: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def _noted(lock: ModelLock, work: str) -> Iterator[None]:
-    holders = len(lock.holders)
-    before = None if holders else CALL.set(object())
-    lock.holders.append((threading.current_thread().name, work, time.monotonic()))
+    holders, before, call = len(lock.holders), CALL.get(), Call()
     try:
+        lock.holders.append((threading.current_thread().name, work, time.monotonic()))
+        if not holders:
+            CALL.set(call)
         yield
     finally:
+        call.open = False
+        CALL.set(before)
         del lock.holders[holders:]
-        if before is not None:
-            CALL.reset(before)
 
 
 @contextmanager

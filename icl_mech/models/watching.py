@@ -45,8 +45,16 @@ LIBRARIES = (
 
 PLAIN = (bool, int, float, str)
 
-CALL: ContextVar[object] = ContextVar("call", default=None)
-"""The outermost call under way that holds the model's lock; None outside of all."""
+
+class Call:
+    """A call that holds a model's lock."""
+
+    open = True
+    """Until it returns; a copy of its context may live longer."""
+
+
+CALL: ContextVar[Call | None] = ContextVar("call", default=None)
+"""The outermost call under way; None outside of all."""
 
 NO_SETTINGS = frozenset(
     {"training", "name_or_path", "_name_or_path", "max_seq_len_cached", "transformers_version"}
@@ -88,7 +96,7 @@ class Watch:
         self._settings: tuple[list[Any], str] = ([], "")
         self._held: Any = WeakTensorKeyDictionary()  # off-loaded tensors: module and name
         self.passes = 0
-        self._looked: tuple[object, int] = (None, 0)
+        self._looked: tuple[Call | None, int] = (None, 0)
 
     # Weights
 
@@ -103,17 +111,18 @@ class Watch:
         named = list(self._tensors())
         tensors = [tensor for _, tensor in named]
         names, places = [name for name, _ in named], [_place(own) for own in tensors]
-        looked = CALL.get(), self.passes
-        again = looked[0] is not None and looked == self._looked and not exact
+        call = CALL.get()
+        looked = call, self.passes
+        again = call is not None and call.open and looked == self._looked and not exact
         if again and self._seen is not None and (names, places) == self._seen[:2]:
             return self._weights[1]
         seen = names, places, _samples(tensors)
-        self._looked = looked
         if exact:
             self._known.clear()
             for tensor in tensors:
                 _READ.pop(tensor, None)
         elif seen == self._seen:
+            self._looked = looked
             return self._weights[1]
         marks = _marks(*seen[1:])
         changed = [
@@ -136,7 +145,7 @@ class Watch:
                 for name, tensor in named
             ]
             self._weights = (checks, hashlib.sha256(repr(checks).encode()).hexdigest()[:32])
-        self._seen = seen
+        self._seen, self._looked = seen, looked
         return self._weights[1]
 
     def _tensors(self) -> Iterator[tuple[str, Tensor]]:

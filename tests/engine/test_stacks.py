@@ -85,18 +85,75 @@ def test_layouts_give_the_same_numbers(setting, size):
         assert_close(log_probs, expected_log_probs, **CLOSE)
 
 
-@pytest.mark.parametrize("readings", [[FlowReading()], [EdgeReading(1, 2, 1)]])
-def test_readings_of_whole_prompts(setting, readings, passes):
-    """With gradients and without: the works share passes over the same prompts."""
+def test_readings_of_whole_prompts(setting, passes):
+    """The works share passes over the same prompts."""
     model, prompts = setting
     variants = [[], [Isolate([0])], [ZeroHeads([(1, 0)], at="all")], [Doubled()]]
+    readings = [EdgeReading(1, 2, 1)]
     adapt(model)
     passes.clear()
-    read = run_variants(model, prompts, readings, variants, path="whole", **ALL)
+    read = run_variants(model, prompts, readings, variants, **ALL)
     assert passes == [len(variants) * len(prompts)]
     for changes, (found,) in zip(variants, read, strict=True):
         (expected,) = run(model, prompts, readings, changes, path="whole", batch_size=1)
         assert_close(found, expected, atol=2e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("path", ["auto", "whole"])
+@pytest.mark.parametrize("memory", [None, "600KB"])
+def test_gradients_go_through_the_beginning_of_their_own_work(setting, path, memory):
+    """Also where one set of interventions cannot share a beginning, and others can."""
+    model, prompts = setting
+    variants = [[], [Isolate([0])], [Isolate([1])], [Doubled()], [Isolate([0, 1])]]
+    read = run_variants(model, prompts, [FlowReading()], variants, path=path, memory=memory, **ALL)
+    for changes, (found,) in zip(variants, read, strict=True):
+        (expected,) = run(model, prompts, [FlowReading()], changes, path="whole", batch_size=1)
+        assert_close(found, expected, atol=2e-5, rtol=1e-4)
+
+
+@dataclass(frozen=True, eq=False)
+class CutsTheGraph(Intervention):
+    """Leaves the values as they are, and their gradients out."""
+
+    def hooks(self, segment):
+        return [(Site("resid_pre", 2), lambda activation: activation.detach() * 1.0)]
+
+
+def test_a_work_that_cuts_the_graph_is_refused_beside_others(setting):
+    model, prompts = setting
+    with WORDS.raises(RunError, "cuts_the_graph"):
+        run_variants(model, prompts, [FlowReading()], [[], [CutsTheGraph()]], path="whole", **ALL)
+
+
+class Remembers(Intervention):
+    """What leaves block 0 is added to what enters block 2; it keeps that on itself, for one pass at a time."""
+
+    def hooks(self, segment):
+        def take(activation):
+            object.__setattr__(self, "seen", activation.clone())
+
+        return [
+            (Site("resid_post", 0), take),
+            (Site("resid_pre", 2), lambda activation: activation + self.seen),
+        ]
+
+
+@pytest.mark.parametrize("path", ["auto", "whole"])
+def test_an_intervention_that_keeps_something_of_a_pass(setting, path):
+    model, prompts = setting
+    same = Remembers()
+    variants = [[same], [same, Isolate([0])], [], [Isolate([1]), same]]
+    read = run_variants(model, prompts, [PredictionReading()], variants, path=path, **ALL)
+    for changes, ((found, *_),) in zip(variants, read, strict=True):
+        ((expected, *_),) = run(
+            model, prompts, [PredictionReading()], changes, path="whole", batch_size=1
+        )
+        assert_close(found, expected, **CLOSE)
+
+
+def test_no_variants_at_all(setting):
+    model, prompts = setting
+    assert run_variants(model, prompts, [PredictionReading()], []) == []
 
 
 def test_one_work_leaves_the_rows_of_others_alone(setting):
@@ -161,8 +218,9 @@ def test_where_works_enter(starts, fixed, expected):
 @pytest.mark.parametrize("fixed", [0, 5, 40, 400])
 @pytest.mark.parametrize("most", [20, 100])
 def test_no_other_entries_cost_less(fixed, most):
-    """Against all ways to divide the works into groups that enter together."""
+    """Against all ways to divide the blocks where works begin into groups that enter together."""
     starts, blocks, each = [0, 1, 1, 3, 4, 4, 4], 6, 10
+    begins = sorted(set(starts))
 
     def passes(works):
         return fixed * -(-works * each // most) + works * each
@@ -172,11 +230,12 @@ def test_no_other_entries_cost_less(fixed, most):
         return max(entered) * passes(1) + sum((blocks - e) * passes(v) for e, v in groups.items())
 
     def ways(first):
-        if first == len(starts):
+        if first == len(begins):
             yield []
-        for end in range(first + 1, len(starts) + 1):
+        for end in range(first + 1, len(begins) + 1):
+            together = sum(begins[first] <= start <= begins[end - 1] for start in starts)
             for rest in ways(end):
-                yield [starts[first]] * (end - first) + rest
+                yield [begins[first]] * together + rest
 
     found = entries(starts, blocks=blocks, each=each, most=most, fixed=fixed)
     assert all(entry <= start for entry, start in zip(found, starts, strict=True))
@@ -199,6 +258,23 @@ def test_a_stack_that_does_not_fit_is_halved(setting, monkeypatch, passes):
     passes.clear()
     found = run_variants(model, prompts, [PredictionReading()], variants, path="whole", **ALL)
     assert max(passes) == 3
+    for (one,), (other,) in zip(found, expected, strict=True):
+        assert_close(one[0], other[0], **CLOSE)
+
+
+def test_beginnings_that_do_not_fit_together_are_run_apart(setting, monkeypatch, passes):
+    model, prompts = setting
+    variants = [[Isolate([0])], [Isolate([1])], [Isolate([0, 1])]]
+    expected = run_variants(model, prompts, [PredictionReading()], variants, **ALL)
+    caches = Stack._caches
+
+    def small(self):
+        if len(self.parts) > 1:
+            raise torch.OutOfMemoryError
+        return caches(self)
+
+    monkeypatch.setattr(Stack, "_caches", small)
+    found = run_variants(model, prompts, [PredictionReading()], variants, **ALL)
     for (one,), (other,) in zip(found, expected, strict=True):
         assert_close(one[0], other[0], **CLOSE)
 
