@@ -168,6 +168,11 @@ class Layout(ABC):
         return self
 
     @property
+    def apart(self) -> bool:
+        """True if no pass may hold the rows of several works, for numbers equal to the last bit."""
+        return False
+
+    @property
     def rows(self) -> int | None:
         """Rows of a pass at most; None: its tokens are counted."""
         return None

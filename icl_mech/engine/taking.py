@@ -99,6 +99,7 @@ def fill_taken(
         for key, (intervention, request) in asking.items()
     }
     for work in works:
+        work.takes = any(id(own) in filled for own in work.interventions)
         work.interventions = [filled.get(id(own), own) for own in work.interventions]
 
 

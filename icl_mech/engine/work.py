@@ -37,6 +37,8 @@ class Work:
         self.checkpoint = checkpoint
         self.finite = finite or Finite()
         self.acted = [False] * len(interventions)
+        self.takes = False
+        """Some of its interventions hold what was read from other runs, laid out as this one."""
         self.beginning: Beginning | None = None
 
     def take_over(self, acted: Sequence[bool]) -> None:

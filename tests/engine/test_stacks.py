@@ -151,6 +151,18 @@ def test_an_intervention_that_keeps_something_of_a_pass(setting, path):
         assert_close(found, expected, **CLOSE)
 
 
+@pytest.mark.parametrize("at", ["target", "label_word"])
+def test_a_run_patched_into_itself_stands_in_batches_like_its_source(setting, passes, at):
+    """Only so are numbers equal to the last bit."""
+    model, prompts = setting
+    adapt(model)
+    variants = [[], [Patch("resid_pre", layers=[1], at=at, source=prompts)]]
+    passes.clear()
+    (plain,), (same,) = run_variants(model, prompts, [PredictionReading()], variants, **ALL)
+    assert max(passes) == len(prompts)
+    assert all(torch.equal(one, other) for one, other in zip(plain, same, strict=True))
+
+
 def test_no_variants_at_all(setting):
     model, prompts = setting
     assert run_variants(model, prompts, [PredictionReading()], []) == []

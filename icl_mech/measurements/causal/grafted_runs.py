@@ -65,6 +65,11 @@ class Entered(Batched, Whole):
         """True if every block is run for every work."""
         return not self.share
 
+    @property
+    def apart(self) -> bool:
+        """True: sources and runs stand in equal batches."""
+        return True
+
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:
         """Each batch for every work, the lowest entrance first, so that one residual is held at a time."""
         if not self.share:
@@ -113,10 +118,15 @@ class Begun(SharedVariants):
         """Of the beginning."""
         return self.beginning
 
+    @property
+    def apart(self) -> bool:
+        """True: sources and runs stand in equal batches."""
+        return True
+
     def within(self, tokens: int, size: int | None, *, share: bool) -> Layout:
         """With batches of this size; whole prompts where nothing is to be shared."""
         if not share:
-            return Whole(self.model, self.prompts, tokens, size)
+            return Entered(self.model, self.prompts, tokens=tokens, size=size, share=False)
         return replace(self, tokens=tokens, size=size)
 
     def segments(self, works: Sequence[Work]) -> Iterator[Numbered]:

@@ -132,12 +132,8 @@ class Transplant(PairMeasurement[TransplantResult]):
         ]
         return self.result(model, data, found)
 
-    def _layout(
-        self, model: LanguageModel, both: Pair, which: int, options: Options
-    ) -> Layout | None:
-        """Of run and source alike, so that equal prompts have equal residuals; None: the engine's choice."""
-        if not model.splits:
-            return None
+    def _layout(self, model: LanguageModel, both: Pair, which: int, options: Options) -> Layout:
+        """Of run and source alike, so that equal prompts have equal residuals."""
         sets, made = self._sets(*both), options.interventions
         lengths = [
             shared_beginning(model, side, [table(own, place) for own in sets], made)
