@@ -27,6 +27,7 @@ import torch
 from icl_mech._typing import Int, Tensor
 from icl_mech.engine.memory import pass_cost, rows_together
 from icl_mech.engine.prepared import Prepared
+from icl_mech.engine.readings import GradientReading
 from icl_mech.engine.work import Stack, Work
 from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
@@ -99,8 +100,13 @@ class Room(NamedTuple):
         )
 
 
-def stacked(works: Sequence[Work], numbered: Iterable[Numbered], room: Room) -> Iterator[Stack]:
-    """Segments of one form that follow each other, in passes that fill the room."""
+def stacked(
+    works: Sequence[Work], numbered: Iterable[Numbered], room: Room, *, apart: bool
+) -> Iterator[Stack]:
+    """Segments of one form that follow each other, in passes that fill the room; `apart`: one by one."""
+    if apart or _are_apart(works):
+        yield from (Stack([works[number]], [segment]) for number, segment in numbered)
+        return
     mine: list[Work] = []
     parts: list[Segment] = []
     for number, segment in numbered:
@@ -111,6 +117,34 @@ def stacked(works: Sequence[Work], numbered: Iterable[Numbered], room: Room) -> 
         parts.append(segment)
     if parts:
         yield Stack(mine, parts)
+
+
+def _are_apart(works: Sequence[Work]) -> bool:
+    """True if no pass may hold the rows of several works.
+
+    A backward pass goes back through the beginning that its work was given last, and tells by the whole
+    batch whether an intervention has cut the graph. What is taken from another run is that run's to the
+    last bit in equal batches only. An intervention of the caller's that stands in several works may keep
+    something between its hooks, of one pass at a time.
+    """
+    taken = any(work.takes for work in works)
+    readings = [reading for work in works[:1] for reading in work.readings]
+    gradients = any(isinstance(reading, GradientReading) for reading in readings)
+    package = __name__.partition(".")[0]
+    foreign = [
+        number
+        for work in works
+        for number in {
+            id(intervention)
+            for intervention in work.interventions
+            if not _is_of(intervention, package)
+        }
+    ]
+    return gradients or taken or len(foreign) > len(set(foreign))
+
+
+def _is_of(intervention: Intervention, package: str) -> bool:
+    return type(intervention).__module__.partition(".")[0] == package
 
 
 def entries(starts: Sequence[int], *, blocks: int, each: int, most: int, fixed: int) -> list[int]:
@@ -405,7 +439,7 @@ class SharedVariants(Shared):
         ]
         room = Room(self.tokens, self.size, plain.nbytes * len(works))
         order = iter(changed)
-        for stack in stacked(works, changed, room):
+        for stack in stacked(works, changed, room, apart=self.apart):
             for own in stack.caches():
                 number, _ = next(order)
                 start = starts[number]

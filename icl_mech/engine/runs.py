@@ -186,32 +186,9 @@ def _passes(
 
 def _stacks(works: Sequence[Work], layout: Layout, room: Room) -> Iterator[Stack]:
     """The passes of a layout."""
-    segments = layout.segments(works)
-    if layout.apart or _apart(works):
-        yield from (Stack([works[number]], [segment]) for number, segment in segments)
-        return
     rows = room.rows if layout.rows is None else min(layout.rows, room.rows or layout.rows)
-    yield from stacked(works, segments, room._replace(rows=rows))
-
-
-def _apart(works: Sequence[Work]) -> bool:
-    """True if no pass may hold the rows of several works.
-
-    A backward pass goes back through the beginning that its work was given last, and tells by the whole
-    batch whether an intervention has cut the graph. What is taken from another run is that run's to the
-    last bit in equal batches only. An intervention of the caller's that stands in several works may keep
-    something between its hooks, of one pass at a time.
-    """
-    taken = any(work.takes for work in works)
-    gradients = any(isinstance(reading, GradientReading) for reading in works[0].readings)
-    package = __name__.partition(".")[0]
-    foreign = [
-        id(own)
-        for work in works
-        for own in {id(own): own for own in work.interventions}.values()
-        if type(own).__module__.partition(".")[0] != package
-    ]
-    return gradients or taken or len(foreign) > len(set(foreign))
+    room = room._replace(rows=rows)
+    return stacked(works, layout.segments(works), room, apart=layout.apart)
 
 
 def _collected(

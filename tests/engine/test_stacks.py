@@ -138,10 +138,18 @@ class Remembers(Intervention):
         ]
 
 
+class RemembersAlike(Remembers):
+    """The same, run once for the beginning that prompts share."""
+
+    def shares(self, prompts, length):
+        return True
+
+
 @pytest.mark.parametrize("path", ["auto", "whole"])
-def test_an_intervention_that_keeps_something_of_a_pass(setting, path):
+@pytest.mark.parametrize("kind", [Remembers, RemembersAlike])
+def test_an_intervention_that_keeps_something_of_a_pass(setting, path, kind):
     model, prompts = setting
-    same = Remembers()
+    same = kind()
     variants = [[same], [same, Isolate([0])], [], [Isolate([1]), same]]
     read = run_variants(model, prompts, [PredictionReading()], variants, path=path, **ALL)
     for changes, ((found, *_),) in zip(variants, read, strict=True):
