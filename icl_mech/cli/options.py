@@ -176,7 +176,7 @@ class TaskOptions:
         str | None,
         _option(
             _OWN,
-            help=r"'Review: {text}\nSentiment:{label}', or the name of a task.",
+            help=r"'Review: {text}\nSentiment: {label}', or the name of a task.",
             autocompletion=task_names,
         ),
     ] = None

@@ -55,7 +55,7 @@ def load_task(
             holds `train.*` and `test.*`; a `pandas.DataFrame` or `datasets.Dataset`; several of
             these by split, such as a `datasets.DatasetDict`; or `owner/name` of any data set of
             the Hugging Face hub.
-        template: A `Template`, a pattern such as `"Review: {text}\nSentiment:{label}"`, or the
+        template: A `Template`, a pattern such as `"Review: {text}\nSentiment: {label}"`, or the
             name of a built-in task whose template and labels are used. For a built-in task: what
             to use instead of its own.
         prompt_format: Number of the format, for built-in tasks that have several (`ot-sst2`).

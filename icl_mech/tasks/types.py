@@ -1,6 +1,7 @@
 """What a task is: examples, a template that turns them into text, and label words."""
 
 import unicodedata
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -12,6 +13,9 @@ from typing import Any, Literal, NamedTuple
 from icl_mech.errors import TaskError
 
 PieceKind = Literal["format", "text", "label"]
+
+LITERAL = "literal"
+"""How recorded templates are to be read."""
 
 
 class Piece(NamedTuple):
@@ -87,15 +91,15 @@ def first_unfit(texts: Sequence[Any]) -> tuple[int, str] | None:
 
 @dataclass(frozen=True)
 class Template:
-    r"""How one demonstration is written, e.g. `Review: {text}\nSentiment:{label}`.
+    r"""How one demonstration is written, e.g. `Review: {text}\nSentiment: {label}`.
 
-    Label words carry their own leading space, so nothing but a letter or sign may stand
-    before `{label}`. What follows `{label}` closes a demonstration and is left out of
-    the query. Demonstrations are joined by `separator`; `narrative` opens the prompt.
+    A pattern is literal: every sign of it stands in the prompt, and no blank is added or taken away
+    (`({label})`, `{{"label": "{label}"}}`, `答案：{label}`, a label on its own line). What follows
+    `{label}` closes a demonstration and is left out of the query. Demonstrations are joined by
+    `separator`; `narrative` opens the prompt.
 
     Raises:
-        TaskError: if a placeholder is missing, repeated or unknown, or a space stands
-            before `{label}`.
+        TaskError: if a placeholder is missing, repeated or unknown, or nothing stands before `{label}`.
     """
 
     pattern: str
@@ -127,24 +131,47 @@ class Template:
                 )
         if fields[-1] != "label":
             raise TaskError(
-                f"Template {self.pattern!r} has text after {{label}}; put {{label}} last."
+                f"Template {self.pattern!r} has a text after {{label}}; put {{label}} behind {{text}}."
             )
-        before = ""
-        for literal, placeholder, _, _ in parsed:
-            before += literal
-            if placeholder == "label":
-                break
-            before = "" if placeholder else before
-        if before.endswith((" ", "\t")):
-            raise TaskError(
-                f"Template {self.pattern!r} has a space before {{label}}; label words bring their "
-                f"own leading space, so write {before.rstrip() + '{label}'!r}."
-            )
+        before = self.label_context[0]
         if not before:
             raise TaskError(
                 f"Template {self.pattern!r} has no sign before {{label}}; the prediction is read "
-                "there, so write something like '{text}:{label}'."
+                "there, so write something like '{text}: {label}'."
             )
+        if before.endswith(":"):
+            warnings.warn(
+                f"Template {self.pattern!r} writes the label word right after ':' (Sentiment:Positive): templates "
+                f"are literal. Write {before.splitlines()[-1] + ' {label}'!r} for a blank between them.",
+                stacklevel=3,
+            )
+
+    @classmethod
+    def recorded(cls, task: Mapping[str, Any]) -> "Template":
+        """The template that `Task.describe` recorded; earlier versions left out a blank before `{label}`."""
+        pattern = str(task["template"])
+        if task.get("spelling") != LITERAL:
+            pattern = pattern.replace("{label}", " {label}")
+        return cls(pattern, task["separator"], task.get("narrative", ""))
+
+    @property
+    def label_context(self) -> tuple[str, str]:
+        """What the template writes before a label word, from the last text on, and after it."""
+        before, after, seen = "", "", False
+        for literal, placeholder, _, _ in self._parsed():
+            if seen:
+                after += literal
+                continue
+            before += literal
+            seen = placeholder == "label"
+            if placeholder and not seen:
+                before = ""
+        return before, after
+
+    @property
+    def closing(self) -> str:
+        """What follows a label word: the template's own text, or else the separator."""
+        return self.label_context[1] or self.separator
 
     def _parsed(self) -> list[tuple[str, str | None, str | None, str | None]]:
         try:
@@ -183,8 +210,8 @@ class Task:
     Attributes:
         name: How results and figures call it.
         template: How a demonstration is written.
-        labels: Label names in class order, without leading space; none: every example brings its
-            own answers.
+        labels: Label words in class order, as the template's `{label}` shows them; none: every
+            example brings its own answers.
         train: Examples demonstrations are drawn from.
         test: Examples queries are drawn from.
         source: Where the examples come from (for provenance).
@@ -205,7 +232,7 @@ class Task:
         if not isinstance(self.template, Template):
             raise TaskError(
                 f"The template of task {self.name!r} is a {type(self.template).__name__}; "
-                "give Template('Review: {text}\\nSentiment:{label}')."
+                "give Template('Review: {text}\\nSentiment: {label}')."
             )
         names = label_names(self.labels, f"Task {self.name!r}") if self.labels != () else ()
         object.__setattr__(self, "labels", names)
@@ -237,7 +264,7 @@ class Task:
         for label, train, test in splits:
             first = next(iter((*train, *test)), None)
             word = first.answers[0] if first and first.answers else label
-            pieces = self.template.pieces(first, f" {word}") if first else ()
+            pieces = self.template.pieces(first, word) if first else ()
             text = "".join(piece.text for piece in pieces)
             rows.append((label, f"{len(train)}, {len(test)}", text))
         return task_html(repr(self), rows)
@@ -274,11 +301,6 @@ class Task:
         """True if there are no classes: every example brings its own answers."""
         return not self.labels
 
-    @property
-    def label_words(self) -> tuple[str, ...]:
-        """Label words as they stand in a prompt, with their leading space."""
-        return tuple(f" {label}" for label in self.labels)
-
     def by_class(self, split: Literal["train", "test"]) -> tuple[tuple[Example, ...], ...]:
         """The examples of one split, grouped by class."""
         examples = self.train if split == "train" else self.test
@@ -293,6 +315,7 @@ class Task:
             "name": self.name,
             "source": self.source,
             "template": self.template.pattern,
+            "spelling": LITERAL,
             "separator": self.template.separator,
             "narrative": self.template.narrative,
             "labels": list(self.labels),
@@ -321,21 +344,26 @@ def shortened(text: str, most: int = 120) -> str:
 
 
 def label_names(labels: object, where: str) -> tuple[str, ...]:
-    """Label words without the blanks around them.
+    """Label words in class order.
 
     Raises:
-        TaskError: fewer than two, one twice, or one that is no text.
+        TaskError: fewer than two, one twice, or one that is no text or has blanks around it.
     """
     if isinstance(labels, str | bytes | Mapping) or not isinstance(labels, Iterable):
         raise TaskError(
             f"{where} has the labels {labels!r}, a {type(labels).__name__}; "
             "give label words in class order, such as ('Negative', 'Positive')."
         )
-    names = tuple(label.strip() if isinstance(label, str) else label for label in labels)
+    names = tuple(labels)
     for name in names:
         if fault := text_fault(name):
             raise TaskError(
                 f"{where} has the label {name!r}, which {fault}; label words are texts."
+            )
+        if name != name.strip():
+            raise TaskError(
+                f"{where} has the label {name!r} with white space around it; give {name.strip()!r} and write "
+                "the space into the template ('Sentiment: {label}')."
             )
     if len(names) < 2:
         raise TaskError(f"{where} has the labels {names}; it needs at least two.")

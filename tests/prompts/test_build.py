@@ -13,7 +13,7 @@ import torch
 from icl_mech.corruption import SETTINGS
 from icl_mech.errors import PromptError, TaskError
 from icl_mech.prompts import Prompt, build_prompt_pairs, build_prompts
-from icl_mech.prompts.tokenise import tokenizer_identity
+from icl_mech.prompts.identity import tokenizer_identity
 from icl_mech.tasks import Example, Task, Template, as_task, load_task
 from tests.prompts.cases import KINDS, KINGDOMS, OBJECT, REVIEW, TOPICS, texts_of, toy_task
 from tests.said import Words
@@ -330,7 +330,7 @@ def test_tasks_by_name():
 
 
 def test_pair_tasks_without_a_second_text():
-    task = toy_task(template=Template("{text}\n{text2}?{label}"))
+    task = toy_task(template=Template("{text}\n{text2}? {label}"))
     with pytest.raises(TaskError, match="empty 'text2'"):
         build_prompts(task, BPE, n=2)
 
@@ -338,7 +338,7 @@ def test_pair_tasks_without_a_second_text():
 def test_pair_tasks_show_both_texts():
     train = (Example("a", 0, "b"), Example("c", 1, "d"))
     task = Task(
-        "pairs", Template("{text}\nSo: {text2}?{label}"), ("Negative", "Positive"), train, train
+        "pairs", Template("{text}\nSo: {text2}? {label}"), ("Negative", "Positive"), train, train
     )
     prompt = build_prompts(task, BPE, n=1)[0]
     for demo, label in enumerate(prompt.label_classes):
@@ -369,7 +369,7 @@ def test_a_share_of_false_labels_is_recorded_and_changes_the_false_side_only():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("template", [OBJECT, REVIEW, Template("{text}\nSo: {text2}?{label}")])
+@pytest.mark.parametrize("template", [OBJECT, REVIEW, Template("{text}\nSo: {text2}? {label}")])
 def test_examples_of_a_prompt_make_the_same_prompt(kind, template):
     tokenizer = tiny_tokenizer(kind)
     task = toy_task(KINGDOMS, template)

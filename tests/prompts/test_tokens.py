@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from icl_mech.errors import PromptError
 from icl_mech.prompts import Prompt, Span, build_prompts
-from icl_mech.prompts.tokenise import PieceTokenizer
+from icl_mech.prompts.encoding import TextTokenizer
 from icl_mech.tasks import Template
 from tests.prompts.cases import (
     KINDS,
@@ -221,8 +221,8 @@ def test_end_tokens_are_no_start_tokens():
             plain = [ord(letter) for letter in text]
             return {"input_ids": [1, 2, *plain, 3] if add_special_tokens else plain}
 
-    assert PieceTokenizer(Closing()).start_tokens(None) == (1, 2)
-    assert PieceTokenizer(Closing()).start_tokens(False) == ()
+    assert TextTokenizer(Closing()).start_tokens(None) == (1, 2)
+    assert TextTokenizer(Closing()).start_tokens(False) == ()
 
 
 # For arbitrary texts
@@ -305,7 +305,7 @@ def test_plain_texts_are_exact(first, second, query, kind):
 
 
 def test_inexact_prompts_are_announced():
-    merging = Template("{text}Positiv{label}")
+    merging = Template("{text}Positiv {label}")
     task = one_each(["a", "b"], "c", merging)
     with WORDS.warns(UserWarning, "inexact_prompts_announced", "2"):
         batch = build_prompts(task, _merging_tokenizer(), n=2)

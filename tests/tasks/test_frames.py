@@ -10,7 +10,7 @@ from tests.said import Words
 
 WORDS = Words(__file__)
 
-PATTERN = "Review: {text}\nSentiment:{label}"
+PATTERN = "Review: {text}\nSentiment: {label}"
 LABELS = ("Negative", "Positive")
 FRAME = pd.DataFrame({"text": ["a", "b", "c", "d"], "label": ["Positive", "Negative"] * 2})
 CLASS_OF = {"a": 1, "b": 0, "c": 1, "d": 0}

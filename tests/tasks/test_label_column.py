@@ -10,7 +10,7 @@ from tests.said import Words
 WORDS = Words(__file__)
 
 STARS = ("1", "2", "3", "4", "5")
-PATTERN = "Review: {text}\nStars:{label}"
+PATTERN = "Review: {text}\nStars: {label}"
 
 
 def read(*columns, words=STARS, **options):

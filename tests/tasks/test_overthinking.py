@@ -226,7 +226,7 @@ def test_formats_there_are_not(data, name, number, there_are):
     WORDS.exactly(str(caught.value), there_are, repr(name), number)
 
 
-@pytest.mark.parametrize("template", ["{text}:{label}", Template("{text}:{label}")])
+@pytest.mark.parametrize("template", ["{text}: {label}", Template("{text}: {label}")])
 def test_a_pattern_has_no_numbered_formats(data, template):
     for source in (data(2), "reviews"):
         with WORDS.raises(TaskError, "pattern_no_numbered_formats", "1"):
@@ -357,7 +357,7 @@ def test_a_format_of_a_public_data_set(hub):
     hub(lambda split: [{"sentence": "a", "label": 1}])
     task = load_task("ot-sst2", prompt_format=11, overlap="keep")
     assert task.labels == ("0", "5")
-    assert task.template.pattern.endswith("I said{label}.")
+    assert task.template.pattern.endswith("I said {label}.")
     assert task.train == (Example("a", 1),)
 
 
@@ -427,6 +427,6 @@ def test_the_command_line_shows_all_formats(capsys):
     tasks("ot-trec")
     assert capsys.readouterr().out == (
         "Classify the questions based on whether their answer type is a Number, Location, Person, "
-        "Description, Entity, or Abbreviation.\n\nQuestion: {text}\nAnswer Type:{label}.\n"
+        "Description, Entity, or Abbreviation.\n\nQuestion: {text}\nAnswer Type: {label}.\n"
         "labels: Abbreviation, Entity, Description, Person, Location, Number\n"
     )

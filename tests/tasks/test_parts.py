@@ -12,7 +12,7 @@ from tests.tiny import tiny_tokenizer
 
 WORDS = Words(__file__)
 
-PATTERN = "Review: {text}\nSentiment:{label}"
+PATTERN = "Review: {text}\nSentiment: {label}"
 LABELS = ("Negative", "Positive")
 VARIANTS = ("a film", " a film", "a  film ", "a\tfilm\n", "a\xa0film")
 

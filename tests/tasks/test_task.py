@@ -8,7 +8,7 @@ from tests.said import Words
 
 WORDS = Words(__file__)
 
-TEMPLATE = Template("{text}:{label}")
+TEMPLATE = Template("{text}: {label}")
 EXAMPLES = (Example("a", 0), Example("b", 1), Example("c", 0))
 
 
@@ -63,11 +63,11 @@ def test_a_task_is_one_line_and_a_card():
     assert len(repr(task)) < 500
     WORDS(repr(task), "task_line_card", "2")
     many = Task(
-        "x" * 999, Template("R: {text}\nS:{label}"), tuple(f"l{i}" for i in range(999)), (), ()
+        "x" * 999, Template("R: {text}\nS: {label}"), tuple(f"l{i}" for i in range(999)), (), ()
     )
     assert len(repr(many)) < 500
     hostile = Example("<script>alert(1)</script>", 0)
-    card = Task("t", Template("R: {text}\nS:{label}"), ("A", "B"), (hostile,), ())._repr_html_()
+    card = Task("t", Template("R: {text}\nS: {label}"), ("A", "B"), (hostile,), ())._repr_html_()
     assert "<script>" not in card
     WORDS(card, "task_line_card_2")
     assert "1, 0" in card

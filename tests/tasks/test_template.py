@@ -8,7 +8,7 @@ from tests.said import Words
 
 WORDS = Words(__file__)
 
-REVIEW = Template("Review: {text}\nSentiment:{label}")
+REVIEW = Template("Review: {text}\nSentiment: {label}")
 
 
 def test_pieces_of_a_demonstration():
@@ -21,7 +21,7 @@ def test_pieces_of_a_demonstration():
 
 
 def test_pieces_of_the_query_stop_where_the_label_would_stand():
-    template = Template("{text}:{label}.")
+    template = Template("{text}: {label}.")
     assert [tuple(piece) for piece in template.pieces(Example("tulip", 1), None)] == [
         ("text", "tulip"),
         ("format", ":"),
@@ -35,7 +35,7 @@ def test_pieces_of_the_query_stop_where_the_label_would_stand():
 
 
 def test_pieces_of_a_pair():
-    template = Template("{text}\nHypothesis: {text2}?{label}")
+    template = Template("{text}\nHypothesis: {text2}? {label}")
     assert template.is_pair
     assert not REVIEW.is_pair
     assert [tuple(piece) for piece in template.pieces(Example("a", 0, "b"), None)] == [
@@ -47,7 +47,7 @@ def test_pieces_of_a_pair():
 
 
 def test_doubled_braces_are_braces_of_the_prompt():
-    template = Template("{{{text}}} {{x}}:{label}{{}}")
+    template = Template("{{{text}}} {{x}}: {label}{{}}")
     pieces = list(template.pieces(Example("a", 0), " no"))
     assert "".join(piece.text for piece in pieces) == "{a} {x}: no{}"
     assert [piece.kind for piece in pieces if piece.kind != "format"] == ["text", "label"]
@@ -62,27 +62,27 @@ def test_braces_in_a_text_are_kept():
     ("pattern", "fragments"),
     [
         ("Review: {text}", ["no label", "{label} 0"]),
-        ("Sentiment:{label}", ["no text", "{text} 0"]),
+        ("Sentiment: {label}", ["no text", "{text} 0"]),
         ("", ["empty", "{text} 0"]),
-        ("{text} {text}:{label}", ["two texts", "{text} 2"]),
-        ("{text}:{label}:{label}", ["two labels", "{label} 2"]),
-        ("{text}{text2}{text2}:{label}", ["two second texts", "{text2} 2"]),
-        ("{text}: {topic}:{label}", ["topic", "{topic}", "{text2}"]),
-        ("{text}: {}:{label}", ["no name", "{}"]),
-        ("{text.name}:{label}", ["attribute", "{text.name}"]),
-        ("{text:>9}:{label}", ["format"]),
+        ("{text} {text}: {label}", ["two texts", "{text} 2"]),
+        ("{text}: {label}: {label}", ["two labels", "{label} 2"]),
+        ("{text}{text2}{text2}: {label}", ["two second texts", "{text2} 2"]),
+        ("{text}: {topic}: {label}", ["topic", "{topic}", "{text2}"]),
+        ("{text}: {}: {label}", ["no name", "{}"]),
+        ("{text.name}: {label}", ["attribute", "{text.name}"]),
+        ("{text:>9}: {label}", ["format"]),
         ("{text}:{label!r}", ["conversion"]),
         ("{text}:{label", ["open brace", "'{text}:{label'"]),
         ("{label}: {text}", ["text first", "{label}"]),
-        ("{text}:{label} {text2}", ["second text last", "{label}"]),
+        ("{text}: {label} {text2}", ["second text last", "{label}"]),
         (
             "Review: {text}\nSentiment: {label}",
-            ["space before label", "{label}", "Sentiment:{label}'"],
+            ["space before label", "{label}", "Sentiment: {label}'"],
         ),
-        ("{text}:\t{label}", ["tab before label", "{label}", "':{label}'"]),
+        ("{text}:\t {label}", ["tab before label", "{label}", "': {label}'"]),
         ("{{label}}: {text}: {label}", ["double braces", "{label}"]),
         ("Review:{text}{label}", ["no sign", "{label}"]),
-        ("{text}{label}", ["no sign, nothing else", "{label}", "'{text}:{label}'"]),
+        ("{text}{label}", ["no sign, nothing else", "{label}", "'{text}: {label}'"]),
     ],
 )
 def test_refused_patterns(pattern, fragments):
@@ -93,9 +93,9 @@ def test_refused_patterns(pattern, fragments):
 @pytest.mark.parametrize(
     ("pattern", "example", "field"),
     [
-        ("{text}:{label}", Example(" \n", 1), "'text'"),
-        ("{text}/{text2}:{label}", Example("a", 1), "'text2'"),
-        ("{text}/{text2}:{label}", Example("a", 1, " "), "'text2'"),
+        ("{text}: {label}", Example(" \n", 1), "'text'"),
+        ("{text}/{text2}: {label}", Example("a", 1), "'text2'"),
+        ("{text}/{text2}: {label}", Example("a", 1, " "), "'text2'"),
     ],
 )
 def test_empty_texts_are_refused(pattern, example, field):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from icl_mech.errors import IclMechError, PromptError, TaskError
 from icl_mech.prompts import build_prompts, prompts_from_text
-from icl_mech.prompts.tokenise import template_pieces, tidy_pieces
+from icl_mech.prompts.laying import template_pieces
 from icl_mech.tasks import Example, Task, Template
 from tests.said import Words
 from tests.texts.kinds import MANY, kinds, many_words
@@ -19,14 +19,14 @@ WORDS = Words(__file__)
 
 LABELS = ("Negative", "Positive")
 TEMPLATES = {
-    "labels last": Template("Review: {text}\nSentiment:{label}"),
-    "closed": Template("{text}:{label}.", "\n\n", "Sort them."),
-    "label words inside": Template("Positive or Negative: {text}\nPositive:{label}"),
-    "a pair side by side": Template("{text}{text2}:{label}"),
-    "a pair": Template("{text}\nQuestion: {text2}\nAnswer:{label}!"),
-    "braces": Template("{{{text}}} {{x}}:{label}{{}}"),
-    "line ends of others": Template("{text}\r\n=>{label}\r\n", "\t"),
-    "no separator": Template("Input: {text} Output:{label} ", ""),
+    "labels last": Template("Review: {text}\nSentiment: {label}"),
+    "closed": Template("{text}: {label}.", "\n\n", "Sort them."),
+    "label words inside": Template("Positive or Negative: {text}\nPositive: {label}"),
+    "a pair side by side": Template("{text}{text2}: {label}"),
+    "a pair": Template("{text}\nQuestion: {text2}\nAnswer: {label}!"),
+    "braces": Template("{{{text}}} {{x}}: {label}{{}}"),
+    "line ends of others": Template("{text}\r\n=> {label}\r\n", "\t"),
+    "no separator": Template("Input: {text} Output: {label} ", ""),
 }
 TRAPS = (
     "\0", "\ufeff", "\u200b", "a\u200bb", "\u0301", "e\u0301", "👩\u200d👩\u200d👧", "🏳️\u200d🌈", "\u202eabc\u202c",
@@ -134,7 +134,7 @@ def test_halves_of_surrogate_pairs_are_refused_everywhere(text):
         lambda: Task("x", TEMPLATES["labels last"], LABELS, (), (Example("a", 0, text),)),
         lambda: Task("x", TEMPLATES["labels last"], (f"a{text}", "b"), (whole,), ()),
         lambda: Template(f"{text.replace('{', '').replace('}', '')}{{text}}:{{label}}"),
-        lambda: Template("{text}:{label}", separator=text),
+        lambda: Template("{text}: {label}", separator=text),
         lambda: prompts_from_text([text], LABELS, tiny_tokenizer("bpe")),
         lambda: prompts_from_text(["a:"], (f"a{text}", "b"), tiny_tokenizer("bpe")),
         lambda: prompts_from_text(["a:"], LABELS, tiny_tokenizer("bpe"), before=f"x{text}"),
@@ -160,7 +160,7 @@ def test_77_classes(several):
     labels = tuple(f"{word} {MANY[-n]}{n}" if several else word for n, word in enumerate(MANY))
     tokenizer = many_words()
     examples = tuple(Example(f"text {n}", n) for n in range(77))
-    task = Task("many", Template("Say: {text}\nAs:{label}"), labels, examples, (Example("x", 5),))
+    task = Task("many", Template("Say: {text}\nAs: {label}"), labels, examples, (Example("x", 5),))
     (prompt,) = build_prompts(task, tokenizer, n=1, balanced=False, labels="permuted")
     assert len(prompt.label_positions) == 77
     assert len(set(prompt.label_tokens)) == 77
