@@ -137,7 +137,7 @@ def build_prompts(
     tokenizer, limit = tokenizer_and_limit(model_or_tokenizer)
     reader = TextTokenizer(tokenizer, special_tokens)
     written = _writing(task, tokenizer, chat, system, prefill, template_kwargs, today)
-    asked_for = Asked(task.labels, task.labels, written.after, score=score)
+    asked_for = Asked(task.labels, task.names, written.after, score=score)
     way = way_of(
         task,
         shots=shots,
@@ -267,7 +267,7 @@ def finished(
     warn_of_copies(prompts, 5)
     made = {
         "tokens_of": WHOLE_TEXT,
-        **({"score": prompts[0].score} if prompts[0].label_words else {}),
+        **{"score": prompt.score for prompt in prompts[:1] if prompt.label_words},
         "tokenizer": tokenizer_identity(tokenizer),
     }
     return PromptBatch(tuple(prompts), {**source, **made, **more})

@@ -21,7 +21,7 @@ def prompts_from_text(
     answers: Sequence[int | str] | None = None,
     *,
     before: str | None = None,
-    between: str = " ",
+    between: str | None = None,
     bos: bool | None = None,
     special_tokens: SpecialTokens = "refuse",
     score: WordScore | None = None,
@@ -39,8 +39,8 @@ def prompts_from_text(
         answers: True class of each query, as index or label word.
         before: Only occurrences right after this text count, e.g. `"Sentiment:"` - needed
             when label words also occur inside the texts.
-        between: What stands before a label word, in the texts and between their end and the answer: a
-            space; nothing in `答案：正面` or `(A)`.
+        between: What stands before a label word, in the texts and between their end and the answer: `""`
+            in `答案：正面` or `(A)`. None: a space, or nothing where label words begin with one.
         bos: As in `build_prompts`; a BOS token that a text writes itself is not put twice.
         special_tokens: What `<|im_end|>` and the like in the texts are: the tokens (`control`),
             as in texts of `tokenizer.apply_chat_template`; their letters (`text`); or an error
@@ -61,15 +61,16 @@ def prompts_from_text(
     conformed("special_tokens", special_tokens, SpecialTokens, PromptError)
     conformed("bos", bos, bool | None, PromptError)
     conformed("score", score, WordScore | None, PromptError)
-    _check_between(between)
+    between = _between(between, labels)
     reader = TextTokenizer(tokenizer, special_tokens)
     pattern = _occurrences(labels, before, between)
-    asked = Asked(labels, labels, _after(pattern, texts), score=score)
+    names = [label.strip() for label in labels]
+    asked = Asked(labels, names, _after(pattern, texts), score=score)
     prompts = []
     for number, text in enumerate(texts):
         if between and text.endswith(between):
             raise PromptError(
-                f"Text {number} ends in {between!r}, which is put before the answer; leave it out there, or "
+                f"Text {number} ends in {between!r}, which is put between it and the answer; leave it out, or "
                 "give between=''."
             )
         found = list(pattern.finditer(text))
@@ -154,8 +155,9 @@ def pairs_from_text(
     right = [_class(own, labels, number) for number, own in enumerate(given)]
     wrong = _answers(false_answers, len(asked))
     reader = TextTokenizer(tokenizer, special_tokens)
-    pattern = None if claims is None else _occurrences(labels, claims, " ")
-    asked_for = Asked(labels, labels, "\n", score=score)
+    between = _between(None, labels)
+    pattern = None if claims is None else _occurrences(labels, claims, between)
+    asked_for = Asked(labels, [label.strip() for label in labels], "\n", score=score)
     made: list[list[Prompt]] = [[], []]
     for number, query in enumerate(asked):
         if sides[0][number] == sides[1][number]:
@@ -184,7 +186,7 @@ def pairs_from_text(
                     [
                         *_before(text, found),
                         RolePiece("query_text", None, query),
-                        RolePiece("format", None, " "),
+                        RolePiece("format", None, between),
                     ],
                     asked_for,
                     label_classes=shown,
@@ -260,9 +262,12 @@ def _occurrences(labels: Sequence[str], before: str | None, between: str) -> re.
     return re.compile(rf"{anchor}{edge}({'|'.join(map(re.escape, longest_first))})(?!\w)")
 
 
-def _check_between(between: object) -> None:
+def _between(between: object, labels: Sequence[str]) -> str:
+    if between is None:
+        return "" if any(label.startswith(" ") for label in labels) else " "
     if fault := text_fault(between, blank=True):
         raise PromptError(f"between= {fault}; give what stands before a label word, or ''.")
+    return str(between)
 
 
 def _after(pattern: re.Pattern[str], texts: Sequence[str]) -> str:
@@ -300,11 +305,12 @@ def _labels(label_words: object) -> tuple[str, ...]:
 
 def _class(answer: int | str, labels: Sequence[str], number: int) -> int:
     if isinstance(answer, str):
-        if answer.strip() not in labels:
+        names = [label.strip() for label in labels]
+        if answer.strip() not in names:
             raise PromptError(
                 f"Answer {answer!r} of text {number} is not a label word: {', '.join(labels)}."
             )
-        return list(labels).index(answer.strip())
+        return names.index(answer.strip())
     if not is_index(answer):
         raise PromptError(
             f"Answer {answer!r} of text {number} is a {type(answer).__name__}; expected a label "

@@ -28,7 +28,7 @@ def to_values(prompts: Sequence[Prompt]) -> dict[str, Any]:
     for prompt in prompts:
         for token, piece in zip(prompt.tokens, prompt.pieces, strict=False):
             pieces.setdefault(int(token), piece)
-    roles = sorted({span.role for prompt in prompts for span in prompt.spans})
+    roles = sorted({own.role for prompt in prompts for own in (*prompt.spans, *prompt.parts)})
     first = prompts[0]
     plain: list[dict[str, Any]] = []
     for prompt in prompts:
@@ -53,7 +53,7 @@ def to_values(prompts: Sequence[Prompt]) -> dict[str, Any]:
         if prompt.text != prompt.written():
             one["text"] = prompt.text
         if prompt.parts:
-            one["parts"] = [[part.role, _plain(part.demo), int(part.stop)] for part in prompt.parts]
+            one["parts"] = [[roles.index(part.role), _plain(part.demo), int(part.stop)] for part in prompt.parts]
         if prompt.candidate_texts != first.candidate_texts:
             one["candidates"] = list(prompt.candidate_texts)
         plain.append(one)
@@ -111,7 +111,7 @@ def _prompt(one: Mapping[str, Any], all_of: Mapping[str, Any]) -> Prompt:
         accepted=tuple(tuple(word) for word in one.get("accepted", ())),
         text=one.get("text", ""),
         parts=tuple(
-            Span(role, demo, start, stop)
+            Span(all_of["roles"][role], demo, start, stop)
             for start, (role, demo, stop) in zip(begins, parts, strict=False)
         ),
         candidate_texts=tuple(one.get("candidates", all_of.get("candidates", ()))),

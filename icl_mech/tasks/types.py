@@ -236,6 +236,13 @@ class Task:
             )
         names = label_names(self.labels, f"Task {self.name!r}") if self.labels != () else ()
         object.__setattr__(self, "labels", names)
+        blank = self.template.label_context[0][-1:].isspace()
+        twice = next((name for name in names if name[:1].isspace() and blank), None)
+        if twice is not None:
+            raise TaskError(
+                f"Task {self.name!r}: white space stands before {{label}} in the template and at the beginning of "
+                f"the label {twice!r}, so that prompts would have both. Give {twice.strip()!r}."
+            )
         for split in ("train", "test"):
             examples = getattr(self, split)
             if isinstance(examples, str | bytes) or not isinstance(examples, Iterable):
@@ -301,6 +308,11 @@ class Task:
         """True if there are no classes: every example brings its own answers."""
         return not self.labels
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the classes: label words without white space around them."""
+        return tuple(label.strip() for label in self.labels)
+
     def by_class(self, split: Literal["train", "test"]) -> tuple[tuple[Example, ...], ...]:
         """The examples of one split, grouped by class."""
         examples = self.train if split == "train" else self.test
@@ -347,7 +359,7 @@ def label_names(labels: object, where: str) -> tuple[str, ...]:
     """Label words in class order.
 
     Raises:
-        TaskError: fewer than two, one twice, or one that is no text or has blanks around it.
+        TaskError: fewer than two, one twice (white space aside), or one that is no text.
     """
     if isinstance(labels, str | bytes | Mapping) or not isinstance(labels, Iterable):
         raise TaskError(
@@ -360,14 +372,9 @@ def label_names(labels: object, where: str) -> tuple[str, ...]:
             raise TaskError(
                 f"{where} has the label {name!r}, which {fault}; label words are texts."
             )
-        if name != name.strip():
-            raise TaskError(
-                f"{where} has the label {name!r} with white space around it; give {name.strip()!r} and write "
-                "the space into the template ('Sentiment: {label}')."
-            )
     if len(names) < 2:
         raise TaskError(f"{where} has the labels {names}; it needs at least two.")
-    for name, count in Counter(names).items():
+    for name, count in Counter(name.strip() for name in names).items():
         if count > 1:
             raise TaskError(f"{where} has the label {name!r} twice; every class needs its own.")
     return names

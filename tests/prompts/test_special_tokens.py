@@ -132,22 +132,6 @@ def test_a_text_that_is_written_as_a_piece_of_the_template():
         assert control(chatty(), prompt) == 3 * ["<|im_end|>"]
 
 
-def test_pieces_are_cut_where_the_tokenizer_joins_line_breaks():
-    letters = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "ĊĊ"]
-    backend = Tokenizer(models.BPE({c: n for n, c in enumerate(letters)}, [("Ċ", "Ċ")]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
-    pieces = TextTokenizer(tokenizer)
-
-    def piece(text, following=""):
-        ids = pieces.piece(text, first=False, following=following)
-        return tokenizer.convert_ids_to_tokens(list(ids))
-
-    assert piece("\n\nx") == ["Ċ", "Ċ", "x"]
-    assert piece("x\n\n") == piece("x\n\n", " a") == ["x", "ĊĊ"]
-    assert piece("x\n\n", "a") == ["x", "Ċ", "Ċ"]
-
-
 def test_queries_behind_a_compressed_context_are_letters_too():
     tokenizer = tiny_tokenizer("bpe")
     task = one_each(["a", "b"], "c").describe()

@@ -233,11 +233,14 @@ def test_a_pattern_has_no_numbered_formats(data, template):
             load_task(source, template=template, prompt_format=1, labels=("no", "yes"))
 
 
-def test_digits_may_share_their_first_token(data):
+def test_digits_are_compared_behind_a_blank_of_their_own(data):
     # Tokenizers that write numbers digit by digit: "_" "5".
     task = load_task(data(2), template="ot-sst2", prompt_format=14)
-    with WORDS.raises(PromptError, "digits_may_share_their", "'0'", "'5'"):
-        build_prompts(task, tiny_tokenizer("sentencepiece"), n=2)
+    tokenizer = tiny_tokenizer("sentencepiece")
+    batch = build_prompts(task, tokenizer, n=2)
+    assert [one.text for one in batch.candidates] == ["0", "5"]
+    assert {tokenizer.convert_ids_to_tokens(p.tokens[p.target]) for p in batch} == {"▁"}
+    assert batch.score == "first"
 
 
 def test_texts_of_one_task_in_the_format_of_another():

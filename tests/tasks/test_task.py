@@ -12,13 +12,15 @@ TEMPLATE = Template("{text}: {label}")
 EXAMPLES = (Example("a", 0), Example("b", 1), Example("c", 0))
 
 
-def task(labels=("no", "yes"), train=EXAMPLES, test=EXAMPLES):
-    return Task("toy", TEMPLATE, labels, train, test)
+def task(labels=("no", "yes"), train=EXAMPLES, test=EXAMPLES, template=TEMPLATE):
+    return Task("toy", template, labels, train, test)
 
 
-def test_label_words_bring_one_leading_space():
-    assert task((" no", "yes ")).labels == ("no", "yes")
-    assert task((" no", "yes ")).label_words == (" no", " yes")
+def test_labels_are_as_they_are_given():
+    glued = Template("{text}={label}")
+    assert task((" no", "yes "), template=glued).labels == (" no", "yes ")
+    with WORDS.raises(TaskError, "two blanks", "' no'", "'no'"):
+        task((" no", "yes "), template=Template("{text}: {label}"))
 
 
 def test_by_class_keeps_the_order_of_the_examples():
@@ -32,6 +34,7 @@ def test_describe_names_all_that_shapes_a_prompt():
         "name": "toy",
         "source": "a file",
         "template": "{text}={label};",
+        "spelling": "literal",
         "separator": "\n\n",
         "narrative": "Sort them.",
         "labels": ["no", "yes"],
