@@ -81,6 +81,7 @@ def as_command(
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 Quantization = Literal["8bit", "4bit"]
 Demonstrations = Literal["shared", "per_prompt"]
+WordScore = Literal["first", "sum", "mean"]
 Unit = Literal["sentences", "lines", "paragraphs", "steps", "turns", "items"]
 """As `icl_mech.prompts` has them, which is not imported for a help."""
 
@@ -299,6 +300,33 @@ class PromptOptions:
     balanced: Annotated[
         bool, _option(_PROMPTS, help="Queries with equally many answers of each class.")
     ] = True
+    score: Annotated[
+        WordScore | None,
+        _option(
+            _PROMPTS,
+            help="How label words of several tokens are scored: by the first, by all, per token; default: "
+            "first where they begin differently, else sum.",
+        ),
+    ] = None
+    chat: Annotated[
+        bool, _option(_PROMPTS, help="Write demonstrations as turns, by the model's chat template.")
+    ] = False
+    system: Annotated[str | None, _option(_PROMPTS, help="With --chat: what the system says.")] = (
+        None
+    )
+    prefill: Annotated[
+        str, _option(_PROMPTS, help="With --chat: what stands before the answer.")
+    ] = ""
+    template_kwargs: Annotated[
+        str | None,
+        _option(
+            _PROMPTS, help="""With --chat: options of its template: '{"enable_thinking": false}'."""
+        ),
+    ] = None
+    today: Annotated[
+        str | None,
+        _option(_PROMPTS, help="With --chat: the day its template writes, such as 2026-01-01."),
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from icl_mech.measurements.open_answers_given import answered, share_bars, share
 from icl_mech.measurements.reading import PredictionReading, Read, predicted
 from icl_mech.measurements.right_answers import ALL, DEFINITIONS, RightAnswers
 from icl_mech.measurements.whole_answers import accepted_passes, best_of
+from icl_mech.measurements.whole_words import scored, word_passes
 from icl_mech.metrics import Interval
 from icl_mech.models import LanguageModel, ModelInfo
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch, WordScore
@@ -39,8 +40,8 @@ class Predictions(Result):
     """What the model predicts at the target.
 
     Attributes:
-        label_logits: What classes are compared by, in class order: logits of the label words' first
-            tokens; with `sum` or `mean` the same as `log_probs`.
+        label_logits: Logits of the label words' first tokens, in class order; of prompts that score whole
+            words the same as `log_probs`.
         log_probs: Log-probability of the label words over the whole vocabulary: of the first
             token, of the whole word (`sum`) or per token of it (`mean`).
         predicted: Class with the largest score.
@@ -227,21 +228,32 @@ class Predict(Measurement[Predictions]):
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """The prompts, and whole words after them where all their tokens count."""
-        score, scored = self.score or data.score, data
-        if score != data.score:
-            scored = PromptBatch(tuple(replace(own, score=score) for own in data), data.source)
-        one = Pass(scored, [PredictionReading(self.top_k)], title="predictions")
-        return [one, *accepted_passes(data)]
+        words = [*word_passes(data).values()] if self._differs(data) else []
+        if self.score == "first" != data.score:
+            data = PromptBatch(tuple(replace(own, score="first") for own in data), data.source)
+        one = Pass(data, [PredictionReading(self.top_k)], title="predictions")
+        return [one, *words, *accepted_passes(data)]
 
     def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> Predictions:
         """Predictions by the first tokens, or by whole words; and how the accepted answers fare."""
         (first,), *words = read
         found = predictions(first, data)
-        if best := best_of([own for (own,) in words], data):
-            return replace(
+        labels = [*word_passes(data)] if self._differs(data) else []
+        if best := best_of([own for (own,) in words[len(labels) :]], data):
+            found = replace(
                 found, answer_log_prob=best.log_prob, answer_rank=best.rank, exact_match=best.greedy
             )
-        return found
+        if not self._differs(data) or not self.score:
+            return found
+        sums = {label: own.log_prob for label, (own,) in zip(labels, words, strict=False)}
+        _, log_probs, *_ = scored(first, sums, data, self.score)
+        if data.answer_kind == "vocabulary":
+            return replace(found, log_probs=log_probs)
+        return replace(found, log_probs=log_probs, predicted=log_probs.argmax(-1))
+
+    def _differs(self, data: PromptBatch) -> bool:
+        """True if whole words are scored, and not as the prompts say."""
+        return self.score not in (None, "first", data.score)
 
 
 def predictions(read: Read, prompts: PromptBatch) -> Predictions:

@@ -6,7 +6,7 @@ under the same interventions. Source: `first` is the papers' choice; `mean` is t
 length (Brown et al. 2020, §2.4).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,9 +16,9 @@ from icl_mech.engine import AnyReading
 from icl_mech.errors import PromptError
 from icl_mech.measurements.causal.answers import AnswerReading, Answers
 from icl_mech.measurements.passes import Pass
-from icl_mech.measurements.reading import PredictionReading, Read
+from icl_mech.measurements.reading import PredictionReading
 from icl_mech.measurements.whole_answers import word_pass
-from icl_mech.prompts import PromptBatch
+from icl_mech.prompts import PromptBatch, WordScore
 
 
 def whole_words(
@@ -39,24 +39,37 @@ def whole_words(
     places = [n for n, own in enumerate(readings) if isinstance(own, kinds)]
     if prompts.score == "first" or not places:
         return values
-    longer = [c for c in range(prompts.n_labels) if any(len(p.label_words[c]) > 1 for p in prompts)]
-    read = {
-        label: again(word_pass(prompts, [p.label_words[label] for p in prompts], "label words"))
-        for label in longer
-    }
+    read = {label: again(job) for label, job in word_passes(prompts).items()}
     for number, own in enumerate(values):
         sums = {label: found[number][0].log_prob for label, found in read.items()}
         for place in places:
-            own[place] = _scored(own[place], sums, prompts)
+            own[place] = scored(own[place], sums, prompts, prompts.score)
     return values
 
 
-def _scored(read: Read | Answers, sums: dict[int, Tensor], prompts: PromptBatch) -> Read | Answers:
-    """What was read, with log P of whole words in the place of first tokens' logits."""
+def word_passes(prompts: PromptBatch) -> dict[int, Pass]:
+    """A pass for each class whose label word has several tokens in some prompt."""
+    words = {c: [prompt.label_words[c] for prompt in prompts] for c in range(prompts.n_labels)}
+    return {
+        label: word_pass(prompts, own, "label words")
+        for label, own in words.items()
+        if any(len(word) > 1 for word in own)
+    }
+
+
+def scored(read: Any, sums: Mapping[int, Tensor], prompts: PromptBatch, score: WordScore) -> Any:
+    """What was read at the target, with log P of whole words in the place of first tokens' logits.
+
+    Args:
+        read: What `PredictionReading` or `AnswerReading` gave.
+        sums: Log P of the words that have several tokens, by class.
+        prompts: What was run.
+        score: `sum` or `mean`.
+    """
     first = read.label_logits - read.log_sum[:, None] if isinstance(read, Answers) else read[1]
     columns = [sums.get(label, first[:, label]) for label in range(prompts.n_labels)]
     scores = torch.stack(columns, dim=1)
-    if prompts.score == "mean":
+    if score == "mean":
         scores = scores / torch.tensor([[len(word) for word in p.label_words] for p in prompts])
     if isinstance(read, Answers):
         return Answers(scores, torch.zeros_like(read.log_sum))

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from icl_mech.checking import Count, Natural, bound_to, checked, conformed
@@ -264,10 +265,12 @@ def finished(
         PromptError: a prompt is longer than the model's context.
     """
     check_lengths(prompts, limit)
+    if len({prompt.score for prompt in prompts}) > 1:  # in some all words begin differently
+        prompts = [replace(prompt, score="sum") for prompt in prompts]
     warn_of_copies(prompts, 5)
     made = {
         "tokens_of": WHOLE_TEXT,
-        **{"score": prompt.score for prompt in prompts[:1] if prompt.label_words},
+        **({"score": prompts[0].score} if prompts and prompts[0].label_words else {}),
         "tokenizer": tokenizer_identity(tokenizer),
     }
     return PromptBatch(tuple(prompts), {**source, **made, **more})

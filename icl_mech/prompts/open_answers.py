@@ -107,10 +107,9 @@ def open_prompts(
     for side in sides:
         check_setting(task, side, draw)
     other = draw.choices is not None or any(side.labels == "other" for side in sides)
-    before = task.template.label_context[0]
     alone = score is None or score == "first"
     distinct = any(side.labels == "permuted" for side in sides)
-    words = _Words(tokenizer, before, written.after, other, distinct, alone)
+    words = _Words(tokenizer, written.before, written.after, other, distinct, alone)
     demos, shown, foils = (np.random.default_rng([draw.seed, own]) for own in (2, 1, 3))
     chosen = list(draw.given or ())
     if draw.shared and draw.given is None:

@@ -53,7 +53,9 @@ def to_values(prompts: Sequence[Prompt]) -> dict[str, Any]:
         if prompt.text != prompt.written():
             one["text"] = prompt.text
         if prompt.parts:
-            one["parts"] = [[roles.index(part.role), _plain(part.demo), int(part.stop)] for part in prompt.parts]
+            one["parts"] = [
+                [roles.index(part.role), _plain(part.demo), int(part.stop)] for part in prompt.parts
+            ]
         if prompt.candidate_texts != first.candidate_texts:
             one["candidates"] = list(prompt.candidate_texts)
         plain.append(one)

@@ -1,9 +1,10 @@
 """How demonstrations and a query become one text: a template filled in, or the turns of a chat."""
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +21,15 @@ Shown = Sequence[tuple[Example, str]]
 
 Turn = dict[str, str]
 
-_RESERVED = ("conversation", "tokenize", "add_generation_prompt", "strftime_now", "return_dict")
+_DATES = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1""")
+_UNDATED = "no such date"
+_FROZEN = (
+    "{%- macro strftime_now(pattern) -%}{{ dates_of_today[pattern] if pattern in dates_of_today else "
+    f"raise_exception('{_UNDATED}')}}}}{{%- endmacro -%}}"
+)
+"""Stands before templates that write a date, in the place of the clock."""
+
+_RESERVED = ("conversation", "tokenize", "add_generation_prompt", "dates_of_today", "return_dict")
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,11 @@ class Plain:
     """A template, filled in."""
 
     template: Template
+
+    @property
+    def before(self) -> str:
+        """What stands before an answer, from the last text on."""
+        return self.template.label_context[0]
 
     @property
     def after(self) -> str:
@@ -107,6 +121,11 @@ class Chat:
                 ) from None
 
     @property
+    def before(self) -> str:
+        """What stands before an answer in the assistant's turn."""
+        return self._probe.answer + self.prefill
+
+    @property
     def after(self) -> str:
         """What ends the assistant's turn."""
         return self._closed + self._probe.after
@@ -158,8 +177,12 @@ class Chat:
             closes = behind is not None and chunk.startswith(self._ends)
             if closes:
                 made.append(RolePiece("format", behind, self._ends))
-            demo = own[0].demo if own else None
-            made.append(RolePiece("format", demo, chunk[len(self._ends) * closes :]))
+            rest = chunk[len(self._ends) * closes :]
+            opening = rest.removesuffix(self._begins)
+            if opening != rest:  # what the system says, and what stands around it
+                made.append(RolePiece("narrative", None, opening))
+                rest = self._begins
+            made.append(RolePiece("format", own[0].demo if own else None, rest))
             made += own if text == texts[number] else _stripped(own, left=True)
         return [*made, RolePiece("format", None, self._answer(chunks[-1]) + self.prefill)]
 
@@ -224,6 +247,11 @@ class Chat:
         between, last = self._probe.around[-3], self._probe.after
         return next((end for end in (last, last.rstrip()) if between.startswith(end)), "")
 
+    @property
+    def _begins(self) -> str:
+        """What begins a turn of the user."""
+        return self._probe.around[-3].removeprefix(self._ends)
+
     def _answer(self, begun: str) -> str:
         """What the template writes before an answer, where it begins the assistant's turn with `begun`.
 
@@ -283,25 +311,26 @@ def render(
     """
     from jinja2 import TemplateError
 
-    def strftime_now(pattern: str) -> str:
-        if today is None:
-            raise PromptError(
-                f"The chat template of {_name(tokenizer)} writes today's date, so that prompts would differ from "
-                f"day to day. Say which day with today='{date.today().isoformat()}'."
-            )
-        return datetime.fromisoformat(today).strftime(pattern)
-
+    template = tokenizer.get_chat_template(options.pop("chat_template", None))
+    if "strftime_now" in template:
+        patterns = {own for _, own in _DATES.findall(template)} if today else ()
+        day = date.fromisoformat(today) if today else date.today()
+        options["dates_of_today"] = {own: day.strftime(own) for own in patterns}
+        template = _FROZEN + template
     try:
         text = tokenizer.apply_chat_template(
             list(turns),
+            chat_template=template,
             tokenize=False,
             add_generation_prompt=generate,
-            strftime_now=strftime_now,
             **options,
         )
     except (TemplateError, ValueError, TypeError, KeyError) as error:
-        if isinstance(error, PromptError):
-            raise
+        if _UNDATED in str(error):
+            raise PromptError(
+                f"The chat template of {_name(tokenizer)} writes today's date, so that prompts would differ from "
+                f"day to day. Say which day with today='{date.today().isoformat()}'."
+            ) from None
         raise PromptError(
             f"The chat template of {_name(tokenizer)} refuses these turns: {error}. Leave system= out, change "
             "template_kwargs=, or write the turns into a Template yourself."

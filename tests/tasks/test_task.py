@@ -47,7 +47,7 @@ def test_describe_names_all_that_shapes_a_prompt():
         ({"labels": ("no",)}, ["one label", "'toy'", "('no',)"]),
         ({"labels": ()}, ["no labels"]),
         ({"labels": ("no", "no ")}, ["label twice", "'no'"]),
-        ({"labels": ("no", " ")}, ["empty label", "label ''"]),
+        ({"labels": ("no", " ")}, ["empty label", "label ' '"]),
         (
             {"train": (Example("a", 0), Example("b", 2))},
             ["label 2", "train example 1", "label 2", "'toy'", "0 to 1"],

@@ -199,4 +199,4 @@ def word_figure(plain: Words, isolated: Words, where: str, top_k: int, depth: in
 
 def visible(word: str) -> str:
     """A token with signs for its spaces and line breaks."""
-    return word.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥") or "∅"
+    return word.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥") or "⋯"
