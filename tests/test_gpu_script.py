@@ -272,7 +272,6 @@ def test_a_profile_is_counted_by_hand():
         "host to device": 1,
         "device to host": 1,
         "synchronisations": 1,
-        ".item()": 1,
         "device busy": pytest.approx(0.04),
         "idle share": pytest.approx(0.5),
     }

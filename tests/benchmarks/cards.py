@@ -157,7 +157,7 @@ CALLS: Mapping[str, tuple[tuple[str, ...], Call]] = {
         ),
     ),
     **{name: ((), of_texts(name)) for name in ("span_flow", "suppression")},
-    "anchor_agreement": ((), of_texts("anchor_agreement", proximity=3)),
+    "anchor_agreement": ((), of_texts("anchor_agreement", proximity=2)),
     "generate": ((), lambda own: icl.generate(own.model, own.one, **QUIET)),
     "fit_reweighting": ((), lambda own: icl.fit_reweighting(own.model, own.one, **QUIET)),
     "evaluate_reweighting": (
