@@ -360,7 +360,7 @@ def profile(bench: Bench, size: str) -> tuple[Plan, str]:
         "extraction": lambda: icl.extraction(model, each, **QUIET),
         f"isolation, {few} prompts": lambda: icl.isolation(model, shared[:few], **QUIET),
         f"attribution patching, {few} pairs": lambda: icl.attribution_patching(
-            model, true, false, **QUIET
+            model, true, false, exact=False, **QUIET
         ),
     }
     plan = [(name, partial(_profiled, bench, model, function)) for name, function in calls.items()]
