@@ -8,7 +8,7 @@ yet; anew for every prompt (Halawi et al. 2023, §2). *Chosen*: those given, in 
 import hashlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -390,6 +390,4 @@ def given_source(examples: Sequence[Example]) -> dict[str, Any]:
 
 def examples_digest(examples: Sequence[Example]) -> str:
     """Recognises examples by texts and labels, in order."""
-    return hashlib.sha256(repr([tuple(vars(e).values()) for e in examples]).encode()).hexdigest()[
-        :16
-    ]
+    return hashlib.sha256(repr([*map(astuple, examples)]).encode()).hexdigest()[:16]
