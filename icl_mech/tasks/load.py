@@ -10,7 +10,7 @@ from icl_mech.errors import TaskError, near_matches
 from icl_mech.tasks.files import read_rows
 from icl_mech.tasks.frames import EXPECTED, by_name
 from icl_mech.tasks.known import KnownTask
-from icl_mech.tasks.open_answers import offline_task, open_examples
+from icl_mech.tasks.open_answers import answer_columns, offline_task, open_examples
 from icl_mech.tasks.parts import Overlap, apart, divide
 from icl_mech.tasks.registry import find_known, known_tasks, task_format
 from icl_mech.tasks.rows import Columns, LabelsAs, Part, checked_label_map, to_examples, words_of
@@ -142,7 +142,8 @@ def load_task(
             _refuse_unused(idle, OF_CLASSES, why, "Leave it out, or leave answers= out.")
             (chosen, _), words = written(None, labels=("its", "own")), ()
             options = "answers=, other_answers="
-            columns = Columns(text_column, answers, second(chosen), options, other_answers)
+            column, choice = answer_columns(answers)
+            columns = Columns(text_column, column, second(chosen), options, other_answers, choice)
             examples = open_examples(source.read(columns), columns)
         else:
             names = source.class_names(label_column) if labels_as != "indices" else None
