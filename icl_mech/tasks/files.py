@@ -65,14 +65,9 @@ def read_file(path: Path) -> "list[Row] | pa.Table":
     if packing := _PACKINGS.get(path.suffix.lower()):
         try:
             name, data = packing(path, data)
-        except (
-            OSError,
-            EOFError,
-            RuntimeError,
-            zlib.error,
-            lzma.LZMAError,
-            zipfile.BadZipFile,
-        ) as error:
+        except TaskError:
+            raise
+        except _DAMAGED as error:
             raise TaskError(
                 f"{str(path)!r} cannot be unpacked ({type(error).__name__}: {error}); it is damaged, "
                 "locked, or packed in another way than its name says. Unpack it and give the file in it."
@@ -178,6 +173,18 @@ _PACKINGS: dict[str, Callable[[Path, bytes], tuple[str, bytes]]] = {
     ".zip": _unzipped,
 }
 """Name and content of the file that is packed, by the ending of the packed one."""
+
+
+_DAMAGED = (
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+    zlib.error,
+    lzma.LZMAError,
+    zipfile.BadZipFile,
+)
+"""What these raise where a file is not packed as its name says."""
 
 
 # Text
@@ -413,7 +420,7 @@ def _arrow_errors(file: _File) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        file.refuse(f"{' '.join(str(error).split())} Write it anew from its source.")
+        file.refuse(f"{' '.join(str(error).split()).rstrip('.')}. Write it anew from its source.")
 
 
 _READERS: Mapping[str, Callable[[_File], "list[Row] | pa.Table"]] = {
