@@ -63,13 +63,8 @@ def part_of(data: object, columns: Columns, origin: str) -> Part:
         rows = data.select_columns([*columns.needed]).with_format(None).to_list()
     elif isinstance(data, datasets.IterableDataset):
         rows = _of_stream(data, origin)
-    elif hasattr(data, "__arrow_c_stream__"):
-        rows = _of_table(data, columns, origin)
     else:
-        lazy = " Collect it first: frame.collect()." if hasattr(data, "collect") else ""
-        raise TaskError(
-            f"Cannot load a task from a {type(data).__name__}; expected {EXPECTED}.{lazy}"
-        )
+        rows = _of_table(data, columns, origin)
     if not rows:
         raise TaskError(f"{origin} holds no rows.")
     refuse_missing(columns, [*rows[0]], f"{origin}, row 1")
@@ -89,7 +84,13 @@ def _of_table(table: object, columns: Columns, origin: str) -> list[dict[str, An
     """Rows of what speaks Arrow, whichever library it is of."""
     import pyarrow as pa
 
-    read = pa.table(table)
+    try:
+        read = pa.table(table)
+    except (TypeError, pa.ArrowInvalid) as error:  # what has no columns
+        lazy = " Collect it first: frame.collect()." if hasattr(table, "collect") else ""
+        raise TaskError(
+            f"Cannot load a task from a {type(table).__name__}; expected {EXPECTED}.{lazy}"
+        ) from error
     refuse_repeated(read.column_names, origin)
     refuse_missing(columns, read.column_names, origin)
     rows: list[dict[str, Any]] = read.select([*columns.needed]).to_pylist()
@@ -99,7 +100,7 @@ def _of_table(table: object, columns: Columns, origin: str) -> list[dict[str, An
 def _of_stream(stream: "datasets.IterableDataset", origin: str) -> list[dict[str, Any]]:
     try:
         rows = [*islice(stream.with_format(None), LONGEST_STREAM + 1)]
-    except (OSError, ValueError, TypeError, RuntimeError) as error:
+    except Exception as error:
         raise TaskError(
             f"{origin} is a stream that broke off ({type(error).__name__}: {error}); mend its source, or "
             "give what it holds as a frame or a file."
@@ -118,12 +119,12 @@ def class_names(data: object, column: str) -> tuple[str, ...] | None:
 
     Tables that a data set wrote (Parquet, Arrow) hold them too.
     """
-    features = getattr(data, "features", None) or {}
-    schema = getattr(data, "schema", None)
-    if b"huggingface" in (getattr(schema, "metadata", None) or {}):
-        import datasets
+    import datasets
+    import pyarrow as pa
 
-        features = datasets.Features.from_arrow_schema(schema)
+    features = getattr(data, "features", None) or {}
+    if isinstance(data, pa.Table) and b"huggingface" in (data.schema.metadata or {}):
+        features = datasets.Features.from_arrow_schema(data.schema)
     names = getattr(features.get(column), "names", None)
     return tuple(names) if names else None
 

@@ -1,6 +1,6 @@
 """`load_task`: a task by name, or from files, frames and data sets of the hub."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -26,7 +26,7 @@ def load_task(
     *,
     template: Template | str | None = None,
     prompt_format: int | None = None,
-    labels: Sequence[str] | None = None,
+    labels: Iterable[str] | None = None,
     separator: str | None = None,
     narrative: str | None = None,
     text_column: str = "text",

@@ -6,7 +6,8 @@ for English ones. Each row also holds what another relation would answer.
 
 import re
 from collections.abc import Mapping, Sequence
-from numbers import Number
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 from icl_mech import demo
@@ -70,19 +71,20 @@ def _example(
         usual, first = next(iter(shapes.items()))
         raise TaskError(
             f"{at}: {_cut(cell)} is {shape}, but {first} holds {usual}; a column writes all its answers alike, or what "
-            "is accepted would differ from row to row. Make each a list of accepted answers: "
-            f"frame[{columns.label!r}] = [[...], ...]."
+            f"is accepted would differ from row to row. {REMEDY}"
         )
     if columns.choice:
         answers = (
             _chosen(cell, answers, row[columns.choice], f"{where}, column {columns.choice!r}"),
         )
     other = row[columns.other] if columns.other else None
+    if as_written(other) is not None:
+        (other,) = _written([other], f"{where}, column {columns.other!r}")
     return Example(
         row[columns.text],
         text2=row[columns.text2] if columns.text2 else None,
         answers=tuple(dict.fromkeys(answers)),
-        other=None if as_written(other) is None else _listed([other], where)[0],
+        other=as_written(other),
     )
 
 
@@ -90,6 +92,7 @@ SHAPES = (
     'a text ("Kyiv", or "Kyiv|Kiev" for several), a number, a list of these, {"text": [...], "answer_start": [...]} '
     'or {"value": ..., "aliases": [...]}; of choices, answers="choices[answer]" names both columns'
 )
+REMEDY = "Make each a list of accepted answers: frame[column] = [[...], ...]."
 
 
 def _accepted(cell: object, where: str, *, choices: bool) -> tuple[str, tuple[str, ...]]:
@@ -98,40 +101,52 @@ def _accepted(cell: object, where: str, *, choices: bool) -> tuple[str, tuple[st
     Raises:
         TaskError: there is none, or it is written in a way that is not known.
     """
-    cell = getattr(cell, "tolist", lambda: cell)()
+    cell = _plain(cell)
     if isinstance(cell, str):
         return "a text", tuple(part.strip() for part in cell.split("|"))
-    if isinstance(cell, Mapping):
-        if "text" in cell and cell.keys() <= {"text", "label" if choices else "answer_start"}:
-            return "an object of texts", _listed(cell["text"], where)
-        if {"value", "aliases"} <= cell.keys():
-            own, aliases = _listed([cell["value"]], where), _listed(cell["aliases"], where)
-            return "an object of value and aliases", (*own, *aliases)
     if isinstance(cell, list | tuple):
-        return "a list", _listed(cell, where)
-    if (written := as_written(cell)) is None:
-        raise TaskError(f"{where}: the answer is missing; drop the row or fill it in.")
-    if isinstance(cell, Number):
-        return "a number", (written,)
+        return "a list", _written(cell, where)
+    if isinstance(cell, Mapping):
+        texts, aliases = _plain(cell.get("text")), _plain(cell.get("aliases"))
+        if isinstance(texts, list) and cell.keys() <= {
+            "text",
+            "label" if choices else "answer_start",
+        }:
+            return "an object of texts", _written(texts, where)
+        if isinstance(aliases, list) and "value" in cell:
+            return "an object of value and aliases", _written([cell["value"], *aliases], where)
+    elif as_written(cell) is None or isinstance(cell, Real | Decimal):
+        return "a number", _written([cell], where)
     raise _unknown(cell, where)
 
 
-def _listed(cell: object, where: str) -> tuple[str, ...]:
-    cell = getattr(cell, "tolist", lambda: cell)()
-    if not isinstance(cell, list | tuple):
-        raise _unknown(cell, where)
-    for item in cell:
-        if not isinstance(item, str | Number) or as_written(item) is None:
-            raise _unknown(item, f"{where}, among its answers")
-    if not cell:
+def _plain(cell: object) -> object:
+    """A list where a frame holds an array."""
+    return getattr(cell, "tolist", lambda: cell)()
+
+
+def _written(cells: Sequence[object], where: str) -> tuple[str, ...]:
+    """Texts and numbers as they are written.
+
+    Raises:
+        TaskError: there are none, or one is missing or neither.
+    """
+    if not cells:
         raise TaskError(f"{where}: the list of answers is empty; drop the row or fill it in.")
-    return tuple(str(as_written(item)) for item in cell)
+    found = tuple(str(as_written(cell)) for cell in cells)
+    for cell in cells:
+        if as_written(cell) is None:
+            raise TaskError(
+                f"{where}: an answer is missing ({cell!r}); drop the row or fill it in."
+            )
+        if not isinstance(cell, str | Real | Decimal):
+            raise _unknown(cell, f"{where}, in its list")
+    return found
 
 
 def _unknown(cell: object, where: str) -> TaskError:
     return TaskError(
-        f"{where}: {_cut(cell)}, a {type(cell).__name__}, is no answer that can be read; expected {SHAPES}. Write it so: "
-        "frame['answer'] = [[...accepted answers of the row...], ...]; load_task(frame, answers='answer', ...)."
+        f"{where}: {_cut(cell)}, a {type(cell).__name__}, is no answer that can be read; expected {SHAPES}. {REMEDY}"
     )
 
 
@@ -144,7 +159,7 @@ def _chosen(cell: object, choices: Sequence[str], mark: object, where: str) -> s
     labels = cell.get("label") if isinstance(cell, Mapping) else None
     numbers = [str(number) for number in range(len(choices))]
     letters = [chr(ord("A") + number) for number in range(len(choices))]
-    known = [numbers, letters] if labels is None else [[*_listed(labels, where)]]
+    known = [numbers, letters] if labels is None else [[*_written(labels, where)]]
     for names in known:
         if as_written(mark) in names and len(names) == len(choices):
             return choices[names.index(str(as_written(mark)))]
