@@ -138,7 +138,7 @@ class InAll:
         left = []
         for group in self.groups:
             own = without(group, others)
-            left.append(iter([own[i] for i in generator.permutation(len(own))]))
+            left.append(map(own.__getitem__, generator.permutation(len(own))))  # few are taken
         found: list[Example] = []
         shown: set[tuple[str, ...]] = set()
         for label in generator.integers(len(left), size=most).tolist():
@@ -346,7 +346,7 @@ def draw_queries(
 def without(examples: Sequence[Example], others: Sequence[Example]) -> list[Example]:
     """The examples that share no text with the others."""
     taken = {key for example in others for key in example.keys}
-    return [e for e in examples if not (taken and taken.intersection(e.keys))]
+    return [e for e in examples if taken.isdisjoint(e.keys)] if taken else [*examples]
 
 
 def said_demonstrations(source: Mapping[str, Any]) -> str:

@@ -229,7 +229,7 @@ def _read_table(file: _File) -> list[Row]:
     if len(read) > 1:
         ways = "; ".join(f"{own!r}: {', '.join(map(repr, heads[own]))}" for own in read)
         file.refuse(
-            f"its lines divide alike at several separators, each with columns of its own ({ways}). Say "
+            f"its lines divide alike at several separators, each with columns of its own ({ways}). Rename them, or say "
             f"which is meant: load_task(pandas.read_csv({str(file.path)!r}, sep={next(iter(read))!r}, "
             "dtype=str, keep_default_na=False), ...)."
         )

@@ -51,26 +51,33 @@ def load_task(
     No text stands in both training and test examples, white space aside, unless you say so.
 
     Args:
-        name_or_path: A built-in name (see `known_tasks`); a CSV, TSV or JSONL file; a folder that
-            holds `train.*` and `test.*`; a `pandas.DataFrame` or `datasets.Dataset`; several of
-            these by split, such as a `datasets.DatasetDict`; or `owner/name` of any data set of
-            the Hugging Face hub.
+        name_or_path: A built-in name (see `known_tasks`); a data file – CSV with commas, semicolons,
+            tabs or bars, JSON (a list of objects, columns, lines), Parquet or Arrow – also packed
+            (`.gz`, `.bz2`, `.xz`, `.zst`, `.zip` of one file); a folder that holds `train.*` and
+            `test.*`, or what `save_to_disk` wrote; a frame of pandas, polars or pyarrow; a
+            `datasets.Dataset`, or an `IterableDataset` of up to 100,000 rows, which are read whole;
+            several of these by split, such as a `datasets.DatasetDict`; or `owner/name` of any data
+            set of the Hugging Face hub.
         template: A `Template`, a pattern such as `"Review: {text}\nSentiment:{label}"`, or the
             name of a built-in task whose template and labels are used. For a built-in task: what
             to use instead of its own.
         prompt_format: Number of the format, for built-in tasks that have several (`ot-sst2`).
-        labels: Label words in class order. Not needed if `template` names a task, with
-            `label_map`, or where a `datasets.Dataset` names its classes.
+        labels: Label words in class order, so no set. Not needed if `template` names a task, with
+            `label_map`, or where a data set names its classes.
         separator: Between demonstrations, if `template` is a pattern (default newline).
         narrative: Opens the prompt, if `template` is a pattern.
         text_column: Column of the text. This and the next nine are for your own data.
-        label_column: Column of the label: class index or label word.
+        label_column: Column of the label: class index or label word; anything else (True, −1, "pos")
+            needs `label_map`. 1.0 is 1.
         text2_column: Column of the second text (templates with `{text2}`; default `text2`).
         label_map: Label word of each value of the label column, `{"pos": "Positive", ...}`.
         labels_as: `names` or `indices`: what the label column holds, where label words are
             numbers, so that it could be either.
         answers: Column of open answers, instead of labels: the answer of each text, a list of accepted
-            ones, or several between bars (`Kyiv|Kiev`); the first is the one displayed.
+            ones, several between bars (`Kyiv|Kiev`), or objects as in SQuAD (`{"text": [...]}`) and
+            TriviaQA (`{"value": ..., "aliases": [...]}`), all rows in one way; the first is the one
+            displayed. `"choices[answer]"` names a column of choices and the one that says which is
+            right, by number from 0, by letter, or by label (`{"text": [...], "label": [...]}`).
         other_answers: Column of what another relation would answer (the capital's language, say), for
             false demonstrations whose follower is known.
         test_path: A second file that holds the test examples.
@@ -88,7 +95,7 @@ def load_task(
 
     Raises:
         TaskError: unknown name (near matches are listed), missing column, unknown label, labels
-            that could be names or indices, empty text, a file that cannot be read, an option
+            that could be names or indices, answers written in several ways, empty text, a file that cannot be read, an option
             that would have no effect, an empty part, hub unreachable.
     """
     if name_or_path is None or isinstance(name_or_path, int | float | list | tuple | set):

@@ -155,7 +155,7 @@ def _from_folder(path: Path, train_split: str | None, test_split: str | None) ->
                 "leave one, or give a file and test_path=."
             )
     chosen = {split: files[split][0] for split in files if split in (train, test)}
-    return _from_frames(chosen, train, test, name, called, f"folder {name}", unused)
+    return _from_frames(chosen, train, test, name, called, f"file {name}", unused)
 
 
 def _from_frames(

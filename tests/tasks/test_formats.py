@@ -166,7 +166,7 @@ def test_a_folder_of_packed_files_and_other_names_of_splits(tmp_path):
     options = {"template": PATTERN, "labels": LABELS}
     task = load_task(tmp_path, test_split="validation", **options)
     assert [example.text for example in (*task.train, *task.test)] == COLUMNS["text"]
-    assert task.source == f"folder {tmp_path.name}"
+    assert task.source == f"file {tmp_path.name}"
     both = load_task(
         tmp_path, train_split="train", test_split="train", test_fraction=0.5, **options
     )
