@@ -109,7 +109,9 @@ def test_a_zip_holds_one_file(tmp_path):
     assert load_task(path, template=PATTERN, labels=LABELS).name == "films"
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("second.csv", CONTENTS["a.csv"])
-    WORDS(refused(path), "zip_of_two", "2", "'semicolons.csv'", "'second.csv'")
+    message = refused(path)
+    WORDS(message, "zip_of_two", "2", "'semicolons.csv'", "'second.csv'")
+    assert "unpacked" not in message
     WORDS(refused(file_of(tmp_path, "b.zip", b"PK")), "no_zip")
     WORDS(refused(file_of(tmp_path, "b.gz", gzip.compress(b"text,label"))), "kind_not_named")
 
