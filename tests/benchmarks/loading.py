@@ -50,7 +50,7 @@ def made(folder: Path) -> Iterator[tuple[str, object, dict[str, Any]]]:
 
 
 def seconds() -> dict[str, tuple[float, float, str]]:
-    """Of each case loading, building 50 prompts, and a digest of the examples, in this process."""
+    """Of each case loading, building 200 prompts, and a digest of the examples, in this process."""
     import icl_mech as icl
     from tests.tiny import tiny_tokenizer
 
@@ -61,7 +61,7 @@ def seconds() -> dict[str, tuple[float, float, str]]:
             task = icl.load_task(data, **options)
             loaded = time.process_time()
             if len(task.labels) == 2:
-                icl.build_prompts(task, tokenizer, n=50, shots=1, demonstrations="per_prompt")
+                icl.build_prompts(task, tokenizer, n=200, total=2)
             built = time.process_time()
             digest = hashlib.sha256(repr((task.train, task.test)).encode()).hexdigest()[:8]
             found[name] = (loaded - started, built - loaded, digest)
@@ -96,7 +96,7 @@ def main() -> None:
         for root, own in zip(roots, runs, strict=True):
             own.append(of(root))
     for name in runs[0][0]:
-        for part, what in enumerate(("load", "50 prompts")):
+        for part, what in enumerate(("load", "200 prompts")):
             times = [statistics.median(run[name][part] for run in own) for own in runs]
             ratio = f"  {times[1] / times[0]:5.1f} ×" if options.root and times[0] else ""
             shown = "".join(f"{time:8.2f} s" for time in times)
