@@ -166,7 +166,7 @@ class TaskOptions:
         str,
         _option(
             _DATA,
-            help="Known task, CSV/TSV/JSONL file or folder, or owner/name on the hub.",
+            help="Known task, data file (CSV, JSON, Parquet, Arrow, also packed) or folder, or owner/name on the hub.",
             autocompletion=task_names,
         ),
     ] = "reviews"
@@ -201,7 +201,7 @@ class TaskOptions:
         _option(
             _OWN,
             help="Column of open answers, instead of labels; several accepted ones stand between bars: "
-            "Kyiv|Kiev.",
+            "Kyiv|Kiev. 'choices[answer]': a column of choices, and the one that says which is right.",
         ),
     ] = None
     other_answers: Annotated[
@@ -217,8 +217,12 @@ class TaskOptions:
     test_fraction: Annotated[
         float, _option(_OWN, help="Share of each class kept for testing, of data in one part.")
     ] = 0.5
-    train_split: Annotated[str | None, _option(_OWN, help="Of data of the hub.")] = None
-    test_split: Annotated[str | None, _option(_OWN, help="Of data of the hub.")] = None
+    train_split: Annotated[
+        str | None, _option(_OWN, help="Of data by split: where demonstrations come from.")
+    ] = None
+    test_split: Annotated[
+        str | None, _option(_OWN, help="Of data by split: where queries come from.")
+    ] = None
     config: Annotated[str | None, _option(_OWN, help="Of data of the hub.")] = None
     overlap: Annotated[
         Overlap, _option(_OWN, help="What to do with texts that training and test share.")

@@ -3,9 +3,10 @@
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Integral
 from string import Formatter
 from typing import Any, Literal, NamedTuple
@@ -45,10 +46,10 @@ class Example:
 
     def __post_init__(self) -> None:
         """Take numbers of NumPy for the plain ones they are."""
-        if is_index(self.label):
+        if type(self.label) is not int and is_index(self.label):
             object.__setattr__(self, "label", int(self.label))
 
-    @property
+    @cached_property
     def keys(self) -> tuple[str, ...]:
         """Its texts as they are compared: composed (NFC), white space run together."""
         texts = (self.text,) if self.text2 is None else (self.text, self.text2)
@@ -57,7 +58,7 @@ class Example:
 
 def is_index(value: object) -> bool:
     """True for whole numbers, NumPy's too, but not for True and False."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
+    return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
 
 
 def text_fault(text: object, *, blank: bool = False) -> str:
@@ -297,11 +298,14 @@ class Task:
         """What keeps label or answers from being of this task, to be said after the example; or empty."""
         if self.is_open:
             return answer_fault(example)
-        own = f"labels of {self.name!r} are 0 to {len(self.labels) - 1}: {', '.join(self.labels)}"
         if example.answers or example.other is not None:
-            return f"it has open answers ({example.answers!r}), which a task with classes does not have; {own}"
-        fits = is_index(example.label) and 0 <= example.label < len(self.labels)
-        return "" if fits else f"it has the label {example.label!r}; {own}"
+            what = f"it has open answers ({example.answers!r}), which a task with classes does not have"
+        elif is_index(example.label) and 0 <= example.label < len(self.labels):
+            return ""
+        else:
+            what = f"it has the label {example.label!r}"
+        there = f"labels of {self.name!r} are 0 to {len(self.labels) - 1}: {', '.join(self.labels)}"
+        return f"{what}; {there}"
 
     @property
     def is_open(self) -> bool:
@@ -315,11 +319,15 @@ class Task:
 
     def by_class(self, split: Literal["train", "test"]) -> tuple[tuple[Example, ...], ...]:
         """The examples of one split, grouped by class."""
-        examples = self.train if split == "train" else self.test
-        return tuple(
-            tuple(example for example in examples if example.label == label)
-            for label in range(max(len(self.labels), 1))
-        )
+        return self._classes[split]
+
+    @cached_property
+    def _classes(self) -> dict[str, tuple[tuple[Example, ...], ...]]:
+        n_classes = max(len(self.labels), 1)
+        return {
+            "train": tuple(map(tuple, grouped(self.train, n_classes))),
+            "test": tuple(map(tuple, grouped(self.test, n_classes))),
+        }
 
     def describe(self) -> dict[str, Any]:
         """What provenance records of the task."""
@@ -332,6 +340,14 @@ class Task:
             "narrative": self.template.narrative,
             "labels": list(self.labels),
         }
+
+
+def grouped(examples: Iterable[Example], n_classes: int) -> list[list[Example]]:
+    """The examples of each class, in their order."""
+    found: dict[int, list[Example]] = {label: [] for label in range(n_classes)}
+    for example in examples:
+        found.setdefault(example.label, []).append(example)
+    return [found[label] for label in range(n_classes)]
 
 
 def answer_fault(example: Example) -> str:
@@ -359,8 +375,15 @@ def label_names(labels: object, where: str) -> tuple[str, ...]:
     """Label words in class order.
 
     Raises:
-        TaskError: fewer than two, one twice (white space aside), or one that is no text.
+        TaskError: a set, which has no order; fewer than two, one twice (white space aside), or one that
+            is no text.
     """
+    if isinstance(labels, Set) and not isinstance(labels, KeysView):
+        shown = ", ".join(sorted(map(repr, labels)))
+        raise TaskError(
+            f"{where} has the labels {{{shown}}}, a {type(labels).__name__}, which has no order; give label "
+            f"words in class order, such as ({shown})."
+        )
     if isinstance(labels, str | bytes | Mapping) or not isinstance(labels, Iterable):
         raise TaskError(
             f"{where} has the labels {labels!r}, a {type(labels).__name__}; "
