@@ -266,6 +266,7 @@ def _made(
         "title": job.title
     }
     before = tuple(how.pop("interventions"))
+    whole = [not task.item.measurement.reads_first_tokens() for task, _ in together]
     if isinstance(job, Variants):
         variants = [(*before, *job.interventions, *own) for own in job.variants]
 
@@ -274,7 +275,8 @@ def _made(
                 model, own.prompts, own.readings, variants, layout=job.layout, **how
             )
 
-        return [whole_words(job.prompts, job.readings, varied(job), varied)]
+        read = varied(job)
+        return [whole_words(job.prompts, job.readings, read, varied) if whole[0] else read]
     # Made as one, they cost what the dearest of them does.
     works = [_work(own) for own in passes]
     expect(max(works) - sum(works))
@@ -284,8 +286,12 @@ def _made(
     def plain(own: Pass) -> list[list[Any]]:
         return [run(model, own.prompts, own.readings, (*before, *job.interventions), **how)]
 
-    (values,) = whole_words(job.prompts, readings, plain(replace(job, readings=readings)), plain)
-    return [[values[place] for place in own] for own in places]
+    (values,) = read = plain(replace(job, readings=readings))
+    (scored,) = whole_words(job.prompts, readings, read, plain) if any(whole) else read
+    return [
+        [(scored if by_word else values)[place] for place in own]
+        for own, by_word in zip(places, whole, strict=True)
+    ]
 
 
 def check_numbers(

@@ -40,11 +40,12 @@ def whole_words(
     if prompts.score == "first" or not places:
         return values
     read = {label: again(job) for label, job in word_passes(prompts).items()}
-    for number, own in enumerate(values):
+    whole = [[*own] for own in values]
+    for number, own in enumerate(whole):
         sums = {label: found[number][0].log_prob for label, found in read.items()}
         for place in places:
             own[place] = scored(own[place], sums, prompts, prompts.score)
-    return values
+    return whole
 
 
 def word_passes(prompts: PromptBatch) -> dict[int, Pass]:
@@ -91,5 +92,5 @@ def check_first_tokens_differ(prompts: PromptBatch, what: str) -> None:
                 raise PromptError(
                     f"{what} reads the first token of each label word, which {one!r} and {two!r} have in common "
                     f"(id {token}), so that it cannot tell them apart. Give labels that begin differently, or "
-                    "measure what scores whole words: predict, isolation, extraction, compression, calibration, steering."
+                    "measure what scores whole words: predict, isolation, extraction, edge cuts, calibration, steering."
                 )

@@ -89,7 +89,7 @@ def test_scores_equal_a_plain_loop(kind, name):
         batch = prompts(kind, *SETS[name], score=score)
         expected = by_hand(kind, batch, score)
         found = icl.predict(model(kind), batch, progress=False)
-        torch.testing.assert_close(found.log_probs, expected, rtol=0, atol=1e-5)
+        torch.testing.assert_close(found.log_probs, expected, rtol=1e-6, atol=2e-5)
         torch.testing.assert_close(found.label_logits, found.log_probs, rtol=0, atol=0)
         assert torch.equal(found.predicted, found.log_probs.argmax(-1))
 
@@ -97,8 +97,7 @@ def test_scores_equal_a_plain_loop(kind, name):
 @pytest.mark.parametrize("name", SETS)
 def test_the_order_of_labels_does_not_matter(name):
     labels, template = SETS[name]
-    order = [2, 0, 1][: len(labels)] if len(labels) < 4 else [3, 1, *range(4, len(labels)), 0, 2]
-    order = [own for own in order if own < len(labels)]
+    order = [*range(1, len(labels)), 0]
     batch = prompts("bpe", labels, template)
     words = {own.label: own.tokens for own in batch.candidates}
     moved = tuple(labels[own] for own in order)
@@ -162,14 +161,12 @@ WHOLE = {
     "extraction": {},
     "edge_cuts": {},
     "leave_one_out": {},
-    "compress_demonstrations": {"measure_speed": False},
     "diagnose_confusion": {"layer": 1, "components": 2},
     "calibration": {},
-    "steer": None,
 }
 
 
-@pytest.mark.parametrize("name", [name for name, options in WHOLE.items() if options is not None])
+@pytest.mark.parametrize("name", WHOLE)
 def test_words_that_begin_alike_are_told_apart(name):
     batch = prompts("bpe", CITIES)
     found = getattr(icl, name)(model("bpe"), batch, progress=False, **WHOLE[name])
@@ -180,10 +177,12 @@ def test_words_that_begin_alike_are_told_apart(name):
     assert str(found)
 
 
-@pytest.mark.parametrize("name", ["logit_lens", "flow_scores", "saliency_maps", "head_scores"])
+@pytest.mark.parametrize(
+    "name", ["logit_lens", "flow_scores", "saliency_maps", "head_scores", "compress_demonstrations"]
+)
 def test_what_reads_first_tokens_alone_says_so(name):
     batch = prompts("bpe", CITIES)
-    with WORDS.raises(PromptError, "first tokens", name, "'New York'", "'New Delhi'"):
+    with WORDS.raises(PromptError, "first tokens", "'New York'", "'New Delhi'"):
         getattr(icl, name)(model("bpe"), batch, progress=False)
     apart = prompts("bpe", ("New York", "Delhi", "Paris"), score="sum")
     getattr(icl, name)(model("bpe"), apart, progress=False)

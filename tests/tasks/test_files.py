@@ -186,7 +186,7 @@ def test_own_labels_and_layout_over_a_built_in_template(tmp_path):
     task = load_task(
         file,
         template="unnatural",
-        labels=(" awful", " nice"),
+        labels=("awful", "nice"),
         narrative="",
         test_path=file,
         overlap="keep",

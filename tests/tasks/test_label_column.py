@@ -80,7 +80,7 @@ def test_a_file_of_stars_keeps_its_classes(tmp_path):
 def test_label_map(tmp_path):
     file = tmp_path / "a.csv"
     file.write_text("text,label\na,pos\nb,neg\nc,pos \nd,neg\n")
-    label_map = {"neg": "Negative", "pos": " Positive"}
+    label_map = {"neg": "Negative", "pos": "Positive"}
     task = load_task(file, template=PATTERN, label_map=label_map)
     assert task.labels == ("Negative", "Positive")
     assert {e.text: e.label for e in (*task.train, *task.test)} == {"a": 1, "b": 0, "c": 1, "d": 0}

@@ -7,7 +7,7 @@ import datasets
 import pytest
 
 from icl_mech.cli.lists import tasks
-from icl_mech.errors import PromptError, TaskError
+from icl_mech.errors import TaskError
 from icl_mech.prompts import build_prompts
 from icl_mech.tasks import Example, Template, known_task, known_tasks, load_task
 from tests.said import Words

@@ -117,7 +117,9 @@ def written_out(model, name) -> PromptBatch:
     prompts = []
     for row in rows:
         shown = [task["train"][index] for index in row["demo_train_idx"]]
-        demonstrations = [(Example(one["text"], one["label"]), words[one["label"]]) for one in shown]
+        demonstrations = [
+            (Example(one["text"], one["label"]), words[one["label"]]) for one in shown
+        ]
         query = task[row["query_split"]][row["query_idx"]]
         prompts.append(
             assemble(
