@@ -227,8 +227,8 @@ class Chat:
             before, there, rendered = rendered.partition(mark)
             if not there:
                 raise PromptError(
-                    f"The chat template of {_name(self.tokenizer)} leaves out what a turn says. Leave system= out, "
-                    "or write the turns into a Template yourself."
+                    f"The chat template of {_name(self.tokenizer)} changes or leaves out what a turn says. "
+                    "Leave system= out, or write the turns into a Template yourself."
                 )
             found.append(before)
         return (*found, rendered)
