@@ -126,7 +126,7 @@ def load_tokenizer(
 
 def _place_of(source: Source) -> str:
     """A hub id, or a folder in Hugging Face format."""
-    return str(converted(Path(source.location))) if source.kind == "gguf" else source.location
+    return str(converted(*source.pieces)) if source.kind == "gguf" else source.location
 
 
 def _described(

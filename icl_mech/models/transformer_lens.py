@@ -38,9 +38,15 @@ def boot_bridge(
     from transformer_lens.model_bridge import TransformerBridge
 
     with mended_adapters(hf_model):
+        # Under a name of ours, such as `gemma-3-270m`, TransformerLens would look for one of its aliases.
         bridge = TransformerBridge.boot_transformers(
-            name, hf_model=hf_model, tokenizer=tokenizer, dtype=dtype, device=device
+            type(hf_model).__name__,
+            hf_model=hf_model,
+            tokenizer=tokenizer,
+            dtype=dtype,
+            device=device,
         )
+    bridge.cfg.model_name = name
     _refuse_without_attention(bridge)
     return bridge.eval()
 
