@@ -94,14 +94,7 @@ class TransformerLensModel(LanguageModel):
     @contextmanager
     def installed(self, hooks: Sequence[Hook]) -> Iterator[None]:
         """Hooks in the order given; the caller's own hooks stay."""
-        for site, _ in hooks:
-            if site not in self._points and site.layer in self.without_pattern:
-                raise ModelError(self._no_pattern(site))
-            if site not in self._points:
-                raise ModelError(
-                    f"{self.info.name!r} has no {site.name!r} in block {site.layer}; its architecture "
-                    f"({self.info.architecture}) does not expose it."
-                )
+        self.refuse_missing([site for site, _ in hooks])
         wide = self.info.dtype == "float64"
         added = [
             (self._points[s], _called(self._by_head(s, aside(f) if wide else f), self.device))
@@ -116,6 +109,18 @@ class TransformerLensModel(LanguageModel):
             for point, function in added:
                 point.add_hook(function)
             yield
+
+    def refuse_missing(self, sites: Sequence[Site]) -> None:
+        """Refuse sites without a hook point."""
+        for site in sites:
+            if site in self._points:
+                continue
+            if site.layer in self.without_pattern:
+                raise ModelError(self._no_pattern(site))
+            raise ModelError(
+                f"{self.info.name!r} has no {site.name!r} in block {site.layer}; its architecture "
+                f"({self.info.architecture}) does not expose it."
+            )
 
     @cached_property
     def without_pattern(self) -> tuple[int, ...]:

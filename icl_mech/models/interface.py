@@ -15,6 +15,7 @@ import torch
 from torch.nn.functional import pad
 
 from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.errors import ModelError
 from icl_mech.models.norms import FrozenNorm
 from icl_mech.models.undo import Undo
 from icl_mech.models.watching import Watch
@@ -333,6 +334,16 @@ class LanguageModel(ABC):
     def without_pattern(self) -> tuple[int, ...]:
         """Blocks without an attention pattern, which mix positions in another way."""
         return ()
+
+    def refuse_missing(self, sites: Sequence[Site]) -> None:
+        """Refuse sites that are not there, before anything runs.
+
+        Raises:
+            ModelError: names the first one, and the blocks without an attention pattern.
+        """
+        for site in sites:
+            if not self.has_site(site.name):
+                raise ModelError(f"{self.info.name!r} has no {site.name!r} in every block.")
 
     @property
     def beside_attention(self) -> tuple[str, ...]:

@@ -98,7 +98,9 @@ def test_the_block_with_a_pattern_is_cut_and_ablated(name, model, prompts):
         pytest.skip("it has no attention")
     plain = icl.predict(model, prompts).label_logits
     for change in (Cut("label_word", "target", layers=[1]), ZeroHeads([(1, 0)])):
-        assert not torch.equal(icl.predict(model, prompts, interventions=[change]).label_logits, plain)
+        assert not torch.equal(
+            icl.predict(model, prompts, interventions=[change]).label_logits, plain
+        )
 
 
 def test_a_hybrid_is_noted_and_shares_no_beginnings(name, model, prompts):
@@ -106,7 +108,9 @@ def test_a_hybrid_is_noted_and_shares_no_beginnings(name, model, prompts):
     (note,) = adapted.info.notes
     assert note.startswith(OTHER_MIXING)
     assert not adapted.takes_cache
-    assert adapted.without_pattern == {BOTH: (), **dict.fromkeys(NO_ATTENTION, (0, 1))}.get(name, (0,))
+    assert adapted.without_pattern == {BOTH: (), **dict.fromkeys(NO_ATTENTION, (0, 1))}.get(
+        name, (0,)
+    )
     assert icl.predict(model, prompts).provenance["model"]["notes"] == (note,)
 
 
@@ -119,3 +123,14 @@ def test_it_writes_what_hugging_face_writes(name, model, prompts):
             new = plain(ids, use_cache=False).logits[:, -1].argmax(-1, keepdim=True)
         ids = torch.cat([ids, new], 1)
     assert list(found.tokens[0]) == ids[0, -4:].tolist()
+
+
+@pytest.mark.slow
+def test_the_overthinking_study_leaves_out_heads_alone():
+    model = loaded("Jamba")
+    pair = icl.build_prompt_pairs(TASK, model, shots=2, n=4)
+    found = icl.analyze(model, pair, study="overthinking", nulls=0)
+    assert {"layer_accuracy", "early_exit", "top_words"} <= found.results.keys()
+    assert "head_scores" not in found.results
+    left_out = [note for note in found.notes if "[0]" in note]
+    assert len(left_out) >= 3
