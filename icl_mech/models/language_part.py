@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from icl_mech._typing import Tensor
 from icl_mech.errors import ModelError
 from icl_mech.models.checks import tolerance
 from icl_mech.models.stored import keep, of_model
@@ -68,7 +69,7 @@ def language_part(whole: "PreTrainedModel") -> "PreTrainedModel":
             f"{kind} holds no language_model, so its language part cannot be taken out. Load that with "
             "transformers and pass it: load_model(model, tokenizer=...)."
         )
-    part: PreTrainedModel = _taken_over(whole, language, kind)
+    part = _taken_over(whole, language, kind)
     setattr(part.config, PART_OF, kind)
     part.config._name_or_path = whole.config._name_or_path
     keep(part, of_model(whole))
@@ -76,12 +77,14 @@ def language_part(whole: "PreTrainedModel") -> "PreTrainedModel":
     return part
 
 
-def _taken_over(whole: Any, language: Any, kind: str) -> Any:
+def _taken_over(
+    whole: "PreTrainedModel", language: "PreTrainedModel", kind: str
+) -> "PreTrainedModel":
     """A causal language model with the layers, or the weights, of a language part."""
     from accelerate import init_empty_weights
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = language.config
+    config: Any = language.config
     if (name := _OF_TEXTS.get(str(config.model_type))) is not None:
         if is_compact(whole):
             raise ModelError(
@@ -98,17 +101,21 @@ def _taken_over(whole: Any, language: Any, kind: str) -> Any:
         # The parameters themselves: what is tied stays tied, and nothing is copied.
         part.model.load_state_dict(language.state_dict(keep_vars=True), assign=True)
         part.model.to(next(language.parameters()).device)  # rotary frequencies
-    part.lm_head = whole.lm_head
+    part.lm_head = whole.get_output_embeddings()
     part.config.architectures = [type(part).__name__]
-    return part.eval()
+    taken: PreTrainedModel = part.eval()
+    return taken
 
 
-def _compare(whole: Any, part: Any, kind: str) -> None:
-    weight = whole.get_input_embeddings().weight
+def _compare(whole: "PreTrainedModel", part: "PreTrainedModel", kind: str) -> None:
+    embedding: Any = whole.get_input_embeddings()
+    weight: Tensor = embedding.weight
     ids = torch.arange(1, 1 + _PROBE, device=weight.device)[None] % (weight.shape[0] // 2)
     with torch.no_grad():
-        expected = whole(input_ids=ids, use_cache=False).logits.float()
-        gap = float((part(input_ids=ids, use_cache=False).logits.float() - expected).abs().max())
+        expected, found = (
+            own(input_ids=ids, use_cache=False).logits.float() for own in (whole, part)
+        )
+    gap = float((found - expected).abs().max())
     allowed = tolerance(str(weight.dtype).removeprefix("torch."), expected)
     if not gap <= allowed:
         raise ModelError(
