@@ -83,6 +83,10 @@ class Item:
         ):
             for job in filled.passes(model, own):
                 check_numbers(job.prompts, own, options.interventions)
+        if filled.asks_at_once and model.without_pattern:
+            for job in filled.passes(model, own):
+                for reading in job.readings:
+                    model.refuse_missing(reading.sites(model.info))
         return cls(filled, own, given)
 
 
