@@ -94,7 +94,7 @@ def test_it_passes_the_load_time_checks():
 def test_a_demonstration_is_five_exact_tokens(model, pair):
     for prompts in pair:
         assert set(prompts.lengths.tolist()) == {5 * prompts.n_demos + 2}
-        assert prompts.source["exact_tokens"]
+        assert prompts.source["tokens_of"] == "whole text"
         assert not prompts.source["bos"]
     text = "".join(pair[0][0].pieces)
     assert text == model.tokenizer.decode(pair[0][0].tokens)

@@ -16,7 +16,7 @@ from icl_mech.engine import AnyReading
 from icl_mech.errors import PromptError
 from icl_mech.measurements.causal.answers import AnswerReading, Answers
 from icl_mech.measurements.passes import Pass
-from icl_mech.measurements.reading import PredictionReading
+from icl_mech.measurements.reading import PredictionReading, Read
 from icl_mech.measurements.whole_answers import word_pass
 from icl_mech.prompts import PromptBatch, WordScore
 
@@ -44,7 +44,8 @@ def whole_words(
     for number, own in enumerate(whole):
         sums = {label: found[number][0].log_prob for label, found in read.items()}
         for place in places:
-            own[place] = scored(own[place], sums, prompts, prompts.score)
+            score = _answers if isinstance(own[place], Answers) else scored
+            own[place] = score(own[place], sums, prompts, prompts.score)
     return whole
 
 
@@ -58,23 +59,30 @@ def word_passes(prompts: PromptBatch) -> dict[int, Pass]:
     }
 
 
-def scored(read: Any, sums: Mapping[int, Tensor], prompts: PromptBatch, score: WordScore) -> Any:
-    """What was read at the target, with log P of whole words in the place of first tokens' logits.
+def scored(read: Read, sums: Mapping[int, Tensor], prompts: PromptBatch, score: WordScore) -> Read:
+    """What `PredictionReading` gave, with log P of whole words in the place of first tokens' logits.
 
     Args:
-        read: What `PredictionReading` or `AnswerReading` gave.
+        read: What it gave.
         sums: Log P of the words that have several tokens, by class.
         prompts: What was run.
         score: `sum` or `mean`.
     """
-    first = read.label_logits - read.log_sum[:, None] if isinstance(read, Answers) else read[1]
+    _, first, top_tokens, top_log_probs = read
     columns = [sums.get(label, first[:, label]) for label in range(prompts.n_labels)]
     scores = torch.stack(columns, dim=1)
     if score == "mean":
         scores = scores / torch.tensor([[len(word) for word in p.label_words] for p in prompts])
-    if isinstance(read, Answers):
-        return Answers(scores, torch.zeros_like(read.log_sum))
-    return scores, scores, *read[2:]
+    return scores, scores, top_tokens, top_log_probs
+
+
+def _answers(
+    read: Answers, sums: Mapping[int, Tensor], prompts: PromptBatch, score: WordScore
+) -> Answers:
+    """The same of `AnswerReading`."""
+    first, nothing = read.label_logits - read.log_sum[:, None], torch.empty(0)
+    scores, *_ = scored((nothing, first, nothing, nothing), sums, prompts, score)
+    return Answers(scores, torch.zeros_like(read.log_sum))
 
 
 def check_first_tokens_differ(prompts: PromptBatch, what: str) -> None:

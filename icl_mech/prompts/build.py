@@ -137,7 +137,9 @@ def build_prompts(
         check_share(false_share, labels)
     tokenizer, limit = tokenizer_and_limit(model_or_tokenizer)
     reader = TextTokenizer(tokenizer, special_tokens)
-    written = _writing(task, tokenizer, chat, system, prefill, template_kwargs, today)
+    options: dict[str, Any] = {"system": system, "prefill": prefill, "today": today}
+    options["template_kwargs"] = template_kwargs
+    written = _writing(task, tokenizer, chat=chat, **options)
     asked_for = Asked(task.labels, task.names, written.after, score=score)
     way = way_of(
         task,
@@ -204,26 +206,27 @@ def build_prompts(
     return finished(prompts, source, tokenizer, limit, **share)
 
 
+@checked(PromptError, but=["task", "tokenizer"])
 def _writing(
     task: Task,
     tokenizer: object,
-    chat: bool,
-    system: str | None,
-    prefill: str,
-    template_kwargs: Mapping[str, Any] | None,
-    today: str | None,
+    *,
+    chat: bool = False,
+    system: str | None = None,
+    prefill: str = "",
+    template_kwargs: Mapping[str, Any] | None = None,
+    today: str | None = None,
 ) -> Writing:
     """The task's template, filled in or as turns of a chat.
 
     Raises:
         PromptError: options of a chat without one.
     """
-    options = {"system": system, "prefill": prefill or None, "template_kwargs": template_kwargs}
-    options["today"] = today
     if chat:
         kwargs = template_kwargs or {}
         return Chat(task.template, tokenizer, system, prefill, kwargs, today)
-    for name, value in options.items():
+    options = {"system": system, "prefill": prefill or None, "template_kwargs": template_kwargs}
+    for name, value in {**options, "today": today}.items():
         if value is not None:
             raise PromptError(f"{name}= is an option of chats; leave it out, or add chat=True.")
     return Plain(task.template)
@@ -330,11 +333,7 @@ def _open_batches(
     bos: bool | None = None,
     special_tokens: Literal["text", "refuse"] = "text",
     score: WordScore | None = None,
-    chat: bool = False,
-    system: str | None = None,
-    prefill: str = "",
-    template_kwargs: Mapping[str, Any] | None = None,
-    today: str | None = None,
+    **chat: Any,
 ) -> list[PromptBatch]:
     """Prompts with open answers, of which `shots` are all demonstrations, as are `total`.
 
@@ -351,7 +350,7 @@ def _open_batches(
     draw = OpenDraw(count, n or PROMPTS, seed, shared, split, given, asked, choices)
     tokenizer, limit = tokenizer_and_limit(model_or_tokenizer)
     reader = TextTokenizer(tokenizer, special_tokens)
-    written = _writing(task, tokenizer, chat, system, prefill, template_kwargs, today)
+    written = _writing(task, tokenizer, **chat)
     batches = []
     made = open_prompts(reader, task, written, draw, sides, bos, score)
     for side, prompts in zip(sides, made, strict=True):

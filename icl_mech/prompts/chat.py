@@ -16,19 +16,18 @@ def chat_template(
     system: str | None = None,
     today: str | None = None,
 ) -> Template:
-    r"""The tokenizer's chat template as a `Template`, for `load_task(..., template=...)`.
+    """The tokenizer's chat template as a `Template`, for `load_task(..., template=...)`.
 
     Each demonstration becomes a user turn and an assistant turn, the query a user turn and the
-    beginning of the assistant's. The special tokens of the chat are the template's own, so they
-    stay control tokens; those written in texts do not. `build_prompts(..., chat=True)` renders the
-    turns of every prompt instead, and so takes templates that do not write all turns alike.
+    beginning of the assistant's. `build_prompts(..., chat=True)` renders the turns of every prompt
+    instead, and so takes templates that do not write all turns alike.
 
     Args:
         model_or_tokenizer: Model or tokenizer with a chat template.
-        user: What the user says, with `{text}` (and `{text2}` for pairs).
-        assistant: What the model answers, with `{label}` and something before it.
+        user: What the user says, with `{text}` (and `{text2}`).
+        assistant: What the model answers, with `{label}` behind something.
         system: What the system says, for chat templates that allow it.
-        today: The day that templates with a date write, such as `2026-01-01`.
+        today: The day that a template with a date writes.
 
     Raises:
         PromptError: no chat template, or one that does not write all turns alike.
@@ -40,8 +39,7 @@ def chat_template(
     asked = {"role": "user", "content": user.format(**_MARKS)}
     turns = [asked, {"role": "assistant", "content": assistant.format(**_MARKS)}]
     opening = [] if system is None else [{"role": "system", "content": system}]
-    answered = render(tokenizer, [*opening, *turns], today=today)
-    closing = answered.rpartition(_MARKS["label"])[2]
+    closing = render(tokenizer, [*opening, *turns], today=today).rpartition(_MARKS["label"])[2]
     none, one, two = (
         render(tokenizer, [*opening, *n * turns, asked], True, today) for n in range(3)
     )
@@ -49,7 +47,7 @@ def chat_template(
     start = end - (len(one) - len(none))
     opened, turn, query = one[:start], one[start:end], one[end:]
     answer = assistant.format(**_MARKS).partition(_MARKS["label"])[0]
-    alike = turn.startswith(query) and turn[len(query) :].lstrip(" ").startswith(answer)
+    alike = turn.startswith(query) and turn.removeprefix(query).lstrip(" ").startswith(answer)
     if not alike or none != opened + query or two != opened + turn + turn + query:
         raise PromptError(
             f"The chat template of {getattr(tokenizer, 'name_or_path', '')!r} does not write every "

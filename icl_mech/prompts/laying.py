@@ -75,14 +75,24 @@ class Laid(NamedTuple):
 def template_pieces(
     template: Template, demonstrations: Sequence[tuple[Example, str]], query: Example
 ) -> list[RolePiece]:
-    """The pieces of a whole prompt; demonstrations come with the label word they display."""
+    """The pieces of a whole prompt; demonstrations come with the label word they display.
+
+    Spaces at the end of a separator begin what follows it.
+    """
     pieces: list[RolePiece] = []
+    ends = template.separator.rstrip(" ")
+    blanks = template.separator[len(ends) :]
+    before = ""
     if template.narrative:
-        pieces.append(RolePiece("narrative", None, template.narrative + template.separator))
+        pieces.append(RolePiece("narrative", None, template.narrative + ends))
+        before = blanks
     for demo, (example, word) in enumerate(demonstrations):
+        pieces.append(RolePiece("format", demo, before))
         for kind, text in template.pieces(example, word):
             pieces.append(RolePiece(ROLE_OF[kind], demo, text))
-        pieces.append(RolePiece("format", demo, template.separator))
+        pieces.append(RolePiece("format", demo, ends))
+        before = blanks
+    pieces.append(RolePiece("format", None, before))
     for kind, text in template.pieces(query, None):
         pieces.append(RolePiece("query_text" if kind == "text" else "format", None, text))
     return pieces
@@ -104,44 +114,67 @@ def assemble(
         PromptError: no pieces, one that has no tokens, or words that cannot be compared.
     """
     text, parts = joined(pieces)
-    words = [*asked.words, *asked.accepted]
-    first, common, tails = tokenizer.endings(text, words, asked.after, letters_of(parts))
-    same = min(map(len, (tail.ids for tail in tails)))
-    same = next((t for t in range(same) if len({tail.ids[t] for tail in tails}) > 1), same)
-    if not common + same:
-        raise PromptError(
-            f"The text {text[:40]!r} has no token before its answer; let the template write something there."
-        )
-    ends = [_end(tail, len(text) + len(word)) for tail, word in zip(tails, words, strict=True)]
-    ids = _candidates(tails, same, ends, asked)
-    shared = _alike(text, [word + asked.after for word in words])
-    read = Encoded(first.ids[: common + same], first.offsets[: common + same])
-    shown = min(shared, read.offsets[-1][1])
-    laid = lay_out(tokenizer, (text + words[0] + asked.after)[:shown], parts, read, bos)
-    texts = [
-        (text + word + asked.after)[
-            shown : max((o[1] for o in tail.offsets[: same + len(own)]), default=0)
-        ]
-        for word, tail, own in zip(words, tails, ids, strict=True)
-    ]
+    common = _compared(tokenizer, text, parts, asked)
+    laid = lay_out(tokenizer, common.text, parts, common.read, bos)
     count = len(asked.words)
-    score = _score(ids[:count], asked)
     return Prompt(
         laid.ids,
         aimed(laid.spans),
         tuple(label_classes),
-        tuple(ids[:count]),
+        tuple(common.words[:count]),
         answer=answer,
         false_answer=false_answer,
         labels=tuple(asked.names),
         pieces=laid.pieces,
         kind="choices" if asked.accepted else None,
-        accepted=tuple(ids[count:]),
+        accepted=tuple(common.words[count:]),
         text=laid.text,
         parts=laid.parts,
-        candidate_texts=tuple(texts[:count]),
-        score=score,
+        candidate_texts=tuple(common.texts[:count]),
+        score=_score(common.words[:count], asked),
     )
+
+
+class _Common(NamedTuple):
+    """What a text has in common whatever word follows, and what is left of each word.
+
+    Attributes:
+        text: The characters all have in common, as far as their tokens have.
+        read: The tokens.
+        words: What follows of each word.
+        texts: Its characters.
+    """
+
+    text: str
+    read: Encoded
+    words: list[tuple[int, ...]]
+    texts: list[str]
+
+
+def _compared(tokenizer: TextTokenizer, text: str, parts: Sequence[Span], asked: Asked) -> _Common:
+    """Where the tokens of the text with each word first differ.
+
+    Raises:
+        PromptError: they differ from the beginning, or words cannot be told apart.
+    """
+    words = [*asked.words, *asked.accepted]
+    first, common, tails = tokenizer.endings(text, words, asked.after, letters_of(parts))
+    least = min(len(tail.ids) for tail in tails)
+    same = next((t for t in range(least) if len({tail.ids[t] for tail in tails}) > 1), least)
+    if not common + same:
+        raise PromptError(
+            f"The text {text[:40]!r} has no token before its answer; let the template write something there."
+        )
+    read = Encoded(first.ids[: common + same], first.offsets[: common + same])
+    ends = [_end(tail, len(text) + len(word)) for tail, word in zip(tails, words, strict=True)]
+    ids = _candidates(tails, same, ends, asked)
+    endings = [word + asked.after for word in words]
+    shown = min(_alike(text, endings), read.offsets[-1][1])
+    texts = []
+    for ending, tail, own in zip(endings, tails, ids, strict=True):
+        stop = max((end for _, end in tail.offsets[: same + len(own)]), default=0)
+        texts.append((text + ending)[shown:stop])
+    return _Common((text + endings[0])[:shown], read, ids, texts)
 
 
 def joined(pieces: Iterable[RolePiece]) -> tuple[str, tuple[Span, ...]]:

@@ -106,20 +106,20 @@ def open_prompts(
     _check_choices(draw)
     for side in sides:
         check_setting(task, side, draw)
-    other = draw.choices is not None or any(side.labels == "other" for side in sides)
-    alone = score is None or score == "first"
-    distinct = any(side.labels == "permuted" for side in sides)
-    words = _Words(tokenizer, written.before, written.after, other, distinct, alone)
+    shown_as = {side.labels for side in sides}
+    other, distinct = draw.choices is not None or "other" in shown_as, "permuted" in shown_as
+    words = _Words(tokenizer, written, task, other, distinct, score in (None, "first"))
     demos, shown, foils = (np.random.default_rng([draw.seed, own]) for own in (2, 1, 3))
-    chosen = list(draw.given or ())
+    chosen, asked = list(draw.given or ()), draw.asked or ()
     if draw.shared and draw.given is None:
-        asked = draw.asked or ()
         chosen = words.drawn(without(_shuffled(task.train, demos), asked), draw.shots, asked)
-    queries = _queries(task, draw, words, chosen)
-    fillers = _shuffled([*task.train, *task.test], foils)
-    count = draw.shots if draw.given is None else len(chosen)
+    queries, fillers = (
+        _queries(task, draw, words, chosen),
+        _shuffled([*task.train, *task.test], foils),
+    )
+    count = max(draw.shots if draw.given is None else len(chosen), 1)
     made: list[list[Prompt]] = [[] for _ in sides]
-    orders, coins = shown.random((2, len(queries), max(count, 1)))
+    orders, coins = shown.random((2, len(queries), count))
     for number, query in enumerate(queries):
         if not draw.shared:
             rest = without(_shuffled(task.train, demos), [query])
@@ -128,14 +128,12 @@ def open_prompts(
         row = 0 if draw.shared else number
         for side, prompts in zip(sides, made, strict=True):
             displayed = _displayed(chosen, side, orders[row], coins[row])
-            places = [choices.index(words.ids(word)) for word in displayed]
-            shows = [*zip(chosen, displayed, strict=True)]
             prompts.append(
                 assemble(
                     tokenizer,
-                    written.pieces(shows, query),
+                    written.pieces([*zip(chosen, displayed, strict=True)], query),
                     Asked(names, names, written.after, query.answers, score),
-                    label_classes=places,
+                    label_classes=[choices.index(words.ids(word)) for word in displayed],
                     answer=0,
                     false_answer=1 if side.labels == "other" else None,
                     bos=written.bos(bos),
@@ -222,8 +220,8 @@ class _Words:
     def __init__(
         self,
         tokenizer: TextTokenizer,
-        before: str,
-        after: str,
+        written: Writing,
+        task: Task,
         other: bool,
         distinct: bool,
         alone: bool,
@@ -232,25 +230,30 @@ class _Words:
 
         Args:
             tokenizer: Reads them.
-            before: What the template writes before a word, from its last text on.
-            after: What it writes after it.
+            written: What stands around them.
+            task: Whose words they are.
             other: Those of another relation, too.
             distinct: No demonstration's answer comes twice.
             alone: Words of one prompt begin with different tokens.
         """
-        self.tokenizer, self.before, self.after = tokenizer, f"a{before}", after
+        self.tokenizer, self.written = tokenizer, written
         self.other, self.distinct, self.alone = other, distinct, alone
         self._known: dict[str, Word] = {}
+        words = [self.ids(own.answers[0]) for own in (*task.train, *task.test)]
+        # A blank that is a token of its own before every word is none of theirs.
+        self._blank = len({word[0] for word in words}) == 1 < len({*words})
 
     def ids(self, word: str) -> Word:
-        """The tokens of a word behind what the template writes."""
+        """The tokens of a word behind what the template writes, with a blank before it."""
         if word not in self._known:
             self._known[word] = self._read(word)
         return self._known[word]
 
     def _read(self, word: str) -> Word:
-        start, stop = len(self.before), len(self.before) + len(word)
-        read = self.tokenizer.encode(self.before + word + self.after, [(start, stop)])
+        before = f"a{self.written.before}"
+        stop = len(before) + len(word)
+        start = len(before.rstrip(" "))
+        read = self.tokenizer.encode(before + word + self.written.after, [(len(before), stop)])
         found = tuple(
             token
             for token, (first, last) in zip(read.ids, read.offsets, strict=True)
@@ -264,7 +267,7 @@ class _Words:
 
     def key(self, word: Word) -> Word:
         """What no two words of a prompt have in common."""
-        return word[:1] if self.alone else word
+        return word[self._blank : self._blank + 1] if self.alone else word
 
     def of(self, example: Example) -> list[Word]:
         """What it may display: its answer, and that of the other relation."""

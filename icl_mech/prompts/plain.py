@@ -42,22 +42,7 @@ def to_values(prompts: Sequence[Prompt]) -> dict[str, Any]:
                 [roles.index(span.role), _plain(span.demo), int(span.stop)] for span in prompt.spans
             ],
         }
-        if prompt.pieces != tuple(pieces.get(token) for token in one["tokens"]):
-            one["pieces"] = list(prompt.pieces)
-        if prompt.labels != first.labels:
-            one["labels"] = list(prompt.labels)
-        if prompt.label_words != first.label_words:
-            one["label_words"] = _words(prompt.label_words)
-        if prompt.accepted:
-            one["accepted"] = _words(prompt.accepted)
-        if prompt.text != prompt.written():
-            one["text"] = prompt.text
-        if prompt.parts:
-            one["parts"] = [
-                [roles.index(part.role), _plain(part.demo), int(part.stop)] for part in prompt.parts
-            ]
-        if prompt.candidate_texts != first.candidate_texts:
-            one["candidates"] = list(prompt.candidate_texts)
+        one |= _own(prompt, first, pieces, roles)
         plain.append(one)
     return {
         "labels": list(first.labels),
@@ -69,6 +54,30 @@ def to_values(prompts: Sequence[Prompt]) -> dict[str, Any]:
         "roles": roles,
         "prompts": plain,
     }
+
+
+def _own(
+    prompt: Prompt, first: Prompt, pieces: Mapping[int, str], roles: Sequence[str]
+) -> dict[str, Any]:
+    """What is not the same in all prompts, or not there in all."""
+    one: dict[str, Any] = {}
+    if prompt.pieces != tuple(pieces.get(token) for token in map(int, prompt.tokens)):
+        one["pieces"] = list(prompt.pieces)
+    if prompt.labels != first.labels:
+        one["labels"] = list(prompt.labels)
+    if prompt.label_words != first.label_words:
+        one["label_words"] = _words(prompt.label_words)
+    if prompt.accepted:
+        one["accepted"] = _words(prompt.accepted)
+    if prompt.text != prompt.written():
+        one["text"] = prompt.text
+    if prompt.parts:
+        one["parts"] = [
+            [roles.index(part.role), _plain(part.demo), int(part.stop)] for part in prompt.parts
+        ]
+    if prompt.candidate_texts != first.candidate_texts:
+        one["candidates"] = list(prompt.candidate_texts)
+    return one
 
 
 def from_values(values: Mapping[str, Any]) -> tuple[Prompt, ...]:

@@ -226,7 +226,7 @@ INSTRUCTED = Task(
         "Review: {text}\nSentiment: {label}",
         narrative="the film was a wonderful story of hope and courage\n",
     ),
-    TASK.label_words,
+    TASK.labels,
     TASK.train,
     TASK.test,
 )

@@ -30,8 +30,8 @@ measures: Accuracy.
 models: [gpt2-xl]
 sweep:
   tasks:
-    films: {{path: films.csv, template: "Review: {{text}}\\nSentiment:{{label}}", labels: [Negative, Positive]}}
-    plots: {{path: films.csv, template: "Plot: {{text}}\\nSentiment:{{label}}", labels: [Negative, Positive]}}
+    films: {{path: films.csv, template: "Review: {{text}}\\nSentiment: {{label}}", labels: [Negative, Positive]}}
+    plots: {{path: films.csv, template: "Plot: {{text}}\\nSentiment: {{label}}", labels: [Negative, Positive]}}
   measurements: [compare_compression: {{methods: [hidden_anchor], measure_speed: false}}]
   seeds: 0-1
   n: 1000

@@ -127,7 +127,7 @@ def test_what_makes_no_sense_is_left_out_with_a_reason():
         ({"n": 0}, SweepError, "at least 1"),
         ({"study": "label words"}, SweepError, "label_words"),
         ({"formats": [object()]}, SweepError, "formats holds"),
-        ({"formats": "{text} {label}"}, TaskError, "space before"),
+        ({"formats": "{text}{label}"}, TaskError, "nothing before"),
         ({"labels": "permuted", "false_share": 1.5}, TaskError, "0 to 1"),
     ],
 )

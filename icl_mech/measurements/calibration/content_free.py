@@ -69,8 +69,8 @@ def with_query(prompt: Prompt, text: str, reader: TextTokenizer) -> Prompt:
 def _around(prompt: Prompt) -> tuple[Any, ...]:
     """What stands around the query's text."""
     return tuple(
-        (span.role, () if span.role == "query_text" else prompt.tokens[span.start : span.stop])
-        for span in prompt.spans
+        (part.role, "" if part.role == "query_text" else prompt.text[part.start : part.stop])
+        for part in prompt.parts
     )
 
 

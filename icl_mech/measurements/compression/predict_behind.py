@@ -31,7 +31,7 @@ from icl_mech.measurements.same_model import check_same_model
 from icl_mech.models import KeyValues, LanguageModel
 from icl_mech.prompts import Prompt, PromptBatch, Role, Span
 from icl_mech.prompts.encoding import TextTokenizer
-from icl_mech.prompts.laying import Asked, RolePiece, assemble, template_pieces
+from icl_mech.prompts.laying import Asked, assemble, template_pieces
 from icl_mech.results import Result, jsonable
 from icl_mech.segments import check_fits
 from icl_mech.tasks import Example, Template
@@ -321,22 +321,16 @@ def behind_demonstrations(
     texts = conformed("texts", texts, Sequence[str | tuple[str, str]], PromptError)
     if not callable(tokenizer):
         raise ModelError(f"Expected a model or its tokenizer, got {shown(tokenizer)}.")
-    template = Template.recorded(task)
+    template = replace(Template.recorded(task), narrative="")
     reader = TextTokenizer(tokenizer)
     words = task["labels"] or ("a", "b")
     asked = Asked(words, words, template.closing, score="sum")
     # A demonstration before the query, since tokens depend on what stands before them.
-    before = [
-        *(
-            RolePiece("format", 0, piece.text)
-            for piece in template.pieces(Example("a", 0, "a"), words[0])
-        ),
-        RolePiece("format", 0, template.separator),
-    ]
+    before = [(Example("a", 0, "a"), words[0])]
     for text in texts:
         first, second = (text, None) if isinstance(text, str) else text
-        query = template_pieces(replace(template, narrative=""), [], Example(first, 0, second))
-        made = assemble(reader, [*before, *query], asked, label_classes=(), answer=None, bos=False)
+        pieces = template_pieces(template, before, Example(first, 0, second))
+        made = assemble(reader, pieces, asked, label_classes=(0,), answer=None, bos=False)
         start = next(span.start for span in made.spans if span.demo is None)
         shift = len(tokens) - start
         behind = [replace(s, start=s.start + shift, stop=s.stop + shift) for s in made.spans]

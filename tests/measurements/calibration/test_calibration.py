@@ -53,7 +53,7 @@ def test_only_the_querys_text_is_replaced(family):
     own, *_ = prompts
     before = text(own)[: text(own).rindex("Review:")]
     assert [text(prompt) for prompt in found.prompts] == [
-        f"{before}Review: N/A\nSentiment:", f"{before}Review:\nSentiment:",
+        f"{before}Review: N/A\nSentiment:", f"{before}Review: \nSentiment:",
         f"{before}Review: bad film\nSentiment:",
     ]  # fmt: skip
     for prompt in found.prompts:

@@ -270,7 +270,7 @@ def test_label_words_of_other_lengths(count, given, expected):
 
 @pytest.fixture(scope="module")
 def uneven(model):
-    task = replace(TASK, labels=("good", "very bad and of no worth"))
+    task = replace(TASK, labels=("good", "bad movie and of the"))
     return pairs(task, model, "shared", shots=2, n=4)
 
 
