@@ -100,12 +100,9 @@ def open_prompts(
 
     Raises:
         TaskError: a setting open answers do not have.
-        PromptError: too few examples whose answers can be told apart by their first token, or chosen ones
-            that cannot.
+        PromptError: too few examples whose answers begin with different tokens, or chosen ones that do not.
     """
-    _check_choices(draw)
-    for side in sides:
-        check_setting(task, side, draw)
+    _check(task, draw, sides)
     shown_as = {side.labels for side in sides}
     other, distinct = draw.choices is not None or "other" in shown_as, "permuted" in shown_as
     words = _Words(tokenizer, written, task, other, distinct, score in (None, "first"))
@@ -164,8 +161,10 @@ def _queries(
     return found
 
 
-def _check_choices(draw: OpenDraw) -> None:
-    """Refuse chosen words that are no words, or that not every prompt could have."""
+def _check(task: Task, draw: OpenDraw, sides: Sequence[OpenSide]) -> None:
+    """Refuse label settings, chosen words that are no words, or that not every prompt could have."""
+    for side in sides:
+        check_setting(task, side, draw)
     words = [*(draw.choices or ())]
     for number, word in enumerate(words):
         if fault := text_fault(word) or f"({word!r}) is named twice" * (words.count(word) > 1):

@@ -352,5 +352,5 @@ def _text(prompt: Any) -> Text:
         list(prompt.label_classes), [list(word) for word in prompt.label_words], prompt.answer, roles,
     )  # fmt: skip
     for place, label in zip(text.positions, text.classes, strict=True):
-        assert text.tokens[place] == text.words[label][0]
+        assert text.tokens[place] in text.words[label]
     return text
