@@ -18,7 +18,7 @@ belong to.
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -199,6 +199,10 @@ class Layout(ABC):
             size: Largest number of prompts of a batch.
             share: What prompts have in common may be run once for all.
         """
+        return self
+
+    def over(self, change: Callable[[PromptBatch], PromptBatch]) -> "Layout":
+        """The same for prompts that are changed behind their targets."""
         return self
 
     @property

@@ -7,7 +7,7 @@ from typing import ClassVar, Generic, Literal, TypeVar
 import torch
 from torch.nn.functional import cross_entropy
 
-from icl_mech._typing import Float, Tensor
+from icl_mech._typing import Float, Int, Tensor
 from icl_mech.errors import PromptError, RunError
 from icl_mech.models import ModelInfo, Site, at_least_float32, to_device, to_host
 from icl_mech.prompts import PromptBatch
@@ -45,8 +45,8 @@ def target_loss(
 ) -> Float[Tensor, " batch"]:
     """Cross-entropy of each prompt at its target, from the residuals of all rows.
 
-    * `label`: over the label logits, true class;
-    * `prediction`: over the label logits, predicted class;
+    * `label`: over the label logits, true class; classes that begin with the same token are one;
+    * `prediction`: the same, predicted class;
     * `vocab`: over the whole vocabulary, first token of the true class;
     * `next`: over the whole vocabulary, the token after the target; where there is none the
       likeliest one;
@@ -75,7 +75,20 @@ def target_loss(
         answers = logits.argmax(-1)
     else:
         answers = to_device(segment.prompts.answers, residual.device)
+    if segment.prompts.score != "first":
+        logits, answers = _by_first_token(logits, answers, segment.label_tokens)
     return cross_entropy(logits, answers, reduction="none")
+
+
+def _by_first_token(
+    logits: Float[Tensor, "batch label"],
+    answers: Int[Tensor, " batch"],
+    tokens: Int[Tensor, "batch label"],
+) -> tuple[Float[Tensor, "batch label"], Int[Tensor, " batch"]]:
+    """Logits and answers where the first of the classes with one token stands for all of them."""
+    first = (tokens[:, :, None] == tokens[:, None, :]).int().argmax(-1)
+    again = first != torch.arange(tokens.shape[1], device=tokens.device)
+    return logits.masked_fill(again, -torch.inf), first.gather(1, answers[:, None])[:, 0]
 
 
 def _rest(residual: Float[Tensor, "batch dest d_model"], segment: Segment, row: int) -> Tensor:

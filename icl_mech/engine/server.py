@@ -94,6 +94,11 @@ def _sums(reading: Reading[Any] | GradientReading[Any], segment: Segment) -> Sal
             f"loss={reading.loss!r} is not computed on a server. Load {segment.model.info.name!r} "
             f"here, or take one of {', '.join(OF_CLASSES)}."
         )
+    if segment.prompts.score != "first" and reading.loss != "vocab":
+        raise RunError(
+            f"loss={reading.loss!r} of label words that are scored whole is not computed on a server. Load "
+            f"{segment.model.info.name!r} here, or take loss='vocab'."
+        )
     tokens, classes = segment.label_tokens, None
     if reading.loss == "vocab":
         answers = segment.prompts.answers.to(tokens.device)

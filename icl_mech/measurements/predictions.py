@@ -21,8 +21,8 @@ from icl_mech.measurements.doors import door
 from icl_mech.measurements.open_answers_given import answered, share_bars, shares
 from icl_mech.measurements.reading import PredictionReading, Read, predicted
 from icl_mech.measurements.right_answers import ALL, DEFINITIONS, RightAnswers
-from icl_mech.measurements.whole_answers import accepted_passes, best_of
-from icl_mech.measurements.whole_words import scored, word_passes
+from icl_mech.measurements.whole_answers import accepted_passes, best_of, word_pass
+from icl_mech.measurements.whole_words import longer_words, scored
 from icl_mech.metrics import Interval
 from icl_mech.models import LanguageModel, ModelInfo
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch, WordScore
@@ -228,7 +228,8 @@ class Predict(Measurement[Predictions]):
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """The prompts, and whole words after them where all their tokens count."""
-        words = [*word_passes(data).values()] if self._differs(data) else []
+        longer = longer_words(data).values() if self._differs(data) else ()
+        words = [word_pass(data, own, "label words") for own in longer]
         if self.score == "first" != data.score:
             data = PromptBatch(tuple(replace(own, score="first") for own in data), data.source)
         one = Pass(data, [PredictionReading(self.top_k)], title="predictions")
@@ -238,7 +239,7 @@ class Predict(Measurement[Predictions]):
         """Predictions by the first tokens, or by whole words; and how the accepted answers fare."""
         (first,), *words = read
         found = predictions(first, data)
-        labels = [*word_passes(data)] if self._differs(data) else []
+        labels = [*longer_words(data)] if self._differs(data) else []
         if best := best_of([own for (own,) in words[len(labels) :]], data):
             found = replace(
                 found, answer_log_prob=best.log_prob, answer_rank=best.rank, exact_match=best.greedy

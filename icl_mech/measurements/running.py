@@ -14,7 +14,7 @@ from icl_mech.measurements.any_answer import as_demonstrations, as_texts, check_
 from icl_mech.measurements.passes import How, Options, Pass, Runnable, Steps, Variants
 from icl_mech.measurements.passes import Prompts as Prompts
 from icl_mech.measurements.provenance import provenance
-from icl_mech.measurements.whole_words import check_first_tokens_differ, whole_words
+from icl_mech.measurements.whole_words import Change, check_first_tokens_differ, whole_words
 from icl_mech.models import LanguageModel, adapt, exclusive
 from icl_mech.models.rehearsal import stage
 from icl_mech.prompts import PromptBatch, check_batch
@@ -274,10 +274,9 @@ def _made(
     if isinstance(job, Variants):
         variants = [(*before, *job.interventions, *own) for own in job.variants]
 
-        def varied(own: Pass) -> list[list[Any]]:
-            return run_variants(
-                model, own.prompts, own.readings, variants, layout=job.layout, **how
-            )
+        def varied(own: Pass, change: Change | None = None) -> list[list[Any]]:
+            layout = job.layout.over(change) if job.layout and change else job.layout
+            return run_variants(model, own.prompts, own.readings, variants, layout=layout, **how)
 
         read = varied(job)
         return [whole_words(job.prompts, job.readings, read, varied) if whole[0] else read]
@@ -287,7 +286,7 @@ def _made(
     readings: list[AnyReading] = []
     places = [[_placed(reading, readings) for reading in part.readings] for part in passes]
 
-    def plain(own: Pass) -> list[list[Any]]:
+    def plain(own: Pass, change: Change | None = None) -> list[list[Any]]:
         return [run(model, own.prompts, own.readings, (*before, *job.interventions), **how)]
 
     (values,) = read = plain(replace(job, readings=readings))

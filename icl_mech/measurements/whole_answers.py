@@ -78,11 +78,13 @@ class WordReading(AtLast, Reading[WordScores]):
 
 def word_pass(prompts: PromptBatch, words: Sequence[Word], title: str) -> Pass:
     """One pass over the prompts, each followed by its word."""
-    own = PromptBatch(
-        tuple(_continued(prompt, word) for prompt, word in zip(prompts, words, strict=True)),
-        prompts.source,
-    )
-    return Pass(own, [WordReading(tuple(words))], title=title)
+    return Pass(followed(prompts, words), [WordReading(tuple(words))], title=title)
+
+
+def followed(prompts: PromptBatch, words: Sequence[Word]) -> PromptBatch:
+    """Each prompt up to its target, and what of its word is read to score the rest."""
+    pairs = zip(prompts, words, strict=True)
+    return PromptBatch(tuple(_continued(*pair) for pair in pairs), prompts.source)
 
 
 def _continued(prompt: Prompt, word: Word) -> Prompt:

@@ -7,6 +7,7 @@ length (Brown et al. 2020, §2.4).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,15 +18,18 @@ from icl_mech.errors import PromptError
 from icl_mech.measurements.causal.answers import AnswerReading, Answers
 from icl_mech.measurements.passes import Pass
 from icl_mech.measurements.reading import PredictionReading, Read
-from icl_mech.measurements.whole_answers import word_pass
+from icl_mech.measurements.whole_answers import Word, followed, word_pass
 from icl_mech.prompts import PromptBatch, WordScore
+
+Change = Callable[[PromptBatch], PromptBatch]
+"""What is changed of prompts behind their targets."""
 
 
 def whole_words(
     prompts: PromptBatch,
     readings: Sequence[AnyReading],
     values: list[list[Any]],
-    again: Callable[[Pass], list[list[Any]]],
+    again: Callable[[Pass, Change], list[list[Any]]],
 ) -> list[list[Any]]:
     """The values of readings, with predictions scored as the prompts say.
 
@@ -33,13 +37,16 @@ def whole_words(
         prompts: What was run.
         readings: What was read.
         values: Of each set of interventions the value of each reading.
-        again: Runs another pass under the same sets of interventions.
+        again: Runs another pass under the same sets of interventions, over prompts so changed.
     """
     kinds = (AnswerReading, PredictionReading)
     places = [n for n, own in enumerate(readings) if isinstance(own, kinds)]
     if prompts.score == "first" or not places:
         return values
-    read = {label: again(job) for label, job in word_passes(prompts).items()}
+    read = {
+        label: again(word_pass(prompts, words, "label words"), partial(followed, words=words))
+        for label, words in longer_words(prompts).items()
+    }
     whole = [[*own] for own in values]
     for number, own in enumerate(whole):
         sums = {label: found[number][0].log_prob for label, found in read.items()}
@@ -49,14 +56,10 @@ def whole_words(
     return whole
 
 
-def word_passes(prompts: PromptBatch) -> dict[int, Pass]:
-    """A pass for each class whose label word has several tokens in some prompt."""
+def longer_words(prompts: PromptBatch) -> dict[int, list[Word]]:
+    """The label word of each prompt, for the classes whose word has several tokens in some."""
     words = {c: [prompt.label_words[c] for prompt in prompts] for c in range(prompts.n_labels)}
-    return {
-        label: word_pass(prompts, own, "label words")
-        for label, own in words.items()
-        if any(len(word) > 1 for word in own)
-    }
+    return {label: own for label, own in words.items() if any(len(word) > 1 for word in own)}
 
 
 def scored(read: Read, sums: Mapping[int, Tensor], prompts: PromptBatch, score: WordScore) -> Read:
@@ -85,20 +88,28 @@ def _answers(
     return Answers(scores, torch.zeros_like(read.log_sum))
 
 
+def alike(prompts: PromptBatch) -> tuple[str, str, int] | None:
+    """Two classes of one prompt whose label words begin with the same token, and that; None if there are none."""
+    for prompt in prompts if prompts.score != "first" else ():
+        seen: dict[int, int] = {}
+        for label, token in enumerate(prompt.label_tokens):
+            other = seen.setdefault(token, label)
+            if other != label:
+                return prompt.labels[other], prompt.labels[label], token
+    return None
+
+
 def check_first_tokens_differ(prompts: PromptBatch, what: str) -> None:
     """Refuse classes that begin with the same token where first tokens are all that is read.
 
     Raises:
         PromptError: names two of them, and what can be done.
     """
-    for prompt in prompts if prompts.score != "first" else ():
-        seen: dict[int, int] = {}
-        for label, token in enumerate(prompt.label_tokens):
-            other = seen.setdefault(token, label)
-            if other != label:
-                one, two = prompt.labels[other], prompt.labels[label]
-                raise PromptError(
-                    f"{what} reads the first token of each label word, which {one!r} and {two!r} have in common "
-                    f"(id {token}), so that it cannot tell them apart. Give labels that begin differently, or "
-                    "measure what scores whole words: predict, isolation, extraction, edge cuts, calibration, steering."
-                )
+    if (found := alike(prompts)) is not None:
+        one, two, token = found
+        raise PromptError(
+            f"{what} reads the first token of each label word, which {one!r} and {two!r} have in common "
+            f"(id {token}), so that it cannot tell them apart. Give labels that begin differently, or "
+            "measure what scores whole words: predict, isolation, extraction, compression, edge cuts, "
+            "calibration, steering."
+        )

@@ -1,6 +1,6 @@
 """`Bench`: measures one model, keeps what is finished, and continues where it was stopped."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,6 +9,7 @@ from icl_mech.errors import IclMechError, ResultError, RunError
 from icl_mech.measurements.base import AnyMeasurement, Options
 from icl_mech.measurements.provenance import Identity
 from icl_mech.measurements.running import Item, Prompts, completed
+from icl_mech.measurements.whole_words import alike
 from icl_mech.models import LanguageModel
 from icl_mech.models.rehearsal import stage
 from icl_mech.results import INDEX, PROMPTS, Folder, Result, check_names, given_path, is_vacant
@@ -63,6 +64,7 @@ class Bench:
                     raise
                 self.notes.append(f"{name.replace('_', ' ').capitalize()} left out: {error}")
         check_names([*self.results, *items])
+        self.notes += _of_scores(items.values())
         self.run(items)
 
     def run(self, items: dict[str, Item]) -> None:
@@ -156,3 +158,20 @@ def prepared_folder(out: str | Path | None) -> Path | None:
     with Folder(folder, beside=True, files=[PROMPTS, INDEX]) as place:
         place.claim()
     return place.path
+
+
+def _of_scores(items: Iterable[Item]) -> list[str]:
+    """What is said of label words that are scored whole, once."""
+    sets = [
+        own
+        for item in items
+        for own in (item.given if isinstance(item.given, tuple) else (item.given,))
+    ]
+    found = next((own for prompts in sets if (own := alike(prompts))), None)
+    if found is None:
+        return []
+    one, two, _ = found
+    return [
+        f"Label words are scored whole ({sets[0].score}), since some begin with the same token, such as {one!r} and "
+        f"{two!r}. What reads logits inside the model (flow, saliency) takes such classes for one."
+    ]

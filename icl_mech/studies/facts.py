@@ -1,7 +1,7 @@
 """What a page says of a run before its sections: model, task, prompts, demonstrations, versions."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -107,7 +107,24 @@ def _prompts(
         value += _by_class(_answers(results, prompts), labels, prompts)
     parts = [f"seed {source['seed']}" if "seed" in source else ""]
     parts.append(f"{source['split']} split" if source.get("split") else "")
-    return Fact("Prompts", value, _joined(parts))
+    return Fact("Prompts", value, _joined([*parts, *_written(source)]))
+
+
+SCORES = {
+    "sum": "label words scored whole, by log-probability",
+    "mean": "label words scored whole, by log-probability per token",
+}
+
+
+def _written(source: Mapping[str, Any]) -> Iterator[str]:
+    """How texts became tokens, and label words scores, where that is not the usual way."""
+    if "exact_tokens" in source:
+        yield "tokenised piece by piece (version 0.2 or earlier)"
+    yield SCORES.get(source.get("score", "first"), "")
+    if chat := source.get("chat"):
+        options = {**chat.get("template_kwargs", {}), "today": chat.get("today")}
+        named = ", ".join(f"{name}={value}" for name, value in options.items() if value is not None)
+        yield f"as a chat ({named})" if named else "as a chat"
 
 
 def _answers(results: Mapping[str, Result], prompts: Sequence[PromptBatch]) -> list[int]:

@@ -162,6 +162,9 @@ WHOLE = {
     "edge_cuts": {},
     "leave_one_out": {},
     "diagnose_confusion": {"layer": 1, "components": 2},
+    "compress_demonstrations": {"measure_speed": False},
+    "flow_scores": {},
+    "saliency_maps": {},
     "calibration": {},
 }
 
@@ -177,15 +180,59 @@ def test_words_that_begin_alike_are_told_apart(name):
     assert str(found)
 
 
-@pytest.mark.parametrize(
-    "name", ["logit_lens", "flow_scores", "saliency_maps", "head_scores", "compress_demonstrations"]
-)
+@pytest.mark.parametrize("name", ["logit_lens", "head_scores"])
 def test_what_reads_first_tokens_alone_says_so(name):
     batch = prompts("bpe", CITIES)
     with WORDS.raises(PromptError, "first tokens", "'New York'", "'New Delhi'"):
         getattr(icl, name)(model("bpe"), batch, progress=False)
     apart = prompts("bpe", ("New York", "Delhi", "Paris"), score="sum")
     getattr(icl, name)(model("bpe"), apart, progress=False)
+
+
+def test_saliency_takes_classes_with_one_first_token_for_one():
+    batch = prompts("bpe", CITIES)
+    found = icl.flow_scores(model("bpe"), batch, progress=False)
+    # The same prompts with two classes: those that begin with " New", and the third.
+    merged = PromptBatch(
+        tuple(
+            replace(
+                prompt,
+                label_words=prompt.label_words[1:],
+                labels=("New", "Paris"),
+                candidate_texts=(),
+                label_classes=tuple(max(own - 1, 0) for own in prompt.label_classes),
+                answer=max(prompt.answer - 1, 0),
+                score="first",
+            )
+            for prompt in batch
+        )
+    )
+    expected = icl.flow_scores(model("bpe"), merged, progress=False)
+    torch.testing.assert_close(found.per_prompt, expected.per_prompt, rtol=1e-6, atol=0)
+
+
+def test_a_whole_study_of_words_that_begin_alike():
+    batch = prompts("bpe", CITIES)
+    found = icl.analyze(model("bpe"), batch, nulls=0, progress=False)
+    (note,) = [own for own in found.notes if "scored whole" in own]
+    assert "'New York' and 'New Delhi'" in note
+    assert found.results["flow"].per_prompt.isfinite().all()
+    with pytest.raises(PromptError, match="'New York' and 'New Delhi'"):
+        icl.logit_lens(model("bpe"), batch, progress=False)
+
+
+def test_compressed_demonstrations_are_read_with_whole_words():
+    """All positions kept: the answers of the plain prompts."""
+    batch = prompts("bpe", CITIES)
+    keep = [list(range(prompt.units[-1][1] + 2)) for prompt in batch]
+    plain = icl.predict(model("bpe"), batch, progress=False)
+    for method in ("hidden_anchor", "text_anchor"):
+        found = icl.compress_demonstrations(
+            model("bpe"), batch, method=method, measure_speed=False, progress=False
+        )
+        assert found.label_logits.shape == plain.label_logits.shape
+        assert (found.label_logits < 0).all()
+    assert len(keep) == len(batch)
 
 
 def test_saliency_of_the_whole_vocabulary_needs_no_first_tokens_that_differ():

@@ -276,6 +276,10 @@ class Compression(Measurement[R]):
 
     takes = ANSWER_KINDS
 
+    def reads_first_tokens(self) -> bool:
+        """No: whole words are scored where the prompts say so."""
+        return False
+
     def of(self, methods: Sequence[Method], keep: Any = None) -> Comparison:
         """Full prompts beside these methods."""
         drawn = self.seed, self.draws

@@ -228,6 +228,10 @@ class PredictBehind(Measurement[Predictions]):
     context: CompressContextResult
     top_k: int = 5
 
+    def reads_first_tokens(self) -> bool:
+        """No: whole words are scored where the prompts say so."""
+        return False
+
     def variants(self) -> dict[str, Any]:
         """What recognises the context; its tensors are in its own file."""
         own = self.context

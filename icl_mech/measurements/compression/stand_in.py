@@ -206,6 +206,11 @@ class Behind(Batched):
     groups: Sequence[Sequence[int]]
     stand_ins: Sequence[StandIn]
 
+    def over(self, change: Callable[[PromptBatch], PromptBatch]) -> "Behind":
+        """With changed prompts in every stand-in."""
+        own = [replace(one, prompts=change(one.prompts)) for one in self.stand_ins]
+        return replace(self, stand_ins=own)
+
     def segments(self, works: Sequence[Work]) -> Iterator[tuple[int, Segment]]:
         """The queries of one set of demonstrations for every work, then those of the next."""
         for group in self._apart(works):
@@ -249,6 +254,11 @@ class BehindContext(Batched):
 
     stand_in: StandIn
     cache: KeyValues
+
+    def over(self, change: Callable[[PromptBatch], PromptBatch]) -> "BehindContext":
+        """With changed prompts."""
+        changed = replace(self.stand_in, prompts=change(self.stand_in.prompts))
+        return replace(self, stand_in=changed)
 
     def segments(self, works: Sequence[Work]) -> Iterator[tuple[int, Segment]]:
         """All queries for one work, then for the next."""

@@ -78,8 +78,8 @@ class OfSaliency(Measurement[R]):
     takes = ANSWER_KINDS
 
     def reads_first_tokens(self) -> bool:
-        """Unless the loss is that of the right token among all of the vocabulary."""
-        return self.loss != "vocab"
+        """No: in the loss classes that begin with the same token are one."""
+        return False
 
     def filled(self, model: LanguageModel, data: PromptBatch) -> "OfSaliency[R]":
         """With the loss these prompts can have."""
