@@ -221,18 +221,30 @@ def test_a_whole_study_of_words_that_begin_alike():
         icl.logit_lens(model("bpe"), batch, progress=False)
 
 
-def test_compressed_demonstrations_are_read_with_whole_words():
-    """All positions kept: the answers of the plain prompts."""
+@pytest.mark.parametrize("method", ["hidden_anchor", "text_anchor"])
+def test_compressed_demonstrations_are_read_with_whole_words(method):
+    """All positions kept: what the plain prompts say."""
     batch = prompts("bpe", CITIES)
-    keep = [list(range(prompt.units[-1][1] + 2)) for prompt in batch]
+    queries = [next(s.start for s in prompt.spans if s.demo is None) for prompt in batch]
+    keep = [list(range(query)) for query in queries]
     plain = icl.predict(model("bpe"), batch, progress=False)
-    for method in ("hidden_anchor", "text_anchor"):
-        found = icl.compress_demonstrations(
-            model("bpe"), batch, method=method, measure_speed=False, progress=False
-        )
-        assert found.label_logits.shape == plain.label_logits.shape
-        assert (found.label_logits < 0).all()
-    assert len(keep) == len(batch)
+    found = icl.compress_demonstrations(
+        model("bpe"), batch, method=method, keep=keep, measure_speed=False, progress=False
+    )
+    torch.testing.assert_close(found.label_logits, plain.label_logits, rtol=1e-6, atol=2e-5)
+    assert torch.equal(found.predicted, plain.predicted)
+    anchors = icl.compress_demonstrations(
+        model("bpe"), batch, method=method, measure_speed=False, progress=False
+    )
+    assert not torch.allclose(anchors.label_logits, plain.label_logits, atol=1e-3)
+
+
+def test_a_context_answers_with_whole_words():
+    batch = icl.build_prompts(task(CITIES), model("bpe"), shots=1, n=4)
+    context = compress_context(model("bpe"), batch, progress=False)
+    found = context.predict(model("bpe"), batch, progress=False)
+    expected = icl.compress_demonstrations(model("bpe"), batch, measure_speed=False, progress=False)
+    torch.testing.assert_close(found.label_logits, expected.label_logits, rtol=1e-6, atol=2e-5)
 
 
 def test_saliency_of_the_whole_vocabulary_needs_no_first_tokens_that_differ():

@@ -98,6 +98,7 @@ class StandIn:
         kept: Positions before the query that are seen.
         overlap: Queries stand at position 0, not where they stand in their prompt.
         hidden: The cache is not cut; columns that are left out are hidden.
+        beyond: Tokens behind the target are read, too.
     """
 
     model: LanguageModel
@@ -106,6 +107,7 @@ class StandIn:
     kept: Sequence[Positions]
     overlap: bool = False
     hidden: bool = False
+    beyond: bool = False
 
     @classmethod
     def made(
@@ -175,7 +177,8 @@ class StandIn:
             size: Largest number of prompts of a batch.
         """
         query, kept = self.queries[rows[0]], self.kept[rows[0]]
-        spans = [(query, self.prompts[row].target + 1) for row in rows]
+        prompts = [self.prompts[row] for row in rows]
+        spans = [(query, len(own) if self.beyond else own.target + 1) for own in prompts]
         return behind_cache(
             self.model,
             self.prompts,
@@ -208,7 +211,7 @@ class Behind(Batched):
 
     def over(self, change: Callable[[PromptBatch], PromptBatch]) -> "Behind":
         """With changed prompts in every stand-in."""
-        own = [replace(one, prompts=change(one.prompts)) for one in self.stand_ins]
+        own = [replace(one, prompts=change(one.prompts), beyond=True) for one in self.stand_ins]
         return replace(self, stand_ins=own)
 
     def segments(self, works: Sequence[Work]) -> Iterator[tuple[int, Segment]]:
@@ -257,7 +260,7 @@ class BehindContext(Batched):
 
     def over(self, change: Callable[[PromptBatch], PromptBatch]) -> "BehindContext":
         """With changed prompts."""
-        changed = replace(self.stand_in, prompts=change(self.stand_in.prompts))
+        changed = replace(self.stand_in, prompts=change(self.stand_in.prompts), beyond=True)
         return replace(self, stand_in=changed)
 
     def segments(self, works: Sequence[Work]) -> Iterator[tuple[int, Segment]]:
