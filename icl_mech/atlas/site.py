@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,7 @@ def build(atlas: str | Path, out: str | Path, *, overwrite: bool = False) -> Pat
         raise ResultError(
             f"The atlas {str(atlas)!r} holds no runs; add some: `icl-mech atlas add RUN --atlas {atlas}`."
         )
-    found, earlier = document(entries), (place / PAGE).is_file()
+    found, earlier = document(entries), isfile(place / PAGE)
     with Folder(place, overwrite=overwrite, beside=earlier, files=[PAGE][overwrite:]) as site:
         with Folder(place / "runs", beside=True) as runs:
             for own in entries:

@@ -6,6 +6,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
+from os.path import exists, isdir
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -62,17 +63,14 @@ def export_page(
     """
     conformed("width", width, Width, ResultError)
     place = Path(folder).expanduser()
-    if not overwrite and place.exists() and (not place.is_dir() or any(place.iterdir())):
+    if not overwrite and exists(place) and (not isdir(place) or any(place.iterdir())):
         raise ResultError(
             f"{str(folder)!r} holds something already; give a new folder, or overwrite=True."
         )
     with browser():
         contents = dict(_parts(page, width))
-    try:
-        for name, content in contents.items():
-            replace_file(place / name, content)
-    except OSError as error:
-        raise ResultError(f"{str(folder)!r} cannot be written: {error}.") from error
+    for name, content in contents.items():
+        replace_file(place / name, content, ResultError)
     return place
 
 

@@ -55,7 +55,10 @@ def given_path(path: object, what: str = "folder", *, option: str = "") -> Path:
             f"{option or what}={path!r}; give the path of a {what}, such as {example!r}."
         )
     try:
-        return Path(path).expanduser().resolve()
+        found = Path(path).expanduser().resolve()
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            found.lstat()
+        return found
     except (OSError, RuntimeError, ValueError) as error:
         raise ResultError(f"{option or what}={str(path)!r} is no usable path: {error}.") from error
 

@@ -19,6 +19,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from icl_mech._files import replace_file
 from icl_mech._typing import Tensor
 from icl_mech.errors import SweepError
 from icl_mech.metrics import over_units
@@ -42,11 +43,14 @@ class Averages(Averaged):
         """`to_pandas` as CSV: written to a file, or returned.
 
         Texts that a spreadsheet would take for formulas begin with `'`.
+
+        Raises:
+            SweepError: the file cannot be written.
         """
         text = csv_text(self.to_pandas())
         if path is None:
             return text
-        Path(path).write_text(text, encoding="utf-8")
+        replace_file(Path(path).expanduser(), text.encode(), SweepError)
         return None
 
     def to_latex(self, columns: str | None = None, *, digits: int = 3) -> str:

@@ -4,6 +4,7 @@ import inspect
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
+from os.path import exists
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ def _placed(given: str, folder: Path) -> str:
     """A path beside the file, if there is one; else the name as it is."""
     beside = folder / given
     is_path = os.sep in given or Path(given).suffix
-    return str(beside) if is_path and beside.exists() else given
+    return str(beside) if is_path and exists(beside) else given
 
 
 def _models(given: object, folder: Path, load: Mapping[str, object]) -> Any:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from functools import cached_property
+from os.path import isfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -168,7 +169,7 @@ def item_folder(folder: Path, key: str) -> Path:
 
 def is_sweep(folder: Path) -> bool:
     """True if a folder holds the list of a sweep."""
-    return (folder / LIST).is_file()
+    return isfile(folder / LIST)
 
 
 def write_list(folder: Path, document: Mapping[str, Any]) -> None:

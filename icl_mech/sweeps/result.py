@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
+from os.path import exists
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -353,7 +354,7 @@ def as_sweep(run: object) -> Sweep:
         folder: Path = given_path(run)
         if is_sweep(folder):
             return Sweep.load(folder)
-        if not (folder / INDEX).exists():
+        if not exists(folder / INDEX):
             raise SweepError(
                 f"{str(run)!r} holds neither a sweep nor a saved analysis; give the folder of a run."
             )

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from os.path import isfile
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,7 +29,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     Raises:
         TaskError: if the file is missing, empty, of an unknown kind, encoding or form.
     """
-    if not path.is_file():
+    if not isfile(path):
         raise TaskError(f"No data file {str(path)!r}; give the path of a CSV, TSV or JSONL file.")
     if path.suffix in (".jsonl", ".json"):
         rows = _read_json_lines(path)

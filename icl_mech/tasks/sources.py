@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from os.path import exists
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,7 +105,7 @@ def find(
         unused = ("test_path", "config", "revision")
         return _from_frames(data, train_split, test_split, "frame", "the frame", "", unused)
     path = Path(data)
-    if path.exists():
+    if exists(path):
         return _from_files(path, test_path)
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(data)) or path.suffix in (
         ".csv",
