@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from icl_mech.studies import Analysis
 from icl_mech.studies.facts import origin_of
 from icl_mech.sweeps.item import Item
 from icl_mech.sweeps.result import item_of
+from icl_mech.tasks.types import text_fault
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,9 +121,11 @@ def add(
         The folders of the copies.
 
     Raises:
-        ResultError: a run that may not be shown, or one of which all is there already, or that holds all of one that is
+        ResultError: a label that is no text, a run that may not be shown, or one of which all is there already, or that holds all of one that is
             there, whatever their names.
     """
+    if label != "" and (fault := text_fault(label)):
+        raise ResultError(f"label= {fault}; give the name of a model.")
     known = [*load_atlas(atlas, checked=False)]
     old = len(known)
     for folder in runs:
@@ -145,4 +149,4 @@ def add(
                 )
         refuse(folder, [] if models is None else [*remeasured(run, models)])
         known.append(entry)
-    return [entry.run.save(Path(atlas).expanduser() / entry.name) for entry in known[old:]]
+    return [entry.run.save(Path(expanduser(atlas)) / entry.name) for entry in known[old:]]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ class Explorer:
         Raises:
             RunError: the folder cannot be written to.
         """
-        _write(Path(folder).expanduser() / HISTORY, self.session)
+        _write(Path(expanduser(folder)) / HISTORY, self.session)
 
     def close(self) -> None:
         """Stop the worker; the history stays."""
@@ -171,7 +172,7 @@ def explore(
         batch = _drawn(own, model, shots, n or QUERIES, seed)
     adapted = adapt(model)
     asker, start = _asked(adapted, own, batch)
-    past = History([start]) if history is None else _read(Path(history).expanduser(), asker.stage)
+    past = History([start]) if history is None else _read(Path(expanduser(history)), asker.stage)
     known = [line.replace("load_model", "icl.load_model") for line in model_line(adapted)]
     lines = (*known, f"model = ...  # {adapted.info.name}")[0], _task_line(own)
     if threads is None:

@@ -13,6 +13,7 @@ import time
 import uuid
 from contextlib import redirect_stderr
 from io import StringIO
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def _some(names: list[str]) -> str:
 def cache_folder() -> Path:
     """Where converted models are kept."""
     if chosen := os.environ.get("ICL_MECH_CACHE"):
-        return Path(chosen).expanduser()
+        return Path(expanduser(chosen))
     from platformdirs import user_cache_dir
 
     return Path(user_cache_dir("icl_mech", appauthor=False))

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
-from os.path import isdir, isfile
+from os.path import expanduser, isdir, isfile
 from pathlib import Path
 from typing import Literal
 
@@ -98,7 +98,7 @@ def resolve(name: str) -> Source:
     if name in KNOWN:
         return _known_source(KNOWN[name])
     name = os.fspath(name)
-    path = Path(name).expanduser()
+    path = Path(expanduser(name))
     if path.suffix.lower() == ".gguf":
         if not isfile(path):
             raise ModelError(f"There is no GGUF file at {name!r}. Check the path.")
@@ -126,7 +126,7 @@ def content_of(name: str) -> dict[str, str]:
     """
     if name in KNOWN:
         return {}
-    path = Path(name).expanduser()
+    path = Path(expanduser(name))
     if isfile(path):
         return {path.name: _checksum(path)}
     if not isdir(path):

@@ -7,7 +7,7 @@ eight points, and they are as wide as a page or a column of the usual two-column
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from os.path import exists
+from os.path import exists, expanduser
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -94,7 +94,7 @@ def save(
     Raises:
         ResultError: another width or form, a file that is there, or no kaleido or browser.
     """
-    file = Path(path).expanduser()
+    file = Path(expanduser(path))
     if width not in INCHES:
         raise ResultError(f"width={width!r}. {near_matches(str(width), get_args(Width))}")
     if file.suffix not in (".pdf", ".svg"):

@@ -1,10 +1,11 @@
 """`Averages` over the dimensions of a sweep, level by level, with nested intervals: table, LaTeX, figure."""
 
 from dataclasses import dataclass
+from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icl_mech.export_text import csv_text
+from icl_mech.export_text import as_bytes, csv_text
 from icl_mech.sweeps.cells import Averaged
 from icl_mech.sweeps.shown import drawing, latex, rows
 
@@ -50,7 +51,7 @@ class Averages(Averaged):
         text = csv_text(self.to_pandas())
         if path is None:
             return text
-        replace_file(Path(path).expanduser(), text.encode(), SweepError)
+        replace_file(Path(expanduser(path)), as_bytes(text), SweepError)
         return None
 
     def to_latex(self, columns: str | None = None, *, digits: int = 3) -> str:

@@ -4,7 +4,7 @@ import inspect
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
-from os.path import exists
+from os.path import exists, expanduser
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def read_config(file: str | Path, load: Mapping[str, object] | None = None) -> d
     Raises:
         SweepError: it is no YAML, or holds keys or values that it may not.
     """
-    path = Path(file).expanduser()
+    path = Path(expanduser(file))
     found = read_yaml(path, SweepError)
     if found is None:
         raise SweepError(f"{str(path)!r} is empty; expected keys with values: {', '.join(keys())}.")
