@@ -56,8 +56,10 @@ def _drawn(n: int, resamples: int, seed: int) -> Tensor:
 
 
 @checked(ResultError)
-def known_mean(values: Float[Tensor, " *any"], dim: int) -> Float[Tensor, " *fewer"]:
-    """Mean along an axis over what is a number; not-a-number where nothing is."""
+def known_mean(
+    values: Float[Tensor, " *any"], dim: int | tuple[int, ...]
+) -> Float[Tensor, " *fewer"]:
+    """Mean along axes over what is a number; not-a-number where nothing is."""
     return values.nanmean(dim) if bool(values.isnan().any()) else values.mean(dim)
 
 

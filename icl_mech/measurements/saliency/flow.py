@@ -20,6 +20,7 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §2.1.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any, ClassVar
 
 import torch
@@ -327,6 +328,8 @@ def _flow_answer(flow: FlowScores) -> str:
     early, late = flow.above_null("wp", "first"), flow.above_null("pq", "last")
     if early is None or late is None:
         first = "Cannot be judged: no random tokens could be put in the label words' place"
+    elif not all(isfinite(more.value) for _, more in (early, late)):
+        first = "Cannot be judged: no such edges exist in a third of the layers"
     else:
         status = together(*(judged(more, prompts=prompts) for _, more in (early, late)))
         # Some untrained networks are clear of random tokens, too: a yes is said beside these only.

@@ -7,6 +7,7 @@ Source: ours; the paper compares with random tokens in the isolation of label wo
 """
 
 import zlib
+from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
@@ -188,12 +189,19 @@ def null_figure(early: Beside, late: Beside, *, draws: int, prompts: int, of: st
         f"(label words {said(own.share)}, difference {said(own.above, sign=True)})"
         for own in (early, late)
     )
+    found = (
+        f"{opening(status, counted(prompts, 'prompt'), **words)} random tokens near them receive "
+        f"{said(early.null)} of the saliency per edge of {early.where} {into} and send the target "
+        f"{said(late.null)} of that of {late.where} {out_of}."
+    )
+    if not all(isfinite(own.above.value) for own in (early, late)):
+        found = (
+            "Cannot be judged: in a third of the layers attention has a window without such edges."
+        )
     return Figure(
         "null",
         "Is it the label words, or any tokens at their places?",
-        f"{opening(status, counted(prompts, 'prompt'), **words)} random tokens near them receive "
-        f"{said(early.null)} of the saliency per edge of {early.where} {into} and send the target "
-        f"{said(late.null)} of that of {late.where} {out_of}.",
+        found,
         "**The same shares with as many random tokens in the label words' place**: for each label "
         f"word a token at most {NEAR} positions away that belongs to none; mean of "
         f"{counted(draws, 'draw')}. Bands (each point for itself): {of}; those of random tokens also over draws.",

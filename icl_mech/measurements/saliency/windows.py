@@ -30,6 +30,15 @@ def edge_means(
     return torch.where(edges > 0, sums.double() / edges.clamp(min=1), nothing)
 
 
+def without_label_words(
+    label_positions: Int[Tensor, "batch demo"], targets: Int[Tensor, " batch"], windows: Windows
+) -> Bool[Tensor, "batch layer"]:
+    """True where the window of a layer reaches no label word from the target of a prompt."""
+    everywhere = flow_counts(label_positions, targets)[:, 1] > 0
+    reached = [flow_counts(label_positions, targets, window)[:, 1] > 0 for window in windows]
+    return everywhere[:, None] & ~torch.stack(reached, dim=1)
+
+
 def without_edges(
     what: str, missing: Bool[Tensor, "batch layer"], windows: Windows
 ) -> Iterator[str]:
