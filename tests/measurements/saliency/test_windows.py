@@ -6,6 +6,7 @@ from torch.testing import assert_close
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
 import icl_mech as icl
+from icl_mech.measurements import Extraction, Flow
 from icl_mech.measurements.saliency.windows import edge_means
 from icl_mech.metrics import flow_counts
 from icl_mech.metrics.intervals import means_over
@@ -176,8 +177,14 @@ def test_the_reason_is_said_and_saved(flow, tmp_path):
         assert torch.equal(
             getattr(loaded, name).nan_to_num(-7.0), getattr(flow, name).nan_to_num(-7.0)
         )
-    loaded.to_html(tmp_path / "page.html")
-    assert "nan" not in flow.to_pandas().to_csv(index=False, na_rep="")
+
+
+def test_a_page_says_it(model, prompts, tmp_path):
+    run = icl.measure(model, prompts, Flow(), Extraction(), progress=False)
+    run.save(tmp_path / "run")
+    page = icl.load(tmp_path / "run").to_html(tmp_path / "page.html").read_text()
+    assert f"window of {WINDOW} tokens" in page
+    assert "undefined [" not in run.flow.figures()[0].answer
 
 
 def test_means_are_over_the_prompts_that_have_edges():
