@@ -20,11 +20,11 @@ def windows_of(module: torch.nn.Module, n_layers: int) -> tuple[int | None, ...]
     return tuple(int(window) if kind in SLIDING else None for kind in chosen[:n_layers])
 
 
-def _of_config(module: Any) -> tuple[list[str] | None, int | None]:
+def _of_config(module: torch.nn.Module) -> tuple[list[str] | None, int | None]:
     """The kinds of the layers, where the configuration tells them apart, and the window."""
     hf_config = getattr(getattr(module, "original_model", module), "config", None)
     if hf_config is None:
-        own = module.cfg
+        own: Any = module.cfg
         return own.attn_types, own.window_size if own.use_local_attn else None
     text = hf_config.get_text_config()
     if hasattr(text, "attention_layers"):  # GPT-Neo

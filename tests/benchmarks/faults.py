@@ -58,8 +58,14 @@ FAULTS = (
     ),
     Fault(
         "flow: wrong number of all other edges",
-        "pairs = targets * (targets + 1) // 2",
-        "pairs = targets * (targets - 1) // 2",
+        "pairs = short * (short + 1) // 2",
+        "pairs = short * (short - 1) // 2",
+        SALIENCY,
+    ),
+    Fault(
+        "flow: a window that reaches one token too far",
+        "if window is None else window - 1",
+        "if window is None else window",
         SALIENCY,
     ),
     Fault(
@@ -76,7 +82,7 @@ FAULTS = (
     ),
     Fault(
         "extraction: R without chance taken off",
-        "sums = (auc - 0.5).cumsum(-1)",
+        "sums = _excess(auc).cumsum(-1)",
         "sums = auc.cumsum(-1)",
         EXTRACTION,
     ),
