@@ -63,12 +63,6 @@ FAULTS = (
         SALIENCY,
     ),
     Fault(
-        "flow: a window that reaches one token too far",
-        "if window is None else window - 1",
-        "if window is None else window",
-        SALIENCY,
-    ),
-    Fault(
         "flow by role: destination and source exchanged",
         '"bir,bit->btr"',
         '"bir,bit->brt"',
