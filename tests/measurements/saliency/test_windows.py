@@ -63,22 +63,28 @@ def flow(model, prompts):
     return icl.flow_scores(model, prompts)
 
 
-def reached(model, count=40):
-    """How far back any row puts attention, by layer; None: to the first token."""
-    seen = {}
-    tokens = torch.randint(5, 200, (1, count), generator=torch.Generator().manual_seed(0))
+def patterns(model, tokens):
+    """The attention of every layer, `[head, dest, src]`."""
+    seen, ids = {}, torch.tensor([tokens])
 
     def look(layer):
-        return lambda pattern: seen.update({layer: (pattern != 0).any(1)[0]})
+        return lambda pattern: seen.update({layer: pattern[0]})
 
     hooks = [(Site("pattern", layer), look(layer)) for layer in range(model.info.n_layers)]
     with torch.no_grad():
-        model.forward(tokens, tokens > 0, torch.arange(count)[None], hooks=hooks)
+        model.forward(ids, ids >= 0, torch.arange(len(tokens))[None], hooks=hooks)
+    return [seen[layer].double() for layer in sorted(seen)]
+
+
+def reached(model, count=40):
+    """How far back any row puts attention, by layer; None: to the first token."""
+    tokens = torch.randint(5, 200, (count,), generator=torch.Generator().manual_seed(0))
     places = torch.arange(count)
     distance = places[:, None] - places
-    for layer in range(model.info.n_layers):
-        most = int(distance[seen[layer]].max()) + 1
-        assert bool(seen[layer][(distance >= 0) & (distance < most)].all())
+    for pattern in patterns(model, tokens.tolist()):
+        seen = (pattern != 0).any(0)
+        most = int(distance[seen].max()) + 1
+        assert bool(seen[(distance >= 0) & (distance < most)].all())
         yield most if most < count else None
 
 
@@ -229,9 +235,29 @@ def test_demonstrations_out_of_reach_have_no_share(model, prompts):
     assert bool(found.pq[:, :, 5].isfinite().all())
     values = icl.flow_scores(model, prompts).per_prompt
     assert_close(found.scores()[:, 1], values[:, 1], equal_nan=True)
+    maps = icl.saliency_maps(model, prompts).values
+    for layer, window in enumerate(adapt(model).windows):
+        for number, prompt in enumerate(prompts):
+            rows = [
+                maps[number][layer, place, max(0, place + 1 - (window or place + 1)) : place].mean()
+                for place in prompt.label_positions
+            ]
+            assert_close(
+                found.wp[number, :, layer], torch.stack(rows).double(), rtol=1e-4, atol=1e-9
+            )
     assert found.recency("last").value == found.recency("last").value
     assert found.figures()
     found.plot()
+
+
+@pytest.mark.parametrize(("more", "reached"), [(0, False), (1, True)])
+def test_the_last_label_word_at_the_edge_of_a_window(prompts, more, reached):
+    """A window as long as the distance is one token too short."""
+    one = prompts[:1]
+    distance = one[0].target - one[0].label_positions[-1]
+    found = icl.flow_by_demonstration(gemma(distance + more, (SLIDING, FULL)), one)
+    assert bool(found.pq[0, -1, 0].isfinite()) == reached
+    assert bool(found.pq[0, 0, 0].isnan())
 
 
 def test_spans_too_far_apart_have_no_edges(model):
@@ -245,8 +271,20 @@ def test_spans_too_far_apart_have_no_edges(model):
     gaps = found.matrices[0][:, 0, last, first].isnan().tolist()
     assert gaps == [True, True, False, True, True, False]
     assert bool(found.matrices[0][:, 0, 1, 0].isfinite().all())
+    seen, places = patterns(adapt(model), texts[0].tokens), torch.arange(len(texts[0]))
+    distance = places[:, None] - places
+    columns = icl.anchor_tokens(model, texts, of="attention", ratio=3.0)
+    for layer, window in enumerate(adapt(model).windows):
+        exist = (distance > 0) & (distance < (window or len(places)))
+        rows, read = (slice(*texts[0].text_spans[number]) for number in (1, 0))
+        values = seen[layer][:, rows, read] * exist[rows, read]
+        expected = values.sum((1, 2)) / exist[rows, read].sum()
+        assert_close(found.matrices[0][layer, :, 1, 0].double(), expected, rtol=1e-5, atol=1e-7)
+        until = exist[: texts[0].target + 1, : texts[0].target]
+        sums = (seen[layer].mean(0)[: texts[0].target + 1, : texts[0].target] * until).sum(0)
+        assert_close(columns.mass[0][layer].double(), sums / until.sum(0), rtol=1e-5, atol=1e-7)
     found.plot()
-    assert icl.anchor_tokens(model, texts, ratio=3.0).figures()
+    assert columns.figures()
 
 
 @pytest.mark.parametrize("first_row", [0, 5])
