@@ -1058,7 +1058,7 @@ def predict(
     model: Any,
     prompts: PromptBatch,
     *,
-    score: Literal['first', 'sum', 'mean'] = ...,
+    score: Literal['first', 'sum', 'mean'] | None = ...,
     top_k: int = ...,
     interventions: Sequence[Intervention] = ...,
     batch_size: int | None = ...,
@@ -1071,7 +1071,8 @@ def predict(
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: The prompts.
-        score: How label words of several tokens are scored: `first`, `sum` or `mean`.
+        score: How label words of several tokens are scored: `first`, `sum` or `mean`; None: as the
+            prompts say (`build_prompts(..., score=)`).
         top_k: Number of likeliest next tokens kept.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.

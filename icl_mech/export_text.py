@@ -37,7 +37,7 @@ def tex_text(text: str) -> str:
     return re.sub(r"-(?=-)", "-{}", escaped)
 
 
-_UNICODE = "−×→←↵⇥≤≥≈±√∞∅⟨⟩·αβγδΔεκλΛμρσΣτŷ₀₁₂₃₄₅₆₇₈₉…–—“”’‘✓␣�"
+_UNICODE = "−×→←↵⇥≤≥≈±√∞⋯⟨⟩·αβγδΔεκλΛμρσΣτŷ₀₁₂₃₄₅₆₇₈₉…–—“”’‘✓␣�"
 _LATEX = r"""$-$ $\times$ $\to$ $\leftarrow$ $\hookleftarrow$ $\mapsto$ $\le$ $\ge$ $\approx$ $\pm$ $\surd$ $\infty$ $\emptyset$
 $\langle$ $\rangle$ $\cdot$ $\alpha$ $\beta$ $\gamma$ $\delta$ $\Delta$ $\varepsilon$ $\kappa$ $\lambda$ $\Lambda$ $\mu$
 $\rho$ $\sigma$ $\Sigma$ $\tau$ $\hat{y}$ $_0$ $_1$ $_2$ $_3$ $_4$ $_5$ $_6$ $_7$ $_8$ $_9$ \dots{} -- --- `` '' ' ` yes

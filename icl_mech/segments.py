@@ -16,7 +16,7 @@ from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.errors import PromptError
 from icl_mech.models import KeyValues, LanguageModel, Resume, to_device
 from icl_mech.prompts import PromptBatch
-from icl_mech.prompts.tokenise import tokenizer_identity
+from icl_mech.prompts.identity import tokenizer_identity
 
 PADDING = -1
 

@@ -31,6 +31,7 @@ PARTS = {
     "tests": 660,
     "tl3": 300,
     "portable": 120,
+    "second": 120,
     "docs": 90,
     "install": 150,
     "types": 60,

@@ -15,13 +15,19 @@ import pytest
 import torch
 
 from tests import check, patience, tiers, typechecked
+from tests.browser import chromium
 
 patience.scale()  # measured once; workers of this session have the same
 typechecked.install()
 
 from icl_mech.interventions import base as interventions  # noqa: E402 - checked from here on
 from icl_mech.models import checks  # noqa: E402
+from icl_mech.models.sources import SECOND_MODEL, resolve  # noqa: E402
 from icl_mech.results import record  # noqa: E402
+
+NO_SECOND_MODEL = "the package of Gemma 3 270M is not installed"
+LOUD = (("PAGES", chromium.MISSING, "browser"), ("THE SECOND MODEL", NO_SECOND_MODEL, "second"))
+"""What is skipped loudly: tests of what, for which reason, and the target that mends it."""
 
 checks.checks_folder = lambda: None  # every model is checked, whatever passed before
 torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
@@ -42,6 +48,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reasons = {}
     if not lens.startswith("3."):
         reasons["hooked"] = f"HookedTransformer is gone from TransformerLens {lens}: make test-tl3"
+    if resolve(SECOND_MODEL).kind != "gguf":
+        reasons["second_model"] = NO_SECOND_MODEL
     if not torch.cuda.is_available():
         reasons["gpu"] = "needs a CUDA device"
     for item in items:
@@ -74,17 +82,16 @@ def own_kinds_end_with_their_module():
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
-    from tests.browser.chromium import MISSING
-
     if path := os.environ.pop(check.REPORT, None):
         check.report(terminalreporter.stats, path)
 
-    skipped = [
-        own for own in terminalreporter.stats.get("skipped", []) if MISSING in str(own.longrepr)
-    ]
-    if skipped:
-        terminalreporter.write_line(
-            f"!!! {len(skipped)} TESTS OF PAGES DID NOT RUN: {MISSING} (make browser)",
-            red=True,
-            bold=True,
-        )
+    for what, missing, make in LOUD:
+        skipped = [
+            own for own in terminalreporter.stats.get("skipped", []) if missing in str(own.longrepr)
+        ]
+        if skipped:
+            terminalreporter.write_line(
+                f"!!! {len(skipped)} TESTS OF {what} DID NOT RUN: {missing} (make {make})",
+                red=True,
+                bold=True,
+            )

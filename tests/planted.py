@@ -88,7 +88,7 @@ def planted_task() -> Task:
     texts = [words.split() for words in WORDS]
     return Task(
         "planted",
-        Template("{text}:{label}.", separator="\n\n"),
+        Template("{text}: {label}.", separator="\n\n"),
         LABELS,
         tuple(Example(w, c) for c, words in enumerate(texts) for w in words[:TRAIN_WORDS]),
         tuple(Example(w, c) for c, words in enumerate(texts) for w in words[TRAIN_WORDS:]),

@@ -4,12 +4,13 @@
 alone. Tensors on one compute as those of a CPU do. Counted are copies to the host (`to_host`) and from it
 (`from_host`, or `uploads` if nothing waits for them), and other steps at which a GPU would have to finish all
 that was asked of it before (`waits`): a number, a truth value, places that are not zero. Tensors of several
-devices in one step are refused, as a GPU refuses them.
+devices in one step are refused, as a GPU refuses them; so are copies to the host that do not wait, as the
+host would read them before they are there.
 """
 
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -178,6 +179,8 @@ def _computed(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, A
         return func(*args, **kwargs)
     copied = func is torch.ops.aten._to_copy.default
     moved = copied or func is torch.ops.aten.copy_.default
+    if moved and (not _is_remote(asked) if copied else not isinstance(args[0], _Here)):
+        _refuse_unfinished(func, args, kwargs)
     if func is torch.ops.aten.copy_.default and not isinstance(args[0], _Here):
         _count(remote, "to_host")
         return args[0].copy_(args[1].raw)
@@ -221,6 +224,14 @@ def _computed(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, A
 def _count(remote: Remote | None, kind: str) -> None:
     if remote is not None:
         remote.count(kind)
+
+
+def _refuse_unfinished(
+    func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """A copy to the host that is not waited for."""
+    if kwargs.get("non_blocking") or (func is torch.ops.aten.copy_.default and args[2:] == (True,)):
+        raise RuntimeError(f"{func}: the host does not wait for what it will read")
 
 
 def _refuse_mixed(func: Callable[..., Any], leaves: Sequence[Any]) -> None:

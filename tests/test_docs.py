@@ -19,6 +19,7 @@ PAGES = [
             "saving.md",
             "guides/atlas.md",
             "guides/planted.md",
+            "guides/prompts.md",
             "guides/reproduce.md",
         )
     ),

@@ -79,8 +79,8 @@ QUICK = (
     "texts/test_texts.py",
 )
 
-WITHOUT_QUICK = ("browser", "families", "faults", "fuzz")
-"""Folders that no quick file stands for: pages in a browser, families, kills, random cases."""
+WITHOUT_QUICK = ("browser", "families", "faults", "fuzz", "second_model")
+"""Folders that no quick file stands for: pages in a browser, families, kills, random cases, another real model."""
 
 BOTH = (
     "engine",

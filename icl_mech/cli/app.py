@@ -125,7 +125,7 @@ icl-mech demo --n 12
 icl-mech analyze --task headlines --shots 2 --n 100 --out runs/headlines
 icl-mech analyze --study overthinking --task headlines --shots 2 --resume --out runs/ot
 icl-mech analyze --study my_module:MY_STUDY --measurement my_module:MyMeasurement
-icl-mech analyze --task my.csv --template 'Review: {text}\nSentiment:{label}' --label-words Negative,Positive
+icl-mech analyze --task my.csv --template 'Review: {text}\nSentiment: {label}' --label-words Negative,Positive
 icl-mech sweep study.yaml --out runs/study --workers 2
 icl-mech sweep study.yaml --out runs/study --resume
 icl-mech reproduce lw-table-1 --model gpt2-xl --out runs/table-1

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 import typer
 from rich.console import Console, RenderableType
@@ -121,17 +122,27 @@ def reworded(message: str, options: Mapping[str, str]) -> str:
     >>> call = "load a file: load_task('my.csv', template='sst2', ...)."
     >>> reworded(call, {"name_or_path": "--task", "template": "--template"})
     "load a file: --task 'my.csv' --template 'sst2' ..."
+    >>> reworded("give label_map={-1: 'bad', 1: 'good'}", {"label_map": "--label-map"})
+    "give --label-map='-1=bad,1=good'"
     """
     if "name_or_path" in options:
         message = _CALL.sub(
             lambda call: f"{options['name_or_path']} {call[1].replace(', ', ' ')}", message
         )
     for name, option in options.items():
+        pairs = rf"(?<![\w.-]){name}={{([^{{}}]*)}}"
+        message = re.sub(pairs, partial(_as_pairs, option), message)
         for value, flag in (("True", option), ("False", f"--no-{option[2:]}")):
             message = re.sub(rf"(?<![\w.-]){name}={value}\b", flag, message)
         message = re.sub(rf"(?<![\w.-]){name}=(?!=)(?=[\w'\"\[({{.-])", f"{option} ", message)
         message = re.sub(rf"(?<![\w.-]){name}=(?!=)", option, message)
     return message
+
+
+def _as_pairs(option: str, mapping: re.Match[str]) -> str:
+    """A dictionary as an option writes it: `--label-map='-1=bad,1=good'`."""
+    pairs = mapping[1].replace("'", "").replace(": ", "=").replace(", ", ",")
+    return f"{option}='{pairs}'"
 
 
 ALWAYS = {"overwrite": "--overwrite", "resume": "--resume"}

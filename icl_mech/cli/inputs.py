@@ -1,5 +1,6 @@
 """Model, task, prompts and texts from the options; what can be refused without a model is."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -17,7 +18,7 @@ from icl_mech.cli.options import (
     TextOptions,
 )
 from icl_mech.documents import json_of
-from icl_mech.errors import IclMechError, ModelError, RunError, TaskError
+from icl_mech.errors import IclMechError, ModelError, PromptError, RunError, TaskError
 from icl_mech.names import at_address
 
 if TYPE_CHECKING:
@@ -135,6 +136,12 @@ def built_prompts(
         "seed": options.seed,
         "balanced": options.balanced,
         "false_share": options.false_share,
+        "score": options.score,
+        "chat": options.chat,
+        "system": options.system,
+        "prefill": options.prefill.replace("\\n", "\n"),
+        "template_kwargs": _template_kwargs(options.template_kwargs),
+        "today": options.today,
     }
     with in_options(PROMPT_WORDS):
         if pair:
@@ -152,6 +159,27 @@ def built_prompts(
             labels=options.labels or "correct",
             **shared,
         )
+
+
+def _template_kwargs(written: str | None) -> dict[str, Any] | None:
+    """Options of a chat template, from JSON.
+
+    Raises:
+        PromptError: something else.
+    """
+    if written is None:
+        return None
+    try:
+        read = json.loads(written)
+    except ValueError as error:
+        raise PromptError(
+            f"--template-kwargs {written!r} is no JSON: {error}. Write '{{\"enable_thinking\": false}}'."
+        ) from None
+    if not isinstance(read, dict):
+        raise PromptError(
+            f"--template-kwargs {written!r} is no object; write '{{\"enable_thinking\": false}}'."
+        )
+    return read
 
 
 def total_of(options: PromptOptions) -> int | str | None:

@@ -81,6 +81,7 @@ def as_command(
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
 Quantization = Literal["8bit", "4bit"]
 Demonstrations = Literal["shared", "per_prompt"]
+WordScore = Literal["first", "sum", "mean"]
 Unit = Literal["sentences", "lines", "paragraphs", "steps", "turns", "items"]
 """As `icl_mech.prompts` has them, which is not imported for a help."""
 
@@ -165,7 +166,7 @@ class TaskOptions:
         str,
         _option(
             _DATA,
-            help="Known task, CSV/TSV/JSONL file or folder, or owner/name on the hub.",
+            help="Known task, data file (CSV, JSON, Parquet, Arrow, also packed) or folder, or owner/name on the hub.",
             autocompletion=task_names,
         ),
     ] = "reviews"
@@ -176,7 +177,7 @@ class TaskOptions:
         str | None,
         _option(
             _OWN,
-            help=r"'Review: {text}\nSentiment:{label}', or the name of a task.",
+            help=r"'Review: {text}\nSentiment: {label}', or the name of a task.",
             autocompletion=task_names,
         ),
     ] = None
@@ -200,7 +201,7 @@ class TaskOptions:
         _option(
             _OWN,
             help="Column of open answers, instead of labels; several accepted ones stand between bars: "
-            "Kyiv|Kiev.",
+            "Kyiv|Kiev. 'choices[answer]': a column of choices, and the one that says which is right.",
         ),
     ] = None
     other_answers: Annotated[
@@ -216,8 +217,12 @@ class TaskOptions:
     test_fraction: Annotated[
         float, _option(_OWN, help="Share of each class kept for testing, of data in one part.")
     ] = 0.5
-    train_split: Annotated[str | None, _option(_OWN, help="Of data of the hub.")] = None
-    test_split: Annotated[str | None, _option(_OWN, help="Of data of the hub.")] = None
+    train_split: Annotated[
+        str | None, _option(_OWN, help="Of data by split: where demonstrations come from.")
+    ] = None
+    test_split: Annotated[
+        str | None, _option(_OWN, help="Of data by split: where queries come from.")
+    ] = None
     config: Annotated[str | None, _option(_OWN, help="Of data of the hub.")] = None
     overlap: Annotated[
         Overlap, _option(_OWN, help="What to do with texts that training and test share.")
@@ -299,6 +304,33 @@ class PromptOptions:
     balanced: Annotated[
         bool, _option(_PROMPTS, help="Queries with equally many answers of each class.")
     ] = True
+    score: Annotated[
+        WordScore | None,
+        _option(
+            _PROMPTS,
+            help="How label words of several tokens are scored: by the first, by all, per token; default: "
+            "first where they begin differently, else sum.",
+        ),
+    ] = None
+    chat: Annotated[
+        bool, _option(_PROMPTS, help="Write demonstrations as turns, by the model's chat template.")
+    ] = False
+    system: Annotated[str | None, _option(_PROMPTS, help="With --chat: what the system says.")] = (
+        None
+    )
+    prefill: Annotated[
+        str, _option(_PROMPTS, help="With --chat: what stands before the answer.")
+    ] = ""
+    template_kwargs: Annotated[
+        str | None,
+        _option(
+            _PROMPTS, help="""With --chat: options of its template: '{"enable_thinking": false}'."""
+        ),
+    ] = None
+    today: Annotated[
+        str | None,
+        _option(_PROMPTS, help="With --chat: the day its template writes, such as 2026-01-01."),
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def prompts(
         return
     for number, prompt in enumerate(batch, start=1):
         draw(Text(f"Prompt {number} of {len(batch)}: {_answers(prompt)}", style="bold"))
-        draw(_table(prompt) if tokens else coloured(prompt), "")
+        draw(_table(prompt) if tokens else coloured(prompt), *_notes(prompt), "")
     draw(_legend(), *_lengths(batch, context))
 
 
@@ -107,6 +107,18 @@ def _answers(prompt: "Prompt") -> str:
         else (f", false answer {word(prompt.false_answer)}")
     )
     return f"{len(prompt)} tokens, answer {word(prompt.answer)}{false}"
+
+
+def _notes(prompt: "Prompt") -> list[str]:
+    """What can follow, and which tokens hold signs of two roles."""
+    follow = ", ".join(f"{own.text!r} {list(own.tokens)}" for own in prompt.candidates if own.text)
+    notes = [f"Candidates, scored by {prompt.score}: {follow}"] if follow else []
+    if prompt.shared_tokens:
+        named = ", ".join(
+            f"{prompt.pieces[position]!r} ({position})" for position in prompt.shared_tokens
+        )
+        notes.append(f"Tokens with signs of two roles: {named}")
+    return notes
 
 
 def _table(prompt: "Prompt") -> Table:
@@ -156,6 +168,10 @@ def _described(batch: "PromptBatch", context: int | None) -> dict[str, Any]:
                 "roles": [role for role, _ in _pieces(prompt)],
                 "label_classes": list(prompt.label_classes),
                 "exact": prompt.exact,
+                "text": prompt.text,
+                "candidates": [own._asdict() for own in prompt.candidates],
+                "score": prompt.score,
+                "shared_tokens": list(prompt.shared_tokens),
             }
             for prompt in batch
         ],

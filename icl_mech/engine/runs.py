@@ -18,7 +18,7 @@ from icl_mech.engine.layouts import (
     common_prefix,
     stacked,
 )
-from icl_mech.engine.memory import parse_memory, plan, plan_behind, worth_recomputing
+from icl_mech.engine.memory import parse_memory, plan, plan_behind, worth_recomputing, worth_sharing
 from icl_mech.engine.prepared import Prepared, prepare
 from icl_mech.engine.progress import Progress, cost
 from icl_mech.engine.readings import GradientReading, Kept, Reading
@@ -276,6 +276,8 @@ class _Choice:
             return Shared(*self.batches)
         lengths = self.prompts.lengths.tolist()
         common = common_prefix(self.prompts)
+        if not worth_sharing(self.model, lengths, common):
+            return Whole(*self.batches)
         if work.checkpoint and not worth_recomputing(self.model, lengths, common):
             return Whole(*self.batches)
         tokens, together = plan_behind(

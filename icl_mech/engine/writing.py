@@ -32,7 +32,7 @@ class Written:
 
     Attributes:
         segment: The rows it computed; the keys and values of theirs are in `cache`.
-        cache: Keys and values of all columns so far.
+        cache: Keys and values of all columns so far; none of a model that takes none.
         residual: What leaves the last block in the last row of each prompt.
         values: What each reading reduced there.
     """
@@ -110,15 +110,14 @@ class Writer(Work):
                 segment.positions,
                 hooks=hooks,
                 cache=segment.cache,
-                keep_cache=True,
+                keep_cache=segment.model.takes_cache,
             )
         check()
         self.finite.rows(output.residual, segment, [self.part(segment)])
-        if output.cache is None:
-            raise RunError(f"{segment.model.info.architecture} returned no keys and values.")
         last = segment.dest.argmax(1)
         residual = output.residual[segment.rows, last]
-        return Written(segment, output.cache, residual, Stack([self], [segment]).in_order(values))
+        cache = output.cache or KeyValues((), ())
+        return Written(segment, cache, residual, Stack([self], [segment]).in_order(values))
 
 
 def following(written: Written, tokens: Sequence[int]) -> Segment:

@@ -31,7 +31,7 @@ from icl_mech.measurements.saliency.saliency_maps import SaliencyMaps, SaliencyM
 from icl_mech.metrics.calibration import calibrate_labels
 from icl_mech.models import LanguageModel, ModelInfo, Site
 from icl_mech.prompts import PromptBatch
-from icl_mech.prompts.tokenise import PieceTokenizer
+from icl_mech.prompts.encoding import TextTokenizer
 from icl_mech.segments import Segment
 from icl_mech.studies import measure
 
@@ -96,7 +96,7 @@ class Asker:
         self._lock = threading.RLock()
         self._prompts: OrderedDict[Experiment, PromptBatch] = OrderedDict()
         self._built_one_at_a_time = threading.RLock()
-        self._words: PieceTokenizer | None = None
+        self._words: TextTokenizer | None = None
 
     def _weights(self) -> tuple[str, ...]:
         model = self.model
@@ -325,7 +325,7 @@ class Asker:
     def words(self, ids: Tensor) -> list[list[str]]:
         """Text of tokens, row by row."""
         if self._words is None:
-            self._words = PieceTokenizer(self.model.tokenizer)
+            self._words = TextTokenizer(self.model.tokenizer)
         flat = self._words.words(tuple(ids.flatten().tolist()))
         width = ids.shape[1]
         return [list(flat[row : row + width]) for row in range(0, len(flat), width)]

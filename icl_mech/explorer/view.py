@@ -24,7 +24,7 @@ from icl_mech.interventions import Intervention
 from icl_mech.measurements.demonstrations import check_demonstrations
 from icl_mech.models import LanguageModel, adapt
 from icl_mech.prompts import PromptBatch, build_prompt_pairs, build_prompts
-from icl_mech.prompts.tokenise import PieceTokenizer
+from icl_mech.prompts.encoding import TextTokenizer
 from icl_mech.studies.measuring import model_line, written
 from icl_mech.tasks import Example, Task, as_task, known_tasks, load_task
 
@@ -183,8 +183,8 @@ def explore(
 def _asked(model: LanguageModel, task: Task, batch: PromptBatch) -> tuple[Asker, Experiment]:
     """What answers about prompts of a task, and the first of them as an experiment."""
     start, queries = _first(task, batch, model.tokenizer)
-    pieces = PieceTokenizer(model.tokenizer)
-    stage = Stage(task, model.info, queries, partial(_first_token, pieces))
+    reader = TextTokenizer(model.tokenizer)
+    stage = Stage(task, model.info, queries, partial(_first_token, reader))
     if task.is_open:
         start, queries = _open(start, stage, model)
     built = History([start]).now.prompts(task, model, queries)
@@ -196,8 +196,11 @@ def _asked(model: LanguageModel, task: Task, batch: PromptBatch) -> tuple[Asker,
     return Asker(model, replace(stage, queries=queries)), start
 
 
-def _first_token(pieces: PieceTokenizer, word: str) -> int | None:
-    return next(iter(pieces.piece(f" {word}", first=False)), None)
+def _first_token(reader: TextTokenizer, word: str) -> int | None:
+    """The first token of a word behind a sign and a blank; None if it has none."""
+    read = reader.encode(f"a: {word}", [(3, 3 + len(word))])
+    found = zip(read.ids, read.offsets, strict=True)
+    return next((token for token, (_, stop) in found if stop > 3), None)
 
 
 def _drawn(task: Task, model: object, shots: int | None, n: int, seed: int) -> PromptBatch:

@@ -17,7 +17,7 @@ from icl_mech.measurements.passes import Options
 from icl_mech.measurements.reading import PredictionReading
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import AnswerKind, Prompt, PromptBatch, Role, Span
-from icl_mech.prompts.tokenise import PieceTokenizer
+from icl_mech.prompts.encoding import TextTokenizer
 
 KINDS: dict[AnswerKind, str] = {
     "classes": "classes, the same label words in all prompts",
@@ -62,7 +62,7 @@ def as_demonstrations(
             f"The true set has {len(sets[0])} texts, the false one {len(sets[1])}; each needs its own."
         )
     followed = [_followed(model, texts, options) for texts in sets]
-    words = None if model.tokenizer is None else PieceTokenizer(model.tokenizer).words
+    words = None if model.tokenizer is None else TextTokenizer(model.tokenizer).words
     made: list[PromptBatch] = []
     for side, texts in enumerate(sets):
         prompts: list[Prompt] = []

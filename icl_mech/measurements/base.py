@@ -74,6 +74,14 @@ class AnyMeasurement(ABC, Generic[Data, R]):
         """
         check_fields(self)
 
+    def reads_first_tokens(self) -> bool:
+        """True if it tells classes apart by the first tokens of their label words alone.
+
+        Override it where answers are read by `PredictionReading` only, which scores whole words if the
+        prompts say so.
+        """
+        return True
+
     @abstractmethod
     def chosen(self, data: Prompts) -> Data:
         """What it takes of the prompts that are there.

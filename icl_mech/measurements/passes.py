@@ -121,6 +121,9 @@ class Runnable(Protocol[R_co]):
     def chosen(self, data: Prompts) -> Any:
         """What it takes of the prompts."""
 
+    def reads_first_tokens(self) -> bool:
+        """True if classes are told apart by the first tokens of their label words alone."""
+
     def filled(self, model: LanguageModel, data: Any) -> "Runnable[R_co]":
         """With defaults that depend on model or data."""
 

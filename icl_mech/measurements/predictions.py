@@ -2,7 +2,7 @@
 
 `predicted` is the class with the largest score among the label words. Scores of label
 words with several tokens: `first` (the first token, the papers' choice), `sum` (log-probability
-of the whole word, teacher-forced) or `mean` (per token).
+of the whole word, teacher-forced) or `mean` (per token), as the prompts or `Predict.score` say.
 
 Open answers, and texts that go on after their target, are also judged by the whole answer: how likely it
 is, how many tokens are likelier than its first, and whether the model says it by itself.
@@ -10,7 +10,7 @@ is, how many tokens are likelier than its first, and whether the model says it b
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -21,10 +21,11 @@ from icl_mech.measurements.doors import door
 from icl_mech.measurements.open_answers_given import answered, share_bars, shares
 from icl_mech.measurements.reading import PredictionReading, Read, predicted
 from icl_mech.measurements.right_answers import ALL, DEFINITIONS, RightAnswers
-from icl_mech.measurements.whole_answers import accepted_passes, best_of, word_pass
+from icl_mech.measurements.whole_answers import accepted_passes, best_of
+from icl_mech.measurements.whole_words import scored, word_passes
 from icl_mech.metrics import Interval
 from icl_mech.models import LanguageModel, ModelInfo
-from icl_mech.prompts import ANSWER_KINDS, PromptBatch
+from icl_mech.prompts import ANSWER_KINDS, PromptBatch, WordScore
 from icl_mech.results import Definition, Figure, Quantity, Result, basis, quantity
 from icl_mech.results.prompts import answer_kind, given
 from icl_mech.results.wording import counted
@@ -33,15 +34,14 @@ from icl_mech.shapes import Bars, LabelMatrix
 if TYPE_CHECKING:
     import pandas as pd
 
-WordScore = Literal["first", "sum", "mean"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Predictions(Result):
     """What the model predicts at the target.
 
     Attributes:
-        label_logits: Logits of the label words' first tokens, in class order.
+        label_logits: Logits of the label words' first tokens, in class order; of prompts that score whole
+            words the same as `log_probs`.
         log_probs: Log-probability of the label words over the whole vocabulary: of the first
             token, of the whole word (`sum`) or per token of it (`mean`).
         predicted: Class with the largest score.
@@ -195,7 +195,8 @@ class Predict(Measurement[Predictions]):
     """Label logits, predicted classes and likeliest next tokens at the target.
 
     Attributes:
-        score: How label words of several tokens are scored: `first`, `sum` or `mean`.
+        score: How label words of several tokens are scored: `first`, `sum` or `mean`; None: as the
+            prompts say (`build_prompts(..., score=)`).
         top_k: Number of likeliest next tokens kept.
 
     Raises:
@@ -204,10 +205,18 @@ class Predict(Measurement[Predictions]):
 
     name: ClassVar[str] = "predictions"
 
-    score: WordScore = "first"
+    score: WordScore | None = None
     top_k: int = 5
 
     takes = ANSWER_KINDS
+
+    def reads_first_tokens(self) -> bool:
+        """Only if it was asked to."""
+        return self.score == "first"
+
+    def filled(self, model: LanguageModel, data: PromptBatch) -> "Predict":
+        """With the score of the prompts."""
+        return replace(self, score=self.score or data.score)
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
         """Refuse numbers of tokens the vocabulary does not have.
@@ -219,32 +228,32 @@ class Predict(Measurement[Predictions]):
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """The prompts, and whole words after them where all their tokens count."""
-        passes = [Pass(data, [PredictionReading(self.top_k)], title="predictions")]
-        if self.score != "first":
-            passes += [
-                word_pass(data, [prompt.label_words[c] for prompt in data], "label words")
-                for c in range(data.n_labels)
-            ]
-        return [*passes, *accepted_passes(data)]
+        words = [*word_passes(data).values()] if self._differs(data) else []
+        if self.score == "first" != data.score:
+            data = PromptBatch(tuple(replace(own, score="first") for own in data), data.source)
+        one = Pass(data, [PredictionReading(self.top_k)], title="predictions")
+        return [one, *words, *accepted_passes(data)]
 
     def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> Predictions:
         """Predictions by the first tokens, or by whole words; and how the accepted answers fare."""
         (first,), *words = read
         found = predictions(first, data)
-        scored = 0 if self.score == "first" else data.n_labels
-        if best := best_of([own for (own,) in words[scored:]], data):
+        labels = [*word_passes(data)] if self._differs(data) else []
+        if best := best_of([own for (own,) in words[len(labels) :]], data):
             found = replace(
                 found, answer_log_prob=best.log_prob, answer_rank=best.rank, exact_match=best.greedy
             )
-        if not scored:
+        if not self._differs(data) or not self.score:
             return found
-        log_probs = torch.stack([own.log_prob for (own,) in words[:scored]], dim=1)
-        if self.score == "mean":
-            counts = [[len(word) for word in prompt.label_words] for prompt in data]
-            log_probs = log_probs / torch.tensor(counts)
+        sums = {label: own.log_prob for label, (own,) in zip(labels, words, strict=False)}
+        _, log_probs, *_ = scored(first, sums, data, self.score)
         if data.answer_kind == "vocabulary":
             return replace(found, log_probs=log_probs)
         return replace(found, log_probs=log_probs, predicted=log_probs.argmax(-1))
+
+    def _differs(self, data: PromptBatch) -> bool:
+        """True if whole words are scored, and not as the prompts say."""
+        return self.score not in (None, "first", data.score)
 
 
 def predictions(read: Read, prompts: PromptBatch) -> Predictions:

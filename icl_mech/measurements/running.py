@@ -14,6 +14,7 @@ from icl_mech.measurements.any_answer import as_demonstrations, as_texts, check_
 from icl_mech.measurements.passes import How, Options, Pass, Runnable, Steps, Variants
 from icl_mech.measurements.passes import Prompts as Prompts
 from icl_mech.measurements.provenance import provenance
+from icl_mech.measurements.whole_words import check_first_tokens_differ, whole_words
 from icl_mech.models import LanguageModel, adapt, exclusive
 from icl_mech.models.rehearsal import stage
 from icl_mech.prompts import PromptBatch, check_batch
@@ -54,6 +55,8 @@ class Item:
         sets = given if isinstance(given, tuple) else (given,)
         for prompts in sets:
             check_kind(prompts, measurement.takes, type(measurement).__name__, measurement.why_not)
+            if measurement.reads_first_tokens():
+                check_first_tokens_differ(prompts, type(measurement).__name__)
         for intervention in options.interventions:
             intervention.check(model.info)
             for prompts in sets:
@@ -80,6 +83,10 @@ class Item:
         ):
             for job in filled.passes(model, own):
                 check_numbers(job.prompts, own, options.interventions)
+        if filled.asks_at_once and model.without_pattern:
+            for job in filled.passes(model, own):
+                for reading in job.readings:
+                    model.refuse_missing(reading.sites(model.info))
         return cls(filled, own, given)
 
 
@@ -263,16 +270,32 @@ def _made(
         "title": job.title
     }
     before = tuple(how.pop("interventions"))
+    whole = [not task.item.measurement.reads_first_tokens() for task, _ in together]
     if isinstance(job, Variants):
         variants = [(*before, *job.interventions, *own) for own in job.variants]
-        return [run_variants(model, job.prompts, job.readings, variants, layout=job.layout, **how)]
+
+        def varied(own: Pass) -> list[list[Any]]:
+            return run_variants(
+                model, own.prompts, own.readings, variants, layout=job.layout, **how
+            )
+
+        read = varied(job)
+        return [whole_words(job.prompts, job.readings, read, varied) if whole[0] else read]
     # Made as one, they cost what the dearest of them does.
     works = [_work(own) for own in passes]
     expect(max(works) - sum(works))
     readings: list[AnyReading] = []
     places = [[_placed(reading, readings) for reading in part.readings] for part in passes]
-    values = run(model, job.prompts, readings, (*before, *job.interventions), **how)
-    return [[values[place] for place in own] for own in places]
+
+    def plain(own: Pass) -> list[list[Any]]:
+        return [run(model, own.prompts, own.readings, (*before, *job.interventions), **how)]
+
+    (values,) = read = plain(replace(job, readings=readings))
+    (scored,) = whole_words(job.prompts, readings, read, plain) if any(whole) else read
+    return [
+        [(scored if by_word else values)[place] for place in own]
+        for own, by_word in zip(places, whole, strict=True)
+    ]
 
 
 def check_numbers(

@@ -130,14 +130,16 @@ def _ranked(row: Float[Tensor, "*head span"]) -> Float[Tensor, "*head span"]:
 def kurtosis(values: Float[Tensor, "*head span"]) -> Float[Tensor, " *head"]:
     """Fisher's kurtosis `m4 / m2^2 - 3` (biased) of the entries that are numbers.
 
-    High where a few entries stand out; not-a-number of fewer than two, or of equal ones.
+    High where a few entries stand out; not-a-number of equal ones, and of fewer than four: two always have -2
+    and three -1.5, whatever they are.
     """
     values = values.double()
+    enough = values.isfinite().sum(-1) >= 4
     centred = values - values.nanmean(-1, keepdim=True)
     second, fourth = (centred**power for power in (2, 4))
     m2, m4 = second.nanmean(-1), fourth.nanmean(-1)
     largest = values.abs().nan_to_num().amax(-1)
-    spread = m2 > (1e-12 * largest) ** 2
+    spread = enough & (m2 > (1e-12 * largest) ** 2)
     return torch.where(spread, m4 / torch.where(spread, m2, 1.0) ** 2 - 3, torch.nan)
 
 

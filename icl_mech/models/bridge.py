@@ -172,7 +172,7 @@ class BridgeModel(TransformerLensModel):
 
     def __post_init__(self) -> None:
         """Find out what blocks return: it takes a pass, which the hooks of a run must not see."""
-        _ = self._blocks_return_tuples
+        _ = self._blocks_return
 
     def refresh(self) -> None:
         """Forget what was made of changed weights, renew what was split; refuse hooks left out.
@@ -220,8 +220,8 @@ class BridgeModel(TransformerLensModel):
 
     @property
     def takes_cache(self) -> bool:
-        """False for GPT of 2018."""
-        return "past_key_values" in self._accepted
+        """False for GPT of 2018, and for hybrids: keys and values are not all that they carry on."""
+        return "past_key_values" in self._accepted and not self.info.is_hybrid
 
     @cached_property
     def _accepted(self) -> frozenset[str]:
@@ -253,15 +253,15 @@ class BridgeModel(TransformerLensModel):
         return ForwardOutput(final[-1], key_values(options["past_key_values"]))
 
     @cached_property
-    def _blocks_return_tuples(self) -> bool:
-        """Whether the wrapped model's loop expects tuples from its blocks."""
-        seen: list[bool] = []
+    def _blocks_return(self) -> int | None:
+        """How many things the wrapped model's loop expects from its blocks, as a tuple; None: the residual itself."""
+        seen: list[int | None] = []
         block = self.wrapped.blocks[0].original_component
         forward = block.forward
 
         def watched(*args: object, **kwargs: object) -> object:
             output = forward(*args, **kwargs)
-            seen.append(isinstance(output, tuple))
+            seen.append(len(output) if isinstance(output, tuple) else None)
             return output
 
         with self.undo.kept(), self.replaced([(block, watched)]), torch.no_grad():
@@ -277,13 +277,13 @@ class BridgeModel(TransformerLensModel):
         if not skipped:
             yield
             return
-        as_tuple = self._blocks_return_tuples
+        length = self._blocks_return
 
         def passed_on(*args: object, **kwargs: object) -> object:
             # Above the last block that runs it does not matter what is handed on.
             given = args[0] if args else kwargs["hidden_states"]
             residual = start.residual if start and start.layer else given
-            return (residual,) if as_tuple else residual
+            return residual if length is None else (residual, *[None] * (length - 1))
 
         with self.replaced([(block, passed_on) for block in skipped]):
             yield

@@ -26,7 +26,7 @@ import torch
 from icl_mech._typing import Tensor
 from icl_mech.errors import ModelError
 from icl_mech.models.conversion import cache_folder
-from icl_mech.models.interface import Hook, HookFunction, LanguageModel, Site
+from icl_mech.models.interface import OTHER_MIXING, Hook, HookFunction, LanguageModel, Site
 from icl_mech.models.undo import undiminished
 from icl_mech.models.watching import Watch, is_packed, stored
 from icl_mech.names import VERSIONED, version
@@ -184,8 +184,9 @@ class _Probe:
             )
         self.tolerance = tolerance(model.info.dtype, self.plain, model.info.weights_format)
         # Apart: where patterns are read attention may be computed by other code, to other rounding.
-        self.seen: list[list[Tensor]] = [[] for _ in range(model.info.n_layers)]
-        hooks = [(Site("pattern", la), own.append) for la, own in enumerate(self.seen)]
+        layers = {*range(model.info.n_layers)} - {*model.without_pattern}
+        self.seen: dict[int, list[Tensor]] = {layer: [] for layer in sorted(layers)}
+        hooks = [(Site("pattern", la), own.append) for la, own in self.seen.items()]
         self._residual(self.tokens[:1], hooks)
 
     def _residual(self, tokens: Tensor, hooks: Sequence[Hook] = ()) -> Tensor:
@@ -221,25 +222,32 @@ class _Probe:
             )
 
     def patterns(self) -> None:
-        for layer, patterns in enumerate(self.seen):
+        for layer, patterns in self.seen.items():
             if len(patterns) != 1:
                 raise ModelError(
                     f"The attention pattern of block {layer} was reported {len(patterns)} times in "
                     "one pass; expected once."
                 )
-        rows = torch.stack([patterns[0].float().sum(-1) for patterns in self.seen])
+        if not self.seen:
+            return
+        rows = torch.stack([patterns[0].float().sum(-1) for patterns in self.seen.values()])
         if float(rows.max()) > 1 + 1e-2:
             raise ModelError(f"Attention rows sum to up to {float(rows.max()):.3f}, expected 1.")
         if float(rows.min()) < 1 - 1e-2:
-            note = "attention rows sum to less than 1 (attention sinks)"
-            self.model.info = replace(self.model.info, notes=(*self.model.info.notes, note))
+            self._note("attention rows sum to less than 1 (attention sinks)")
+
+    def _note(self, note: str) -> None:
+        self.model.info = replace(self.model.info, notes=(*self.model.info.notes, note))
 
     def edits(self) -> None:
         """Editing the first or the last block matters; with all patterns zero, earlier tokens do not."""
-        last = self.model.info.n_layers - 1
-        places = {3: 0, 4: last}
+        if without := self.model.without_pattern:
+            self._note(f"{OTHER_MIXING}: blocks {[*without]} have no pattern")
+        if not self.seen:
+            return
+        places = {3: min(self.seen), 4: max(self.seen)}
         hooks = []
-        for layer in range(last + 1):
+        for layer in self.seen:
             cut = [0, 2, *(row for row, place in places.items() if place == layer)]
             hooks.append((Site("pattern", layer), _zeroing(cut)))
         edited = self._logits(self._residual(self.rows, hooks))
@@ -250,7 +258,11 @@ class _Probe:
                     f"{self.model.info.architecture}: its attention cannot be intervened on."
                 )
         gap = float((edited[0, 1:] - edited[2, 1:]).abs().max())
-        if not gap <= self.tolerance:
+        if without or gap <= self.tolerance:
+            return
+        if mixers := self.model.beside_attention:
+            self._note(f"{OTHER_MIXING}: every block also has {', '.join(mixers)}")
+        else:
             raise ModelError(
                 f"With all attention cut, later positions of {self.model.info.architecture} still see "
                 f"earlier tokens (logits change by {gap:.2g}): something beside attention, such as a "

@@ -11,7 +11,8 @@ import re
 import shutil
 import time
 import uuid
-from contextlib import redirect_stderr
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
 from io import StringIO
 from os.path import expanduser
 from pathlib import Path
@@ -97,8 +98,11 @@ def cache_folder() -> Path:
     return Path(user_cache_dir("icl_mech", appauthor=False))
 
 
-def converted(gguf: Path) -> Path:
+def converted(*pieces: Path) -> Path:
     """The cached folder of a GGUF file, made now if there is none for its content.
+
+    Args:
+        *pieces: The file, or what it was cut into, in order.
 
     A folder gets its name only when complete, so a killed process leaves none that is taken for
     valid, and of several processes that convert at once the first one's is used by all. A folder
@@ -108,26 +112,28 @@ def converted(gguf: Path) -> Path:
         ModelError: the file cannot be read, or the folder cannot be written.
     """
     try:
-        return _from_cache(gguf)
+        return _from_cache(pieces)
     except ModelError:
         raise
     except LOAD_ERRORS as error:
         raise ModelError(
-            f"Cannot convert {gguf.name!r} into {cache_folder()}: {type(error).__name__}: {error} "
+            f"Cannot convert {pieces[0].name!r} into {cache_folder()}: {type(error).__name__}: {error} "
             "Expected a GGUF file of an architecture that transformers reads, and a writable "
             "folder with four bytes per parameter free; ICL_MECH_CACHE names another folder."
         ) from error
 
 
-def _from_cache(gguf: Path) -> Path:
-    target = cache_folder() / f"{gguf.stem}-{_fingerprint(gguf)}"
+def _from_cache(pieces: Sequence[Path]) -> Path:
+    stem, _, _ = pieces[0].name.rpartition(".gguf")
+    target = cache_folder() / f"{stem or pieces[0].stem}-{_fingerprint(pieces)}"
     if is_complete(target):
         return target
     partial = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
     partial.mkdir(parents=True)
     try:
         _remove_abandoned(target)
-        _convert(gguf, partial)
+        with _whole(pieces, partial) as gguf:
+            _convert(gguf, partial)
         _mark(partial)
         _publish(partial, target)
     finally:
@@ -143,21 +149,50 @@ def _remove_abandoned(target: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fingerprint(gguf: Path) -> str:
+def _fingerprint(pieces: Sequence[Path]) -> str:
     digest = hashlib.blake2b(f"{version('transformers')} {_CONVERSION}".encode(), digest_size=8)
-    with gguf.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
+    for piece in pieces:
+        with piece.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
     return digest.hexdigest()
 
 
-def _convert(gguf: Path, folder: Path) -> None:
-    from gguf import GGUFReader
-    from tokenizers import pre_tokenizers
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+@contextmanager
+def _whole(pieces: Sequence[Path], folder: Path) -> Iterator[Path]:
+    """Context in which a GGUF file that was cut into pieces is one file."""
+    if len(pieces) == 1:
+        yield pieces[0]
+        return
+    joined = folder / "joined.gguf"
+    with joined.open("wb") as target:
+        for piece in pieces:
+            with piece.open("rb") as source:
+                shutil.copyfileobj(source, target, 1 << 20)
+    yield joined
+    joined.unlink()
 
-    tokenizer = AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
-    splitting = GGUFReader(gguf).get_field("tokenizer.ggml.pre")
+
+def _convert(gguf: Path, folder: Path) -> None:
+    from tokenizers import pre_tokenizers
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    from icl_mech.models.gguf_reader import parsed_once
+
+    with parsed_once(gguf) as header, redirect_stderr(StringIO()):  # bars that no setting turns off
+        splitting, weights_format = header.get_field("tokenizer.ggml.pre"), of_gguf(header.tensors)
+        # Each of the three goes through all of the header.
+        config = AutoConfig.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
+        tokenizer = AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
+        for field in ("tokens", "scores", "token_type", "merges"):
+            header.fields.pop(f"tokenizer.ggml.{field}", None)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            str(gguf.parent),
+            config=config,
+            gguf_file=gguf.name,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
     if splitting is not None and bytes(splitting.parts[splitting.data[0]]) == b"smollm":
         # transformers drops this rule: without it spaces before a digit become other tokens.
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -166,17 +201,13 @@ def _convert(gguf: Path, folder: Path) -> None:
                 pre_tokenizers.ByteLevel(add_prefix_space=False),
             ]
         )
-    with redirect_stderr(StringIO()):  # a progress bar that no setting turns off
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            str(gguf.parent), gguf_file=gguf.name, dtype=torch.float32, output_loading_info=True
-        )
     model, info = loaded
     refuse_other_weights(gguf.name, info)
     # The weights are plain now; transformers would refuse to save them as quantised.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.hf_quantizer = None
-    setattr(model.config, IN_CONFIG, of_gguf(gguf))
+    setattr(model.config, IN_CONFIG, weights_format)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

@@ -51,6 +51,10 @@ _HOOK_NAMES: dict[SiteName, str] = {
 }
 
 
+_MIXERS = ("mamba", "mixer", "linear_attn", "conv")
+"""What TransformerLens calls layers that mix positions without attention."""
+
+
 @dataclass(repr=False)
 class TransformerLensModel(LanguageModel):
     """What both classes share: hook points by site, and the readout."""
@@ -61,7 +65,7 @@ class TransformerLensModel(LanguageModel):
         points: dict[Site, HookPoint] = {}
         for layer, block in enumerate(self.wrapped.blocks):
             # Latent attention (DeepSeek) has queries and keys after rotary only, heads first.
-            latent = type(block.attn).__name__ == "MLAAttentionBridge"
+            latent = type(getattr(block, "attn", None)).__name__ == "MLAAttentionBridge"
             for name, suffix in _HOOK_NAMES.items():
                 if latent and name in ("q", "k", "v"):
                     continue
@@ -90,12 +94,7 @@ class TransformerLensModel(LanguageModel):
     @contextmanager
     def installed(self, hooks: Sequence[Hook]) -> Iterator[None]:
         """Hooks in the order given; the caller's own hooks stay."""
-        for site, _ in hooks:
-            if site not in self._points:
-                raise ModelError(
-                    f"{self.info.name!r} has no {site.name!r} in block {site.layer}; its architecture "
-                    f"({self.info.architecture}) does not expose it."
-                )
+        self.refuse_missing([site for site, _ in hooks])
         wide = self.info.dtype == "float64"
         added = [
             (self._points[s], _called(self._by_head(s, aside(f) if wide else f), self.device))
@@ -110,6 +109,44 @@ class TransformerLensModel(LanguageModel):
             for point, function in added:
                 point.add_hook(function)
             yield
+
+    def refuse_missing(self, sites: Sequence[Site]) -> None:
+        """Refuse sites without a hook point."""
+        for site in sites:
+            if site in self._points:
+                continue
+            if site.layer in self.without_pattern:
+                raise ModelError(self._no_pattern(site))
+            raise ModelError(
+                f"{self.info.name!r} has no {site.name!r} in block {site.layer}; its architecture "
+                f"({self.info.architecture}) does not expose it."
+            )
+
+    @cached_property
+    def without_pattern(self) -> tuple[int, ...]:
+        """Blocks of state space, convolution or linear attention."""
+        layers = range(self.info.n_layers)
+        return tuple(layer for layer in layers if Site("pattern", layer) not in self._points)
+
+    @property
+    def beside_attention(self) -> tuple[str, ...]:
+        """Names of state-space and other layers that stand beside attention in the first block."""
+        return tuple(name for name in _MIXERS if hasattr(self.wrapped.blocks[0], name))
+
+    def _no_pattern(self, site: Site) -> str:
+        with_pattern = sorted({*range(self.info.n_layers)} - {*self.without_pattern})
+        rest = (
+            f", and cuts, heads and head attention in the blocks that have one: {with_pattern}"
+            if with_pattern
+            else ""
+        )
+        return (
+            f"{self.info.name!r} has no {site.name!r} in block {site.layer}: blocks "
+            f"{[*self.without_pattern]} of {self.info.n_layers} ({self.info.architecture}) have no "
+            "attention pattern, they mix positions by a state space, a convolution or linear attention. "
+            "What needs no pattern works: predict, generate(attention=False), logit_lens, layer_accuracy, transplant, "
+            f"ZeroLayers, AddVector, Patch of residuals{rest}."
+        )
 
     def _by_head(self, site: Site, function: HookFunction) -> HookFunction:
         return partial(_by_head, self.info.n_heads, function) if site.name == "z" else function

@@ -15,6 +15,7 @@ import torch
 from torch.nn.functional import pad
 
 from icl_mech._typing import Bool, Float, Int, Tensor
+from icl_mech.errors import ModelError
 from icl_mech.models.norms import FrozenNorm
 from icl_mech.models.undo import Undo
 from icl_mech.models.watching import Watch
@@ -110,6 +111,10 @@ NormFunction = Callable[[Tensor], Tensor]
 """A norm layer; maps `[batch, pos, d_model]`."""
 
 
+OTHER_MIXING = "positions are mixed by more than attention"
+"""How the notes of a hybrid begin: state-space, convolution or linear-attention layers."""
+
+
 @dataclass(frozen=True)
 class ModelInfo:
     """Facts about a loaded model that results record and methods need."""
@@ -132,6 +137,11 @@ class ModelInfo:
     notes: tuple[str, ...] = ()
     weights_format: str = ""
     """Number format the weights were stored in (`Q4_1`, `BF16`, `F32`, ...); "" if unknown."""
+
+    @property
+    def is_hybrid(self) -> bool:
+        """True if more than attention carries information from one position to another."""
+        return any(note.startswith(OTHER_MIXING) for note in self.notes)
 
     def summary(self) -> str:
         """One line: name, layers and heads, how weights were stored and what is computed in."""
@@ -320,6 +330,26 @@ class LanguageModel(ABC):
     @abstractmethod
     def has_site(self, name: SiteName) -> bool:
         """True if the site exists in every block and can be read there."""
+
+    @property
+    def without_pattern(self) -> tuple[int, ...]:
+        """Blocks without an attention pattern, which mix positions in another way."""
+        return ()
+
+    def refuse_missing(self, sites: Sequence[Site]) -> None:
+        """Refuse sites that are not there, before anything runs.
+
+        Raises:
+            ModelError: names the first one, and the blocks without an attention pattern.
+        """
+        for site in sites:
+            if not self.has_site(site.name):
+                raise ModelError(f"{self.info.name!r} has no {site.name!r} in every block.")
+
+    @property
+    def beside_attention(self) -> tuple[str, ...]:
+        """What else in its blocks is known to mix positions."""
+        return ()
 
     @property
     def takes_cache(self) -> bool:

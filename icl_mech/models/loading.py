@@ -22,6 +22,7 @@ from icl_mech.models.conversion import (
     missing_parts,
     refuse_other_weights,
 )
+from icl_mech.models.language_part import has_language_part, language_part
 from icl_mech.models.sources import DEFAULT_MODEL, Source, resolve
 from icl_mech.models.stored import keep, of_files
 from icl_mech.models.wrapping import (
@@ -118,6 +119,7 @@ def load_tokenizer(
         options = {"trust_remote_code": False, "local_files_only": True}
     with _quiet():
         config, tokenizer = _described(_place_of(source), source, options)
+    config = config.get_text_config()
     lengths = (getattr(config, name, None) for name in ("n_positions", "max_position_embeddings"))
     known = [length for length in lengths if isinstance(length, int) and length > 0]
     tokenizer.model_max_length = known[0] if known else _NO_LIMIT
@@ -126,7 +128,7 @@ def load_tokenizer(
 
 def _place_of(source: Source) -> str:
     """A hub id, or a folder in Hugging Face format."""
-    return str(converted(Path(source.location))) if source.kind == "gguf" else source.location
+    return str(converted(*source.pieces)) if source.kind == "gguf" else source.location
 
 
 def _described(
@@ -168,7 +170,7 @@ def _check_options(kwargs: Mapping[str, object]) -> None:
 def _load(
     location: str, source: Source, dtype: torch.dtype, options: dict[str, object]
 ) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     # Otherwise transformers asks at the terminal whether to run a repository's own code, and
     # names weights of another shape only in its log.
@@ -177,7 +179,9 @@ def _load(
     config, tokenizer = _described(location, source, shared)
     declared = copy.copy(config)  # loading writes the precision asked for into it
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        images = has_language_part(config)
+        kind: Any = AutoModelForImageTextToText if images else AutoModelForCausalLM
+        loaded: Any = kind.from_pretrained(
             location,
             config=config,
             dtype=dtype,
@@ -188,6 +192,7 @@ def _load(
         model, info = loaded
         keep(model, of_files(source.kind, location, declared, options))
         refuse_other_weights(source.name, info)
+        model = language_part(model)
     except ModelError:
         raise
     except LOAD_ERRORS as error:

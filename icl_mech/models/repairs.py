@@ -320,6 +320,8 @@ def _route_xglm(module: Any, config: "PreTrainedConfig") -> None:
 
 _ROUTES: "dict[str, Callable[[nn.Module, PreTrainedConfig], None]]" = {
     "GPTJAttention": _route_gptj,
+    "JambaAttention": _route_interface,
+    "OlmoHybridAttention": _route_interface,
     "GPTNeoSelfAttention": _route_gpt_neo,
     "OPTAttention": _route_interface,
     "XGLMAttention": _route_xglm,

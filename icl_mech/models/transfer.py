@@ -14,8 +14,9 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor on a device, which may still be at work on what was asked of it before.
 
     CUDA has read memory that is not pinned before the call returns, so that it may change afterwards.
+    In the other direction torch does not wait by itself: the host would read what has not arrived yet.
     """
-    return tensor.to(device, non_blocking=device.type != "mps")
+    return tensor.to(device, non_blocking=device.type not in ("cpu", "mps"))
 
 
 def to_host(tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -11,6 +11,7 @@ from icl_mech.errors import ModelError
 from icl_mech.models.bridge import BridgeModel, components
 from icl_mech.models.hooked import HookedModel
 from icl_mech.models.interface import LanguageModel, ModelInfo
+from icl_mech.models.language_part import PART_OF
 from icl_mech.models.repairs import mend_blocks, mended_adapters, reroute_attention
 from icl_mech.models.stored import of_model
 from icl_mech.models.watching import is_compact
@@ -39,10 +40,16 @@ def boot_bridge(
     from transformer_lens.model_bridge import TransformerBridge
 
     with mended_adapters(hf_model):
+        # Under a name of ours, such as `gemma-3-270m`, TransformerLens would look for one of its aliases.
         bridge = TransformerBridge.boot_transformers(
-            name, hf_model=hf_model, tokenizer=tokenizer, dtype=dtype, device=device
+            type(hf_model).__name__,
+            hf_model=hf_model,
+            tokenizer=tokenizer,
+            dtype=dtype,
+            device=device,
         )
-    _refuse_without_attention(bridge)
+    bridge.cfg.model_name = name
+    _refuse_without_residuals(bridge)
     return bridge.eval()
 
 
@@ -79,12 +86,13 @@ def wrap(model: torch.nn.Module, *, revision: str | None = None) -> LanguageMode
         d_vocab=int(config.d_vocab),
         n_ctx=int(config.n_ctx),
         revision=revision,
+        notes=_part_of(hf_config),
         weights_format=of_model(getattr(model, "original_model", None)),
         **_weights(model),
     )
     if kind == "TransformerBridge":
         bridge: Any = model
-        _refuse_without_attention(bridge)
+        _refuse_without_residuals(bridge)
         if is_compact(bridge) and any(components(bridge)):
             raise ModelError(f"{type(bridge.original_model).__name__} cannot be analysed. {WHOLE}")
         reroute_attention(bridge)
@@ -93,18 +101,25 @@ def wrap(model: torch.nn.Module, *, revision: str | None = None) -> LanguageMode
     return HookedModel(model, info, getattr(model, "tokenizer", None))
 
 
-def _refuse_without_attention(bridge: "TransformerBridge") -> None:
-    """Every block must have an attention pattern."""
+def _part_of(hf_config: object) -> tuple[str, ...]:
+    """What is noted of a language part."""
+    whole = getattr(hf_config, PART_OF, "")
+    return (f"language part of {whole}; its image part was left out",) if whole else ()
+
+
+def _refuse_without_residuals(bridge: "TransformerBridge") -> None:
+    """The residual stream must be there before and behind every block."""
     known, n_layers = bridge.hook_dict, int(bridge.cfg.n_layers)
     without = [
-        layer for layer in range(n_layers) if f"blocks.{layer}.attn.hook_pattern" not in known
+        layer
+        for layer in range(n_layers)
+        if not {f"blocks.{layer}.hook_resid_{side}" for side in ("pre", "post")} <= known.keys()
     ]
     if without:
         raise ModelError(
-            f"{type(bridge.original_model).__name__} cannot be analysed: {len(without)} of its {n_layers} blocks "
-            f"(first block {without[0]}) have no attention pattern that TransformerLens exposes: they "
-            "mix positions in another way (state space, convolution, linear attention) or are "
-            "wrapped as one part. Use a decoder with attention in every block."
+            f"{type(bridge.original_model).__name__} cannot be analysed: TransformerLens exposes no residual "
+            f"stream around {len(without)} of its {n_layers} blocks (first block {without[0]}), which nearly "
+            "every measurement reads. Use a model of another family, for example load_model('gpt2')."
         )
 
 

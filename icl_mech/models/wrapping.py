@@ -15,6 +15,7 @@ from icl_mech._typing import Tensor
 from icl_mech.errors import IclMechError, ModelError, near_matches
 from icl_mech.models.checks import Checks, tolerance
 from icl_mech.models.conversion import LOAD_ERRORS
+from icl_mech.models.language_part import has_language_part, language_part
 from icl_mech.models.stored import of_model
 from icl_mech.models.watching import Watch, is_compact, is_packed, stored
 from icl_mech.names import version
@@ -177,8 +178,12 @@ def refuse_encoders(name: str, config: "PreTrainedConfig") -> None:
         found = "an encoder-decoder model"
     elif bidirectional and not getattr(config, "is_decoder", False):
         found = "an encoder model"
-    elif kind in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or any(
-        architecture.endswith(("ForCausalLM", "LMHeadModel")) for architecture in architectures
+    elif (
+        has_language_part(config)
+        or kind in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        or any(
+            architecture.endswith(("ForCausalLM", "LMHeadModel")) for architecture in architectures
+        )
     ):
         return
     else:
@@ -325,7 +330,7 @@ def boot_object(
     _make_eager(hf_model.eval(), kind)
     first = next(hf_model.parameters())
     own = copy.deepcopy(tokenizer)
-    return wrap_loaded(hf_model, own, name, first.dtype, str(first.device), checks)
+    return wrap_loaded(language_part(hf_model), own, name, first.dtype, str(first.device), checks)
 
 
 def _refuse_wrapped(hf_model: object, kind: str) -> None:

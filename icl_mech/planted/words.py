@@ -56,7 +56,7 @@ def planted_task() -> Task:
     examples = [[Example(text(w), c) for w in words] for c, words in enumerate(CLASS_WORDS)]
     return Task(
         "planted",
-        Template("{text}:{label}.", separator="\n"),
+        Template("{text}: {label}.", separator="\n"),
         LABELS,
         tuple(example for own in examples for example in own[:TRAIN]),
         tuple(example for own in examples for example in own[TRAIN:]),

@@ -10,8 +10,8 @@ SIGNS = {"\n": "↵", "\r": "␍", "\t": "⇥"}
 BLANK = "␣"
 """A space, in tokens that are nothing else."""
 
-NOTHING = "∅"
-"""A token without any text."""
+NOTHING = "⋯"
+"""A token that adds no character to the text: a further part of the one before."""
 
 _JOINER = "\N{ZERO WIDTH JOINER}"
 _HIDDEN = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
@@ -21,7 +21,7 @@ _MARKS = {"Mc", "Me", "Mn"}
 def visible(piece: str) -> str:
     """The text of a token with a sign for everything without a shape; not escaped.
 
-    Line breaks are ↵, tabs ⇥, tokens of spaces ␣, no text at all ∅; characters of no width and
+    Line breaks are ↵, tabs ⇥, tokens of spaces ␣, no character ⋯; characters of no width and
     those that turn the direction of writing are their numbers, such as ⟨U+200B⟩. A mark that would
     sit on the letter before it gets a ring of its own.
     """

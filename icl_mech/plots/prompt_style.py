@@ -158,6 +158,7 @@ background:var(--icl-panel);--icl-edge:var(--icl-label)}
 .icl-t.icl-query{--icl-tone:var(--icl-query);text-decoration:underline}
 .icl-t.icl-target{--icl-tone:var(--icl-page);background:var(--icl-target);font-weight:700;
 padding:0 .15em;outline:2px solid var(--icl-target)}
+.icl-t.icl-shared{text-decoration:underline dotted}
 .icl-t.icl-unknown{--icl-tone:var(--icl-ink)}
 .icl-legend{display:flex;flex-wrap:wrap;gap:.2em 1.2em;margin-bottom:.5em;font-size:13px}
 .icl-legend .icl-plain{--icl-tone:var(--icl-ink)}

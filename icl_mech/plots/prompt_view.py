@@ -52,12 +52,18 @@ class Text:
         roles: Role of each token, see `icl_mech.prompts.Role`.
         ids: Token ids; () if they are not known.
         about: What else is said of a token, such as `demonstration 2, shows World`.
+        shared: Positions of tokens that hold signs of two roles.
+        candidates: What can follow: the name of each class or choice, and its text.
+        score: How candidates are compared.
     """
 
     pieces: tuple[str, ...]
     roles: tuple[str, ...]
     ids: tuple[int, ...] = ()
     about: tuple[str, ...] = ()
+    shared: tuple[int, ...] = ()
+    candidates: tuple[tuple[str, str], ...] = ()
+    score: str = ""
 
     @classmethod
     def of(cls, prompt: "PromptLike | Text") -> "Text":
@@ -75,7 +81,16 @@ class Text:
             roles += [span.role] * count
             about += [said] * count
         pieces = prompt.pieces or tuple(f"⟨{token}⟩" for token in prompt.tokens)
-        return cls(tuple(pieces), tuple(roles), tuple(map(int, prompt.tokens)), tuple(about))
+        follow = [(own.label, own.text) for own in getattr(prompt, "candidates", ()) if own.text]
+        return cls(
+            tuple(pieces),
+            tuple(roles),
+            tuple(map(int, prompt.tokens)),
+            tuple(about),
+            tuple(getattr(prompt, "shared_tokens", ())),
+            tuple(follow),
+            str(getattr(prompt, "score", "")),
+        )
 
     def __len__(self) -> int:
         """Number of tokens."""
@@ -168,8 +183,37 @@ def prompt_html(
     foot = ""
     if numbers is not None and scale is not None:
         foot = _scale(scale, name) + f'<p class="icl-note">{_said(text, numbers, scale)}</p>'
+    elif legend:
+        foot = "".join(f'<p class="icl-note">{escape(said)}</p>' for said in _notes(text))
     body = f'<div class="icl-body" dir="ltr">{"".join(parts)}</div>'
     return f'<div class="icl-prompt">{head}{body}{foot}</div>'
+
+
+SCORES = {
+    "first": "compared by the logits of their first tokens",
+    "sum": "compared by the log-probability of all their tokens",
+    "mean": "compared by the log-probability per token",
+}
+
+MOST_CANDIDATES = 12
+
+
+def _notes(text: Text) -> list[str]:
+    """What can follow the target, and what underlined dots mean."""
+    found = []
+    if text.candidates:
+        named = ", ".join(f"“{visible(own)}”" for _, own in text.candidates[:MOST_CANDIDATES])
+        more = len(text.candidates) - MOST_CANDIDATES
+        rest = f" and {more} more" if more > 0 else ""
+        found.append(f"Candidates after the target, {SCORES[text.score]}: {named}{rest}.")
+    if text.shared:
+        count = len(text.shared)
+        hold = "token holds" if count == 1 else "tokens hold"
+        found.append(
+            f"{count} {hold} signs of two roles (dotted) and {'has' if count == 1 else 'have'} the role of the "
+            "first sign, or that of the label word."
+        )
+    return found
 
 
 def prompt_view(
@@ -196,7 +240,7 @@ def _token(
     about = text.about[position] if text.about else ""
     said.append(ROLE_NAMES.get(role, role) + (f" ({about})" if about else ""))
     data += f' data-role="{escape(role)}"'
-    level = ""
+    level = " icl-shared" * (position in text.shared)
     if values is not None and scale is not None:
         value = values[position]
         place = scale.level(value)

@@ -6,17 +6,27 @@ from icl_mech.prompts.build import build_prompt_pairs, build_prompts
 from icl_mech.prompts.chat import chat_template
 from icl_mech.prompts.from_text import pairs_from_text, prompts_from_text
 from icl_mech.prompts.given import check_batch
-from icl_mech.prompts.spans import ANSWER_KINDS, AnswerKind, Prompt, Role, Span
+from icl_mech.prompts.spans import (
+    ANSWER_KINDS,
+    AnswerKind,
+    Candidate,
+    Prompt,
+    Role,
+    Span,
+    WordScore,
+)
 from icl_mech.prompts.text_sets import TextSet
 
 __all__ = [
     "ANSWER_KINDS",
     "AnswerKind",
+    "Candidate",
     "Prompt",
     "PromptBatch",
     "Role",
     "Span",
     "TextSet",
+    "WordScore",
     "build_prompt_pairs",
     "build_prompts",
     "chat_template",

@@ -3,17 +3,18 @@
 import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 from icl_mech.checking import checked
 from icl_mech.errors import PromptError
 from icl_mech.prompts.batch import PromptBatch
 from icl_mech.prompts.build import finished, listed, tokenizer_and_limit
-from icl_mech.prompts.roles import check_spans, lay_spans
+from icl_mech.prompts.encoding import Interval, SpecialTokens, TextTokenizer
+from icl_mech.prompts.laying import lay_out
+from icl_mech.prompts.roles import Role, Span, check_spans, lay_spans
 from icl_mech.prompts.spans import Prompt
-from icl_mech.prompts.splitting import Interval, Unit, split_text
-from icl_mech.prompts.tokenise import PieceTokenizer, SpecialTokens
-from icl_mech.tasks.types import is_index
+from icl_mech.prompts.splitting import Unit, split_text
+from icl_mech.tasks.types import is_index, text_fault
 
 Counted = Literal["characters", "tokens"]
 """What given spans count."""
@@ -23,6 +24,9 @@ Part = Literal["span", "anchor"]
 
 BEHIND = "behind anchors"
 """How texts with given anchors are cut."""
+
+CONTINUATION: Role = "format"
+"""Role of the characters that are predicted after a text."""
 
 
 @checked(PromptError, but=["texts", "spans", "anchors", "target", "continuation"])
@@ -68,13 +72,12 @@ def texts(
     """
     given = _given(texts)
     tokenizer, limit = tokenizer_and_limit(model_or_tokenizer)
-    pieces = PieceTokenizer(tokenizer, special_tokens)
+    reader = TextTokenizer(tokenizer, special_tokens)
     intervals, how = _intervals(given, spans, anchors, unit)
     ends = _ends(len(given), target, continuation)
     prompts = []
     for number, (text, own, end) in enumerate(zip(given, intervals, ends, strict=True)):
-        parts = _Parts(pieces, text, bos, number)
-        prompts.append(parts.prompt(parts.laid(own, unit, how), *end))
+        prompts.append(_prompt(reader, _Text(text, number, own, unit, how), bos, *end))
     return finished(prompts, _source(prompts, how, continuation is not None), tokenizer, limit)
 
 
@@ -107,100 +110,123 @@ def _ends(count: int, target: object, continuation: object) -> list[tuple[Any, A
     return list(zip(targets, rests, strict=True))
 
 
-class _Parts:
-    """One text as pieces that are tokenised apart, so that spans are exact."""
+class _Text(NamedTuple):
+    """A text and what it is cut into.
 
-    def __init__(self, pieces: PieceTokenizer, text: str, bos: bool | None, number: int) -> None:
-        self.pieces, self.text, self.number = pieces, text, number
-        begun = pieces.begun(text, bos, template=False)
-        start = () if begun else pieces.start_tokens(bos)
-        self.tokens: list[int] = list(start)
-        self.bos = begun or len(start)
-        self.put = len(start)
-        self.read: list[str] = []
-        self.anchors = 0
+    Attributes:
+        text: The text.
+        number: Which one it is, for messages.
+        intervals: Its spans, or its anchors.
+        unit: What they count.
+        how: How they were chosen.
+    """
 
-    def laid(self, intervals: Sequence[Interval], unit: Counted, how: str) -> list[Interval]:
-        """Token spans of given spans or anchors; the first token is kept out of spans that are not given."""
-        by_token, count = unit == "tokens", len(self.text)
-        what: Part = "anchor" if how == BEHIND else "span"
-        if by_token:
-            self._add(self.text, "")
-            count = len(self.tokens) - self.put
-            check_spans(count, intervals, "token", f" of text {self.number}", what)
-        if what == "anchor":
-            self.anchors = len(intervals)
-            ends = sorted({0, *(stop for _, stop in intervals), count})
-            intervals = list(pairwise(ends))
-        put = self.put
-        found = [(a + put, b + put) for a, b in intervals] if by_token else self.by_text(intervals)
-        if how != f"given in {unit}" and found and found[0][0] == 0 and found[0][1] > 1:
-            found[0] = (1, found[0][1])
-        return found
+    text: str
+    number: int
+    intervals: Sequence[Interval]
+    unit: Counted
+    how: str
 
-    def by_text(self, intervals: Sequence[Interval]) -> list[Interval]:
-        """Token spans of character spans; blanks before a span belong to it."""
-        laid: list[Interval] = []
-        end = 0
-        for number, (start, stop) in enumerate(intervals):
-            gap = self.text[end:start]
-            blanks = len(gap) - len(gap.rstrip(" "))
-            self._add(self.text[end : start - blanks], self.text[start - blanks :])
-            first = len(self.tokens)
-            self._add(self.text[start - blanks : stop], self.text[stop:])
-            if len(self.tokens) == first:
-                raise PromptError(
-                    f"Span {number} of text {self.number} ({self.text[start:stop].strip()[:40]!r}) has "
-                    "no token: the tokenizer drops all its characters. Join it to another span."
-                )
-            laid.append((first, len(self.tokens)))
-            end = stop
-        self._add(self.text[end:], "")
-        return laid
+    @property
+    def what(self) -> Part:
+        """What the intervals are."""
+        return "anchor" if self.how == BEHIND else "span"
 
-    def prompt(
-        self, laid: Sequence[Interval], target: int | None, continuation: str | None
-    ) -> Prompt:
-        """The prompt, with what is predicted after it.
+    def cut(self, count: int) -> list[Interval]:
+        """Spans of that many characters or tokens; behind anchors, if those were given."""
+        if self.what == "span":
+            return [*self.intervals]
+        return list(pairwise(sorted({0, *(stop for _, stop in self.intervals), count})))
 
-        Raises:
-            PromptError: fewer than two spans, a bad target, an anchor that is not before it, or an empty
-                continuation.
-        """
-        end = len(self.tokens) - 1 if target is None else target
-        for number, (_, stop) in enumerate(laid[: self.anchors]):
-            if not 0 < stop - 1 < end:
-                raise PromptError(
-                    f"Anchor {number} of text {self.number} ends at token {stop - 1}, and the answer is read at "
-                    f"token {end}; anchors stand after the first token and before the target. Name another "
-                    "one, or give a later target=."
-                )
-        if len(laid) < 2:
+
+def _prompt(
+    reader: TextTokenizer,
+    own: _Text,
+    bos: bool | None,
+    target: int | None,
+    continuation: str | None,
+) -> Prompt:
+    """A text's tokens and spans, with what is predicted after it.
+
+    Raises:
+        PromptError: a span without a token, fewer than two, a bad target, an anchor that is not before it, or
+            an empty continuation.
+    """
+    if continuation is not None and (fault := text_fault(continuation)):
+        raise PromptError(
+            f"The continuation of text {own.number} {fault}; give the text that is to be predicted, or leave "
+            "continuation= out."
+        )
+    whole = own.text + (continuation or "")
+    cuts = [] if own.unit == "tokens" else own.cut(len(own.text))
+    parts = _parts(cuts, len(own.text), len(whole))
+    laid = lay_out(reader, whole, parts, reader.encode(whole, [(0, len(whole))]), bos)
+    put = laid.spans[0].stop if laid.spans[0].role == "bos" else 0
+    stop = max(span.stop for span in laid.spans if span.role != CONTINUATION)
+    if own.unit == "tokens":
+        check_spans(stop - put, own.intervals, "token", f" of text {own.number}", own.what)
+        spans = [(start + put, end + put) for start, end in own.cut(stop - put)]
+    else:
+        spans = [_tokens_of(laid.spans, number, own, cut) for number, cut in enumerate(cuts)]
+    if own.how != f"given in {own.unit}" and spans and spans[0][0] == 0 and spans[0][1] > 1:
+        spans[0] = (1, spans[0][1])
+    end = stop - 1 if target is None else target
+    _check_ends(spans, own, end)
+    try:
+        tokens = lay_spans(len(laid.ids), spans, end, bos=put)
+    except PromptError as error:
+        raise PromptError(f"Text {own.number}: {error}") from None
+    return Prompt(laid.ids, tokens, (), (), pieces=laid.pieces, text=whole, parts=laid.parts)
+
+
+def _parts(cuts: Sequence[Interval], length: int, whole: int) -> tuple[Span, ...]:
+    """Characters of spans, of what stands between them, and of a continuation."""
+    parts: list[Span] = []
+    end = 0
+    for number, (start, stop) in enumerate(cuts):
+        parts += [Span("unknown", None, end, start)] * (start > end)
+        parts.append(Span("span", number, start, stop))
+        end = stop
+    parts += [Span("unknown", None, end, length)] * (length > end)
+    return (*parts, *[Span(CONTINUATION, None, length, whole)] * (whole > length))
+
+
+def _tokens_of(spans: Sequence[Span], number: int, own: _Text, cut: Interval) -> Interval:
+    """The tokens of a span.
+
+    Raises:
+        PromptError: it has none.
+    """
+    found = [span for span in spans if span.role == "span" and span.demo == number]
+    if not found:
+        start, stop = cut
+        raise PromptError(
+            f"Span {number} of text {own.number} ({own.text[start:stop].strip()[:40]!r}) has no token: the "
+            "tokenizer drops all its characters, or reads them as one with those before. Join it to another span."
+        )
+    return found[0].start, found[-1].stop
+
+
+def _check_ends(spans: Sequence[Interval], own: _Text, target: int) -> None:
+    """Refuse anchors behind the target, and texts with less than two spans.
+
+    Raises:
+        PromptError: says which.
+    """
+    anchors = len(own.intervals) if own.what == "anchor" else 0
+    for number, (_, stop) in enumerate(spans[:anchors]):
+        if not 0 < stop - 1 < target:
             raise PromptError(
-                f"Text {self.number} has {len(laid)} span{'s' * (len(laid) != 1)} "
-                f"({self.text.strip()[:40]!r}); it takes two, of which one can matter for the other. "
-                "Choose smaller spans, or leave the text out."
+                f"Anchor {number} of text {own.number} ends at token {stop - 1}, and the answer is read at "
+                f"token {target}; anchors stand after the first token and before the target. Name another "
+                "one, or give a later target=."
             )
-        if continuation is not None:
-            if not continuation.strip():
-                raise PromptError(
-                    f"The continuation of text {self.number} is empty; give the text that is to be "
-                    "predicted, or leave continuation= out."
-                )
-            self._add(continuation, "")
-        try:
-            spans = lay_spans(len(self.tokens), laid, end, bos=self.bos)
-        except PromptError as error:
-            raise PromptError(f"Text {self.number}: {error}") from None
-        ids = tuple(self.tokens)
-        exact = self.pieces.gives(ids[self.put :], [(text, False) for text in self.read])
-        return Prompt(ids, spans, (), (), pieces=self.pieces.words(ids), exact=exact)
-
-    def _add(self, text: str, following: str) -> None:
-        if text:
-            first = len(self.tokens) == self.put
-            self.tokens += self.pieces.piece(text, first=first, following=following)
-            self.read.append(text)
+    if len(spans) < 2:
+        raise PromptError(
+            f"Text {own.number} has {len(spans)} span{'s' * (len(spans) != 1)} "
+            f"({own.text.strip()[:40]!r}); it takes two, of which one can matter for the other. "
+            "Choose smaller spans, or leave the text out."
+        )
 
 
 def _intervals(

@@ -15,7 +15,7 @@ from icl_mech.at_home import at_home
 from icl_mech.checking import shown
 from icl_mech.errors import PromptError, near_matches
 from icl_mech.prompts.plain import from_values, to_values
-from icl_mech.prompts.spans import ROLES, AnswerKind, Prompt, Role, usual_kind
+from icl_mech.prompts.spans import ROLES, AnswerKind, Candidate, Prompt, Role, WordScore, usual_kind
 from icl_mech.results import jsonable
 
 Array = NDArray[Any]
@@ -112,6 +112,11 @@ class PromptBatch(Sequence[Prompt]):
                     f"Prompt {number} has an answer of the kind {prompt.kind!r}, prompt 0 of the kind "
                     f"{first.kind!r}; study them in separate batches."
                 )
+            if prompt.score != first.score:
+                raise PromptError(
+                    f"The answers of prompt {number} are scored by {prompt.score!r}, those of prompt 0 by "
+                    f"{first.score!r}; build them with one score=."
+                )
             if prompt.kind != "classes":
                 if len(prompt.label_words) != len(first.label_words):
                     raise PromptError(
@@ -120,8 +125,9 @@ class PromptBatch(Sequence[Prompt]):
                     )
             elif prompt.label_words != first.label_words:
                 raise PromptError(
-                    f"Prompt {number} has other label words ({prompt.labels}) than prompt 0 "
-                    f"({first.labels}); study them in separate batches."
+                    f"Prompt {number} has other label words ({prompt.labels}, tokens {prompt.label_words}) than "
+                    f"prompt 0 ({first.labels}, {first.label_words}); study them in separate batches, or let the "
+                    "template write something between text and label."
                 )
 
     def __len__(self) -> int:
@@ -190,6 +196,7 @@ class PromptBatch(Sequence[Prompt]):
                 *_plain((prompt.answer, prompt.false_answer)),
                 *((tuple(map(_plain, prompt.accepted)),) if prompt.accepted else ()),
                 *(() if prompt.given_anchors is None else (_plain(prompt.given_anchors),)),
+                *((prompt.score,) if prompt.score != "first" else ()),
                 *((prompt.kind,) if prompt.kind != usual_kind(prompt.label_words) else ()),
             )
             for prompt in self.prompts
@@ -232,6 +239,25 @@ class PromptBatch(Sequence[Prompt]):
         kind = self.prompts[0].kind
         assert kind is not None
         return kind
+
+    @property
+    def score(self) -> WordScore:
+        """How candidates of several tokens are scored, see `build_prompts`."""
+        return self.prompts[0].score
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """What each class's label word adds to a prompt, in class order.
+
+        Raises:
+            PromptError: every prompt has candidates of its own, see `Prompt.candidates`.
+        """
+        if not self.has_classes:
+            raise PromptError(
+                f"Answers of these prompts are scored against {self.answer_kind}, so every prompt has candidates "
+                "of its own: take prompt.candidates."
+            )
+        return self.prompts[0].candidates
 
     @property
     def labels(self) -> tuple[str, ...]:

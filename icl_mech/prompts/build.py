@@ -1,8 +1,8 @@
 """`build_prompts`: a task, a tokenizer and a seed give a `PromptBatch`."""
 
 import inspect
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from icl_mech.checking import Count, Natural, bound_to, checked, conformed
@@ -29,13 +29,19 @@ from icl_mech.prompts.drawing import (
     way_of,
     without,
 )
+from icl_mech.prompts.encoding import TextTokenizer
 from icl_mech.prompts.given import redrawable
+from icl_mech.prompts.identity import tokenizer_identity
+from icl_mech.prompts.laying import Asked, assemble
 from icl_mech.prompts.open_answers import OpenDraw, OpenSide, open_prompts
 from icl_mech.prompts.plain import warn_of_copies
-from icl_mech.prompts.spans import Prompt, check_first_tokens
-from icl_mech.prompts.tokenise import PieceTokenizer, assemble, template_pieces, tokenizer_identity
+from icl_mech.prompts.spans import Prompt, WordScore
+from icl_mech.prompts.writing import Chat, Plain, Writing
 from icl_mech.tasks import Example, Task, as_task
 from icl_mech.tasks.types import text_fault
+
+WHOLE_TEXT = "whole text"
+"""How prompts are tokenised; those without this record were put together from pieces."""
 
 
 @redrawable
@@ -57,8 +63,14 @@ def build_prompts(
     bos: bool | None = None,
     split: Split = "test",
     special_tokens: Literal["text", "refuse"] = "text",
+    score: WordScore | None = None,
+    chat: bool = False,
+    system: str | None = None,
+    prefill: str = "",
+    template_kwargs: Mapping[str, Any] | None = None,
+    today: str | None = None,
 ) -> PromptBatch:
-    """`n` prompts: demonstrations - per class, in all, or chosen ones -, then a query.
+    r"""`n` prompts: demonstrations - per class, in all, or chosen ones -, then a query.
 
     Args:
         task: The task, or its name.
@@ -91,10 +103,21 @@ def build_prompts(
             prompt shows, to fit something on (`fit_reweighting`) and keep `test` for the end.
         special_tokens: What `</s>` and the like in texts and label words are: their letters
             (`text`), or an error (`refuse`). Those the template itself writes stay special.
+        score: How label words of several tokens are scored behind the target: by their first token
+            (`first`), by log P of all of them (`sum`), or per token (`mean`). None: `first` where they
+            begin with different tokens, else `sum`. Recorded.
+        chat: Every demonstration is a turn of the user and one of the assistant, written by the tokenizer's
+            chat template: the user says the task's template up to `{label}`, the assistant the label word.
+        system: Of a chat: what the system says.
+        prefill: Of a chat: what stands before the answer, such as an empty thought
+            (`"<think>\n\n</think>\n\n"`), where the chat template does not write it itself.
+        template_kwargs: Of a chat: options of its template, such as `{"enable_thinking": False}`.
+        today: Of a chat whose template writes a date: the day, such as `2026-01-01`.
 
     Raises:
         PromptError: two ways to demonstrations at once, too few examples, label words sharing a first
-            token, a text without tokens, or a prompt longer than the model's context.
+            token with `score="first"`, a text without tokens, a prompt longer than the model's context, a
+            chat template that is not there or changes what is said, options of a chat without `chat=True`.
         TaskError: unknown task name, or a share that the label setting cannot have.
     """
     task = as_task(task)
@@ -102,6 +125,8 @@ def build_prompts(
         how: dict[str, Any] = {"shots": shots, "total": total, "n": n, "seed": seed, "split": split}
         how |= {"balanced": balanced, "bos": bos, "special_tokens": special_tokens}
         how |= {"demonstrations": demonstrations, "queries": queries, "choices": choices}
+        how |= {"score": score, "chat": chat, "system": system, "prefill": prefill}
+        how |= {"template_kwargs": template_kwargs, "today": today}
         side = OpenSide(labels, false_share)
         return _open_batches(task, model_or_tokenizer, [side], **how)[0]
     if choices is not None:
@@ -111,8 +136,9 @@ def build_prompts(
     if false_share is not None:
         check_share(false_share, labels)
     tokenizer, limit = tokenizer_and_limit(model_or_tokenizer)
-    pieces = PieceTokenizer(tokenizer, special_tokens)
-    words = label_word_tokens(pieces, task.label_words, task.labels)
+    reader = TextTokenizer(tokenizer, special_tokens)
+    written = _writing(task, tokenizer, chat, system, prefill, template_kwargs, today)
+    asked_for = Asked(task.labels, task.names, written.after, score=score)
     way = way_of(
         task,
         shots=shots,
@@ -135,20 +161,20 @@ def build_prompts(
     def prompt(
         shown: Sequence[Example], classes: Sequence[int], query: Example, taught: int | None
     ) -> Prompt:
-        texts = [(e, task.label_words[c]) for e, c in zip(shown, classes, strict=True)]
+        texts = [(e, task.labels[c]) for e, c in zip(shown, classes, strict=True)]
         return assemble(
-            pieces,
-            template_pieces(task.template, texts, query),
+            reader,
+            written.pieces(texts, query),
+            asked_for,
             label_classes=classes,
-            label_words=words,
-            labels=task.labels,
             answer=query.label,
             false_answer=taught,
-            bos=bos,
+            bos=written.bos(bos),
         )
 
     if isinstance(way, InAll) and total == "max":
-        longest = max(range(len(words)), key=lambda label: len(words[label]))
+        sizes = [len(reader.encode(f"a {label}").ids) for label in task.labels]
+        longest = sizes.index(max(sizes))
         way.fit(asked, limit, lambda own, q: len(prompt(own, [longest] * len(own), q, None)))
     prompts: list[Prompt] = []
     for number, query in enumerate(asked):
@@ -171,10 +197,36 @@ def build_prompts(
         "labels": labels,
         **way.source(),
         **drawn,
+        **written.source(),
         "bos": prompts[0].spans[0].role == "bos",
     }
     share = {} if false_share is None else {"false_share": false_share}
     return finished(prompts, source, tokenizer, limit, **share)
+
+
+def _writing(
+    task: Task,
+    tokenizer: object,
+    chat: bool,
+    system: str | None,
+    prefill: str,
+    template_kwargs: Mapping[str, Any] | None,
+    today: str | None,
+) -> Writing:
+    """The task's template, filled in or as turns of a chat.
+
+    Raises:
+        PromptError: options of a chat without one.
+    """
+    options = {"system": system, "prefill": prefill or None, "template_kwargs": template_kwargs}
+    options["today"] = today
+    if chat:
+        kwargs = template_kwargs or {}
+        return Chat(task.template, tokenizer, system, prefill, kwargs, today)
+    for name, value in options.items():
+        if value is not None:
+            raise PromptError(f"{name}= is an option of chats; leave it out, or add chat=True.")
+    return Plain(task.template)
 
 
 def pool_size(task: Task, balanced: bool, split: Split, others: Sequence[Example]) -> int:
@@ -213,10 +265,12 @@ def finished(
         PromptError: a prompt is longer than the model's context.
     """
     check_lengths(prompts, limit)
-    report_inexact(prompts)
+    if len({prompt.score for prompt in prompts}) > 1:  # in some all words begin differently
+        prompts = [replace(prompt, score="sum") for prompt in prompts]
     warn_of_copies(prompts, 5)
     made = {
-        "exact_tokens": all(prompt.exact for prompt in prompts),
+        "tokens_of": WHOLE_TEXT,
+        **({"score": prompts[0].score} if prompts and prompts[0].label_words else {}),
         "tokenizer": tokenizer_identity(tokenizer),
     }
     return PromptBatch(tuple(prompts), {**source, **made, **more})
@@ -275,6 +329,12 @@ def _open_batches(
     split: Split = "test",
     bos: bool | None = None,
     special_tokens: Literal["text", "refuse"] = "text",
+    score: WordScore | None = None,
+    chat: bool = False,
+    system: str | None = None,
+    prefill: str = "",
+    template_kwargs: Mapping[str, Any] | None = None,
+    today: str | None = None,
 ) -> list[PromptBatch]:
     """Prompts with open answers, of which `shots` are all demonstrations, as are `total`.
 
@@ -290,15 +350,18 @@ def _open_batches(
     shared = total is None and demonstrations != "per_prompt"
     draw = OpenDraw(count, n or PROMPTS, seed, shared, split, given, asked, choices)
     tokenizer, limit = tokenizer_and_limit(model_or_tokenizer)
-    pieces = PieceTokenizer(tokenizer, special_tokens)
+    reader = TextTokenizer(tokenizer, special_tokens)
+    written = _writing(task, tokenizer, chat, system, prefill, template_kwargs, today)
     batches = []
-    for side, prompts in zip(sides, open_prompts(pieces, task, draw, sides, bos), strict=True):
+    made = open_prompts(reader, task, written, draw, sides, bos, score)
+    for side, prompts in zip(sides, made, strict=True):
         source = {
             "task": task.describe(),
             "answers": "open",
             **draw.source(task),
             "n": len(prompts),
             "labels": side.labels,
+            **written.source(),
             "bos": prompts[0].spans[0].role == "bos",
         }
         share = {} if side.share is None else {"false_share": side.share}
@@ -320,24 +383,6 @@ def _check_total(
             "total= draws demonstrations anew for every prompt; leave demonstrations='shared' out, or "
             "give shots=."
         )
-
-
-def label_word_tokens(
-    tokenizer: PieceTokenizer, words: Sequence[str], labels: Sequence[str]
-) -> tuple[tuple[int, ...], ...]:
-    """Ids of each label word as it stands inside a prompt.
-
-    Raises:
-        PromptError: if two share their first token, or one has none.
-    """
-    ids = tuple(tokenizer.piece(word, first=False) for word in words)
-    if () in ids:
-        raise PromptError(
-            f"The label word {labels[ids.index(())]!r} has no token: the tokenizer drops all its "
-            "characters. Choose another word."
-        )
-    check_first_tokens(ids, labels)
-    return ids
 
 
 def check_lengths(prompts: Sequence[Prompt], limit: int | None) -> None:
@@ -372,15 +417,3 @@ def tokenizer_and_limit(model_or_tokenizer: object) -> tuple[Any, int | None]:
         return model_or_tokenizer, limit if limit and limit < 10**9 else None
     config = getattr(model_or_tokenizer, "cfg", None) or getattr(model_or_tokenizer, "info", None)
     return tokenizer, getattr(config, "n_ctx", None)
-
-
-def report_inexact(prompts: Sequence[Prompt]) -> None:
-    """Warn where the tokens keep spans apart that the tokenizer would merge."""
-    count = sum(not prompt.exact for prompt in prompts)
-    if count:
-        warnings.warn(
-            f"In {count} of {len(prompts)} prompts the tokenizer would merge text across a span's "
-            "edge if it saw the whole prompt at once; the tokens used keep the spans apart "
-            "(prompt.exact is False there).",
-            stacklevel=3,
-        )

@@ -8,7 +8,7 @@ yet; anew for every prompt (Halawi et al. 2023, §2). *Chosen*: those given, in 
 import hashlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -138,7 +138,7 @@ class InAll:
         left = []
         for group in self.groups:
             own = without(group, others)
-            left.append(iter([own[i] for i in generator.permutation(len(own))]))
+            left.append(map(own.__getitem__, generator.permutation(len(own))))  # few are taken
         found: list[Example] = []
         shown: set[tuple[str, ...]] = set()
         for label in generator.integers(len(left), size=most).tolist():
@@ -346,7 +346,7 @@ def draw_queries(
 def without(examples: Sequence[Example], others: Sequence[Example]) -> list[Example]:
     """The examples that share no text with the others."""
     taken = {key for example in others for key in example.keys}
-    return [e for e in examples if not (taken and taken.intersection(e.keys))]
+    return [e for e in examples if taken.isdisjoint(e.keys)] if taken else [*examples]
 
 
 def said_demonstrations(source: Mapping[str, Any]) -> str:
@@ -390,6 +390,4 @@ def given_source(examples: Sequence[Example]) -> dict[str, Any]:
 
 def examples_digest(examples: Sequence[Example]) -> str:
     """Recognises examples by texts and labels, in order."""
-    return hashlib.sha256(repr([tuple(vars(e).values()) for e in examples]).encode()).hexdigest()[
-        :16
-    ]
+    return hashlib.sha256(repr([*map(astuple, examples)]).encode()).hexdigest()[:16]

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from icl_mech.checking import conformed
 from icl_mech.errors import PromptError, TaskError
 from icl_mech.prompts.batch import PromptBatch
-from icl_mech.prompts.build import finished, label_word_tokens, listed, tokenizer_and_limit
-from icl_mech.prompts.spans import Prompt
-from icl_mech.prompts.tokenise import PieceTokenizer, RolePiece, SpecialTokens, assemble
+from icl_mech.prompts.build import finished, listed, tokenizer_and_limit
+from icl_mech.prompts.encoding import SpecialTokens, TextTokenizer
+from icl_mech.prompts.laying import Asked, RolePiece, assemble
+from icl_mech.prompts.spans import Prompt, WordScore
 from icl_mech.tasks.types import is_index, label_names, text_fault
 
 
@@ -20,26 +21,31 @@ def prompts_from_text(
     answers: Sequence[int | str] | None = None,
     *,
     before: str | None = None,
+    between: str | None = None,
     bos: bool | None = None,
     special_tokens: SpecialTokens = "refuse",
+    score: WordScore | None = None,
 ) -> PromptBatch:
     r"""Prompts from finished texts, e.g. `"Review: ...\nSentiment: Positive\n...Sentiment:"`.
 
-    Every occurrence of a label word (with a space before it and no letter after it) is a
+    Every occurrence of a label word (with `between` before it and no letter after it) is a
     demonstration's label; text between labels has the role `demo_text`, after the last one
     `query_text`, and the last token is the target.
 
     Args:
-        texts: Prompts that end where the answer would follow.
-        label_words: In class order, without their leading space.
+        texts: Prompts that end where `between` and the answer would follow.
+        label_words: In class order.
         model: Model or tokenizer.
         answers: True class of each query, as index or label word.
         before: Only occurrences right after this text count, e.g. `"Sentiment:"` - needed
             when label words also occur inside the texts.
+        between: What stands before a label word, in the texts and between their end and the answer: `""`
+            in `答案：正面` or `(A)`. None: a space, or nothing where label words begin with one.
         bos: As in `build_prompts`; a BOS token that a text writes itself is not put twice.
         special_tokens: What `<|im_end|>` and the like in the texts are: the tokens (`control`),
             as in texts of `tokenizer.apply_chat_template`; their letters (`text`); or an error
             (`refuse`), since a finished text does not tell which.
+        score: As in `build_prompts`.
 
     Raises:
         PromptError: empty text, trailing space, unknown answer, wrong number of answers, special
@@ -54,24 +60,27 @@ def prompts_from_text(
         raise PromptError(f"before= {fault}; give the text in front of label words, or None.")
     conformed("special_tokens", special_tokens, SpecialTokens, PromptError)
     conformed("bos", bos, bool | None, PromptError)
-    pieces = PieceTokenizer(tokenizer, special_tokens)
-    words = label_word_tokens(pieces, [f" {label}" for label in labels], labels)
-    pattern = _occurrences(labels, before)
+    conformed("score", score, WordScore | None, PromptError)
+    between = _between(between, labels)
+    reader = TextTokenizer(tokenizer, special_tokens)
+    pattern = _occurrences(labels, before, between)
+    names = [label.strip() for label in labels]
+    asked = Asked(labels, names, _after(pattern, texts), score=score)
     prompts = []
     for number, text in enumerate(texts):
-        if text != text.rstrip(" "):
+        if between and text.endswith(between):
             raise PromptError(
-                f"Text {number} ends in a space; the answer brings its own, so end with the sign before it."
+                f"Text {number} ends in {between!r}, which is put between it and the answer; leave it out, or "
+                "give between=''."
             )
         found = list(pattern.finditer(text))
         answer = None if answers is None else _class(answers[number], labels, number)
         prompts.append(
             assemble(
-                pieces,
-                _split(text, found),
+                reader,
+                [*_split(text, found), RolePiece("format", None, between)],
+                asked,
                 label_classes=[labels.index(match.group(1)) for match in found],
-                label_words=words,
-                labels=labels,
                 answer=answer,
                 bos=bos,
             )
@@ -80,6 +89,7 @@ def prompts_from_text(
         "task": {"name": "text", "labels": labels},
         "n": len(texts),
         "before": before,
+        **({} if between == " " else {"between": between}),
         "bos": any(prompt.spans[0].role == "bos" for prompt in prompts),
     }
     return finished(prompts, source, tokenizer, limit)
@@ -97,6 +107,7 @@ def pairs_from_text(
     claims: str | None = None,
     bos: bool | None = None,
     special_tokens: SpecialTokens = "refuse",
+    score: WordScore | None = None,
 ) -> tuple[PromptBatch, PromptBatch]:
     r"""(true, false) prompts whose falsehood stands before the query, not in demonstrations.
 
@@ -119,6 +130,7 @@ def pairs_from_text(
             None: no label word in these texts is one.
         bos: As in `build_prompts`.
         special_tokens: As in `prompts_from_text`.
+        score: As in `build_prompts`.
 
     Raises:
         PromptError: lists of other lengths, equal texts, a query whose tokens are not the same on both
@@ -142,9 +154,10 @@ def pairs_from_text(
         raise PromptError("answers is None; a pair needs the true class of every query.")
     right = [_class(own, labels, number) for number, own in enumerate(given)]
     wrong = _answers(false_answers, len(asked))
-    pieces = PieceTokenizer(tokenizer, special_tokens)
-    words = label_word_tokens(pieces, [f" {label}" for label in labels], labels)
-    pattern = None if claims is None else _occurrences(labels, claims)
+    reader = TextTokenizer(tokenizer, special_tokens)
+    between = _between(None, labels)
+    pattern = None if claims is None else _occurrences(labels, claims, between)
+    asked_for = Asked(labels, [label.strip() for label in labels], "\n", score=score)
     made: list[list[Prompt]] = [[], []]
     for number, query in enumerate(asked):
         if sides[0][number] == sides[1][number]:
@@ -169,11 +182,14 @@ def pairs_from_text(
                     )
             prompts.append(
                 assemble(
-                    pieces,
-                    [*_before(text, found), RolePiece("query_text", None, query)],
+                    reader,
+                    [
+                        *_before(text, found),
+                        RolePiece("query_text", None, query),
+                        RolePiece("format", None, between),
+                    ],
+                    asked_for,
                     label_classes=shown,
-                    label_words=words,
-                    labels=labels,
                     answer=right[number],
                     false_answer=taught,
                     bos=bos,
@@ -201,9 +217,9 @@ def _demonstrations(text: str, found: Sequence[re.Match[str]]) -> tuple[list[Rol
     pieces: list[RolePiece] = []
     end = 0
     for demo, match in enumerate(found):
-        if match.start() > end:
-            pieces.append(RolePiece("demo_text", demo, text[end : match.start()]))
-        pieces.append(RolePiece("label_word", demo, match.group(0)))
+        if match.start(1) > end:
+            pieces.append(RolePiece("demo_text", demo, text[end : match.start(1)]))
+        pieces.append(RolePiece("label_word", demo, match.group(1)))
         end = match.end()
     return pieces, text[end:]
 
@@ -239,10 +255,25 @@ def _check_alike(number: int, true: Prompt, false: Prompt) -> None:
         )
 
 
-def _occurrences(labels: Sequence[str], before: str | None) -> re.Pattern[str]:
+def _occurrences(labels: Sequence[str], before: str | None, between: str) -> re.Pattern[str]:
     longest_first = sorted(labels, key=len, reverse=True)
     anchor = f"(?<={re.escape(before.rstrip(' '))})" if before else ""
-    return re.compile(rf"{anchor} ({'|'.join(map(re.escape, longest_first))})(?!\w)")
+    edge = re.escape(between) or ("" if before else r"(?<!\w)")
+    return re.compile(rf"{anchor}{edge}({'|'.join(map(re.escape, longest_first))})(?!\w)")
+
+
+def _between(between: object, labels: Sequence[str]) -> str:
+    if between is None:
+        return "" if any(label.startswith(" ") for label in labels) else " "
+    if fault := text_fault(between, blank=True):
+        raise PromptError(f"between= {fault}; give what stands before a label word, or ''.")
+    return str(between)
+
+
+def _after(pattern: re.Pattern[str], texts: Sequence[str]) -> str:
+    """The sign that follows the first label word of the texts; a line break if there is none."""
+    found = ((text, match.end()) for text in texts for match in pattern.finditer(text))
+    return next((text[end] for text, end in found if end < len(text)), "\n")
 
 
 def _answers(answers: object, count: int) -> Sequence[int | str] | None:
@@ -274,11 +305,12 @@ def _labels(label_words: object) -> tuple[str, ...]:
 
 def _class(answer: int | str, labels: Sequence[str], number: int) -> int:
     if isinstance(answer, str):
-        if answer.strip() not in labels:
+        names = [label.strip() for label in labels]
+        if answer.strip() not in names:
             raise PromptError(
                 f"Answer {answer!r} of text {number} is not a label word: {', '.join(labels)}."
             )
-        return list(labels).index(answer.strip())
+        return names.index(answer.strip())
     if not is_index(answer):
         raise PromptError(
             f"Answer {answer!r} of text {number} is a {type(answer).__name__}; expected a label "

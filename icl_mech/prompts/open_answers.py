@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 from icl_mech.corruption import LabelSetting
 from icl_mech.errors import PromptError, TaskError, near_matches
 from icl_mech.prompts.drawing import examples_digest, given_source, without
-from icl_mech.prompts.spans import Prompt
-from icl_mech.prompts.tokenise import PieceTokenizer, assemble, template_pieces
+from icl_mech.prompts.encoding import TextTokenizer
+from icl_mech.prompts.laying import Asked, assemble
+from icl_mech.prompts.spans import Prompt, WordScore
+from icl_mech.prompts.writing import Writing
 from icl_mech.tasks import Example, Task
 from icl_mech.tasks.types import text_fault
 
@@ -86,7 +88,13 @@ class OpenDraw(NamedTuple):
 
 
 def open_prompts(
-    pieces: PieceTokenizer, task: Task, draw: OpenDraw, sides: Sequence[OpenSide], bos: bool | None
+    tokenizer: TextTokenizer,
+    task: Task,
+    written: Writing,
+    draw: OpenDraw,
+    sides: Sequence[OpenSide],
+    bos: bool | None,
+    score: WordScore | None = None,
 ) -> list[list[Prompt]]:
     """The prompts of each side, over the same queries, texts and choices.
 
@@ -99,7 +107,9 @@ def open_prompts(
     for side in sides:
         check_setting(task, side, draw)
     other = draw.choices is not None or any(side.labels == "other" for side in sides)
-    words = _Words(pieces, other, distinct=any(side.labels == "permuted" for side in sides))
+    alone = score is None or score == "first"
+    distinct = any(side.labels == "permuted" for side in sides)
+    words = _Words(tokenizer, written.before, written.after, other, distinct, alone)
     demos, shown, foils = (np.random.default_rng([draw.seed, own]) for own in (2, 1, 3))
     chosen = list(draw.given or ())
     if draw.shared and draw.given is None:
@@ -119,18 +129,16 @@ def open_prompts(
         for side, prompts in zip(sides, made, strict=True):
             displayed = _displayed(chosen, side, orders[row], coins[row])
             places = [choices.index(words.ids(word)) for word in displayed]
-            shows = [(e, f" {word}") for e, word in zip(chosen, displayed, strict=True)]
+            shows = [*zip(chosen, displayed, strict=True)]
             prompts.append(
                 assemble(
-                    pieces,
-                    template_pieces(task.template, shows, query),
+                    tokenizer,
+                    written.pieces(shows, query),
+                    Asked(names, names, written.after, query.answers, score),
                     label_classes=places,
-                    label_words=choices,
-                    labels=names,
                     answer=0,
                     false_answer=1 if side.labels == "other" else None,
-                    bos=bos,
-                    accepted=[words.ids(word) for word in query.answers],
+                    bos=written.bos(bos),
                 )
             )
     return made
@@ -211,42 +219,78 @@ def check_setting(task: Task, side: OpenSide, draw: OpenDraw) -> None:
 class _Words:
     """Answers as tokens, and which of them can stand in one prompt."""
 
-    def __init__(self, pieces: PieceTokenizer, other: bool, distinct: bool) -> None:
-        """`other`: those of another relation, too; `distinct`: no demonstration's answer comes twice."""
-        self.pieces, self.other, self.distinct = pieces, other, distinct
+    def __init__(
+        self,
+        tokenizer: TextTokenizer,
+        before: str,
+        after: str,
+        other: bool,
+        distinct: bool,
+        alone: bool,
+    ) -> None:
+        """What words go by.
+
+        Args:
+            tokenizer: Reads them.
+            before: What the template writes before a word, from its last text on.
+            after: What it writes after it.
+            other: Those of another relation, too.
+            distinct: No demonstration's answer comes twice.
+            alone: Words of one prompt begin with different tokens.
+        """
+        self.tokenizer, self.before, self.after = tokenizer, f"a{before}", after
+        self.other, self.distinct, self.alone = other, distinct, alone
+        self._known: dict[str, Word] = {}
 
     def ids(self, word: str) -> Word:
-        found = self.pieces.piece(f" {word}", first=False)
+        """The tokens of a word behind what the template writes."""
+        if word not in self._known:
+            self._known[word] = self._read(word)
+        return self._known[word]
+
+    def _read(self, word: str) -> Word:
+        start, stop = len(self.before), len(self.before) + len(word)
+        read = self.tokenizer.encode(self.before + word + self.after, [(start, stop)])
+        found = tuple(
+            token
+            for token, (first, last) in zip(read.ids, read.offsets, strict=True)
+            if first < stop and last > start
+        )
         if not found:
             raise PromptError(
                 f"The answer {word!r} has no token: the tokenizer drops all its characters."
             )
         return found
 
+    def key(self, word: Word) -> Word:
+        """What no two words of a prompt have in common."""
+        return word[:1] if self.alone else word
+
     def of(self, example: Example) -> list[Word]:
         """What it may display: its answer, and that of the other relation."""
         own = [self.ids(example.answers[0])]
         return [*own, self.ids(example.other)] if self.other and example.other else own
 
-    def taken(self, examples: Sequence[Example]) -> dict[int, Word]:
-        """Words by their first token."""
-        return {word[0]: word for example in examples for word in self.of(example)}
+    def taken(self, examples: Sequence[Example]) -> dict[Word, Word]:
+        """Words by their keys."""
+        return {self.key(word): word for example in examples for word in self.of(example)}
 
-    def fits(self, example: Example, taken: dict[int, Word]) -> bool:
+    def fits(self, example: Example, taken: dict[Word, Word]) -> bool:
         """True if its words differ in their first tokens from each other and from all others."""
         own = self.of(example)
-        firsts = {word[0] for word in own}
-        return len(firsts) == len(own) and all(taken.get(w[0], w) == w for w in own)
+        keys = {self.key(word) for word in own}
+        return len(keys) == len(own) and all(taken.get(self.key(w), w) == w for w in own)
 
-    def also(self, query: Example) -> set[int]:
-        """First tokens of the answers of a query that are accepted, too, but not displayed."""
-        return {self.ids(word)[0] for word in query.answers[1:]} - {self.ids(query.answers[0])[0]}
+    def also(self, query: Example) -> set[Word]:
+        """Keys of the answers of a query that are accepted, too, but not displayed."""
+        right, *others = (self.key(self.ids(word)) for word in query.answers)
+        return {*others} - {right}
 
     def fitting(
         self, queries: Sequence[Example], chosen: Sequence[Example], more: Sequence[str]
     ) -> list[Example]:
         """Queries of which no accepted answer begins like another word of the prompt."""
-        taken = self.taken(chosen) | {word[0]: word for word in map(self.ids, more)}
+        taken = self.taken(chosen) | {self.key(word): word for word in map(self.ids, more)}
         return [
             e
             for e in queries
@@ -295,12 +339,12 @@ class _Words:
         self._name(found, [query])
         for word, name in pool.items():
             found.setdefault(word, name)
-        firsts = {self.ids(word)[0] for word in query.answers}
+        right = {self.key(self.ids(word)) for word in query.answers}
         for example in fillers:
             if len(found) >= wanted:
                 break
-            taken = {word[0]: word for word in found}
-            if self.fits(example, taken) and not firsts & {w[0] for w in self.of(example)}:
+            taken = {self.key(word): word for word in found}
+            if self.fits(example, taken) and not right & {*map(self.key, self.of(example))}:
                 self._name(found, [example])
         if len(found) < wanted:
             raise PromptError(
@@ -319,18 +363,19 @@ class _Words:
                 found.setdefault(word, name)
 
     def _refuse_alike(self, query: Example, found: Mapping[Word, str]) -> None:
-        """Refuse choices of which one begins like another, or like a further right answer."""
-        also = {self.ids(word)[0]: f"{word[:40]} (right, too)" for word in query.answers[1:]}
-        also.pop(self.ids(query.answers[0])[0], None)
-        first: dict[int, str] = {}
+        """Refuse choices that cannot be told from another, or from a further right answer."""
+        also = {self.key(self.ids(word)): f"{word[:40]} (right, too)" for word in query.answers[1:]}
+        also.pop(self.key(self.ids(query.answers[0])), None)
+        first: dict[Word, str] = {}
         for word, name in found.items():
-            if other := first.get(word[0]) or also.get(word[0]):
+            if other := first.get(self.key(word)) or also.get(self.key(word)):
                 raise PromptError(
                     f"Before the query {query.text[:40]!r} the answers {other[:60]!r} and {name[:40]!r} "
                     f"begin with the same token (id {word[0]}), so one prediction cannot tell them apart. "
-                    "Choose another answer, demonstration or query."
+                    "Score whole words, with score='sum' or score='mean', or choose another answer, demonstration "
+                    "or query."
                 )
-            first[word[0]] = name
+            first[self.key(word)] = name
 
 
 def _shuffled(examples: Sequence[Example], generator: np.random.Generator) -> list[Example]:

@@ -28,7 +28,7 @@ def to_values(prompts: Sequence[Prompt]) -> dict[str, Any]:
     for prompt in prompts:
         for token, piece in zip(prompt.tokens, prompt.pieces, strict=False):
             pieces.setdefault(int(token), piece)
-    roles = sorted({span.role for prompt in prompts for span in prompt.spans})
+    roles = sorted({own.role for prompt in prompts for own in (*prompt.spans, *prompt.parts)})
     first = prompts[0]
     plain: list[dict[str, Any]] = []
     for prompt in prompts:
@@ -50,11 +50,21 @@ def to_values(prompts: Sequence[Prompt]) -> dict[str, Any]:
             one["label_words"] = _words(prompt.label_words)
         if prompt.accepted:
             one["accepted"] = _words(prompt.accepted)
+        if prompt.text != prompt.written():
+            one["text"] = prompt.text
+        if prompt.parts:
+            one["parts"] = [
+                [roles.index(part.role), _plain(part.demo), int(part.stop)] for part in prompt.parts
+            ]
+        if prompt.candidate_texts != first.candidate_texts:
+            one["candidates"] = list(prompt.candidate_texts)
         plain.append(one)
     return {
         "labels": list(first.labels),
         "label_words": _words(first.label_words),
         "kind": first.kind,
+        "candidates": list(first.candidate_texts),
+        "score": first.score,
         "pieces": {str(token): piece for token, piece in sorted(pieces.items())},
         "roles": roles,
         "prompts": plain,
@@ -84,6 +94,8 @@ def _prompt(one: Mapping[str, Any], all_of: Mapping[str, Any]) -> Prompt:
     if pieces is None:
         pieces = [all_of["pieces"][str(token)] for token in tokens]
     starts = [0, *(stop for _, _, stop in spans)]
+    parts = one.get("parts", ())
+    begins = [0, *(stop for _, _, stop in parts)]
     return Prompt(
         tokens=tuple(tokens),
         spans=tuple(
@@ -99,6 +111,13 @@ def _prompt(one: Mapping[str, Any], all_of: Mapping[str, Any]) -> Prompt:
         exact=exact,
         kind=all_of.get("kind"),
         accepted=tuple(tuple(word) for word in one.get("accepted", ())),
+        text=one.get("text", ""),
+        parts=tuple(
+            Span(all_of["roles"][role], demo, start, stop)
+            for start, (role, demo, stop) in zip(begins, parts, strict=False)
+        ),
+        candidate_texts=tuple(one.get("candidates", all_of.get("candidates", ()))),
+        score=all_of.get("score", "first"),
     )
 
 

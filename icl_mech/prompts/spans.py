@@ -1,4 +1,4 @@
-"""`Prompt`: token ids with the role of every token, fixed when the prompt is built.
+"""`Prompt`: a text, its tokens and the role of every token, fixed when the prompt is built.
 
 Every prompt has *anchors*, positions in which a unit (a demonstration, a sentence) is collected, and an
 *answer*: what is read at the target, and which words it is scored against.
@@ -6,7 +6,8 @@ Every prompt has *anchors*, positions in which a unit (a demonstration, a senten
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from icl_mech.checking import checked
 from icl_mech.errors import PromptError, near_matches
@@ -16,13 +17,40 @@ from icl_mech.tasks import Example
 if TYPE_CHECKING:
     from icl_mech.plots.prompt_view import View
 
-__all__ = ["ANSWER_KINDS", "ROLES", "AnswerKind", "Prompt", "Role", "Span", "check_first_tokens"]
+__all__ = [
+    "ANSWER_KINDS",
+    "ROLES",
+    "AnswerKind",
+    "Candidate",
+    "Prompt",
+    "Role",
+    "Span",
+    "WordScore",
+    "check_first_tokens",
+]
 
 AnswerKind = Literal["classes", "choices", "vocabulary"]
 """What the answer is scored against: classes of the batch, choices of the prompt, or the vocabulary."""
 
 ANSWER_KINDS: tuple[AnswerKind, ...] = get_args(AnswerKind)
 Decode = Callable[..., object] | None
+
+WordScore = Literal["first", "sum", "mean"]
+"""How a candidate of several tokens is scored: its first token, log P of all of them, or per token."""
+
+
+class Candidate(NamedTuple):
+    """What can follow a prompt: the rest of a class's label word, or of a choice.
+
+    Attributes:
+        label: Name of the class or choice.
+        text: Characters that follow the prompt's text.
+        tokens: Ids that follow the prompt's target.
+    """
+
+    label: str
+    text: str
+    tokens: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -36,17 +64,21 @@ class Prompt:
         spans: Cover the prompt, in order, without overlap.
         label_classes: Class displayed by each demonstration, in prompt order: of a prompt with choices
             the number of its choice.
-        label_words: Token ids of each word the answer is scored against: label words in class order;
-            or the prompt's own choices, the right one first.
+        label_words: Token ids that follow the target with each word the answer is scored against: label
+            words in class order; or the prompt's own choices, the right one first.
         answer: True class of the query, if known.
         false_answer: Class a follower of false demonstrations would give, if defined.
         labels: Names of the classes or choices.
-        pieces: Text of every token, for figures.
+        pieces: Characters that every token adds to the text; none for the further parts of a character.
         exact: False if tokenising the whole text at once would give other tokens.
         kind: What the answer is scored against; None: `classes`, of a text `vocabulary`.
         accepted: Of open answers, the token ids of each whole answer that is right.
         sections: Spans of a text where its roles are those of demonstrations.
         given_anchors: Anchors that are not those of the roles.
+        text: What was tokenised, without what the tokenizer puts before every text.
+        parts: Roles of the characters of `text`; none where they are not known.
+        candidate_texts: Characters that follow `text` with each of `label_words`.
+        score: How candidates are scored.
     """
 
     tokens: tuple[int, ...]
@@ -62,6 +94,10 @@ class Prompt:
     accepted: tuple[tuple[int, ...], ...] = ()
     sections: tuple[tuple[int, int], ...] = ()
     given_anchors: tuple[int, ...] | None = None
+    text: str = ""
+    parts: tuple[Span, ...] = ()
+    candidate_texts: tuple[str, ...] = ()
+    score: WordScore = "first"
 
     def __post_init__(self) -> None:
         """Check what every analysis relies on.
@@ -98,12 +134,15 @@ class Prompt:
         ):
             if value is not None and not 0 <= value < n_labels:
                 raise PromptError(f"The {what} {value} is not one of the {n_labels} classes.")
-        check_first_tokens(self.label_words, self.labels)
+        if self.score == "first":
+            check_first_tokens(self.label_words, self.labels)
         if self.kind is None:
             object.__setattr__(self, "kind", usual_kind(self.label_words))
         self._check_kind()
         if not self.labels:
             object.__setattr__(self, "labels", tuple(f"class {c}" for c in range(n_labels)))
+        if not self.text:
+            object.__setattr__(self, "text", self.written())
 
     def _check_kind(self) -> None:
         """Refuse words that are not what the kind of answer says."""
@@ -133,9 +172,36 @@ class Prompt:
         """Position whose next-token prediction is the answer."""
         return next(span.start for span in self.spans if span.role == "target")
 
+    def written(self) -> str:
+        """The text that its pieces read as, without a BOS token."""
+        first = self.spans[0]
+        return "".join(self.pieces[first.stop if first.role == "bos" else 0 :])
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """What can follow, in class order; choices with the right one first."""
+        texts = self.candidate_texts or ("",) * len(self.label_words)
+        return tuple(map(Candidate, self.labels, texts, self.label_words))
+
+    @property
+    def shared_tokens(self) -> tuple[int, ...]:
+        """Positions of tokens that hold signs of two roles, such as `.` and a line break read as one."""
+        if not self.parts:
+            return ()
+        first = self.spans[0]
+        put = first.stop if first.role == "bos" != self.parts[0].role else 0
+        ends = [0, *accumulate(map(len, self.pieces[put:]))]
+        edges = [part.stop for part in self.parts[:-1]]
+        found = []
+        for position, (start, stop) in enumerate(pairwise(ends), start=put):
+            cuts = [start, *(edge for edge in edges if start < edge < stop), stop]
+            if sum(bool(self.text[a:b].strip(" ")) for a, b in pairwise(cuts)) > 1:
+                found.append(position)
+        return tuple(found)
+
     @property
     def label_tokens(self) -> tuple[int, ...]:
-        """First token of each label word, in class order."""
+        """First token of each candidate, in class order."""
         return tuple(word[0] for word in self.label_words)
 
     @property
@@ -213,8 +279,8 @@ class Prompt:
         query's own. Of `prompts_from_text` the texts hold the template's words, too.
 
         Args:
-            tokenizer: For texts with characters of several tokens (😀), which are else joined of `pieces`,
-                and for queries with several right answers.
+            tokenizer: For queries with several right answers, and for prompts saved by earlier versions
+                whose texts have characters of several tokens (😀).
 
         Raises:
             PromptError: answers that are no classes or not known, or texts that are not marked or not whole.
@@ -235,11 +301,14 @@ class Prompt:
         return shown, replace(query, answers=answers)
 
     def _example(self, role: Role, demo: int | None, label: int, decode: "Decode") -> Example:
-        spans = [own for own in self.spans if (own.role, own.demo) == (role, demo)]
-        if decode is None:
-            texts = ["".join(self.pieces[own.start : own.stop]).strip() for own in spans]
+        if self.parts:
+            parts = [own for own in self.parts if (own.role, own.demo) == (role, demo)]
+            texts = [self.text[own.start : own.stop] for own in parts]
         else:
-            texts = [_read(decode, self.tokens[own.start : own.stop]) for own in spans]
+            spans = [own for own in self.spans if (own.role, own.demo) == (role, demo)]
+            pieces = ["".join(self.pieces[own.start : own.stop]).strip() for own in spans]
+            ids = [self.tokens[own.start : own.stop] for own in spans]
+            texts = pieces if decode is None else [_read(decode, own) for own in ids]
         if len(texts) not in (1, 2) or not all(texts) or (decode is None and "�" in str(texts)):
             raise PromptError(
                 f"The {role} of a prompt reads {texts}; expected one text or two. Build prompts with "
@@ -396,5 +465,6 @@ def check_first_tokens(words: Sequence[Sequence[int]], labels: Sequence[str] = (
             first, second = (repr(labels[c]) if labels else f"class {c}" for c in (other, label))
             raise PromptError(
                 f"The label words {first} and {second} begin with the same token "
-                f"(id {word[0]}), so one prediction cannot tell them apart. Choose other words."
+                f"(id {word[0]}), so one prediction cannot tell them apart. Score whole words, with "
+                "score='sum' or score='mean', or choose other words."
             )

@@ -74,10 +74,10 @@ def _agreement(bench: Bench, shortest: int, proximity: int) -> None:
     assert isinstance(attention, SpanFlowResult)
     assert isinstance(saliency, SpanFlowResult)
     assert isinstance(effects, SuppressionResult)
-    if shortest < proximity + 3:
+    if shortest < proximity + 4:
         bench.notes.append(
-            f"Agreement of attention and suppression left out: a rank correlation takes "
-            f"{proximity + 3} spans in every text, and one has {shortest}."
+            f"Agreement of attention and suppression left out: receiver heads take "
+            f"{proximity + 4} spans in every text, and one has {shortest}."
         )
         return
     heads = bench.model.info.n_layers * bench.model.info.n_heads

@@ -22,7 +22,7 @@ from icl_mech.measurements.running import Prompts, check_data
 from icl_mech.models import LanguageModel, adapt, exclusive, known_models
 from icl_mech.models.rehearsal import stage
 from icl_mech.prompts import PromptBatch, build_prompts
-from icl_mech.prompts.tokenise import PieceTokenizer
+from icl_mech.prompts.encoding import TextTokenizer
 from icl_mech.results import INDEX, PROMPTS, Folder, list_results
 from icl_mech.studies.analysis import Analysis
 from icl_mech.studies.bench import Bench, prepared_folder
@@ -270,7 +270,13 @@ def _prompts_line(model: LanguageModel, data: Prompts) -> list[str]:
         always = name in ("shots", "total", "n", "seed")
         if name in source and (always or source[name] != defaults[name]):
             line += f", {name}={written(source[name])}"
-    usual = model.tokenizer is not None and bool(PieceTokenizer(model.tokenizer).start_tokens(None))
+    if true.score != "first":
+        line += f', score="{true.score}"'
+    if chat := source.get("chat"):
+        line += ", chat=True"
+        for name in ("system", "prefill", "template_kwargs", "today"):
+            line += f", {name}={chat[name]!r}" if chat[name] else ""
+    usual = model.tokenizer is not None and bool(TextTokenizer(model.tokenizer).start_tokens(None))
     line += "" if source.get("bos", usual) == usual else f", bos={source['bos']}"
     if not false:
         return [f"prompts = build_prompts({line}{_share(true)})"]

@@ -128,6 +128,12 @@ def _late(
             "they are tested on one half of the prompts."
         )
         return
+    if without := bench.model.without_pattern:
+        bench.notes.append(
+            f"No late layers were ablated: blocks {[*without]} of {bench.model.info.name!r} have no attention "
+            "that could be ablated apart from the MLP."
+        )
+        return
     part = leaving.held_out()
     held_out = (pair[0][part], pair[1][part])
     late = Ablation(start=leaving.layer, seed=seed)

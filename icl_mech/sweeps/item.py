@@ -41,7 +41,7 @@ DIMS = (
 )
 """What a sweep varies, from the outermost level to the innermost."""
 
-LATER = ("revision", "total")
+LATER = ("revision", "total", "writing")
 """Of an item, what is written only where it says something: items of before have the same keys."""
 
 
@@ -66,6 +66,7 @@ class Item:
         sources: What recognises a model or task that was given as an object.
         total: Demonstrations in all, or `max`.
         revision: Of the model: a branch, tag or commit.
+        writing: How prompts are written and scored: `score` and the options of chats of `build_prompts`.
     """
 
     model: str
@@ -84,6 +85,7 @@ class Item:
     sources: Mapping[str, str]
     total: int | Literal["max"] | None = None
     revision: str | None = None
+    writing: Mapping[str, Any] | None = None
 
     def __hash__(self) -> int:
         """By its key."""
@@ -124,6 +126,7 @@ class Item:
             "" if self.shots is None else f"{self.shots} per class",
             "" if self.total is None else f"{self.total} in all",
             f"format {self.format}" if self.format else "",
+            ", ".join(f"{name}={value}" for name, value in (self.writing or {}).items()),
             f"seed {self.seed}",
             f"n = {self.n}",
         ]

@@ -89,6 +89,10 @@ class Plan:
         return len(self.entries)
 
 
+WRITING = ("score", "chat", "system", "prefill", "template_kwargs", "today", "bos")
+"""Options of `build_prompts` that say how prompts are written and scored."""
+
+
 @dataclass(frozen=True)
 class Grid:
     """The values along the dimensions of prompts.
@@ -102,6 +106,7 @@ class Grid:
         seeds: Seeds.
         demonstrations: None: `shared`, and `per_prompt` where pairs are compared.
         balanced: Queries with equally many true answers per class.
+        writing: How prompts are written and scored, see `WRITING`.
     """
 
     labels: Sequence[LabelSetting] | None = None
@@ -113,6 +118,7 @@ class Grid:
     demonstrations: Demonstrations | None = None
     balanced: bool = True
     revisions: Sequence[str | None] | None = None
+    writing: Mapping[str, Any] | None = None
 
     @property
     def counts(self) -> list[tuple[int | None, int | Literal["max"] | None]]:
@@ -130,7 +136,7 @@ def grid_of(**given: Any) -> Grid:
     hints = Grid.__annotations__
     values: dict[str, Any] = {}
     for name, value in given.items():
-        several = name not in ("demonstrations", "balanced") and value is not None
+        several = name not in ("demonstrations", "balanced", "writing") and value is not None
         one = not isinstance(value, Sequence) or isinstance(value, str)
         listed = [value] if several and one and not hasattr(value, "tolist") else value
         values[name] = conformed(name, listed, hints[name], SweepError)
@@ -142,6 +148,11 @@ def grid_of(**given: Any) -> Grid:
         raise SweepError(
             "total= draws classes and texts anew for every prompt, so demonstrations='shared' cannot "
             "be; leave it out, or take shots=."
+        )
+    if strange := {*(values.get("writing") or {})} - {*WRITING}:
+        raise SweepError(
+            f"writing= holds {', '.join(map(repr, sorted(map(str, strange))))}; options of build_prompts that say "
+            f"how prompts are written are {', '.join(WRITING)}."
         )
     return Grid(**values)
 
@@ -275,6 +286,7 @@ def planned(
                 measured=content.measured,
                 sources={key: value for key, value in identity.items() if value},
                 revision=model.revision,
+                writing=None if of_texts else grid.writing or None,
             )
             entries.append(Planned(item, model, task, content))
     if not entries:

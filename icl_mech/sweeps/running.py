@@ -60,6 +60,7 @@ def sweep(
     n: Any = 50,
     demonstrations: Demonstrations | None = None,
     balanced: bool = True,
+    writing: Mapping[str, Any] | None = None,
     revisions: Any = None,
     device: str | None = None,
     dtype: str | None = None,
@@ -99,6 +100,8 @@ def sweep(
         n: Number of prompts; of texts as many are drawn by seed.
         demonstrations: `shared` or `per_prompt`; None: per prompt for pairs, else shared.
         balanced: Queries with equally many true answers per class.
+        writing: How prompts are written and scored, alike in all items: `score`, `chat` and its options of
+            `build_prompts`, such as `{"chat": True, "today": "2026-01-01"}`.
         revisions: Checkpoints of models: branches, tags or commits of a hub id, or what functions take
             as `revision`.
         device: Where models go that are loaded by name.
@@ -133,6 +136,7 @@ def sweep(
         seeds=seeds,
         demonstrations=demonstrations,
         balanced=balanced,
+        writing=writing,
         revisions=revisions,
     )
     if dtype is not None:

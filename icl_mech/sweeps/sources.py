@@ -260,7 +260,7 @@ def formats_of(formats: object) -> dict[str, int | Template | None]:
         else:
             raise SweepError(
                 f"formats holds {shown(given)}; give numbers of a task's formats, templates such as "
-                "'Review: {text}\\nSentiment:{label}', or None for the task's own."
+                "'Review: {text}\\nSentiment: {label}', or None for the task's own."
             )
     return found
 

@@ -182,7 +182,7 @@ def _prompts(job: Job, model: Any) -> Any:
         return job.task.texts().prompts(model, n=item.n, seed=item.seed)
     task = job.task.load()
     names = ("shots", "total", "n", "seed", "false_share", "demonstrations", "balanced")
-    options = {name: getattr(item, name) for name in names}
+    options = {**{name: getattr(item, name) for name in names}, **(item.writing or {})}
     labels: Any = item.labels
     if item.pair:
         return build_prompt_pairs(task, model, false_labels=labels, **options)

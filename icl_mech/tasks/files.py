@@ -1,20 +1,31 @@
-"""Rows of local CSV, TSV and JSON-lines files, read right or refused."""
+"""Rows of local files – CSV, JSON, JSON lines, Parquet, Arrow, packed or not – read right or refused."""
 
+import bz2
 import codecs
 import csv
+import gzip
 import io
 import json
+import lzma
+import re
 import sys
+import zipfile
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from os.path import isfile
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from icl_mech.errors import TaskError
 
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".json")
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Row = dict[str, Any]
+
+SEPARATORS = (",", ";", "\t", "|")
 _MARKS = {  # the mark of UTF-16 begins that of UTF-32
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -23,46 +34,99 @@ _MARKS = {  # the mark of UTF-16 begins that of UTF-32
 }
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a data file as dictionaries.
+class _File(NamedTuple):
+    """What a file holds, unpacked; `kind` is the ending that says how to read it."""
+
+    path: Path
+    kind: str
+    data: bytes
+
+    def refuse(self, why: object) -> NoReturn:
+        """Say why it cannot be read.
+
+        Raises:
+            TaskError: always.
+        """
+        raise TaskError(f"{str(self.path)!r} cannot be read as {self.kind}: {why}")
+
+
+def read_file(path: Path) -> "list[Row] | pa.Table":
+    """The rows of a data file as dictionaries, or the table it holds.
 
     Raises:
         TaskError: if the file is missing, empty, of an unknown kind, encoding or form.
     """
     if not isfile(path):
-        raise TaskError(f"No data file {str(path)!r}; give the path of a CSV, TSV or JSONL file.")
-    if path.suffix in (".jsonl", ".json"):
-        rows = _read_json_lines(path)
-    elif path.suffix in (".csv", ".tsv"):
-        rows = _read_table(path)
-    else:
+        raise TaskError(f"No data file {str(path)!r}; give the path of a {KINDS} file.")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TaskError(f"{str(path)!r} cannot be opened: {error}.") from error
+    name = path.name
+    if packing := _PACKINGS.get(path.suffix.lower()):
+        try:
+            name, data = packing(path, data)
+        except TaskError:
+            raise
+        except _DAMAGED as error:
+            raise TaskError(
+                f"{str(path)!r} cannot be unpacked ({type(error).__name__}: {error}); it is damaged, "
+                "locked, or packed in another way than its name says. Unpack it and give the file in it."
+            ) from error
+    kind = Path(name).suffix.lower()
+    if kind not in _READERS:
         raise TaskError(
-            f"{str(path)!r} ends in {path.suffix!r}; expected one of {', '.join(SUFFIXES)}."
+            f"{str(path)!r} holds a file that ends in {kind!r}; expected one of {', '.join(_READERS)}, "
+            f"alone or packed ({', '.join(_PACKINGS)})."
         )
-    if not rows:
+    found = _READERS[kind](_File(path, kind, data))
+    if not len(found):
         raise TaskError(f"{str(path)!r} holds no rows.")
-    return rows
+    return found
 
 
-def split_file(folder: Path, split: str) -> Path:
-    """The file of one split in a task folder.
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a data file as dictionaries.
 
     Raises:
-        TaskError: no such file, or several.
+        TaskError: as `read_file`.
     """
-    files = [folder / f"{split}{suffix}" for suffix in (".jsonl", ".csv", ".tsv", ".json")]
-    found = [file for file in files if file.is_file()]
+    found = read_file(path)
+    return found if isinstance(found, list) else found.to_pylist()
+
+
+def is_data(name: str) -> bool:
+    """True if a name ends as those of data files do, packed or not."""
+    path = Path(name)
+    packed = path.suffix.lower() in _PACKINGS
+    return (
+        path.suffix.lower() == ".zip"
+        or Path(path.stem if packed else name).suffix.lower() in _READERS
+    )
+
+
+def plain_name(path: Path) -> str:
+    """The name of a data file without what says how it is packed and written."""
+    unpacked = path.stem if path.suffix.lower() in _PACKINGS else path.name
+    return Path(unpacked).stem
+
+
+def files_by_split(folder: Path) -> dict[str, list[Path]]:
+    """The data files of a folder by the name of their split, `train.csv.gz` under `train`.
+
+    Raises:
+        TaskError: there are none.
+    """
+    found: dict[str, list[Path]] = {}
+    for file in sorted(folder.iterdir()):
+        if is_data(file.name) and file.is_file():
+            found.setdefault(plain_name(file), []).append(file)
     if not found:
         raise TaskError(
-            f"Folder {str(folder)!r} has no {split}.jsonl, {split}.csv or {split}.tsv; "
-            "a task folder holds train.* and test.*."
+            f"Folder {str(folder)!r} has no {KINDS} file; a task folder holds train.* and test.*, or is "
+            "what save_to_disk() of a data set wrote."
         )
-    if len(found) > 1:
-        raise TaskError(
-            f"Folder {str(folder)!r} has {' and '.join(file.name for file in found)}; "
-            "leave one, or give a file and test_path=."
-        )
-    return found[0]
+    return found
 
 
 def refuse_repeated(names: Iterable[str], where: str) -> None:
@@ -76,54 +140,142 @@ def refuse_repeated(names: Iterable[str], where: str) -> None:
             raise TaskError(f"{where} has {count} columns {name!r}; rename or drop all but one.")
 
 
-def _text_of(path: Path) -> str:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise TaskError(f"{str(path)!r} cannot be opened: {error}.") from error
-    encoding = next((name for mark, name in _MARKS.items() if data.startswith(mark)), "utf-8-sig")
+# What is packed
+
+
+def _unzipped(path: Path, data: bytes) -> tuple[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = [
+            own
+            for own in archive.infolist()
+            if not own.is_dir() and not own.filename.startswith("__MACOSX/")
+        ]
+        if len(members) != 1:
+            shown = ", ".join(repr(own.filename) for own in members[:4])
+            raise TaskError(
+                f"{str(path)!r} holds {len(members)} files ({shown}), expected one; unpack it and give "
+                "the file, or the folder that holds train.* and test.*."
+            )
+        return members[0].filename, archive.read(members[0])
+
+
+def _unpacked_zstd(path: Path, data: bytes) -> tuple[str, bytes]:
+    import pyarrow as pa
+
+    with pa.input_stream(pa.py_buffer(data), compression="zstd") as stream:
+        return path.stem, stream.read()
+
+
+_PACKINGS: dict[str, Callable[[Path, bytes], tuple[str, bytes]]] = {
+    ".gz": lambda path, data: (path.stem, gzip.decompress(data)),
+    ".bz2": lambda path, data: (path.stem, bz2.decompress(data)),
+    ".xz": lambda path, data: (path.stem, lzma.decompress(data)),
+    ".zst": _unpacked_zstd,
+    ".zip": _unzipped,
+}
+"""Name and content of the file that is packed, by the ending of the packed one."""
+
+
+_DAMAGED = (
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+    zlib.error,
+    lzma.LZMAError,
+    zipfile.BadZipFile,
+)
+"""What these raise where a file is not packed as its name says."""
+
+
+# Text
+
+
+def _text_of(file: _File) -> str:
+    name = repr(str(file.path))
+    encoding = next(
+        (own for mark, own in _MARKS.items() if file.data.startswith(mark)), "utf-8-sig"
+    )
     remedy = (
         "Save it as UTF-8, or read it yourself and give the frame: "
         "load_task(pandas.read_csv(path, encoding=...), ...)."
     )
     try:
-        text = data.decode(encoding)
+        text = file.data.decode(encoding)
     except UnicodeDecodeError as error:
-        raise TaskError(f"{str(path)!r} is not UTF-8 text: {error}. {remedy}") from error
+        raise TaskError(f"{name} is not UTF-8 text: {error}. {remedy}") from error
     if "\0" in text:
         raise TaskError(
-            f"{str(path)!r} holds NUL characters, as in UTF-16 without a byte order mark. {remedy}"
+            f"{name} holds NUL characters, as in UTF-16 without a byte order mark. {remedy}"
         )
     return text
 
 
-def _read_table(path: Path) -> list[dict[str, Any]]:
-    def refuse(why: str) -> NoReturn:
-        raise TaskError(f"{str(path)!r} cannot be read as {path.suffix}: {why}")
+def _read_table(file: _File) -> list[Row]:
+    """Rows of a CSV or TSV file; its separator is the one at which header and all rows divide alike."""
+    text = _text_of(file)
+    named = re.match(r"sep=(.)\r?\n", text)  # a line that Excel writes and reads
+    if named:
+        return _divided(file, text[named.end() :], named[1])
+    usual = "\t" if file.kind == ".tsv" else ","
+    heads = {own: next(_lines(text, own), []) for own in SEPARATORS}
+    dividing = [own for own, head in heads.items() if len(head) > 1] or [usual]
+    if len(dividing) == 1:
+        return _divided(file, text, dividing[0])
+    attempts = {own: _attempted(file, text, own) for own in dividing}
+    read = {own: rows for own, rows in attempts.items() if isinstance(rows, list)}
+    for error in (attempts.get(usual), *attempts.values()):
+        if not read and isinstance(error, TaskError):
+            raise error
+    if len(read) > 1:
+        ways = "; ".join(f"{own!r}: {', '.join(map(repr, heads[own]))}" for own in read)
+        file.refuse(
+            f"its lines divide alike at several separators, each with columns of its own ({ways}). Rename them, or say "
+            f"which is meant: load_task(pandas.read_csv({str(file.path)!r}, sep={next(iter(read))!r}, "
+            "dtype=str, keep_default_na=False), ...)."
+        )
+    return next(iter(read.values()))
 
-    source = io.StringIO(_text_of(path), newline="")  # line ends inside texts stay as they are
-    reader = csv.reader(source, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
+
+def _attempted(file: _File, text: str, separator: str) -> list[Row] | TaskError:
+    try:
+        return _divided(file, text, separator)
+    except TaskError as error:
+        return error
+
+
+def _divided(file: _File, text: str, separator: str) -> list[Row]:
     rows = []
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     with _fields_of_any_length():
         try:
             header = next(reader, [])
             if not header:
-                refuse("it is empty, or its first line is; that must name the columns.")
-            refuse_repeated(header, repr(str(path)))
+                file.refuse("it is empty, or its first line is; that must name the columns.")
+            refuse_repeated(header, repr(str(file.path)))
             for row in filter(None, reader):
                 if len(row) != len(header):
-                    refuse(
+                    file.refuse(
                         f"the row that ends in line {reader.line_num} has {len(row)} fields, "
                         f"{'more' if len(row) > len(header) else 'fewer'} fields than its "
                         f"{len(header)} columns; put texts with separators in quotes."
                     )
                 rows.append(dict(zip(header, row, strict=True)))
         except csv.Error as error:
-            refuse(
+            file.refuse(
                 f"{error} (line {reader.line_num}). A quote that opens a field must be closed, "
                 "and quotes inside it doubled."
             )
     return rows
+
+
+def _lines(text: str, separator: str) -> Iterator[list[str]]:
+    """Lines as far as they are sound."""
+    with _fields_of_any_length():
+        try:
+            yield from csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+        except csv.Error:
+            return
 
 
 @contextmanager
@@ -135,31 +287,151 @@ def _fields_of_any_length() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
-def _read_json_lines(path: Path) -> list[dict[str, Any]]:
+# JSON
+
+
+_OBJECT = '{"text": "a dull film", "label": "Negative"}'
+
+
+def _read_json_lines(file: _File) -> list[Row]:
     rows = []
-    for number, line in enumerate(_text_of(path).split("\n"), start=1):  # splitlines() cuts texts
+    for number, line in enumerate(_text_of(file).split("\n"), start=1):  # splitlines() cuts texts
         if not line.strip():
             continue
-        where = f"{path}, line {number}"
-        try:
-            row = json.loads(line, object_pairs_hook=_row, parse_constant=_no_constant)
-        except TaskError as error:
-            raise TaskError(f"{where}: {error}") from None
-        except (ValueError, RecursionError) as error:
-            raise TaskError(
-                f"{where} is not JSON: {error}. Expected one object a line, such as "
-                '{"text": "a dull film", "label": "Negative"}.'
-            ) from error
+        where = f"{file.path}, line {number}"
+        row, end = _decoded(line, where, f"one object a line, such as {_OBJECT}")
+        if line[end:].strip():
+            raise TaskError(f"{where} holds more than one value; expected one object a line.")
         if not isinstance(row, dict):
             raise TaskError(f"{where} is a {type(row).__name__}, expected an object.")
         rows.append(row)
     return rows
 
 
-def _row(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    refuse_repeated((name for name, _ in pairs), "it")
-    return dict(pairs)
+def _read_json(file: _File) -> list[Row]:
+    """Rows of a list of objects, of an object of columns, or of JSON lines under this name."""
+    text = _text_of(file)
+    if not text.strip():
+        return []
+    value, end = _decoded(text, str(file.path), f"a list of objects, such as [{_OBJECT}, ...]")
+    if text[end:].strip():
+        return _read_json_lines(file)
+    if isinstance(value, dict) and len(value) == 1:  # {"data": [...]}
+        (only,) = value.values()
+        value = only if _are(dict, only) else value
+    if isinstance(value, list):
+        for number, row in enumerate(value):
+            if not isinstance(row, dict):
+                file.refuse(
+                    f"item {number} of its list is a {type(row).__name__}, expected an object such as {_OBJECT}."
+                )
+        return value
+    if not isinstance(value, dict):
+        file.refuse(
+            f"it is a {type(value).__name__}, expected a list of objects such as {_OBJECT}."
+        )
+    return _rows_of_object(file, value)
+
+
+def _rows_of_object(file: _File, value: Row) -> list[Row]:
+    columns: list[Any] = [*value.values()]
+    loaded = f"json.load(open({str(file.path)!r}))"
+    if _are(dict, columns):
+        counted = [str(number) for number in range(len(columns[0]))]
+        if any([*column] != counted for column in columns):
+            file.refuse(
+                f"it is an object of objects ({_shown(value)}), which could be rows or columns. Say which: "
+                f"load_task(pandas.DataFrame.from_dict({loaded}, orient='index'), ...) if each is a row, "
+                "orient='columns' if each is a column."
+            )
+        columns = [[*column.values()] for column in columns]
+    elif not _are(list, columns):
+        return [value]
+    if all(_are(dict, column) for column in columns):
+        file.refuse(
+            f"it holds several tables ({_shown(value)}). Give them by split: "
+            f"load_task({{name: pandas.DataFrame(rows) for name, rows in {loaded}.items()}}, ...)."
+        )
+    lengths = {name: len(column) for name, column in zip(value, columns, strict=True)}
+    if len({*lengths.values()}) > 1:
+        file.refuse(
+            f"its columns differ in length ({lengths}); expected a value in every column for every row."
+        )
+    return [dict(zip(value, cells, strict=True)) for cells in zip(*columns, strict=True)]
+
+
+def _are(kind: type, values: object) -> bool:
+    """True for a list of values of one kind, one at least."""
+    return (
+        isinstance(values, list) and bool(values) and all(isinstance(own, kind) for own in values)
+    )
+
+
+def _shown(names: Iterable[str]) -> str:
+    first = [*names][:5]
+    return ", ".join(map(repr, first[:4])) + (", ..." if len(first) > 4 else "")
+
+
+def _decoded(text: str, where: str, expected: str) -> tuple[Any, int]:
+    """The first value of a text, and where it ends."""
+    try:
+        return _JSON.raw_decode(text, len(text) - len(text.lstrip()))
+    except TaskError as error:
+        raise TaskError(f"{where}: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise TaskError(f"{where} is not JSON: {error}. Expected {expected}.") from error
+
+
+def _row(pairs: list[tuple[str, Any]]) -> Row:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        refuse_repeated((name for name, _ in pairs), "it")
+    return row
 
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no value of JSON")
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_row, parse_constant=_no_constant)
+
+
+# Arrow
+
+
+def _read_parquet(file: _File) -> "pa.Table":
+    import pyarrow.parquet
+
+    with _arrow_errors(file):
+        return pyarrow.parquet.read_table(io.BytesIO(file.data))
+
+
+def _read_arrow(file: _File) -> "pa.Table":
+    import pyarrow.ipc
+
+    opened = pyarrow.ipc.open_file if file.data.startswith(b"ARROW1") else pyarrow.ipc.open_stream
+    with _arrow_errors(file), opened(file.data) as reader:
+        return reader.read_all()
+
+
+@contextmanager
+def _arrow_errors(file: _File) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        file.refuse(f"{' '.join(str(error).split()).rstrip('.')}. Write it anew from its source.")
+
+
+_READERS: Mapping[str, Callable[[_File], "list[Row] | pa.Table"]] = {
+    ".csv": _read_table,
+    ".tsv": _read_table,
+    ".jsonl": _read_json_lines,
+    ".ndjson": _read_json_lines,
+    ".json": _read_json,
+    ".parquet": _read_parquet,
+    ".arrow": _read_arrow,
+    ".feather": _read_arrow,
+}
+KINDS = "CSV, TSV, JSON, JSON lines, Parquet or Arrow"

@@ -1,17 +1,24 @@
-"""Rows of a pandas.DataFrame, a datasets.Dataset, or several of them by split."""
+"""Rows of a pandas.DataFrame, an Arrow table (polars, pyarrow), a datasets.Dataset or a stream of rows."""
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from icl_mech.errors import TaskError
 from icl_mech.tasks.files import refuse_repeated
 from icl_mech.tasks.rows import Columns, LabelsAs, Part, refuse_missing
 
+if TYPE_CHECKING:
+    import datasets
+    import pandas as pd
+
 EXPECTED = (
-    "a name, a path, a pandas.DataFrame, a datasets.Dataset, or several of these by split "
+    "a name, a path, a frame (pandas, polars, pyarrow), a datasets.Dataset, or several of these by split "
     '({"train": ..., "test": ...}, a datasets.DatasetDict)'
 )
+LONGEST_STREAM = 100_000
+"""Rows that are read of a stream, which may have no end; a longer one is refused."""
 
 
 def split_names(
@@ -37,41 +44,88 @@ def split_names(
     return train, test
 
 
-def part_of(frame: object, columns: Columns, origin: str) -> Part:
-    """The wanted columns of one frame, as rows.
+def part_of(data: object, columns: Columns, origin: str) -> Part:
+    """The wanted columns of one frame, table, data set or stream, or of the rows of a file.
 
     Raises:
-        TaskError: neither a DataFrame nor a Dataset, no such column, or no rows.
+        TaskError: nothing rows can be read from, no such column, or no rows.
     """
     import datasets
     import pandas as pd
 
-    wanted = [*columns.needed]
     rows: Sequence[Mapping[str, Any]]
-    if isinstance(frame, pd.DataFrame):
-        names = [str(name) for name in frame.columns]
-        refuse_repeated(names, origin)
-        refuse_missing(columns, names, origin)
-        chosen = frame.set_axis(names, axis="columns")[wanted].astype(object)
-        rows = chosen.where(chosen.notna(), None).to_dict("records")
-    elif isinstance(frame, datasets.Dataset):
-        refuse_missing(columns, frame.column_names, origin)
-        rows = frame.select_columns(wanted).with_format(None).to_list()
-    elif isinstance(frame, datasets.IterableDataset):
-        raise TaskError(
-            f"{origin} is a stream (IterableDataset), which cannot be drawn from; load it without "
-            "streaming=True, or give datasets.Dataset.from_list(list(stream.take(1000)))."
-        )
+    if isinstance(data, list):
+        rows = data
+    elif isinstance(data, pd.DataFrame):
+        rows = _of_frame(data, columns, origin)
+    elif isinstance(data, datasets.Dataset):
+        refuse_missing(columns, data.column_names, origin)
+        rows = data.select_columns([*columns.needed]).with_format(None).to_list()
+    elif isinstance(data, datasets.IterableDataset):
+        rows = _of_stream(data, origin)
     else:
-        raise TaskError(f"Cannot load a task from a {type(frame).__name__}; expected {EXPECTED}.")
+        rows = _of_table(data, columns, origin)
     if not rows:
         raise TaskError(f"{origin} holds no rows.")
+    refuse_missing(columns, [*rows[0]], f"{origin}, row 1")
     return Part(origin, rows)
 
 
-def class_names(frame: object, column: str) -> tuple[str, ...] | None:
-    """Names of the classes a datasets.Dataset says its label column counts; None if it does not."""
-    names = getattr(getattr(frame, "features", {}).get(column), "names", None)
+def _of_frame(frame: "pd.DataFrame", columns: Columns, origin: str) -> list[dict[str, Any]]:
+    names = [str(name) for name in frame.columns]
+    refuse_repeated(names, origin)
+    refuse_missing(columns, names, origin)
+    chosen = frame.set_axis(names, axis="columns")[[*columns.needed]].astype(object)
+    rows: list[dict[str, Any]] = chosen.where(chosen.notna(), None).to_dict("records")
+    return rows
+
+
+def _of_table(table: object, columns: Columns, origin: str) -> list[dict[str, Any]]:
+    """Rows of what speaks Arrow, whichever library it is of."""
+    import pyarrow as pa
+
+    try:
+        read = pa.table(table)
+    except (TypeError, pa.ArrowInvalid) as error:  # what has no columns
+        lazy = " Collect it first: frame.collect()." if hasattr(table, "collect") else ""
+        raise TaskError(
+            f"Cannot load a task from a {type(table).__name__}; expected {EXPECTED}.{lazy}"
+        ) from error
+    refuse_repeated(read.column_names, origin)
+    refuse_missing(columns, read.column_names, origin)
+    rows: list[dict[str, Any]] = read.select([*columns.needed]).to_pylist()
+    return rows
+
+
+def _of_stream(stream: "datasets.IterableDataset", origin: str) -> list[dict[str, Any]]:
+    try:
+        rows = [*islice(stream.with_format(None), LONGEST_STREAM + 1)]
+    except Exception as error:
+        raise TaskError(
+            f"{origin} is a stream that broke off ({type(error).__name__}: {error}); mend its source, or "
+            "give what it holds as a frame or a file."
+        ) from error
+    if len(rows) > LONGEST_STREAM:
+        raise TaskError(
+            f"{origin} is a stream of more than {LONGEST_STREAM:,} rows, perhaps without end; a task is drawn "
+            f"from rows that are all there. Take some of them: load_task(stream.take({LONGEST_STREAM}), ...), "
+            "after stream.shuffle(seed=0) if they are sorted."
+        )
+    return rows
+
+
+def class_names(data: object, column: str) -> tuple[str, ...] | None:
+    """Names of the classes that a data set says its label column counts; None if it does not.
+
+    Tables that a data set wrote (Parquet, Arrow) hold them too.
+    """
+    import datasets
+    import pyarrow as pa
+
+    features = getattr(data, "features", None) or {}
+    if isinstance(data, pa.Table) and b"huggingface" in (data.schema.metadata or {}):
+        features = datasets.Features.from_arrow_schema(data.schema)
+    names = getattr(features.get(column), "names", None)
     return tuple(names) if names else None
 
 

@@ -1,6 +1,6 @@
 """`load_task`: a task by name, or from files, frames and data sets of the hub."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -10,7 +10,7 @@ from icl_mech.errors import TaskError, near_matches
 from icl_mech.tasks.files import read_rows
 from icl_mech.tasks.frames import EXPECTED, by_name
 from icl_mech.tasks.known import KnownTask
-from icl_mech.tasks.open_answers import offline_task, open_examples
+from icl_mech.tasks.open_answers import answer_columns, offline_task, open_examples
 from icl_mech.tasks.parts import Overlap, apart, divide
 from icl_mech.tasks.registry import find_known, known_tasks, task_format
 from icl_mech.tasks.rows import Columns, LabelsAs, Part, checked_label_map, to_examples, words_of
@@ -26,7 +26,7 @@ def load_task(
     *,
     template: Template | str | None = None,
     prompt_format: int | None = None,
-    labels: Sequence[str] | None = None,
+    labels: Iterable[str] | None = None,
     separator: str | None = None,
     narrative: str | None = None,
     text_column: str = "text",
@@ -51,26 +51,33 @@ def load_task(
     No text stands in both training and test examples, white space aside, unless you say so.
 
     Args:
-        name_or_path: A built-in name (see `known_tasks`); a CSV, TSV or JSONL file; a folder that
-            holds `train.*` and `test.*`; a `pandas.DataFrame` or `datasets.Dataset`; several of
-            these by split, such as a `datasets.DatasetDict`; or `owner/name` of any data set of
-            the Hugging Face hub.
-        template: A `Template`, a pattern such as `"Review: {text}\nSentiment:{label}"`, or the
+        name_or_path: A built-in name (see `known_tasks`); a data file – CSV with commas, semicolons,
+            tabs or bars, JSON (a list of objects, columns, lines), Parquet or Arrow – also packed
+            (`.gz`, `.bz2`, `.xz`, `.zst`, `.zip` of one file); a folder that holds `train.*` and
+            `test.*`, or what `save_to_disk` wrote; a frame of pandas, polars or pyarrow; a
+            `datasets.Dataset`, or an `IterableDataset` of up to 100,000 rows, which are read whole;
+            several of these by split, such as a `datasets.DatasetDict`; or `owner/name` of any data
+            set of the Hugging Face hub.
+        template: A `Template`, a pattern such as `"Review: {text}\nSentiment: {label}"`, or the
             name of a built-in task whose template and labels are used. For a built-in task: what
             to use instead of its own.
         prompt_format: Number of the format, for built-in tasks that have several (`ot-sst2`).
-        labels: Label words in class order. Not needed if `template` names a task, with
-            `label_map`, or where a `datasets.Dataset` names its classes.
+        labels: Label words in class order, so no set. Not needed if `template` names a task, with
+            `label_map`, or where a data set names its classes.
         separator: Between demonstrations, if `template` is a pattern (default newline).
         narrative: Opens the prompt, if `template` is a pattern.
         text_column: Column of the text. This and the next nine are for your own data.
-        label_column: Column of the label: class index or label word.
+        label_column: Column of the label: class index or label word; anything else (True, −1, "pos")
+            needs `label_map`. 1.0 is 1.
         text2_column: Column of the second text (templates with `{text2}`; default `text2`).
         label_map: Label word of each value of the label column, `{"pos": "Positive", ...}`.
         labels_as: `names` or `indices`: what the label column holds, where label words are
             numbers, so that it could be either.
         answers: Column of open answers, instead of labels: the answer of each text, a list of accepted
-            ones, or several between bars (`Kyiv|Kiev`); the first is the one displayed.
+            ones, several between bars (`Kyiv|Kiev`), or objects as in SQuAD (`{"text": [...]}`) and
+            TriviaQA (`{"value": ..., "aliases": [...]}`), all rows in one way; the first is the one
+            displayed. `"choices[answer]"` names a column of choices and the one that says which is
+            right, by number from 0, by letter, or by label (`{"text": [...], "label": [...]}`).
         other_answers: Column of what another relation would answer (the capital's language, say), for
             false demonstrations whose follower is known.
         test_path: A second file that holds the test examples.
@@ -88,7 +95,7 @@ def load_task(
 
     Raises:
         TaskError: unknown name (near matches are listed), missing column, unknown label, labels
-            that could be names or indices, empty text, a file that cannot be read, an option
+            that could be names or indices, answers written in several ways, empty text, a file that cannot be read, an option
             that would have no effect, an empty part, hub unreachable.
     """
     if name_or_path is None or isinstance(name_or_path, int | float | list | tuple | set):
@@ -142,27 +149,29 @@ def load_task(
             _refuse_unused(idle, OF_CLASSES, why, "Leave it out, or leave answers= out.")
             (chosen, _), words = written(None, labels=("its", "own")), ()
             options = "answers=, other_answers="
-            columns = Columns(text_column, answers, second(chosen), options, other_answers)
+            column, choice = answer_columns(answers)
+            columns = Columns(text_column, column, second(chosen), options, other_answers, choice)
             examples = open_examples(source.read(columns), columns)
         else:
             names = source.class_names(label_column) if labels_as != "indices" else None
             if labels is None and find_known(template) is None:
                 labels = names if label_map is None else words_of(label_map)
             chosen, words = written(None, labels=labels)
+            classes = [word.strip() for word in words]  # as files and class names write them
             columns = Columns(text_column, label_column, second(chosen))
             parts = source.read(columns)
             mapped: Mapping[str, str] | None = None
             if label_map is not None:
-                mapped = checked_label_map(label_map, words)
+                mapped = checked_label_map(label_map, classes)
             if names is not None:
-                parts, mapped, labels_as = by_name(parts, names, words, label_column, mapped)
-            examples = to_examples(parts, words, columns, labels_as=labels_as, label_map=mapped)
+                parts, mapped, labels_as = by_name(parts, names, classes, label_column, mapped)
+            examples = to_examples(parts, classes, columns, labels_as=labels_as, label_map=mapped)
     if len(examples) == 2:
         found = apart(*examples, origin=origin, overlap=overlap)
     else:
-        (only,), classes = examples, max(len(words), 1)
+        (only,), count = examples, max(len(words), 1)
         found = divide(
-            only, classes, origin=origin, test_fraction=test_fraction, seed=seed, overlap=overlap
+            only, count, origin=origin, test_fraction=test_fraction, seed=seed, overlap=overlap
         )
     origin += f"; {found.note}" if found.note else ""
     return Task(name or called, chosen, words, found.train, found.test, origin)

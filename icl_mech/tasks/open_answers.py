@@ -4,7 +4,10 @@ The offline ones were written for `icl_mech`: antonyms, plurals, past tenses, ca
 for English ones. Each row also holds what another relation would answer.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 from icl_mech import demo
@@ -12,7 +15,7 @@ from icl_mech.errors import TaskError
 from icl_mech.tasks.files import read_rows
 from icl_mech.tasks.known import KnownTask
 from icl_mech.tasks.rows import Columns, Part, as_written, refuse_missing
-from icl_mech.tasks.types import Example, Task, Template, answer_fault, text_fault
+from icl_mech.tasks.types import Example, Task, Template, answer_fault, shortened, text_fault
 
 
 def offline_task(known: KnownTask, template: Template, name: str | None) -> Task:
@@ -26,13 +29,21 @@ def offline_task(known: KnownTask, template: Template, name: str | None) -> Task
     return Task(name or known.name, template, (), train, test, "icl_mech offline data")
 
 
+def answer_columns(answers: str) -> tuple[str, str | None]:
+    """The column of `answers=`, and the one that says which of its items is right: `"choices[answer]"`."""
+    both = re.fullmatch(r"([^\[\]]+)\[([^\[\]]+)\]", answers)
+    return (both[1], both[2]) if both else (answers, None)
+
+
 def open_examples(parts: Sequence[Part], columns: Columns) -> list[tuple[Example, ...]]:
     """The examples of each part.
 
     Raises:
-        TaskError: a column is missing, or a text or an answer empty; names the row.
+        TaskError: a column is missing, a text or an answer empty, or answers are written in several ways or in
+            one that is not known; names the row.
     """
     found: list[tuple[Example, ...]] = []
+    shapes: dict[str, str] = {}
     for origin, rows in parts:
         examples: list[Example] = []
         for number, row in enumerate(rows, start=1):
@@ -41,28 +52,123 @@ def open_examples(parts: Sequence[Part], columns: Columns) -> list[tuple[Example
             for column in columns.texts:
                 if bad := text_fault(row[column]):
                     raise TaskError(f"{where}: the text in column {column!r} {bad}.")
-            examples.append(_example(row, columns))
+            examples.append(_example(row, columns, where, shapes))
             if fault := answer_fault(examples[-1]):
                 raise TaskError(f"{where}: {fault}.")
         found.append(tuple(examples))
     return found
 
 
-def _example(row: Mapping[str, Any], columns: Columns) -> Example:
+def _example(
+    row: Mapping[str, Any], columns: Columns, where: str, shapes: dict[str, str]
+) -> Example:
+    """The example of one row; `shapes` says where each way of writing answers was seen first."""
+    cell = row[columns.label]
+    at = f"{where}, column {columns.label!r}"
+    shape, answers = _accepted(cell, at, choices=columns.choice is not None)
+    shapes.setdefault(shape, where)
+    if len(shapes) > 1:
+        usual, first = next(iter(shapes.items()))
+        raise TaskError(
+            f"{at}: {_cut(cell)} is {shape}, but {first} holds {usual}; a column writes all its answers alike, or what "
+            f"is accepted would differ from row to row. {REMEDY}"
+        )
+    if columns.choice:
+        answers = (
+            _chosen(cell, answers, row[columns.choice], f"{where}, column {columns.choice!r}"),
+        )
+    other = row[columns.other] if columns.other else None
+    if as_written(other) is not None:
+        (other,) = _written([other], f"{where}, column {columns.other!r}")
     return Example(
         row[columns.text],
         text2=row[columns.text2] if columns.text2 else None,
-        answers=_accepted(row[columns.label]),
-        other=as_written(row[columns.other]) if columns.other else None,
+        answers=tuple(dict.fromkeys(answers)),
+        other=as_written(other),
     )
 
 
-def _accepted(value: object) -> tuple[str, ...]:
-    """Accepted answers of one row, the displayed one first."""
-    value = getattr(value, "tolist", lambda: value)()
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split("|"))
-    if isinstance(value, Iterable):
-        return tuple(str(part).strip() for part in value)
-    written = as_written(value)
-    return () if written is None else (written,)
+SHAPES = (
+    'a text ("Kyiv", or "Kyiv|Kiev" for several), a number, a list of these, {"text": [...], "answer_start": [...]} '
+    'or {"value": ..., "aliases": [...]}; of choices, answers="choices[answer]" names both columns'
+)
+REMEDY = "Make each a list of accepted answers: frame[column] = [[...], ...]."
+
+
+def _accepted(cell: object, where: str, *, choices: bool) -> tuple[str, tuple[str, ...]]:
+    """How one row writes its answers, and the accepted ones, the displayed one first.
+
+    Raises:
+        TaskError: there is none, or it is written in a way that is not known.
+    """
+    cell = _plain(cell)
+    if isinstance(cell, str):
+        return "a text", tuple(part.strip() for part in cell.split("|"))
+    if isinstance(cell, list | tuple):
+        return "a list", _written(cell, where)
+    if isinstance(cell, Mapping):
+        texts, aliases = _plain(cell.get("text")), _plain(cell.get("aliases"))
+        if isinstance(texts, list) and cell.keys() <= {
+            "text",
+            "label" if choices else "answer_start",
+        }:
+            return "an object of texts", _written(texts, where)
+        if isinstance(aliases, list) and "value" in cell:
+            return "an object of value and aliases", _written([cell["value"], *aliases], where)
+    elif as_written(cell) is None or isinstance(cell, Real | Decimal):
+        return "a number", _written([cell], where)
+    raise _unknown(cell, where)
+
+
+def _plain(cell: object) -> object:
+    """A list where a frame holds an array."""
+    return getattr(cell, "tolist", lambda: cell)()
+
+
+def _written(cells: Sequence[object], where: str) -> tuple[str, ...]:
+    """Texts and numbers as they are written.
+
+    Raises:
+        TaskError: there are none, or one is missing or neither.
+    """
+    if not cells:
+        raise TaskError(f"{where}: the list of answers is empty; drop the row or fill it in.")
+    found = tuple(str(as_written(cell)) for cell in cells)
+    for cell in cells:
+        if as_written(cell) is None:
+            raise TaskError(
+                f"{where}: an answer is missing ({cell!r}); drop the row or fill it in."
+            )
+        if not isinstance(cell, str | Real | Decimal):
+            raise _unknown(cell, f"{where}, in its list")
+    return found
+
+
+def _unknown(cell: object, where: str) -> TaskError:
+    return TaskError(
+        f"{where}: {_cut(cell)}, a {type(cell).__name__}, is no answer that can be read; expected {SHAPES}. {REMEDY}"
+    )
+
+
+def _chosen(cell: object, choices: Sequence[str], mark: object, where: str) -> str:
+    """The choice that a mark points to: its number from 0, its letter, or its label where choices have labels.
+
+    Raises:
+        TaskError: it points to none.
+    """
+    labels = cell.get("label") if isinstance(cell, Mapping) else None
+    numbers = [str(number) for number in range(len(choices))]
+    letters = [chr(ord("A") + number) for number in range(len(choices))]
+    known = [numbers, letters] if labels is None else [[*_written(labels, where)]]
+    for names in known:
+        if as_written(mark) in names and len(names) == len(choices):
+            return choices[names.index(str(as_written(mark)))]
+    shown = " or ".join(", ".join(names) for names in known)
+    raise TaskError(
+        f"{where}: {mark!r} points to none of the {len(choices)} choices of its row; expected {shown}. If the column "
+        "counts from 1, write frame[column] -= 1."
+    )
+
+
+def _cut(cell: object) -> str:
+    return shortened(repr(cell), 60)

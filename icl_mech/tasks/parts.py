@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from icl_mech.errors import TaskError
-from icl_mech.tasks.types import Example
+from icl_mech.tasks.types import Example, grouped
 
 Overlap = Literal["avoid", "keep", "refuse"]
 """What is done about a text on both sides of training and test."""
@@ -54,7 +54,7 @@ def divide(
     if overlap == "keep" or not (repeats or pairs):
         train, test = _split_classes(examples, n_classes, test_fraction, generator)
     else:
-        train, test = _split_groups(groups, n_classes, test_fraction, generator)
+        train, test = _split_groups(groups, test_fraction, generator)
     if not train or not test:
         together = " Examples that share a text stay in one part." if repeats else ""
         raise TaskError(
@@ -82,7 +82,7 @@ def apart(
         TaskError: if none would be left, or there are some and `overlap="refuse"`.
     """
     tested = set() if overlap == "keep" else {key for example in test for key in example.keys}
-    shared = [example for example in train if tested & set(example.keys)]
+    shared = [example for example in train if not tested.isdisjoint(example.keys)]
     if shared:
         what = (
             f"{len(shared)} of the {len(train)} training examples of {origin} have a text that is a "
@@ -97,7 +97,7 @@ def apart(
             "(overlap='keep' keeps them).",
             stacklevel=3,
         )
-    left = tuple(example for example in train if not tested & set(example.keys))
+    left = tuple(example for example in train if tested.isdisjoint(example.keys))
     _warn_of_contradictions([*left, *test], origin)
     note = f"{len(shared)} training examples with test texts left out" if shared else ""
     return Parts(left, tuple(test), note)
@@ -105,11 +105,13 @@ def apart(
 
 def _warn_of_contradictions(examples: Sequence[Example], origin: str) -> None:
     """Say which texts stand there with several labels."""
-    labels: dict[tuple[str, ...], set[int]] = {}
-    for example in examples:
-        labels.setdefault(example.keys, set()).add(example.label)
-    torn = [keys for keys, own in labels.items() if len(own) > 1]
-    if torn:
+    labels: dict[tuple[str, ...], int] = {}
+    differing = {
+        example.keys
+        for example in examples
+        if labels.setdefault(example.keys, example.label) != example.label
+    }
+    if torn := [keys for keys in labels if keys in differing]:
         warnings.warn(
             f"{len(torn)} of the {len(labels)} different texts in {origin} stand there with labels that contradict "
             f"each other, such as {torn[0][0][:60]!r}, so that what is right depends on the row; keep one label of each.",
@@ -122,8 +124,7 @@ def _split_classes(
 ) -> tuple[list[Example], list[Example]]:
     train: list[Example] = []
     test: list[Example] = []
-    for label in range(n_classes):
-        members = [example for example in examples if example.label == label]
+    for members in grouped(examples, n_classes):
         order = generator.permutation(len(members))
         n_test = round(fraction * len(members))
         test += [members[i] for i in order[:n_test]]
@@ -132,20 +133,18 @@ def _split_classes(
 
 
 def _split_groups(
-    groups: Sequence[Sequence[Example]],
-    n_classes: int,
-    fraction: float,
-    generator: np.random.Generator,
+    groups: Sequence[Sequence[Example]], fraction: float, generator: np.random.Generator
 ) -> tuple[list[Example], list[Example]]:
     counts = Counter(example.label for group in groups for example in group)
-    room = [round(fraction * counts[label]) for label in range(n_classes)]
+    room = {label: round(fraction * count) for label, count in counts.items()}
     train: list[Example] = []
     test: list[Example] = []
     for group in (groups[i] for i in generator.permutation(len(groups))):
         needed = Counter(example.label for example in group)
         if all(needed[label] <= room[label] for label in needed):
             test += group
-            room = [room[label] - needed[label] for label in range(n_classes)]
+            for label, count in needed.items():
+                room[label] -= count
         else:
             train += group
     return train, test
@@ -153,6 +152,9 @@ def _split_groups(
 
 def _sharing_texts(examples: Sequence[Example]) -> list[list[Example]]:
     """Examples tied by a common text, directly or through others, in order of appearance."""
+    texts = {text for example in examples for text in example.keys}
+    if len(texts) == sum(len(example.keys) for example in examples):
+        return [[example] for example in examples]
     tied: dict[str, str] = {}
 
     def root(key: str) -> str:
@@ -160,8 +162,7 @@ def _sharing_texts(examples: Sequence[Example]) -> list[list[Example]]:
             tied[key] = key = tied[tied[key]]
         return key
 
-    for example in examples:
-        first, *others = map(root, example.keys)
+    for first, *others in (example.keys for example in examples):
         for other in others:
             tied[root(other)] = root(first)
     groups: dict[str, list[Example]] = {}

@@ -17,16 +17,16 @@ from icl_mech.errors import TaskError, near_matches
 from icl_mech.tasks.known import CONVERTED, HubSource, KnownTask, PromptFormat
 from icl_mech.tasks.types import Template, label_names
 
-_REVIEW = PromptFormat(Template("Review: {text}\nSentiment:{label}"), ("Negative", "Positive"))
+_REVIEW = PromptFormat(Template("Review: {text}\nSentiment: {label}"), ("Negative", "Positive"))
 _ARTICLE = PromptFormat(
-    Template("Article: {text}\nAnswer:{label}"), ("World", "Sports", "Business", "Technology")
+    Template("Article: {text}\nAnswer: {label}"), ("World", "Sports", "Business", "Technology")
 )
 _QUESTION = PromptFormat(
-    Template("Question: {text}\nAnswer Type:{label}"),
+    Template("Question: {text}\nAnswer Type: {label}"),
     ("Abbreviation", "Entity", "Description", "Person", "Location", "Number"),
 )
 _DIALOGUE = PromptFormat(
-    Template("Dialogue: {text}\nEmotion:{label}"), ("Others", "Happy", "Sad", "Angry")
+    Template("Dialogue: {text}\nEmotion: {label}"), ("Others", "Happy", "Sad", "Angry")
 )
 
 _SST2_DATA = HubSource("stanfordnlp/sst2", "sentence", "label", test="validation")
@@ -64,70 +64,70 @@ _BAD = ("bad", "good")
 _STARS = ("0", "5")
 
 _SST2 = (
-    _format("Review: {text}\nAnswer:{label}.", _NEGATIVE),
-    _format("Review: {text}\nAnswer:{label}.", _BAD),
+    _format("Review: {text}\nAnswer: {label}.", _NEGATIVE),
+    _format("Review: {text}\nAnswer: {label}.", _BAD),
     _format(
-        "My review for last night’s film: {text} The critics agreed that this movie was{label}.",
+        "My review for last night’s film: {text} The critics agreed that this movie was {label}.",
         _BAD,
         "Here is what our critics think for this month’s films.",
     ),
     _format(
-        'One of our critics wrote "{text}". Her sentiment towards the film was{label}.',
+        'One of our critics wrote "{text}". Her sentiment towards the film was {label}.',
         ("negative", "positive"),
         "Critical reception [ edit ].",
     ),
     _format(
         # Two spaces after "Weekly", as published.
         'In a contemporary review, Roger Ebert wrote: "{text}". Entertainment Weekly  agreed, '
-        "and the overall critical reception of the film was{label}.",
+        "and the overall critical reception of the film was {label}.",
         _BAD,
     ),
-    _format("Review: {text}\nPositive Review?{label}.", ("No", "Yes")),
+    _format("Review: {text}\nPositive Review? {label}.", ("No", "Yes")),
     _format(
         "Review: {text}\n"
         "Question: Is the sentiment of the above review Positive or Negative?\n"
-        "Answer:{label}.",
+        "Answer: {label}.",
         _NEGATIVE,
     ),
     _format(
         "Review: {text}\n"
         "Question: Did the author think that the movie was good or bad?\n"
-        "Answer:{label}.",
+        "Answer: {label}.",
         _BAD,
     ),
     _format(
         "Question: Did the author of the following tweet think that the movie was good or bad?\n"
         "Tweet: {text}\n"
-        "Answer:{label}.",
+        "Answer: {label}.",
         _BAD,
     ),
-    _format("{text} My overall feeling was that the movie was{label}.", _BAD),
+    _format("{text} My overall feeling was that the movie was {label}.", _BAD),
     _format(
-        "{text} I{label}.",
+        "{text} I {label}.",
         ("liked", "hated"),
         fault="the published label words are swapped: negative reviews show 'liked'",
     ),
     _format(
-        "{text} My friend asked me if I would give the movie 0 or 5 stars, I said{label}.", _STARS
+        "{text} My friend asked me if I would give the movie 0 or 5 stars, I said {label}.", _STARS
     ),
-    _format("Input: {text}\nSentiment:{label}.", _NEGATIVE),
-    _format("Review: {text}\nPositive:{label}.", ("False", "True")),
-    _format("Review: {text}\nStars:{label}.", _STARS),
+    _format("Input: {text}\nSentiment: {label}.", _NEGATIVE),
+    _format("Review: {text}\nPositive: {label}.", ("False", "True")),
+    _format("Review: {text}\nStars: {label}.", _STARS),
 )
 
-_SST2_AB = _format("Review: {text}\nAnswer:{label}.", ("A", "B"))
+_SST2_AB = _format("Review: {text}\nAnswer: {label}.", ("A", "B"))
 
-_AGNEWS = _format("Article: {text}\nAnswer:{label}.", ("World", "Sports", "Business", "Science"))
+_AGNEWS = _format("Article: {text}\nAnswer: {label}.", ("World", "Sports", "Business", "Science"))
 
 _TREC = _format(
-    "Question: {text}\nAnswer Type:{label}.",
+    "Question: {text}\nAnswer Type: {label}.",
     ("Abbreviation", "Entity", "Description", "Person", "Location", "Number"),
     "Classify the questions based on whether their answer type is a Number, Location, Person, "
     "Description, Entity, or Abbreviation.",
 )
 
 _DBPEDIA = _format(
-    "Article: {text}\nAnswer:{label}.",
+    "Article: {text}\nAnswer: {label}.",
     (
         "Company",
         "School",
@@ -148,7 +148,7 @@ _DBPEDIA = _format(
     "Politician, Transportation, Building, Nature, Village, Animal, Plant, Album, Film, or Book.",
 )
 
-_ENTAILMENT = "{text}.\nquestion: {text2}. True or False?\nThe answer is:{label}."
+_ENTAILMENT = "{text}.\nquestion: {text2}. True or False?\nThe answer is: {label}."
 
 _STANCES = ("neither", "no", "yes")
 
@@ -157,7 +157,7 @@ OVERTHINKING = (
         "unnatural",
         (
             _format(
-                "{text}:{label}.",
+                "{text}: {label}.",
                 ("animal", "plant/vegetable", "sport"),
                 "Consider the categories plant/vegetable, sport, and animal. "
                 "Classify each object in its category.",
@@ -212,7 +212,7 @@ OVERTHINKING = (
         "medical_questions_pairs",
         (
             _format(
-                "Question: {text}.\nQuestion: {text2}.\nAnswer:{label}.",
+                "Question: {text}.\nQuestion: {text2}.\nAnswer: {label}.",
                 ("not", "equivalent"),
                 "Determine if the two questions are equivalent or not.",
             ),
@@ -229,7 +229,7 @@ OVERTHINKING = (
     ),
     _task(
         "tweet_eval_hate",
-        (_format("Tweet: {text}\nSentiment:{label}.", ("favor", "against")),),
+        (_format("Tweet: {text}\nSentiment: {label}.", ("favor", "against")),),
         "TweetEval, hate speech",
         HubSource("cardiffnlp/tweet_eval", "text", "label", config="hate"),
     ),
@@ -237,7 +237,7 @@ OVERTHINKING = (
         "tweet_eval_stance_atheism",
         (
             _format(
-                "Tweet: {text}\nAnswer:{label}.",
+                "Tweet: {text}\nAnswer: {label}.",
                 _STANCES,
                 "Determine if the text supports atheism. Answer with yes, no, or neither.",
             ),
@@ -249,7 +249,7 @@ OVERTHINKING = (
         "tweet_eval_stance_feminist",
         (
             _format(
-                "Tweet: {text}\nAnswer:{label}.",
+                "Tweet: {text}\nAnswer: {label}.",
                 _STANCES,
                 "Determine if the text supports feminism. Answer with yes, no, or neither.",
             ),
@@ -261,7 +261,7 @@ OVERTHINKING = (
         "ethos",
         (
             _format(
-                "Text: {text}\nAnswer:{label}.",
+                "Text: {text}\nAnswer: {label}.",
                 ("no", "yes"),
                 "Is the following hate speech? Answer yes or no.",
             ),
@@ -273,7 +273,7 @@ OVERTHINKING = (
     ),
     _task(
         "financial_phrasebank",
-        (_format("Text: {text}\nSentiment:{label}.", ("Negative", "Neutral", "Positive")),),
+        (_format("Text: {text}\nSentiment: {label}.", ("Negative", "Neutral", "Positive")),),
         "Financial PhraseBank, sentences all annotators agree on",
         HubSource(
             "takala/financial_phrasebank",
@@ -286,7 +286,7 @@ OVERTHINKING = (
     ),
     _task(
         "poem_sentiment",
-        (_format("{text}:\nThe sentiment is:{label}.", ("negative", "positive", "no impact")),),
+        (_format("{text}:\nThe sentiment is: {label}.", ("negative", "positive", "no impact")),),
         "Poem Sentiment, verses of mixed sentiment left out",
         HubSource(
             "google-research-datasets/poem_sentiment",
@@ -299,7 +299,7 @@ OVERTHINKING = (
 )
 
 
-_PAIR = PromptFormat(Template("Q: {text}\nA:{label}", "\n\n"), ())
+_PAIR = PromptFormat(Template("Q: {text}\nA: {label}", "\n\n"), ())
 
 OPEN_ANSWERS = tuple(
     KnownTask(name, (_PAIR,), f"{note}; open answers", None, "function vectors")
@@ -377,7 +377,7 @@ def task_format(
     if template is None or labels is None:
         raise TaskError(
             "A task from files or frames needs template= (for example "
-            "'Review: {text}\\nSentiment:{label}', or the name of a built-in task) and labels= "
+            "'Review: {text}\\nSentiment: {label}', or the name of a built-in task) and labels= "
             "(label words in class order) or label_map=."
         )
     if known is not None and len(labels) != len(known.labels):

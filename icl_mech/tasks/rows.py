@@ -1,7 +1,8 @@
 """From rows to examples: columns, texts, and what the values of a label column mean, decided once for a file."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from numbers import Real
 from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
 from icl_mech.errors import TaskError, did_you_mean, near_matches
@@ -9,6 +10,10 @@ from icl_mech.tasks.types import Example, first_unfit
 
 LabelsAs = Literal["names", "indices"]
 """How a label column is read: label words, or class indices from 0."""
+
+
+MOST_SHOWN = 12
+"""Values of a label column that a message names; of more it names the first."""
 
 
 class LabelColumn(NamedTuple):
@@ -45,7 +50,8 @@ def classes(
         raise TaskError(f"labels_as={labels_as!r}. {near}")
     names = {word: number for number, word in enumerate(words)}
     indices = {str(number): number for number in range(len(words))}
-    written = [[as_written(value) for value in column.values] for column in columns]
+    expected = names | indices if label_map is None else label_map
+    written = [[_key(value, expected) for value in column.values] for column in columns]
     distinct = [set(values) for values in written]
     read: Sequence[Mapping[str, int]]
     if label_map is not None:
@@ -56,9 +62,9 @@ def classes(
         read = [indices | names] * len(columns)
     else:
         read = _decided(columns, distinct, names, indices)
-    for column, values, known in zip(columns, distinct, read, strict=True):
-        if unknown := values - set(known):
-            _refuse(column, unknown, known, words, mapped=label_map is not None)
+    for column, values, known in zip(columns, written, read, strict=True):
+        if not known.keys() >= set(values):
+            _refuse(column.origin, values, known, words, mapped=label_map is not None)
     return [
         [known[value or ""] for value in values]
         for values, known in zip(written, read, strict=True)
@@ -130,26 +136,34 @@ def _mapping(label_map: object) -> Mapping[Any, Any]:
 
 
 def as_written(value: object) -> str | None:
-    """A label as a file would hold it; None where there is none."""
-    if value is None or value != value:  # NaN
+    """A value as a file would hold it; None where there is none."""
+    if value is None or (isinstance(value, Real) and value != value):  # NaN
         return None
     if isinstance(value, float) and value.is_integer():  # a column of numbers with gaps
         value = int(value)
     return str(value).strip()
 
 
+def _key(value: object, expected: Container[str]) -> str | None:
+    """The label that a value writes; 1.0 is 1 unless it is a label itself."""
+    written = as_written(value)
+    if written is None or written in expected:
+        return written
+    whole = re.fullmatch(r"(-?[0-9]+)\.0+", written)
+    return whole[1] if whole else written
+
+
 def _refuse(
-    column: LabelColumn,
-    unknown: set[str | None],
+    origin: str,
+    values: Sequence[str | None],
     known: Mapping[str, int],
     words: Sequence[str],
     *,
     mapped: bool,
 ) -> NoReturn:
     """Refuse the first value of a column that is no label."""
-    written = [as_written(value) for value in column.values]
-    value = next(value for value in written if value in unknown)
-    where = f"{column.origin}, row {written.index(value) + 1}"
+    row, value = next(own for own in enumerate(values, start=1) if own[1] not in known)
+    where = f"{origin}, row {row}"
     if value is None:
         raise TaskError(f"{where}: the label is missing; drop the row or fill it in.")
     if mapped:
@@ -157,22 +171,46 @@ def _refuse(
             f"{where}: label_map= has no {value!r}. {near_matches(value, known)} "
             "It must give a label word for every value of the column."
         )
-    if re.fullmatch(r"-?[0-9]+", value) and "0" in known:
+    line = _line_to_write({*filter(None, values)}, words)
+    if _is_number(value) and "0" in known:
         raise TaskError(
             f"{where}: label {value} is out of range; classes are 0 to {len(words) - 1}. "
-            f"If the file counts otherwise, give label_map={{'1': {words[0]!r}, ...}}."
+            f"If the column counts otherwise, {line}"
         )
     named = set(known) & set(words) or known
     raise TaskError(
         f"{where}: unknown label {value!r}. {near_matches(value, named)} "
-        "If the file writes labels its own way, give label_map={value: label word, ...}."
+        f"If the column writes labels its own way, {line}"
     )
+
+
+def _is_number(value: str) -> bool:
+    return re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value) is not None
+
+
+def _line_to_write(values: Iterable[str | None], words: Sequence[str]) -> str:
+    """The `label_map=` that would name the values of a column, to be said after its fault."""
+    held = sorted(map(str, values))
+    if all(map(_is_number, held)):
+        held.sort(key=float)
+    written = [own if own in ("True", "False") or _is_number(own) else repr(own) for own in held]
+    if len(held) > MOST_SHOWN:
+        return (
+            f"give label_map={{{written[0]}: {words[0]!r}, ...}} with a label word for each of its "
+            f"{len(held)} values."
+        )
+    if len(held) == len(words):
+        pairs = ", ".join(f"{own}: {word!r}" for own, word in zip(written, words, strict=True))
+        return f"give label_map={{{pairs}}}, or the words in the order that is meant."
+    shown = ", ".join(f"{own}: ..." for own in written)
+    return f"give label_map={{{shown}}} with one of {', '.join(map(repr, words))} for each."
 
 
 class Columns(NamedTuple):
     """What the columns are called; `text2` is for pairs, `label` for open answers, too, as `options` say.
 
-    With open answers `other` holds those of another relation.
+    With open answers `other` holds those of another relation, and `choice`, if there is such a column, says
+    which item of `label` is right.
     """
 
     text: str = "text"
@@ -180,11 +218,12 @@ class Columns(NamedTuple):
     text2: str | None = None
     options: str = "label_column="
     other: str | None = None
+    choice: str | None = None
 
     @property
     def needed(self) -> tuple[str, ...]:
         """All of them."""
-        return (*self.texts, self.label, *filter(None, [self.other]))
+        return (*self.texts, self.label, *filter(None, [self.other, self.choice]))
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -1,17 +1,18 @@
-"""Where a user's data is: files, frames by split, or the hub."""
+"""Where a user's data is: files, folders, frames by split, or the hub."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from os.path import exists
+from functools import cache
+from os.path import exists, isdir
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from icl_mech.errors import TaskError
-from icl_mech.tasks.files import read_rows, split_file
+from icl_mech.tasks.files import files_by_split, is_data, plain_name, read_file
 from icl_mech.tasks.frames import class_names, part_of, split_names
 from icl_mech.tasks.known import CONVERTED, HubSource
 from icl_mech.tasks.registry import known_task
-from icl_mech.tasks.rows import Columns, Part, refuse_missing
+from icl_mech.tasks.rows import Columns, Part
 
 
 def hub_part(hub: HubSource, split: str, *, task: str, offline: Sequence[str]) -> Part:
@@ -105,14 +106,11 @@ def find(
         unused = ("test_path", "config", "revision")
         return _from_frames(data, train_split, test_split, "frame", "the frame", "", unused)
     path = Path(data)
+    if isdir(path):
+        return _from_folder(path, train_split, test_split)
     if exists(path):
-        return _from_files(path, test_path)
-    if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(data)) or path.suffix in (
-        ".csv",
-        ".tsv",
-        ".jsonl",
-        ".json",
-    ):
+        return _from_file(path, test_path)
+    if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(data)) or is_data(path.name):
         if path.suffix or len(path.parts) > 1:
             raise TaskError(f"No file or folder {str(data)!r}; check the path.")
         known_task(str(data))
@@ -123,27 +121,42 @@ def find(
     )
 
 
-def _from_files(path: Path, test_path: str | Path | None) -> Source:
-    unused: tuple[str, ...] = ()
-    if path.is_dir():
-        files = [split_file(path, split) for split in ("train", "test")]
-        unused = ("test_path", "test_fraction")
-        why = f"The folder {str(path)!r} holds both splits"
-        remedy = "Leave it out, or give one of its files instead of the folder."
-    elif test_path is not None:
-        files, unused = [path, Path(test_path)], ("test_fraction",)
+def _from_file(path: Path, test_path: str | Path | None) -> Source:
+    files = [path]
+    unused: tuple[str, ...] = _FRAME_ONLY
+    why, remedy = f"{str(path)!r} is a file", "Leave it out."
+    if test_path is not None:
+        files, unused = [path, Path(test_path)], ("test_fraction", *_FRAME_ONLY)
         why, remedy = "test_path= holds the test examples", "Leave one out."
-    else:
-        files = [path]
-        why, remedy = f"{str(path)!r} is a file", "Leave it out."
+    read, names = _reading(files, [*map(str, files)], "the files")
+    return Source(plain_name(path), f"file {path.name}", read, (unused, why, remedy), names)
 
-    def read(columns: Columns) -> list[Part]:
-        parts = [Part(str(file), read_rows(file)) for file in files]
-        for origin, rows in parts:
-            refuse_missing(columns, list(rows[0]), f"{origin}, row 1")
-        return parts
 
-    return Source(path.stem, f"file {path.name}", read, ((*unused, *_FRAME_ONLY), why, remedy))
+def _from_folder(path: Path, train_split: str | None, test_split: str | None) -> Source:
+    """What `save_to_disk` wrote, or a file for each split."""
+    import datasets
+
+    name, called = path.resolve().name, f"Folder {str(path)!r}"
+    unused = ("test_path", "config", "revision")
+    if any((path / own).is_file() for own in ("dataset_dict.json", "state.json")):
+        try:
+            saved = datasets.load_from_disk(str(path))
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+            raise TaskError(
+                f"{called} looks like a saved data set, but cannot be read ({type(error).__name__}: {error}); "
+                "write it anew with save_to_disk()."
+            ) from error
+        return _from_frames(saved, train_split, test_split, name, called, f"folder {name}", unused)
+    files = files_by_split(path)
+    train, test = split_names([*files], train_split or "train", test_split or "test", called)
+    for split in (train, test):
+        if len(files[split]) > 1:
+            raise TaskError(
+                f"{called} has {' and '.join(file.name for file in files[split])}; "
+                "leave one, or give a file and test_path=."
+            )
+    chosen = {split: files[split][0] for split in files if split in (train, test)}
+    return _from_frames(chosen, train, test, name, called, f"file {name}", unused)
 
 
 def _from_frames(
@@ -165,23 +178,39 @@ def _from_frames(
                 f"The data is a dictionary of columns ({', '.join(columns)}), expected a table or "
                 "a dictionary of splits; give pandas.DataFrame(data)."
             )
-        train, test = split_names([str(key) for key in data], train_split, test_split, called)
+        splits = {str(key): own for key, own in data.items()}
+        train, test = split_names([*splits], train_split, test_split, called)
         parts = (train,) if train == test else (train, test)
-        frames = [data[split] for split in parts]
-        origins = [f"{called} {split!r}" for split in parts]
+        frames = [splits[split] for split in parts]
+        origins = [
+            str(own) if isinstance(own, str | Path) else f"{called} {split!r}"
+            for split, own in zip(parts, frames, strict=True)
+        ]
         if len(parts) == 2:
             unused = (*unused, "test_fraction")
             why, remedy = f"{called} has a test split", "Leave it out, or make both splits one."
     else:
         unused = (*unused, "train_split", "test_split")
+    read, class_names_of = _reading(frames, origins, called)
+    return Source(name, origin, read, (unused, why, remedy), class_names_of)
+
+
+def _reading(
+    data: Sequence[object], origins: Sequence[str], called: str
+) -> tuple[Callable[[Columns], list[Part]], Callable[[str], tuple[str, ...] | None]]:
+    """What reads the parts, and what tells the names of their classes; files are read once, when needed."""
+
+    @cache
+    def opened() -> list[object]:
+        return [read_file(Path(own)) if isinstance(own, str | Path) else own for own in data]
 
     def names(column: str) -> tuple[str, ...] | None:
-        found = {class_names(frame, column) for frame in frames}
-        if len(found) > 1:
-            raise TaskError(f"The splits of {called} name their classes differently: {found}.")
-        return found.pop()
+        named = {class_names(own, column) for own in opened()}
+        if len(named) > 1:
+            raise TaskError(f"The splits of {called} name their classes differently: {named}.")
+        return named.pop()
 
     def read(columns: Columns) -> list[Part]:
-        return [part_of(frame, columns, at) for frame, at in zip(frames, origins, strict=True)]
+        return [part_of(own, columns, at) for own, at in zip(opened(), origins, strict=True)]
 
-    return Source(name, origin, read, (unused, why, remedy), names)
+    return read, names

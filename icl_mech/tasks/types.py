@@ -1,10 +1,12 @@
 """What a task is: examples, a template that turns them into text, and label words."""
 
 import unicodedata
+import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Integral
 from string import Formatter
 from typing import Any, Literal, NamedTuple
@@ -12,6 +14,9 @@ from typing import Any, Literal, NamedTuple
 from icl_mech.errors import TaskError
 
 PieceKind = Literal["format", "text", "label"]
+
+LITERAL = "literal"
+"""How recorded templates are to be read."""
 
 
 class Piece(NamedTuple):
@@ -41,10 +46,10 @@ class Example:
 
     def __post_init__(self) -> None:
         """Take numbers of NumPy for the plain ones they are."""
-        if is_index(self.label):
+        if type(self.label) is not int and is_index(self.label):
             object.__setattr__(self, "label", int(self.label))
 
-    @property
+    @cached_property
     def keys(self) -> tuple[str, ...]:
         """Its texts as they are compared: composed (NFC), white space run together."""
         texts = (self.text,) if self.text2 is None else (self.text, self.text2)
@@ -53,7 +58,7 @@ class Example:
 
 def is_index(value: object) -> bool:
     """True for whole numbers, NumPy's too, but not for True and False."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
+    return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
 
 
 def text_fault(text: object, *, blank: bool = False) -> str:
@@ -87,15 +92,15 @@ def first_unfit(texts: Sequence[Any]) -> tuple[int, str] | None:
 
 @dataclass(frozen=True)
 class Template:
-    r"""How one demonstration is written, e.g. `Review: {text}\nSentiment:{label}`.
+    r"""How one demonstration is written, e.g. `Review: {text}\nSentiment: {label}`.
 
-    Label words carry their own leading space, so nothing but a letter or sign may stand
-    before `{label}`. What follows `{label}` closes a demonstration and is left out of
-    the query. Demonstrations are joined by `separator`; `narrative` opens the prompt.
+    A pattern is literal: every sign of it stands in the prompt, and no blank is added or taken away
+    (`({label})`, `{{"label": "{label}"}}`, `答案：{label}`, a label on its own line). What follows
+    `{label}` closes a demonstration and is left out of the query. Demonstrations are joined by
+    `separator`; `narrative` opens the prompt.
 
     Raises:
-        TaskError: if a placeholder is missing, repeated or unknown, or a space stands
-            before `{label}`.
+        TaskError: if a placeholder is missing, repeated or unknown, or nothing stands before `{label}`.
     """
 
     pattern: str
@@ -127,24 +132,47 @@ class Template:
                 )
         if fields[-1] != "label":
             raise TaskError(
-                f"Template {self.pattern!r} has text after {{label}}; put {{label}} last."
+                f"Template {self.pattern!r} has a text after {{label}}; put {{label}} behind {{text}}."
             )
-        before = ""
-        for literal, placeholder, _, _ in parsed:
-            before += literal
-            if placeholder == "label":
-                break
-            before = "" if placeholder else before
-        if before.endswith((" ", "\t")):
-            raise TaskError(
-                f"Template {self.pattern!r} has a space before {{label}}; label words bring their "
-                f"own leading space, so write {before.rstrip() + '{label}'!r}."
-            )
+        before = self.label_context[0]
         if not before:
             raise TaskError(
                 f"Template {self.pattern!r} has no sign before {{label}}; the prediction is read "
-                "there, so write something like '{text}:{label}'."
+                "there, so write something like '{text}: {label}'."
             )
+        if before.endswith(":"):
+            warnings.warn(
+                f"Template {self.pattern!r} writes the label word right after ':' (Sentiment:Positive): templates "
+                f"are literal. Write {before.splitlines()[-1] + ' {label}'!r} for a blank between them.",
+                stacklevel=3,
+            )
+
+    @classmethod
+    def recorded(cls, task: Mapping[str, Any]) -> "Template":
+        """The template that `Task.describe` recorded; earlier versions left out a blank before `{label}`."""
+        pattern = str(task["template"])
+        if task.get("spelling") != LITERAL:
+            pattern = pattern.replace("{label}", " {label}")
+        return cls(pattern, task["separator"], task.get("narrative", ""))
+
+    @property
+    def label_context(self) -> tuple[str, str]:
+        """What the template writes before a label word, from the last text on, and after it."""
+        before, after, seen = "", "", False
+        for literal, placeholder, _, _ in self._parsed():
+            if seen:
+                after += literal
+                continue
+            before += literal
+            seen = placeholder == "label"
+            if placeholder and not seen:
+                before = ""
+        return before, after
+
+    @property
+    def closing(self) -> str:
+        """What follows a label word: the template's own text, or else the separator."""
+        return self.label_context[1] or self.separator
 
     def _parsed(self) -> list[tuple[str, str | None, str | None, str | None]]:
         try:
@@ -183,8 +211,8 @@ class Task:
     Attributes:
         name: How results and figures call it.
         template: How a demonstration is written.
-        labels: Label names in class order, without leading space; none: every example brings its
-            own answers.
+        labels: Label words in class order, as the template's `{label}` shows them; none: every
+            example brings its own answers.
         train: Examples demonstrations are drawn from.
         test: Examples queries are drawn from.
         source: Where the examples come from (for provenance).
@@ -205,10 +233,17 @@ class Task:
         if not isinstance(self.template, Template):
             raise TaskError(
                 f"The template of task {self.name!r} is a {type(self.template).__name__}; "
-                "give Template('Review: {text}\\nSentiment:{label}')."
+                "give Template('Review: {text}\\nSentiment: {label}')."
             )
         names = label_names(self.labels, f"Task {self.name!r}") if self.labels != () else ()
         object.__setattr__(self, "labels", names)
+        blank = self.template.label_context[0][-1:].isspace()
+        twice = next((name for name in names if name[:1].isspace() and blank), None)
+        if twice is not None:
+            raise TaskError(
+                f"Task {self.name!r}: white space stands before {{label}} in the template and at the beginning of "
+                f"the label {twice!r}, so that prompts would have both. Give {twice.strip()!r}."
+            )
         for split in ("train", "test"):
             examples = getattr(self, split)
             if isinstance(examples, str | bytes) or not isinstance(examples, Iterable):
@@ -237,7 +272,7 @@ class Task:
         for label, train, test in splits:
             first = next(iter((*train, *test)), None)
             word = first.answers[0] if first and first.answers else label
-            pieces = self.template.pieces(first, f" {word}") if first else ()
+            pieces = self.template.pieces(first, word) if first else ()
             text = "".join(piece.text for piece in pieces)
             rows.append((label, f"{len(train)}, {len(test)}", text))
         return task_html(repr(self), rows)
@@ -263,11 +298,14 @@ class Task:
         """What keeps label or answers from being of this task, to be said after the example; or empty."""
         if self.is_open:
             return answer_fault(example)
-        own = f"labels of {self.name!r} are 0 to {len(self.labels) - 1}: {', '.join(self.labels)}"
         if example.answers or example.other is not None:
-            return f"it has open answers ({example.answers!r}), which a task with classes does not have; {own}"
-        fits = is_index(example.label) and 0 <= example.label < len(self.labels)
-        return "" if fits else f"it has the label {example.label!r}; {own}"
+            what = f"it has open answers ({example.answers!r}), which a task with classes does not have"
+        elif is_index(example.label) and 0 <= example.label < len(self.labels):
+            return ""
+        else:
+            what = f"it has the label {example.label!r}"
+        there = f"labels of {self.name!r} are 0 to {len(self.labels) - 1}: {', '.join(self.labels)}"
+        return f"{what}; {there}"
 
     @property
     def is_open(self) -> bool:
@@ -275,17 +313,21 @@ class Task:
         return not self.labels
 
     @property
-    def label_words(self) -> tuple[str, ...]:
-        """Label words as they stand in a prompt, with their leading space."""
-        return tuple(f" {label}" for label in self.labels)
+    def names(self) -> tuple[str, ...]:
+        """Names of the classes: label words without white space around them."""
+        return tuple(label.strip() for label in self.labels)
 
     def by_class(self, split: Literal["train", "test"]) -> tuple[tuple[Example, ...], ...]:
         """The examples of one split, grouped by class."""
-        examples = self.train if split == "train" else self.test
-        return tuple(
-            tuple(example for example in examples if example.label == label)
-            for label in range(max(len(self.labels), 1))
-        )
+        return self._classes[split]
+
+    @cached_property
+    def _classes(self) -> dict[str, tuple[tuple[Example, ...], ...]]:
+        n_classes = max(len(self.labels), 1)
+        return {
+            "train": tuple(map(tuple, grouped(self.train, n_classes))),
+            "test": tuple(map(tuple, grouped(self.test, n_classes))),
+        }
 
     def describe(self) -> dict[str, Any]:
         """What provenance records of the task."""
@@ -293,10 +335,19 @@ class Task:
             "name": self.name,
             "source": self.source,
             "template": self.template.pattern,
+            "spelling": LITERAL,
             "separator": self.template.separator,
             "narrative": self.template.narrative,
             "labels": list(self.labels),
         }
+
+
+def grouped(examples: Iterable[Example], n_classes: int) -> list[list[Example]]:
+    """The examples of each class, in their order."""
+    found: dict[int, list[Example]] = {label: [] for label in range(n_classes)}
+    for example in examples:
+        found.setdefault(example.label, []).append(example)
+    return [found[label] for label in range(n_classes)]
 
 
 def answer_fault(example: Example) -> str:
@@ -321,17 +372,24 @@ def shortened(text: str, most: int = 120) -> str:
 
 
 def label_names(labels: object, where: str) -> tuple[str, ...]:
-    """Label words without the blanks around them.
+    """Label words in class order.
 
     Raises:
-        TaskError: fewer than two, one twice, or one that is no text.
+        TaskError: a set, which has no order; fewer than two, one twice (white space aside), or one that
+            is no text.
     """
+    if isinstance(labels, Set) and not isinstance(labels, KeysView):
+        shown = ", ".join(sorted(map(repr, labels)))
+        raise TaskError(
+            f"{where} has the labels {{{shown}}}, a {type(labels).__name__}, which has no order; give label "
+            f"words in class order, such as ({shown})."
+        )
     if isinstance(labels, str | bytes | Mapping) or not isinstance(labels, Iterable):
         raise TaskError(
             f"{where} has the labels {labels!r}, a {type(labels).__name__}; "
             "give label words in class order, such as ('Negative', 'Positive')."
         )
-    names = tuple(label.strip() if isinstance(label, str) else label for label in labels)
+    names = tuple(labels)
     for name in names:
         if fault := text_fault(name):
             raise TaskError(
@@ -339,7 +397,7 @@ def label_names(labels: object, where: str) -> tuple[str, ...]:
             )
     if len(names) < 2:
         raise TaskError(f"{where} has the labels {names}; it needs at least two.")
-    for name, count in Counter(names).items():
+    for name, count in Counter(name.strip() for name in names).items():
         if count > 1:
             raise TaskError(f"{where} has the label {name!r} twice; every class needs its own.")
     return names

@@ -11,7 +11,7 @@ from icl_mech.tasks import Example, Template, known_task
 from tests.bad_inputs.case import Bench, Case
 from tests.engine.test_paths import TASK
 
-PATTERN = "Review: {text}\nSentiment:{label}"
+PATTERN = "Review: {text}\nSentiment: {label}"
 LABELS = ("Negative", "Positive")
 FRAME = pd.DataFrame({"text": list("abcd"), "label": ["Negative", "Positive"] * 2})
 TEXT = "Review: a\nSentiment: Positive\nReview: b\nSentiment:"

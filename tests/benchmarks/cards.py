@@ -156,7 +156,8 @@ CALLS: Mapping[str, tuple[tuple[str, ...], Call]] = {
             {"false induction": own.scores.top(3), "function-vector": own.mediation.top(3)}, **QUIET,
         ),
     ),
-    **{name: ((), of_texts(name)) for name in ("span_flow", "suppression", "anchor_agreement")},
+    **{name: ((), of_texts(name)) for name in ("span_flow", "suppression")},
+    "anchor_agreement": ((), of_texts("anchor_agreement", proximity=2)),
     "generate": ((), lambda own: icl.generate(own.model, own.one, **QUIET)),
     "fit_reweighting": ((), lambda own: icl.fit_reweighting(own.model, own.one, **QUIET)),
     "evaluate_reweighting": (

@@ -123,20 +123,26 @@ def numbers(result: Any) -> Iterator[tuple[str, Tensor]]:
     return ((name, value.detach().double()) for name, value in fields_of(result))
 
 
-def fields_of(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Fields of a result that hold numbers."""
-    if isinstance(value, Tensor) and value.is_floating_point() and value.numel():
-        yield name, value
+def fields_of(value: Any) -> Iterator[tuple[str, Tensor]]:
+    """Fields of a result that hold numbers with a fraction."""
+    return ((name, each) for name, each in tensors_of(value) if each.is_floating_point())
+
+
+def tensors_of(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """All tensors of a result, by the path of their field; empty ones are left out."""
+    if isinstance(value, Tensor):
+        if value.numel():
+            yield name, value
     elif is_dataclass(value):
         for own in fields(value):
             if own.name not in ("provenance", "seconds", "speed", "readout", "probe", "training"):
-                yield from fields_of(getattr(value, own.name), f"{name}.{own.name}")
+                yield from tensors_of(getattr(value, own.name), f"{name}.{own.name}")
     elif isinstance(value, Mapping):
         for key, own in value.items():
-            yield from fields_of(own, f"{name}.{key}")
+            yield from tensors_of(own, f"{name}.{key}")
     elif isinstance(value, tuple | list):
         for place, own in enumerate(value):
-            yield from fields_of(own, f"{name}/{place}")
+            yield from tensors_of(own, f"{name}/{place}")
 
 
 def deviation(found: Any, reference: Any) -> float:

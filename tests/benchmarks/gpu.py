@@ -36,7 +36,7 @@ from icl_mech.models import adapt
 from icl_mech.names import VERSIONED, version
 from tests.benchmarks import baselines
 from tests.benchmarks.cards import CALLS, Setting
-from tests.benchmarks.formats import deviation, fields_of
+from tests.benchmarks.formats import deviation, tensors_of
 from tests.benchmarks.instrument import Measured, Number, Plan, Report, attempted, peak
 from tests.benchmarks.measure import Other, compare, seconds
 from tests.benchmarks.memory import long_prompt
@@ -132,6 +132,7 @@ class Bench:
     tokenizer: Any
     amount: Amount = Amount()
     methods: Sequence[str] = tuple(CALLS)
+    families: Sequence[str] = tuple(FAMILIES)
     late: Callable[[], bool] = lambda: False
     loaded: dict[str, Any] = field(default_factory=dict)
 
@@ -161,12 +162,12 @@ class Bench:
 def equality(bench: Bench) -> tuple[Plan, str]:
     """Largest difference between the CPU and the device, of each method and family."""
     plan = []
-    for family in FAMILIES:
+    for family in bench.families:
         sides = Sides(bench, family)
         plan += [(f"{family}: {name}", partial(sides.compared, name)) for name in bench.methods]
     return plan, (
         "Largest difference of a number of the result, over the largest value of its field, or over 1 where that "
-        "is smaller; float32, tiny random models."
+        "is smaller; how many whole numbers (classes, tokens, layers) are others. float32, tiny random models."
     )
 
 
@@ -200,24 +201,32 @@ def called(name: str, setting: Setting) -> Any:
 
 
 def difference(one: Any, two: Any) -> Measured:
-    """The largest difference between the number fields of two results, as a row."""
-    first, second = dict(fields_of(one)), dict(fields_of(two))
+    """The largest difference between two results' fractions, and how many of their whole numbers differ, as a row."""
+    first, second = dict(tensors_of(one)), dict(tensors_of(two))
     if not first and not second:
         return (), "no numbers to compare"
-    gaps = [0.0]
+    gaps, changed = [0.0], {}
     for name in first.keys() | second.keys():
         if name not in first or name not in second:
             return _differs(f"{name.strip('.')} is on one side only")
+        fraction = first[name].is_floating_point()
         a, b = (side[name].detach().double().cpu() for side in (first, second))
         if a.shape != b.shape:
             return _differs(f"{name.strip('.')} has another shape")
         if not torch.equal(a.isfinite(), b.isfinite()):
             return _differs(f"{name.strip('.')} is not finite in other places")
+        if not fraction:
+            changed[name.strip(".")] = int((a != b).sum())
+            continue
         largest = a.nan_to_num(0, 0, 0).abs().max().clamp(min=1)
         gaps.append(float((a - b)[a.isfinite()].abs().max() / largest) if a.isfinite().any() else 0)
-    worst = max(gaps)
-    numbers = [Number("largest difference", worst, aim=f"<= {CLOSE:g}")]
-    return numbers, "**differs**" if worst > CLOSE else ""
+    numbers = [
+        Number("largest difference", max(gaps), aim=f"<= {CLOSE:g}"),
+        Number("whole numbers that differ", sum(changed.values()), aim="<= 0"),
+    ]
+    where = [f"{count} of {name}" for name, count in sorted(changed.items()) if count]
+    differs = bool(where) or max(gaps) > CLOSE
+    return numbers, ": ".join(["**differs**"] * differs + ["; ".join(where)] * bool(where))
 
 
 def _differs(what: str) -> Measured:
@@ -351,7 +360,7 @@ def profile(bench: Bench, size: str) -> tuple[Plan, str]:
         "extraction": lambda: icl.extraction(model, each, **QUIET),
         f"isolation, {few} prompts": lambda: icl.isolation(model, shared[:few], **QUIET),
         f"attribution patching, {few} pairs": lambda: icl.attribution_patching(
-            model, true, false, **QUIET
+            model, true, false, exact=False, **QUIET
         ),
     }
     plan = [(name, partial(_profiled, bench, model, function)) for name, function in calls.items()]
@@ -537,6 +546,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--device", default="cuda")
     made.add_argument("--tokenizer", help="folder of a saved tokenizer; default: that of the offline model")  # fmt: skip
     made.add_argument("--methods", nargs="+", choices=list(CALLS), metavar="METHOD", help="of equality and formats")  # fmt: skip
+    made.add_argument(
+        "--family", nargs="+", choices=list(FAMILIES), help="of equality; default: all"
+    )
     made.add_argument("--repeats", type=int, help="pairs of a ratio, calls of a profile")
     made.add_argument("--small", action="store_true", help="a small model and few prompts, to try it")  # fmt: skip
     made.add_argument("--commit", help="of a source tree without git")
@@ -572,7 +584,9 @@ def main() -> None:
     report = Report(
         given.out or OUT, f"Measured on {facts['device']}", facts, limit=given.limit, total=given.total
     )  # fmt: skip
-    bench = Bench(given.device, tokenizer, amount, list(methods), report.late)
+    bench = Bench(
+        given.device, tokenizer, amount, list(methods), given.family or list(FAMILIES), report.late
+    )
     if given.repeats:
         bench.amount = replace(amount, repeats=given.repeats)
     sizes = given.size or (["small"] if given.small else ["1 B", "7 B"])

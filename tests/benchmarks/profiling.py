@@ -1,4 +1,4 @@
-"""What a call does beside computing: passes, module calls, launches, copies, synchronisations, `.item()`, idle time."""
+"""What a call does beside computing: passes, module calls; on a GPU launches, copies, synchronisations, idle time."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -90,9 +90,8 @@ def counts(events: Iterable[Event], milliseconds: float, *, device: bool) -> lis
     Profiling slows the host down, but not the device: the idle share is that of the time without it.
     """
     every = list(events)
-    items = sum(event.name == ITEM for event in every)
     if not device:
-        return [Number(".item()", items)]
+        return [Number(".item()", sum(event.name == ITEM for event in every))]
     host = [event.name for event in every if not event.device]
     worked = [event.name for event in every if event.device]
     work = busy(every) if worked else None
@@ -102,18 +101,20 @@ def counts(events: Iterable[Event], milliseconds: float, *, device: bool) -> lis
         Number("host to device", sum("HtoD" in name for name in worked)),
         Number("device to host", sum("DtoH" in name for name in worked)),
         Number("synchronisations", sum(name in SYNCHRONISE for name in host)),
-        Number(".item()", items),
         Number("device busy", work, "ms"),
         Number("idle share", idle),
     ]
 
 
 def profiled(function: Callable[[], object], milliseconds: float, *, device: bool) -> list[Number]:
-    """Numbers of one more call, under torch's profiler."""
+    """Numbers of one more call, under torch's profiler.
+
+    On a device, torch's own steps on the host are left out: a call with many passes has millions, which take minutes.
+    """
     from torch.profiler import ProfilerActivity, profile
 
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device else [])]
-    with profile(activities=activities) as profile_of_call:
+    kind = ProfilerActivity.CUDA if device else ProfilerActivity.CPU
+    with profile(activities=[kind]) as profile_of_call:
         function()
         if device:
             torch.cuda.synchronize()

@@ -52,7 +52,7 @@ METHODS = ("hidden_anchor", "text_anchor", "hidden_random", "hidden_random_top")
 TEXTS = ("good film", "a Business story", "World Sports", "bad", "a nice Answer to it", "boring")
 TWO = icl.Task(
     "two",
-    icl.Template("Review: {text}\nSentiment:{label}"),
+    icl.Template("Review: {text}\nSentiment: {label}"),
     ("Negative", "Positive"),
     tuple(icl.Example(f"{text} {n}", i % 2) for n in range(2) for i, text in enumerate(TEXTS)),
     tuple(icl.Example(f"{text} {n}", i % 2) for n in range(6) for i, text in enumerate(TEXTS)),
@@ -63,7 +63,7 @@ OBJECTS = (
 )  # fmt: skip
 THREE = icl.Task(
     "three",  # with label words of one and of several tokens
-    icl.Template("{text}:{label}.", separator="\n\n"),
+    icl.Template("{text}: {label}.", separator="\n\n"),
     ("World", "plant/vegetable", "Sports"),
     tuple(icl.Example(text, i % 3) for i, text in enumerate(OBJECTS)),
     tuple(icl.Example(f"{text} {n}", i % 3) for n in range(3) for i, text in enumerate(OBJECTS)),

@@ -61,7 +61,7 @@ def own_data(table):
     """Options of the tiny model and the twelve rows."""
     return [
         *("--model", MODEL, "--task", table, "--n", 4, "--shots", 2),
-        *("--template", "Review: {text}\\nSentiment:{label}"),
+        *("--template", "Review: {text}\\nSentiment: {label}"),
         *("--label-words", "Negative, Positive"),
         *("--text-column", "sentence", "--label-column", "verdict"),
     ]

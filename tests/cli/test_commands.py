@@ -44,7 +44,7 @@ def test_tasks(command):
 def test_one_task(command):
     code, out, _ = command("tasks", "reviews")
     assert code == 0
-    assert out == "Review: {text}\nSentiment:{label}\nlabels: Negative, Positive\n"
+    assert out == "Review: {text}\nSentiment: {label}\nlabels: Negative, Positive\n"
 
 
 def test_an_unknown_task(command):
@@ -98,7 +98,7 @@ def test_analyze_writes_results_and_page(command, table, tmp_path):
     model = icl.load_model(str(MODEL))
     task = icl.load_task(
         table,
-        template="Review: {text}\nSentiment:{label}",
+        template="Review: {text}\nSentiment: {label}",
         labels=["Negative", "Positive"],
         text_column="sentence",
         label_column="verdict",

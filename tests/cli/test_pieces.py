@@ -212,5 +212,5 @@ def test_a_command_tells_no_place_on_the_machine(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "here")
     assert without_place(inside) == "study.yaml"
     assert without_place(str(outside)) == "films.csv"
-    assert without_place("/{text}:{label}") == "/{text}:{label}"
+    assert without_place("/{text}: {label}") == "/{text}: {label}"
     assert without_place(3) == "3"

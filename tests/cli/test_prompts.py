@@ -73,7 +73,7 @@ def test_text_that_looks_like_markup_is_text(command, tmp_path):
     file.write_text("text,label\n" + "\n".join(rows), encoding="utf-8")
     code, out, _ = command(
         *("prompts", "--model", MODEL, "--task", file, "--label-words", "bad,good"),
-        *("--template", "In: {text} Out:{label}", "--overlap", "keep"),
+        *("--template", "In: {text} Out: {label}", "--overlap", "keep"),
     )
     assert code == 0
     assert "[red]" in out
@@ -130,7 +130,7 @@ def test_tasks_with_open_answers_by_name_and_from_a_file(command, tmp_path):
     rows += ["rich,poor,wealthy", "fast,slow,quick", "old,young,aged", "wet,dry,damp"]
     table = tmp_path / "pairs.csv"
     table.write_text("\n".join(["word,opposite,near", *rows]), encoding="utf-8")
-    own = ("--task", table, "--template", r"Q: {text}\nA:{label}", "--text-column", "word")
+    own = ("--task", table, "--template", r"Q: {text}\nA: {label}", "--text-column", "word")
     code, out, err = command(
         *("prompts", "--model", MODEL, *own, "--answers", "opposite", "--other-answers", "near"),
         *("--labels", "other", "--shots", 2, "-n", 1),

@@ -116,7 +116,7 @@ def test_json_holds_the_command_without_what_goes_without_saying(command, table,
     assert document["command"] == (
         f"icl-mech measure predictions --model {without_place(str(MODEL))} "
         f"--task {without_place(str(table))} "
-        r"--template 'Review: {text}\nSentiment:{label}' --label-words 'Negative, Positive' "
+        r"--template 'Review: {text}\nSentiment: {label}' --label-words 'Negative, Positive' "
         "--text-column sentence --label-column verdict --shots 2 --n 4 --no-balanced "
         "--batch-size 2"
     )

@@ -223,7 +223,7 @@ def test_analyze_goes_through_it(batches):
 INSTRUCTED = Task(
     "instructed",
     Template(
-        "Review: {text}\nSentiment:{label}",
+        "Review: {text}\nSentiment: {label}",
         narrative="the film was a wonderful story of hope and courage\n",
     ),
     TASK.label_words,

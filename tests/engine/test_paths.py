@@ -28,7 +28,7 @@ TEXTS = ("good film", "a Business story", "World Sports", "bad", "a nice Answer 
 
 TASK = Task(
     "tiny",
-    Template("Review: {text}\nSentiment:{label}"),
+    Template("Review: {text}\nSentiment: {label}"),
     ("Negative", "Positive"),
     tuple(Example(text, i % 2) for i, text in enumerate(TEXTS[:4])),
     tuple(Example(text, i % 2) for i, text in enumerate(TEXTS)),

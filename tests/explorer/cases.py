@@ -26,7 +26,7 @@ def _examples(split, count):
 
 TASK = Task(
     "stories",
-    Template("Article: {text}\nTopic:{label}"),
+    Template("Article: {text}\nTopic: {label}"),
     LABELS,
     _examples("first", 12),
     _examples("last", 9),
@@ -54,7 +54,7 @@ def open_task(name="pairs", other=True):
     """A task with open answers, with another relation or without."""
     rows = [tuple(own.split()) for own in PAIRS.split(", ")]
     train, test = (_pairs(split, rows, other) for split in ("first", "last"))
-    return Task(name, Template("Question: {text}\nAnswer:{label}"), (), train[:7], test[7:])
+    return Task(name, Template("Question: {text}\nAnswer: {label}"), (), train[:7], test[7:])
 
 
 OPEN = open_task()

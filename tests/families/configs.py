@@ -77,9 +77,14 @@ LLAMA_3 = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_fa
            "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 VISION = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
           "intermediate_size": 32, "image_size": 28, "patch_size": 14}
+LINEAR = {"layer_types": ["linear_attention", "full_attention"]}
 NO_HEADS = ("num_attention_heads",)
 
-OTHER_MIXING = "have no attention pattern that TransformerLens exposes"
+NO_RESIDUALS = "TransformerLens exposes no residual stream"
+NO_PATTERN = {
+    **dict.fromkeys(("flow", "components", "heads", "isolation"), "have no attention pattern"),
+    "compression": "takes no key/value cache",
+}
 AFTERWARDS = "fires hook_attn_scores and hook_pattern afterwards"
 CANNOT_WRAP = "cannot wrap"
 NO_SUM = "up to its logits only within"
@@ -131,8 +136,8 @@ FAMILIES = (
     Family("Qwen 2 MoE", "qwen2_moe", {**GROUPED, **EXPERTS, "shared_expert_intermediate_size": 24}),
     Family("Qwen 3", "qwen3", WIDE),
     Family("Qwen 3 MoE", "qwen3_moe", {**WIDE, **EXPERTS}),
-    Family("Qwen 3 Next", "qwen3_next", {**WIDE, **EXPERTS}, refused=OTHER_MIXING),
-    Family("Qwen 3.5", "qwen3_5_text", WIDE, refused=OTHER_MIXING),
+    Family("Qwen 3 Next", "qwen3_next", {**WIDE, **EXPERTS, **LINEAR}, refuses=NO_PATTERN),
+    Family("Qwen 3.5", "qwen3_5_text", {**WIDE, **LINEAR}, refuses=NO_PATTERN),
     Family("Gemma", "gemma", WIDE, tokenizer="sentencepiece"),
     Family("Gemma 2", "gemma2", GEMMA),
     Family("Gemma 3", "gemma3_text", GEMMA, tokenizer="sentencepiece"),
@@ -167,7 +172,7 @@ FAMILIES = (
         "mamba_n_heads": 8}),
     Family("Granite 4, hybrid", "granitemoehybrid", {**GROUPED, "num_local_experts": 4,
         "num_experts_per_tok": 2, "layer_types": ["mamba", "attention"], "mamba_n_heads": 8,
-        "mamba_d_head": 8}, refused=OTHER_MIXING),
+        "mamba_d_head": 8, "position_embedding_type": "nope"}, refuses=NO_PATTERN),
     Family("Cohere", "cohere", {**GROUPED, "logit_scale": 0.25}),
     Family("Cohere, QK-norm", "cohere", {"use_qk_norm": True}),
     Family("Cohere 2", "cohere2", {**GROUPED, **WINDOWS, "logit_scale": 0.25}),
@@ -198,7 +203,7 @@ FAMILIES = (
     Family("nanochat", "nanochat", GROUPED),
     Family("Seed-OSS", "seed_oss", WIDE),
     Family("BERT as a decoder", "bert", {"is_decoder": True}, refused="is an encoder model"),
-    Family("DeepSeek V4", "deepseek_v4", refused=OTHER_MIXING),
+    Family("DeepSeek V4", "deepseek_v4", refused=NO_RESIDUALS),
     Family("GLM MoE DSA", "glm_moe_dsa", {**LATENT, **ROUTED, "index_n_heads": 2,
         "index_head_dim": 8, "index_topk": 4}, refused="mishandles padding"),
     Family("PhiMoE", "phimoe", {**GROUPED, "num_local_experts": 4}, refused=CANNOT_WRAP),
@@ -207,29 +212,29 @@ FAMILIES = (
     Family("ModernBERT decoder", "modernbert-decoder", {"global_attn_every_n_layers": 2,
         "local_attention": 16, "bos_token_id": 0, "cls_token_id": 0, "sep_token_id": 0,
     }, refused=AFTERWARDS),
-    Family("HRM-Text", "hrm_text", WIDE, refused=OTHER_MIXING),
+    Family("HRM-Text", "hrm_text", WIDE, refused=NO_RESIDUALS),
     Family("Bamba", "bamba", {**GROUPED, "attn_layer_indices": [1], "mamba_n_heads": 8,
-                              "mamba_d_head": 8}, refused=OTHER_MIXING),
+                              "mamba_d_head": 8}, refuses=NO_PATTERN),
     Family("Falcon-H1", "falcon_h1", {**WIDE, "mamba_d_ssm": 32, "mamba_n_heads": 4,
-        "mamba_d_head": 8}, refused="With all attention cut, later positions"),
+        "mamba_d_head": 8}, refuses={"components": NO_SUM, "compression": NO_PATTERN["compression"]}),
     Family("Jamba", "jamba", {**GROUPED, "attn_layer_period": 2, "attn_layer_offset": 1,
         "expert_layer_period": 2, "num_experts": 2, "use_mamba_kernels": False,
-        "mamba_d_state": 4, "mamba_dt_rank": 4}, refused=OTHER_MIXING),
+        "mamba_d_state": 4, "mamba_dt_rank": 4}, refuses=NO_PATTERN),
     Family("LFM 2", "lfm2", {**GROUPED, "layer_types": ["conv", "full_attention"]},
-           refused=OTHER_MIXING),
+           refuses=NO_PATTERN),
     Family("Nemotron-H", "nemotron_h", {**WIDE, "layers_block_type": ["mamba", "attention"],
-        "mamba_num_heads": 4, "mamba_head_dim": 8, "n_groups": 1}, refused=OTHER_MIXING),
+        "mamba_num_heads": 4, "mamba_head_dim": 8, "n_groups": 1}, refuses=NO_PATTERN),
     Family("OLMo hybrid", "olmo_hybrid", {**GROUPED,
-        "layer_types": ["linear_attention", "full_attention"]}, refused=OTHER_MIXING),
+        **LINEAR}, refuses=NO_PATTERN),
     Family("RecurrentGemma", "recurrent_gemma", {**GROUPED, "lru_width": 32,
-        "block_types": ["recurrent", "attention"]}, refused=OTHER_MIXING),
+        "block_types": ["recurrent", "attention"]}, refused="unembed(ln_final(last residual)) differs"),
     Family("Zamba 2", "zamba2", {**GROUPED, "layers_block_type": ["mamba", "hybrid"],
-        "mamba_d_state": 8, "n_mamba_heads": 8, "hybrid_layer_ids": [1]}, refused=OTHER_MIXING),
-    Family("Mamba", "mamba", {"state_size": 4}, drop=NO_HEADS, refused=OTHER_MIXING),
+        "mamba_d_state": 8, "n_mamba_heads": 8, "hybrid_layer_ids": [1]}, refuses=NO_PATTERN),
+    Family("Mamba", "mamba", {"state_size": 4}, drop=NO_HEADS, refuses=NO_PATTERN),
     Family("Mamba 2", "mamba2", {"num_heads": 8, "head_dim": 8, "state_size": 8}, drop=NO_HEADS,
-           refused=OTHER_MIXING),
-    Family("Falcon-Mamba", "falcon_mamba", {"state_size": 4}, drop=NO_HEADS, refused=OTHER_MIXING),
-    Family("RWKV", "rwkv", {"attention_hidden_size": 32}, drop=NO_HEADS, refused=OTHER_MIXING),
+           refuses=NO_PATTERN),
+    Family("Falcon-Mamba", "falcon_mamba", {"state_size": 4}, drop=NO_HEADS, refuses=NO_PATTERN),
+    Family("RWKV", "rwkv", {"attention_hidden_size": 32}, drop=NO_HEADS, refused="mishandles padding"),
 )
 # fmt: on
 

@@ -15,9 +15,9 @@ from tests.tiny import tiny_tokenizer
 Values = dict[str, Any]
 
 TEMPLATES = (
-    Template("Review: {text}\nSentiment:{label}"),
-    Template("{text}:{label}.", separator="\n\n", narrative="Sort them."),
-    Template("Q {text} A:{label}", separator=" ; "),
+    Template("Review: {text}\nSentiment: {label}"),
+    Template("{text}: {label}.", separator="\n\n", narrative="Sort them."),
+    Template("Q {text} A: {label}", separator=" ; "),
 )
 # One token, then several, in both tokenizers; no two share their first.
 LABELS = (

@@ -28,7 +28,7 @@ TEXTS = (
 )  # fmt: skip
 TASK = Task(
     "tiny",
-    Template("{text}:{label}.", separator="\n\n"),
+    Template("{text}: {label}.", separator="\n\n"),
     LABELS,
     tuple(Example(text, i % 3) for i, text in enumerate(TEXTS[:6])),
     tuple(Example(text, i % 3) for i, text in enumerate((*TEXTS, *reversed(TEXTS[6:])))),

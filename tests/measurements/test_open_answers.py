@@ -41,7 +41,7 @@ def made():
         other = WORDS[(number + 3) % len(WORDS)]
         examples.append(Example(f"movie {number}", answers=answers, other=other))
     train, test = tuple(examples[::2]), tuple(examples[1::2])
-    return Task("made", Template("Input: {text}\nOutput:{label}"), (), train, test)
+    return Task("made", Template("Input: {text}\nOutput: {label}"), (), train, test)
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

@@ -156,7 +156,7 @@ def test_notes_are_kept(place, monkeypatch):
     patterns = checks._Probe.patterns
 
     def smaller(self):
-        self.seen = [[0.9 * own[0]] for own in self.seen]
+        self.seen = {layer: [0.9 * own[0]] for layer, own in self.seen.items()}
         patterns(self)
 
     monkeypatch.setattr(checks._Probe, "patterns", smaller)

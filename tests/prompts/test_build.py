@@ -13,7 +13,8 @@ import torch
 from icl_mech.corruption import SETTINGS
 from icl_mech.errors import PromptError, TaskError
 from icl_mech.prompts import Prompt, build_prompt_pairs, build_prompts
-from icl_mech.prompts.tokenise import tokenizer_identity
+from icl_mech.prompts.encoding import TextTokenizer
+from icl_mech.prompts.identity import tokenizer_identity
 from icl_mech.tasks import Example, Task, Template, as_task, load_task
 from tests.prompts.cases import KINDS, KINGDOMS, OBJECT, REVIEW, TOPICS, texts_of, toy_task
 from tests.said import Words
@@ -127,7 +128,8 @@ def test_source_records_the_draw():
         "balanced": True,
         "split": "test",
         "pool": 18,
-        "exact_tokens": True,
+        "tokens_of": "whole text",
+        "score": "first",
         "bos": False,
         "tokenizer": tokenizer_identity(BPE),
     }
@@ -286,11 +288,16 @@ def test_numbers_of_arrays_are_plain_ones():
     assert other[np.int64(1)] is other[1]
 
 
-def test_label_words_that_share_their_first_token():
+def test_label_words_that_share_their_first_token_are_scored_whole():
     task = toy_task(("animal", "animal sport", "plant"), OBJECT)
     for kind in ("bpe", "sentencepiece"):
+        batch = build_prompts(task, tiny_tokenizer(kind), n=3)
+        assert batch.score == batch.source["score"] == "sum"
+        # The first label word begins the second, so that its end counts, too.
+        assert [own.text for own in batch.candidates] == [" animal.", " animal sport", " plant"]
+        assert build_prompts(task, tiny_tokenizer(kind), n=3, score="mean").score == "mean"
         with WORDS.raises(PromptError, "same_first_token", "'animal'", "'animal sport'"):
-            build_prompts(task, tiny_tokenizer(kind), n=3)
+            build_prompts(task, tiny_tokenizer(kind), n=3, score="first")
 
 
 @pytest.mark.parametrize("place", ["cfg", "info"])
@@ -330,7 +337,7 @@ def test_tasks_by_name():
 
 
 def test_pair_tasks_without_a_second_text():
-    task = toy_task(template=Template("{text}\n{text2}?{label}"))
+    task = toy_task(template=Template("{text}\n{text2}? {label}"))
     with pytest.raises(TaskError, match="empty 'text2'"):
         build_prompts(task, BPE, n=2)
 
@@ -338,7 +345,7 @@ def test_pair_tasks_without_a_second_text():
 def test_pair_tasks_show_both_texts():
     train = (Example("a", 0, "b"), Example("c", 1, "d"))
     task = Task(
-        "pairs", Template("{text}\nSo: {text2}?{label}"), ("Negative", "Positive"), train, train
+        "pairs", Template("{text}\nSo: {text2}? {label}"), ("Negative", "Positive"), train, train
     )
     prompt = build_prompts(task, BPE, n=1)[0]
     for demo, label in enumerate(prompt.label_classes):
@@ -369,7 +376,7 @@ def test_a_share_of_false_labels_is_recorded_and_changes_the_false_side_only():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("template", [OBJECT, REVIEW, Template("{text}\nSo: {text2}?{label}")])
+@pytest.mark.parametrize("template", [OBJECT, REVIEW, Template("{text}\nSo: {text2}? {label}")])
 def test_examples_of_a_prompt_make_the_same_prompt(kind, template):
     tokenizer = tiny_tokenizer(kind)
     task = toy_task(KINGDOMS, template)
@@ -402,6 +409,8 @@ def test_prompts_without_examples():
         bare.examples()
     task = replace(TASK, train=tuple(replace(e, text=f"{e.text} 😀") for e in TASK.train))
     (prompt,) = build_prompts(task, BPE, n=1)
+    assert prompt.examples()[0][0].text.endswith("😀")
+    earlier = replace(prompt, parts=(), pieces=TextTokenizer(BPE).words(prompt.tokens))
     with WORDS.raises(PromptError, "prompts_without_examples_3"):
-        prompt.examples()
-    assert prompt.examples(BPE)[0][0].text.endswith("😀")
+        earlier.examples()
+    assert earlier.examples(BPE)[0][0].text.endswith("😀")

@@ -9,7 +9,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 import icl_mech as icl
 from icl_mech.errors import PromptError
 from icl_mech.prompts import Prompt, PromptBatch, build_prompts, chat_template, prompts_from_text
-from icl_mech.prompts.tokenise import tokenizer_identity
+from icl_mech.prompts.identity import tokenizer_identity
 from tests.prompts.cases import SENTIMENTS, toy_task
 from tests.said import Words
 from tests.tiny import tiny_model, tiny_tokenizer
@@ -192,7 +192,7 @@ def as_chat(tokenizer, prompt, task, system=None):
 @pytest.mark.parametrize("template", [CHATML, THINKING])
 def test_a_chat_is_what_the_tokenizer_writes(template, system):
     tokenizer = chatting(template)
-    layout = chat_template(tokenizer, "Review: {text}", "Sentiment:{label}", system=system)
+    layout = chat_template(tokenizer, "Review: {text}", "Sentiment: {label}", system=system)
     task = toy_task(template=layout)
     for prompt in build_prompts(task, tokenizer, n=3, shots=2):
         assert list(prompt.tokens) == as_chat(tokenizer, prompt, task, system)
@@ -205,7 +205,7 @@ def test_a_chat_is_what_the_tokenizer_writes(template, system):
 
 def test_a_chat_that_writes_bos_in_every_turn():
     tokenizer = chatting(INST, "sentencepiece")
-    task = toy_task(template=chat_template(tokenizer, "Review: {text}", "Sentiment:{label}"))
+    task = toy_task(template=chat_template(tokenizer, "Review: {text}", "Sentiment: {label}"))
     (prompt,) = build_prompts(task, tokenizer, n=1)
     assert list(prompt.tokens) == as_chat(tokenizer, prompt, task)
     assert prompt.tokens.count(tokenizer.bos_token_id) == 3
@@ -216,7 +216,7 @@ def test_a_chat_that_writes_bos_in_every_turn():
 
 def test_pairs_and_braces_in_a_chat():
     tokenizer = chatting(CHATML)
-    layout = chat_template(tokenizer, "{text} {{so}} {text2}?", "So:{label}")
+    layout = chat_template(tokenizer, "{text} {{so}} {text2}?", "So: {label}")
     assert layout.is_pair
     assert "{{so}}" in layout.pattern
 

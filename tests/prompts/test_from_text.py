@@ -1,5 +1,6 @@
 """`prompts_from_text`: label words found by characters, and what is refused."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -136,7 +137,9 @@ def test_texts_without_answers():
 
 
 def test_label_words_with_a_leading_space_are_the_same():
-    assert one(labels=(" Negative", " Positive")) == one()
+    blank = one(labels=(" Negative", " Positive"))
+    assert replace(blank, parts=one().parts) == one()
+    assert [blank.text[own.start : own.stop] for own in blank.parts][1] == " Positive"
 
 
 @pytest.mark.parametrize(
@@ -163,8 +166,12 @@ def test_refusals(texts, options, fragments):
 
 
 def test_label_words_that_share_their_first_token():
+    # Behind what both begin with they differ.
+    assert [own.text for own in one(labels=("good", "good movie")).candidates] == ["\n", " movie"]
+    labels = ("good", "good movie", "bad")
+    assert one(labels=labels).score == "sum"
     with WORDS.raises(PromptError, "label_words_share_their", "'good'", "'good movie'"):
-        one(labels=("good", "good movie"))
+        one(labels=labels, score="first")
 
 
 def test_texts_longer_than_the_context():

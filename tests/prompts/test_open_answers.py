@@ -207,7 +207,7 @@ def chosen(tokenizer, demonstrations, queries, **options):
     )
 
 
-def pairs(*rows, template="{text}:{label}"):
+def pairs(*rows, template="{text}: {label}"):
     examples = [
         Example(text, answers=tuple(answers.split("|")), other=other)
         for text, answers, other in rows
@@ -368,7 +368,7 @@ def test_choices_take_one_word_of_those_that_begin_alike(tokenizer):
 
 
 CONTINENTS = Task(
-    "continents", Template("{text}:{label}"), (),
+    "continents", Template("{text}: {label}"), (),
     tuple(Example(own, answers=(where,)) for own, where in (
         ("France", "Europe"), ("Spain", "Europe"), ("Italy", "Europe"), ("Japan", "Asia"),
         ("India", "Asia"), ("Kenya", "Africa"), ("Egypt", "Africa"),
@@ -399,7 +399,7 @@ def test_no_text_of_a_query_is_shown_whatever_is_accepted(tokenizer):
     test = [
         Example(own, answers=(f"{own}s", f"{own}ren")) for own in ("cat", "dog", "tree", "lamp")
     ]
-    task = Task("spaced", Template("{text}:{label}"), (), tuple(train), tuple(test))
+    task = Task("spaced", Template("{text}: {label}"), (), tuple(train), tuple(test))
     for seed in range(5):
         for prompt in icl.build_prompts(task, tokenizer, shots=2, n=2, seed=seed):
             (asked,) = words_of(prompt, tokenizer, "query_text")

@@ -3,19 +3,18 @@
 import copy
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 from icl_mech.errors import PromptError
 from icl_mech.measurements.compression.predict_behind import behind_demonstrations
 from icl_mech.prompts import build_prompts, prompts_from_text
-from icl_mech.prompts.tokenise import PieceTokenizer
 from icl_mech.tasks import Example, Task, Template
 from tests.prompts.cases import REVIEW, SENTIMENTS, decoder, one_each
 from tests.tiny import tiny_tokenizer
 
 SPECIAL = {"bpe": "<|endoftext|>", "sentencepiece": "</s>"}
-CHAT = Template("<|im_start|>Review: {text}<|im_end|>\nSentiment:{label}<|im_end|>\n", "")
+CHAT = Template("<|im_start|>Review: {text}<|im_end|>\nSentiment: {label}<|im_end|>\n", "")
 
 
 def chatty(kind="bpe"):
@@ -110,12 +109,12 @@ def test_a_bos_token_that_a_text_writes_is_not_put_twice(bos):
     assert prompt.tokens == tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
     assert [s.role for s in prompt.spans][:2] == ["bos", "demo_text"]
     assert prompt.spans[0].stop == 1
-    template = Template("Review: {text}\nSentiment:{label}", narrative="<s>Sort them.")
+    template = Template("Review: {text}\nSentiment: {label}", narrative="<s>Sort them.")
     (prompt,) = build_prompts(one_each(["a", "b"], "c", template), tokenizer, n=1, bos=bos)
     assert control(tokenizer, prompt) == ["<s>"]
     assert prompt.spans[0].role == "bos"
     assert prompt.exact
-    alone = Template("Review: {text}\nSentiment:{label}", narrative="<s>", separator="")
+    alone = Template("Review: {text}\nSentiment: {label}", narrative="<s>", separator="")
     (prompt,) = build_prompts(one_each(["a", "b"], "c", alone), tokenizer, n=1, bos=bos)
     assert [(s.role, s.stop) for s in prompt.spans][:2] == [("bos", 1), ("format", 4)]
     (prompt,) = prompts_from_text([text], SENTIMENTS, tokenizer, special_tokens="text", bos=bos)
@@ -126,26 +125,10 @@ def test_a_bos_token_that_a_text_writes_is_not_put_twice(bos):
 
 
 def test_a_text_that_is_written_as_a_piece_of_the_template():
-    template = Template("Q:{text}<|im_end|>A:{label}", separator="\n")
+    template = Template("Q:{text}<|im_end|>A: {label}", separator="\n")
     for texts in (["a", "b"], ["<|im_end|>A:", "b"]):
         (prompt,) = build_prompts(one_each(texts, "c", template), chatty(), n=1)
         assert control(chatty(), prompt) == 3 * ["<|im_end|>"]
-
-
-def test_pieces_are_cut_where_the_tokenizer_joins_line_breaks():
-    letters = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "ĊĊ"]
-    backend = Tokenizer(models.BPE({c: n for n, c in enumerate(letters)}, [("Ċ", "Ċ")]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
-    pieces = PieceTokenizer(tokenizer)
-
-    def piece(text, following=""):
-        ids = pieces.piece(text, first=False, following=following)
-        return tokenizer.convert_ids_to_tokens(list(ids))
-
-    assert piece("\n\nx") == ["Ċ", "Ċ", "x"]
-    assert piece("x\n\n") == piece("x\n\n", " a") == ["x", "ĊĊ"]
-    assert piece("x\n\n", "a") == ["x", "Ċ", "Ċ"]
 
 
 def test_queries_behind_a_compressed_context_are_letters_too():

@@ -1,7 +1,6 @@
 """Tokens and spans of built prompts: by hand, and for arbitrary texts."""
 
 import copy
-import warnings
 
 import pytest
 from hypothesis import example, given, settings
@@ -11,8 +10,8 @@ from transformers import PreTrainedTokenizerFast
 
 from icl_mech.errors import PromptError
 from icl_mech.prompts import Prompt, Span, build_prompts
-from icl_mech.prompts.tokenise import PieceTokenizer
-from icl_mech.tasks import Template
+from icl_mech.prompts.encoding import TextTokenizer
+from icl_mech.tasks import Example, Task, Template
 from tests.prompts.cases import (
     KINDS,
     OBJECT,
@@ -24,6 +23,7 @@ from tests.prompts.cases import (
     toy_task,
 )
 from tests.said import Words
+from tests.texts.kinds import joining
 from tests.tiny import tiny_tokenizer
 
 WORDS = Words(__file__)
@@ -52,10 +52,8 @@ ARBITRARY = {
 
 def built(kind, first, second, query, *, template=REVIEW, **options):
     """The one prompt of these texts, and its text written down independently."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of inexact tokens
-        task = one_each([first, second], query, template)
-        (prompt,) = build_prompts(task, tiny_tokenizer(kind), n=1, **options)
+    task = one_each([first, second], query, template)
+    (prompt,) = build_prompts(task, tiny_tokenizer(kind), n=1, **options)
     shown = [
         f"Review: {(first, second)[label]}\nSentiment: {SENTIMENTS[label]}"
         for label in prompt.label_classes
@@ -221,8 +219,11 @@ def test_end_tokens_are_no_start_tokens():
             plain = [ord(letter) for letter in text]
             return {"input_ids": [1, 2, *plain, 3] if add_special_tokens else plain}
 
-    assert PieceTokenizer(Closing()).start_tokens(None) == (1, 2)
-    assert PieceTokenizer(Closing()).start_tokens(False) == ()
+        def decode(self, ids, **_):
+            return "".join(map(chr, ids))
+
+    assert TextTokenizer(Closing()).start_tokens(None) == (1, 2)
+    assert TextTokenizer(Closing()).start_tokens(False) == ()
 
 
 # For arbitrary texts
@@ -254,22 +255,15 @@ def test_spans_tile_the_prompt_in_order(first, second, query, kind, bos, seed):
 @given(**ARBITRARY)
 @example(" a", "a ", "a\n", "bpe", None, 0)
 @example(" a", "a ", "a\n", "sentencepiece", None, 0)
-def test_every_span_reads_as_its_text(first, second, query, kind, bos, seed):
+def test_every_part_reads_as_its_text(first, second, query, kind, bos, seed):
     prompt, text = built(kind, first, second, query, bos=bos, seed=seed)
-    read = decoder(kind, prompt)
-    *spans, almost, last = [span for span in prompt.spans if span.role != "bos"]
-    read_back = [read(span) for span in spans] + [
-        decode(kind, prompt.tokens[almost.start : last.stop])
-    ]
     pieces = []
     for label in prompt.label_classes:
         shown = (first, second)[label]
-        pieces += ["Review:", f" {shown}", "\nSentiment:", f" {SENTIMENTS[label]}", "\n"]
-    pieces += ["Review:", f" {query}", "\nSentiment:"]
-    assert "".join(pieces) == text
-    if kind == "sentencepiece":  # its decoder drops one leading blank
-        pieces = [piece.removeprefix(" ") for piece in pieces]
-    assert read_back == pieces
+        pieces += ["Review: ", shown, "\nSentiment: ", SENTIMENTS[label], "\n"]
+    pieces += ["Review: ", query, "\nSentiment:"]
+    assert "".join(pieces) == text == prompt.text
+    assert [text[part.start : part.stop] for part in prompt.parts] == pieces
 
 
 @settings(max_examples=80, deadline=None)
@@ -287,30 +281,35 @@ def test_label_spans_hold_the_ids_of_their_class(first, second, query, kind, bos
 @given(**ARBITRARY)
 @example("a\n", "b", "c", "bpe", None, 0)
 @example("a  ", "b", "c", "sentencepiece", None, 0)
-def test_exact_says_whether_the_whole_text_has_the_same_tokens(
-    first, second, query, kind, bos, seed
-):
+def test_tokens_are_those_of_the_whole_text(first, second, query, kind, bos, seed):
     prompt, text = built(kind, first, second, query, bos=bos, seed=seed)
     ids = tiny_tokenizer(kind)(text, add_special_tokens=bos is None)["input_ids"]
-    assert prompt.exact == (prompt.tokens == tuple(ids))
+    assert prompt.tokens == tuple(ids)
 
 
-@settings(max_examples=80, deadline=None)
-@given(TEXTS, TEXTS, TEXTS, st.sampled_from(KINDS))
-def test_plain_texts_are_exact(first, second, query, kind):
-    # Without blanks at their ends texts cannot merge with the format around them.
-    first, second, query = (f"a{text}a" for text in (first, second, query))
-    prompt, _ = built(kind, first, second, query)
-    assert prompt.exact
+def test_a_token_of_two_roles_belongs_to_its_first_sign_and_is_named():
+    merging = Template("{text}Positiv {label}")
+    for prompt in build_prompts(one_each(["a", "b"], "c", merging), _merging_tokenizer(), n=1):
+        joined = [prompt.pieces[position] for position in prompt.shared_tokens]
+        assert joined == [f"{'ab'[c]}P" for c in prompt.label_classes] + ["cP"]
+        texts = [span for span in prompt.spans if span.role in ("demo_text", "query_text")]
+        assert [prompt.pieces[span.start] for span in texts] == joined
 
 
-def test_inexact_prompts_are_announced():
-    merging = Template("{text}Positiv{label}")
-    task = one_each(["a", "b"], "c", merging)
-    with WORDS.warns(UserWarning, "inexact_prompts_announced", "2"):
-        batch = build_prompts(task, _merging_tokenizer(), n=2)
-    assert [prompt.exact for prompt in batch] == [False, False]
-    assert batch.source["exact_tokens"] is False
+def test_label_words_have_every_token_with_a_letter_of_theirs():
+    tokenizer = joining()
+    train = (Example("a", 0), Example("b", 1))
+    task = Task("x", Template("{text} is({label})"), ("positive", "other"), train, (Example("c"),))
+    (prompt,) = build_prompts(task, tokenizer, n=1, balanced=False)
+    words = {
+        label: tokenizer.convert_ids_to_tokens(list(prompt.tokens[span.start : span.stop]))
+        for label, span in zip(prompt.label_classes, prompt.label_spans, strict=True)
+    }
+    assert words[0] == ["(positive"]
+    assert "".join(words[1]) == "other"
+    # Compared where the whole texts first differ: before the sign that one class's token begins with.
+    assert prompt.text.endswith(" is")
+    assert [one.text for one in prompt.candidates] == ["(positive", "(other"]
 
 
 def _merging_tokenizer():

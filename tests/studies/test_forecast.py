@@ -37,7 +37,7 @@ WORDS = Words(__file__)
 TEXTS = ("good film", "a Business story", "World Sports", "bad", "a nice Answer to it", "boring")
 TASK = icl.Task(
     "tiny",
-    icl.Template("Review: {text}\nSentiment:{label}"),
+    icl.Template("Review: {text}\nSentiment: {label}"),
     ("Negative", "Positive"),
     tuple(icl.Example(text, i % 2) for i, text in enumerate(TEXTS[:4])),
     tuple(icl.Example(f"{text} {TEXTS[i - 1]}", i % 2) for i, text in enumerate(TEXTS)),

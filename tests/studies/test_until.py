@@ -274,7 +274,7 @@ def test_on_the_command_line(command, tmp_path):  # noqa: F811
     rows = "".join(f"a film {i}\tPositive\na plot {i}\tNegative\n" for i in range(60))
     (tmp_path / "films.tsv").write_text("text\tlabel\n" + rows)
     words = ["--model", MODEL, "--task", tmp_path / "films.tsv", "--nulls", 0, "--n", 8]
-    words += ["--template", "{text}:{label}", "--label-words", "Negative, Positive"]
+    words += ["--template", "{text}: {label}", "--label-words", "Negative, Positive"]
     words += ["--until", f"{ACCURACY}=0.13", "--most", 60]
     code, out, err = command("analyze", *words, "--out", tmp_path / "run", "--json")
     assert (code, err) == (0, "")

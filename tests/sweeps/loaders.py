@@ -18,12 +18,12 @@ TEXTS = (
 
 TASK = Task(
     "tiny",
-    Template("Review: {text}\nSentiment:{label}"),
+    Template("Review: {text}\nSentiment: {label}"),
     ("Negative", "Positive"),
     tuple(Example(text, i % 2) for i, text in enumerate(TEXTS[:6])),
     tuple(Example(text, i % 2) for i, text in enumerate(TEXTS[6:])),
 )
-OTHER = Task("other", Template("{text} is:{label}"), ("World", "Business"), TASK.train, TASK.test)
+OTHER = Task("other", Template("{text} is: {label}"), ("World", "Business"), TASK.train, TASK.test)
 PREDICT = (Predict(),)
 
 LOADED: list[str] = []

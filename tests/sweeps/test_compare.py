@@ -422,7 +422,7 @@ def films(folder):
     (folder / "films.csv").write_text(f"text,label\n{rows}\n")
     text = STUDY.replace(
         "films.csv",
-        '{films: {path: films.csv, template: "Review: {text}\\nSentiment:{label}", '
+        '{films: {path: films.csv, template: "Review: {text}\\nSentiment: {label}", '
         "labels: [Negative, Positive]}}",
     )
     (folder / "study.yaml").write_text(text)

@@ -15,7 +15,7 @@ WHOLE = """
 models: {small: smollm2-135m}
 tasks:
   reviews: reviews
-  films: {path: films.csv, template: "Review: {text}\\nSentiment:{label}", labels: [Negative, Positive],
+  films: {path: films.csv, template: "Review: {text}\\nSentiment: {label}", labels: [Negative, Positive],
           text_column: sentence, label_column: verdict}
 measurements:
   - flow: {loss: label}

@@ -47,7 +47,7 @@ def test_an_item_is_plain_values_and_comes_back():
     "change",
     [{"seeds": 1}, {"shots": 2}, {"n": 4}, {"labels": "permuted"}, {"demonstrations": "per_prompt"},
      {"balanced": False}, {"tasks": {"tiny": OTHER}}, {"models": {"tiny": other}},
-     {"formats": "{text} is:{label}"}, {"run": {"interventions": ["x"]}}],
+     {"formats": "{text} is: {label}"}, {"run": {"interventions": ["x"]}}],
 )  # fmt: skip
 def test_whatever_differs_has_a_key_of_its_own(change):
     plain = plan_of(Predict(), seeds=0)

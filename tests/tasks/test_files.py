@@ -10,7 +10,7 @@ from tests.said import Words
 
 WORDS = Words(__file__)
 
-PATTERN = "Review: {text}\nSentiment:{label}"
+PATTERN = "Review: {text}\nSentiment: {label}"
 LABELS = ("Negative", "Positive")
 TEXTS = ("dull, very dull", 'the "best"', "007", "NA")
 EXAMPLES = tuple(Example(text, number % 2) for number, text in enumerate(TEXTS))
@@ -99,7 +99,7 @@ def test_other_columns(tmp_path):
 def test_pair_texts(tmp_path, column):
     header = f"text,{column or 'text2'},label"
     file = write(tmp_path / "a.csv", f"{header}\nA man sleeps,He rests,1\nA dog,A cat,0\n")
-    task = load(file, test_path=file, template="{text}\nSo: {text2}?{label}", text2_column=column)
+    task = load(file, test_path=file, template="{text}\nSo: {text2}? {label}", text2_column=column)
     assert task.train == (Example("A man sleeps", 1, "He rests"), Example("A dog", 0, "A cat"))
 
 
@@ -139,7 +139,7 @@ def test_a_split_that_would_be_empty(one_file, tmp_path, fraction, part):
     WORDS(message, "split_would_empty", fraction, part)
     assert "test_path=" in message
     pair = write(tmp_path / "b.csv", "text,text2,label\na,b,0\na,c,1\n")
-    message = refused(pair, template="{text}/{text2}:{label}")
+    message = refused(pair, template="{text}/{text2}: {label}")
     assert "leaves no" in message
     WORDS(message, "split_would_empty_2", "2")
 
@@ -150,14 +150,14 @@ def test_pairs_with_the_same_first_text_stay_together(tmp_path):
     file = write(tmp_path / "a.csv", "\n".join(["text,text2,label", *rows]))
     splits = set()
     for seed in range(5):
-        task = load(file, template="{text}/{text2}:{label}", seed=seed)
+        task = load(file, template="{text}/{text2}: {label}", seed=seed)
         train, test = ({example.text for example in part} for part in (task.train, task.test))
         assert not train & test
         assert len(task.train) + len(task.test) == 24
         for in_train, in_test in zip(task.by_class("train"), task.by_class("test"), strict=True):
             assert abs(len(in_train) - len(in_test)) <= 3
         splits.add(frozenset(test))
-        assert task == load(file, template="{text}/{text2}:{label}", seed=seed)
+        assert task == load(file, template="{text}/{text2}: {label}", seed=seed)
     assert len(splits) == 5
 
 
@@ -186,14 +186,14 @@ def test_own_labels_and_layout_over_a_built_in_template(tmp_path):
     task = load_task(
         file,
         template="unnatural",
-        labels=(" awful", " nice"),
+        labels=("awful", "nice"),
         narrative="",
         test_path=file,
         overlap="keep",
     )
     assert task.labels == ("awful", "nice")
     assert task.train == (Example("good", 1),)
-    assert (task.template.pattern, task.template.separator) == ("{text}:{label}.", "\n\n")
+    assert (task.template.pattern, task.template.separator) == ("{text}: {label}.", "\n\n")
     assert task.template.narrative == ""
 
 
@@ -204,7 +204,7 @@ def test_missing_column_names_those_there_are(tmp_path):
 
 def test_missing_second_text_column(tmp_path):
     file = write(tmp_path / "a.csv", "text,label\ngood,1\n")
-    message = refused(file, template="{text}/{text2}:{label}")
+    message = refused(file, template="{text}/{text2}: {label}")
     assert "no column 'text2'" in message
     assert "text2_column=" in message
 
@@ -230,7 +230,7 @@ def test_empty_texts(tmp_path, text):
     file = write(tmp_path / "a.jsonl", f'{good}{{"text": {text}, "label": 1}}\n')
     WORDS(refused(file), "empty_texts", "2", "'text'")
     pair = write(tmp_path / "b.jsonl", f'{good}{{"text": "a", "label": 1, "text2": {text}}}\n')
-    message = refused(pair, template="{text}/{text2}:{label}")
+    message = refused(pair, template="{text}/{text2}: {label}")
     WORDS(message, "empty_texts_2", "2", "'text2'")
 
 

@@ -2,15 +2,17 @@
 
 import datasets
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from icl_mech.errors import TaskError
-from icl_mech.tasks import Example, load_task
+from icl_mech.tasks import Example, frames, load_task
+from icl_mech.tasks.types import label_names
 from tests.said import Words
 
 WORDS = Words(__file__)
 
-PATTERN = "Review: {text}\nSentiment:{label}"
+PATTERN = "Review: {text}\nSentiment: {label}"
 LABELS = ("Negative", "Positive")
 FRAME = pd.DataFrame({"text": ["a", "b", "c", "d"], "label": ["Positive", "Negative"] * 2})
 CLASS_OF = {"a": 1, "b": 0, "c": 1, "d": 0}
@@ -187,3 +189,96 @@ def test_a_data_set_that_is_nowhere(hub):
     WORDS(message, "data_set_nowhere_2", "'films/none'", "DatasetNotFoundError", "owner/name")
     WORDS(refused("films/none.csv"), "data_set_nowhere", "No", "'films/none.csv'")
     assert "'owner/name'" in refused("fims")
+
+
+class OfAnotherLibrary:
+    """A frame of a library that is not known here, such as polars: it hands out an Arrow stream."""
+
+    def __init__(self, columns):
+        self.table = pa.table(columns)
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+COLUMNS = FRAME.to_dict("list")
+ROWS = FRAME.to_dict("records")
+
+
+def stream(rows=tuple(ROWS), **options):
+    return datasets.IterableDataset.from_generator(lambda: iter(rows), **options)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        FRAME.astype("string"),
+        FRAME.convert_dtypes(dtype_backend="pyarrow"),
+        FRAME.rename_axis(columns="of the frame"),
+        FRAME.assign(label=[1.0, 0.0] * 2),
+        pa.table(COLUMNS),
+        pa.table({**COLUMNS, "label": pa.array(COLUMNS["label"]).dictionary_encode()}),
+        OfAnotherLibrary({"id": range(4), **COLUMNS}),
+        OfAnotherLibrary({"text": pa.array(list("abcd"), pa.large_string()), "label": [1, 0] * 2}),
+        stream(),
+        stream(features=datasets.Features.from_arrow_schema(pa.table(COLUMNS).schema)),
+        stream().with_format("torch"),
+        {"all": stream()},
+        {0: FRAME},
+    ],
+)
+def test_frames_of_other_kinds_give_the_same_examples(frame):
+    assert labels_of(load(frame)) == CLASS_OF
+    assert load(frame).train == load(FRAME).train
+
+
+def test_streams_that_name_their_classes():
+    features = named().features
+    task = load(stream([*named()], features=features), labels=None)
+    assert task.labels == ("neg", "pos")
+    assert labels_of(task) == CLASS_OF
+
+
+def test_streams_that_cannot_be_read_whole(monkeypatch):
+    monkeypatch.setattr(frames, "LONGEST_STREAM", 3)
+    message = refused(stream())
+    WORDS(message, "long_stream")
+    assert "stream.take(3)" in message
+    assert len(load(stream(ROWS[:3]), overlap="keep").train) == 2
+
+    def broken():
+        yield ROWS[0]
+        raise KeyError("gone")
+
+    WORDS(refused(datasets.IterableDataset.from_generator(broken)), "broken_stream", "'gone'")
+    WORDS(refused(stream([])), "empty_stream")
+    WORDS(refused(stream([*ROWS[:2], {"text": "c"}])), "ragged_stream", "row 3", "'label'")
+
+
+@pytest.mark.parametrize("data", [FRAME.text, pa.array(["a"]), pa.chunked_array([["a"]]), object()])
+def test_what_has_no_columns(data):
+    WORDS(refused(data), "no_columns", type(data).__name__)
+
+
+def test_tables_with_columns_of_one_name():
+    texts = pa.array(list("abcd"))
+    table = pa.Table.from_arrays([texts, texts, texts], names=["text", "label", "text"])
+    WORDS(refused(table), "repeated_columns", "2", "'text'")
+    WORDS(refused(pa.table({"text": texts})), "no_label_column", "'label'", "'text'")
+
+
+def test_files_by_split(tmp_path):
+    FRAME[:2].to_csv(tmp_path / "a.csv", index=False)
+    FRAME[2:].to_parquet(tmp_path / "b.parquet")
+    task = load({"train": str(tmp_path / "a.csv"), "test": tmp_path / "b.parquet"})
+    assert task.train == (Example("a", 1), Example("b", 0))
+    assert task.test == (Example("c", 1), Example("d", 0))
+
+
+@pytest.mark.parametrize("labels", [set(LABELS), frozenset(LABELS)])
+def test_a_set_of_labels_has_no_order(labels):
+    WORDS(refused(FRAME, labels=labels), "set_of_labels", type(labels).__name__)
+    with WORDS.raises(TaskError, "set_of_labels", type(labels).__name__):
+        label_names(labels, "label_words")
+    for ordered in (dict.fromkeys(LABELS).keys(), (own for own in LABELS), pd.Series(LABELS)):
+        assert load(FRAME, labels=ordered).labels == LABELS

@@ -10,7 +10,7 @@ from tests.said import Words
 WORDS = Words(__file__)
 
 STARS = ("1", "2", "3", "4", "5")
-PATTERN = "Review: {text}\nStars:{label}"
+PATTERN = "Review: {text}\nStars: {label}"
 
 
 def read(*columns, words=STARS, **options):
@@ -80,7 +80,7 @@ def test_a_file_of_stars_keeps_its_classes(tmp_path):
 def test_label_map(tmp_path):
     file = tmp_path / "a.csv"
     file.write_text("text,label\na,pos\nb,neg\nc,pos \nd,neg\n")
-    label_map = {"neg": "Negative", "pos": " Positive"}
+    label_map = {"neg": "Negative", "pos": "Positive"}
     task = load_task(file, template=PATTERN, label_map=label_map)
     assert task.labels == ("Negative", "Positive")
     assert {e.text: e.label for e in (*task.train, *task.test)} == {"a": 1, "b": 0, "c": 1, "d": 0}
@@ -103,3 +103,35 @@ def test_a_label_map_that_says_two_things(tmp_path, twice):
     label_map = {**twice, 2: "Positive", 3: "Negative"}
     with WORDS.raises(TaskError, "label_map_says_two"):
         load_task(file, template=PATTERN, label_map=label_map)
+
+
+@pytest.mark.parametrize(
+    ("values", "words", "line"),
+    [
+        ([-1, 0, 1], ("a", "b", "c"), "label_map={-1: 'a', 0: 'b', 1: 'c'}"),
+        ([2.0, 10.0, 1.0], ("a", "b", "c"), "label_map={1: 'a', 2: 'b', 10: 'c'}"),
+        ([True, False], ("a", "b"), "label_map={False: 'a', True: 'b'}"),
+        (["pos", "neg"], ("a", "b"), "label_map={'neg': 'a', 'pos': 'b'}"),
+        (["pos", "neg"], ("a", "b", "c"), "label_map={'neg': ..., 'pos': ...} with one of 'a', 'b', 'c'"),
+        ([*map(str, range(3, 40))], ("a", "b"), "label_map={3: 'a', ...} with a label word for each of its 37"),
+    ],
+)  # fmt: skip
+def test_labels_written_in_another_way_are_refused_with_the_line_to_write(values, words, line):
+    with pytest.raises(TaskError) as caught:
+        classes([LabelColumn("here", values)], words)
+    assert f"give {line}" in str(caught.value)
+
+
+def test_whole_numbers_with_a_point_are_the_whole_numbers():
+    for values in ([1.0, 2.0], ["1.0", "2.00"], ["1", "2.0"], [True + 0.0, 2]):
+        assert classes([LabelColumn("here", values)], ("1", "2")) == [[0, 1]]
+    assert classes([LabelColumn("here", ["1.0", "1"])], ("1", "1.0")) == [[1, 0]]
+    for value in ("v1.0", "1.05", "1.0.0"):
+        with pytest.raises(TaskError):
+            classes([LabelColumn("here", [value])], ("a", "v1"))
+
+
+@pytest.mark.parametrize("value", [[0, 1], {"a": 0}, b"a", float("nan"), None])
+def test_what_is_no_label(value):
+    with pytest.raises(TaskError):
+        classes([LabelColumn("here", ["a", value])], ("a", "b"))

@@ -1,9 +1,12 @@
 """No text stands in training and test examples."""
 
+from dataclasses import replace
+
 import pytest
 
 from icl_mech.errors import TaskError
 from icl_mech.prompts import build_prompts
+from icl_mech.prompts.drawing import examples_digest
 from icl_mech.tasks import Example, Task, Template, load_task
 from icl_mech.tasks.parts import apart, divide
 from tests.prompts.cases import texts_of
@@ -12,7 +15,7 @@ from tests.tiny import tiny_tokenizer
 
 WORDS = Words(__file__)
 
-PATTERN = "Review: {text}\nSentiment:{label}"
+PATTERN = "Review: {text}\nSentiment: {label}"
 LABELS = ("Negative", "Positive")
 VARIANTS = ("a film", " a film", "a  film ", "a\tfilm\n", "a\xa0film")
 
@@ -35,6 +38,14 @@ def test_white_space_and_composition_do_not_tell_texts_apart():
     assert len({Example(text, 0).keys for text in VARIANTS}) == 1
     assert Example("cafe\u0301", 0).keys == Example("caf\xe9", 0).keys
     assert Example("a film", 0).keys != Example("A film", 0).keys
+
+
+def test_texts_that_were_compared_leave_no_trace():
+    examples = [Example("a film", 0), Example("a", 1, "b")]
+    before = examples_digest(examples), repr(examples)
+    assert examples[1].keys == ("a", "b")
+    assert (examples_digest(examples), repr(examples)) == before
+    assert replace(examples[1], text="c").keys == ("c", "b")
 
 
 def test_a_file_of_which_all_rows_are_one_text(tmp_path):

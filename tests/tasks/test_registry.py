@@ -46,18 +46,18 @@ def test_what_is_known_of_one_task():
 @pytest.mark.parametrize(
     ("names", "pattern", "labels"),
     [
-        (("reviews", "sst2"), "Review: {text}\nSentiment:{label}", "Negative Positive"),
+        (("reviews", "sst2"), "Review: {text}\nSentiment: {label}", "Negative Positive"),
         (
             ("headlines", "agnews"),
-            "Article: {text}\nAnswer:{label}",
+            "Article: {text}\nAnswer: {label}",
             "World Sports Business Technology",
         ),
         (
             ("questions", "trec"),
-            "Question: {text}\nAnswer Type:{label}",
+            "Question: {text}\nAnswer Type: {label}",
             "Abbreviation Entity Description Person Location Number",
         ),
-        (("emo",), "Dialogue: {text}\nEmotion:{label}", "Others Happy Sad Angry"),
+        (("emo",), "Dialogue: {text}\nEmotion: {label}", "Others Happy Sad Angry"),
     ],
 )
 def test_templates_of_the_label_words_paper(names, pattern, labels):
@@ -69,7 +69,7 @@ def test_templates_of_the_label_words_paper(names, pattern, labels):
 
 def test_template_of_unnatural_opens_with_a_narrative():
     template = load_task("unnatural").template
-    assert (template.pattern, template.separator) == ("{text}:{label}.", "\n\n")
+    assert (template.pattern, template.separator) == ("{text}: {label}.", "\n\n")
     WORDS.exactly(template.narrative, "template_unnatural_opens_narrative")
 
 

@@ -8,17 +8,19 @@ from tests.said import Words
 
 WORDS = Words(__file__)
 
-TEMPLATE = Template("{text}:{label}")
+TEMPLATE = Template("{text}: {label}")
 EXAMPLES = (Example("a", 0), Example("b", 1), Example("c", 0))
 
 
-def task(labels=("no", "yes"), train=EXAMPLES, test=EXAMPLES):
-    return Task("toy", TEMPLATE, labels, train, test)
+def task(labels=("no", "yes"), train=EXAMPLES, test=EXAMPLES, template=TEMPLATE):
+    return Task("toy", template, labels, train, test)
 
 
-def test_label_words_bring_one_leading_space():
-    assert task((" no", "yes ")).labels == ("no", "yes")
-    assert task((" no", "yes ")).label_words == (" no", " yes")
+def test_labels_are_as_they_are_given():
+    glued = Template("{text}={label}")
+    assert task((" no", "yes "), template=glued).labels == (" no", "yes ")
+    with WORDS.raises(TaskError, "two blanks", "' no'", "'no'"):
+        task((" no", "yes "), template=Template("{text}: {label}"))
 
 
 def test_by_class_keeps_the_order_of_the_examples():
@@ -32,6 +34,7 @@ def test_describe_names_all_that_shapes_a_prompt():
         "name": "toy",
         "source": "a file",
         "template": "{text}={label};",
+        "spelling": "literal",
         "separator": "\n\n",
         "narrative": "Sort them.",
         "labels": ["no", "yes"],
@@ -44,7 +47,7 @@ def test_describe_names_all_that_shapes_a_prompt():
         ({"labels": ("no",)}, ["one label", "'toy'", "('no',)"]),
         ({"labels": ()}, ["no labels"]),
         ({"labels": ("no", "no ")}, ["label twice", "'no'"]),
-        ({"labels": ("no", " ")}, ["empty label", "label ''"]),
+        ({"labels": ("no", " ")}, ["empty label", "label ' '"]),
         (
             {"train": (Example("a", 0), Example("b", 2))},
             ["label 2", "train example 1", "label 2", "'toy'", "0 to 1"],
@@ -63,11 +66,11 @@ def test_a_task_is_one_line_and_a_card():
     assert len(repr(task)) < 500
     WORDS(repr(task), "task_line_card", "2")
     many = Task(
-        "x" * 999, Template("R: {text}\nS:{label}"), tuple(f"l{i}" for i in range(999)), (), ()
+        "x" * 999, Template("R: {text}\nS: {label}"), tuple(f"l{i}" for i in range(999)), (), ()
     )
     assert len(repr(many)) < 500
     hostile = Example("<script>alert(1)</script>", 0)
-    card = Task("t", Template("R: {text}\nS:{label}"), ("A", "B"), (hostile,), ())._repr_html_()
+    card = Task("t", Template("R: {text}\nS: {label}"), ("A", "B"), (hostile,), ())._repr_html_()
     assert "<script>" not in card
     WORDS(card, "task_line_card_2")
     assert "1, 0" in card

@@ -7,8 +7,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from tokenizers import (
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
+from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from tests.tiny import OTHER_TEXT, WHOLE_WORDS, tiny_tokenizer
 
@@ -55,6 +64,9 @@ def kinds() -> dict[str, Kind]:
         "byte-level": Kind(tiny_tokenizer("bpe"), str),
         "byte-level, lower case": Kind(_changed("bpe", normalizer=lower), lower.normalize_str),
         "byte-level, NFKC": Kind(_changed("bpe", normalizer=nfkc), nfkc.normalize_str),
+        "byte-level, joining signs": Kind(joining(), str),
+        "byte-level, blanks trimmed": Kind(_trimmed(), str),
+        "bytes, slow": Kind(ByT5Tokenizer(), str),
         "pieces": Kind(tiny_tokenizer("sentencepiece"), _blanks),
         "pieces, without first blank": Kind(_changed("sentencepiece", pre_tokenizer=never), _blanks),
         "pieces, blank everywhere": Kind(_changed("sentencepiece", pre_tokenizer=always), _blanks),
@@ -64,6 +76,45 @@ def kinds() -> dict[str, Kind]:
         "unigram, NFKC": Kind(_unigram(), lambda text: _blanks(nfkc.normalize_str(text))),
         "words": Kind(_words(), _letters),
     }  # fmt: skip
+
+
+@lru_cache
+def joining() -> PreTrainedTokenizerFast:
+    """Byte-level as in Qwen 3, Llama 3 and Tekken: a full stop and line breaks after it are one token."""
+    letters = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    signs = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(letters + signs), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        min_frequency=2, initial_alphabet=alphabet, special_tokens=["</s>"], show_progress=False
+    )
+    ends = [
+        "a.\n",
+        "a.\n\n",
+        "a!\n",
+        "a)\n",
+        'a".\n',
+        "a:\n",
+        "a(positive",
+        "正面。负面。\n",
+        "a  \n",
+    ] * 4
+    tokenizer.train_from_iterator([*_lines(), *ends], trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>")
+
+
+def _trimmed() -> PreTrainedTokenizerFast:
+    """Byte-level as in GPT-2's own files: offsets leave out the blank that a token begins with."""
+    tokenizer = copy.deepcopy(tiny_tokenizer("bpe"))
+    tokenizer.backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
+    return tokenizer
 
 
 @lru_cache

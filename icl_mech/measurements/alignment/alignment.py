@@ -199,6 +199,10 @@ class Alignment(PairMeasurement[AlignmentResult]):
 
     takes = ANSWER_KINDS
 
+    def reads_first_tokens(self) -> bool:
+        """No: whole words are scored where the prompts say so."""
+        return False
+
     def check(self, model: LanguageModel, data: Pair) -> None:
         """Refuse sets that are not pairs, false labels that teach no one label, other queries.
 

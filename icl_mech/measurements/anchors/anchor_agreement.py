@@ -173,7 +173,7 @@ class AnchorAgreement(Measurement[AnchorAgreementResult]):
             PromptError: names the first such text.
             RunError: says how many heads there are.
         """
-        check_spans(data, f"AnchorAgreement(proximity={self.proximity})", self.proximity + 3)
+        check_spans(data, f"AnchorAgreement(proximity={self.proximity})", self.proximity + 4)
         heads = model.info.n_layers * model.info.n_heads
         if self.top > heads:
             raise RunError(f"top={self.top}; {model.info.name!r} has {heads} heads.")

@@ -44,7 +44,7 @@ def most_peaked(
     if top > known:
         raise ResultError(
             f"top={top}; {known} heads have a kurtosis, which takes texts of at least "
-            f"{proximity + 2} spans. Use longer texts or a smaller proximity."
+            f"{proximity + 4} spans. Use longer texts or a smaller proximity."
         )
     order = means.flatten().nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True)
     n_heads = means.shape[1]

@@ -155,6 +155,10 @@ class LeaveOneOut(Measurement[LeaveOneOutResult]):
 
     takes = ANSWER_KINDS
 
+    def reads_first_tokens(self) -> bool:
+        """No: whole words are scored where the prompts say so."""
+        return False
+
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
         """Refuse prompts that lose something else with a demonstration.
 

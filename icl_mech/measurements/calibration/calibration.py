@@ -235,6 +235,10 @@ class Calibration(Measurement[CalibrationResult]):
 
     why_not = "it corrects for how often the model says each class, and these prompts have no classes in common"
 
+    def reads_first_tokens(self) -> bool:
+        """No: whole words are scored where the prompts say so."""
+        return False
+
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
         """Refuse prompts that cannot be calibrated, and calibration texts that are tested on.
 

@@ -1,14 +1,14 @@
 """Prompts whose query says nothing: its text replaced, the same demonstrations before it."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from icl_mech.errors import PromptError
-from icl_mech.prompts import Prompt, PromptBatch, Span
-from icl_mech.prompts.tokenise import PieceTokenizer
+from icl_mech.prompts import Prompt, PromptBatch
+from icl_mech.prompts.encoding import TextTokenizer
+from icl_mech.prompts.laying import Asked, RolePiece, assemble
 from icl_mech.tasks import Task
 
 
@@ -36,7 +36,7 @@ def replaced(prompts: PromptBatch, texts: Sequence[str], tokenizer: Any) -> Cont
 
     Prompts that differ in their query's text only share a context.
     """
-    pieces = PieceTokenizer(tokenizer)
+    reader = TextTokenizer(tokenizer)
     numbers: dict[tuple[Any, ...], int] = {}
     first: list[Prompt] = []
     context = []
@@ -46,39 +46,24 @@ def replaced(prompts: PromptBatch, texts: Sequence[str], tokenizer: Any) -> Cont
             numbers[key] = len(first)
             first.append(prompt)
         context.append(numbers[key])
-    made = tuple(with_query(prompt, text, pieces) for prompt in first for text in texts)
+    made = tuple(with_query(prompt, text, reader) for prompt in first for text in texts)
     source = {**prompts.source, "query": "without content"}
     return ContentFree(PromptBatch(made, source), tuple(context), len(texts))
 
 
-def with_query(prompt: Prompt, text: str, tokenizer: PieceTokenizer) -> Prompt:
-    """The prompt with another text as each text of its query; an empty one leaves them out.
-
-    A blank before the text is kept with the text, as prompts are tokenised.
-    """
-    tokens: list[int] = []
-    spans: list[Span] = []
-    for place, span in enumerate(prompt.spans):
-        own = prompt.tokens[span.start : span.stop]
-        if span.role == "query_text":
-            if not text:
-                continue
-            blank = " " if prompt.pieces and prompt.pieces[span.start].startswith(" ") else ""
-            after = "".join(prompt.pieces[span.stop :]) if prompt.pieces else ""
-            first = all(other.role == "bos" for other in prompt.spans[:place])
-            own = tokenizer.piece(blank + text, first=first, following=after)
-        spans.append(Span(span.role, span.demo, len(tokens), len(tokens) + len(own)))
-        tokens += own
-    ids = tuple(tokens)
-    return replace(
-        prompt,
-        tokens=ids,
-        spans=tuple(spans),
-        answer=None,
-        false_answer=None,
-        pieces=tokenizer.words(ids),
-        exact=False,
-    )
+def with_query(prompt: Prompt, text: str, reader: TextTokenizer) -> Prompt:
+    """The prompt with another text as each text of its query; an empty one leaves them out."""
+    pieces = [
+        RolePiece(
+            part.role,
+            part.demo,
+            text if part.role == "query_text" else prompt.text[part.start : part.stop],
+        )
+        for part in prompt.parts
+    ]
+    asked = Asked(prompt.candidate_texts, prompt.labels, score=prompt.score)
+    bos = prompt.spans[0].role == "bos"
+    return assemble(reader, pieces, asked, label_classes=prompt.label_classes, answer=None, bos=bos)
 
 
 def _around(prompt: Prompt) -> tuple[Any, ...]:
@@ -117,10 +102,10 @@ def check_replaceable(prompts: PromptBatch) -> None:
         PromptError: prompts without text roles or a query text, or whose answer is read at the text.
     """
     for number, prompt in enumerate(prompts):
-        if not any(span.role == "query_text" for span in prompt.spans):
+        if not any(part.role == "query_text" for part in prompt.parts):
             raise PromptError(
                 f"Prompt {number} has no text of a query that could be replaced by one without content; "
-                "build prompts with build_prompts or prompts_from_text."
+                "build prompts with build_prompts or prompts_from_text (those saved by earlier versions anew)."
             )
     before = [
         next(
@@ -132,7 +117,7 @@ def check_replaceable(prompts: PromptBatch) -> None:
     if "query_text" in before and len(ends) > 1:
         raise PromptError(
             "The answer is read at the last token of the query's text, so the text cannot be replaced; "
-            "use a template with words between text and label, such as '{text}\\nSentiment:{label}'."
+            "use a template with words between text and label, such as '{text}\\nSentiment: {label}'."
         )
 
 

@@ -220,6 +220,10 @@ class Steer(Measurement[SteerResult]):
 
     takes = ANSWER_KINDS
 
+    def reads_first_tokens(self) -> bool:
+        """No: whole words are scored where the prompts say so."""
+        return False
+
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
         """Refuse vectors or layers the model does not have, and prompts without answers.
 

@@ -156,7 +156,8 @@ class CompressContext(Measurement[CompressContextResult]):
             label_classes=prompt.label_classes,
             label_words=prompt.label_words,
             labels=data.labels,
-            task=data.source.get("task", {}),
+            # Queries of a chat cannot be written by the template alone.
+            task={} if "chat" in data.source else data.source.get("task", {}),
             keys=tuple(key.contiguous() for key in held[: len(cache.keys)]),
             values=tuple(value.contiguous() for value in held[len(cache.keys) :]),
             probe=probed,

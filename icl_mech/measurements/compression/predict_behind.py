@@ -5,7 +5,7 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §3.2.
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from icl_mech._typing import Float, Tensor
@@ -30,13 +30,8 @@ from icl_mech.measurements.running import measured
 from icl_mech.measurements.same_model import check_same_model
 from icl_mech.models import KeyValues, LanguageModel
 from icl_mech.prompts import Prompt, PromptBatch, Role, Span
-from icl_mech.prompts.tokenise import (
-    PieceTokenizer,
-    RolePiece,
-    lay_out,
-    template_pieces,
-    tidy_pieces,
-)
+from icl_mech.prompts.encoding import TextTokenizer
+from icl_mech.prompts.laying import Asked, RolePiece, assemble, template_pieces
 from icl_mech.results import Result, jsonable
 from icl_mech.segments import check_fits
 from icl_mech.tasks import Example, Template
@@ -326,12 +321,23 @@ def behind_demonstrations(
     texts = conformed("texts", texts, Sequence[str | tuple[str, str]], PromptError)
     if not callable(tokenizer):
         raise ModelError(f"Expected a model or its tokenizer, got {shown(tokenizer)}.")
-    template = Template(task["template"], task["separator"])
-    pieces = PieceTokenizer(tokenizer)
+    template = Template.recorded(task)
+    reader = TextTokenizer(tokenizer)
+    words = task["labels"] or ("a", "b")
+    asked = Asked(words, words, template.closing, score="sum")
+    # A demonstration before the query, since tokens depend on what stands before them.
+    before = [
+        *(
+            RolePiece("format", 0, piece.text)
+            for piece in template.pieces(Example("a", 0, "a"), words[0])
+        ),
+        RolePiece("format", 0, template.separator),
+    ]
     for text in texts:
         first, second = (text, None) if isinstance(text, str) else text
-        query = template_pieces(template, [], Example(first, 0, second))
-        # The separator may end in a blank that belongs to the query's first piece.
-        tidy = tidy_pieces([RolePiece("format", 0, template.separator), *query])
-        own = [piece for piece in tidy if piece.demo is None]
-        yield lay_out(pieces, own, tokens, spans)
+        query = template_pieces(replace(template, narrative=""), [], Example(first, 0, second))
+        made = assemble(reader, [*before, *query], asked, label_classes=(), answer=None, bos=False)
+        start = next(span.start for span in made.spans if span.demo is None)
+        shift = len(tokens) - start
+        behind = [replace(s, start=s.start + shift, stop=s.stop + shift) for s in made.spans]
+        yield (*tokens, *made.tokens[start:]), (*spans, *(s for s in behind if s.demo is None))

@@ -202,6 +202,10 @@ class Confusion(Measurement[ConfusionResult]):
 
     why_not = "it compares the label words of classes, which all prompts share"
 
+    def reads_first_tokens(self) -> bool:
+        """No: whole words are scored where the prompts say so."""
+        return False
+
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
         """Refuse what cannot be compared.
 

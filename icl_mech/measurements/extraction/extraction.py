@@ -103,6 +103,10 @@ class Extraction(Measurement[ExtractionResult]):
 
     why_not = "it asks whether attention to the label words of a class tells the answer, and here no demonstration shows the answer's class"
 
+    def reads_first_tokens(self) -> bool:
+        """No: whole words are scored where the prompts say so."""
+        return False
+
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
         """Refuse prompts without what is attended to, or without the truth asked for.
 

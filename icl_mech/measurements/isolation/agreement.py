@@ -150,6 +150,10 @@ class OfIsolation(Measurement[R]):
     top_k: int = 5
     seed: Natural = 0
 
+    def reads_first_tokens(self) -> bool:
+        """No: whole words are scored where the prompts say so."""
+        return False
+
     @abstractmethod
     def windows(self, n_layers: int) -> list[Window]:
         """Where what is isolated, in the order of the result."""

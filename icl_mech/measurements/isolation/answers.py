@@ -7,7 +7,7 @@ import torch
 from icl_mech._typing import Int, Tensor
 from icl_mech.measurements.reading import ANOTHER
 from icl_mech.models import LanguageModel
-from icl_mech.prompts.tokenise import PieceTokenizer
+from icl_mech.prompts.encoding import TextTokenizer
 from icl_mech.results import Figure
 from icl_mech.results.wording import counted, listed, told
 from icl_mech.shapes import LabelMatrix, Table
@@ -162,7 +162,7 @@ def next_words(model: LanguageModel, top: Int[Tensor, "batch k"]) -> Words:
     """The texts of the likeliest next tokens of the first prompts; none without a tokenizer."""
     if not callable(model.tokenizer):
         return ()
-    pieces = PieceTokenizer(model.tokenizer)
+    pieces = TextTokenizer(model.tokenizer)
     return tuple(pieces.words(tuple(row)) for row in top[:EXAMPLES].tolist())
 
 
@@ -199,4 +199,4 @@ def word_figure(plain: Words, isolated: Words, where: str, top_k: int, depth: in
 
 def visible(word: str) -> str:
     """A token with signs for its spaces and line breaks."""
-    return word.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥") or "∅"
+    return word.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥") or "⋯"

@@ -308,6 +308,10 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
     draws: Count = 3
     seed: Natural = 0
 
+    def reads_first_tokens(self) -> bool:
+        """No: whole words are scored where the prompts say so."""
+        return False
+
     def _edges(self) -> tuple[str, ...]:
         return (self.edges,) if isinstance(self.edges, str) else tuple(dict.fromkeys(self.edges))
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.prompts.tokenise import PieceTokenizer
+from icl_mech.prompts.encoding import TextTokenizer
 from icl_mech.results import Figure, Result
 from icl_mech.results.wording import told
 from icl_mech.shapes import LensTable
@@ -46,7 +46,7 @@ def decoded(tokens: Int[Tensor, "*rows"] | None, tokenizer: Any) -> dict[str, st
     if tokens is None or tokenizer is None:
         return {}
     ids = tuple(int(token) for token in tokens.unique())
-    return dict(zip(map(str, ids), PieceTokenizer(tokenizer).words(ids), strict=True))
+    return dict(zip(map(str, ids), TextTokenizer(tokenizer).words(ids), strict=True))
 
 
 def in_order(tokens: Int[Tensor, " label"], tokenizer: Any) -> tuple[str, ...]:

@@ -293,6 +293,10 @@ class EvaluateReweighting(Measurement[ReweightingResult]):
 
     why_not = "its factors are those of classes"
 
+    def reads_first_tokens(self) -> bool:
+        """No: whole words are scored where the prompts say so."""
+        return False
+
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
         """Refuse what cannot be judged; warn of prompts the factors were learned from.
 

@@ -77,6 +77,10 @@ class OfSaliency(Measurement[R]):
 
     takes = ANSWER_KINDS
 
+    def reads_first_tokens(self) -> bool:
+        """Unless the loss is that of the right token among all of the vocabulary."""
+        return self.loss != "vocab"
+
     def filled(self, model: LanguageModel, data: PromptBatch) -> "OfSaliency[R]":
         """With the loss these prompts can have."""
         return self if self.loss else replace(self, loss=default_loss(data))

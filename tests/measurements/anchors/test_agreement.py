@@ -107,7 +107,7 @@ def test_receiver_heads_need_another_text(model):
 
 def test_what_is_refused(model):
     prompts = icl.texts(TEXTS, model)
-    with WORDS.raises(PromptError, "what_refused", "7", "0", "6"):
+    with WORDS.raises(PromptError, "what_refused", "8", "0", "6"):
         icl.anchor_agreement(model, prompts)
     with pytest.raises(RunError, match="12 heads"):
         icl.anchor_agreement(model, prompts, proximity=1, top=13)

@@ -23,6 +23,8 @@ TEXTS = [
     "The film was a wonderful story. It was good! Was it bad? The plot was good.",
     "Stocks fell sharply on Monday. The home team won. A movie is good.",
 ]
+LONG = [f"{text} We left it early. The hall was full." for text in TEXTS]
+"""Six and five spans: enough for a kurtosis, which takes four scores."""
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +129,15 @@ def test_kurtosis_by_hand():
     assert_close(kurtosis(values), torch.tensor([21 / 9 - 3, torch.nan]).double(), equal_nan=True)
 
 
+def test_fewer_than_four_numbers_have_no_kurtosis():
+    """Two always give -2 and three -1.5: what is left of the heads' order is rounding."""
+    values = torch.rand(20, 4, generator=torch.Generator().manual_seed(0))
+    assert kurtosis(values).isfinite().all()
+    for count in (1, 2, 3):
+        assert kurtosis(values[:, :count]).isnan().all()
+        assert kurtosis(values.index_fill(1, torch.arange(count, 4), torch.nan)).isnan().all()
+
+
 def test_rank_correlation_is_spearmans():
     from scipy.stats import spearmanr
 
@@ -191,7 +202,7 @@ def test_spans_of_another_text_are_not_shared(model):
 
 
 def test_the_result_is_complete(model, tmp_path):
-    prompts = icl.texts(TEXTS, model)
+    prompts = icl.texts(LONG, model)
     result = icl.span_flow(model, prompts, proximity=1)
     assert result.kurtosis.shape == (2, 3, 4)
     loaded = SpanFlowResult.load(result.save(tmp_path / "spans"))
@@ -210,8 +221,8 @@ def test_the_result_is_complete(model, tmp_path):
 
 
 def test_kurtosis_that_is_undefined_in_some_texts(model):
-    # The second text has three spans: one vertical score, at a proximity of 2, has no spread.
-    prompts = icl.texts([*TEXTS, TEXTS[0]], model)
+    # The second text has three vertical scores at a proximity of 2: any three have the same kurtosis.
+    prompts = icl.texts([*LONG, LONG[0]], model)
     result = icl.span_flow(model, prompts, proximity=2)
     assert result.kurtosis[1].isnan().all()
     assert result.kurtosis[0].isfinite().all()
@@ -227,7 +238,7 @@ def test_what_is_refused(model):
     with WORDS.raises(ResultError, "what_refused"):
         result.plot("heads")
     short = icl.span_flow(model, prompts, proximity=6)
-    with WORDS.raises(ResultError, "what_refused_2", "8"):
+    with WORDS.raises(ResultError, "what_refused_2", "10"):
         short.receiver_heads()
     with pytest.raises(PromptError, match="continuation="):
         icl.span_flow(model, prompts, of="saliency", loss="rest")

@@ -20,7 +20,7 @@ WITHOUT_WINDOW = tuple(family for family in FAMILIES if family != "gemma3")
 TEXTS = ("good film", "a Business story", "World Sports", "bad", "a nice Answer to it", "boring")
 
 
-def task(template="Review: {text}\nSentiment:{label}", labels=("Negative", "Positive"), **options):
+def task(template="Review: {text}\nSentiment: {label}", labels=("Negative", "Positive"), **options):
     return Task(
         "tiny",
         Template(template, **options),

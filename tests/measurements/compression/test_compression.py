@@ -71,7 +71,7 @@ def test_format_tokens_and_label_words_stay():
 def test_positions_by_hand():
     """`the movie : Positive . it : Negative . was :` with one token each."""
     (prompt,) = build_prompts(
-        task("{text}:{label}", separator="\n"), tiny_tokenizer("bpe"), shots=1, n=1, seed=3
+        task("{text}: {label}", separator="\n"), tiny_tokenizer("bpe"), shots=1, n=1, seed=3
     )
     roles = [(span.role, span.start, span.stop) for span in prompt.spans]
     kept = anchor_positions(prompt)
@@ -215,7 +215,7 @@ def test_what_is_left_out_is_not_seen(family):
 def test_a_sliding_window_counts_cached_columns():
     """Gemma's windows see kept tokens that lay outside them in the full prompt."""
     model = tiny_model("gemma3")
-    batch = build_prompts(task("{text}:{label}"), model, shots=2, n=4)
+    batch = build_prompts(task("{text}: {label}"), model, shots=2, n=4)
     found = compress_demonstrations(model, batch, **QUICK)
     hidden = by_hiding(model, batch, found.kept[0], parts(batch[0]).query)
     assert not torch.allclose(found.label_logits, hidden, atol=1e-2)

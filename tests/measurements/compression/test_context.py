@@ -94,7 +94,7 @@ def test_queries_are_written_like_those_of_build_prompts(setting):
 
 @pytest.mark.parametrize("separator", ["\n", "\n\n", ". ", " ; "])
 def test_separators(gpt2, separator):
-    batch = build_prompts(task("{text}:{label}", separator=separator), gpt2, shots=1, n=6)
+    batch = build_prompts(task("{text}: {label}", separator=separator), gpt2, shots=1, n=6)
     context = compress_context(gpt2, batch)
     written = context.queries(gpt2, [example.text for example in task().test])
     assert {p.tokens for p in batch} <= {p.tokens for p in written}
@@ -105,7 +105,7 @@ def test_pairs_of_texts(gpt2):
     examples = tuple(replace(example, text2="the movie") for example in pair.train)
     pair = replace(
         pair,
-        template=replace(pair.template, pattern="Input: {text}\nOutput: {text2}\nAnswer:{label}"),
+        template=replace(pair.template, pattern="Input: {text}\nOutput: {text2}\nAnswer: {label}"),
         train=examples,
         test=examples,
     )

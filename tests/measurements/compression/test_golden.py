@@ -10,7 +10,8 @@ import torch
 from icl_mech import Example, PromptBatch, Template
 from icl_mech.measurements.compression.compress_demonstrations import compress_demonstrations
 from icl_mech.measurements.compression.kept import anchor_positions, parts, random_positions
-from icl_mech.prompts.tokenise import PieceTokenizer, assemble, template_pieces
+from icl_mech.prompts.encoding import TextTokenizer
+from icl_mech.prompts.laying import Asked, assemble, template_pieces
 from tests.golden_data import LABEL_WORDS, arrays, document, golden_model, label_words_prompts
 from tests.margins import apart, vocabulary
 from tests.measurements.compression.cases import behind, compare_compression
@@ -110,24 +111,22 @@ def written_out(model, name) -> PromptBatch:
     """The golden prompts, built from their texts with the task's template."""
     task = document("label_words", "data.json")["tasks"][name.split("_")[0]]
     rows = document("label_words", "data.json")["prompt_sets"][f"icl/{name}"]
-    pieces = PieceTokenizer(model.tokenizer)
-    words = tuple(pieces.piece(word, first=False) for word in task["label_words"])
+    reader = TextTokenizer(model.tokenizer)
+    template = Template(task["template"].replace("{label}", " {label}"))
+    words = [word.strip() for word in task["label_words"]]
     prompts = []
     for row in rows:
         shown = [task["train"][index] for index in row["demo_train_idx"]]
         demonstrations = [
-            (Example(one["text"], one["label"]), task["label_words"][one["label"]]) for one in shown
+            (Example(one["text"], one["label"]), words[one["label"]]) for one in shown
         ]
         query = task[row["query_split"]][row["query_idx"]]
         prompts.append(
             assemble(
-                pieces,
-                template_pieces(
-                    Template(task["template"]), demonstrations, Example(query["text"], row["label"])
-                ),
+                reader,
+                template_pieces(template, demonstrations, Example(query["text"], row["label"])),
+                Asked(words, words, template.closing),
                 label_classes=[one["label"] for one in shown],
-                label_words=words,
-                labels=task["label_words"],
                 answer=row["label"],
                 bos=False,
             )

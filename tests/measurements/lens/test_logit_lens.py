@@ -29,7 +29,7 @@ WORDS = Words(__file__)
 TEXTS = ("good film", "a Business story", "World Sports", "bad", "a nice Answer to it", "boring")
 TASK = Task(
     "tiny",
-    Template("Review: {text}\nSentiment:{label}"),
+    Template("Review: {text}\nSentiment: {label}"),
     ("Negative", "Positive"),
     tuple(Example(text, i % 2) for i, text in enumerate(TEXTS[:4])),
     tuple(Example(text, i % 2) for i, text in enumerate(TEXTS)),

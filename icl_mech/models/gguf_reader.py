@@ -1,0 +1,74 @@
+"""A GGUF file parsed once: transformers reads its header for the tokenizer, the configuration and the weights.
+
+Most of a parse is lists of a vocabulary's length, of which `GGUFReader` slices every entry out of the
+mapped file by itself. Here a list is cut at once.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, SupportsInt
+from unittest.mock import patch
+
+import gguf
+import numpy as np
+from gguf import GGUFReader, GGUFValueType
+
+Parsed = tuple[int, list[Any], list[int], list[Any]]
+"""Size of a field in bytes, its parts, which of them are data, and their types."""
+
+_TYPE_AND_LENGTH = 12
+"""Bytes in front of the entries of a list."""
+
+
+class ListReader(GGUFReader):
+    """`GGUFReader` that cuts lists of strings and of numbers at once."""
+
+    def _get_field_parts(self, orig_offs: int, raw_type: SupportsInt) -> Parsed:
+        """What `Parsed` says; what is no plain list is parsed as before."""
+        if raw_type == GGUFValueType.ARRAY and self.byte_order == "I":
+            kind, length = self._get(orig_offs, np.uint32), self._get(orig_offs + 4, np.uint64)
+            inner, count, start = int(kind[0]), int(length[0]), orig_offs + _TYPE_AND_LENGTH
+            if inner == GGUFValueType.STRING:
+                entries = self._strings(start, count)
+            elif inner in self.gguf_scalar_to_np:
+                numbers = self._get(start, self.gguf_scalar_to_np[GGUFValueType(inner)], count)
+                entries = [*np.asarray(numbers).reshape(count, 1)]
+            else:
+                entries = []
+            if entries:
+                size = _TYPE_AND_LENGTH + sum(entry.nbytes for entry in entries)
+                step = len(entries) // count
+                data = [*range(1 + step, 2 + len(entries), step)]
+                types = [GGUFValueType.ARRAY, GGUFValueType(inner)]
+                return size, [kind, length, *entries], data, types
+        parsed: Parsed = super()._get_field_parts(orig_offs, int(raw_type))
+        return parsed
+
+    def _strings(self, offset: int, count: int) -> list[Any]:
+        """The length and the bytes of each string of a list."""
+        held = np.asarray(self.data)
+        entries: list[Any] = []
+        for _ in range(count):
+            length = held[offset : offset + 8].view(np.uint64)
+            offset += 8 + int(length[0])
+            if offset > len(held):
+                raise ValueError("a list of strings goes on behind the end of the file")
+            entries += length, held[offset - int(length[0]) : offset]
+        return entries
+
+
+@contextmanager
+def parsed_once(file: Path) -> Iterator[GGUFReader]:
+    """Context in which whoever asks for a reader of a file gets this one.
+
+    Args:
+        file: A GGUF file.
+    """
+    reader = ListReader(file)
+
+    def reader_of(path: str | Path) -> GGUFReader:
+        return reader if Path(path) == file else GGUFReader(path)
+
+    with patch.object(gguf, "GGUFReader", reader_of):
+        yield reader

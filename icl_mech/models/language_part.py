@@ -1,0 +1,124 @@
+"""The language part of a model that also takes images, as the language model it is for texts.
+
+    whole.model.language_model, whole.lm_head  ->  a causal language model with these very weights
+
+Where the text configuration is that of a language model (Gemma 3, Mistral 3, LLaVA, ...), its layers are
+taken over as they are. Qwen's language parts give each token three positions, of time, height and width;
+of a text these are one and the same, so they are Qwen 2 and Qwen 3, which get the weights. Logits of the
+two are compared.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from icl_mech._typing import Tensor
+from icl_mech.errors import ModelError
+from icl_mech.models.checks import tolerance
+from icl_mech.models.stored import keep, of_model
+from icl_mech.models.watching import is_compact
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+_OF_TEXTS = {
+    "qwen2_vl_text": "qwen2",
+    "qwen2_5_vl_text": "qwen2",
+    "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe_text": "qwen3_moe",
+}
+"""Language models that text configurations of other names are, for texts."""
+
+PART_OF = "icl_mech_language_part_of"
+"""What the configuration of a language part calls the class it was taken out of."""
+
+_PROBE = 12
+"""Tokens on which the two are compared."""
+
+
+def has_language_part(config: "PreTrainedConfig") -> bool:
+    """True for the configuration of a model of texts and images whose language part is a language model.
+
+    False for those that transformers and TransformerLens also know as language models (Gemma 4, ...).
+    """
+    from transformers.models.auto import modeling_auto as auto
+
+    causal, kind = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, str(config.model_type)
+    text = str(config.get_text_config().model_type)
+    return (
+        kind in auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+        and (kind == "gemma3" or kind not in causal)
+        and (text in causal or text in _OF_TEXTS)
+        and text != kind
+    )
+
+
+def language_part(whole: "PreTrainedModel") -> "PreTrainedModel":
+    """The language model in a model of texts and images, on the same weights; any other model as it is.
+
+    Raises:
+        ModelError: weights that cannot be taken over, or a part that computes something else.
+    """
+    if not has_language_part(whole.config) or not hasattr(whole, "lm_head"):
+        return whole
+    kind = type(whole).__name__
+    inner: Any = getattr(whole, "model", None)
+    language = getattr(inner, "language_model", None) or getattr(inner, "text_model", None)
+    if language is None:
+        raise ModelError(
+            f"{kind} holds no language_model, so its language part cannot be taken out. Load that with "
+            "transformers and pass it: load_model(model, tokenizer=...)."
+        )
+    part = _taken_over(whole, language, kind)
+    setattr(part.config, PART_OF, kind)
+    part.config._name_or_path = whole.config._name_or_path
+    keep(part, of_model(whole))
+    _compare(whole, part, kind)
+    return part
+
+
+def _taken_over(
+    whole: "PreTrainedModel", language: "PreTrainedModel", kind: str
+) -> "PreTrainedModel":
+    """A causal language model with the layers, or the weights, of a language part."""
+    from accelerate import init_empty_weights
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config: Any = language.config
+    if (name := _OF_TEXTS.get(str(config.model_type))) is not None:
+        if is_compact(whole):
+            raise ModelError(
+                f"The language part of {kind} cannot be taken out of quantised or off-loaded weights. "
+                "Load it in half precision on one device: dtype='bfloat16'."
+            )
+        fields = {k: v for k, v in config.to_dict().items() if k != "model_type"}
+        config = AutoConfig.for_model(name, **fields)
+    with init_empty_weights(include_buffers=False):
+        part: Any = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    if name is None:
+        part.model, part.config = language, config
+    else:
+        # The parameters themselves: what is tied stays tied, and nothing is copied.
+        part.model.load_state_dict(language.state_dict(keep_vars=True), assign=True)
+        part.model.to(next(language.parameters()).device)  # rotary frequencies
+    part.lm_head = whole.get_output_embeddings()
+    part.config.architectures = [type(part).__name__]
+    taken: PreTrainedModel = part.eval()
+    return taken
+
+
+def _compare(whole: "PreTrainedModel", part: "PreTrainedModel", kind: str) -> None:
+    embedding: Any = whole.get_input_embeddings()
+    weight: Tensor = embedding.weight
+    ids = torch.arange(1, 1 + _PROBE, device=weight.device)[None] % (weight.shape[0] // 2)
+    with torch.no_grad():
+        expected, found = (
+            own(input_ids=ids, use_cache=False).logits.float() for own in (whole, part)
+        )
+    gap = float((found - expected).abs().max())
+    allowed = tolerance(str(weight.dtype).removeprefix("torch."), expected)
+    if not gap <= allowed:
+        raise ModelError(
+            f"The language part of {kind} gives logits that differ from those of the whole model by {gap:.2g} "
+            f"(allowed {allowed:.2g}), so it is not a language model of its own. Use a model of texts alone."
+        )

@@ -1,0 +1,361 @@
+"""How demonstrations and a query become one text: a template filled in, or the turns of a chat."""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from icl_mech.errors import PromptError
+from icl_mech.prompts.laying import ROLE_OF, RolePiece, template_pieces
+from icl_mech.tasks import Example, Template
+from icl_mech.tasks.types import text_fault
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Shown = Sequence[tuple[Example, str]]
+"""Demonstrations, each with the label word it displays."""
+
+Turn = dict[str, str]
+
+_DATES = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1""")
+_UNDATED = "no such date"
+_FROZEN = (
+    "{%- macro strftime_now(pattern) -%}{{ dates_of_today[pattern] if pattern in dates_of_today else "
+    f"raise_exception('{_UNDATED}')}}}}{{%- endmacro -%}}"
+)
+"""Stands before templates that write a date, in the place of the clock."""
+
+_RESERVED = ("conversation", "tokenize", "add_generation_prompt", "dates_of_today", "return_dict")
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A template, filled in."""
+
+    template: Template
+
+    @property
+    def before(self) -> str:
+        """What stands before an answer, from the last text on."""
+        return self.template.label_context[0]
+
+    @property
+    def after(self) -> str:
+        """The template's text after a label word, or its separator."""
+        return self.template.closing
+
+    def pieces(self, demonstrations: Shown, query: Example) -> list[RolePiece]:
+        """The template once for each demonstration, and up to the label word for the query."""
+        return template_pieces(self.template, demonstrations, query)
+
+    def bos(self, wanted: bool | None) -> bool | None:
+        """As wanted."""
+        return wanted
+
+    def source(self) -> dict[str, Any]:
+        """Nothing: the task records its template."""
+        return {}
+
+
+class _Chunks(NamedTuple):
+    """What a chat template writes around the contents of turns.
+
+    Attributes:
+        around: Before each content, and after the last.
+        answer: Before the answer of the last turn.
+        after: After it.
+    """
+
+    around: tuple[str, ...]
+    answer: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Chat:
+    """Every demonstration a turn of the user and one of the assistant, by the tokenizer's chat template.
+
+    The user says the template up to `{label}`, without the white space at its end; the assistant says the
+    label word and what the template writes after it, likewise.
+
+    Attributes:
+        template: Of the task.
+        tokenizer: Hugging Face tokenizer with a chat template.
+        system: What the system says.
+        prefill: What stands between the beginning of the assistant's turn and its answer.
+        template_kwargs: Options of the chat template, such as `enable_thinking`.
+        today: The day that templates with a date write; None: there must be none.
+    """
+
+    template: Template
+    tokenizer: Any
+    system: str | None = None
+    prefill: str = ""
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    today: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be rendered.
+
+        Raises:
+            PromptError: no chat template, a text that is none, a reserved option, or no date.
+        """
+        check_chat(self.tokenizer, **({} if self.system is None else {"system": self.system}))
+        if fault := text_fault(self.prefill, blank=True):
+            raise PromptError(f"prefill= {fault}.")
+        for name in self.template_kwargs:
+            if name in _RESERVED:
+                raise PromptError(
+                    f"template_kwargs= holds {name!r}, which is set by build_prompts itself; leave it out."
+                )
+        if self.today is not None:
+            try:
+                date.fromisoformat(self.today)
+            except (TypeError, ValueError):
+                raise PromptError(
+                    f"today={self.today!r}; expected a day such as '2026-01-01'."
+                ) from None
+
+    @property
+    def before(self) -> str:
+        """What stands before an answer in the assistant's turn."""
+        return self._probe.answer + self.prefill
+
+    @property
+    def after(self) -> str:
+        """What ends the assistant's turn."""
+        return self._closed + self._probe.after
+
+    def bos(self, wanted: bool | None) -> bool | None:
+        """None put before a chat, whose template writes it itself."""
+        start = str(getattr(self.tokenizer, "bos_token", None) or "")
+        written = bool(start) and self._probe.around[0].startswith(start)
+        return wanted if wanted is not None or written else False
+
+    def source(self) -> dict[str, Any]:
+        """The chat template and its options."""
+        written = str(self.tokenizer.get_chat_template())
+        return {
+            "chat": {
+                "template": hashlib.sha256(written.encode()).hexdigest()[:16],
+                "system": self.system,
+                "prefill": self.prefill,
+                "template_kwargs": dict(self.template_kwargs),
+                "today": self.today,
+            }
+        }
+
+    def pieces(self, demonstrations: Shown, query: Example) -> list[RolePiece]:
+        """The turns of all demonstrations and the beginning of the query's answer.
+
+        Raises:
+            PromptError: a template that changes what is said in it.
+        """
+        contents: list[list[RolePiece]] = []
+        if self.system is not None:
+            contents.append([RolePiece("narrative", None, self.system)])
+        for demo, (example, word) in enumerate(demonstrations):
+            said = [RolePiece(ROLE_OF[k], demo, t) for k, t in self.template.pieces(example, word)]
+            label = next(n for n, piece in enumerate(said) if piece.role == "label_word")
+            contents += [_stripped(said[:label]), _stripped(said[label:])]
+        asked = [
+            RolePiece("query_text" if kind == "text" else "format", None, text)
+            for kind, text in self.template.pieces(query, None)
+        ]
+        contents.append(_stripped(asked))
+        texts = ["".join(piece.text for piece in own) for own in contents]
+        chunks = self._chunks(len(demonstrations))
+        rendered = self._render(self._turns(texts), generate=True)
+        said_by = self._said(rendered, chunks, texts)
+        made: list[RolePiece] = []
+        for number, (chunk, own, text) in enumerate(zip(chunks, contents, said_by, strict=False)):
+            behind = next((p.demo for p in reversed(made) if p.demo is not None), None)
+            closes = behind is not None and chunk.startswith(self._ends)
+            if closes:
+                made.append(RolePiece("format", behind, self._ends))
+            rest = chunk[len(self._ends) * closes :]
+            opening = rest.removesuffix(self._begins)
+            if opening != rest:  # what the system says, and what stands around it
+                made.append(RolePiece("narrative", None, opening))
+                rest = self._begins
+            made.append(RolePiece("format", own[0].demo if own else None, rest))
+            made += own if text == texts[number] else _stripped(own, left=True)
+        return [*made, RolePiece("format", None, self._answer(chunks[-1]) + self.prefill)]
+
+    def _turns(self, texts: Sequence[str]) -> list[Turn]:
+        left = list(texts)
+        turns = [{"role": "system", "content": left.pop(0)}] if self.system is not None else []
+        roles = ("user", "assistant")
+        return turns + [{"role": roles[n % 2], "content": text} for n, text in enumerate(left)]
+
+    def _said(self, rendered: str, chunks: Sequence[str], texts: Sequence[str]) -> list[str]:
+        """What stands between the chunks: each content, or that without white space around it."""
+        found: list[str] = []
+        place = 0
+        for chunk, text in zip(chunks, texts, strict=False):
+            place += len(chunk)
+            kept = next((t for t in (text, text.strip()) if rendered.startswith(t, place)), None)
+            if kept is None or not rendered.startswith(chunk, place - len(chunk)):
+                raise PromptError(
+                    f"The chat template of {_name(self.tokenizer)} changes {text[:40]!r}, or does not write every "
+                    "turn alike. Write the turns into a Template yourself, or give finished texts: "
+                    "prompts_from_text(texts, ..., special_tokens='control')."
+                )
+            found.append(kept)
+            place += len(kept)
+        return found
+
+    def _chunks(self, demonstrations: int) -> tuple[str, ...]:
+        """What the template writes around the contents of that many demonstrations and a query."""
+        if demonstrations not in self._known:
+            marks = _marks(2 * demonstrations + 1 + (self.system is not None))
+            rendered = self._render(self._turns(marks), generate=True)
+            self._known[demonstrations] = self._divided(rendered, marks)
+        return self._known[demonstrations]
+
+    @cached_property
+    def _known(self) -> dict[int, tuple[str, ...]]:
+        return {}
+
+    def _divided(self, rendered: str, marks: Sequence[str]) -> tuple[str, ...]:
+        found: list[str] = []
+        for mark in marks:
+            before, there, rendered = rendered.partition(mark)
+            if not there:
+                raise PromptError(
+                    f"The chat template of {_name(self.tokenizer)} changes or leaves out what a turn says. "
+                    "Leave system= out, or write the turns into a Template yourself."
+                )
+            found.append(before)
+        return (*found, rendered)
+
+    @cached_property
+    def _probe(self) -> _Chunks:
+        """A conversation of two answered turns."""
+        marks = _marks(4 + (self.system is not None))
+        rendered = self._render(self._turns(marks))
+        around = self._divided(rendered, marks)
+        return _Chunks(around, around[-2], around[-1])
+
+    @property
+    def _ends(self) -> str:
+        """What ends an answered turn; nothing where the last one ends otherwise than those before."""
+        between, last = self._probe.around[-3], self._probe.after
+        return next((end for end in (last, last.rstrip()) if between.startswith(end)), "")
+
+    @property
+    def _begins(self) -> str:
+        """What begins a turn of the user."""
+        return self._probe.around[-3].removeprefix(self._ends)
+
+    def _answer(self, begun: str) -> str:
+        """What the template writes before an answer, where it begins the assistant's turn with `begun`.
+
+        A header that stands before every answer (a channel) belongs to it; what stands before the last
+        answer alone (an empty thought) only where the template begins the turn with it.
+        """
+        earlier, last = self._probe.around[-4], self._probe.answer
+        return last if last == earlier and last.startswith(begun) else begun
+
+    @property
+    def _closed(self) -> str:
+        """What the template of the task writes after a label word, in the same turn."""
+        return self.template.label_context[1].rstrip()
+
+    def _render(self, turns: Sequence[Turn], generate: bool = False) -> str:
+        return render(self.tokenizer, turns, generate, self.today, **self.template_kwargs)
+
+
+Writing = Plain | Chat
+"""How a task's texts are written."""
+
+
+def check_chat(tokenizer: object, **said: str) -> None:
+    """Refuse tokenizers without a chat template, and texts that are none.
+
+    Raises:
+        PromptError: says which.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        raise PromptError(
+            f"The tokenizer {_name(tokenizer)} has no chat template; write "
+            "the turns into a Template yourself, or take the tokenizer of an instruct model."
+        )
+    for name, text in said.items():
+        if fault := text_fault(text):
+            raise PromptError(f"{name}= {fault}.")
+
+
+def render(
+    tokenizer: "PreTrainedTokenizerBase",
+    turns: Sequence[Turn],
+    generate: bool = False,
+    today: str | None = None,
+    **options: Any,
+) -> str:
+    """Turns as a chat template writes them.
+
+    Args:
+        tokenizer: Has the template.
+        turns: Role and content of each.
+        generate: The assistant's next turn begins.
+        today: What templates take for the present day.
+        **options: Of the template.
+
+    Raises:
+        PromptError: turns that the template refuses, or a date it asks for.
+    """
+    from jinja2 import TemplateError
+
+    template = tokenizer.get_chat_template(options.pop("chat_template", None))
+    if "strftime_now" in template:
+        patterns = {own for _, own in _DATES.findall(template)} if today else ()
+        day = date.fromisoformat(today) if today else date.today()
+        options["dates_of_today"] = {own: day.strftime(own) for own in patterns}
+        template = _FROZEN + template
+    try:
+        text = tokenizer.apply_chat_template(
+            list(turns),
+            chat_template=template,
+            tokenize=False,
+            add_generation_prompt=generate,
+            **options,
+        )
+    except (TemplateError, ValueError, TypeError, KeyError) as error:
+        if _UNDATED in str(error):
+            raise PromptError(
+                f"The chat template of {_name(tokenizer)} writes today's date, so that prompts would differ from "
+                f"day to day. Say which day with today='{date.today().isoformat()}'."
+            ) from None
+        raise PromptError(
+            f"The chat template of {_name(tokenizer)} refuses these turns: {error}. Leave system= out, change "
+            "template_kwargs=, or write the turns into a Template yourself."
+        ) from error
+    return str(text)
+
+
+def _name(tokenizer: object) -> str:
+    return repr(getattr(tokenizer, "name_or_path", ""))
+
+
+def _marks(count: int) -> list[str]:
+    """Contents that no template writes itself, and none is a part of another."""
+    return [f"QxMARK{number}xQ" for number in range(count)]
+
+
+def _stripped(pieces: Sequence[RolePiece], *, left: bool = False) -> list[RolePiece]:
+    """Pieces without the white space at their end, or around them."""
+    found = list(pieces)
+    while found and not (text := found[-1].text.rstrip()):
+        found.pop()
+    if found:
+        found[-1] = found[-1]._replace(text=text)
+    while left and found and not (text := found[0].text.lstrip()):
+        found.pop(0)
+    if left and found:
+        found[0] = found[0]._replace(text=found[0].text.lstrip())
+    return found

@@ -1,0 +1,193 @@
+"""Label words of several tokens: `sum` and `mean` against a plain Hugging Face loop, in every measurement."""
+
+from dataclasses import replace
+from functools import lru_cache
+
+import pytest
+import torch
+
+import icl_mech as icl
+from icl_mech.errors import PromptError
+from icl_mech.interventions import Isolate, ZeroLayers
+from icl_mech.prompts import PromptBatch
+from tests.said import Words
+from tests.small import small_hf
+from tests.texts.kinds import joining
+from tests.tiny import tiny_tokenizer
+
+WORDS = Words(__file__)
+
+CITIES = ("New York", "New Delhi", "Paris")
+QUESTION = "Question: {text}\nAnswer: {label}"
+SETS = {
+    "stars": (("1", "2", "3", "4", "5"), "Review: {text}\nStars: {label}"),
+    "one to ten": (tuple(map(str, range(1, 11))), "Review: {text}\nScore: {label}"),
+    "one and ten": (("1", "10", "100"), QUESTION),
+    "signs": (("-1", "0", "1"), "Review: {text}\nSentiment: {label}"),
+    "halves": (("0.5", "1.0", "1.5"), QUESTION),
+    "years": (("1999", "2000", "2001"), QUESTION),
+    "Chinese": (("正面", "负面"), "评论：{text}\n情感：{label}"),
+    "Japanese": (("肯定的", "否定的", "中立"), "文：{text}\n感情：{label}"),
+    "Thai": (("ดี", "แย่"), "{text}\n= {label}"),
+    "Korean": (("긍정", "부정"), "{text} → {label}"),
+    "Arabic": (("إيجابي", "سلبي"), "{text}\n{label}"),
+    "emoji": (("😀", "😡", "😐"), "{text} {label}"),
+    "cities": (CITIES, QUESTION),
+    "one in another": (("good", "goods", "go", "bad"), QUESTION),
+    "letters in brackets": (tuple("ABCD"), "Q: {text}\nAnswer: ({label})"),
+    "JSON": (("positive", "negative", "neutral"), '{{"text": "{text}", "label": "{label}"}}'),
+    "a line of its own": (("yes", "no"), "{text}\n{label}\n"),
+    "closed": (("card arrival", "card linking", "card swallowed"), "{text}\nIntent: {label}."),
+    "case": (("yes", "Yes", "YES"), QUESTION),
+    "long": (("entailment", "contradiction", "neither of them"), "{text}: {label}"),
+}
+
+
+@lru_cache
+def model(kind):
+    """A narrow random model for each vocabulary."""
+    tokenizer = joining() if kind == "joining" else tiny_tokenizer(kind)
+    return icl.load_model(small_hf(tokenizer, 3), tokenizer=tokenizer)
+
+
+def task(labels, template=QUESTION):
+    def examples(split, each):
+        return tuple(
+            icl.Example(f"{split} text {i}", i % len(labels)) for i in range(each * len(labels))
+        )
+
+    return icl.Task("t", icl.Template(template), labels, examples("train", 3), examples("test", 2))
+
+
+def prompts(kind, labels, template=QUESTION, **options):
+    return icl.build_prompts(
+        task(labels, template), model(kind), shots=1, n=len(labels), demonstrations="per_prompt", **options
+    )  # fmt: skip
+
+
+@torch.no_grad()
+def by_hand(kind, batch, score):
+    """Log P of every candidate after every prompt, one call of the plain model each."""
+    hf = small_hf(model(kind).tokenizer, 3)
+    rows = []
+    for prompt in batch:
+        row = []
+        for candidate in prompt.candidates:
+            ids = torch.tensor([[*prompt.tokens, *candidate.tokens]])
+            log_probs = hf(ids).logits[0].log_softmax(-1)
+            places = range(len(prompt) - 1, ids.shape[1] - 1)
+            total = log_probs[list(places), list(candidate.tokens)].sum()
+            row.append(total / len(candidate.tokens) if score == "mean" else total)
+        rows.append(torch.stack(row))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "sentencepiece", "joining"])
+@pytest.mark.parametrize("name", SETS)
+def test_scores_equal_a_plain_loop(kind, name):
+    for score in ("sum", "mean"):
+        batch = prompts(kind, *SETS[name], score=score)
+        expected = by_hand(kind, batch, score)
+        found = icl.predict(model(kind), batch, progress=False)
+        torch.testing.assert_close(found.log_probs, expected, rtol=1e-6, atol=2e-5)
+        torch.testing.assert_close(found.label_logits, found.log_probs, rtol=0, atol=0)
+        assert torch.equal(found.predicted, found.log_probs.argmax(-1))
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_order_of_labels_does_not_matter(name):
+    labels, template = SETS[name]
+    order = [*range(1, len(labels)), 0]
+    batch = prompts("bpe", labels, template)
+    words = {own.label: own.tokens for own in batch.candidates}
+    moved = tuple(labels[own] for own in order)
+    again = prompts("bpe", moved, template)
+    assert {own.label: own.tokens for own in again.candidates} == words
+    assert again.score == batch.score
+    permuted = PromptBatch(
+        tuple(
+            replace(
+                prompt,
+                label_words=tuple(prompt.label_words[own] for own in order),
+                labels=moved,
+                candidate_texts=(),
+                label_classes=tuple(order.index(own) for own in prompt.label_classes),
+                answer=order.index(prompt.answer),
+            )
+            for prompt in batch
+        )
+    )
+    one, other = (icl.predict(model("bpe"), own, progress=False) for own in (batch, permuted))
+    torch.testing.assert_close(one.log_probs[:, order], other.log_probs, rtol=0, atol=0)
+
+
+def test_the_first_token_is_the_default_where_it_tells_classes_apart():
+    assert prompts("bpe", ("1", "2")).score == "first"
+    assert prompts("bpe", CITIES).score == "sum"
+    plain, whole = (prompts("bpe", ("Positive", "Negative"), score=own) for own in (None, "sum"))
+    assert plain.score == "first"
+    assert plain.digest != whole.digest
+    one, other = (icl.predict(model("bpe"), own, progress=False) for own in (plain, whole))
+    # Words of one token: the same answers, as log-probabilities instead of logits.
+    assert torch.equal(one.log_probs, other.label_logits)
+    assert torch.equal(one.predicted, other.predicted)
+
+
+@pytest.mark.parametrize("changes", [[Isolate(range(3))], [ZeroLayers(2, "attention")]])
+def test_whole_words_are_read_under_interventions(changes):
+    batch = prompts("bpe", CITIES)
+    found = icl.predict(model("bpe"), batch, interventions=changes, progress=False)
+    rows = []
+    for number, prompt in enumerate(batch):
+        row = []
+        for candidate in prompt.candidates:
+            one = replace(prompt, label_words=((candidate.tokens),), labels=("x",), answer=0,
+                          label_classes=(0,) * len(prompt.label_classes), candidate_texts=())  # fmt: skip
+            alone = PromptBatch((one,))
+            scored = icl.predict(
+                model("bpe"), alone, interventions=changes, path="whole", progress=False
+            )
+            row.append(scored.log_probs[0, 0])
+        rows.append(torch.stack(row))
+        assert number == len(rows) - 1
+    torch.testing.assert_close(found.log_probs, torch.stack(rows), rtol=0, atol=2e-5)
+    plain = icl.predict(model("bpe"), batch, progress=False)
+    assert not torch.allclose(plain.log_probs, found.log_probs, atol=1e-3)
+
+
+WHOLE = {
+    "predict": {},
+    "isolation": {},
+    "extraction": {},
+    "edge_cuts": {},
+    "leave_one_out": {},
+    "diagnose_confusion": {"layer": 1, "components": 2},
+    "calibration": {},
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_words_that_begin_alike_are_told_apart(name):
+    batch = prompts("bpe", CITIES)
+    found = getattr(icl, name)(model("bpe"), batch, progress=False, **WHOLE[name])
+    plain = icl.predict(model("bpe"), batch, progress=False)
+    own = getattr(found, "predicted", None)
+    if own is not None and own.shape == plain.predicted.shape:
+        assert torch.equal(own, plain.predicted)
+    assert str(found)
+
+
+@pytest.mark.parametrize(
+    "name", ["logit_lens", "flow_scores", "saliency_maps", "head_scores", "compress_demonstrations"]
+)
+def test_what_reads_first_tokens_alone_says_so(name):
+    batch = prompts("bpe", CITIES)
+    with WORDS.raises(PromptError, "first tokens", "'New York'", "'New Delhi'"):
+        getattr(icl, name)(model("bpe"), batch, progress=False)
+    apart = prompts("bpe", ("New York", "Delhi", "Paris"), score="sum")
+    getattr(icl, name)(model("bpe"), apart, progress=False)
+
+
+def test_saliency_of_the_whole_vocabulary_needs_no_first_tokens_that_differ():
+    found = icl.flow_scores(model("bpe"), prompts("bpe", CITIES), loss="vocab", progress=False)
+    assert found.per_prompt.isfinite().all()
