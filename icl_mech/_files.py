@@ -6,6 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
+from icl_mech.errors import IclMechError
+
 fcntl: ModuleType | None
 try:
     import fcntl
@@ -21,21 +23,26 @@ def write_synced(file: Path, content: bytes) -> None:
         os.fsync(stream.fileno())
 
 
-def replace_file(file: Path, content: bytes) -> None:
+def replace_file(file: Path, content: bytes, error: type[IclMechError]) -> None:
     """Write a file, and its folder where it is missing, so that it is whole or not there.
 
     Raises:
-        OSError: it cannot be written.
+        IclMechError: of this kind; it cannot be written.
     """
-    part = file.with_name(f".{file.name}.part")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_synced(part, content)
-        part.replace(file)
-    except OSError:
-        with suppress(OSError):
-            part.unlink()
-        raise
+        part = file.with_name(f".{file.name}.part")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_synced(part, content)
+            part.replace(file)
+        except OSError:
+            with suppress(OSError):
+                part.unlink()
+            raise
+    except (OSError, ValueError) as problem:
+        raise error(
+            f"{str(file)!r} cannot be written: {problem}. Give a file in a folder that you may write to."
+        ) from problem
 
 
 def sync(path: Path) -> None:

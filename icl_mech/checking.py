@@ -24,6 +24,7 @@ from typing import (
 )
 
 import numpy as np
+import torch
 from jaxtyping import jaxtyped
 
 from icl_mech._typing import Tensor
@@ -260,6 +261,8 @@ def _tensor(given: object, kind: Any) -> Any:
     if not isinstance(given, kind):
         what = f"a tensor of {kind.dtype.__name__.lower()} numbers"
         raise Misfit(f"; expected {what} with the axes ({', '.join(kind.dim_str.split())}).")
+    if isinstance(given, Tensor) and given.layout is not torch.strided:
+        raise Misfit("; expected a dense tensor: give it .to_dense().")
     if kind.dim_str.split()[:1] == ["batch"] and not len(given):
         raise Misfit("; expected one prompt at least.")
     return given

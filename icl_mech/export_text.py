@@ -66,6 +66,11 @@ def sheet_text(text: str) -> str:
     return f"'{text}" if text.lstrip(" ").startswith(_ACTS_IN_SHEETS) else text
 
 
+def as_bytes(text: str) -> bytes:
+    """The text in UTF-8; halves of surrogate pairs, as names of files may hold, become question marks."""
+    return text.encode("utf-8", "replace")
+
+
 def csv_text(frame: "pd.DataFrame") -> str:
     """The table as CSV in which every text is one, see `sheet_text`; numbers stay as they are."""
     plain = frame.rename(columns=lambda name: sheet_text(name) if isinstance(name, str) else name)

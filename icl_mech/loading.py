@@ -7,6 +7,7 @@ entry 0, for which none is published, is read as by the logit lens.
 """
 
 import pickle
+from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import TypeVar, overload
 
@@ -66,15 +67,15 @@ def load(
 
 
 def _loaded(place: Path, model: object) -> Analysis | Sweep | Result:
-    if place.suffix == ".pt" or (place / "params.pt").is_file():
+    if place.suffix == ".pt" or isfile(place / "params.pt"):
         if model is None:
             raise ResultError(f"{str(place)!r} is a published lens; give model=, which it is for.")
         return _published(place, adapt(model))
-    found = next((name for name in KINDS if (place / name).is_file()), None)
+    found = next((name for name in KINDS if isfile(place / name)), None)
     if found is None:
         holds = f"holds none of {', '.join(INDEXES)}, so nothing that was saved by icl_mech."
         gone = "is not there; give the folder of a run, such as runs/analysis."
-        raise ResultError(f"{str(place)!r} {holds if place.exists() else gone}")
+        raise ResultError(f"{str(place)!r} {holds if exists(place) else gone}")
     loaded: Analysis | Sweep | Result = KINDS[found].load(place)
     if model is not None and isinstance(loaded, FittedLens):
         loaded.check_model(adapt(model))
@@ -89,9 +90,9 @@ UNREADABLE = (
 
 
 def _published(place: Path, model: LanguageModel) -> FittedLens:
-    info, kind = model.info, TunedLens if place.is_dir() else JacobianLens
+    info, kind = model.info, TunedLens if isdir(place) else JacobianLens
     try:
-        name, maps = _translators(place) if place.is_dir() else _jacobians(place, info.n_layers - 1)
+        name, maps = _translators(place) if isdir(place) else _jacobians(place, info.n_layers - 1)
     except UNREADABLE as error:
         raise ResultError(
             f"{str(place)!r} is no lens as tuned-lens or jlens writes it for {info.n_layers} layers: "

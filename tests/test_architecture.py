@@ -39,7 +39,8 @@ ORDER = (
     {"demo", "models", "results"},
     {"plots", "metrics"},
     {"names", "shapes", "checking", "at_home", "documents"},
-    {"_files", "_typing", "errors", "export_text", "frontend"},
+    {"_files", "export_text", "frontend"},
+    {"_typing", "errors"},
 )
 LEVEL = {name: len(ORDER) - depth for depth, names in enumerate(ORDER) for name in names}
 

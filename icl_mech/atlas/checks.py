@@ -24,6 +24,7 @@ from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.metrics import bootstrap_interval, calibrated_scores, normalised_flow
 from icl_mech.metrics.auc import curve_fields, resampled
+from icl_mech.metrics.intervals import known_mean
 from icl_mech.metrics.means import RANGES
 from icl_mech.models import adapt
 from icl_mech.names import VERSIONED, version
@@ -155,7 +156,7 @@ def _values(run: Analysis) -> Iterator[str]:
 
 def _flow(own: FlowScores, _: Analysis) -> Mapping[str, Any]:
     low, high = bootstrap_interval(own.per_prompt, normalised_flow)
-    return {"values": normalised_flow(own.per_prompt.mean(0)), "low": low, "high": high}
+    return {"values": normalised_flow(known_mean(own.per_prompt, 0)), "low": low, "high": high}
 
 
 def _extraction(own: ExtractionResult, _: Analysis) -> Mapping[str, Any]:

@@ -4,11 +4,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from os.path import expanduser, isfile
 from pathlib import Path
 from typing import Any
 
 from icl_mech.atlas.store import Entry, load_atlas
 from icl_mech.errors import ResultError, SweepError
+from icl_mech.export_text import as_bytes
 from icl_mech.metrics import Interval
 from icl_mech.names import versions
 from icl_mech.reports.rendering import embedded, html, part, variables
@@ -141,7 +143,7 @@ def build(atlas: str | Path, out: str | Path, *, overwrite: bool = False) -> Pat
         raise ResultError(
             f"The atlas {str(atlas)!r} holds no runs; add some: `icl-mech atlas add RUN --atlas {atlas}`."
         )
-    found, earlier = document(entries), (place / PAGE).is_file()
+    found, earlier = document(entries), isfile(place / PAGE)
     with Folder(place, overwrite=overwrite, beside=earlier, files=[PAGE][overwrite:]) as site:
         with Folder(place / "runs", beside=True) as runs:
             for own in entries:
@@ -150,9 +152,9 @@ def build(atlas: str | Path, out: str | Path, *, overwrite: bool = False) -> Pat
                 page = html(own.run.page(), offline=f"../{LIBRARY}")
                 runs.replace(f"{own.name}.html", sealed_page(page.replace("<header>", BACK, 1)))
         site.replace(LIBRARY, get_plotlyjs().encode())
-        site.replace("atlas.json", embedded(found).encode())
+        site.replace("atlas.json", as_bytes(embedded(found)))
         site.replace(PAGE, sealed_page(index(found)))
-    return Path(out).expanduser() / PAGE
+    return Path(expanduser(out)) / PAGE
 
 
 BACK = f'<header>\n<p class="kicker"><a href="../{PAGE}">← All runs of the atlas</a></p>'

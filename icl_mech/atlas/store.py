@@ -1,22 +1,24 @@
 """The folder of an atlas: one folder for each run, under a name made of what was measured."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from icl_mech.atlas.checks import examined, measured, refuse, remeasured
-from icl_mech.errors import ResultError
+from icl_mech.errors import ResultError, SweepError
 from icl_mech.measurements.provenance import Identity
 from icl_mech.results import INDEX, Result, given_path, jsonable
 from icl_mech.studies import Analysis
 from icl_mech.studies.facts import origin_of
-from icl_mech.sweeps.item import Item
-from icl_mech.sweeps.result import item_of
+from icl_mech.sweeps.item import Item, is_sweep, item_folder
+from icl_mech.sweeps.result import Sweep, item_of
+from icl_mech.tasks.types import text_fault
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +101,19 @@ def load_atlas(folder: str | Path, *, checked: bool = True) -> tuple[Entry, ...]
     return tuple(found)
 
 
+def _folders(runs: Sequence[str | Path]) -> Iterator[str | Path]:
+    """Those of single runs; of a sweep, those of its items that are done or damaged."""
+    for folder in runs:
+        if not is_sweep(given_path(folder, "run")):
+            yield folder
+            continue
+        sweep = Sweep.load(folder)
+        finished = [own for own in sweep.plan if sweep.state(own) in ("done", "damaged")]
+        if sweep.folder is None or not finished:
+            raise SweepError(f"No item of the sweep {str(folder)!r} is finished; run it first.")
+        yield from (item_folder(sweep.folder, own.key) for own in finished)
+
+
 def add(
     runs: Sequence[str | Path],
     atlas: str | Path,
@@ -109,7 +124,7 @@ def add(
     """Check saved runs and copy them into an atlas: all of them, or none.
 
     Args:
-        runs: Folders of saved runs; those of a sweep are its `items/*`.
+        runs: Folders of saved runs, or of sweeps, of which all finished items are taken.
         atlas: The folder; made if it is not there.
         label: What to call the model, where its own name says nothing.
         models: Those that the runs are of, recognised by their weights: everything is measured on them again and
@@ -119,12 +134,15 @@ def add(
         The folders of the copies.
 
     Raises:
-        ResultError: a run that may not be shown, or one of which all is there already, or that holds all of one that is
+        SweepError: a sweep without finished items.
+        ResultError: a label that is no text, a run that may not be shown, or one of which all is there already, or that holds all of one that is
             there, whatever their names.
     """
+    if label != "" and (fault := text_fault(label)):
+        raise ResultError(f"label= {fault}; give the name of a model.")
     known = [*load_atlas(atlas, checked=False)]
     old = len(known)
-    for folder in runs:
+    for folder in _folders(runs):
         run = examined(folder)
         entry = Entry(replace(run, made={**run.made, "label": label}) if label else run)
         for other in known:
@@ -145,4 +163,4 @@ def add(
                 )
         refuse(folder, [] if models is None else [*remeasured(run, models)])
         known.append(entry)
-    return [entry.run.save(Path(atlas).expanduser() / entry.name) for entry in known[old:]]
+    return [entry.run.save(Path(expanduser(atlas)) / entry.name) for entry in known[old:]]

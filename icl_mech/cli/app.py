@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import MutableMapping
 from functools import cache
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -165,6 +166,10 @@ app.add_typer(atlas_commands(examples), name="atlas", rich_help_panel=LOOK)
 
 def main() -> None:
     """Run the command line; errors of ours are one red line and exit code 1."""
+    # A name that is no UTF-8, or a sign that the terminal has not, ends no command.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     with warnings.catch_warnings():
         warnings.showwarning = _as_note
         # Modules of one's own lie where the command is called; the installed command looks elsewhere.

@@ -2,6 +2,7 @@
 
 import json
 import secrets
+from os.path import exists
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -83,7 +84,7 @@ def _opened(
     from icl_mech.explorer import Server, explore
     from icl_mech.explorer.view import HISTORY
 
-    past = out if out is not None and (out / HISTORY).exists() else None
+    past = out if out is not None and exists(out / HISTORY) else None
     view = explore(loaded, task, history=past, **how)
     if out is None:
         return view, Server(view.session, port or 0)

@@ -7,6 +7,7 @@ model is loaded.
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from os.path import exists
 from pathlib import Path
 from typing import Any
 
@@ -193,7 +194,7 @@ def without_place(value: object) -> str:
     """
     text = str(value)
     path = Path(text)
-    if not (path.is_absolute() and path.exists()):
+    if not (path.is_absolute() and exists(path)):
         return text
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else path.name

@@ -1,12 +1,14 @@
 """`icl-mech reproduce`: the papers' tables and figures, listed, shown, copied, and run on any model."""
 
 from dataclasses import dataclass
+from os.path import exists
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Column, Table
 
+from icl_mech._files import replace_file
 from icl_mech.cli.console import draw, in_options, interruptible, say, say_forecast, say_json
 from icl_mech.cli.inputs import load_options
 from icl_mech.cli.job import command_line
@@ -93,14 +95,14 @@ def _show(chosen: "Recipe", copy: Path | None) -> None:
     """Print a recipe, or copy it.
 
     Raises:
-        SweepError: there is such a file.
+        SweepError: there is such a file, or it cannot be written.
     """
     if copy is None:
         say(chosen.text.rstrip())
         return
-    if copy.exists():
+    if exists(copy):
         raise SweepError(f"{str(copy)!r} is there; name another file.")
-    copy.write_text(chosen.text, encoding="utf-8")
+    replace_file(copy, chosen.text.encode(), SweepError)
     say(f"Recipe: {copy}")
 
 

@@ -1,6 +1,7 @@
 """`icl-mech sweep`: many models, tasks, settings and seeds, as a YAML file says."""
 
 from dataclasses import dataclass
+from os.path import exists
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -53,7 +54,7 @@ class RunOptions:
         return {
             **{name: value for name, value in given.items() if value is not None},
             "out": out,
-            "resume": again if self.resume and out.exists() else False,
+            "resume": again if self.resume and exists(out) else False,
             "progress": False if self.quiet else None,
             "plan": self.dry_run,
         }

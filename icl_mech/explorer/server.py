@@ -63,6 +63,7 @@ def application(session: Session, token: str, port: int) -> "Starlette":
     from starlette.applications import Starlette
     from starlette.responses import HTMLResponse, PlainTextResponse
     from starlette.routing import Route, WebSocketRoute
+    from starlette.websockets import WebSocketDisconnect
 
     hosts = {f"{HOST}:{port}", f"localhost:{port}"}
 
@@ -90,8 +91,9 @@ def application(session: Session, token: str, port: int) -> "Starlette":
         if not allowed(websocket) or origin not in {f"http://{own}" for own in hosts}:
             await websocket.close(REFUSED)
             return
-        await websocket.accept()
-        await _talk(session, websocket)
+        with suppress(WebSocketDisconnect):  # it went away at once
+            await websocket.accept()
+            await _talk(session, websocket)
 
     return Starlette(routes=[Route("/", shown), WebSocketRoute("/ws", talked)])
 
@@ -105,8 +107,6 @@ _HEADERS = {
 
 async def _talk(session: Session, websocket: "WebSocket") -> None:
     """Messages of one page, both ways, until it is gone."""
-    from starlette.websockets import WebSocketDisconnect
-
     loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
     out: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
@@ -120,7 +120,12 @@ async def _talk(session: Session, websocket: "WebSocket") -> None:
     session.join(send)
     sender = asyncio.create_task(sending())
     try:
-        async for text in websocket.iter_text():
+        # Not `iter_text`: of bytes, and of a page that went away while it was answered, it makes tracebacks.
+        while (received := await websocket.receive())["type"] != "websocket.disconnect":
+            text = received.get("text")
+            if text is None:
+                send(_error("A message of bytes; expected JSON as text."))
+                continue
             if len(text) > LONGEST:
                 send(_error(f"A message of {len(text)} characters; at most {LONGEST} are read."))
                 continue
@@ -135,8 +140,6 @@ async def _talk(session: Session, websocket: "WebSocket") -> None:
             except Exception as error:  # such as a full disk: the page stays, and says so
                 logging.getLogger(__name__).exception("an action failed")
                 send(_error(f"{type(error).__name__}: {error}"))
-    except WebSocketDisconnect:
-        pass
     finally:
         session.leave(send)
         sender.cancel()
@@ -176,7 +179,8 @@ class Server:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self.socket.bind((HOST, port))
-        except OSError as error:
+            self.socket.listen()  # whoever reads the address may come at once: the first answers wait
+        except (OSError, OverflowError) as error:
             self.socket.close()
             raise RunError(f"Port {port} cannot be used ({error}); take another, or 0.") from None
         self.port, self.token = self.socket.getsockname()[1], token or secrets.token_urlsafe(24)

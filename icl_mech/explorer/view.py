@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
-from icl_mech._files import write_synced
+from icl_mech._files import replace_file
 from icl_mech.errors import PromptError, RunError
 from icl_mech.explorer.actions import Stage
 from icl_mech.explorer.asking import Asker
@@ -121,10 +122,12 @@ class Explorer:
         return self.session.code(every=every)
 
     def save(self, folder: str | Path) -> None:
-        """Keep history and kept states; `explore(..., history=folder)` goes on from there."""
-        place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
-        _write(place / HISTORY, self.session)
+        """Keep history and kept states; `explore(..., history=folder)` goes on from there.
+
+        Raises:
+            RunError: the folder cannot be written to.
+        """
+        _write(Path(expanduser(folder)) / HISTORY, self.session)
 
     def close(self) -> None:
         """Stop the worker; the history stays."""
@@ -169,7 +172,7 @@ def explore(
         batch = _drawn(own, model, shots, n or QUERIES, seed)
     adapted = adapt(model)
     asker, start = _asked(adapted, own, batch)
-    past = History([start]) if history is None else _read(Path(history), asker.stage)
+    past = History([start]) if history is None else _read(Path(expanduser(history)), asker.stage)
     known = [line.replace("load_model", "icl.load_model") for line in model_line(adapted)]
     lines = (*known, f"model = ...  # {adapted.info.name}")[0], _task_line(own)
     if threads is None:
@@ -306,9 +309,7 @@ def _write(file: Path, session: Session) -> None:
         "task": stage.task.name,
         **session.history.to_dict(),
     }
-    part = file.with_suffix(".part")
-    write_synced(part, json.dumps(content, indent=1).encode())
-    part.replace(file)
+    replace_file(file, json.dumps(content, indent=1).encode(), RunError)
 
 
 def _read(folder: Path, stage: Stage) -> History:

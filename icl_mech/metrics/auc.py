@@ -23,7 +23,7 @@ import torch
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.checking import Count, Natural, checked
 from icl_mech.errors import ResultError
-from icl_mech.metrics.intervals import RESAMPLES, quantile_ends
+from icl_mech.metrics.intervals import RESAMPLES, known_mean, quantile_ends
 from icl_mech.metrics.means import mean_ends, wilson
 
 FEWEST = 0.01
@@ -167,8 +167,14 @@ def cumulative_share(auc: Float[Tensor, "*r layer"]) -> Float[Tensor, "*r layer"
 
     Not-a-number where the denominator is 0. Source: Wang et al. 2023, §2.3.
     """
-    sums = (auc - 0.5).cumsum(-1)
+    sums = _excess(auc).cumsum(-1)
     return sums / sums[..., -1:]
+
+
+def _excess(auc: Float[Tensor, "*r layer"]) -> Float[Tensor, "*r layer"]:
+    """AUC - 0.5; layers without a number give nothing, unless no layer has one."""
+    missing = auc.isnan()
+    return (auc - 0.5).masked_fill(missing & ~missing.all(-1, keepdim=True), 0.0)
 
 
 def _pairs(
@@ -205,13 +211,14 @@ def auc_statistic(
     classes: the few others would pass for an interval.
     """
     classes = tuple(truth.unique().tolist())
-    scores = class_scores(attention, classes, raw_pair=two_classes == "reference")
+    scores = class_scores(attention.nan_to_num(0.0), classes, raw_pair=two_classes == "reference")
 
     def statistic(weights: Float[Tensor, "r batch"]) -> Float[Tensor, "r layer"]:
         # Multiplied back to counts, which float32 sums exactly.
         drawn = resampled_auc(scores, truth, (weights * len(truth)).float())
         whole = drawn.isfinite().all(1).double().mean()
-        return drawn if whole >= FEWEST else torch.full_like(drawn, torch.nan)
+        found = drawn if whole >= FEWEST else torch.full_like(drawn, torch.nan)
+        return found.masked_fill(_unseen(attention), torch.nan)
 
     return statistic
 
@@ -228,10 +235,17 @@ def resampled(
     classes = tuple(truth.unique().tolist())
     if len(classes) < 2:
         return torch.full((attention.shape[1],), torch.nan, dtype=torch.float64), None, 0
-    scores = class_scores(attention, classes, raw_pair=two_classes == "reference")
+    scores = class_scores(attention.nan_to_num(0.0), classes, raw_pair=two_classes == "reference")
     weights, redrawn = class_resamples(truth)
+    unseen, found = _unseen(attention), macro_auc(scores, truth)
     drawn = None if weights is None else resampled_auc(scores, truth, weights)
-    return macro_auc(scores, truth), drawn, redrawn
+    drawn = None if drawn is None else drawn.masked_fill(unseen, torch.nan)
+    return found.masked_fill(unseen, torch.nan), drawn, redrawn
+
+
+def _unseen(attention: Float[Tensor, "batch layer label"]) -> Bool[Tensor, " layer"]:
+    """Layers from which no prompt's target reaches a label word: they have no attention to them."""
+    return attention.isnan().all(2).all(0)
 
 
 def curve_fields(
@@ -243,7 +257,8 @@ def curve_fields(
         ends, share_ends, sum_ends = _nothing(auc), _nothing(auc), _nothing(sums)
     else:
         ends = auc_ends(auc, drawn, prompts)
-        sum_ends = _sum_ends(sums, _sums(drawn), len(auc), prompts)
+        known = max(1, int(auc.isfinite().sum()))
+        sum_ends = _sum_ends(sums, _sums(drawn), known, prompts)
         share_ends = quantile_ends(cumulative_share(drawn), prompts)
     table = torch.stack([sums, *sum_ends], dim=-1)
     if not clearly_positive(table[0]):
@@ -289,5 +304,5 @@ def clearly_positive(interval: Tensor) -> bool:
 
 def _sums(auc: Float[Tensor, "*r layer"]) -> Float[Tensor, "*r 4"]:
     third = max(1, auc.shape[-1] // 3)
-    first, last = auc[..., :third].mean(-1), auc[..., -third:].mean(-1)
-    return torch.stack([(auc - 0.5).sum(-1), first, last, last - first], dim=-1)
+    first, last = known_mean(auc[..., :third], -1), known_mean(auc[..., -third:], -1)
+    return torch.stack([_excess(auc).sum(-1), first, last, last - first], dim=-1)

@@ -37,17 +37,22 @@ def flow_sums(
 
 @checked(ResultError)
 def flow_counts(
-    label_positions: Int[Tensor, "batch demo"], targets: Int[Tensor, " batch"]
+    label_positions: Int[Tensor, "batch demo"],
+    targets: Int[Tensor, " batch"],
+    window: Count | None = None,
 ) -> Float[Tensor, "batch 3"]:
     """Numbers of (i, j) pairs behind S_wp, S_pq and S_ww.
 
-    `sum p`, `#p` and `q (q + 1) / 2 - sum p - #p`; positions of -1, and those the target `q`
-    does not see, do not count. Source: Wang et al. 2023, §2.1.
+    `sum p`, `#p` and `q (q + 1) / 2 - sum p - #p`; positions of -1, and those at or after the target `q`,
+    do not count. With a window W only pairs with `i - j < W` exist: `sum min(p, W - 1)`, `#(p > q - W)`,
+    and of all pairs those of the W - 1 columns before each row. Source: Wang et al. 2023, §2.1.
     """
     real = (label_positions >= 0) & (label_positions < targets[:, None])
-    to_labels = (label_positions * real).sum(1)
-    to_target = real.sum(1)
-    pairs = targets * (targets + 1) // 2
+    reach = int(targets.max()) if window is None else window - 1
+    to_labels = (label_positions.clamp(max=reach) * real).sum(1)
+    to_target = (real & (targets[:, None] - label_positions <= reach)).sum(1)
+    short = targets.clamp(max=reach)
+    pairs = short * (short + 1) // 2 + (targets - short) * reach
     return torch.stack([to_labels, to_target, pairs - to_labels - to_target], dim=1).double()
 
 
@@ -55,9 +60,14 @@ def flow_counts(
 def normalised_flow(
     mean_scores: Float[Tensor, "*r score layer"],
 ) -> Float[Tensor, "*r score layer"]:
-    """Each layer's mean scores divided by their sum over the three kinds (0 where all are 0)."""
-    total = mean_scores.sum(-2, keepdim=True)
-    return torch.where(total > 0, mean_scores / total.clamp(min=torch.finfo(total.dtype).tiny), 0.0)
+    """Each layer's mean scores divided by their sum over the three kinds (0 where all are 0).
+
+    A kind without edges, whose mean is not-a-number, stays so; the others share the sum.
+    """
+    missing = mean_scores.isnan()
+    total = mean_scores.masked_fill(missing, 0.0).sum(-2, keepdim=True)
+    shares = mean_scores / total.clamp(min=torch.finfo(total.dtype).tiny)
+    return torch.where((total > 0) | missing, shares, 0.0)
 
 
 Average = Literal["mean", "median"]

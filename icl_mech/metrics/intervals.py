@@ -56,6 +56,33 @@ def _drawn(n: int, resamples: int, seed: int) -> Tensor:
 
 
 @checked(ResultError)
+def known_mean(
+    values: Float[Tensor, " *any"], dim: int | tuple[int, ...]
+) -> Float[Tensor, " *fewer"]:
+    """Mean along axes over what is a number; not-a-number where nothing is."""
+    return values.nanmean(dim) if bool(values.isnan().any()) else values.mean(dim)
+
+
+@checked(ResultError)
+def means_over(
+    weights: Float[Tensor, "r batch"], per_prompt: Float[Tensor, " batch *rest"]
+) -> Float[Tensor, " r *rest"]:
+    """Weighted means over the prompts that have a number; not-a-number where none has.
+
+    Args:
+        weights: Of resamples; each row adds up to 1.
+        per_prompt: Values, prompt axis first.
+    """
+    flat = per_prompt.double().reshape(len(per_prompt), -1)
+    missing = flat.isnan()
+    means = weights @ flat.masked_fill(missing, 0.0)
+    if bool(missing.any()):
+        known = weights @ (~missing).double()
+        means = torch.where(known > 0, means / known, torch.nan)
+    return means.reshape(len(weights), *per_prompt.shape[1:])
+
+
+@checked(ResultError)
 def bootstrap_interval(
     per_prompt: Float[Tensor, " batch *rest"],
     statistic: Callable[[Tensor], Tensor] | None = None,
@@ -65,7 +92,8 @@ def bootstrap_interval(
 ) -> tuple[Tensor, Tensor]:
     """Low and high ends of the percentile bootstrap interval of a function of the mean.
 
-    For means themselves `mean_ends` holds better: few skewed values show little of their tail.
+    For means themselves `mean_ends` holds better: few skewed values show little of their tail. Means are
+    over the prompts that have a number.
 
     Args:
         per_prompt: Values, prompt axis first.
@@ -75,9 +103,7 @@ def bootstrap_interval(
         seed: Of the resampling.
     """
     n = per_prompt.shape[0]
-    rest = per_prompt.shape[1:]
-    weights = resample_weights(n, resamples=resamples, seed=seed)
-    means = (weights @ per_prompt.double().reshape(n, -1)).reshape(resamples, *rest)
+    means = means_over(resample_weights(n, resamples=resamples, seed=seed), per_prompt)
     return quantile_ends(means if statistic is None else statistic(means), n)
 
 

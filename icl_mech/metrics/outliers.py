@@ -97,16 +97,23 @@ class Outliers(NamedTuple):
 
 
 @checked(ResultError)
-def uniform_mass(count: Natural, first_row: Natural = 0) -> Float[Tensor, " pos"]:
+def uniform_mass(
+    count: Natural, first_row: Natural = 0, reach: Count | None = None
+) -> Float[Tensor, " pos"]:
     """Column mass `m[j]` of `count` tokens before a last row, if every row read all tokens alike.
 
     `m[j] = 1 / (q - j) * sum over i of 1 / (i + 1)`, over the rows `i > j` up to `q = count` that
-    are not before `first_row`: of attention all, of saliency those that reach the loss.
+    are not before `first_row`: of attention all, of saliency those that reach the loss. In a layer whose
+    rows see `reach` tokens, row i reads `min(i + 1, reach)` of them, and j is read by `reach - 1` rows.
     """
     rows = torch.arange(count + 1, dtype=torch.float64)
-    read = torch.where(rows >= first_row, 1 / (rows + 1), 0.0)
+    seen = rows + 1 if reach is None else (rows + 1).clamp(max=reach)
+    read = torch.where(rows >= first_row, 1 / seen, 0.0)
     below = read.flip(0).cumsum(0).flip(0)[1:]
-    return below / (count - rows[:-1])
+    if reach is None or reach > count:
+        return below / (count - rows[:-1])
+    beyond = torch.cat([below[reach - 1 :], below.new_zeros(reach - 1)])
+    return (below - beyond) / (count - rows[:-1]).clamp(max=reach - 1)
 
 
 @checked(ResultError)

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from io import StringIO
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def _some(names: list[str]) -> str:
 def cache_folder() -> Path:
     """Where converted models are kept."""
     if chosen := os.environ.get("ICL_MECH_CACHE"):
-        return Path(chosen).expanduser()
+        return Path(expanduser(chosen))
     from platformdirs import user_cache_dir
 
     return Path(user_cache_dir("icl_mech", appauthor=False))

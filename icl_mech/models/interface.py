@@ -19,6 +19,7 @@ from icl_mech.errors import ModelError
 from icl_mech.models.norms import FrozenNorm
 from icl_mech.models.undo import Undo
 from icl_mech.models.watching import Watch
+from icl_mech.models.windows import windows_of
 
 
 @dataclass(frozen=True)
@@ -354,6 +355,11 @@ class LanguageModel(ABC):
     def takes_cache(self) -> bool:
         """False if it cannot go on from keys and values; then prompts share nothing."""
         return True
+
+    @cached_property
+    def windows(self) -> tuple[int | None, ...]:
+        """Tokens that a row of attention sees, its own among them, by layer; None: all before it."""
+        return windows_of(self.module, self.info.n_layers)
 
     @cached_property
     def undo(self) -> Undo:

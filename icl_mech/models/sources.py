@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
+from os.path import expanduser, isdir, isfile
 from pathlib import Path
 from typing import Literal
 
@@ -129,13 +130,13 @@ def resolve(name: str) -> Source:
     if name in KNOWN:
         return _known_source(KNOWN[name])
     name = os.fspath(name)
-    path = Path(name).expanduser()
+    path = Path(expanduser(name))
     if path.suffix.lower() == ".gguf":
-        if not path.is_file():
+        if not isfile(path):
             raise ModelError(f"There is no GGUF file at {name!r}. Check the path.")
         text = f"GGUF file {name}, converted once into {cache_folder()}"
         return Source("gguf", str(path), name, text, pieces=(path,))
-    if name and path.is_dir():
+    if name and isdir(path):
         return Source("folder", str(path), name, f"local folder {name}")
     if _HUB_ID.fullmatch(name):
         return Source("hub", name, name, f"Hugging Face hub: {name}")
@@ -157,10 +158,10 @@ def content_of(name: str) -> dict[str, str]:
     """
     if name in KNOWN:
         return {}
-    path = Path(name).expanduser()
-    if path.is_file():
+    path = Path(expanduser(name))
+    if isfile(path):
         return {path.name: _checksum(path)}
-    if not path.is_dir():
+    if not isdir(path):
         return {}
     files = sorted(own for own in path.iterdir() if own.is_file() and own.name[0] != ".")
     return {own.name: _checksum(own) for own in files if own.suffix.lower() != ".md"}

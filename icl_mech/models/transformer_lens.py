@@ -1,6 +1,7 @@
 """Wraps TransformerLens' two model classes as `LanguageModel`s."""
 
 from dataclasses import asdict
+from os.path import exists
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +141,7 @@ def _weights(model: torch.nn.Module) -> dict[str, Any]:
 
 def _short_name(name: str) -> str:
     """A folder's name without the machine's path; hub ids stay whole."""
-    return Path(name).name if Path(name).exists() else name
+    return Path(name).name if exists(name) else name
 
 
 def _is_processed(model: torch.nn.Module) -> bool:

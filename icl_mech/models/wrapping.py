@@ -275,7 +275,8 @@ def _own_tokens(tokenizer: "PreTrainedTokenizerBase") -> Iterator[None]:
     """
     declared = dict(tokenizer.init_kwargs)
     try:
-        tokenizer.init_kwargs["add_bos_token"] = True
+        # The name, which one made in memory lacks, is read for nothing else.
+        tokenizer.init_kwargs = {"name_or_path": "", **declared, "add_bos_token": True}
         yield
     finally:
         tokenizer.init_kwargs = declared

@@ -7,6 +7,7 @@ eight points, and they are as wide as a page or a column of the usual two-column
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from os.path import exists, expanduser
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -93,20 +94,17 @@ def save(
     Raises:
         ResultError: another width or form, a file that is there, or no kaleido or browser.
     """
-    file = Path(path).expanduser()
+    file = Path(expanduser(path))
     if width not in INCHES:
         raise ResultError(f"width={width!r}. {near_matches(str(width), get_args(Width))}")
     if file.suffix not in (".pdf", ".svg"):
         raise ResultError(f"{file.name!r} is neither .pdf nor .svg; name the file by one of them.")
-    if file.exists() and not overwrite:
+    if exists(file) and not overwrite:
         raise ResultError(f"{str(file)!r} is there; name another file, or give overwrite=True.")
     wide, narrow = own._forms
     below = narrow() if width == "column" else None
     # What somebody changed is written as it is.
     unchanged = below is not None and own.to_dict() == wide().to_dict()
     content = vector(below if unchanged else own, file.suffix, width, font)
-    try:
-        replace_file(file, content)
-    except OSError as error:
-        raise ResultError(f"{str(file)!r} cannot be written: {error}.") from error
+    replace_file(file, content, ResultError)
     return file

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sized
+from os.path import exists
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -30,7 +31,7 @@ def tokenizer_identity(tokenizer: object) -> dict[str, str] | None:
             return None
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
         name = str(getattr(tokenizer, "name_or_path", "")) or type(tokenizer).__name__
-        name = Path(name).name if Path(name).exists() else name  # no path of this machine
+        name = Path(name).name if exists(name) else name  # no path of this machine
         known = (size, {"name": name, "fingerprint": digest[:16]})
         _KNOWN[tokenizer] = known
     return dict(known[1])

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from os.path import expanduser
 from pathlib import Path
 from typing import Any, get_args
 
@@ -102,7 +103,7 @@ class TextSet:
         Raises:
             PromptError: a file that cannot be read, or holds something else.
         """
-        file = Path(path).expanduser()
+        file = Path(expanduser(path))
         texts, anchors = read_texts(file)
         return cls(name or file.name, texts, spans, anchors)
 

@@ -196,10 +196,11 @@ class Reproduction(Paged):
         )
 
     def summary(self) -> str:
-        """Every row in one line."""
+        """Every row in one line, and below them why items failed."""
         told = "  {quantity}, {task} ({model}): {here}; published {published}; {verdict}".format_map
         lines = [told(row.texts()) for row in self.rows]
-        return "\n".join([f"{self.recipe.name}: {self.lead}", *lines])
+        failed = [f"  failed: {text}" for text in self.sweep.failures()]
+        return "\n".join([f"{self.recipe.name}: {self.lead}", *lines, *failed])
 
     def __repr__(self) -> str:
         """The summary."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import lru_cache
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,7 @@ def recipe(name: str | Path) -> Recipe:
     Raises:
         SweepError: there is none, or the file holds something else.
     """
-    path = Path(name).expanduser()
+    path = Path(expanduser(conformed("name", name, str | Path, SweepError)))
     if path.suffix in (".yaml", ".yml"):
         return read_recipe(path)
     if str(name) not in recipe_names():

@@ -6,6 +6,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
+from os.path import exists, expanduser, isdir
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -13,7 +14,7 @@ import plotly.graph_objects as go
 from icl_mech._files import replace_file
 from icl_mech.checking import conformed
 from icl_mech.errors import ResultError
-from icl_mech.export_text import csv_text, tex_prose
+from icl_mech.export_text import as_bytes, csv_text, tex_prose
 from icl_mech.plots.vector import SERIF, Width, browser, vector
 from icl_mech.reports.figures import drawn
 from icl_mech.reports.model import ClaimMatrix, Page, PromptText, Section
@@ -61,18 +62,15 @@ def export_page(
         ResultError: figures cannot be drawn, another width, or a folder that holds something.
     """
     conformed("width", width, Width, ResultError)
-    place = Path(folder).expanduser()
-    if not overwrite and place.exists() and (not place.is_dir() or any(place.iterdir())):
+    place = Path(expanduser(folder))
+    if not overwrite and exists(place) and (not isdir(place) or any(place.iterdir())):
         raise ResultError(
             f"{str(folder)!r} holds something already; give a new folder, or overwrite=True."
         )
     with browser():
         contents = dict(_parts(page, width))
-    try:
-        for name, content in contents.items():
-            replace_file(place / name, content)
-    except OSError as error:
-        raise ResultError(f"{str(folder)!r} cannot be written: {error}.") from error
+    for name, content in contents.items():
+        replace_file(place / name, content, ResultError)
     return place
 
 
@@ -94,19 +92,19 @@ def _parts(page: Page, width: Width) -> Iterator[tuple[str, bytes]]:
         tables = _tables(section, again)
         for place, table in enumerate(tables):
             own = name if len(tables) == 1 else f"{name}-{place + 1}"
-            yield f"tables/{own}.tex", tabular(table).encode()
+            yield f"tables/{own}.tex", as_bytes(tabular(table))
             body.append(_float("table", _shrunk(rf"\input{{tables/{own}.tex}}"), caption, "page"))
         if section.numbers is not None and not again:
-            yield f"tables/{name}.csv", csv_text(section.numbers).encode()
-    yield "claims.tex", _claims(page).encode()
+            yield f"tables/{name}.csv", as_bytes(csv_text(section.numbers))
+    yield "claims.tex", as_bytes(_claims(page))
     matrix = ""
     if page.matrix is not None:
-        yield "matrix.tex", _matrix(page.matrix).encode()
+        yield "matrix.tex", as_bytes(_matrix(page.matrix))
         caption = (
             f"{page.matrix.caption} {', '.join(f'{mark}: {own}' for own, mark in MARKS.items())}."
         )
         matrix = _float("table", _shrunk(r"\input{matrix.tex}"), tex_prose(caption), "page")
-    yield "methods.tex", _methods(page).encode()
+    yield "methods.tex", as_bytes(_methods(page))
     yield "references.bib", files("icl_mech.reports").joinpath("references.bib").read_bytes()
     whole = [
         rf"{HEAD}\title{{{tex_prose(page.title)}}}\date{{}}\maketitle",
@@ -118,7 +116,7 @@ def _parts(page: Page, width: Width) -> Iterator[tuple[str, bytes]]:
         r"\bibliographystyle{plain}\bibliography{references}",
         "\\end{document}\n",
     ]
-    yield "paper.tex", "\n\n".join(part for part in whole if part).encode()
+    yield "paper.tex", as_bytes("\n\n".join(part for part in whole if part))
 
 
 def _figure(section: Section, width: Width) -> go.Figure | None:

@@ -1,6 +1,7 @@
 """Writes pages: all or nothing, never over a file that somebody edited; `Paged`: what has a page."""
 
 from collections.abc import Sequence
+from os.path import expanduser, isdir
 from pathlib import Path
 
 from icl_mech.checking import conformed
@@ -37,12 +38,12 @@ def write_page(
     """
     conformed("offline", offline, bool, ResultError)
     file = given_path(path, "page")
-    if file.is_dir():
+    if isdir(file):
         raise ResultError(f"{str(path)!r} is a folder; give the path of a page in it.")
     content = page_bytes(page, sections, lead=lead, offline=offline)
     with Folder(file.parent, beside=True, files=() if overwrite else [file.name]) as place:
         place.replace(file.name, content)
-    return Path(path).expanduser()
+    return Path(expanduser(path))
 
 
 def page_bytes(

@@ -14,6 +14,7 @@ import numpy as np
 
 from icl_mech.documents import check_plain, content_of_file
 from icl_mech.errors import ResultError
+from icl_mech.export_text import as_bytes
 
 FORMAT = 3
 """Version of the saved layout; 1 had no checksums, 2 no prompts."""
@@ -28,7 +29,7 @@ TENSORS, PAGE, PROMPTS = "tensors.safetensors", "index.html", "prompts.json"
 
 _FILES = frozenset({*INDEXES, TENSORS, PAGE, PROMPTS})
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_UNFIT = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]|^[.\s]|[.\s]$|^$')
+_UNFIT = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f\ud800-\udfff]|^[.\s]|[.\s]$|^$')
 _DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 _LONGEST = 100
 
@@ -55,7 +56,10 @@ def given_path(path: object, what: str = "folder", *, option: str = "") -> Path:
             f"{option or what}={path!r}; give the path of a {what}, such as {example!r}."
         )
     try:
-        return Path(path).expanduser().resolve()
+        found = Path(path).expanduser().resolve()
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            found.lstat()
+        return found
     except (OSError, RuntimeError, ValueError) as error:
         raise ResultError(f"{option or what}={str(path)!r} is no usable path: {error}.") from error
 
@@ -192,7 +196,7 @@ _MARK = re.compile(rb"<!-- written by icl_mech, sha256 ([0-9a-f]{64}) -->\n?$")
 
 def sealed_page(page: str) -> bytes:
     """A page with a last line by which it is recognised as long as nobody edits it."""
-    content = page.encode("utf-8")
+    content = as_bytes(page)
     return content + f"<!-- written by icl_mech, sha256 {digest(content)} -->\n".encode()
 
 

@@ -26,7 +26,7 @@ WAIT = 10.0
 
 def hidden(folder: Path, path: str, checksum: str) -> Path:
     """Where a file of a folder lies until the index that lists it is in place."""
-    return folder / f"{_HIDDEN}{digest(f'{path} {checksum}'.encode())[:32]}"
+    return folder / f"{_HIDDEN}{digest(os.fsencode(f'{path} {checksum}'))[:32]}"
 
 
 def is_vacant(folder: Path) -> bool:

@@ -16,7 +16,7 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.at_home import at_home
 from icl_mech.errors import ResultError
 from icl_mech.metrics import mean_ends
-from icl_mech.metrics.intervals import quantile_ends, resample_weights
+from icl_mech.metrics.intervals import means_over, quantile_ends, resample_weights
 from icl_mech.metrics.means import Kind
 from icl_mech.results.judging import FEWEST_PROMPTS
 
@@ -169,11 +169,10 @@ def kept(method: F) -> F:
 def function_of_means(
     per_prompt: Float[Tensor, " batch *rest"], function: Callable[[Tensor], Tensor]
 ) -> Statistic:
-    """The statistic `function(mean over prompts)`: ratios are recomputed in each resample."""
-    flat = per_prompt.double().reshape(per_prompt.shape[0], -1)
+    """The statistic `function(mean over prompts that have a number)`: ratios are recomputed in each resample."""
 
     def statistic(weights: Float[Tensor, "r batch"]) -> Tensor:
-        return function((weights @ flat).reshape(len(weights), *per_prompt.shape[1:]))
+        return function(means_over(weights, per_prompt))
 
     return statistic
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -128,7 +129,7 @@ class Shown(Record):
         """
         with Folder(folder, overwrite=overwrite, files=FILES) as place:
             write_result(self, place)
-        return Path(folder).expanduser()
+        return Path(expanduser(folder))
 
     @classmethod
     def load(cls: type[R], folder: str | Path) -> R:

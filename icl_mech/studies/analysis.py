@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,7 +166,7 @@ class Analysis(Parts, Paged):
         files = paths_of(self.results, page=page, prompts=bool(self.prompts))
         with Folder(folder, overwrite=overwrite, files=files) as place:
             self.save_into(place, page=page)
-        return Path(folder).expanduser()
+        return Path(expanduser(folder))
 
     def save_into(self, place: Folder, *, page: bool = False) -> None:
         """As `save`, into a folder that is open already."""

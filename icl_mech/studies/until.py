@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import Parameter, signature
 from math import ceil, inf, isfinite, sqrt
+from os.path import isdir
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +174,7 @@ def in_stages(
         raise RunError(f"most={asked} is less than the first {n} prompts of until=; give more.")
     most = room(prompts, model, n, asked)
     folder = None if out is None else given_path(out, option="out")
-    if folder is not None and not (is_vacant(folder) or (folder / STAGES).is_dir()):
+    if folder is not None and not (is_vacant(folder) or isdir(folder / STAGES)):
         raise RunError(f"{str(out)!r} holds a run without until=; choose another folder.")
     kept, stages = prepared_folder(folder), list[dict[str, Any]]()
     if (rehearsal := stage()) is not None:

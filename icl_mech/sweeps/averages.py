@@ -1,10 +1,11 @@
 """`Averages` over the dimensions of a sweep, level by level, with nested intervals: table, LaTeX, figure."""
 
 from dataclasses import dataclass
+from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icl_mech.export_text import csv_text
+from icl_mech.export_text import as_bytes, csv_text
 from icl_mech.sweeps.cells import Averaged
 from icl_mech.sweeps.shown import drawing, latex, rows
 
@@ -19,6 +20,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from icl_mech._files import replace_file
 from icl_mech._typing import Tensor
 from icl_mech.errors import SweepError
 from icl_mech.metrics import over_units
@@ -42,11 +44,14 @@ class Averages(Averaged):
         """`to_pandas` as CSV: written to a file, or returned.
 
         Texts that a spreadsheet would take for formulas begin with `'`.
+
+        Raises:
+            SweepError: the file cannot be written.
         """
         text = csv_text(self.to_pandas())
         if path is None:
             return text
-        Path(path).write_text(text, encoding="utf-8")
+        replace_file(Path(expanduser(path)), as_bytes(text), SweepError)
         return None
 
     def to_latex(self, columns: str | None = None, *, digits: int = 3) -> str:

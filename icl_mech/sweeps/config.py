@@ -4,6 +4,7 @@ import inspect
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
+from os.path import exists, expanduser
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def read_config(file: str | Path, load: Mapping[str, object] | None = None) -> d
     Raises:
         SweepError: it is no YAML, or holds keys or values that it may not.
     """
-    path = Path(file).expanduser()
+    path = Path(expanduser(file))
     found = read_yaml(path, SweepError)
     if found is None:
         raise SweepError(f"{str(path)!r} is empty; expected keys with values: {', '.join(keys())}.")
@@ -120,7 +121,7 @@ def _placed(given: str, folder: Path) -> str:
     """A path beside the file, if there is one; else the name as it is."""
     beside = folder / given
     is_path = os.sep in given or Path(given).suffix
-    return str(beside) if is_path and beside.exists() else given
+    return str(beside) if is_path and exists(beside) else given
 
 
 def _models(given: object, folder: Path, load: Mapping[str, object]) -> Any:

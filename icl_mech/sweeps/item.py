@@ -13,7 +13,8 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
+from os.path import isfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from icl_mech.documents import content_of_file, fitted
 from icl_mech.errors import IclMechError, ResultError, SweepError
 from icl_mech.results import INDEX, Folder, given_path, jsonable
 from icl_mech.results.files import FORMAT, read_json, sealed
+from icl_mech.results.storage import content_of, steadily
 
 DIMS = (
     "model",
@@ -156,6 +158,9 @@ def _digest(values: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
+STATES = ("done", "failed", "damaged", "unfinished")
+"""What may have become of an item."""
+
 LIST = "sweep.json"
 ITEMS, RUNNING = "items", ".running"
 ERROR = "error.json"
@@ -171,7 +176,7 @@ def item_folder(folder: Path, key: str) -> Path:
 
 def is_sweep(folder: Path) -> bool:
     """True if a folder holds the list of a sweep."""
-    return (folder / LIST).is_file()
+    return isfile(folder / LIST)
 
 
 def write_list(folder: Path, document: Mapping[str, Any]) -> None:
@@ -212,6 +217,38 @@ def is_complete(folder: Path) -> bool:
         return False
     names = index.get("results")
     return isinstance(names, list) and all((folder / str(name)).is_dir() for name in names)
+
+
+def damage_of(folder: Path) -> str:
+    """What is wrong with the files of complete results; empty if they are as they were saved."""
+    try:
+        files = read_json(folder / INDEX)["files"]
+    except ResultError as error:
+        return str(error)
+    return _damage(folder, tuple((path, files[path], _mark(folder / path)) for path in files))
+
+
+def _mark(file: Path) -> tuple[int, ...]:
+    try:
+        state = file.stat()
+    except OSError:
+        return ()
+    return state.st_ino, state.st_size, state.st_mtime_ns
+
+
+@lru_cache(maxsize=4096)
+def _damage(folder: Path, files: tuple[tuple[str, str, tuple[int, ...]], ...]) -> str:
+    """Files are read once, and again when they change."""
+
+    def read() -> None:
+        for path, checksum, _ in files:
+            content_of(folder, path, checksum)
+
+    try:
+        steadily(read, folder / INDEX)
+    except ResultError as error:
+        return f"{error} If {str(folder)!r} is removed, resuming the sweep measures it again."
+    return ""
 
 
 def note_error(folder: Path, values: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
+from os.path import exists
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,17 @@ from icl_mech.studies.facts import model_name, origin_of, task_name
 from icl_mech.studies.study import OF_MEASUREMENTS, quantities
 from icl_mech.sweeps.averages import Averages, averaged
 from icl_mech.sweeps.cells import plural
-from icl_mech.sweeps.item import DIMS, Item, error_of, is_complete, is_sweep, item_folder, read_list
+from icl_mech.sweeps.item import (
+    DIMS,
+    STATES,
+    Item,
+    damage_of,
+    error_of,
+    is_complete,
+    is_sweep,
+    item_folder,
+    read_list,
+)
 from icl_mech.sweeps.reading import Reading, reading_of, share_drawn
 
 if TYPE_CHECKING:
@@ -73,21 +84,25 @@ class Sweep:
     # --- items ---
 
     def state(self, item: Item) -> str:
-        """`done`, `failed` or `unfinished`."""
+        """`done`, `failed`, `damaged` (its files are not as they were saved) or `unfinished`."""
         if item.key in self._analyses:
             return "done"
         if self.folder is not None:
             place = item_folder(self.folder, item.key)
             if is_complete(place):
-                return "done"
+                return "damaged" if damage_of(place) else "done"
             return "unfinished" if error_of(place) is None else "failed"
         return "failed" if item.key in self._errors else "unfinished"
 
     def error(self, item: Item) -> str:
-        """Why an item failed; empty if it did not."""
-        if self.folder is not None and self.state(item) == "failed":
-            found = error_of(item_folder(self.folder, item.key)) or {}
-            return f"{found.get('type', 'error')}: {found.get('message', '')}"
+        """Why an item failed, or what of it is damaged; empty if nothing is."""
+        if self.folder is not None:
+            state, place = self.state(item), item_folder(self.folder, item.key)
+            if state == "damaged":
+                return damage_of(place)
+            if state == "failed":
+                said = error_of(place) or {}
+                return f"{said.get('type', 'error')}: {said.get('message', '')}"
         return self._errors.get(item.key, "")
 
     @property
@@ -110,9 +125,13 @@ class Sweep:
         return len(self.plan)
 
     def __iter__(self) -> Iterator[tuple[Item, Analysis]]:
-        """Finished items with their results, in order."""
+        """Finished items with their results, in order.
+
+        Raises:
+            ResultError: the files of one are damaged.
+        """
         for item in self.plan:
-            if self.state(item) == "done":
+            if self.state(item) in ("done", "damaged"):
                 yield item, self.analysis(item)
 
     def analysis(self, item: Item | str) -> Analysis:
@@ -130,7 +149,7 @@ class Sweep:
             )
         if key in self._analyses:
             return self._analyses[key]
-        if self.state(chosen) != "done":
+        if self.state(chosen) not in ("done", "damaged"):
             why = self.error(chosen) or "it was not run yet"
             raise SweepError(f"There are no results of {chosen.title}: {why}. Resume the sweep.")
         assert self.folder is not None
@@ -252,10 +271,10 @@ class Sweep:
         return self.average(quantity, over, **options).plot(**shown)
 
     def failures(self) -> list[str]:
-        """Which items failed and why: one line for each reason."""
+        """Which items failed or are damaged, and why: one line for each reason."""
         reasons: dict[str, list[str]] = {}
         for item in self.plan:
-            if self.state(item) == "failed":
+            if self.state(item) in ("failed", "damaged"):
                 reasons.setdefault(self.error(item), []).append(item.title)
         return [
             f"{titles[0]}{f' and {len(titles) - 1} more' if len(titles) > 1 else ''}: {reason}"
@@ -267,9 +286,7 @@ class Sweep:
         from collections import Counter
 
         states = Counter(self.state(item) for item in self.plan)
-        counts = ", ".join(
-            f"{states[own]} {own}" for own in ("done", "failed", "unfinished") if states[own]
-        )
+        counts = ", ".join(f"{states[own]} {own}" for own in STATES if states[own])
         lines = [f"{counted(len(self.plan), 'item')} ({self._varied() or 'one of each'}): {counts}"]
         lines += [f"  failed: {text}" for text in self.failures()]
         lines += [f"  left out: {text}" for text in self.skipped]
@@ -353,7 +370,7 @@ def as_sweep(run: object) -> Sweep:
         folder: Path = given_path(run)
         if is_sweep(folder):
             return Sweep.load(folder)
-        if not (folder / INDEX).exists():
+        if not exists(folder / INDEX):
             raise SweepError(
                 f"{str(run)!r} holds neither a sweep nor a saved analysis; give the folder of a run."
             )

@@ -18,7 +18,7 @@ from icl_mech.studies import Analysis, Study
 from icl_mech.studies.study import FEW, Mean, is_own, known_studies
 from icl_mech.sweeps.averages import Averages
 from icl_mech.sweeps.cells import Cell, plural
-from icl_mech.sweeps.item import DIMS
+from icl_mech.sweeps.item import DIMS, STATES
 from icl_mech.sweeps.result import Sweep
 from icl_mech.sweeps.shown import ALONG, difference_of, note
 
@@ -330,10 +330,7 @@ def facts(sweep: Sweep) -> list[Fact]:
                 text += " or more (until=)"
             usual = plural(dim) if len(named) > 1 else dim.replace("_", " ")
             found.append(Fact(FACTS.get(dim, usual.capitalize()), text))
-    states = {
-        own: sum(sweep.state(i) == own for i in sweep.plan)
-        for own in ("done", "failed", "unfinished")
-    }
+    states = {own: sum(sweep.state(i) == own for i in sweep.plan) for own in STATES}
     found.append(
         Fact("Items", ", ".join(f"{count} {own}" for own, count in states.items() if count))
     )

@@ -14,6 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -55,7 +56,7 @@ def read_file(path: Path) -> "list[Row] | pa.Table":
     Raises:
         TaskError: if the file is missing, empty, of an unknown kind, encoding or form.
     """
-    if not path.is_file():
+    if not isfile(path):
         raise TaskError(f"No data file {str(path)!r}; give the path of a {KINDS} file.")
     try:
         data = path.read_bytes()

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from icl_mech.errors import TaskError
-from icl_mech.tasks.types import Template
+from icl_mech.tasks.types import Template, is_index
 
 CONVERTED = "refs/convert/parquet"
 """Branch the hub fills itself, for data sets whose main branch is a script."""
@@ -103,7 +103,7 @@ class KnownTask:
             TaskError: no such number.
         """
         number = 0 if number is None else number
-        if not 0 <= number < len(self.formats):
+        if not (is_index(number) and 0 <= number < len(self.formats)):
             last = len(self.formats) - 1
             there_are = f"0 to {last} are its formats" if last else "0 is its only format"
             raise TaskError(f"Task {self.name!r} has no prompt_format={number}; {there_are}.")

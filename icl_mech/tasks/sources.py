@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from os.path import exists, isdir
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,9 +106,9 @@ def find(
         unused = ("test_path", "config", "revision")
         return _from_frames(data, train_split, test_split, "frame", "the frame", "", unused)
     path = Path(data)
-    if path.is_dir():
+    if isdir(path):
         return _from_folder(path, train_split, test_split)
-    if path.exists():
+    if exists(path):
         return _from_file(path, test_path)
     if not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(data)) or is_data(path.name):
         if path.suffix or len(path.parts) > 1:

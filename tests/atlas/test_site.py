@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 import icl_mech as icl
 from icl_mech.atlas import Entry, add, build, load_atlas
 from icl_mech.atlas.site import document
-from icl_mech.errors import ResultError
+from icl_mech.errors import ResultError, SweepError
+from icl_mech.measurements import Predict
 from icl_mech.studies import published
+from icl_mech.sweeps.item import item_folder
 from tests.atlas import forged
 from tests.cli.conftest import command  # noqa: F401 - a fixture
 from tests.said import Words
@@ -150,3 +153,35 @@ def test_commands(command, runs, tmp_path):  # noqa: F811
     WORDS(errors, "commands_2")
     code, out, _ = command("atlas", "build", tmp_path / "atlas", "--out", tmp_path / "site")
     assert (code, (tmp_path / "site" / "index.html").is_file()) == (0, True)
+
+
+@pytest.mark.parametrize("label", ["model \udcff", "\ud800", "  "])
+def test_a_label_that_is_no_text(runs, tmp_path, label):
+    runs[2].save(tmp_path / "run")
+    with WORDS.raises(ResultError, "no_label"):
+        add([tmp_path / "run"], tmp_path / "atlas", label=label)
+    assert not (tmp_path / "atlas").exists()
+
+
+def test_a_name_that_is_no_utf_8_is_shown_with_question_marks(runs, tmp_path):
+    run = replace(runs[2], made={**runs[2].made, "label": "model \udcff"})
+    entry = Entry(run)
+    run.save(tmp_path / "atlas" / entry.name)
+    site = build(tmp_path / "atlas", tmp_path / "site")
+    assert "model ?" in site.read_text(encoding="utf-8")
+
+
+def test_all_finished_items_of_a_sweep_are_added(model, tmp_path):
+    given = {"planted": model}, icl.planted_task(), [Predict()]
+    found = icl.sweep(*given, seeds=(0, 1), n=4, out=tmp_path / "sweep", progress=False)
+    places = add([tmp_path / "sweep"], tmp_path / "atlas")
+    assert len(places) == len(found.plan) == 2
+    file = item_folder(tmp_path / "sweep", found.plan[0].key) / "predictions" / "result.json"
+    file.write_text(file.read_text().replace("0", "1", 1))
+    with pytest.raises(ResultError, match="damaged"):
+        add([tmp_path / "sweep"], tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+    for own in found.plan:
+        shutil.rmtree(item_folder(tmp_path / "sweep", own.key))
+    with WORDS.raises(SweepError, "nothing_finished"):
+        add([tmp_path / "sweep"], tmp_path / "other")

@@ -58,8 +58,8 @@ FAULTS = (
     ),
     Fault(
         "flow: wrong number of all other edges",
-        "pairs = targets * (targets + 1) // 2",
-        "pairs = targets * (targets - 1) // 2",
+        "pairs = short * (short + 1) // 2",
+        "pairs = short * (short - 1) // 2",
         SALIENCY,
     ),
     Fault(
@@ -76,7 +76,7 @@ FAULTS = (
     ),
     Fault(
         "extraction: R without chance taken off",
-        "sums = (auc - 0.5).cumsum(-1)",
+        "sums = _excess(auc).cumsum(-1)",
         "sums = auc.cumsum(-1)",
         EXTRACTION,
     ),

@@ -2,6 +2,8 @@
 
 import json
 import secrets
+from contextlib import suppress
+from socket import SHUT_RDWR, create_connection
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -10,7 +12,7 @@ import pytest
 from icl_mech.errors import RunError
 from icl_mech.explorer import Server
 from tests.explorer.cases import opened, serving
-from tests.patience import seconds
+from tests.patience import seconds, until
 from tests.said import Words
 
 websockets = pytest.importorskip("websockets")
@@ -157,3 +159,32 @@ def test_the_address_can_be_that_of_before(served):
     again = Server(view.session, 0, server.token)
     assert again.url.endswith(server.token)
     again.socket.close()
+
+
+def test_a_message_of_bytes_and_pages_that_go_away(served, caplog):
+    view, server = served
+    with socket(server) as own:
+        own.send(b"\x00")
+        WORDS(hear(own, "error")["text"], "bytes")
+        own.send('{"do": "explode"}')  # the page goes on
+        hear(own, "error")
+    for _ in range(3):
+        with suppress(ConnectionClosed, OSError), socket(server) as gone:
+            for _ in range(20):
+                gone.send('{"do": "hello"}')
+            gone.socket.shutdown(SHUT_RDWR)
+    talk(server, '{"do": "hello"}')
+    until(lambda: not view.session._listeners, 30, "the pages to be gone")
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_who_reads_the_address_is_not_refused(served):
+    view, _ = served
+    server = Server(view.session)
+    with create_connection(("127.0.0.1", server.port), seconds(10)):
+        server.socket.close()
+
+
+def test_a_port_that_cannot_be(served):
+    with WORDS.raises(RunError, "no_port", 70_000):
+        Server(served[0].session, 70_000)

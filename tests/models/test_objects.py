@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from transformer_lens.model_bridge import TransformerBridge
-from transformers import AutoModelForCausalLM, GPT2Model
+from transformers import AutoModelForCausalLM, GPT2Model, PreTrainedTokenizerFast
 
 import icl_mech as icl
 from icl_mech.errors import ModelError
@@ -37,7 +37,7 @@ def test_it_gives_the_numbers_of_a_bridge(family):
     model, bridge = icl.load_model(tiny_hf(family), tokenizer=kind), tiny_model(family)
     prompts = icl.build_prompts(TASK, model, shots=1, n=3)
     found, expected = (icl.flow_scores(one, prompts).per_prompt for one in (model, bridge))
-    assert torch.equal(found, expected)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.tl3
@@ -161,3 +161,21 @@ def test_a_wrong_wrapping_is_noticed(monkeypatch):
     monkeypatch.setattr(GPT2ArchitectureAdapter, "prepare_model", spoil)
     found = refusal(tiny_hf("gpt2"), tokenizer=tokenizer())
     WORDS(found, "wrong_wrapping_noticed")
+
+
+def test_a_tokenizer_made_in_memory_needs_no_name():
+    plain = tokenizer()
+    own = PreTrainedTokenizerFast(
+        tokenizer_object=plain.backend_tokenizer,
+        bos_token=plain.eos_token,
+        eos_token=plain.eos_token,
+        pad_token=plain.pad_token,
+    )
+    assert "name_or_path" not in own.init_kwargs
+    model = icl.load_model(tiny_hf("gpt2"), tokenizer=own)
+    found, expected = (
+        icl.build_prompts(TASK, one, shots=1, n=3).prompts[0].tokens
+        for one in (model, icl.load_model(tiny_hf("gpt2"), tokenizer=plain))
+    )
+    assert found == expected
+    assert "name_or_path" not in own.init_kwargs

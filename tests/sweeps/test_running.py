@@ -1,6 +1,7 @@
 """Items run once, are kept at once, fail alone and are gone on with."""
 
 import json
+import shutil
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -10,7 +11,7 @@ import torch
 
 import icl_mech as icl
 from icl_mech.engine import trials
-from icl_mech.errors import SweepError
+from icl_mech.errors import ResultError, SweepError
 from icl_mech.measurements import Flow, LayerAccuracy, Predict
 from icl_mech.studies import forecast as forecasts
 from icl_mech.sweeps import Sweep, sweep
@@ -324,3 +325,35 @@ def test_a_plan_counts_items_that_differ_in_their_seed_once_and_writes_nothing(
     )
     assert [own.items for own in rest.items] == [1], "finished items cost nothing"
     assert contents(tmp_path) == before
+
+
+DAMAGES = {
+    "a number": lambda place: changed(place / "predictions" / "result.json", "0", "1"),
+    "a tensor": lambda place: changed(place / "predictions" / "tensors.safetensors", "", "x"),
+    "prompts": lambda place: changed(place / "prompts.json", "0", "1"),
+    "a file gone": lambda place: (place / "predictions" / "tensors.safetensors").unlink(),
+}
+
+
+def changed(file, old, new):
+    content = file.read_bytes()
+    file.write_bytes(content.replace(old.encode(), new.encode(), 1))
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_item_is_neither_done_nor_measured_over(tmp_path, damage):
+    given = (tiny, TASK, PREDICT)
+    first = sweep(*given, seeds=(0, 1), out=tmp_path, **QUIET)
+    assert first.items.state.tolist() == ["done", "done"]
+    place = item_folder(tmp_path, first.plan[0].key)
+    DAMAGES[damage](place)
+    before = contents(place)
+    again = sweep(*given, seeds=(0, 1), out=tmp_path, resume=True, **QUIET)
+    assert again.items.state.tolist() == ["damaged", "done"]
+    assert contents(place) == before
+    WORDS(again.summary(), "damaged_item", place)
+    with pytest.raises(ResultError):
+        list(again)
+    shutil.rmtree(place)
+    mended = sweep(*given, seeds=(0, 1), out=tmp_path, resume=True, **QUIET)
+    assert mended.items.state.tolist() == ["done", "done"]

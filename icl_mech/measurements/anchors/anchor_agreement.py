@@ -30,6 +30,7 @@ from icl_mech.measurements.base import Measurement, Options, Pass, Steps
 from icl_mech.measurements.doors import door
 from icl_mech.metrics import vertical_scores
 from icl_mech.metrics.flow import rank_correlation
+from icl_mech.metrics.intervals import known_mean
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
 from icl_mech.results import Definition, Figure, Result, quantity
@@ -239,14 +240,14 @@ def _matrix(
 ) -> Float[Tensor, "span span2"]:
     """Span matrix of one text, averaged over layers and heads or over receiver heads."""
     if score == "saliency":
-        return saliency.matrices[number].double().mean((0, 1))
+        return known_mean(saliency.matrices[number].double(), (0, 1))
     values = attention.matrices[number].double()
     if score == "all_heads":
-        return values.mean((0, 1))
+        return known_mean(values, (0, 1))
     if len(attention.matrices) < 2:
         return torch.full_like(values[0, 0], torch.nan)
     heads = attention.receiver_heads(top, without=number)
-    return torch.stack([values[layer, head] for layer, head in heads]).mean(0)
+    return known_mean(torch.stack([values[layer, head] for layer, head in heads]), 0)
 
 
 anchor_agreement = door(

@@ -367,7 +367,9 @@ class AnchorTokens(OfSaliency[AnchorTokensResult]):
             # Attention reads from every row, saliency from those at which something is predicted.
             first_row = prompt.target if self.of == "saliency" else 0
             layers = list(self.layers)
-            column = columns.column_of(own, prompt, end, layers, self.window, self.ratio, first_row)
+            column = columns.column_of(
+                own, prompt, end, layers, self.window, self.ratio, first_row, model.windows
+            )
             places = columns.marked(prompt)[:end]
             stands = torch.where(column.times.isfinite(), column.stands.double(), torch.nan)
             pairs = (column.times, stands)

@@ -10,6 +10,7 @@ from icl_mech._typing import Bool, Float, Tensor
 from icl_mech.engine import GradientReading, Loss, Reading
 from icl_mech.engine.readings import OfPatterns
 from icl_mech.measurements.saliency.reduction import Reduction, head_sum
+from icl_mech.measurements.saliency.windows import Windows
 from icl_mech.metrics import standing_out
 from icl_mech.metrics.outliers import matched_means, nearby_medians, uniform_mass
 from icl_mech.models import Site, to_device
@@ -122,14 +123,21 @@ def column_of(
     window: int,
     ratio: float | None,
     first_row: int,
+    reaches: Windows,
 ) -> Column:
-    """Means from sums, and the tokens that stand out: by a ratio, else by the spread of the text."""
-    mass = sums[:, :end].double() / (end - torch.arange(end)).double()
+    """Means from sums, and the tokens that stand out: by a ratio, else by the spread of the text.
+
+    A row of attention sees so many tokens (`reaches`, by layer): others have no edge to it.
+    """
+    rows = (end - torch.arange(end)).double()
+    edges = [rows if reach is None else rows.clamp(max=reach - 1) for reach in reaches]
+    mass = sums[:, :end].double() / torch.stack(edges)
     average = mass[list(layers)].mean(0)
+    expected = [uniform_mass(end, first_row, own) for own in {reaches[layer] for layer in layers}]
     average[: first_token(prompt)] = torch.nan
     medians = nearby_medians(average, window)
     times = torch.where(medians > 0, average / medians, torch.nan)
-    apart = standing_out(average, uniform_mass(end, first_row), window)
+    apart = standing_out(average, torch.stack(expected).mean(0), window)
     return Column(
         mass, times, apart.scores, apart.limit, apart.stands if ratio is None else times > ratio
     )

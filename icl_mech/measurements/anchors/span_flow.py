@@ -42,6 +42,7 @@ from icl_mech.measurements.doors import door
 from icl_mech.measurements.saliency.reduction import SALIENCY, OfSaliency
 from icl_mech.metrics import kurtosis, vertical_scores
 from icl_mech.metrics.flow import Average
+from icl_mech.metrics.intervals import known_mean
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Definition, Figure, Quantity
@@ -184,7 +185,7 @@ class SpanFlowResult(OfSpans):
         return self._text(prompt) if show else self._matrix(prompt, layer)
 
     def _matrix(self, prompt: int, layer: int | None) -> TokenMatrix:
-        values = self.matrices[prompt].double().mean(1)
+        values = known_mean(self.matrices[prompt].double(), 1)
         if layer is None:
             layer = int(self.kurtosis.nanmean((0, 2)).nan_to_num(nan=-torch.inf).argmax())
         if not 0 <= layer < len(values):
@@ -249,10 +250,10 @@ class SpanFlowResult(OfSpans):
             ResultError: no such text or layer.
         """
         self.check_prompt(prompt)
-        values = self.matrices[prompt].double().mean(1)
+        values = known_mean(self.matrices[prompt].double(), 1)
         if layer is not None and not 0 <= layer < len(values):
             raise ResultError(f"layer={layer}; the model has {len(values)} layers.")
-        chosen = values.mean(0) if layer is None else values[layer]
+        chosen = (known_mean(values, 0) if layer is None else values[layer]).nan_to_num(0.0)
         where = "mean over layers" if layer is None else f"layer {layer}"
         return self.edges(prompt, chosen, f"{self.of}, {where}", top)
 
@@ -300,7 +301,7 @@ def _most_read(result: SpanFlowResult) -> str:
     """The span of the first text that the later ones read most."""
     scores = result.scores(0)
     if not bool(scores.isfinite().any()):
-        values = result.matrices[0].double().mean((0, 1)).tril(-1)
+        values = result.matrices[0].double().nan_to_num().mean((0, 1)).tril(-1)
         place = int(values.sum(0).argmax())
         return f"Of the spans of the first text, later ones read {result.called(place)} most."
     place = int(scores.nan_to_num(nan=-1.0).argmax())
@@ -310,6 +311,23 @@ def _most_read(result: SpanFlowResult) -> str:
         f"Of the spans of the first text, {result.called(place)} has the largest "
         f"vertical score: a mean {result.of} of {told(float(scores[place]))} per edge{times}."
     )
+
+
+def _edge_means(
+    sums: Float[Tensor, "layer head width width"],
+    member: Float[Tensor, "span pos"],
+    model: LanguageModel,
+) -> Float[Tensor, "layer head span span"]:
+    """Sums between spans divided by their numbers of edges; not-a-number where a window leaves none."""
+    count, length = member.shape
+    every = torch.ones(length, length)
+    means = []
+    for own, window in zip(sums[..., :count, :count].double(), model.windows, strict=True):
+        exist = every if window is None else every.triu(1 - window)
+        edges, pairs = (member @ some @ member.T for some in (exist, every))
+        nothing = torch.where(pairs > 0, torch.nan, 0.0)
+        means.append(torch.where(edges > 0, own / edges.clamp(min=1), nothing))
+    return torch.stack(means)
 
 
 @dataclass(frozen=True)
@@ -370,10 +388,7 @@ class SpanFlow(OfSaliency[SpanFlowResult]):
         (sums,) = read[0]
         matrices, vertical = [], []
         for own, prompt in zip(sums, data, strict=True):
-            sizes = members(prompt, len(prompt.text_spans), self.clamp).sum(1)
-            count = len(sizes)
-            edges = sizes[:, None] * sizes
-            kept = own[..., :count, :count].double() / edges.clamp(min=1)
+            kept = _edge_means(own, members(prompt, len(prompt.text_spans), self.clamp), model)
             matrices.append(kept)
             vertical.append(
                 vertical_scores(

@@ -30,7 +30,14 @@ from icl_mech.measurements.saliency.reduction import (
     RoleFlowReading,
     third_of,
 )
-from icl_mech.metrics import Interval, bootstrap_interval, mean_interval, rank_agreement
+from icl_mech.metrics import (
+    Interval,
+    bootstrap_interval,
+    mean_interval,
+    normalised_flow,
+    rank_agreement,
+)
+from icl_mech.metrics.intervals import known_mean
 from icl_mech.models import LanguageModel, ServerModel
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Definition, Figure, Quantity, Result, basis, function_of_means
@@ -73,7 +80,8 @@ class FlowByDemonstrationResult(Result):
 
     Attributes:
         wp: `S_wp` of each: mean saliency of the edges into its label word.
-        pq: `S_pq` of each: saliency of the edge from its label word to the target.
+        pq: `S_pq` of each: saliency of the edge from its label word to the target; not-a-number where a
+            window of attention leaves it out.
         read: Sum over the edges from all its tokens but the prompt's first to the target; None without
             text roles.
         received: Sum over all edges into the target.
@@ -107,8 +115,8 @@ class FlowByDemonstrationResult(Result):
         """
         dims, edge = ("demo", "layer"), "mean saliency per edge"
         found = {
-            "pq_share": Quantity(dims, self.pq, function_of_means(self.pq, _shares), AMONG),
-            "wp_share": Quantity(dims, self.wp, function_of_means(self.wp, _shares), AMONG),
+            "pq_share": Quantity(dims, self.pq, function_of_means(self.pq, normalised_flow), AMONG),
+            "wp_share": Quantity(dims, self.wp, function_of_means(self.wp, normalised_flow), AMONG),
         }
         if (both := self._read_of_all()) is not None:
             share = function_of_means(both, _of_last)
@@ -135,7 +143,7 @@ class FlowByDemonstrationResult(Result):
         """`S_wp` and `S_pq` of whole prompts: means over demonstrations, weighted by their edges."""
         weights = self.edges.double() / self.edges.sum(1, keepdim=True)
         wp = torch.einsum("bdl,bd->bl", self.wp, weights)
-        return torch.stack([wp, self.pq.mean(1)], dim=1)
+        return torch.stack([wp, known_mean(self.pq, 1)], dim=1)
 
     @checked(ResultError)
     def by_class(self, score: str) -> Float[Tensor, "batch label layer"]:
@@ -149,8 +157,10 @@ class FlowByDemonstrationResult(Result):
         member = torch.nn.functional.one_hot(self.classes, len(self.labels)).double()
         if score == "wp":
             member = member * self.edges[..., None]
-        sums = torch.einsum("bdl,bdc->bcl", getattr(self, score), member)
-        return sums / member.sum(1)[..., None]
+        values = getattr(self, score)
+        missing = values.isnan()
+        sums = torch.einsum("bdl,bdc->bcl", values.masked_fill(missing, 0.0), member)
+        return sums / torch.einsum("bdl,bdc->bcl", (~missing).double(), member)
 
     @checked(ResultError)
     def recency(self, third: str = "last") -> Interval:
@@ -169,10 +179,13 @@ class FlowByDemonstrationResult(Result):
         sign[:half], sign[-half:] = -1.0, 1.0
 
         def statistic(means: Tensor) -> Tensor:
-            return (_shares(means)[..., layers].mean(-1) * sign).sum(-1)
+            shares = normalised_flow(means)[..., layers]
+            # Where a window leaves out some label words, the others have more by construction.
+            some = shares.isnan().any(-2, keepdim=True)
+            return (known_mean(shares.masked_fill(some, torch.nan), -1) * sign).sum(-1)
 
         low, high = bootstrap_interval(self.pq, statistic)
-        return Interval(float(statistic(self.pq.mean(0))), float(low), float(high))
+        return Interval(float(statistic(known_mean(self.pq, 0))), float(low), float(high))
 
     @checked(ResultError)
     def agreement(self, left_out: LeaveOneOutResult, third: str = "last") -> Interval:
@@ -217,13 +230,14 @@ class FlowByDemonstrationResult(Result):
                 rows=tuple(range(1, self.count + 1)),
             )
         layers, rows = third_of(self.pq.shape[2], "last"), []
-        kinds = [("label words", self.pq, _shares)]
+        kinds: list[tuple[str, Tensor, Callable[[Tensor], Tensor]]]
+        kinds = [("label words", self.pq, normalised_flow)]
         if (both := self._read_of_all()) is not None:
             kinds.append(("whole demonstrations", both, _of_last))
         for _, samples, function in kinds:
             statistic = _counted_back(function, layers)
             low, high = bootstrap_interval(samples, statistic)
-            rows.append(torch.stack([statistic(samples.mean(0)), low, high]))
+            rows.append(torch.stack([statistic(known_mean(samples, 0)), low, high]))
         panels = (
             Panel("label words", (0,), AMONG, ((1 / self.count, "all alike"),)),
             Panel("whole demonstrations", (1,), "share of all that the target receives"),
@@ -250,7 +264,11 @@ class FlowByDemonstrationResult(Result):
         last = third_of(self.pq.shape[2], "last")
         shares, most = self.quantities()["pq_share"].value(), []
         for third in ("first", "last"):
-            own = shares[:, third_of(self.pq.shape[2], third)].mean(-1)
+            own = known_mean(shares[:, third_of(self.pq.shape[2], third)], -1)
+            if bool(own.isnan().all()):
+                most.append(f"the {third} third of the layers the target reaches no label word")
+                continue
+            own = own.nan_to_num(0.0)
             place, share = before_query(self.count - int(own.argmax())), told(float(own.max()))
             most.append(f"the {third} third of the layers {place} has most ({share})")
         words = {"supported": "The later ones.", "opposite": "The earlier ones."}
@@ -296,20 +314,12 @@ def _counted_back(
     function: Callable[[Tensor], Tensor], layers: slice
 ) -> Callable[[Tensor], Tensor]:
     """Mean over layers, the demonstration before the query first."""
-    return lambda means: function(means)[..., layers].mean(-1).flip(-1)
-
-
-def _shares(means: Float[Tensor, "*r demo layer"]) -> Float[Tensor, "*r demo layer"]:
-    """Divided by the sum over demonstrations (0 where all are 0)."""
-    return _divided(means, means.sum(-2, keepdim=True))
+    return lambda means: known_mean(function(means)[..., layers], -1).flip(-1)
 
 
 def _of_last(means: Float[Tensor, "*r more layer"]) -> Float[Tensor, "*r demo layer"]:
     """All rows but the last divided by the last (0 where that is 0)."""
-    return _divided(means[..., :-1, :], means[..., -1:, :])
-
-
-def _divided(parts: Tensor, total: Tensor) -> Tensor:
+    parts, total = means[..., :-1, :], means[..., -1:, :]
     return torch.where(total > 0, parts / total.clamp(min=torch.finfo(total.dtype).tiny), 0.0)
 
 
@@ -360,8 +370,11 @@ class FlowByDemonstration(OfSaliency[FlowByDemonstrationResult]):
         reading = RoleFlowReading.of(data, "label", self.reduction)
         _, _, into, out_of = reading.parted(read[0][0])
         places = data.label_positions[:, None].expand(-1, into.shape[1], -1)
-        wp = into.double().gather(2, places) / places
+        longest = [own - 1 if own else into.shape[2] for own in model.windows]
+        reach = torch.tensor(longest)[:, None]
+        wp = into.double().gather(2, places) / places.minimum(reach)
         pq = out_of.double().gather(2, places)
+        pq = pq.masked_fill(data.targets[:, None, None] - places > reach, torch.nan)
         parts = None
         if all(prompt.has_text_roles for prompt in data):
             tokens = _of_demonstrations(data, out_of.shape[2])

@@ -73,7 +73,8 @@ class ExtractionResult(Result):
     """Attention to label words by class, its AUC and R by layer; ends are of 95 % intervals over prompts.
 
     Attributes:
-        auc: AUC of each layer; not-a-number if fewer than two classes are left.
+        auc: AUC of each layer; not-a-number if fewer than two classes are left, and in layers whose window
+            of attention reaches no label word.
         auc_low, auc_high: Ends of its intervals.
         cumulative: R after each layer; a number even where R is undefined.
         cumulative_low, cumulative_high: Its ends; not-a-number where R is undefined.
@@ -111,7 +112,7 @@ class ExtractionResult(Result):
     @property
     def defined(self) -> bool:
         """False if fewer than two classes were left."""
-        return bool(self.auc.isfinite().all())
+        return bool(self.auc.isfinite().any())
 
     @property
     def cumulative_defined(self) -> bool:
@@ -273,7 +274,7 @@ class ExtractionResult(Result):
             if classes > 2
             else "those of the other class"
         )
-        best = int(gap.mean(0).argmax())
+        best = int(gap.mean(0).nan_to_num(-torch.inf).argmax())
         found = Interval(float(gap[:, best].mean()), float(low[best]), float(high[best]))
         name = f"{self.truth} class"
         status: Status = "supported" if bool(clear.any()) else "not shown"

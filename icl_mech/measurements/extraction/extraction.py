@@ -19,7 +19,7 @@ Over several tasks AUC is averaged first: R is `metrics.cumulative_share` of the
 Source: Wang et al. 2023, *Label Words are Anchors*, §2.3.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -32,6 +32,7 @@ from icl_mech.measurements.demonstrations import check_demonstrations
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.extraction.curves import FEW, ExtractionResult
 from icl_mech.measurements.reading import PredictionReading
+from icl_mech.measurements.saliency.windows import without_edges, without_label_words
 from icl_mech.metrics import Interval
 from icl_mech.metrics.auc import TwoClasses, clearly_positive, curve_fields, empty_layers, resampled
 from icl_mech.metrics.intervals import RESAMPLES
@@ -125,7 +126,11 @@ class Extraction(Measurement[ExtractionResult]):
         """The curves, against predictions or true classes."""
         ((attention, (logits, *_)),) = read
         truth = data.answers if self.truth == "gold" else logits.argmax(-1)
-        return extraction_result(attention, truth, data.labels, self.two_classes)
+        unseen = without_label_words(data.label_positions, data.targets, model.windows)
+        attention = attention.masked_fill(unseen.all(0)[:, None], torch.nan)
+        found = extraction_result(attention, truth, data.labels, self.two_classes)
+        what = "The target's attention to label words"
+        return replace(found, notes=(*found.notes, *without_edges(what, unseen, model.windows)))
 
 
 extraction = door(
@@ -139,7 +144,7 @@ extraction = door(
 def share_note(fields: dict[str, Any]) -> tuple[str, ...]:
     """Says why R is undefined, if it is."""
     found = Interval(*fields["sums"][0].tolist())
-    if not fields["auc"].isfinite().all() or clearly_positive(fields["sums"][0]):
+    if not fields["auc"].isfinite().any() or clearly_positive(fields["sums"][0]):
         return ()
     return (
         f"R undefined: its denominator, the sum of AUC − 0.5, is {said(found)}, not clearly above 0",
@@ -164,7 +169,7 @@ def _notes(
     dropped = [label for c, label in enumerate(labels) if c not in classes]
     if dropped:
         notes.append(f"left out, no prompt: {', '.join(dropped)}")
-    empty = empty_layers(attention[..., list(classes)]).nonzero()[:, 0].tolist()
+    empty = empty_layers(attention[..., list(classes)].nan_to_num(1.0)).nonzero()[:, 0].tolist()
     if empty:
         layers = ", ".join(map(str, empty))
         notes.append(f"no attention to label words, so AUC 0.5, in layer {layers}")

@@ -11,11 +11,12 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeGuard, TypeVar
+from typing import Any, ClassVar, TypeGuard, TypeVar, get_type_hints
 
 import torch
 
 from icl_mech._typing import Float, Tensor
+from icl_mech.checking import conformed
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements.lens.words import AFTER, LIMITS, NAMES
 from icl_mech.measurements.same_model import WIDE, is_like, probe, probe_tokens
@@ -69,7 +70,9 @@ class FittedLens(Result):
         Raises:
             ResultError: names the field.
         """
+        axes = get_type_hints(type(self))
         for name, tensor in self.maps().items():
+            conformed(name, tensor, axes[name], ResultError)
             if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
                 raise ResultError(
                     f"{name} of the {self.kind} lens holds values that are not finite numbers."

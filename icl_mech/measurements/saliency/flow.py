@@ -8,6 +8,8 @@ Over the saliency `I_l` of `icl_mech.measurements.saliency.saliency_maps`, diago
 
 The normalised curve takes the mean over prompts first, then divides each layer by the sum
 over the three kinds. In the last layer `S_wp` is exactly 0: only row `q` has a gradient.
+A layer with a window of attention has no edges that are longer: means are over those that exist,
+and not-a-number where the window leaves none.
 
 Beside the means per edge stand sums, which these hide: how all saliency of a layer is shared
 between the roles of destination and source, and the same scores with random tokens in the label
@@ -18,6 +20,7 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §2.1.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any, ClassVar
 
 import torch
@@ -42,7 +45,9 @@ from icl_mech.measurements.saliency.reduction import (
     third_of,
     thirds,
 )
+from icl_mech.measurements.saliency.windows import edge_means, without_edges
 from icl_mech.metrics import Interval, bootstrap_interval, flow_counts, normalised_flow
+from icl_mech.metrics.intervals import known_mean
 from icl_mech.models import LanguageModel, ServerModel
 from icl_mech.prompts import PromptBatch
 from icl_mech.prompts.spans import ROLES
@@ -62,7 +67,8 @@ class FlowScores(Result):
     """Flow scores by layer, and what they hide.
 
     Attributes:
-        per_prompt: S of every prompt, kind (`wp`, `pq`, `ww`) and layer.
+        per_prompt: S of every prompt, kind (`wp`, `pq`, `ww`) and layer; not-a-number where the window of
+            a layer leaves no such edge.
         values: Normalised curve: share of each kind in the layer's sum.
         low: Lower end of the 95 % bootstrap interval over prompts.
         high: Upper end.
@@ -70,6 +76,7 @@ class FlowScores(Result):
         role_saliency: Sum of saliency by role of destination and source, the diagonal left out.
         null: S with random tokens near the label words in their place, of every draw; None where a
             prompt has too few tokens.
+        notes: What has no edges in which layers, and why.
     """
 
     per_prompt: Float[Tensor, "batch score layer"]
@@ -79,6 +86,7 @@ class FlowScores(Result):
     roles: tuple[str, ...] = ()
     role_saliency: Float[Tensor, "batch dest_role src_role layer"] | None = None
     null: Float[Tensor, "batch draw score layer"] | None = None
+    notes: tuple[str, ...] = ()
 
     title: ClassVar[str] = "Information flow"
     definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
@@ -97,12 +105,13 @@ class FlowScores(Result):
         """
         dims, per_edge = ("score", "layer"), f"share of the layer's {EDGE}"
         values, shares = self.per_prompt, function_of_means(self.per_prompt, normalised_flow)
+        per_kind = function_of_means(values, torch.clone) if bool(values.isnan().any()) else None
         found = {
             "share": Quantity(dims, values, shares, per_edge, (self.low, self.high)),
-            "saliency": Quantity(dims, values, None, f"mean {EDGE}", kind="amount"),
+            "saliency": Quantity(dims, values, per_kind, f"mean {EDGE}", kind="amount"),
         }
         if self.null is not None:
-            mean, statistic = self.null.double().mean(1), chance.share_of_null(self.null)
+            mean, statistic = known_mean(self.null.double(), 1), chance.share_of_null(self.null)
             found["null_share"] = Quantity(dims, mean, statistic, f"{per_edge}, random tokens")
         if self.role_saliency is not None:
             found |= by_roles.shares(self.role_saliency, self._target_row)
@@ -127,9 +136,11 @@ class FlowScores(Result):
         """
         layers, index = third_of(self.values.shape[1], third), score_index(score)
         low, high = bootstrap_interval(
-            self.per_prompt, lambda means: normalised_flow(means)[..., index, layers].mean(-1)
+            self.per_prompt,
+            lambda means: known_mean(normalised_flow(means)[..., index, layers], -1),
         )
-        return Interval(float(self.values[index, layers].mean()), float(low), float(high))
+        value = float(known_mean(self.values[index, layers], -1))
+        return Interval(value, float(low), float(high))
 
     @checked(ResultError)
     def difference(self, third: str) -> Interval:
@@ -141,10 +152,15 @@ class FlowScores(Result):
         layers = third_of(self.values.shape[1], third)
 
         def gap(means: Tensor) -> Tensor:
-            shares = normalised_flow(means)[..., layers].mean(-1)
+            shares = normalised_flow(means)[..., layers]
+            both = shares[..., :2, :].isnan().any(-2, keepdim=True)
+            shares = known_mean(shares.masked_fill(both, torch.nan), -1)
             return shares[..., 0] - shares[..., 1]
 
-        ends = (gap(self.per_prompt.double().mean(0)), *bootstrap_interval(self.per_prompt, gap))
+        ends = (
+            gap(known_mean(self.per_prompt.double(), 0)),
+            *bootstrap_interval(self.per_prompt, gap),
+        )
         return Interval(*map(float, ends))
 
     @checked(ResultError)
@@ -162,9 +178,15 @@ class FlowScores(Result):
         layers, index = third_of(self.values.shape[1], third), score_index(score)
         if self.null is None:
             return None
+        # Layers in which both have edges.
+        both = (self.per_prompt.isnan().all(0) | self.null.isnan().all(1).all(0))[index, layers]
 
         def over(statistic: Statistic) -> Statistic:
-            return lambda weights: statistic(weights)[..., index, layers].mean(-1)
+            def shares(weights: Tensor) -> Tensor:
+                found = statistic(weights)[..., index, layers]
+                return known_mean(found.masked_fill(both, torch.nan), -1)
+
+            return shares
 
         own = over(function_of_means(self.per_prompt, normalised_flow))
         null = Quantity((), self.per_prompt, over(chance.share_of_null(self.null)))
@@ -193,7 +215,7 @@ class FlowScores(Result):
     @property
     def target_layer(self) -> int:
         """The layer of the second half in which most saliency per edge runs from label words to the target."""
-        saliency = self.per_prompt.double().mean(0)[1]
+        saliency = known_mean(self.per_prompt.double(), 0)[1].nan_to_num(-1.0)
         half = len(saliency) // 2
         return half + int(saliency[half:].argmax())
 
@@ -260,11 +282,12 @@ class FlowScores(Result):
             f"{self.share('pq', 'last')} in the last"
         )
         if into is None or out_of is None:
-            return f"shares: {shares}"
-        return (
+            return "; ".join([f"shares: {shares}", *self.notes])
+        found = (
             f"label words above random tokens: into them {into[1]} in the first third, from them "
             f"{out_of[1]} in the last (shares {shares}, near 1 in any network)"
         )
+        return "; ".join([found, *self.notes])
 
 
 PICTURE = "The paper prints its own curves (GPT2-XL) as pictures only, so none is drawn here."
@@ -305,6 +328,8 @@ def _flow_answer(flow: FlowScores) -> str:
     early, late = flow.above_null("wp", "first"), flow.above_null("pq", "last")
     if early is None or late is None:
         first = "Cannot be judged: no random tokens could be put in the label words' place"
+    elif not all(isfinite(more.value) for _, more in (early, late)):
+        first = "Cannot be judged: no such edges exist in a third of the layers"
     else:
         status = together(*(judged(more, prompts=prompts) for _, more in (early, late)))
         # Some untrained networks are clear of random tokens, too: a yes is said beside these only.
@@ -319,6 +344,7 @@ def _flow_answer(flow: FlowScores) -> str:
         f"{said(flow.share('pq', 'last'))} from them late, say little: late ones are near 1 in untrained "
         "networks, too."
     )
+    answer += "".join(f" {note}." for note in flow.notes)
     if flow.role_saliency is not None:
         answer += f" {by_roles.sources(*flow.by_role(), flow.target_layer)}"
     return answer
@@ -371,20 +397,30 @@ class Flow(OfSaliency[FlowScores]):
     def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> FlowScores:
         """Scores from sums: divided by the numbers of edges, averaged, normalised."""
         (sums,) = read[0]
-        counts = flow_counts(data.label_positions, data.targets)[:, None]
-        # A prompt can lack other edges altogether (two tokens); its S_ww is then 0, not 0/0.
-        means = torch.where(counts > 0, sums[:, :, :3].double() / counts.clamp(min=1), 0.0)
+        means = edge_means(sums[:, :, :3], data.label_positions, data.targets, model.windows)
         per_prompt = means.transpose(1, 2)
         low, high = bootstrap_interval(per_prompt, normalised_flow)
-        values = normalised_flow(per_prompt.mean(0))
-        found = FlowScores(per_prompt=per_prompt.contiguous(), values=values, low=low, high=high)
+        values = normalised_flow(known_mean(per_prompt, 0))
+        missing = zip(SCORES, per_prompt.isnan().unbind(1), strict=True)
+        found = FlowScores(
+            per_prompt=per_prompt.contiguous(),
+            values=values,
+            low=low,
+            high=high,
+            notes=tuple(
+                note
+                for kind, own in missing
+                for note in without_edges(f"S_{kind}", own, model.windows)
+            ),
+        )
         if isinstance(model, ServerModel):
             return found
         reading = RoleFlowReading.of(data, "label", self.reduction)
         kinds, by_role, into, out_of = reading.parted(sums)
         drawn, null = chance.matched_positions(data, self.draws, self.seed), None
         if drawn is not None:
-            null = chance.null_scores(drawn, kinds, into, out_of, data.targets).float().contiguous()
+            null = chance.null_scores(drawn, kinds, into, out_of, data.targets, model.windows)
+            null = null.float().contiguous()
         roles = tuple(ROLES[place] for place in reading.roles)
         role_saliency = by_role.movedim(1, -1).contiguous()
         return replace(found, roles=roles, role_saliency=role_saliency, null=null)

@@ -7,14 +7,16 @@ Source: ours; the paper compares with random tokens in the isolation of label wo
 """
 
 import zlib
+from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.metrics import Interval, flow_counts, normalised_flow
-from icl_mech.metrics.intervals import resample_weights
+from icl_mech.measurements.saliency.windows import Windows, edge_means
+from icl_mech.metrics import Interval, normalised_flow
+from icl_mech.metrics.intervals import means_over, resample_weights
 from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.results import Definition, Figure, Quantity
 from icl_mech.results.judging import judged, opening, together
@@ -86,6 +88,7 @@ def null_scores(
     into: Float[Tensor, "batch layer pos"],
     out_of: Float[Tensor, "batch layer pos"],
     targets: Int[Tensor, " batch"],
+    windows: Windows,
 ) -> Float[Tensor, "batch draw score layer"]:
     """`S_wp`, `S_pq`, `S_ww` with drawn tokens instead of label words.
 
@@ -95,6 +98,7 @@ def null_scores(
         into: What each token receives from those before it.
         out_of: What the target receives from each token.
         targets: Of the prompts.
+        windows: Of the model's layers.
     """
     total = kinds.double().sum(2)
     draws = []
@@ -105,16 +109,15 @@ def null_scores(
             (sums.double().gather(2, index) * real).sum(2) for sums in (into, out_of)
         )
         sums = torch.stack([to_drawn, from_drawn, total - to_drawn - from_drawn], dim=1)
-        counts = flow_counts(drawn, targets)[:, :, None]
+        means = edge_means(sums.transpose(1, 2), drawn, targets, windows).transpose(1, 2)
         # Differences of sums can fall below 0 by rounding.
-        draws.append(torch.where(counts > 0, sums / counts.clamp(min=1), 0.0).clamp(min=0))
+        draws.append(means.clamp(min=0))
     return torch.stack(draws, dim=1)
 
 
 def share_of_null(null: Float[Tensor, "batch draw score layer"]) -> Statistic:
     """The normalised curve of the mean over draws; resamples draw the draws, too."""
     draws = null.shape[1]
-    flat = null.double().flatten(2).transpose(0, 1)
 
     def statistic(weights: Float[Tensor, "r batch"]) -> Tensor:
         count = len(weights)
@@ -124,9 +127,17 @@ def share_of_null(null: Float[Tensor, "batch draw score layer"]) -> Statistic:
             if count == 1
             else resample_weights(draws, resamples=count, seed=DRAW_SEED)
         )
-        means = sum(drawn[:, [i]] * (weights @ flat[i]) for i in range(draws))
-        assert isinstance(means, Tensor)
-        return normalised_flow(means.reshape(count, *null.shape[2:]))
+        means, known = torch.zeros(()), torch.zeros(())
+        for i in range(draws):
+            of_draw = means_over(weights, null[:, i]).flatten(1)
+            missing = of_draw.isnan()
+            means = means + drawn[:, [i]] * of_draw.masked_fill(missing, 0.0)
+            known = known + drawn[:, [i]] * (~missing)
+        # Draws whose tokens have no edges in the window of a layer are left out there.
+        some = (
+            torch.where(known > 0, means / known, torch.nan) if bool(null.isnan().any()) else means
+        )
+        return normalised_flow(some.reshape(count, *null.shape[2:]))
 
     return statistic
 
@@ -178,12 +189,19 @@ def null_figure(early: Beside, late: Beside, *, draws: int, prompts: int, of: st
         f"(label words {said(own.share)}, difference {said(own.above, sign=True)})"
         for own in (early, late)
     )
+    found = (
+        f"{opening(status, counted(prompts, 'prompt'), **words)} random tokens near them receive "
+        f"{said(early.null)} of the saliency per edge of {early.where} {into} and send the target "
+        f"{said(late.null)} of that of {late.where} {out_of}."
+    )
+    if not all(isfinite(own.above.value) for own in (early, late)):
+        found = (
+            "Cannot be judged: in a third of the layers attention has a window without such edges."
+        )
     return Figure(
         "null",
         "Is it the label words, or any tokens at their places?",
-        f"{opening(status, counted(prompts, 'prompt'), **words)} random tokens near them receive "
-        f"{said(early.null)} of the saliency per edge of {early.where} {into} and send the target "
-        f"{said(late.null)} of that of {late.where} {out_of}.",
+        found,
         "**The same shares with as many random tokens in the label words' place**: for each label "
         f"word a token at most {NEAR} positions away that belongs to none; mean of "
         f"{counted(draws, 'draw')}. Bands (each point for itself): {of}; those of random tokens also over draws.",

@@ -11,7 +11,8 @@ from itertools import groupby
 import torch
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.metrics import Interval, flow_counts, flow_sums
+from icl_mech.measurements.saliency.windows import Windows, edge_means
+from icl_mech.metrics import Interval, flow_sums
 from icl_mech.results import Definition, Figure, Quantity, function_of_means
 from icl_mech.results.wording import listed, said, told
 from icl_mech.shapes import LayerCurves, Meaning, Panel, TokenSegment
@@ -62,24 +63,26 @@ def segments_of(tokens: Sequence[str], roles: Sequence[str]) -> tuple[TokenSegme
 
 
 def segment_means(
-    values: Float[Tensor, "layer pos pos"], segments: Sequence[TokenSegment]
+    values: Float[Tensor, "layer pos pos"], segments: Sequence[TokenSegment], windows: Windows
 ) -> Float[Tensor, "layer dest_segment src_segment"]:
     """Mean over the edges between each two segments, the diagonal of `values` left out.
 
     `M[a, b] = sum of I[i, j] / n` over `i` in segment a and `j < i` in segment b, `n` the number
-    of such pairs; not-a-number where there is none.
+    of such pairs that exist in the layer; not-a-number where there is none.
     """
     member = torch.zeros(len(segments), values.shape[-1], dtype=torch.float64)
     for number, segment in enumerate(segments):
         member[number, segment.start : segment.stop] = 1
     below = values.double().tril(-1)
     sums = member @ below @ member.T
-    edges = member @ torch.ones(values.shape[-2:], dtype=torch.float64).tril(-1) @ member.T
+    every = torch.ones(values.shape[-2:], dtype=torch.float64).tril(-1)
+    exist = torch.stack([every if w is None else every.triu(1 - w) for w in windows])
+    edges = member @ exist @ member.T
     return torch.where(edges > 0, sums / edges.clamp(min=1), torch.nan)
 
 
 def map_scores(
-    values: Float[Tensor, "layer pos pos"], roles: Sequence[str]
+    values: Float[Tensor, "layer pos pos"], roles: Sequence[str], windows: Windows
 ) -> Float[Tensor, "score layer"] | None:
     """`S_wp`, `S_pq` and `S_ww` of one map; None without label words before a target."""
     starts = [i for i, role in enumerate(roles) if role == "label_word" and roles[i - 1] != role]
@@ -91,8 +94,8 @@ def map_scores(
     at_target = torch.arange(len(roles))[None] == target
     every = label.expand(len(values), -1), at_target.expand(len(values), -1)
     sums = flow_sums(values, every[0], every[0], every[1])
-    counts = flow_counts(label.nonzero()[:, 1][None], torch.tensor([target]))
-    return (sums / counts.clamp(min=1)).T
+    places = label.nonzero()[:, 1][None]
+    return edge_means(sums[None], places, torch.tensor([target]), windows)[0].T
 
 
 def _written(tokens: Sequence[str]) -> str:

@@ -57,6 +57,7 @@ class SaliencyMapsResult(Result):
         values: One `[layer, pos, pos]` map per prompt; destination first, diagonal kept.
         tokens: Text of the tokens, per prompt.
         roles: Role of the tokens, per prompt.
+        windows: Tokens that a row of attention sees, by layer; empty where every row sees all before it.
     """
 
     title: ClassVar[str] = "Saliency map of one prompt"
@@ -66,6 +67,7 @@ class SaliencyMapsResult(Result):
     values: tuple[Float[Tensor, "layer _ _"], ...]
     tokens: tuple[tuple[str, ...], ...]
     roles: tuple[tuple[str, ...], ...]
+    windows: tuple[int | None, ...] = ()
 
     def drawing(self, show: str = "", prompt: int = 0, layer: int | None = None) -> TokenMatrix:
         """One prompt by segment with a slider over layers, or all its tokens in one layer.
@@ -171,10 +173,11 @@ class SaliencyMapsResult(Result):
         """
         self._check_prompt(prompt)
         values = self.values[prompt].double()
-        scores = map_scores(values, self.roles[prompt])
+        scores = map_scores(values, self.roles[prompt], self._windows)
         half = len(values) // 2
         if scores is None or not half:
             return ()
+        scores = scores.nan_to_num(0.0)
         early = int(
             (scores[0] / scores.sum(0).clamp(min=torch.finfo(scores.dtype).tiny))[:half].argmax()
         )
@@ -189,7 +192,11 @@ class SaliencyMapsResult(Result):
         """
         self._check_prompt(prompt)
         segments = segments_of(self.tokens[prompt], self.roles[prompt])
-        return SegmentMap(segments, segment_means(self.values[prompt], segments))
+        return SegmentMap(segments, segment_means(self.values[prompt], segments, self._windows))
+
+    @property
+    def _windows(self) -> tuple[int | None, ...]:
+        return self.windows or (None,) * len(self.values[0])
 
     def _check_prompt(self, prompt: int) -> None:
         if not 0 <= prompt < len(self.values):
@@ -353,6 +360,7 @@ class SaliencyMaps(OfSaliency[SaliencyMapsResult]):
                 tuple(span.role for span in prompt.spans for _ in range(span.start, span.stop))
                 for prompt in prompts
             ),
+            windows=model.windows if any(model.windows) else (),
         )
 
 

@@ -187,3 +187,25 @@ def test_values_that_are_not_finite(model, tmp_path):
     torch.save(state, tmp_path / "lens.pt")
     with WORDS.raises(ResultError, "values_finite"):
         icl.load(tmp_path / "lens.pt", model)
+
+
+@pytest.mark.parametrize(
+    ("part", "tensor"),
+    [
+        ("weight", torch.zeros(SIZE)),
+        ("weight", torch.zeros(())),
+        ("weight", torch.zeros(SIZE, SIZE, SIZE)),
+        ("weight", torch.zeros(SIZE, SIZE).to_sparse()),
+        ("bias", torch.zeros(SIZE, SIZE)),
+    ],
+    ids=["one axis", "no axis", "three axes", "sparse", "of a bias"],
+)
+def test_maps_of_other_axes_are_refused_when_they_are_read(
+    unchecked, model, tmp_path, part, tensor
+):
+    tuned(tmp_path / "lens")
+    state = torch.load(tmp_path / "lens" / "params.pt")
+    state |= {f"{row}.{part}": tensor for row in range(BLOCKS)}
+    torch.save(state, tmp_path / "lens" / "params.pt")
+    with WORDS.raises(ResultError, "axes", part):
+        icl.load(tmp_path / "lens", model)

@@ -135,7 +135,7 @@ def test_scores_by_hand():
     into, out_of = torch.tensor([[[0.0, 1, 5, 15]]]), torch.tensor([[[4.0, 5, 6, 0]]])
     kinds = torch.tensor([[[10.0, 4, 7]]])
     positions = torch.tensor([[[2, -1], [1, -1], [1, 2]]])
-    found = null_scores(positions, kinds, into, out_of, torch.tensor([3]))
+    found = null_scores(positions, kinds, into, out_of, torch.tensor([3]), [None])
     expected = [[5 / 2, 6 / 1, 10 / 3], [1 / 1, 5 / 1, 15 / 4], [6 / 3, 11 / 2, 4 / 1]]
     assert_close(found[0, :, :, 0], torch.tensor(expected).double())
 
