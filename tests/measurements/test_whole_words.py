@@ -10,6 +10,7 @@ import icl_mech as icl
 from icl_mech.errors import PromptError
 from icl_mech.interventions import Isolate, ZeroLayers
 from icl_mech.prompts import PromptBatch
+from tests.measurements.compression.cases import compress_context
 from tests.said import Words
 from tests.small import small_hf
 from tests.texts.kinds import joining
