@@ -60,6 +60,10 @@ class CompressContext(Measurement[CompressContextResult]):
 
     takes = ANSWER_KINDS
 
+    def reads_first_tokens(self) -> bool:
+        """No: whole words are scored where the prompts say so."""
+        return False
+
     def __call__(
         self, model: Any, prompts: PromptBatch | Prompt, **how: Unpack[How]
     ) -> CompressContextResult:
