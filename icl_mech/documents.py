@@ -203,6 +203,7 @@ def _of_folders() -> dict[str, type["BaseModel"]]:
         sources: dict[str, str]
         total: natural | Literal["max"] | None = None
         revision: words | None = None
+        writing: dict[str, Any] | None = None
 
     class SweepList(BaseModel, extra="allow", strict=True):
         items: Annotated[list[ItemEntry], Field(min_length=1, max_length=ITEMS)]

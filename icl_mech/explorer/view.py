@@ -187,7 +187,17 @@ def _asked(model: LanguageModel, task: Task, batch: PromptBatch) -> tuple[Asker,
     stage = Stage(task, model.info, queries, partial(_first_token, reader))
     if task.is_open:
         start, queries = _open(start, stage, model)
+    if "chat" in batch.source:
+        raise PromptError(
+            "These prompts are chats, whose turns the explorer does not write. Build them without chat=True, or "
+            "with a template of chat_template(model)."
+        )
     built = History([start]).now.prompts(task, model, queries)
+    if "first" not in (batch.score, built.score) or batch.score != built.score:
+        raise PromptError(
+            f"The label words of these prompts are scored whole ({max(batch.score, built.score)}), and the explorer "
+            "compares their first tokens. Give labels that begin with different tokens, or measure with predict."
+        )
     if any(own.tokens != given.tokens for own, given in zip(built, batch, strict=True)):
         raise PromptError(
             f"These prompts are not what task {task.name!r} writes for their texts, so they cannot be changed "

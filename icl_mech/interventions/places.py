@@ -69,6 +69,7 @@ class Place:
                 position
                 for span in prompt.spans
                 if self.at in ("all", span.role) and self.demo in (None, span.demo)
+                if span.start <= prompt.target or prompt.kind == "vocabulary"
                 for position in range(span.start, span.stop)
             ]
         if max(self.at) >= len(prompt):

@@ -250,7 +250,9 @@ class Predict(Measurement[Predictions]):
         _, log_probs, *_ = scored(first, sums, data, self.score)
         if data.answer_kind == "vocabulary":
             return replace(found, log_probs=log_probs)
-        return replace(found, log_probs=log_probs, predicted=log_probs.argmax(-1))
+        logits = found.label_logits if data.score == "first" else log_probs
+        predicted = log_probs.argmax(-1)
+        return replace(found, label_logits=logits, log_probs=log_probs, predicted=predicted)
 
     def _differs(self, data: PromptBatch) -> bool:
         """True if whole words are scored, and not as the prompts say."""

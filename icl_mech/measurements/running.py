@@ -335,4 +335,7 @@ def _placed(reading: AnyReading, readings: list[AnyReading]) -> int:
 def recorded(result: R, model: LanguageModel, item: Item, options: Options, weights: str) -> R:
     """The result with its provenance; what it recorded itself stays."""
     origin = provenance(model, item.measurement, item.given, options.interventions, weights=weights)
+    sets = item.given if isinstance(item.given, tuple) else (item.given,)
+    if sets[0].score != "first" and item.measurement.reads_first_tokens():
+        origin["label_words"] = "read by their first tokens"
     return replace(result, provenance={**origin, **result.provenance})

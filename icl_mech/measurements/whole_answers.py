@@ -95,7 +95,7 @@ def _continued(prompt: Prompt, word: Word) -> Prompt:
     tokens = (*prompt.tokens[:end], *word[:-1])
     spans = tuple(span for span in prompt.spans if span.stop <= end)
     classes = prompt.label_classes[: sum(span.role == "label_word" for span in spans)]
-    spans = (*spans, Span("format", None, end, len(tokens)))
+    spans = (*spans, Span("unknown", None, end, len(tokens)))  # no name means them
     return replace(prompt, tokens=tokens, spans=spans, label_classes=classes, pieces=())
 
 

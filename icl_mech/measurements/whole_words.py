@@ -84,8 +84,9 @@ def _answers(
 ) -> Answers:
     """The same of `AnswerReading`."""
     first, nothing = read.label_logits - read.log_sum[:, None], torch.empty(0)
-    scores, *_ = scored((nothing, first, nothing, nothing), sums, prompts, score)
-    return Answers(scores, torch.zeros_like(read.log_sum))
+    own = nothing, first, nothing, nothing
+    scores, sums_of_all = (scored(own, sums, prompts, kind)[0] for kind in (score, "sum"))
+    return Answers(scores, torch.zeros_like(read.log_sum), sums_of_all)
 
 
 def alike(prompts: PromptBatch) -> tuple[str, str, int] | None:

@@ -177,7 +177,9 @@ def build_prompts(
     if isinstance(way, InAll) and total == "max":
         sizes = [len(reader.encode(f"a {label}").ids) for label in task.labels]
         longest = sizes.index(max(sizes))
-        way.fit(asked, limit, lambda own, q: len(prompt(own, [longest] * len(own), q, None)))
+        way.fit(
+            asked, limit, lambda own, q: longest_run(prompt(own, [longest] * len(own), q, None))
+        )
     prompts: list[Prompt] = []
     for number, query in enumerate(asked):
         if not way.shared:
@@ -384,18 +386,27 @@ def _check_total(
         )
 
 
+def longest_run(prompt: Prompt) -> int:
+    """Tokens of the longest pass over a prompt: whole candidates follow it, but for their last tokens."""
+    words = (*prompt.label_words, *prompt.accepted)
+    rest = 1 if prompt.score == "first" else max(map(len, words), default=1)
+    return len(prompt) + rest - 1
+
+
 def check_lengths(prompts: Sequence[Prompt], limit: int | None) -> None:
     """Refuse prompts longer than the model's context; nothing is ever truncated.
 
     Raises:
         PromptError: says by how much the longest is too long, and how many are.
     """
-    longest = max((len(prompt) for prompt in prompts), default=0)
+    lengths = [longest_run(prompt) for prompt in prompts]
+    longest = max(lengths, default=0)
     if limit is not None and longest > limit:
-        count = sum(len(prompt) > limit for prompt in prompts)
+        count = sum(length > limit for length in lengths)
+        whole = " with its longest label word" * (prompts[0].score != "first")
         raise PromptError(
             f"{count} of {len(prompts)} prompts are longer than the model's context of {limit} tokens; "
-            f"the longest has {longest}, {longest - limit} too many. Use fewer shots or shorter texts."
+            f"the longest has {longest}{whole}, {longest - limit} too many. Use fewer shots or shorter texts."
         )
 
 

@@ -90,6 +90,7 @@ def prompts_from_text(
         "n": len(texts),
         "before": before,
         **({} if between == " " else {"between": between}),
+        **({} if special_tokens == "refuse" else {"special_tokens": special_tokens}),
         "bos": any(prompt.spans[0].role == "bos" for prompt in prompts),
     }
     return finished(prompts, source, tokenizer, limit)
@@ -157,7 +158,8 @@ def pairs_from_text(
     reader = TextTokenizer(tokenizer, special_tokens)
     between = _between(None, labels)
     pattern = None if claims is None else _occurrences(labels, claims, between)
-    asked_for = Asked(labels, [label.strip() for label in labels], "\n", score=score)
+    after = "\n" if pattern is None else _after(pattern, [*sides[0], *sides[1]])
+    asked_for = Asked(labels, [label.strip() for label in labels], after, score=score)
     made: list[list[Prompt]] = [[], []]
     for number, query in enumerate(asked):
         if sides[0][number] == sides[1][number]:
@@ -201,6 +203,7 @@ def pairs_from_text(
         "task": {"name": "text", "labels": labels},
         "n": len(asked),
         "claims": claims,
+        **({} if special_tokens == "refuse" else {"special_tokens": special_tokens}),
         "query_texts": digest,
         "bos": any(prompt.spans[0].role == "bos" for prompt in made[0]),
     }
@@ -270,10 +273,14 @@ def _between(between: object, labels: Sequence[str]) -> str:
     return str(between)
 
 
+REST = 24
+"""Characters behind a label word on which its last token may depend."""
+
+
 def _after(pattern: re.Pattern[str], texts: Sequence[str]) -> str:
-    """The sign that follows the first label word of the texts; a line break if there is none."""
+    """What follows the first label word of the texts; a line break if nothing does."""
     found = ((text, match.end()) for text in texts for match in pattern.finditer(text))
-    return next((text[end] for text, end in found if end < len(text)), "\n")
+    return next((text[end : end + REST] for text, end in found if end < len(text)), "\n")
 
 
 def _answers(answers: object, count: int) -> Sequence[int | str] | None:

@@ -268,8 +268,9 @@ class Prompt:
 
     @property
     def has_text_roles(self) -> bool:
-        """False for prompts made from bare positions."""
-        return all(span.role != "unknown" for span in self.spans)
+        """False for prompts made from bare positions; what follows a target with candidates has no role."""
+        end = len(self) if self.kind == "vocabulary" else self.target
+        return all(span.role != "unknown" for span in self.spans if span.start <= end)
 
     def examples(self, tokenizer: object = None) -> tuple[tuple[Example, ...], Example]:
         """Demonstrations, each with the class or answer it displays, and the query with its true one.

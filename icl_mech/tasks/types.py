@@ -171,8 +171,12 @@ class Template:
 
     @property
     def closing(self) -> str:
-        """What follows a label word: the template's own text, or else the separator."""
-        return self.label_context[1] or self.separator
+        """What follows a label word in a prompt, up to the next text.
+
+        The tokens at a word's end depend on all of it: `.` and line breaks behind it may be one.
+        """
+        first = next(iter(self._parsed()))[0]
+        return self.label_context[1] + self.separator + first
 
     def _parsed(self) -> list[tuple[str, str | None, str | None, str | None]]:
         try:

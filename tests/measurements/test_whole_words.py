@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 from functools import lru_cache
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import icl_mech as icl
-from icl_mech.errors import PromptError
-from icl_mech.interventions import Isolate, ZeroLayers
+from icl_mech.errors import IclMechError, PromptError
+from icl_mech.interventions import Isolate, Patch, ZeroLayers
+from icl_mech.measurements import Predict
 from icl_mech.prompts import PromptBatch
+from icl_mech.tasks import Template
 from tests.measurements.compression.cases import compress_context
 from tests.said import Words
 from tests.small import small_hf
@@ -251,3 +254,99 @@ def test_a_context_answers_with_whole_words():
 def test_saliency_of_the_whole_vocabulary_needs_no_first_tokens_that_differ():
     found = icl.flow_scores(model("bpe"), prompts("bpe", CITIES), loss="vocab", progress=False)
     assert found.per_prompt.isfinite().all()
+
+
+def test_the_end_of_a_word_is_what_demonstrations_show():
+    tokenizer = joining()
+    template = Template("Review: {text}\nRating: {label}.")
+    batch = icl.build_prompts(
+        replace(task(("1", "10")), template=template), tokenizer, shots=1, n=2
+    )
+    (prompt, _) = batch
+    (short,) = [own for own in prompt.candidates if own.label == "1"]
+    shown = prompt.label_spans[prompt.label_classes.index(0)].stop
+    assert short.text == ".\n"
+    assert prompt.tokens[shown] == short.tokens[-1]
+    text = "Rating: 1.\n\nIt is bad.\nRating: 10.\n\nIt is good.\nRating:"
+    (again,) = icl.prompts_from_text([text], ("1", "10"), tokenizer, before="Rating:")
+    assert again.candidates[0].text == ".\n\n"
+
+
+def test_another_score_than_that_of_the_prompts():
+    batch = prompts("bpe", CITIES, score="mean")
+    found = icl.predict(model("bpe"), batch, score="sum", progress=False)
+    expected = icl.predict(model("bpe"), prompts("bpe", CITIES), progress=False)
+    torch.testing.assert_close(found.log_probs, expected.log_probs, rtol=1e-6, atol=1e-5)
+    assert torch.equal(found.label_logits, found.log_probs)
+    apart = prompts("bpe", ("New York", "Delhi", "Paris"), score="sum")
+    first = icl.predict(model("bpe"), apart, score="first", progress=False)
+    plain = prompts("bpe", ("New York", "Delhi", "Paris"))
+    assert torch.equal(first.log_probs, icl.predict(model("bpe"), plain, progress=False).log_probs)
+
+
+def test_a_probability_is_that_of_the_whole_word():
+    whole, mean = (prompts("bpe", CITIES, score=score) for score in ("sum", "mean"))
+    vector = torch.zeros(model("bpe").cfg.d_model)
+    steered = [
+        icl.steer(model("bpe"), own, vector, layers=[1], progress=False) for own in (whole, mean)
+    ]
+    expected = icl.predict(model("bpe"), whole, progress=False).log_probs.double()
+    right = expected.gather(1, whole.answers[:, None])[:, 0].exp()
+    for own in steered:
+        torch.testing.assert_close(own.probability[:, 0].double(), right, rtol=1e-4, atol=1e-12)
+
+
+def test_what_changes_prompts_stops_before_the_answer():
+    batch = prompts("bpe", CITIES)
+    patch = Patch("resid_post", layers=[1], source=batch, at="all")
+    same = icl.predict(model("bpe"), batch, interventions=[patch], progress=False)
+    plain = icl.predict(model("bpe"), batch, progress=False)
+    torch.testing.assert_close(same.log_probs, plain.log_probs, rtol=1e-5, atol=1e-4)
+
+
+def test_candidates_count_in_the_context(tmp_path):
+    tokenizer = tiny_tokenizer("bpe")
+    (prompt, *_) = icl.build_prompts(task(CITIES), tokenizer, shots=1, n=3)
+    longest = max(len(own) for own in icl.build_prompts(task(CITIES), tokenizer, shots=1, n=3))
+    rest = max(len(own.tokens) for own in prompt.candidates) - 1
+    assert rest
+    for limit, fits in ((longest + rest, True), (longest + rest - 1, False)):
+        own = SimpleNamespace(tokenizer=tokenizer, cfg=SimpleNamespace(n_ctx=limit))
+        if fits:
+            icl.build_prompts(task(CITIES), own, shots=1, n=3)
+        else:
+            with pytest.raises(PromptError, match="with its longest label word"):
+                icl.build_prompts(task(CITIES), own, shots=1, n=3)
+
+
+def test_the_explorer_compares_first_tokens():
+    with pytest.raises(PromptError, match="scored whole"):
+        icl.explore(model("bpe"), task(CITIES), n=2)
+
+
+def test_contexts_keep_the_score():
+    batch = icl.build_prompts(task(CITIES), model("bpe"), shots=1, n=3)
+    context = compress_context(model("bpe"), batch, progress=False)
+    texts = [next(batch[n].text[p.start : p.stop] for p in batch[n].parts if p.role == "query_text")
+             for n in range(3)]  # fmt: skip
+    asked = context.queries(model("bpe"), texts)
+    assert asked.score == "sum"
+    assert [own.tokens for own in asked] == [own.tokens for own in batch]
+    one, two = (context.predict(model("bpe"), own, progress=False) for own in (asked, batch))
+    torch.testing.assert_close(one.log_probs, two.log_probs, rtol=0, atol=0)
+
+
+def test_a_sweep_of_chats_and_scores_is_saved_and_resumed(tmp_path):
+    writing = {"score": "mean"}
+    options = {"measurements": [Predict()], "seeds": [0], "n": 3, "writing": writing}
+    kept = tmp_path / "sweep"
+    icl.sweep({"tiny": model("bpe")}, {"cities": task(CITIES)}, out=kept, progress=False, **options)
+    again = icl.sweep(
+        {"tiny": model("bpe")}, {"cities": task(CITIES)}, out=kept, resume=True, progress=False, **options
+    )  # fmt: skip
+    loaded = icl.load(kept)
+    assert (
+        [own.writing for own in loaded.plan] == [writing] == [own.writing for own in again.plan]
+    )
+    with pytest.raises(IclMechError, match="'shots'"):
+        icl.sweep(model("bpe"), task(CITIES), [Predict()], writing={"shots": 2}, progress=False)

@@ -298,6 +298,10 @@ class Suppression(Measurement[SuppressionResult]):
     takes = ANSWER_KINDS
     reads_texts = reads_spans = True
 
+    def reads_first_tokens(self) -> bool:
+        """No: it reads no answers."""
+        return False
+
     def __post_init__(self) -> None:
         """Check the fields.
 

@@ -228,6 +228,10 @@ def without(prompt: Prompt, demo: int) -> Prompt:
         spans=tuple(spans),
         label_classes=tuple(c for d, c in enumerate(prompt.label_classes) if d != demo),
         pieces=tuple(prompt.pieces[place] for place in kept) if prompt.pieces else (),
+        # What is left stays tokenised as it was beside what is gone.
+        exact=False,
+        text="",
+        parts=(),
     )
 
 

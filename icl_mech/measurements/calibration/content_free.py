@@ -36,7 +36,7 @@ def replaced(prompts: PromptBatch, texts: Sequence[str], tokenizer: Any) -> Cont
 
     Prompts that differ in their query's text only share a context.
     """
-    reader = TextTokenizer(tokenizer)
+    reader = TextTokenizer(tokenizer, prompts.source.get("special_tokens", "text"))
     numbers: dict[tuple[Any, ...], int] = {}
     first: list[Prompt] = []
     context = []
@@ -52,15 +52,17 @@ def replaced(prompts: PromptBatch, texts: Sequence[str], tokenizer: Any) -> Cont
 
 
 def with_query(prompt: Prompt, text: str, reader: TextTokenizer) -> Prompt:
-    """The prompt with another text as each text of its query; an empty one leaves them out."""
-    pieces = [
-        RolePiece(
-            part.role,
-            part.demo,
-            text if part.role == "query_text" else prompt.text[part.start : part.stop],
-        )
-        for part in prompt.parts
-    ]
+    """The prompt with another text as each text of its query; an empty one leaves them out.
+
+    Where the answer is read at the end of the query's text, this end stays.
+    """
+    target = len(prompt.text) - len(prompt.pieces[prompt.target])
+    pieces: list[RolePiece] = []
+    for part in prompt.parts:
+        own = prompt.text[part.start : part.stop]
+        if part.role == "query_text":
+            own = text + own[max(target - part.start, 0) :]
+        pieces.append(RolePiece(part.role, part.demo, own))
     asked = Asked(prompt.candidate_texts, prompt.labels, score=prompt.score)
     bos = prompt.spans[0].role == "bos"
     return assemble(reader, pieces, asked, label_classes=prompt.label_classes, answer=None, bos=bos)

@@ -23,17 +23,20 @@ class Answers:
     """Of every prompt.
 
     Attributes:
-        label_logits: Logits of the label words.
+        label_logits: Logits of the label words; where whole words are scored, their scores.
         log_sum: Log-sum-exp of all logits.
+        log_probs: Log P of each whole label word; None: of first tokens, which follow from the others.
     """
 
     label_logits: Float[Tensor, "batch label"]
     log_sum: Float[Tensor, " batch"]
+    log_probs: Float[Tensor, "batch label"] | None = None
 
     def probability(self, answers: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
         """Of the right label word."""
-        own = self.label_logits.double().gather(1, answers[:, None])[:, 0]
-        return (own - self.log_sum.double()).exp()
+        whole = self.label_logits.double() - self.log_sum.double()[:, None]
+        log_probs = whole if self.log_probs is None else self.log_probs.double()
+        return log_probs.gather(1, answers[:, None])[:, 0].exp()
 
     def difference(self, answers: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
         """Logit of the right label word minus the mean of the others."""

@@ -160,6 +160,7 @@ class CompressContext(Measurement[CompressContextResult]):
             label_classes=prompt.label_classes,
             label_words=prompt.label_words,
             labels=data.labels,
+            score=data.score,
             # Queries of a chat cannot be written by the template alone.
             task={} if "chat" in data.source else data.source.get("task", {}),
             keys=tuple(key.contiguous() for key in held[: len(cache.keys)]),

@@ -29,7 +29,7 @@ from icl_mech.measurements.reading import PredictionReading
 from icl_mech.measurements.running import measured
 from icl_mech.measurements.same_model import check_same_model
 from icl_mech.models import KeyValues, LanguageModel
-from icl_mech.prompts import Prompt, PromptBatch, Role, Span
+from icl_mech.prompts import Prompt, PromptBatch, Role, Span, WordScore
 from icl_mech.prompts.encoding import TextTokenizer
 from icl_mech.prompts.laying import Asked, assemble, template_pieces
 from icl_mech.results import Result, jsonable
@@ -58,6 +58,7 @@ class CompressContextResult(Result):
         keys: Cached keys, layer by layer.
         values: Cached values.
         probe: Residual at the first tokens, by which another model is noticed.
+        score: How label words are scored, see `build_prompts`.
     """
 
     title: ClassVar[str] = "Demonstrations kept as keys and values"
@@ -75,6 +76,7 @@ class CompressContextResult(Result):
     keys: tuple[Float[Tensor, "1 _ _ _"], ...]
     values: tuple[Float[Tensor, "1 _ _ _"], ...]
     probe: Float[Tensor, "pos d_model"]
+    score: WordScore = "first"
 
     def __len__(self) -> int:
         """Number of cached tokens."""
@@ -125,12 +127,16 @@ class CompressContextResult(Result):
                 "prompts of build_prompts. Give whole prompts to predict() instead."
             )
         spans = tuple(Span(*span) for span in self.spans)
+        names = self.task.get("labels") or self.labels
+        last = names[self.label_classes[-1]] if self.label_classes else None
         made = behind_demonstrations(
-            self.tokens, spans, texts, self.task, getattr(model, "tokenizer", model)
+            self.tokens, spans, texts, self.task, getattr(model, "tokenizer", model), last
         )
         prompts = (
-            Prompt(tokens, laid, self.label_classes, self.label_words, labels=self.labels)
-            for tokens, laid in made
+            Prompt(
+                *(*own, self.label_classes, self.label_words), labels=self.labels, score=self.score
+            )
+            for own in made
         )
         return PromptBatch(tuple(prompts), {"task": self.task, "demonstrations": "shared"})
 
@@ -307,6 +313,7 @@ def behind_demonstrations(
     texts: Sequence[str | tuple[str, str]],
     task: dict[str, Any],
     tokenizer: Any,
+    last: str | None = None,
 ) -> Iterator[tuple[tuple[int, ...], tuple[Span, ...]]]:
     """Tokens and spans of whole prompts, one per text, as `build_prompts` would lay them.
 
@@ -316,6 +323,7 @@ def behind_demonstrations(
         texts: Query texts, or pairs of texts.
         task: Its template, as prompts record it.
         tokenizer: Hugging Face tokenizer.
+        last: The label word that the last demonstration displays.
 
     Raises:
         TaskError: an empty text, or one text where the template shows two.
@@ -330,7 +338,7 @@ def behind_demonstrations(
     words = task["labels"] or ("a", "b")
     asked = Asked(words, words, template.closing, score="sum")
     # A demonstration before the query, since tokens depend on what stands before them.
-    before = [(Example("a", 0, "a"), words[0])]
+    before = [(Example("a", 0, "a"), last or words[0])]
     for text in texts:
         first, second = (text, None) if isinstance(text, str) else text
         pieces = template_pieces(template, before, Example(first, 0, second))

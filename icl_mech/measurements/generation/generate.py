@@ -79,6 +79,10 @@ class Generate(Measurement[GenerateResult]):
 
     takes = ANSWER_KINDS
 
+    def reads_first_tokens(self) -> bool:
+        """No: it reads no answers."""
+        return False
+
     def __call__(self, model: Any, prompts: PromptBatch, **how: Unpack[How]) -> GenerateResult:
         """As for any measurement; interventions are by default those the context was made under."""
         if self.context is not None:

@@ -298,6 +298,10 @@ class HeadAttention(Measurement[HeadAttentionResult]):
 
     takes = ANSWER_KINDS
 
+    def reads_first_tokens(self) -> bool:
+        """No: it reads no answers."""
+        return False
+
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
         """Refuse heads and tokens that are not there.
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from icl_mech import build_prompts, measure, predict
+from icl_mech import build_prompts, measure, predict, prompts_from_text
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Reweight
 from icl_mech.measurements.calibration.calibration import Calibration, calibration
@@ -208,3 +208,16 @@ def test_in_an_analysis_saved_and_drawn(gpt2, tmp_path):
     assert [figure.show for figure in found.figures()] == list(found.shows)
     staicc = calibration(model, prompts, draws=2, form="staicc")
     assert bool(((found - staicc).values == 0).all())  # the largest label is the same
+
+
+def test_finished_texts_keep_the_sign_their_answer_is_read_at(gpt2):
+    model, _ = gpt2
+    shown = "Review: good\nSentiment: Positive\nReview: bad\nSentiment: Negative\nReview: "
+    texts = [f"{shown}{query}\nSentiment:" for query in ("the film", "a story of hope")]
+    batch = prompts_from_text(texts, ("Negative", "Positive"), model, [0, 1], before="Sentiment:")
+    found = replaced(batch, ["N/A", ""], model.tokenizer).prompts
+    assert [prompt.text for prompt in found] == [
+        "Review: good\nSentiment: Positive\nReview: bad\nSentiment: NegativeN/A:",
+        "Review: good\nSentiment: Positive\nReview: bad\nSentiment: Negative:",
+    ]
+    assert calibration(model, batch, progress=False).summary()
