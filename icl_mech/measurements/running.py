@@ -279,7 +279,11 @@ def _made(
             return run_variants(model, own.prompts, own.readings, variants, layout=layout, **how)
 
         read = varied(job)
-        return [whole_words(job.prompts, job.readings, read, varied) if whole[0] else read]
+        if not whole[0]:
+            return [read]
+        numbered = any(change.by_number for own in variants for change in own)
+        apart = numbered or job.layout is not None
+        return [whole_words(job.prompts, job.readings, read, varied, apart=apart)]
     # Made as one, they cost what the dearest of them does.
     works = [_work(own) for own in passes]
     expect(max(works) - sum(works))
@@ -290,7 +294,10 @@ def _made(
         return [run(model, own.prompts, own.readings, (*before, *job.interventions), **how)]
 
     (values,) = read = plain(replace(job, readings=readings))
-    (scored,) = whole_words(job.prompts, readings, read, plain) if any(whole) else read
+    scored = values
+    if any(whole):
+        apart = any(change.by_number for change in (*before, *job.interventions))
+        (scored,) = whole_words(job.prompts, readings, read, plain, apart=apart)
     return [
         [(scored if by_word else values)[place] for place in own]
         for own, by_word in zip(places, whole, strict=True)

@@ -1,7 +1,7 @@
 """Classes scored by whole label words, wherever a measurement reads predictions.
 
 `sum` is log P of all tokens of a candidate behind the target, teacher-forced, `mean` the same per token.
-Words of one token are read at the target; every other one is put behind the prompt in a pass of its own,
+Words of one token are read at the target; every other one is put behind the prompt, in one more pass
 under the same interventions. Source: `first` is the papers' choice; `mean` is the usual normalisation by
 length (Brown et al. 2020, §2.4).
 """
@@ -30,6 +30,8 @@ def whole_words(
     readings: Sequence[AnyReading],
     values: list[list[Any]],
     again: Callable[[Pass, Change], list[list[Any]]],
+    *,
+    apart: bool,
 ) -> list[list[Any]]:
     """The values of readings, with predictions scored as the prompts say.
 
@@ -38,21 +40,27 @@ def whole_words(
         readings: What was read.
         values: Of each set of interventions the value of each reading.
         again: Runs another pass under the same sets of interventions, over prompts so changed.
+        apart: Every class has a pass of its own, in which prompts have their numbers; else all are in one,
+            so that what they begin with is run once.
     """
     kinds = (AnswerReading, PredictionReading)
     places = [n for n, own in enumerate(readings) if isinstance(own, kinds)]
     if prompts.score == "first" or not places:
         return values
-    read = {
-        label: again(word_pass(prompts, words, "label words"), partial(followed, words=words))
-        for label, words in longer_words(prompts).items()
-    }
+    longer = longer_words(prompts)
+    jobs = [[label] for label in longer] if apart else [[*longer]] * bool(longer)
+    sums: list[dict[int, Tensor]] = [{} for _ in values]
+    for labels in jobs:
+        words = [word for label in labels for word in longer[label]]
+        rows = PromptBatch(prompts.prompts * len(labels), prompts.source)
+        read = again(word_pass(rows, words, "label words"), partial(followed, words=words))
+        for found, (own,) in zip(sums, read, strict=True):
+            found.update(zip(labels, own.log_prob.split(len(prompts)), strict=True))
     whole = [[*own] for own in values]
-    for number, own in enumerate(whole):
-        sums = {label: found[number][0].log_prob for label, found in read.items()}
+    for found, own in zip(sums, whole, strict=True):
         for place in places:
             score = _answers if isinstance(own[place], Answers) else scored
-            own[place] = score(own[place], sums, prompts, prompts.score)
+            own[place] = score(own[place], found, prompts, prompts.score)
     return whole
 
 
