@@ -30,6 +30,7 @@ from icl_mech.measurements.saliency.flow import Flow, FlowScores
 from icl_mech.measurements.saliency.saliency_maps import SaliencyMaps, SaliencyMapsResult
 from icl_mech.metrics.calibration import calibrate_labels
 from icl_mech.models import LanguageModel, ModelInfo, Site
+from icl_mech.plots.pieces import visible
 from icl_mech.prompts import PromptBatch
 from icl_mech.prompts.encoding import TextTokenizer
 from icl_mech.segments import Segment
@@ -138,7 +139,7 @@ class Asker:
         """Text, role and demonstration of every token."""
         prompt = self.prompts(experiment)[0]
         return [
-            {"t": prompt.pieces[place], "r": span.role, "d": span.demo}
+            {"t": _shown(prompt.pieces[place]), "r": span.role, "d": span.demo}
             for span in prompt.spans
             for place in range(span.start, span.stop)
         ]
@@ -329,6 +330,12 @@ class Asker:
         flat = self._words.words(tuple(ids.flatten().tolist()))
         width = ids.shape[1]
         return [list(flat[row : row + width]) for row in range(0, len(flat), width)]
+
+
+def _shown(piece: str) -> str:
+    """The text of a token, with signs where none of it can be seen or clicked."""
+    seen = any(letter.isprintable() or letter.isspace() for letter in piece)
+    return piece if seen else visible(piece)
 
 
 def _runs(model: LanguageModel) -> Runs:

@@ -94,7 +94,8 @@ def test_a_run_patched_into_itself_keeps_its_gradients(setting):
     plain = flow_scores(model, prompts, path="whole")
     patched = flow_scores(model, prompts, interventions=[patch], path="whole")
     # The pattern of the patched head no longer bears on the loss at the target; nothing else moves.
-    assert_close(plain.per_prompt[:, :, 1:], patched.per_prompt[:, :, 1:], **CLOSE)
+    scores = (own.per_prompt[:, :, 1:] for own in (plain, patched))
+    assert_close(*scores, **CLOSE, equal_nan=True)  # behind a window there are no edges
 
 
 @pytest.mark.parametrize("site", SITES)

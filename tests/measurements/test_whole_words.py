@@ -219,10 +219,8 @@ def test_a_whole_study_of_words_that_begin_alike():
     batch = prompts("bpe", CITIES)
     found = icl.analyze(model("bpe"), batch, nulls=0, progress=False)
     (note,) = [own for own in found.notes if "scored whole" in own]
-    assert "'New York' and 'New Delhi'" in note
+    assert all(repr(name) in note for name in CITIES[:2])
     assert found.results["flow"].per_prompt.isfinite().all()
-    with pytest.raises(PromptError, match="'New York' and 'New Delhi'"):
-        icl.logit_lens(model("bpe"), batch, progress=False)
 
 
 @pytest.mark.parametrize("method", ["hidden_anchor", "text_anchor"])
@@ -315,7 +313,7 @@ def test_candidates_count_in_the_context(tmp_path):
         if fits:
             icl.build_prompts(task(CITIES), own, shots=1, n=3)
         else:
-            with pytest.raises(PromptError, match="with its longest label word"):
+            with pytest.raises(PromptError, match="longest label word"):
                 icl.build_prompts(task(CITIES), own, shots=1, n=3)
 
 
@@ -345,8 +343,6 @@ def test_a_sweep_of_chats_and_scores_is_saved_and_resumed(tmp_path):
         {"tiny": model("bpe")}, {"cities": task(CITIES)}, out=kept, resume=True, progress=False, **options
     )  # fmt: skip
     loaded = icl.load(kept)
-    assert (
-        [own.writing for own in loaded.plan] == [writing] == [own.writing for own in again.plan]
-    )
+    assert [own.writing for own in loaded.plan] == [writing] == [own.writing for own in again.plan]
     with pytest.raises(IclMechError, match="'shots'"):
         icl.sweep(model("bpe"), task(CITIES), [Predict()], writing={"shots": 2}, progress=False)
