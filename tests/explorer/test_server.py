@@ -175,7 +175,9 @@ def test_a_message_of_bytes_and_pages_that_go_away(served, caplog):
             gone.socket.shutdown(SHUT_RDWR)
     talk(server, '{"do": "hello"}')
     until(lambda: not view.session._listeners, 30, "the pages to be gone")
-    assert not [record for record in caplog.records if record.exc_info]
+    # The client of this test may complain of the socket that was taken from it.
+    raised = [record for record in caplog.records if record.exc_info]
+    assert not [record for record in raised if record.name != "websockets.client"]
 
 
 def test_who_reads_the_address_is_not_refused(served):
