@@ -1,7 +1,6 @@
 """What a task is: examples, a template that turns them into text, and label words."""
 
 import unicodedata
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence, Set
 from contextlib import suppress
@@ -134,17 +133,10 @@ class Template:
             raise TaskError(
                 f"Template {self.pattern!r} has a text after {{label}}; put {{label}} behind {{text}}."
             )
-        before = self.label_context[0]
-        if not before:
+        if not self.label_context[0]:
             raise TaskError(
                 f"Template {self.pattern!r} has no sign before {{label}}; the prediction is read "
                 "there, so write something like '{text}: {label}'."
-            )
-        if before.endswith(":"):
-            warnings.warn(
-                f"Template {self.pattern!r} writes the label word right after ':' (Sentiment:Positive): templates "
-                f"are literal. Write {before.splitlines()[-1] + ' {label}'!r} for a blank between them.",
-                stacklevel=3,
             )
 
     @classmethod
@@ -175,8 +167,12 @@ class Template:
 
         The tokens at a word's end depend on all of it: `.` and line breaks behind it may be one.
         """
-        first = next(iter(self._parsed()))[0]
-        return self.label_context[1] + self.separator + first
+        begins = ""
+        for literal, placeholder, _, _ in self._parsed():
+            begins += literal
+            if placeholder:
+                break
+        return self.label_context[1] + self.separator + begins
 
     def _parsed(self) -> list[tuple[str, str | None, str | None, str | None]]:
         try:

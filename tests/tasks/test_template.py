@@ -99,27 +99,26 @@ def test_empty_texts_are_refused(pattern, example, field):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "before", "closing"),
+    ("pattern", "before", "after"),
     [
-        ("Review: {text}\nSentiment: {label}", "\nSentiment: ", "\n"),
-        ("{text}:\t{label}", ":\t", "\n"),
+        ("Review: {text}\nSentiment: {label}", "\nSentiment: ", ""),
+        ("{text}:\t{label}", ":\t", ""),
+        ("{text}:{label}", ":", ""),
         ("Q: {text}\nAnswer: ({label})", "\nAnswer: (", ")"),
         ('{{"text": "{text}", "label": "{label}"}}', '", "label": "', '"}'),
         ("评论：{text}\n情感：{label}。", "\n情感：", "。"),
         ("{text}\n\n{label}\n", "\n\n", "\n"),
-        ("{text} {label}", " ", "\n"),
+        ("{text} {label}", " ", ""),
     ],
 )
-def test_a_pattern_is_literal(pattern, before, closing):
+def test_a_pattern_is_literal(pattern, before, after):
     template = Template(pattern)
-    assert (template.label_context[0], template.closing) == (before, closing)
+    assert template.label_context == (before, after)
     written = "".join(piece.text for piece in template.pieces(Example("a"), "b"))
     assert written == pattern.format(text="a", label="b")
-
-
-def test_a_label_right_after_a_colon_is_warned_of():
-    with WORDS.warns(UserWarning, "label_after_colon", "'Sentiment: {label}'"):
-        Template("Review: {text}\nSentiment:{label}")
+    # What follows a label word in a prompt, up to the next text.
+    begins = written[: written.index("a" + before)]
+    assert template.closing == f"{after}\n{begins}"
 
 
 def test_templates_recorded_by_earlier_versions_left_out_the_blank():

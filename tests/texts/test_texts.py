@@ -101,8 +101,10 @@ def built(kind, template, texts, labels=LABELS, **options):
         return None
     shown = [(train[c], labels[c]) for c in prompt.label_classes]
     text, roles = written(template, shown, query)
-    after = template.pattern.rpartition("{label}")[2].replace("{{", "{").replace("}}", "}")
-    return prompt, text, roles, after or template.separator
+    begins = template.pattern.partition("{text}")[0].replace("{{", "{").replace("}}", "}")
+    ends = template.pattern.rpartition("{label}")[2].replace("{{", "{").replace("}}", "}")
+    after = f"{ends}{template.separator}{begins}"
+    return prompt, text, roles, after
 
 
 def check(kind, prompt, text, roles, after):
