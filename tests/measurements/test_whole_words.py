@@ -122,7 +122,9 @@ def test_the_order_of_labels_does_not_matter(name):
         )
     )
     one, other = (icl.predict(model("bpe"), own, progress=False) for own in (batch, permuted))
-    torch.testing.assert_close(one.log_probs[:, order], other.log_probs, rtol=0, atol=0)
+    # Two runs of the same tokens: where a library's memory lies may round the last bit otherwise.
+    torch.testing.assert_close(one.log_probs[:, order], other.log_probs, rtol=1e-6, atol=2e-5)
+    assert not torch.allclose(one.log_probs, other.log_probs, atol=1e-2)
 
 
 def test_the_first_token_is_the_default_where_it_tells_classes_apart():
@@ -133,7 +135,7 @@ def test_the_first_token_is_the_default_where_it_tells_classes_apart():
     assert plain.digest != whole.digest
     one, other = (icl.predict(model("bpe"), own, progress=False) for own in (plain, whole))
     # Words of one token: the same answers, as log-probabilities instead of logits.
-    assert torch.equal(one.log_probs, other.label_logits)
+    torch.testing.assert_close(one.log_probs, other.label_logits, rtol=1e-6, atol=1e-5)
     assert torch.equal(one.predicted, other.predicted)
 
 
@@ -279,7 +281,8 @@ def test_another_score_than_that_of_the_prompts():
     apart = prompts("bpe", ("New York", "Delhi", "Paris"), score="sum")
     first = icl.predict(model("bpe"), apart, score="first", progress=False)
     plain = prompts("bpe", ("New York", "Delhi", "Paris"))
-    assert torch.equal(first.log_probs, icl.predict(model("bpe"), plain, progress=False).log_probs)
+    expected = icl.predict(model("bpe"), plain, progress=False)
+    torch.testing.assert_close(first.log_probs, expected.log_probs, rtol=1e-6, atol=1e-5)
 
 
 def test_a_probability_is_that_of_the_whole_word():
@@ -331,7 +334,7 @@ def test_contexts_keep_the_score():
     assert asked.score == "sum"
     assert [own.tokens for own in asked] == [own.tokens for own in batch]
     one, two = (context.predict(model("bpe"), own, progress=False) for own in (asked, batch))
-    torch.testing.assert_close(one.log_probs, two.log_probs, rtol=0, atol=0)
+    torch.testing.assert_close(one.log_probs, two.log_probs, rtol=1e-6, atol=2e-5)
 
 
 def test_a_sweep_of_chats_and_scores_is_saved_and_resumed(tmp_path):
