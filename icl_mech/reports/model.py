@@ -168,6 +168,7 @@ class PromptText:
         demos: Number of the demonstration of every token, None outside; empty if not known.
         marks: What a token is framed as, or ""; empty: none is.
         coloured: Numbers by which it can be coloured.
+        shared: Positions of tokens that hold signs of two roles.
     """
 
     lead: str
@@ -177,6 +178,7 @@ class PromptText:
     demos: tuple[int | None, ...] = ()
     marks: tuple[str, ...] = ()
     coloured: TokenValues | None = None
+    shared: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -32,12 +32,14 @@ class Token:
         role: Its role.
         about: Position, text, role and id.
         mark: What it is framed as, or "".
+        shared: It holds signs of two roles.
     """
 
     text: str
     role: str
     about: str
     mark: str
+    shared: bool
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ def _token(text: PromptText, i: int) -> Token:
         about += [f"span {demo}" if "span" in text.roles else f"demonstration {demo + 1}"]
     about += [f"token id {text.ids[i]}"] if text.ids else []
     about += [mark] if mark else []
-    return Token(visible(piece) + "\n" * breaks(piece), role, ", ".join(about), mark)
+    about += ["holds signs of two roles"] if (shared := i in text.shared) else []
+    return Token(visible(piece) + "\n" * breaks(piece), role, ", ".join(about), mark, shared)
 
 
 def strips_text(shape: TokenStrips) -> PromptText:

@@ -356,4 +356,5 @@ def _text(prompt: Prompt, lead: str) -> PromptText:
         tuple(span.role for span in spans),
         tuple(prompt.tokens),
         tuple(span.demo for span in spans),
+        shared=prompt.shared_tokens,
     )

@@ -9,6 +9,8 @@ import torch
 import icl_mech as icl
 from icl_mech.measurements.heads.head_attention import HeadAttentionResult
 from icl_mech.measurements.predictions import Predictions
+from icl_mech.prompts import build_prompts
+from icl_mech.reports.prompts import ShownPrompt
 from icl_mech.results import Result
 from icl_mech.results.half_precision import HALF, measured
 from icl_mech.studies.analysis import Analysis
@@ -16,6 +18,8 @@ from icl_mech.studies.facts import facts
 from icl_mech.studies.pages import page_of, prompt_of
 from tests.engine.cases import ragged
 from tests.said import Words
+from tests.texts.kinds import joining
+from tests.tiny import tiny_tokenizer
 
 WORDS = Words(__file__)
 TABLE = Path(__file__).parents[2] / "docs" / "benchmarks" / "formats.md"
@@ -138,3 +142,14 @@ def test_what_pages_quote_of_half_precision_is_what_the_table_says():
         assert sum(same) == quoted[kind]["same"]
         for name, values in zip(("logit", "flow", "auc", "loyalty"), moved, strict=True):
             assert max(values) == pytest.approx(quoted[kind][name], abs=6e-4)
+
+
+def test_tokens_of_two_roles_are_named():
+    batch = build_prompts("reviews", joining(), shots=1, n=2)
+    text = prompt_of({}, (batch,))
+    assert text.shared == batch[0].shared_tokens != ()
+    assert {text.tokens[place] for place in text.shared} == {".\n"}
+    tokens = ShownPrompt.of(text, "prompt", None).tokens
+    assert tuple(place for place, token in enumerate(tokens) if token.shared) == text.shared
+    apart = build_prompts("reviews", tiny_tokenizer("bpe"), shots=1, n=2)
+    assert prompt_of({}, (apart,)).shared == ()
