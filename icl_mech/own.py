@@ -17,7 +17,8 @@ from icl_mech.models import Site
 from icl_mech.results import Definition, Figure, Quantity, Result
 from icl_mech.segments import Segment
 from icl_mech.studies.bench import Bench
-from icl_mech.studies.claim import Claim, Effect, Verdict
+from icl_mech.studies.claim import Claim, Effect, Words
+from icl_mech.studies.judge import Verdict
 from icl_mech.studies.study import Mean, Study
 
 __all__ = [
@@ -44,5 +45,6 @@ __all__ = [
     "Study",
     "Variants",
     "Verdict",
+    "Words",
     "door",
 ]

@@ -67,7 +67,8 @@ def _demo_page(n: int, seed: int) -> bytes:
     from icl_mech.sweeps.compare import NESTED, findings, lead, matrix
     from icl_mech.sweeps.result import item_of
     from icl_mech.sweeps.sections import sections
-    from icl_mech.sweeps.verdicts import ABLE, among_all, by_model
+    from icl_mech.studies.competence import ABLE
+    from icl_mech.sweeps.verdicts import among_all, by_model
 
     runs = _measured(n, seed)
     found = {replace(item_of(own), model=MODEL): own for own in runs.values()}

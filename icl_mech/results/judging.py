@@ -2,12 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 from math import copysign, inf, isfinite
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from icl_mech.metrics import Interval
+import torch
+
+from icl_mech.metrics import Interval, one_more
 from icl_mech.metrics.intervals import ONE_SIDED
 
-Status = Literal["supported", "mixed", "not shown", "opposite", "cannot be judged"]
+Status = Literal[
+    "supported", "present, not used", "mixed", "not shown", "opposite", "cannot be judged"
+]
+"""What the evidence says of a claim. `present, not used`: what is claimed is there, but less of the answer
+depends on it than the claim's least share."""
 
 FEWEST_PROMPTS = 6
 """Fewer show nothing: even if all of them change alike, chance alone does that once in 16 times."""
@@ -17,6 +23,7 @@ CHANCE = round(1 - ONE_SIDED, 9)
 
 OPENINGS: dict[Status, str] = {
     "supported": "Yes",
+    "present, not used": "Present, not used",
     "mixed": "Mixed",
     "not shown": "Not shown",
     "opposite": "No",
@@ -124,6 +131,33 @@ def together(*required: Status) -> Status:
     return found.pop() if len(found) == 1 else "mixed"
 
 
+class Controlled(Interval):
+    """An effect with the controls that its interval over prompts does not hold.
+
+    Attributes:
+        networks: The same effect in networks that learned nothing; a claim must lie beyond one more of them.
+        relabelled: p-values over relabelled units (classes, words): of an effect as large, of one as small, and
+            the smallest that so few units can give.
+    """
+
+    networks: tuple[float, ...] | None
+    relabelled: tuple[float, float, float] | None
+
+    @classmethod
+    def of(
+        cls,
+        effect: Interval,
+        *,
+        networks: Sequence[float] | None = None,
+        relabelled: tuple[float, float, float] | None = None,
+    ) -> "Controlled":
+        """The effect beside these controls."""
+        made = cls(*effect)
+        made.networks = None if networks is None else tuple(map(float, networks))
+        made.relabelled = relabelled
+        return made
+
+
 class Required(NamedTuple):
     """One measure that a claim requires.
 
@@ -187,20 +221,71 @@ def required(
     rising: bool = True,
     prompts: int | None = None,
     opposite: float | None = None,
+    sample: int | None = None,
 ) -> Required:
-    """A measure that needs all these effects to lie above (`rising`) or below `null`, see `judged`."""
-    how: dict[str, Any] = {"null": null, "rising": rising}
+    """A measure that needs all these effects to lie above (`rising`) or below `null`, see `judged`.
+
+    Args:
+        name: Of the measure.
+        *effects: Estimates with 95 % intervals; a `Controlled` one must also lie beyond its controls.
+        null: What no effect would give.
+        rising: The claim says that it lies above.
+        prompts: On how many each rests; of fewer than `FEWEST_PROMPTS` nothing is judged.
+        opposite: Beyond which, on the other side, the claim has it the other way; None: the null.
+        sample: Of how many units the interval is a mean; None: of the prompts.
+    """
     each = [
-        Required(
-            name,
-            judged(own, prompts=prompts, opposite=opposite, **how),
-            p_value(own, null=null, prompts=prompts),
-            prompts,
-            distance(own, **how),
-        )
-        for own in effects
+        _required(name, effect, null, rising, prompts, opposite, sample or prompts)
+        for effect in effects
     ]
     return combined(name, each)
+
+
+def _required(
+    name: str,
+    effect: Interval | None,
+    null: float,
+    rising: bool,
+    prompts: int | None,
+    opposite: float | None,
+    sample: int | None,
+) -> Required:
+    """One effect with its controls."""
+    p_values = [p_value(effect, null=null, prompts=sample)]
+    far = distance(effect, null=null, rising=rising)
+    status = judged(effect, null=null, rising=rising, prompts=prompts, opposite=opposite)
+    if isinstance(effect, Controlled) and effect.networks is not None:
+        beside = _networks(effect, effect.networks)
+        if beside is None:
+            return Required(name, "cannot be judged", None, sample, far)
+        low, high, p = beside
+        near, other = (max(null, high), min(null, low)) if rising else (min(null, low), max(null, high))
+        status = judged(effect, null=near, rising=rising, prompts=prompts, opposite=other)
+        p_values.append(p)
+    if isinstance(effect, Controlled) and effect.relabelled is not None:
+        above, below, smallest = effect.relabelled
+        status = judged_twice(effect, above, smallest, opposite=below, prompts=prompts or 0)
+        p_values.append(below if status == "opposite" else above)
+    return Required(name, status, largest(p_values), sample, far)
+
+
+def _networks(
+    effect: Interval, values: Sequence[float]
+) -> tuple[float, float, float] | None:
+    """The 95 % prediction interval for one more network, and the p-value of an effect that is of one more.
+
+    Of k networks with mean m and standard deviation s, one more lies within m ± t s sqrt(1 + 1/k); p is one-sided,
+    of the end of the effect's interval that faces them. None of fewer than two, or where one has no number.
+    """
+    from scipy.stats import t as student
+
+    if len(values) < 2 or not all(map(isfinite, values)) or not all(map(isfinite, effect)):
+        return None
+    mean, freedom = sum(values) / len(values), len(values) - 1
+    reach = one_more(torch.tensor(values, dtype=torch.float64))
+    spread = max(reach / float(student.ppf(ONE_SIDED, freedom)), 1e-12)
+    end = max(effect.low - mean, 0.0) if effect.value > mean else max(mean - effect.high, 0.0)
+    return mean - reach, mean + reach, float(student.sf(end / spread, freedom))
 
 
 def combined(name: str, comparisons: Sequence[Required]) -> Required:

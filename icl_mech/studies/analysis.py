@@ -23,7 +23,7 @@ from icl_mech.results import (
     write_results,
 )
 from icl_mech.results.tables import ENDS
-from icl_mech.studies.claim import Verdict
+from icl_mech.studies.judge import Verdict
 from icl_mech.studies.nulls import PREFIX, UntrainedCurves, with_band
 from icl_mech.studies.pages import page_of, sections_of, study_of, unknown
 from icl_mech.studies.parts import Parts

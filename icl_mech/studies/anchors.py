@@ -19,7 +19,8 @@ from icl_mech.metrics import Interval
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result
 from icl_mech.studies.bench import Bench
-from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Verdict
+from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run
+from icl_mech.studies.judge import Verdict
 from icl_mech.studies.study import FEW, Mean, Study
 
 PROXIMITIES = {4: 12, 2: 7, 1: 0}

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from icl_mech.errors import IclMechError, PromptError, RunError
+from icl_mech.measurements.accuracy.gain import Gain, GainResult
 from icl_mech.measurements.alignment.alignment import Alignment, AlignmentResult
 from icl_mech.measurements.base import Pair
 from icl_mech.measurements.calibration.calibration import Calibration, CalibrationResult
@@ -26,14 +27,14 @@ from icl_mech.measurements.causal.steer import Steer, SteerResult
 from icl_mech.measurements.demonstrations import check_pairs, halves, without_demonstrations
 from icl_mech.measurements.heads.head_scores import HeadScores, HeadScoresResult
 from icl_mech.measurements.same_model import check_own_weights
-from icl_mech.metrics import Interval
+from icl_mech.metrics import Interval, mean_interval, ratio_interval
 from icl_mech.results import Result
-from icl_mech.results.judging import required
 from icl_mech.results.wording import counted, listed, said
 from icl_mech.studies.bench import Bench
-from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Verdict, claimed, of_each
-from icl_mech.studies.competence import ABOVE_CONSTANT
+from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
+from icl_mech.studies.competence import DOES
 from icl_mech.studies.hand_over import HAND_OVER
+from icl_mech.studies.judge import Verdict
 from icl_mech.studies.study import FEW, SEEDS, Mean, Study
 
 HEADS = 5
@@ -92,6 +93,7 @@ def _steps(bench: Bench, pair: Pair, *, seed: int = 0) -> None:
     bench.measure(testing, CompareHeads(sets, seed=seed))
     _vector(bench, testing)
     bench.measure(pair, optional=[Alignment()])
+    bench.measure(pair[0], optional=[Gain(seed=seed)])
     bench.measure(pair[0], optional=[Calibration(draws=DRAWS, seed=seed)])
     bench.notes.append(
         f"Heads were chosen on {len(choosing[0])} pairs and ablated on the other {len(testing[0])}. Those of "
@@ -138,89 +140,129 @@ def chosen(results: Mapping[str, Result], count: int) -> Sets:
 # --- sets of heads, each without those of the others ---
 
 
-def _set_claim(own: Expected) -> Claim:
+def _set_claim(expected: Expected) -> Claim:
     """What is said of one set of heads."""
-
-    def judge(name: str, result: CompareHeadsResult) -> Verdict | None:
-        return _of_set(own, name, result) if own.name in result.sets else None
 
     def effect(run: Run, *, beside: bool) -> Interval | None:
         result: CompareHeadsResult = run[CompareHeadsResult]
-        if own.name not in result.ablated:
+        if expected.name not in result.ablated:
             return None
         if beside:
-            return result.beside_random(own.name, own.side)
-        return result.interval("change", measure="difference", side=own.side, set=own.name)
+            return result.beside_random(expected.name, expected.side)
+        return result.interval(
+            "change", measure="difference", side=expected.side, set=expected.name
+        )
 
-    def tested(run: Run) -> int:
+    def words(run: Run) -> Words | None:
         result: CompareHeadsResult = run[CompareHeadsResult]
-        return len(result.plain)
+        return _of_set(expected, result) if expected.name in result.sets else None
 
     names = {
-        f"without {own.name} heads, logits": False,
-        f"{own.name} above random heads, logits": True,
+        f"without {expected.name} heads, logits": False,
+        f"{expected.name} above random heads, logits": True,
     }
+    effects = [
+        Effect(name, partial(effect, beside=beside), rising=expected.rising, prompts=_compared)
+        for name, beside in names.items()
+    ]
+    if expected.side == "true":
+        effects.append(_beyond_bare(expected))
     return Claim(
-        own.claim,
-        [
-            Effect(name, partial(effect, beside=beside), rising=own.rising, prompts=tested)
-            for name, beside in names.items()
-        ],
-        f"compare_heads-{own.name.replace(' ', '_')}",
-        of_each(CompareHeadsResult, judge),
-        needs=ABOVE_CONSTANT if own.side == "true" else None,
+        expected.claim,
+        effects,
+        f"compare_heads-{expected.name.replace(' ', '_')}",
+        needs=NEEDS[expected.name],
+        share=_carried(expected),
         one=True,
+        words=words,
     )
 
 
-def _of_set(own: Expected, name: str, result: CompareHeadsResult) -> Verdict:
-    if own.name not in result.ablated:
-        finding = "Every one of these heads is in another set too, so none was removed alone."
-        return Verdict(own.claim, "cannot be judged", finding, name)
-    change = result.interval("change", measure="difference", side=own.side, set=own.name)
-    beyond = result.beside_random(own.name, own.side)
+def _beyond_bare(expected: Expected) -> Effect:
+    """What a set of heads does with demonstrations beyond what it does without: heads that read the query do both."""
+
+    def effect(run: Run) -> Interval | None:
+        result: CompareHeadsResult = run[CompareHeadsResult]
+        changes = result.changes_of(expected.name, expected.side)
+        if changes is None or result.bare_change is None:
+            return None
+        return mean_interval(changes - result.bare_change[:, result.sets.index(expected.name)])
+
+    name = f"without {expected.name} heads, beyond the same without demonstrations, logits"
+    return Effect(name, effect, rising=expected.rising, prompts=_compared)
+
+
+def _carried(expected: Expected) -> Effect:
+    """Share of what demonstrations do to the right above the taught logit that goes without a set's heads."""
+    true = expected.side == "true"
+
+    def effect(run: Run) -> Interval | None:
+        result: CompareHeadsResult = run[CompareHeadsResult]
+        changes = result.changes_of(expected.name, expected.side)
+        with_true, with_false = result.plain[:, 0].unbind(1)
+        without = result.bare if true else with_false
+        if changes is None or without is None:
+            return None
+        return ratio_interval(-changes if true else changes, with_true - without)
+
+    what = "what true demonstrations add" if true else "the harm of false demonstrations"
+    return Effect(f"share of {what} that the {expected.name} heads carry, logits", effect)
+
+
+def _compared(run: Run) -> int:
+    """Pairs on which heads are ablated."""
+    result: CompareHeadsResult = run[CompareHeadsResult]
+    return len(result.plain)
+
+
+def _of_set(expected: Expected, result: CompareHeadsResult) -> Words:
+    if expected.name not in result.ablated:
+        return Words("Every one of these heads is in another set too, so none was removed alone.")
+    change = result.interval(
+        "change", measure="difference", side=expected.side, set=expected.name
+    )
+    beyond = result.beside_random(expected.name, expected.side)
     more = said(beyond, sign=True) if beyond else LACKING
-    n, place = len(result.plain), result.sets.index(own.name)
+    n, place = len(result.plain), result.sets.index(expected.name)
     alone, all_heads = len(result.alone[place]), len(result.heads[place])
-    return claimed(
-        own.claim,
-        [required("removal", change, beyond, rising=own.rising, prompts=n)],
+    return Words(
         f"Without the {alone} of {counted(all_heads, 'head')} that no other set has, the logit of the right "
-        f"above the taught false label changes by {said(change, sign=True)} with {own.side} "
+        f"above the taught false label changes by {said(change, sign=True)} with {expected.side} "
         f"demonstrations; beyond random heads {more} (n = {counted(n, 'pair')}).",
-        name,
         f"Right minus taught logit changes by {said(change, sign=True)}, beyond random heads by "
         f"{more} (n = {counted(n, 'pair')}).",
     )
 
 
-SET_CLAIMS = tuple(map(_set_claim, EXPECTED))
+def _harm(run: Run) -> Interval:
+    """How much false demonstrations lower the logit of the right above the taught label."""
+    result: CompareHeadsResult = run[CompareHeadsResult]
+    return mean_interval(result.plain[:, 0, 0] - result.plain[:, 0, 1])
+
 
 # --- the function vector in bare queries ---
 
 STEERING = "Function vector: added to a bare query it raises the right answer"
 
 
-def _vector_verdict(name: str, result: SteerResult) -> Verdict | None:
+def _vector(run: Run) -> Words | None:
+    result: SteerResult = run[SteerResult]
     if result.kind != "add":
         return None
     layer, n, effect = result.third, len(result.plain_correct), result.gain
     change = (
         said(effect, sign=True) if effect else "nothing that can be told from a push to one class"
     )
-    return claimed(
-        STEERING,
-        [required("steering", effect, prompts=n)],
+    return Words(
         f"Added after block {layer}, a third of the way, it changes the logit of the right answer above the "
-        f"others by {change}{', classes alike' * (result.answers is not None)} (n = {counted(n, 'prompt')}).",
-        name,
+        f"others by {change}{', classes alike' * (result.answers is not None)} (n = {counted(n, 'prompt')})."
     )
 
 
 def _vector_gain(run: Run) -> Interval | None:
     """Change of the right answer's logit by a function vector a third of the way."""
     result: SteerResult = run[SteerResult]
-    return result.gain
+    return result.gain if result.kind == "add" else None
 
 
 def _vector_tested(run: Run) -> int:
@@ -228,26 +270,49 @@ def _vector_tested(run: Run) -> int:
     return len(result.plain_correct)
 
 
-VECTOR = Claim(
-    STEERING,
-    [Effect("function vector gain, logits", _vector_gain, prompts=_vector_tested)],
-    "steer",
-    of_each(SteerResult, _vector_verdict),
+VECTOR_GAIN = Effect(
+    "function vector gain, logits",
+    _vector_gain,
+    prompts=_vector_tested,
+    unclear="These heads carry no function vector that is clear: added to a bare query it changes the right answer by "
+    "{} logits, so this cannot be judged.",
+    unknown="Their function vector was not tested in bare queries, so this cannot be judged.",
 )
+VECTOR = Claim(STEERING, [VECTOR_GAIN], "steer", words=_vector)
+
+# --- the sets of heads ---
+
+HARM = Effect(
+    "harm of false demonstrations, logits",
+    _harm,
+    prompts=_compared,
+    unclear="False demonstrations do no clear harm, {} logits, so this cannot be judged.",
+)
+NEEDS = {
+    FUNCTION_VECTOR: (*DOES, VECTOR_GAIN),
+    INDUCTION: DOES,
+    FALSE_INDUCTION: (HARM,),
+    LABEL_PROMOTING: (HARM,),
+}
+"""What is asked for before a claim on each set means anything."""
+
+SET_CLAIMS = tuple(map(_set_claim, EXPECTED))
 
 # --- what answers follow ---
 
 OVERRIDE = "Override: answers follow false demonstrations rather than the truth"
 
 
-def _alignment(name: str, result: AlignmentResult) -> Verdict:
+def _alignment(run: Run) -> Words:
+    result: AlignmentResult = run[AlignmentResult]
     n, lead, beyond = len(result.answers), result.taught_above_truth, result.above_undemonstrated
-    return claimed(
-        OVERRIDE,
-        [required("alignment", lead, beyond, prompts=n)],
-        f"Label taught minus true label {said(lead, sign=True)}, above {result.undemonstrated} {said(beyond, sign=True)}; against the zero-shot answer "
-        f"{said(result.interval('override'))} of the prompts follow the demonstrations (n = {counted(n, 'pair')}).",
-        name,
+    others = result.taught_above_others
+    more = "" if others is None else f", minus the mean of the other wrong labels {said(others, sign=True)}"
+    return Words(
+        f"Label taught minus true label {said(lead, sign=True)}, above {result.undemonstrated} {said(beyond, sign=True)}"
+        f"{more}; against the zero-shot answer "
+        f"{said(result.interval('override'))} of the prompts follow the demonstrations (n = {counted(n, 'pair')})."
+        + " With two labels a wrong answer is the taught one whatever led to it." * (others is None)
     )
 
 
@@ -260,10 +325,13 @@ FOLLOWED = Claim(
             "alignment.above_undemonstrated",
             ends=(-2.0, 2.0),
         ),
+        Effect(
+            "taught above the other wrong labels", "alignment.taught_above_others", ends=DIFFERENCE
+        ),
     ],
     "alignment",
-    of_each(AlignmentResult, _alignment),
     one=True,
+    words=_alignment,
 )
 
 # --- label priors ---
@@ -271,14 +339,12 @@ FOLLOWED = Claim(
 CALIBRATED = "Calibration: without the label prior answers are better"
 
 
-def _calibration(name: str, result: CalibrationResult) -> Verdict:
+def _calibration(run: Run) -> Words:
+    result: CalibrationResult = run[CalibrationResult]
     n, gain = len(result.answers), result.interval("gain", method="contextual")
-    return claimed(
-        CALIBRATED,
-        [required("accuracy", gain, prompts=n)],
+    return Words(
         f"Contextual calibration changes accuracy by {said(gain, sign=True)}, from "
-        f"{said(result.interval('accuracy', method='plain'))} (n = {counted(n, 'prompt')}).",
-        name,
+        f"{said(result.interval('accuracy', method='plain'))} (n = {counted(n, 'prompt')})."
     )
 
 
@@ -295,7 +361,7 @@ PRIOR = Claim(
     CALIBRATED,
     [_calibration_gain("contextual")],
     "calibration",
-    of_each(CalibrationResult, _calibration),
+    words=_calibration,
 )
 
 # --- the study ---
@@ -374,6 +440,7 @@ CAUSAL = Study(
         "induction_scores": InductionScoresResult,
         "steer": SteerResult,
         "alignment": AlignmentResult,
+        "gain": GainResult,
         "calibration": CalibrationResult,
     },
     quantities=(

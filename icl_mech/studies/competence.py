@@ -1,87 +1,149 @@
-"""Does the model do the task at all? What is said of *how* it does it means nothing where it does not.
+"""What a claim of *how* a model does a task needs: that it does the task, and that demonstrations help it.
 
-A model does a task if more of its answers are right than a constant answer would get. Claims that
-name `ABOVE_CONSTANT` as what they need cannot be judged where that is not clear. Of pairs it is calibrated
-accuracy with true demonstrations beside one over the number of classes; of open answers, right answers beside
-one over the number of choices. False demonstrations, a changed model and a lens that is not the model's own
-answer (`variant="reference"`) do not tell.
+A model does a task if more of its answers are right than a constant answer would get, on the prompts of the run:
+with shuffled or false labels, with interventions, whatever they are. Of pairs it is calibrated accuracy with true
+demonstrations beside one over the number of classes; of open answers, right answers beside one over the number of
+choices. A lens that is not the model's answer (`variant="reference"`) does not tell.
+
+Demonstrations help if the right answer is likelier with them than zero-shot (what is *used*), and likelier than with
+the same demonstrations under shuffled labels (what is *learnt from labels*). What was not measured is not clear.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
+from icl_mech.measurements.accuracy.gain import GainResult
 from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracyResult
 from icl_mech.measurements.alignment.alignment import AlignmentResult
 from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.right_answers import RightAnswers
 from icl_mech.metrics import Interval
 from icl_mech.results import Result
-from icl_mech.results.judging import judged
 from icl_mech.results.prompts import answer_kind, given
 from icl_mech.results.wording import counted, said, told
-from icl_mech.studies.claim import DIFFERENCE, Effect, Run, Verdict
+from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
+from icl_mech.studies.judge import Verdict, verdict
 
 QUESTION = "Does the model do the task?"
 
 
-def competence(results: Mapping[str, Result]) -> Verdict | None:
-    """The answer, from right answers to true demonstrations; None where nothing tells.
+class Competence(NamedTuple):
+    """Right answers beside those of a constant answer.
+
+    Attributes:
+        result: Name of the result that tells.
+        right: Share of right answers.
+        constant: That of a constant answer, or of chance.
+        prompts: Their number.
+        text: Both, in a sentence.
+    """
+
+    result: str
+    right: Interval
+    constant: float
+    prompts: int
+    text: str
+
+
+def competence(run: Run) -> Verdict | None:
+    """Whether the model does the task, by its right answers; None where nothing tells.
 
     Supported if the interval of right answers lies above what a constant answer gets.
     """
-    found = _found(results)
-    if found is None:
-        return None
-    name, right, constant, n, text = found
-    status = judged(right, null=constant, prompts=n)
-    return Verdict(QUESTION, status, text, name, alone=status)
+    known = _competence(run.results)
+    answer = None if known is None else verdict(ABLE, run)
+    return None if answer is None or known is None else replace(answer, result=known.result)
 
 
-def _found(results: Mapping[str, Result]) -> tuple[str, Interval, float, int, str] | None:
-    """Name of the result, share of right answers, that of a constant one, prompts, and a sentence."""
-    for name, own in results.items():
-        if not _tells(own.provenance):
+def _competence(results: Mapping[str, Result]) -> Competence | None:
+    """The first result that tells."""
+    for name, result in results.items():
+        if (result.provenance.get("variants") or {}).get("variant") == "reference":
             continue
-        if isinstance(own, LayerAccuracyResult):
-            n, chance = len(own.answers), 1 / own.true_probs.shape[-1]
-            right = own.interval("calibrated", side="true", layer=own.scores.shape[-1] - 1)
-            kinds = ("Calibrated accuracy", "a constant answer gets"), ("Accuracy", "chance is")
-            kind, level = kinds[bool(own.own_choices)]
-            text = f"{kind} with true demonstrations is {said(right)}; {level} {told(chance)} (n = {counted(n, 'pair')})."
-            return name, right, chance, n, text
-        if not isinstance(own, Predictions | AlignmentResult) or own.answers is None:
-            continue
-        predicted = own.predicted if isinstance(own, Predictions) else own.predicted[:, 0]
-        answers, n, kind = (
-            RightAnswers(predicted, own.answers, own.labels),
-            len(predicted),
-            answer_kind(own),
-        )
-        if kind == "classes" and own.labels:
-            text = answers.beside_constant(given(own)).answer.partition(": ")[2]
-            return name, answers.accuracy, float(answers.base_rates.max()), n, text
-        if kind == "choices":
-            right, chance = answers.accuracy, 1 / len(own.labels)
-            return (
-                name,
-                right,
-                chance,
-                n,
-                f"{said(right)} of the answers are right, chance is {told(chance)} (n = {n}).",
-            )
+        if isinstance(result, LayerAccuracyResult):
+            return _of_pairs(name, result)
+        if isinstance(result, Predictions | AlignmentResult) and result.answers is not None:
+            known = _of_answers(name, result)
+            if known is not None:
+                return known
     return None
 
 
-def _tells(origin: Mapping[str, Any]) -> bool:
-    """Whether a result is of the model as it is, with true demonstrations where it has any."""
-    prompts, variant = origin.get("prompts", {}), (origin.get("variants") or {}).get("variant")
-    true = prompts.get("labels", "correct") == "correct" and prompts.get("false_share") is None
-    return true and not origin.get("interventions") and variant != "reference"
+def _of_pairs(name: str, result: LayerAccuracyResult) -> Competence:
+    n, chance = len(result.answers), 1 / result.true_probs.shape[-1]
+    right = result.interval("calibrated", side="true", layer=result.scores.shape[-1] - 1)
+    kinds = ("Calibrated accuracy", "a constant answer gets"), ("Accuracy", "chance is")
+    kind, level = kinds[bool(result.own_choices)]
+    text = f"{kind} with true demonstrations is {said(right)}; {level} {told(chance)} (n = {counted(n, 'pair')})."
+    return Competence(name, right, chance, n, text)
+
+
+def _of_answers(name: str, result: Predictions | AlignmentResult) -> Competence | None:
+    predicted = result.predicted if isinstance(result, Predictions) else result.predicted[:, 0]
+    assert result.answers is not None
+    answers, n = RightAnswers(predicted, result.answers, result.labels), len(predicted)
+    kind, right = answer_kind(result), answers.accuracy
+    if kind == "classes" and result.labels:
+        text = answers.beside_constant(given(result)).answer.partition(": ")[2]
+        return Competence(name, right, float(answers.base_rates.max()), n, text)
+    if kind == "choices":
+        chance = 1 / len(result.labels)
+        text = f"{said(right)} of the answers are right, chance is {told(chance)} (n = {n})."
+        return Competence(name, right, chance, n, text)
+    return None
 
 
 def _above(run: Run) -> Interval | None:
-    found = _found(run.results)
-    return None if found is None else Interval(*(end - found[2] for end in found[1]))
+    known = _competence(run.results)
+    return None if known is None else Interval(*(end - known.constant for end in known.right))
 
 
-ABOVE_CONSTANT = Effect("accuracy above a constant answer", _above, ends=DIFFERENCE)
+def _prompts(run: Run) -> int | None:
+    known = _competence(run.results)
+    return None if known is None else known.prompts
+
+
+def _said(run: Run) -> Words | None:
+    known = _competence(run.results)
+    return None if known is None else Words(known.text)
+
+
+def _gain(over: str) -> Any:
+    def gain(run: Run) -> Interval | None:
+        gained = getattr(run[GainResult], over)
+        return None if gained is None else Interval(gained.value, gained.low, gained.high)
+
+    return gain
+
+
+ABOVE_CONSTANT = Effect(
+    "accuracy above a constant answer",
+    _above,
+    ends=DIFFERENCE,
+    prompts=_prompts,
+    unknown="Whether the model does this task was not measured, so this cannot be judged.",
+)
+ABLE = Claim(QUESTION, (ABOVE_CONSTANT,), words=_said)
+
+OVER_ZERO_SHOT = Effect(
+    "gain over zero-shot, nats",
+    _gain("over_zero_shot"),
+    unclear="Demonstrations add nothing clear here, {} nats over zero-shot, so this cannot be judged.",
+    unknown="What demonstrations add over zero-shot was not measured (Gain), so this cannot be judged.",
+)
+OVER_SHUFFLED = Effect(
+    "gain over shuffled labels, nats",
+    _gain("over_shuffled"),
+    unclear="Labels of demonstrations teach nothing clear here, {} nats over shuffled ones, so this cannot be judged.",
+    unknown="What labels teach beyond shuffled ones was not measured (Gain), so this cannot be judged.",
+)
+
+DOES = (ABOVE_CONSTANT, OVER_ZERO_SHOT)
+"""Needed by what is said of how demonstrations are used."""
+
+LEARNS = (ABOVE_CONSTANT, OVER_SHUFFLED)
+"""Needed by what is said of what labels teach."""
+
+OF_TASKS = (ABOVE_CONSTANT, OVER_ZERO_SHOT, OVER_SHUFFLED)
+"""Where one of these is not clear, a task speaks for and against nothing that needs it."""

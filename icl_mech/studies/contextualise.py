@@ -1,69 +1,73 @@
 """Contextualise, then aggregate: do demonstrations read each other early, and does the target read them late?
 
-After arXiv 2504.00132. Edges to the target are cut beside as many random ones. Edges between demonstrations
-have no such control: they are most of the edges at their distances, so that the random ones are the same for
-a good part, and the others, within demonstrations and to the target, are needed by any model that reads each
-demonstration by itself. So right answers must be lost, and not only some of their logit, which any cut takes.
+After arXiv 2504.00132. Edges between demonstrations and from them to the target have no matched random control: their
+rows hold hardly any other edges. So right answers must be lost, not only some of their logit, which any cut takes, and
+a stated share of what demonstrations add must go with them.
 """
 
 from collections.abc import Callable
-from functools import partial
 
-from icl_mech.measurements.isolation.edge_cuts import CONTROLLED, EdgeCuts, EdgeCutsResult
+from icl_mech.measurements.accuracy.gain import Gain, GainResult
+from icl_mech.measurements.isolation.edge_cuts import EdgeCuts, EdgeCutsResult
 from icl_mech.measurements.predictions import Predict, Predictions
 from icl_mech.metrics import Interval
 from icl_mech.prompts import PromptBatch
 from icl_mech.studies.bench import Bench
 from icl_mech.studies.claim import Claim, Effect, Run
-from icl_mech.studies.competence import ABOVE_CONSTANT
+from icl_mech.studies.competence import DOES, OVER_SHUFFLED
 from icl_mech.studies.flow import GIVEN
+from icl_mech.studies.shares import carried
 from icl_mech.studies.study import FEW, Mean, Study
 
 
 def _steps(bench: Bench, prompts: PromptBatch, *, seed: int = 0) -> None:
     """Predictions, and what they lose without some edges."""
-    bench.measure(prompts, Predict(), EdgeCuts(seed=seed))
+    bench.measure(prompts, Predict(), EdgeCuts(seed=seed), optional=[Gain(seed=seed)])
     if prompts.source.get("demonstrations") == "shared":
         bench.notes.append(GIVEN)
 
 
 def _effects(name: str, edges: str, window: str, before: str | None = None) -> list[Effect]:
-    """What the right answer loses in a window, or more than in another; and the same of all right answers or beyond random edges.
+    """What the right answer loses in a window, or more than in another: its logit, and right answers.
 
     None where these edges were not cut in these windows.
     """
 
-    def effect(more: str, found: Callable[[EdgeCutsResult], Interval | None]) -> Effect:
+    def effect(more: str, lost: Callable[[EdgeCutsResult], Interval | None]) -> Effect:
         def read(run: Run) -> Interval | None:
-            own: EdgeCutsResult = run[EdgeCutsResult]
-            known = edges in own.edges and {window, before or window} <= {*own.windows}
-            return found(own) if known else None
+            cuts: EdgeCutsResult = run[EdgeCutsResult]
+            known = edges in cuts.edges and {window, before or window} <= {*cuts.windows}
+            return lost(cuts) if known else None
 
         return Effect(f"{name}{more}", read, rising=False)
 
-    def lost(own: EdgeCutsResult, beside: bool = False) -> Interval:
-        if before is not None:
-            return own.step(edges, before, window, beside=beside)
-        return own.beside(edges, window) if beside else own.change(edges, window)
+    def logit(cuts: EdgeCutsResult) -> Interval:
+        if before is None:
+            return cuts.change(edges, window)
+        return cuts.step(edges, before, window, beside=False)
 
-    plain = effect(", logits", lost)
-    if edges in CONTROLLED:
-        return [plain, effect(" beyond random edges, logits", partial(lost, beside=True))]
-    return [plain, effect(", right answers", lambda own: own.right_answers(edges, window, before))]
+    answers = effect(", right answers", lambda own: own.right_answers(edges, window, before))
+    return [effect(", logits", logit), answers]
 
 
 CONTEXT = Claim(
     "Contextualise: in early layers demonstrations read earlier ones, and right answers need it",
     _effects("cut between demonstrations, early", "contextualise", "early"),
     "edge_cuts",
-    needs=ABOVE_CONSTANT,
+    needs=(*DOES, OVER_SHUFFLED),
+    share=carried(
+        "share of what demonstrations add that goes between them early", "contextualise", "early"
+    ),
     one=True,
 )
 AGGREGATE = Claim(
     "Aggregate: in late layers the target reads demonstrations, and right answers need it",
     _effects("cut to the target, late", "aggregate", "late"),
     "edge_cuts",
-    needs=ABOVE_CONSTANT,
+    needs=DOES,
+    share=carried(
+        "share of what demonstrations add that the target reads from them late", "aggregate", "late"
+    ),
     one=True,
 )
 ORDER = Claim(
@@ -73,7 +77,7 @@ ORDER = Claim(
         *_effects("cut to the target, late minus early", "aggregate", "late", "early"),
     ],
     "edge_cuts",
-    needs=ABOVE_CONSTANT,
+    needs=(*DOES, OVER_SHUFFLED),
     one=True,
 )
 
@@ -84,7 +88,7 @@ CONTEXTUALISE = Study(
     claims=[ORDER, CONTEXT, AGGREGATE],
     kicker="Contextualise, then aggregate · after arXiv 2504.00132",
     source="Contextualize-then-aggregate (arXiv 2504.00132)",
-    gives={"predictions": Predictions, "edge_cuts": EdgeCutsResult},
+    gives={"predictions": Predictions, "gain": GainResult, "edge_cuts": EdgeCutsResult},
     means=[
         Mean(
             "Which edges do right answers need, and in which layers?",

@@ -5,6 +5,7 @@ from typing import Any
 
 from icl_mech.checking import Natural
 from icl_mech.engine import Loss
+from icl_mech.measurements.accuracy.gain import Gain, GainResult
 from icl_mech.measurements.base import AnyMeasurement
 from icl_mech.measurements.predictions import Predict, Predictions
 from icl_mech.measurements.saliency.flow import Flow, FlowScores
@@ -13,7 +14,8 @@ from icl_mech.measurements.saliency.saliency_maps import SaliencyMaps, SaliencyM
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result
 from icl_mech.studies.bench import Bench
-from icl_mech.studies.claim import DIFFERENCE, Effect, Verdict
+from icl_mech.studies.claim import DIFFERENCE, Effect
+from icl_mech.studies.judge import Verdict
 from icl_mech.studies.nulls import PROMPTS, add_untrained
 from icl_mech.studies.study import DEFAULT, Study
 from icl_mech.studies.untrained import UntrainedFlow
@@ -41,6 +43,7 @@ def _steps(
 ) -> None:
     """Everything in one pass, and the flow of untrained networks."""
     bench.measure(prompts, *measurements(maps, reduction, loss), *besides)
+    bench.measure(prompts, optional=[Gain()])
     add_untrained(bench, prompts, {"flow": (Flow(loss, reduction), PROMPTS)}, nulls)
     if prompts.source.get("demonstrations") == "shared":
         bench.notes.append(GIVEN)
@@ -65,6 +68,7 @@ FLOW = Study(
     steps=_steps,
     gives={
         "predictions": Predictions,
+        "gain": GainResult,
         "flow": FlowScores,
         "untrained": UntrainedFlow,
         "saliency_maps": SaliencyMapsResult,

@@ -16,9 +16,8 @@ from typing import Any
 
 from icl_mech.measurements.causal.moved_answers import MOST, TransplantResult
 from icl_mech.metrics import Interval
-from icl_mech.results.judging import required
 from icl_mech.results.wording import counted, said
-from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Verdict, claimed, of_each
+from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
 
 TEXT = "Hand-over: the answer is moved with the label words early and with the target late"
 
@@ -35,23 +34,17 @@ LATE: dict[str, Found] = {
 }
 
 
-def _verdict(name: str, result: TransplantResult) -> Verdict | None:
+def _words(run: Run) -> Words | None:
+    result: TransplantResult = run[TransplantResult]
     if not {"anchors", "target"} <= set(result.at):
         return None
     n = int(result.differ.sum())
-    found = {words: effect(result) for words, effect in (EARLY | LATE).items()}
-    measures = [
-        required(when, *(found[words] for words in effects), null=MOST, opposite=0.0, prompts=n)
-        for when, effects in (("early", EARLY), ("late", LATE))
-    ]
-    told = "; ".join(f"{words} {said(own, sign=True)}" for words, own in found.items() if own)
-    return claimed(
-        TEXT,
-        measures,
+    known = {words: effect(result) for words, effect in (EARLY | LATE).items()}
+    shares = "; ".join(f"{words} {said(own, sign=True)}" for words, own in known.items() if own)
+    return Words(
         f"Of the answers that differ, the share that becomes the other run's, entering block {result.early} (early) "
-        f"and {result.late} (late) of {result.n_layers}: {told} (n = {n} of {counted(len(result.answers), 'pair')}; "
-        f"more than {MOST:g} is asked for).",
-        name,
+        f"and {result.late} (late) of {result.n_layers}: {shares} (n = {n} of {counted(len(result.answers), 'pair')}; "
+        f"more than {MOST:g} is asked for)."
     )
 
 
@@ -64,7 +57,7 @@ def _differing(run: Run) -> int:
 def _effect(name: str, found: Found, when: str) -> Effect:
     def of(run: Run) -> Interval | None:
         own: TransplantResult = run[TransplantResult]
-        return found(own)
+        return found(own) if {"anchors", "target"} <= set(own.at) else None
 
     how: dict[str, Any] = {"opposite": 0.0, "prompts": _differing}
     return Effect(name, of, null=MOST, ends=DIFFERENCE, measure=when, **how)
@@ -78,5 +71,5 @@ HAND_OVER = Claim(
         for own in effects.items()
     ],
     "transplant",
-    of_each(TransplantResult, _verdict),
+    words=_words,
 )

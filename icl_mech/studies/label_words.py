@@ -4,11 +4,12 @@ Wang et al. 2023 (EMNLP, arXiv 2305.14160): early layers collect the demonstrati
 late layers read the answer from them. What that is good for: `label_words_used`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from icl_mech.checking import Natural
 from icl_mech.engine import Loss
+from icl_mech.measurements.accuracy.gain import Gain, GainResult
 from icl_mech.measurements.compression import compare_compression as compression
 from icl_mech.measurements.confusion.confusion import Confusion
 from icl_mech.measurements.confusion.pairs import ConfusionResult
@@ -16,6 +17,7 @@ from icl_mech.measurements.extraction.curves import ExtractionResult
 from icl_mech.measurements.extraction.extraction import Extraction
 from icl_mech.measurements.isolation import early as isolation
 from icl_mech.measurements.isolation.agreement import LOYALTIES, Loyalty
+from icl_mech.measurements.isolation.edge_cuts import EdgeCuts, EdgeCutsResult
 from icl_mech.measurements.isolation.isolation import Isolation, IsolationResult
 from icl_mech.measurements.isolation.isolation_map import IsolationMap, IsolationMapResult
 from icl_mech.measurements.predictions import Predictions
@@ -27,17 +29,18 @@ from icl_mech.measurements.saliency.saliency_maps import SaliencyMapsResult
 from icl_mech.metrics import Interval
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result
-from icl_mech.results.judging import Required, disagreeing
 from icl_mech.results.wording import counted, listed, said, told
 from icl_mech.studies import label_words_used as used
 from icl_mech.studies.bench import Bench
-from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Verdict, claimed
-from icl_mech.studies.competence import ABOVE_CONSTANT
+from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
+from icl_mech.studies.competence import DOES
 from icl_mech.studies.flow import FLOW, GIVEN, measurements
+from icl_mech.studies.judge import Verdict
 from icl_mech.studies.nulls import PROMPTS, Wanted, add_untrained
 from icl_mech.studies.published import PublishedNumbers, label_words_numbers
+from icl_mech.studies.shares import by_windows, carried
 from icl_mech.studies.study import FEW, SEEDS, Mean, Study
-from icl_mech.studies.untrained import UntrainedFlow, beside, flow_required
+from icl_mech.studies.untrained import UntrainedFlow, beside, beyond_untrained
 
 # --- what is measured ---
 
@@ -61,6 +64,8 @@ def _steps(
         IsolationMap(widths=(width,), step=width, seed=seed),
         Extraction(),
         optional=(
+            Gain(seed=seed),
+            EdgeCuts(edges=("collect", "anchors"), rows="target", seed=seed),
             compression.CompareCompression(seed=seed, measure_speed=False),
             Confusion(),
             Reweighting(seed=seed),
@@ -81,27 +86,9 @@ def _steps(
 Kind = TypeVar("Kind", bound=Result)
 
 
-class Found(NamedTuple):
-    """The results that bear on the claims, by kind, with their names."""
-
-    flow: tuple[str, FlowScores] | None
-    isolation: tuple[str, IsolationResult] | None
-    extraction: tuple[str, ExtractionResult] | None
-    nulls: UntrainedFlow | None
-
-
-def _first(results: Mapping[str, Result], kind: type[Kind]) -> tuple[str, Kind] | None:
-    return next(((name, own) for name, own in results.items() if isinstance(own, kind)), None)
-
-
-def _found(results: Mapping[str, Result]) -> Found:
-    flow, nulls = _first(results, FlowScores), _first(results, UntrainedFlow)
-    isolated, extraction = _first(results, IsolationResult), _first(results, ExtractionResult)
-    return Found(flow, isolated, extraction, nulls[1] if nulls else None)
-
-
-def _lacking(name: str) -> Required:
-    return Required(name, "cannot be judged", None)
+def _result(results: Mapping[str, Result], kind: type[Kind]) -> Kind | None:
+    """The first result of a kind."""
+    return next((own for own in results.values() if isinstance(own, kind)), None)
 
 
 def _flow(result: FlowScores, nulls: UntrainedFlow | None, third: str) -> str:
@@ -125,16 +112,10 @@ def _beyond_untrained(score: str, third: str) -> Effect:
     """Flow above random tokens, beyond what one more untrained network would show; None without these."""
 
     def effect(run: Run) -> Interval | None:
-        flow: FlowScores = run["flow"]
-        above, nulls = flow.above_null(score, third), _found(run.results).nulls
-        if above is None or nulls is None:
-            return None
-        bound = max(0.0, nulls.bound(third))
-        return Interval(*(end - bound for end in above[1]))
+        return beyond_untrained(run["flow"], _result(run.results, UntrainedFlow), score, third)
 
     name = {"first": "early", "last": "late"}[third]
-    # Never the opposite: below the upper bound of untrained networks is not yet below their lower one.
-    return Effect(f"{name} flow beyond untrained", effect, ends=DIFFERENCE, opposite=-2.0)
+    return Effect(f"{name} flow beyond untrained", effect, ends=DIFFERENCE)
 
 
 INTO, FROM = _beyond_untrained("wp", "first"), _beyond_untrained("pq", "last")
@@ -144,21 +125,14 @@ INTO, FROM = _beyond_untrained("wp", "first"), _beyond_untrained("pq", "last")
 EARLY = "Shallow aggregation: label words collect the demonstrations in early layers"
 
 
-def _early(results: Mapping[str, Result]) -> Iterable[Verdict]:
-    of, parts = _found(results), []
-    if not (of.isolation or of.flow):
-        return
-    if of.isolation:
-        parts.append(_isolated(of.isolation[1]))
-    if of.flow:
-        parts.append(_flow(of.flow[1], of.nulls, "first"))
-    name = of.isolation[0] if of.isolation else of.flow[0] if of.flow else ""
-    isolated = of.isolation[1] if of.isolation else None
-    measures = [
-        _lacking("isolation") if isolated is None else isolation.required_of(isolated),
-        flow_required(of.flow[1] if of.flow else None, of.nulls, "wp", "first"),
-    ]
-    yield claimed(EARLY, measures, " ".join(parts), name, _brief_early(isolated))
+def _early(run: Run) -> Words | None:
+    isolated, flow = _result(run.results, IsolationResult), _result(run.results, FlowScores)
+    if isolated is None and flow is None:
+        return None
+    parts = [] if isolated is None else [_isolated(isolated)]
+    if flow is not None:
+        parts.append(_flow(flow, _result(run.results, UntrainedFlow), "first"))
+    return Words(" ".join(parts), _brief_early(isolated))
 
 
 def _brief_early(result: IsolationResult | None) -> str:
@@ -191,15 +165,17 @@ def _isolated(result: IsolationResult) -> str:
     return f"{text} {became}" if became else text
 
 
-def _early_words(of: Found, verdict: Verdict) -> str:
-    why = disagreeing(verdict.measures)
-    fact = ""
-    windows = isolation.compared(of.isolation[1]) if of.isolation else None
-    if of.isolation and windows:
-        kept = told(of.isolation[1].loyalty(windows.early).value)
+def _early_words(results: Mapping[str, Result], verdict: Verdict) -> str:
+    why = verdict.remark
+    fact, isolated = "", _result(results, IsolationResult)
+    windows = isolation.compared(isolated) if isolated else None
+    if isolated and windows:
+        kept = told(isolated.loyalty(windows.early).value)
         fact = f" (cut off in the first {counted(windows.early[1], 'layer')}, {kept} of the answers stay)"
     return {
         "supported": f"In the early layers, yes: label words must collect the demonstrations there{fact}.",
+        "present, not used": "In the early layers, hardly: label words collect the demonstrations there, but little of "
+        f"the answer depends on it{fact}.",
         "mixed": f"Whether label words collect the demonstrations early is mixed: {why}{fact}.",
         "not shown": f"It is not shown that label words collect the demonstrations early{fact}.",
         "opposite": f"In the early layers, no: label words are not where demonstrations are collected{fact}.",
@@ -212,7 +188,7 @@ def _isolation_lost(name: str, against: str, loyalty: Loyalty = "label_loyalty")
     """Loyalty with label words cut off early, minus that of what it is compared with."""
 
     def effect(run: Run) -> Interval | None:
-        result: IsolationResult = run["isolation"]
+        result: IsolationResult = run[IsolationResult]
         windows = isolation.compared(result)
         if windows is None or against not in windows.others:
             return None
@@ -229,8 +205,9 @@ AGGREGATION = Claim(
         INTO,
     ),
     "isolation",
-    _early,
-    needs=ABOVE_CONSTANT,
+    needs=DOES,
+    share=carried("share of what demonstrations add that label words must collect early", "collect", "early"),
+    words=_early,
 )
 
 # --- late layers: flow beyond untrained networks, and attention ---
@@ -238,24 +215,23 @@ AGGREGATION = Claim(
 LATE = "Deep extraction: the answer is read from the label words in late layers"
 
 
-def _late(results: Mapping[str, Result]) -> Iterable[Verdict]:
-    of, parts = _found(results), []
-    if not (of.extraction or of.flow):
-        return
-    if of.flow:
-        parts.append(_flow(of.flow[1], of.nulls, "last"))
-    if of.extraction:
-        parts.append(_attended(of.extraction[1]))
-    name = of.extraction[0] if of.extraction else of.flow[0] if of.flow else ""
-    measures = [
-        flow_required(of.flow[1] if of.flow else None, of.nulls, "pq", "last"),
-        of.extraction[1].required if of.extraction else _lacking("attention"),
-    ]
-    brief, above = "", of.flow[1].above_null("pq", "last") if of.flow else None
-    if of.extraction and of.extraction[1].defined and above is not None:
-        auc, n = said(of.extraction[1].last_third), len(of.extraction[1].truth_classes)
+def _late(run: Run) -> Words | None:
+    flow, extraction = _result(run.results, FlowScores), _result(run.results, ExtractionResult)
+    if flow is None and extraction is None:
+        return None
+    parts, brief = [], ""
+    if flow is not None:
+        parts.append(_flow(flow, _result(run.results, UntrainedFlow), "last"))
+    if extraction is not None:
+        parts.append(_attended(extraction))
+    shares = by_windows(run, "anchors") if _result(run.results, EdgeCutsResult) else ""
+    if shares:
+        parts.append(f"Cut off from label words, the target loses {shares} of what demonstrations add.")
+    above = flow.above_null("pq", "last") if flow is not None else None
+    if extraction is not None and extraction.defined and above is not None:
+        auc, n = said(extraction.last_third), len(extraction.truth_classes)
         brief = f"Late saliency beyond random tokens {said(above[1], sign=True)}; AUC of attention {auc}, chance 0.5 (n = {n})."
-    yield claimed(LATE, measures, " ".join(parts), name, brief)
+    return Words(" ".join(parts), brief)
 
 
 def _attended(result: ExtractionResult) -> str:
@@ -279,10 +255,11 @@ def _attended(result: ExtractionResult) -> str:
 
 
 def _late_words(verdict: Verdict) -> str:
-    why = disagreeing(verdict.measures)
+    why = verdict.remark
     return {
         "supported": "Late layers then read the answer from them: saliency and attention both say so, "
-        "beyond what untrained networks show.",
+        "beyond what untrained networks show, and the answer depends on it.",
+        "present, not used": "Late layers look at them, but little of the answer depends on it.",
         "mixed": f"Whether late layers read the answer from them is mixed: {why}.",
         "not shown": "It is not shown that late layers read the answer from them.",
         "opposite": "Late layers do not read the answer from them.",
@@ -293,7 +270,7 @@ def _late_words(verdict: Verdict) -> str:
 
 def _read(run: Run) -> tuple[Interval | None, Interval | None, int]:
     """AUC in the last third, its change since the first, and prompts; without classes of too few of them."""
-    result: ExtractionResult = run["extraction"]
+    result: ExtractionResult = run[ExtractionResult]
     last, change, prompts = result.judged_on
     return (None, None, prompts) if result.status == "cannot be judged" else (last, change, prompts)
 
@@ -308,8 +285,9 @@ EXTRACTION = Claim(
         Effect("rise of extraction", lambda run: _read(run)[1], ends=DIFFERENCE, **ATTENTION),
     ),
     "extraction",
-    _late,
-    needs=ABOVE_CONSTANT,
+    needs=DOES,
+    share=carried("share of what demonstrations add that the target reads from label words late", "anchors", "late"),
+    words=_late,
 )
 
 # --- the study ---
@@ -320,14 +298,11 @@ def _headline(
 ) -> tuple[str, str]:
     """The question of the study, and its answer in at most two sentences, doubt included."""
     question = f"Do label words anchor {model} on {task}?"
-    of = _found(results)
-    if not any(of[:3]):
-        return question, "The results at hand do not bear on this question."
-    found = {own.claim: own for own in verdicts}
-    sentences = [_early_words(of, found[EARLY])] if EARLY in found else []
-    if LATE in found:
-        sentences.append(_late_words(found[LATE]))
-    return question, " ".join(sentences)
+    by_claim = {own.claim: own for own in verdicts}
+    sentences = [_early_words(results, by_claim[EARLY])] if EARLY in by_claim else []
+    if LATE in by_claim:
+        sentences.append(_late_words(by_claim[LATE]))
+    return question, " ".join(sentences) or "The results at hand do not bear on this question."
 
 
 def _above_random(name: str, score: str, third: str) -> Effect:
@@ -392,6 +367,8 @@ LABEL_WORDS = Study(
         "isolation": IsolationResult,
         "isolation_map": IsolationMapResult,
         "extraction": ExtractionResult,
+        "gain": GainResult,
+        "edge_cuts": EdgeCutsResult,
         "compare_compression": compression.CompareCompressionResult,
         "confusion": ConfusionResult,
         "reweighting": ReweightingResult,

@@ -7,10 +7,9 @@ from icl_mech.measurements.confusion.pairs import ConfusionResult, matrices
 from icl_mech.measurements.isolation.agreement import LOYALTIES, Loyalty
 from icl_mech.measurements.reweighting.evaluate_reweighting import ReweightingResult, halves
 from icl_mech.metrics import Interval
-from icl_mech.results.judging import required
 from icl_mech.results.wording import counted, listed, said, told
-from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Verdict, claimed, of_each
-from icl_mech.studies.competence import ABOVE_CONSTANT
+from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
+from icl_mech.studies.competence import DOES
 from icl_mech.studies.study import FEW, Mean
 
 # --- their states stand for the demonstrations ---
@@ -18,11 +17,11 @@ from icl_mech.studies.study import FEW, Mean
 ANCHORING = "Anchors suffice: label words' states can replace the demonstrations"
 
 
-def _anchors(name: str, result: CompareCompressionResult) -> Verdict:
+def _anchors(run: Run) -> Words:
+    result: CompareCompressionResult = run[CompareCompressionResult]
     n = counted(len(result.full_predicted), "prompt")
     if ANCHORS not in result.methods or not result.controls:
-        text = f"Anchor states were not compared with other stand-ins (n = {n})."
-        return Verdict(ANCHORING, "cannot be judged", text, name)
+        return Words(f"Anchor states were not compared with other stand-ins (n = {n}).")
     parts = [
         f"{said(result.difference(ANCHORS, other), sign=True)} answers and "
         f"{said(result.difference(ANCHORS, other, 'word_loyalty'), sign=True)} of the likely next words "
@@ -35,14 +34,14 @@ def _anchors(name: str, result: CompareCompressionResult) -> Verdict:
     beyond = result.difference(ANCHORS, result.controls[-1])
     brief = f"They keep {said(result.label_loyalty(ANCHORS))} of the answers, {said(beyond, sign=True)} more than "
     brief += f"{name_of(result.controls[-1])} (n = {len(result.full_predicted)})."
-    return claimed(ANCHORING, [result.required], text, name, brief)
+    return Words(text, brief)
 
 
 def _above(other: str, loyalty: Loyalty) -> Effect:
     """Loyalty with the anchors' states minus that of another stand-in."""
 
     def effect(run: Run) -> Interval | None:
-        table: CompareCompressionResult = run["compare_compression"]
+        table: CompareCompressionResult = run[CompareCompressionResult]
         if not {ANCHORS, other} <= set(table.methods):
             return None
         return table.difference(ANCHORS, other, loyalty)
@@ -56,9 +55,9 @@ SUFFICE = Claim(
     ANCHORING,
     [_above(other, loyalty) for loyalty in LOYALTIES for other in ("text_anchor", "hidden_random")],
     "compare_compression",
-    of_each(CompareCompressionResult, _anchors),
-    needs=ABOVE_CONSTANT,
+    needs=DOES,
     one=True,
+    words=_anchors,
 )
 
 # --- their weights can be learned ---
@@ -66,10 +65,10 @@ SUFFICE = Claim(
 FACTORS = "Re-weighting: other weights of attention to label words give better answers"
 
 
-def _factors(name: str, result: ReweightingResult) -> Verdict:
-    status = result.status
+def _factors(run: Run) -> Words:
+    result: ReweightingResult = run[ReweightingResult]
     if not {"plain", "reweighted"} <= set(result.conditions):
-        return Verdict(FACTORS, status, "Plain and re-weighted were not both run.", name)
+        return Words("Plain and re-weighted were not both run.")
     gain: Interval = result.difference()
     text = (
         f"Accuracy changes by {said(gain, sign=True)}, from {said(result.accuracy('plain'))} to "
@@ -77,30 +76,53 @@ def _factors(name: str, result: ReweightingResult) -> Verdict:
     )
     if result.seen_in_training:
         text += f"; {result.seen_in_training} of these were also learned from"
-    elif status == "not shown":
+    elif result.status == "not shown":
         text += "; the interval includes or touches 0"
-    measure = required("accuracy", gain, prompts=len(result.answers))._replace(status=status)
-    return claimed(FACTORS, [measure], f"{text}.", name)
+    return Words(f"{text}.")
 
 
-GAIN = Effect("re-weighting gain", lambda run: run["reweighting"].difference(), ends=DIFFERENCE)
-REWEIGHTED = Claim(FACTORS, (GAIN,), "reweighting", of_each(ReweightingResult, _factors))
+def _reweighted(run: Run) -> Interval | None:
+    """Accuracy gained; None on prompts that the factors were learned from, or without both conditions."""
+    result: ReweightingResult = run[ReweightingResult]
+    both = {"plain", "reweighted"} <= set(result.conditions)
+    return result.difference() if both and not result.seen_in_training else None
+
+
+def _tested(run: Run) -> int:
+    result: ReweightingResult = run[ReweightingResult]
+    return len(result.answers)
+
+
+GAIN = Effect("re-weighting gain", _reweighted, ends=DIFFERENCE, prompts=_tested)
+REWEIGHTED = Claim(FACTORS, (GAIN,), "reweighting", words=_factors)
 
 # --- where they lie close together ---
 
 NEARNESS = "Confusion: classes whose label words lie close together are confused"
 
 
-def _confusion(name: str, result: ConfusionResult) -> Verdict:
+def _confusion(run: Run) -> Words:
+    result: ConfusionResult = run[ConfusionResult]
     _, _, text = matrices(result).answer.partition(
         ". " if result.status != "cannot be judged" else ": "
     )
     text = f"{text[:1].upper()}{text[1:]}"
     brief = f"{text.partition(' (')[0]}." if result.status == "cannot be judged" else ""
-    return claimed(NEARNESS, [result.required], text, name, brief)
+    return Words(text, brief)
 
 
-CONFUSED = Claim(NEARNESS, part="confusion", judge=of_each(ConfusionResult, _confusion))
+def _nearness(run: Run) -> Interval:
+    """Rank correlation of distances and confusion, beside relabelled classes."""
+    result: ConfusionResult = run[ConfusionResult]
+    return result.beside_relabelled
+
+
+CONFUSED = Claim(
+    NEARNESS,
+    [Effect("distances and confusion", _nearness, ends=DIFFERENCE)],
+    "confusion",
+    words=_confusion,
+)
 
 QUANTITIES = (
     Effect("compression label loyalty", "compare_compression.label_loyalty"),

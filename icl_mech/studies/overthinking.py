@@ -11,7 +11,7 @@ from icl_mech.interventions import Intervention
 from icl_mech.measurements.accuracy.context_accuracy import ContextAccuracy, ContextAccuracyResult
 from icl_mech.measurements.accuracy.critical import said_share
 from icl_mech.measurements.accuracy.early_exit import EarlyExit, EarlyExitResult
-from icl_mech.measurements.accuracy.halves import exit_status
+from icl_mech.measurements.accuracy.gain import Gain, GainResult
 from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracy, LayerAccuracyResult
 from icl_mech.measurements.accuracy.scores import without_thresholds
 from icl_mech.measurements.base import Pair
@@ -31,12 +31,13 @@ from icl_mech.metrics import Interval, mean_interval
 from icl_mech.metrics.layers import HALF
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result
-from icl_mech.results.judging import Required, required
+from icl_mech.results.judging import judged
 from icl_mech.results.wording import counted, said
 from icl_mech.studies import overthinking_heads as heads
 from icl_mech.studies.bench import Bench
-from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Verdict, claimed, of_each
+from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
 from icl_mech.studies.competence import ABOVE_CONSTANT
+from icl_mech.studies.judge import Verdict
 from icl_mech.studies.nulls import PROMPTS, add_untrained
 from icl_mech.studies.published import PublishedNumbers, overthinking_numbers
 from icl_mech.studies.study import FEW, SEEDS, Mean, Study
@@ -74,6 +75,7 @@ def _steps(
         EarlyExit(seed=seed),
         optional=(ContextAccuracy(), TopWords(), *of_heads),
     )
+    bench.measure(pair[0], optional=[Gain(seed=seed)])
     if own_weights:
         _heads(bench, pair, heads_from, seed)
     else:
@@ -150,59 +152,59 @@ def _late(
 HARM = "Harm: false demonstrations lower accuracy"
 
 
-def _harm(name: str, result: LayerAccuracyResult) -> Verdict:
+def _harm(run: Run) -> Words:
+    result: LayerAccuracyResult = run[LayerAccuracyResult]
     n, last = len(result.answers), result.scores.shape[-1] - 1
     true, false = (result.interval(side=side, layer=last) for side in SIDES)
     gap = result.final_gap
-    measure = required("accuracy", gap, prompts=n)
-    return claimed(
-        HARM,
-        [measure],
+    unclear = judged(gap, prompts=n) == "not shown"
+    return Words(
         f"{without_thresholds('Calibrated accuracy', result.own_choices)} is {said(true)} with true and {said(false)} with false demonstrations; gap "
-        f"{said(gap)} (n = {counted(n, 'pair')}){'; it includes 0' * (measure.status == 'not shown')}.",
-        name,
+        f"{said(gap)} (n = {counted(n, 'pair')}){'; it includes 0' * unclear}."
     )
 
 
-HARMFUL = Claim(HARM, (heads.FINAL_GAP,), "layer_accuracy", of_each(LayerAccuracyResult, _harm))
+HARMFUL = Claim(HARM, (heads.FINAL_GAP,), "layer_accuracy", words=_harm)
 
 # --- from a layer on ---
 
 CRITICAL = "Critical layer: after the first quarter of the layers the two sides part further"
 
 
-def _critical(name: str, result: LayerAccuracyResult) -> Verdict:
-    """Is the gap wider at the end than after the first quarter of the layers?"""
-    n, layers = len(result.answers), result.scores.shape[-1] - 1
-    quarter = layers // 4
+def _growth(run: Run) -> Interval | None:
+    """How much wider the gap is at the end than after the first quarter; None without a critical layer."""
+    result: LayerAccuracyResult = run[LayerAccuracyResult]
     gaps = result.pair_scores[:, 0] - result.pair_scores[:, 1]
-    early = mean_interval(gaps[:, quarter], "change")
-    growth = mean_interval(gaps[:, -1] - gaps[:, quarter], "contrast")
-    critical = result.critical
-    if critical is None:
-        return Verdict(
-            CRITICAL,
-            "cannot be judged",
+    if result.critical is None:
+        return None
+    return mean_interval(gaps[:, -1] - gaps[:, (gaps.shape[1] - 1) // 4], "contrast")
+
+
+def _critical(run: Run) -> Words:
+    """Where the critical layer is, and the gap after the first quarter of the layers and at the end."""
+    result: LayerAccuracyResult = run[LayerAccuracyResult]
+    n, layers = len(result.answers), result.scores.shape[-1] - 1
+    quarter, critical, growth = layers // 4, result.critical, _growth(run)
+    if critical is None or growth is None:
+        return Words(
             f"No critical layer can be given while the final gap, {said(result.final_gap)}, includes 0 "
-            f"(n = {counted(n, 'pair')}).",
-            name,
+            f"(n = {counted(n, 'pair')})."
         )
+    early = mean_interval((result.pair_scores[:, 0] - result.pair_scores[:, 1])[:, quarter], "change")
     where = f"{critical.value:.0f} [{critical.low:.0f}, {critical.high:.0f}]"
-    return claimed(
-        CRITICAL,
-        [required("accuracy", growth, prompts=n)],
+    return Words(
         f"From layer {where} of {layers} on the gap stays at {said_share(result.threshold)} its final value, {said(result.final_gap)}, "
         f"or more; after layer {quarter} it is {said(early)}, and from there to the last it changes by {said(growth, sign=True)} "
-        f"(n = {counted(n, 'pair')}).",
-        name,
+        f"(n = {counted(n, 'pair')})."
     )
 
 
 PARTING = Claim(
     CRITICAL,
-    part="layer_accuracy",
-    judge=of_each(LayerAccuracyResult, _critical),
-    needs=ABOVE_CONSTANT,
+    [Effect("gap gained after the first quarter", _growth, ends=(-2.0, 2.0), prompts=heads.pairs)],
+    "layer_accuracy",
+    needs=(ABOVE_CONSTANT, heads.FINAL_GAP),
+    words=_critical,
 )
 
 # --- so that it would be better to leave before ---
@@ -210,49 +212,70 @@ PARTING = Claim(
 LEAVING = "Overthinking: with false demonstrations, earlier layers answer better"
 
 
-def _exit_required(result: EarlyExitResult) -> Required:
-    changes = [
-        (result.overthinking(task), result.halves(task)) for task in range(len(result.tasks))
-    ]
-    each = [required("accuracy", own, prompts=sizes and sizes[1]) for own, sizes in changes]
-    weakest = max(each, key=lambda own: 1.0 if own.p is None else own.p)
-    return weakest._replace(status=exit_status(changes, same=result.same))
-
-
-def _overthinking(name: str, result: EarlyExitResult) -> Verdict:
+def _overthinking(run: Run) -> Words:
+    result: EarlyExitResult = run[EarlyExitResult]
     parts = []
     for task, of in enumerate(result.tasks):
         sizes = result.halves(task)
         held = f"n = {counted(sizes[1], 'pair')}" if sizes else "n not known"
         held += " that also chose the layer" if result.same else " that did not choose the layer"
-        own = f"{said(result.overthinking(task), sign=True)} with false and "
-        own += f"{said(result.overthinking(task, 'true'), sign=True)} with true demonstrations ({held})"
-        parts.append(f"{of}: {own}" if len(result.tasks) > 1 else own)
-    return claimed(
-        LEAVING,
-        [_exit_required(result)],
-        f"Reading out after layer {result.layer} changes accuracy by {'; '.join(parts)}.",
-        name,
-    )
+        change = f"{said(result.overthinking(task), sign=True)} with false and "
+        change += f"{said(result.overthinking(task, 'true'), sign=True)} with true demonstrations ({held})"
+        parts.append(f"{of}: {change}" if len(result.tasks) > 1 else change)
+    return Words(f"Reading out after layer {result.layer} changes accuracy by {'; '.join(parts)}.")
+
+
+def _weakest(result: EarlyExitResult, side: str) -> int:
+    """The task whose accuracy changes least, in its interval."""
+    return min(range(len(result.tasks)), key=lambda task: result.overthinking(task, side).low)
 
 
 def _change(side: str) -> Effect:
-    """Change of accuracy by leaving early, on prompts that did not choose the layer."""
+    """Change of accuracy by leaving early, on prompts that did not choose the layer; of tasks with one layer the least."""
 
     def effect(run: Run) -> Interval | None:
-        result: EarlyExitResult = run["early_exit"]
-        return None if result.same or result.changes is None else result.overthinking(side=side)
+        result: EarlyExitResult = run[EarlyExitResult]
+        if result.same or result.changes is None:
+            return None
+        return result.overthinking(_weakest(result, side), side)
 
     def tested(run: Run) -> int | None:
-        result: EarlyExitResult = run["early_exit"]
-        halves = result.halves(0)
+        result: EarlyExitResult = run[EarlyExitResult]
+        halves = result.halves(_weakest(result, side))
         return halves[1] if halves else None
 
     return Effect(f"early exit, {side}", effect, ends=DIFFERENCE, prompts=tested)
 
 
+def _exit_above_chance(run: Run) -> Interval | None:
+    """Calibrated accuracy after the exit above chance, with false demonstrations, on prompts that did not choose it.
+
+    None at the embedding, which is alike for all prompts.
+    """
+    result: EarlyExitResult = run[EarlyExitResult]
+    layers: LayerAccuracyResult = run[LayerAccuracyResult]
+    if result.same or result.changes is None or not result.layer or len(result.tasks) > 1:
+        return None
+    tested, side = result.held_out(), SIDES.index("false")
+    scores = layers.pair_scores[tested, side, result.layer]
+    chance = 1 / layers.true_probs.shape[-1]
+    return Interval(*(end - chance for end in mean_interval(scores, "outcome")))
+
+
 OVERTHINKS = Claim(
-    LEAVING, (_change("false"),), "early_exit", of_each(EarlyExitResult, _overthinking)
+    LEAVING,
+    (
+        _change("false"),
+        Effect(
+            "accuracy at the exit above chance",
+            _exit_above_chance,
+            ends=DIFFERENCE,
+            prompts=_change("false").prompts,
+        ),
+    ),
+    "early_exit",
+    needs=(ABOVE_CONSTANT, heads.FINAL_GAP),
+    words=_overthinking,
 )
 
 # --- the study ---
@@ -345,6 +368,7 @@ OVERTHINKING = Study(
     source="Overthinking the Truth",
     gives={
         "layer_accuracy": LayerAccuracyResult,
+        "gain": GainResult,
         "context_accuracy": ContextAccuracyResult,
         "early_exit": EarlyExitResult,
         "top_words": TopWordsResult,

@@ -21,9 +21,10 @@ from icl_mech.results.figures import FEW
 from icl_mech.results.half_precision import half_precision
 from icl_mech.results.judging import FEWEST_PROMPTS, HOLM, OPENINGS
 from icl_mech.results.prompts import doubtful, kinds_of_ends
-from icl_mech.studies.claim import Run, Verdict
+from icl_mech.studies.claim import Run
 from icl_mech.studies.competence import competence
 from icl_mech.studies.facts import facts, model_name, origin_of, task_name, weights_name
+from icl_mech.studies.judge import Verdict
 from icl_mech.studies.nulls import with_band
 from icl_mech.studies.study import DEFAULT, Study, known_studies
 
@@ -66,7 +67,7 @@ def page_of(run: Shown) -> Page:
     verdicts: Sequence[Verdict] = () if study is None else study.verdicts(run)
     heading, lead = _heading(study, run, verdicts)
     notes = [*run.notes, *unknown(made)]
-    known, able = facts(results, run.prompts, made), competence(results)
+    known, able = facts(results, run.prompts, made), competence(run)
     findings = [
         Finding(own.claim, own.status, f"{own.finding} {own.more}".strip(), own.result, own.line)
         for own in verdicts

@@ -15,7 +15,8 @@ from icl_mech.names import at_address, is_address
 from icl_mech.results import Result
 from icl_mech.results.judging import OPENINGS
 from icl_mech.studies.bench import Bench
-from icl_mech.studies.claim import Claim, Effect, Run, Verdict, meaningful, stated_together
+from icl_mech.studies.claim import Claim, Effect, Run
+from icl_mech.studies.judge import Verdict, of_run
 
 Takes = Literal["prompts", "pair", "texts"]
 
@@ -209,11 +210,8 @@ class Study:
         bench.order(tuple(self.gives))
 
     def verdicts(self, run: Run) -> tuple[Verdict, ...]:
-        """One per claim, as far as the results bear on it; what a claim needs must be clear."""
-        return stated_together(
-            [meaningful(claim, own, run) for claim in self.claims for own in claim.verdicts(run)],
-            run,
-        )
+        """One per claim, as far as the results bear on it; they stand together (Holm)."""
+        return of_run(self.claims, run)
 
     def heading(
         self, run: Run, verdicts: Sequence[Verdict], model: str, task: str
@@ -221,8 +219,7 @@ class Study:
         """The question of its page, and the answer to it; empty if it has none."""
         if callable(self.headline):
             question, answer = self.headline(run.results, verdicts, model, task)
-            needs = self.claims[0].needs if self.claims else None
-            if needs and verdicts and needs.name in [own.name for own in verdicts[0].measures]:
+            if verdicts and verdicts[0].lacking:
                 answer = f"{OPENINGS['cannot be judged']}: {verdicts[0].line}"
             return question, answer
         if not self.headline:

@@ -9,7 +9,6 @@ must lie beyond that with its whole interval.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isnan, sqrt
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -19,7 +18,7 @@ from icl_mech.errors import RunError
 from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.metrics import Interval, one_more
 from icl_mech.results import Definition, Figure, Quantity, Result
-from icl_mech.results.judging import Required, Status, judged, largest, p_value
+from icl_mech.results.judging import Controlled, Required, Status, required
 from icl_mech.results.wording import counted, said, told, told_bound
 from icl_mech.shapes import LayerCurves, Panel
 
@@ -96,25 +95,14 @@ class UntrainedFlow(Result):
         """Its upper end, which a claim must lie beyond."""
         return self.range(third)[1]
 
+    def beside(self, effect: Interval, third: str) -> Controlled:
+        """An effect of the model beside the same of these networks."""
+        values = self.early if third == "first" else self.late
+        return Controlled.of(effect, networks=values.tolist())
+
     def status(self, effect: Interval, third: str, prompts: int) -> Status:
         """Of the claim that an effect lies above random tokens and beyond these networks."""
-        low, high = self.range(third)
-        if isnan(high):  # of a network without a number
-            return "cannot be judged"
-        return judged(effect, null=max(0.0, high), opposite=min(0.0, low), prompts=prompts)
-
-    def p(self, effect: Interval, third: str, prompts: int) -> float | None:
-        """One-sided, of an effect other than 0 and other than these networks', the larger of both."""
-        from scipy.stats import t as student
-
-        values = (self.early if third == "first" else self.late).double()
-        count, mean = len(values), float(values.mean())
-        spread = max(float(values.std()) * sqrt(1 + 1 / count), 1e-12)
-        rising = effect.value > mean
-        end = max(effect.low - mean, 0.0) if rising else max(mean - effect.high, 0.0)
-        return largest(
-            (p_value(effect, prompts=prompts), float(student.sf(end / spread, count - 1)))
-        )
+        return required("saliency", self.beside(effect, third), prompts=prompts).status
 
     def drawing(self, show: str = "") -> LayerCurves:
         """The model's curves, and the range of the untrained networks behind them."""
@@ -250,17 +238,25 @@ def _curves(scores: FlowScores) -> Float[torch.Tensor, "curve end layer"]:
     return torch.stack(rows)
 
 
+def beyond_untrained(
+    flow: FlowScores, nulls: UntrainedFlow | None, score: str, third: str
+) -> Controlled | None:
+    """Flow of label words above random tokens, beside the same of untrained networks.
+
+    None where there are no random tokens to put in their place, or no such networks.
+    """
+    above = flow.above_null(score, third)
+    return None if above is None or nulls is None else nulls.beside(above[1], third)
+
+
 def flow_required(
     flow: FlowScores | None, nulls: UntrainedFlow | None, score: str, third: str
 ) -> Required:
     """Of the claim that label words carry more than random tokens, and than in untrained networks."""
-    above = None if flow is None else flow.above_null(score, third)
-    if flow is None or above is None or nulls is None:
-        return Required("saliency", "cannot be judged", None)
-    prompts = len(flow.per_prompt)
-    return Required(
-        "saliency", nulls.status(above[1], third, prompts), nulls.p(above[1], third, prompts)
-    )
+    if flow is None:
+        return required("saliency")
+    effect = beyond_untrained(flow, nulls, score, third)
+    return required("saliency", effect, prompts=len(flow.per_prompt))
 
 
 def beside(nulls: UntrainedFlow | None, third: str) -> str:

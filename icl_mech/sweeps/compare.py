@@ -11,11 +11,11 @@ from icl_mech.errors import SweepError
 from icl_mech.reports import ClaimMatrix, ClaimRow, Finding, Origin, Page, Paged, Sign
 from icl_mech.results.judging import FEWEST_PROMPTS, HOLM, OPENINGS
 from icl_mech.results.wording import counted, listed, said
-from icl_mech.studies.competence import QUESTION
+from icl_mech.studies.competence import ABLE, QUESTION
 from icl_mech.studies.pages import levels
 from icl_mech.sweeps.result import Joined, Sweep, as_sweep
 from icl_mech.sweeps.sections import facts, failures, judging, sections
-from icl_mech.sweeps.verdicts import ABLE, ALL, Judged, among_all, by_model
+from icl_mech.sweeps.verdicts import ALL, Judged, among_all, by_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +57,6 @@ class Comparison(Paged):
             replace(own, paper=study.source or study.name)
             for study in judging(self.sweep)
             for claim in study.claims
-            if claim.effects
             for own in by_model(self.sweep, claim)
         ]
         return among_all(found)

@@ -15,6 +15,7 @@ from icl_mech.metrics import Interval, early_exit_layer, mean_interval
 from icl_mech.reports import Fact, Section
 from icl_mech.results.wording import listed, said
 from icl_mech.studies import Analysis, Study
+from icl_mech.studies.pages import study_of
 from icl_mech.studies.study import FEW, Mean, is_own, known_studies
 from icl_mech.sweeps.averages import Averages
 from icl_mech.sweeps.cells import Cell, plural
@@ -52,13 +53,16 @@ def average(sweep: Sweep, mean: Mean, besides: Sequence[str] = ()) -> Averages:
 
 def means_of(sweep: Sweep) -> list[Mean]:
     """The figures of all studies of the package, and of those of your own that items are of."""
-    return [mean for study in judging(sweep) for mean in study.means or _of_claims(study)]
+    swept = {item.study for item in sweep.plan}
+    studies = [own for own in known_studies().values() if is_own(own) or own.name in swept]
+    return [mean for study in studies for mean in study.means or _of_claims(study)]
 
 
 def judging(sweep: Sweep) -> list[Study]:
-    """The studies whose claims are judged by these items."""
-    swept = {item.study for item in sweep.plan}
-    return [own for own in known_studies().values() if is_own(own) or own.name in swept]
+    """The studies whose claims are judged by these items: those of their pages."""
+    found = [study_of(run.results, run.made) for _, run in sweep]
+    names = {own.name for own in found if own is not None}
+    return [own for own in known_studies().values() if own.name in names]
 
 
 def _of_claims(study: Study) -> list[Mean]:

@@ -1,25 +1,22 @@
 """`Judged`: a claim beside what one model shows of it, by means over tasks and seeds and task by task."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import nan
 
 from icl_mech.errors import IclMechError
 from icl_mech.metrics import Interval
-from icl_mech.results.judging import (
-    ROUNDING,
-    Required,
-    Status,
-    disagreeing,
-    holm,
-    of_statement,
-    together,
-    would_do,
-)
-from icl_mech.results.wording import counted, listed, said
-from icl_mech.studies.claim import Claim, Effect
-from icl_mech.studies.competence import ABOVE_CONSTANT, QUESTION
+from icl_mech.results.judging import Controlled, Status, would_do
+from icl_mech.results.wording import listed, said
+from icl_mech.studies import Analysis
+from icl_mech.studies.claim import Claim, Effect, Evidence
+from icl_mech.studies.competence import OF_TASKS
+from icl_mech.studies.judge import Judgement, Verdict, bears, judge
+from icl_mech.studies.judge import among_all as stand_together
 from icl_mech.sweeps.averages import Averages
 from icl_mech.sweeps.cells import Cell
+from icl_mech.sweeps.item import Item
 from icl_mech.sweeps.result import Sweep
 from icl_mech.sweeps.sections import ends_of, fixed_of
 
@@ -27,8 +24,6 @@ OVER = ("task", "seed")
 
 ALL = "all tasks"
 """In the place of a task's name: the mean over tasks."""
-
-ABLE = Claim(QUESTION, (ABOVE_CONSTANT,))
 
 
 @dataclass(frozen=True)
@@ -38,24 +33,41 @@ class Judged:
     Attributes:
         model: Model or run.
         claim: The claim.
+        verdict: What the intervals say, and over how much.
         paper: Whose it is.
-        status: What the intervals say.
-        finding: Effects with their intervals, and over how much.
-        effects: By quantity.
-        p: One-sided p-value; None where it cannot be judged.
-        remark: What the status cannot say, in a few words.
         tasks: What each task alone shows, which is no part of Holm's family.
     """
 
     model: str
     claim: Claim
-    status: Status
-    finding: str
-    effects: dict[str, Interval]
-    p: float | None = None
+    verdict: Verdict
     paper: str = ""
-    remark: str = ""
     tasks: dict[str, "Judged"] = field(default_factory=dict)
+
+    @property
+    def status(self) -> Status:
+        """Of the claim among all that stand beside it."""
+        return self.verdict.status
+
+    @property
+    def p(self) -> float | None:
+        """One-sided p-value; None where it cannot be judged."""
+        return self.verdict.p
+
+    @property
+    def finding(self) -> str:
+        """Effects with their intervals, and over how much."""
+        return self.verdict.finding
+
+    @property
+    def remark(self) -> str:
+        """What the status cannot say, in a few words."""
+        return self.verdict.remark
+
+    @property
+    def effects(self) -> dict[str, Interval]:
+        """By name."""
+        return self.verdict.effects
 
     @property
     def text(self) -> str:
@@ -75,73 +87,120 @@ def by_model(sweep: Sweep, claim: Claim) -> Iterator[Judged]:
     for model, revision in dict.fromkeys((item.model, item.revision) for item in sweep.plan):
         part = sweep.select(model=model, revision=revision)
         name = model if revision is None else f"{model} at {revision}"
-        own, done = _judge(part, name, claim), [i for i in part.plan if part.state(i) == "done"]
-        tasks = list(dict.fromkeys(item.task for item in done))
-        if not own.effects:
+        if not any(bears(claim, run) for _, run in part):
             continue
-        if len(tasks) == 1:
-            yield replace(own, tasks={tasks[0]: own})
-            continue
-        alone = {task: _judge(part.select(task=task), name, claim) for task in tasks}
-        able = [task for task in tasks if not _undone(part.select(task=task), claim)]
-        if 0 < len(able) < len(tasks):
-            # A task that the model does not do speaks for and against nothing that is said of how it does.
-            text = (
-                f"left out, as the model does not do {listed([o for o in tasks if o not in able])}"
-            )
-            own = _judge(part.select(task=able), name, claim)
-            words = f"{own.finding} {text[:1].upper()}{text[1:]}."
-            own = replace(own, finding=words, remark=", ".join(filter(None, [own.remark, text])))
-        found = {task: one.status for task, one in alone.items() if task in able or not able}
-        if len(set(found.values())) > 1:
-            # A mean speaks for tasks only where they agree.
-            text = ", ".join(f"{task} {status}" for task, status in found.items())
-            own = replace(
-                own,
-                finding=f"{own.finding} By task: {text}.",
-                remark=", ".join(filter(None, [own.remark, f"by task {text}"])),
-            )
-        if own.status != "cannot be judged" and {"supported", "opposite"} <= set(found.values()):
-            own = replace(own, status="mixed", p=1.0)
-        yield replace(own, tasks=alone)
+        tasks = list(dict.fromkeys(item.task for item, _ in part))
+        alone = {task: Judged(name, claim, _verdict(part.select(task=task), claim)) for task in tasks}
+        verdict = alone[tasks[0]].verdict if len(tasks) == 1 else _of_tasks(part, claim, alone)
+        yield Judged(name, claim, verdict, tasks=alone)
 
 
-def _judge(part: Sweep, model: str, claim: Claim) -> Judged:
-    """The claim by one model's items, without effects if none bears on it.
+def _of_tasks(part: Sweep, claim: Claim, alone: dict[str, Judged]) -> Verdict:
+    """The claim by the mean over tasks: of those that the model does, and only where they agree."""
+    able = [task for task in alone if not _undone(part.select(task=task), claim)]
+    verdict = _verdict(part.select(task=able) if 0 < len(able) < len(alone) else part, claim)
+    remarks = []
+    if 0 < len(able) < len(alone):
+        # A task that demonstrations do not help with speaks for and against nothing that is said of how they do.
+        others = listed([task for task in alone if task not in able])
+        remarks.append(f"left out, as demonstrations are not shown to help there or the task is not done: {others}")
+    statuses = {task: one.status for task, one in alone.items() if task in able or not able}
+    if len(set(statuses.values())) > 1:
+        remarks.append(f"by task: {', '.join(f'{task} {status}' for task, status in statuses.items())}")
+    if verdict.status != "cannot be judged" and {"supported", "opposite"} <= set(statuses.values()):
+        verdict = replace(verdict, status="mixed", p=1.0)
+    told = " ".join(f"{own[:1].upper()}{own[1:]}." for own in remarks)
+    return replace(
+        verdict,
+        finding=f"{verdict.finding} {told}".strip(),
+        remark=", ".join(filter(None, [verdict.remark, *remarks])),
+    )
+
+
+def _verdict(part: Sweep, claim: Claim) -> Verdict:
+    """The claim by one model's items.
 
     Where items differ in more than tasks and seeds, their usual setting counts: the first one.
     """
-    each: list[Required] = []
-    effects: dict[str, Interval] = {}
-    basis = setting = remark = ""
-    counts = (0, "prompt", 1)
-    for own in claim.effects:
-        found = _effect(part, own)
-        if found is None:
-            each.append(Required(own.name, "cannot be judged", None))
-            continue
-        averages, cell = found
-        effects[own.name] = interval = ends_of(cell)
-        status = own.required(interval, cell.prompts).status
-        counts = _counts(part, cell)
-        measure = own.required(interval, _rests_on(part, cell))
-        each.append(measure._replace(status=status, n=counts[0]))
-        basis, setting = averages.basis(cell), _setting(averages, cell)
-    measures = claim.measures(each)
-    status = together(*(own.status for own in measures))
-    words = "; ".join(f"{name} {said(one, sign=True)}" for name, one in effects.items())
-    text = f"{words[:1].upper()}{words[1:]} ({basis}{setting})."
-    if status in ("mixed", "cannot be judged") and len(measures) > 1:
-        remark = disagreeing(measures)
-        text = f"{text} Required measures: {remark}."
-    if status in ("not shown", "cannot be judged"):
-        text = f"{text} {would_do(measures, *counts[1:])}".strip()
-    if claim.needs and (lacking := _lacking(part, claim)) is not None:
-        status = "cannot be judged"
-        remark = f"there is no clear {claim.needs.name}: {said(lacking, sign=True)}"
-        text = f"T{remark[1:]}. {text}"
-    p = of_statement(status, (own.p for own in measures))
-    return Judged(model, claim, status, text, effects, p, remark=remark)
+    judgement = judge(claim, lambda effect: _evidence(part, effect, claim.part))
+    words = "; ".join(f"{name} {said(one, sign=True)}" for name, one in judgement.effects.items())
+    averages = [one for own in claim.effects if (one := _average(part, own)) is not None]
+    basis = "".join([averages[-1][0].basis(averages[-1][1]), _setting(*averages[-1])]) if averages else ""
+    text = f"{words[:1].upper()}{words[1:]} ({basis})." if averages else ""
+    if judgement.lacking:
+        text = f"{judgement.lacking} {text}".strip()
+    elif judgement.remark:
+        text = f"{text} Required measures: {judgement.remark}."
+    if judgement.status in ("not shown", "cannot be judged") and averages and not judgement.lacking:
+        counts = _counts(part, averages[-1][1])
+        text = f"{text} {would_do(judgement.measures, *counts[1:])}".strip()
+    return _said(judgement, text)
+
+
+def _said(judgement: Judgement, text: str) -> Verdict:
+    return Verdict(
+        judgement.claim.text,
+        judgement.status,
+        text,
+        judgement.claim.part,
+        judgement.measures,
+        judgement.status,
+        judgement.p,
+        effects=judgement.effects,
+        lacking=judgement.lacking,
+        remark=judgement.remark,
+    )
+
+
+def _evidence(part: Sweep, effect: Effect, of: str) -> Evidence | None:
+    """An effect of the usual setting: of its only item as the page of that item reads it, else the mean over items."""
+    found = _average(part, effect)
+    if found is None:
+        return None
+    _, cell = found
+    runs = _runs(part, cell, effect)
+    if len(runs) == 1:
+        return effect.evidence(runs[0][1], of)
+    interval = _beside(effect, runs, ends_of(cell))
+    return Evidence(interval, cell.prompts, _rests_on(part, cell), _counts(part, cell)[0])
+
+
+def _runs(part: Sweep, cell: Cell, effect: Effect) -> list[tuple[Item, Analysis]]:
+    """Finished items that an average is of."""
+    return [
+        (item, run)
+        for item, run in part
+        if all(getattr(item, dim) == place for dim, place in cell.dims.items())
+        and effect.interval(run) is not None
+    ]
+
+
+def _beside(effect: Effect, runs: Sequence[tuple[Item, Analysis]], mean: Interval) -> Interval:
+    """A mean of effects beside the means of their controls; not-a-number where these have none.
+
+    Networks are averaged as the effect is, seeds first; p-values over the words of single runs have no mean.
+    """
+    by_task: dict[str, list[Interval | None]] = defaultdict(list)
+    for item, run in runs:
+        by_task[item.task].append(effect.interval(run))
+    every = [own for each in by_task.values() for own in each]
+    controlled = [own for own in every if isinstance(own, Controlled)]
+    if not controlled:
+        return mean
+    networks = [own.networks for own in controlled if own.networks is not None]
+    sizes = {len(own) for own in networks}
+    if len(networks) < len(every) or len(sizes) > 1:
+        return Interval(mean.value, nan, nan)
+    means = [
+        _mean([_mean([own.networks[k] for own in each if isinstance(own, Controlled) and own.networks])
+               for each in by_task.values()])
+        for k in range(sizes.pop())
+    ]  # fmt: skip
+    return Controlled.of(mean, networks=means)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 def _counts(part: Sweep, cell: Cell) -> tuple[int, str, int]:
@@ -159,39 +218,21 @@ def _rests_on(part: Sweep, cell: Cell) -> int:
     return len(cell.units) if len(cell.units) > 1 else cell.prompts
 
 
-def among_all(found: Sequence[Judged]) -> tuple[Judged, ...]:
+def among_all(judged: Sequence[Judged]) -> tuple[Judged, ...]:
     """The same; a claim stands if it stands among all claims and models that can be judged (Holm)."""
-    count = sum(own.p is not None for own in found)
-    stand = holm([own.p for own in found])
+    verdicts = stand_together([own.verdict for own in judged])
     return tuple(
-        own if stands else _demoted(own, count) for own, stands in zip(found, stand, strict=True)
+        replace(own, verdict=verdict) for own, verdict in zip(judged, verdicts, strict=True)
     )
 
 
-def _demoted(own: Judged, count: int) -> Judged:
-    """A claim that does not stand among all."""
-    if own.p is None or own.status not in ("supported", "opposite"):
-        return own
-    among = f"among {counted(count, 'claim')} (Holm)"
-    text = f"{own.finding} Alone it would be {own.status} (p = {own.p:.2g}, one-sided), but not {among}."
-    told = [*filter(None, [own.remark]), f"{own.status} alone, but not {among}"]
-    return replace(own, status="not shown", finding=text, remark=", ".join(told))
-
-
-def _lacking(part: Sweep, claim: Claim) -> Interval | None:
-    """What the claim needs, where it is known and not clear."""
-    found = _effect(part, claim.needs) if claim.needs else None
-    interval = None if found is None else ends_of(found[1])
-    return None if interval is None or interval.low > ROUNDING else interval
-
-
 def _undone(part: Sweep, claim: Claim) -> bool:
-    """True if the claim is of how a task is done, and the model is not shown to do it."""
-    of_how = claim.needs is not None and claim.needs.name == ABOVE_CONSTANT.name
-    return of_how and _lacking(part, claim) is not None
+    """True if the claim is of how a task is done, and the model is not shown to do it with demonstrations' help."""
+    of_tasks = [own for own in claim.needed if own in OF_TASKS]
+    return bool(judge(Claim("", needs=of_tasks), lambda own: _evidence(part, own, "")).lacking)
 
 
-def _effect(part: Sweep, effect: Effect) -> tuple[Averages, Cell] | None:
+def _average(part: Sweep, effect: Effect) -> tuple[Averages, Cell] | None:
     try:
         found = part.average(effect, OVER, fixed=fixed_of(part))
     except IclMechError:

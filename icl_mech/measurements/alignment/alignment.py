@@ -149,6 +149,19 @@ class AlignmentResult(Result):
         control = max(map(self._lead, others), key=torch.sum)
         return mean_interval(self.lead - control, "contrast")
 
+    @property
+    def taught_above_others(self) -> Interval | None:
+        """With false demonstrations: answers that are the label taught, minus the mean of the other wrong labels.
+
+        What merely sinks the right label makes all wrong ones alike. None where there is one wrong label only.
+        """
+        wrong = len(self.labels) - 1
+        if wrong < 2:
+            return None
+        taught, right = (self.predicted[:, 1] == own for own in (self.taught, self.answers))
+        others = (~taught & ~right).double() / (wrong - 1)
+        return mean_interval(taught.double() - others, "contrast")
+
     def figures(self) -> list[Figure]:
         """Whether false demonstrations win over the truth."""
         ends, beyond = self.taught_above_truth, self.above_undemonstrated

@@ -23,7 +23,7 @@ from icl_mech.interventions.zeroing import Kind
 from icl_mech.measurements.base import Pair, PairMeasurement, Variants
 from icl_mech.measurements.causal.answers import AnswerReading, check_answers, contrast
 from icl_mech.measurements.causal.head_maps import Head, any_clear
-from icl_mech.measurements.demonstrations import SIDES, check_pairs
+from icl_mech.measurements.demonstrations import SIDES, check_pairs, without_demonstrations
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.heads.chosen import random_heads
 from icl_mech.metrics import Interval
@@ -78,6 +78,9 @@ class CompareHeadsResult(Result):
         alone: Those that are in no other set.
         kind: What stood in for an ablated head.
         draws: Random draws beside each set.
+        bare_change: Of the logit difference in the same queries without demonstrations. None in results saved before
+            it was measured, and where the queries cannot be cut out of the prompts.
+        bare: The logit difference there without any ablation; None likewise.
     """
 
     title: ClassVar[str] = "Sets of heads"
@@ -98,6 +101,14 @@ class CompareHeadsResult(Result):
     alone: tuple[tuple[Head, ...], ...]
     kind: str
     draws: int
+    bare_change: Float[Tensor, "batch set"] | None = None
+    bare: Float[Tensor, " batch"] | None = None
+
+    def changes_of(self, name: str, side: str) -> Float[Tensor, " batch"] | None:
+        """Change of the logit difference without the heads only this set has; None for a set that has none."""
+        if name not in self.ablated:
+            return None
+        return self.change[:, MEASURES.index("difference"), SIDES.index(side), self.sets.index(name)]
 
     @property
     def ablated(self) -> tuple[str, ...]:
@@ -316,21 +327,25 @@ class CompareHeads(PairMeasurement[CompareHeadsResult]):
         return found
 
     def passes(self, model: LanguageModel, data: Pair) -> list[Variants]:
-        """Both sides unablated, without each set's own heads, and without random ones."""
-        conditions: list[Sequence[Intervention]] = [()]
+        """Both sides and the bare queries unablated, without each set's own heads, and on the sides without random ones."""
+        conditions, alone = [list[Intervention]()], [list[Intervention]()]
         for own in self.members(model.info):
             removed = [own.alone, *own.drawn] if own.alone else []
             conditions += [[ZeroHeads(heads, kind=self.kind)] for heads in removed]
+            alone += [[ZeroHeads(own.alone, kind=self.kind)]] if own.alone else []
+        bare = without_demonstrations(data[0])
+        found = [(side, conditions) for side in data]
+        found += [] if bare is None else [(bare, alone)]
         return [
-            Variants(side, [AnswerReading()], title="ablations", variants=conditions)
-            for side in data
+            Variants(prompts, [AnswerReading()], title="ablations", variants=variants)
+            for prompts, variants in found
         ]
 
     def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> CompareHeadsResult:
         """Changes of the logit difference and of right answers."""
         members = self.members(model.info)
         differences, correct = [], []
-        for side in read:
+        for side in read[:2]:
             logits = [own.label_logits.double() for (own,) in side]
             differences.append(torch.stack([contrast(own, data[1]) for own in logits], dim=1))
             right = [own.argmax(-1) == data[1].answers for own in logits]
@@ -347,7 +362,10 @@ class CompareHeads(PairMeasurement[CompareHeadsResult]):
             own.append(changes[..., 0])
             random.append(changes[..., 1:])
             place += 1 + self.draws
+        bare, bare_change = self._bare(members, data, read[2]) if len(read) > 2 else (None, None)
         return CompareHeadsResult(
+            bare=bare,
+            bare_change=bare_change,
             change=torch.stack(own, dim=-1),
             random=torch.stack(random, dim=-2),
             plain=values[..., 0],
@@ -357,6 +375,16 @@ class CompareHeads(PairMeasurement[CompareHeadsResult]):
             kind=self.kind,
             draws=self.draws,
         )
+
+    def _bare(
+        self, members: Sequence[HeadSet], data: Pair, read: Sequence[Any]
+    ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch set"]]:
+        """The logit difference in bare queries, and its change without the heads that only each set has."""
+        plain, *without = (contrast(own.label_logits.double(), data[1]) for (own,) in read)
+        nothing = torch.full_like(plain, torch.nan)
+        changes = iter(own - plain for own in without)
+        columns = [next(changes) if member.alone else nothing for member in members]
+        return plain, torch.stack(columns, dim=1)
 
 
 compare_heads = door(

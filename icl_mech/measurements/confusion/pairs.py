@@ -24,15 +24,7 @@ from icl_mech.measurements.confusion.agreement import (
 from icl_mech.metrics import Interval
 from icl_mech.metrics.permutations import Relabelling, relabelling
 from icl_mech.results import Definition, Figure, Quantity, Result, basis
-from icl_mech.results.judging import (
-    CHANCE,
-    Required,
-    Status,
-    judged_twice,
-    largest,
-    opening,
-    p_value,
-)
+from icl_mech.results.judging import CHANCE, Controlled, Required, Status, opening, required
 from icl_mech.results.prompts import given
 from icl_mech.results.wording import counted, said, told
 from icl_mech.shapes import LabelMatrices, LabelMatrix, LayerCurves
@@ -220,11 +212,13 @@ class ConfusionResult(Result):
     @property
     def required(self) -> Required:
         """The same as a measure that a claim requires, with its p-value."""
+        return required("distance", self.beside_relabelled, prompts=len(self.answers))
+
+    @property
+    def beside_relabelled(self) -> Controlled:
+        """The rank correlation in `layer`, with the p-values of relabelled classes."""
         above, below, smallest = (float(p[self.index(self.layer)]) for p in self.relabelled)
-        effect, n = self.rank_correlation(), len(self.answers)
-        status = judged_twice(effect, above, smallest, opposite=below, prompts=n)
-        by_classes = below if status == "opposite" else above
-        return Required("distance", status, largest((p_value(effect, prompts=n), by_classes)))
+        return Controlled.of(self.rank_correlation(), relabelled=(above, below, smallest))
 
     def drawing(
         self, show: str = "matrices", *, layer: int | None = None

@@ -95,19 +95,25 @@ def status_of(held_out: HeldOut, prompts: int | None = None) -> Status:
     return "supported" if both(held_out, prompts) else "not shown"
 
 
-def tested_together(
-    above: Float[Tensor, "batch layer head"],
-    promoting: Float[Tensor, "batch layer head"],
+def of_heads(
+    scores: Float[Tensor, "batch layer head"], heads: Sequence[tuple[int, int]]
+) -> Float[Tensor, "batch chosen"]:
+    """The scores of some heads."""
+    layers, numbers = (list(axis) for axis in zip(*heads, strict=True))
+    return scores[:, layers, numbers].double()
+
+
+def ends_by_head(
+    above: Float[Tensor, "batch chosen"],
+    promoting: Float[Tensor, "batch chosen"],
     heads: Sequence[tuple[int, int]],
 ) -> dict[str, tuple[Interval, Interval]]:
     """Prefix matching above its control and label promoting of some heads, by name.
 
     Intervals hold for all these heads together (max-T).
     """
-    layers, numbers = (list(axis) for axis in zip(*heads, strict=True))
     columns = []
     for scores in (above, promoting):
-        own = scores[:, layers, numbers].double()
-        ends = torch.stack([own.mean(0), *ends_together(own)], dim=1)
+        ends = torch.stack([scores.mean(0), *ends_together(scores)], dim=1)
         columns.append([Interval(*row) for row in ends.tolist()])
     return dict(zip(map(head_name, heads), zip(*columns, strict=True), strict=True))

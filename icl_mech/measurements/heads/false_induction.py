@@ -23,7 +23,7 @@ from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements.base import Measurement, Pair, Pass
 from icl_mech.measurements.doors import with_options
 from icl_mech.measurements.heads.ablation import AblationResult, ablation
-from icl_mech.measurements.heads.chosen import both, head_name, status_of, tested_together
+from icl_mech.measurements.heads.chosen import both, ends_by_head, head_name, of_heads, status_of
 from icl_mech.measurements.heads.head_scores import HeadScores, HeadScoresResult
 from icl_mech.measurements.heads.label_attention import MATCHING, SHUFFLED
 from icl_mech.measurements.heads.promoting import PROMOTING
@@ -164,6 +164,18 @@ class FalseInductionResult(Result):
             together. None for results saved without the scores of every prompt, or of one
             prompt.
         """
+        tested = self.second_half()
+        return None if tested is None else ends_by_head(tested[1], tested[2], tested[0])
+
+    def second_half(
+        self,
+    ) -> tuple[tuple[tuple[int, int], ...], Float[Tensor, "batch chosen"], Float[Tensor, "batch chosen"]] | None:
+        """Heads chosen on one half of the prompts, and their scores on the other.
+
+        Returns:
+            The heads, best first, their prefix matching above its shuffled control, and their label promoting.
+            None for results saved without the scores of every prompt, or of one prompt.
+        """
         if self.scores is None or len(self.scores) < 2:
             return None
         order = torch.from_numpy(np.random.default_rng(0).permutation(len(self.scores)))
@@ -171,8 +183,9 @@ class FalseInductionResult(Result):
         choosing, testing = (self.scores[part].double() for part in (order[:half], order[half:]))
         matching = choosing[:, 0].mean(0)
         best = matching.flatten().argsort(descending=True, stable=True)[: self.chosen].tolist()
-        heads = [divmod(int(place), matching.shape[1]) for place in best]
-        return tested_together(testing[:, 1], testing[:, 2], heads)
+        heads = tuple(divmod(int(place), matching.shape[1]) for place in best)
+        above, promoting = (of_heads(testing[:, score], heads) for score in (1, 2))
+        return heads, above, promoting
 
     def drawing(self, rows: Count = 10) -> Table:
         """The first ranks as a table."""

@@ -1,0 +1,277 @@
+"""The one judge: from the evidence on a claim's effects to its status and p-value, wherever it is shown.
+
+A page reads the evidence from one run, the page of a sweep from means over tasks and seeds; a sweep of one item reads
+the run. What each piece of evidence may lack has one meaning:
+
+* an effect that a run does not hold, or whose interval is not finite: it cannot be judged;
+* an interval of no width: as many equal values as there are prompts, whose p-value is that of so many signs;
+* fewer than two control networks or draws, or one without a number: the effect beside them cannot be judged;
+* fewer than `FEWEST_PROMPTS` prompts: nothing can be judged;
+* something that the claim needs and that is not clearly above 0, or was not measured: it cannot be judged.
+
+A claim whose effects are clear is *supported* if the share of the answer that depends on it is clearly above the
+claim's least share, *present, not used* if it is clearly below, and *not shown* in between.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from icl_mech.errors import MissingResult
+from icl_mech.metrics import Interval
+from icl_mech.names import key_now
+from icl_mech.results.judging import (
+    ROUNDING,
+    Required,
+    Status,
+    disagreeing,
+    holm,
+    of_statement,
+    together,
+    would_do,
+)
+from icl_mech.results.wording import counted, said
+from icl_mech.studies.claim import Claim, Effect, Evidence, Run, Words, prompts_of
+
+STATEMENTS: tuple[Status, ...] = ("supported", "opposite", "present, not used")
+"""What Holm's procedure holds against the other claims."""
+
+NOTHING = (None,)
+"""Evidence on an effect that is not known."""
+
+UNMEASURED = "How much of the answer depends on it was not measured."
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One claim beside what was measured.
+
+    Attributes:
+        claim: In words.
+        status: Of the claim among all claims that stand beside it (Holm).
+        finding: Effect, interval, comparison and number of prompts, in one or two sentences.
+        result: Name of the result it rests on, which is a section of the page.
+        measures: Those it requires.
+        alone: Its status if it were the only claim.
+        p: One-sided p-value, the largest of the measures it requires. None where it cannot be judged; 1 where they
+            disagree.
+        brief: Effect with interval and number of prompts in one line; empty: the first sentence of the finding.
+        more: How many prompts would do, where it is not shown or cannot be judged for lack of prompts.
+        effects: Those that are known, by name.
+        lacking: Why it cannot be judged, where something it needs is not clear.
+        remark: What disagrees, in a few words.
+    """
+
+    claim: str
+    status: Status
+    finding: str
+    result: str
+    measures: tuple[Required, ...] = ()
+    alone: Status = "cannot be judged"
+    p: float | None = None
+    brief: str = ""
+    more: str = ""
+    effects: dict[str, Interval] = field(default_factory=dict)
+    lacking: str = ""
+    remark: str = ""
+
+    @property
+    def line(self) -> str:
+        """What was measured, in one line."""
+        return self.brief or self.finding.partition(". ")[0].rstrip(".") + "."
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the evidence says of a claim, before any sentence.
+
+    Attributes:
+        claim: The claim.
+        status: Taken alone.
+        p: One-sided p-value; None where it cannot be judged.
+        measures: Those it requires.
+        effects: Those that are known, by name.
+        lacking: Why it cannot be judged, where something it needs is not clear.
+    """
+
+    claim: Claim
+    status: Status
+    p: float | None
+    measures: tuple[Required, ...]
+    effects: dict[str, Interval]
+    lacking: str = ""
+
+    @property
+    def remark(self) -> str:
+        """What the status cannot say, in a few words; empty if there is nothing."""
+        if self.lacking:
+            return self.lacking.rstrip(".")
+        if self.status in ("mixed", "cannot be judged") and len(self.measures) > 1:
+            return disagreeing(self.measures)
+        return ""
+
+    @property
+    def share(self) -> str:
+        """How much of the answer depends on what is claimed, in a sentence."""
+        own = self.claim.share
+        if own is None or self.lacking:
+            return ""
+        if own.name not in self.effects:
+            return UNMEASURED
+        return f"{own.name[:1].upper()}{own.name[1:]}: {said(self.effects[own.name])} (least share {self.claim.least:g})."
+
+
+Read = Callable[[Effect], Evidence | None]
+"""Evidence on an effect, from a run or from means."""
+
+
+def judge(claim: Claim, read: Read) -> Judgement:
+    """The status and p-value of a claim from the evidence on its effects; the only place that makes them."""
+    known = {own: read(own) for own in claim.required_effects}
+    measures = claim.measures([own.required(*(known[own] or NOTHING)) for own in claim.effects])
+    status = together(*(own.status for own in measures))
+    if claim.share is not None:
+        part = claim.share.required(*(known[claim.share] or NOTHING), null=claim.least)
+        status, measures = _used(status, part), [*measures, part]
+    if claim.unless is not None and status == "supported":
+        beside = claim.unless.required(*(known[claim.unless] or NOTHING)).status
+        status = {"supported": "mixed", "cannot be judged": beside}.get(beside, status)  # type: ignore[assignment]
+    p = of_statement(status, (own.p for own in measures))
+    effects = {own.name: one.interval for own, one in known.items() if one is not None}
+    lacking = _lacking(claim, read)
+    if lacking:
+        status, p = "cannot be judged", None
+    return Judgement(claim, status, p, tuple(measures), effects, lacking)
+
+
+def _used(status: Status, part: Required) -> Status:
+    """Of a claim whose effects are clear, by the share of the answer that depends on it."""
+    if status != "supported":
+        return status
+    return {
+        "supported": status,
+        "opposite": "present, not used",
+        "not shown": "not shown",
+    }.get(part.status, "cannot be judged")  # type: ignore[return-value]
+
+
+def _lacking(claim: Claim, read: Read) -> str:
+    """The first thing a claim needs that is not clearly above 0, in a sentence; empty if there is none."""
+    for need in claim.needed:
+        evidence = read(need)
+        name = f"{need.name[:1].upper()}{need.name[1:]}"
+        if evidence is None:
+            return need.unknown or f"{name} was not measured, so this cannot be judged."
+        if not evidence.interval.low > ROUNDING:
+            told = said(evidence.interval, sign=True)
+            return (need.unclear or f"{name} is not clear, {{}}, so this cannot be judged.").format(told)
+    return ""
+
+
+# --- one run ---
+
+
+def verdict(claim: Claim, run: Run) -> Verdict | None:
+    """What one run says of a claim; None if none of its results bears on it."""
+    words = _words(claim, run)
+    if words is None:
+        return None
+    judgement = judge(claim, lambda own: own.evidence(run, claim.part))
+    if not words.finding:
+        words = Words(_effects(claim, judgement, prompts_of(run, claim.part)))
+    return replace(of_words(judgement, words), result=claim.result_in(run))
+
+
+def bears(claim: Claim, run: Run) -> bool:
+    """True if a run holds what the claim rests on."""
+    return _words(claim, run) is not None
+
+
+def _words(claim: Claim, run: Run) -> Words | None:
+    """What the claim says of a run itself, nothing if its effects say it; None if no result bears on it."""
+    if claim.words is None:
+        known = any(own.interval(run) is not None for own in claim.effects)
+        return Words("") if known else None
+    try:
+        return claim.words(run)
+    except MissingResult:
+        return None
+
+
+def of_words(judgement: Judgement, words: Words) -> Verdict:
+    """A judgement in sentences: what is lacking or disagrees comes first, the share of the answer last."""
+    claim, finding, brief = judgement.claim, words.finding, words.brief
+    why = judgement.lacking or judgement.remark
+    if why:
+        why = f"{why[:1].upper()}{why[1:].rstrip('.')}."
+        finding = f"{why} {finding}".rstrip()
+        brief = why if judgement.lacking else brief and f"{why} {brief}"
+    if judgement.share:
+        finding = f"{finding} {judgement.share}".lstrip()
+    return Verdict(
+        claim.text,
+        judgement.status,
+        finding,
+        "",
+        judgement.measures,
+        judgement.status,
+        judgement.p,
+        brief,
+        effects=judgement.effects,
+        lacking=judgement.lacking,
+        remark=judgement.remark,
+    )
+
+
+def _effects(claim: Claim, judgement: Judgement, prompts: int | None) -> str:
+    """The effects a claim requires, in a sentence."""
+    known = [own.name for own in claim.effects if own.name in judgement.effects]
+    words = "; ".join(f"{name} {said(judgement.effects[name], sign=True)}" for name in known)
+    over = f" (n = {counted(prompts, 'prompt')})" if prompts and words else ""
+    return f"{words[:1].upper()}{words[1:]}{over}." if words else ""
+
+
+# --- the claims that stand together ---
+
+
+def among_all(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """The same; a claim stands if it stands among all that can be judged (Holm).
+
+    Of networks in which there is nothing, one family in forty then shows anything, as with one claim alone.
+    """
+    count = sum(own.p is not None for own in verdicts)
+    stand = holm([own.p for own in verdicts])
+    return tuple(
+        own if stands else _demoted(own, count)
+        for own, stands in zip(verdicts, stand, strict=True)
+    )
+
+
+def _demoted(own: Verdict, count: int) -> Verdict:
+    """A claim that does not stand among so many."""
+    if own.p is None or own.status not in STATEMENTS:
+        return own
+    among = f"among {counted(count, 'claim')} (Holm)"
+    finding = f"{own.finding} Alone it would be {own.status} (p = {own.p:.2g}, one-sided), but not {among}."
+    brief = f"{own.line} Alone {own.status}, not {among}."
+    remark = ", ".join([*filter(None, [own.remark]), f"{own.status} alone, but not {among}"])
+    return replace(own, status="not shown", finding=finding, brief=brief, remark=remark)
+
+
+def of_run(claims: Sequence[Claim], run: Run) -> tuple[Verdict, ...]:
+    """The verdicts of one page: those of a run on the claims it bears on, which stand together."""
+    each = [own for claim in claims if (own := verdict(claim, run)) is not None]
+    return tuple(
+        replace(own, more=_more(own, run))
+        if own.status in ("not shown", "cannot be judged")
+        else own
+        for own in among_all(each)
+    )
+
+
+def _more(own: Verdict, run: Run) -> str:
+    """How many prompts would do; of one set of demonstrations that it holds given these."""
+    more = "" if own.lacking else would_do(own.measures)
+    result = run.results.get(key_now(own.result, run.results))
+    if more and result is not None and result.provenance.get("conditional_on_demonstrations"):
+        more += " That holds given these demonstrations: for others it takes more seeds."
+    return more
