@@ -38,6 +38,7 @@ __all__ = [
     "flow_by_demonstration",
     "flow_scores",
     "function_vector",
+    "gain",
     "generate",
     "head_attention",
     "head_mediation",
@@ -76,7 +77,8 @@ HERE = table("""
     find_false_induction_heads:measurements.heads.false_induction
     fit_reweighting:measurements.reweighting.reweighting
     flow_by_demonstration:measurements.by_demonstration.flow_by_demonstration flow_scores:measurements.saliency.flow
-    function_vector:measurements.causal.function_vector generate:measurements.generation.generate
+    function_vector:measurements.causal.function_vector gain:measurements.accuracy.gain
+    generate:measurements.generation.generate
     head_attention:measurements.heads.head_attention head_mediation:measurements.causal.head_mediation
     head_scores:measurements.heads.head_scores induction_scores:measurements.causal.induction_scores
     isolation:measurements.isolation.isolation isolation_map:measurements.isolation.isolation_map

@@ -156,6 +156,8 @@ def _bare(prompt: Prompt) -> Prompt | None:
         false_answer=None,
         # Its first piece was tokenised after the demonstrations.
         exact=False,
+        sections=(),
+        given_anchors=None,
         text="",
         parts=(),
     )

@@ -1,0 +1,254 @@
+"""Prompts written anew: the label words of their demonstrations in another order, or no demonstrations at all.
+
+A prompt knows its text and the role of every character, so that another text can be made of it. Its tokens
+are those that the tokenizer gives for the whole new text; query, candidates and right answers stay. What
+cannot be done exactly is not done: the old text must give the old tokens, and every candidate the same
+tokens behind the new text as behind the old one.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from icl_mech.checking import Natural, checked
+from icl_mech.errors import PromptError
+from icl_mech.prompts.batch import PromptBatch
+from icl_mech.prompts.build import tokenizer_and_limit
+from icl_mech.prompts.encoding import Encoded, SpecialTokens, TextTokenizer
+from icl_mech.prompts.given import check_batch
+from icl_mech.prompts.laying import RolePiece, aimed, joined, lay_out, letters_of
+from icl_mech.prompts.roles import Span
+from icl_mech.prompts.spans import Prompt
+
+REST = 24
+"""Characters behind a label word on which its last token may depend, where the template writes none."""
+
+
+class Rewritten(NamedTuple):
+    """Prompts of another text, or why there are none.
+
+    Attributes:
+        prompts: As many as before, in the same order; None where one of them cannot be written.
+        why_not: Names the first such prompt and the reason; else empty.
+    """
+
+    prompts: PromptBatch | None
+    why_not: str = ""
+
+
+class _New(NamedTuple):
+    """What a prompt is to be.
+
+    Attributes:
+        pieces: Its text with roles.
+        classes: What its demonstrations display.
+    """
+
+    pieces: list[RolePiece]
+    classes: tuple[int, ...]
+
+
+@checked(PromptError, but=["prompts", "model_or_tokenizer"])
+def shuffled_labels(
+    prompts: PromptBatch, model_or_tokenizer: object, seed: Natural = 0
+) -> PromptBatch | None:
+    """The same prompts with the label words (or answers) of their demonstrations in another order.
+
+    Each is displayed as often as before, and the displayed sequence is another one; of two different label
+    words that is the reverse order. Texts, their order, query, candidates and right answer stay. Prompts with
+    the same demonstrations get the same order, whatever other prompts stand beside them.
+
+    Args:
+        prompts: With demonstrations, as `build_prompts` or `prompts_from_text` makes them.
+        model_or_tokenizer: Model or tokenizer the prompts were made for.
+        seed: Of the order.
+
+    Returns:
+        The prompts; None where all demonstrations of one display the same, or where a text, the roles of its
+        characters or its candidates are not known (bare positions, texts without label words).
+
+    Raises:
+        PromptError: no prompts, or no tokenizer.
+    """
+    tokenizer, _ = tokenizer_and_limit(model_or_tokenizer)
+    return shuffled(check_batch(prompts), tokenizer, seed).prompts
+
+
+def shuffled(prompts: PromptBatch, tokenizer: object | None, seed: int) -> Rewritten:
+    """As `shuffled_labels`, with the reason where there are none."""
+    source = {**prompts.source, "labels": "shuffled", "label_order": seed}
+    source.pop("false_share", None)
+    return _all(prompts, tokenizer, lambda prompt: _reordered(prompt, seed), source)
+
+
+def zero_shot(prompts: PromptBatch, tokenizer: object | None) -> Rewritten:
+    """The same queries behind what precedes the first demonstration: template, narrative and candidates stay."""
+    count = "total" if "total" in prompts.source else "shots"
+    return _all(prompts, tokenizer, _bare, {**prompts.source, count: 0, "labels": "correct"})
+
+
+def _all(
+    prompts: PromptBatch,
+    tokenizer: object | None,
+    change: Callable[[Prompt], _New],
+    source: dict[str, Any],
+) -> Rewritten:
+    if tokenizer is None:
+        return Rewritten(None, "the model has no tokenizer")
+    special: SpecialTokens = prompts.source.get("special_tokens", "text")
+    reader = TextTokenizer(tokenizer, special)
+    made: list[Prompt] = []
+    try:
+        for prompt in prompts:
+            made.append(_written(prompt, reader, change(prompt)))  # noqa: PERF401 - their count names the next
+    except PromptError as error:
+        return Rewritten(None, f"prompt {len(made)}: {str(error).rstrip('.')}")
+    return Rewritten(PromptBatch(tuple(made), source))
+
+
+def _reordered(prompt: Prompt, seed: int) -> _New:
+    """Its text with label words in another order.
+
+    Raises:
+        PromptError: they are not known, or all alike.
+    """
+    words = [own for own in _known(prompt) if own.role == "label_word"]
+    if len(words) != len(prompt.label_classes):
+        raise PromptError("not every demonstration displays one label word")
+    texts = [prompt.text[own.start : own.stop] for own in words]
+    shown = [*zip(texts, prompt.label_classes, strict=True)]
+    if len({*shown}) < 2:
+        raise PromptError("all its demonstrations display the same")
+    digest = hashlib.sha256(prompt.text[: words[-1].stop].encode()).digest()
+    drawn = np.random.default_rng([seed, int.from_bytes(digest[:8], "big")])
+    order = shown
+    while order == shown:
+        order = [shown[place] for place in drawn.permutation(len(shown))]
+    said = iter(order)
+    pieces = [
+        piece._replace(text=next(said)[0]) if piece.role == "label_word" else piece
+        for piece in _pieces(prompt)
+    ]
+    return _New(pieces, tuple(label for _, label in order))
+
+
+def _bare(prompt: Prompt) -> _New:
+    """Its text without the demonstrations.
+
+    Raises:
+        PromptError: the text is not known.
+    """
+    _known(prompt)
+    return _New([piece for piece in _pieces(prompt) if piece.demo is None], ())
+
+
+def _known(prompt: Prompt) -> tuple[Span, ...]:
+    """The roles of a prompt's characters.
+
+    Raises:
+        PromptError: they are not known, nor what could follow; or the text goes on after the target.
+    """
+    if not prompt.parts or len(prompt.candidate_texts) != len(prompt.label_words):
+        raise PromptError("which characters are label words is not known")
+    if prompt.target != len(prompt) - 1:
+        raise PromptError("its text goes on after the target")
+    return prompt.parts
+
+
+def _pieces(prompt: Prompt) -> list[RolePiece]:
+    return [RolePiece(p.role, p.demo, prompt.text[p.start : p.stop]) for p in prompt.parts]
+
+
+def _written(prompt: Prompt, reader: TextTokenizer, new: _New) -> Prompt:
+    """The prompt of another text with the same end.
+
+    Raises:
+        PromptError: tokens of the old text, or candidates behind the new one, are others.
+    """
+    first = prompt.spans[0]
+    put = first.stop if first.role == "bos" != prompt.parts[0].role else 0
+    text, parts = joined(new.pieces)
+    after = _after(prompt)
+    old = reader.encode(prompt.text + prompt.candidate_texts[0] + after, letters_of(prompt.parts))
+    end = len(prompt) - put
+    if old.ids[:end] != prompt.tokens[put:]:
+        raise PromptError("its tokens are not those of its whole text")
+    read = _read(prompt, reader, text, parts, after, old.offsets[:end])
+    laid = lay_out(reader, text, parts, read, bos=put > 0)
+    if laid.ids[: len(laid.ids) - len(read.ids)] != prompt.tokens[:put]:
+        raise PromptError("the tokenizer begins texts otherwise now")
+    return replace(
+        prompt,
+        tokens=laid.ids,
+        spans=aimed(laid.spans),
+        label_classes=new.classes,
+        false_answer=None,
+        pieces=laid.pieces,
+        exact=True,
+        sections=(),
+        given_anchors=None,
+        text=laid.text,
+        parts=laid.parts,
+    )
+
+
+def _read(
+    prompt: Prompt,
+    reader: TextTokenizer,
+    text: str,
+    parts: Sequence[Span],
+    after: str,
+    offsets: Sequence[tuple[int, int]],
+) -> Encoded:
+    """The tokens of the new text up to the target, behind which all candidates have their tokens.
+
+    Args:
+        prompt: The old one.
+        reader: Its tokenizer.
+        text: The new one.
+        parts: Roles of its characters.
+        after: What follows a candidate.
+        offsets: Characters of the old tokens.
+
+    Raises:
+        PromptError: there are none.
+    """
+    shift = len(text) - len(prompt.text)
+    alike = [t for t, own in enumerate(offsets) if own == offsets[-1]]
+    target = tuple(end + shift for end in offsets[-1])
+    # A candidate that begins another one holds a token of what follows it.
+    cut = [_without(own, after) for own in prompt.candidate_texts]
+    for words in (prompt.candidate_texts, cut):
+        first, start, tails = reader.endings(text, words, after, letters_of(parts))
+        same = [t for t, own in enumerate(first.offsets) if own == target]
+        stop = same[len(alike) - 1] + 1 if len(same) >= len(alike) else 0
+        if stop > start and all(
+            tail.ids[: stop - start + len(word)] == (*first.ids[start:stop], *word)
+            for tail, word in zip(tails, prompt.label_words, strict=True)
+        ):
+            return Encoded(first.ids[:stop], first.offsets[:stop])
+    raise PromptError("its candidates have other tokens behind the new text")
+
+
+def _after(prompt: Prompt) -> str:
+    """What the text writes behind its first label word, up to the next text."""
+    roles = [part.role for part in prompt.parts]
+    if "label_word" not in roles:
+        raise PromptError("it displays no label word")
+    behind = prompt.parts[roles.index("label_word") + 1 :]
+    runs = groupby(behind, key=lambda part: part.role == "format")
+    written, own = next(runs, (False, iter(())))
+    if written:
+        return "".join(prompt.text[part.start : part.stop] for part in own)
+    return prompt.text[behind[0].start :][:REST] if behind else "\n"
+
+
+def _without(word: str, after: str) -> str:
+    """A candidate's text without the beginning of what follows it, if it ends so."""
+    sizes = range(min(len(word) - 1, len(after)), 0, -1)
+    size = next((n for n in sizes if word.endswith(after[:n])), 0)
+    return word[: len(word) - size]
