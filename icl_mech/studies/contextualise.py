@@ -1,9 +1,8 @@
 """Contextualise, then aggregate: do demonstrations read each other early, and does the target read them late?
 
-After arXiv 2504.00132. Edges to the target are cut beside as many random ones. Edges between demonstrations
-have no such control: they are most of the edges at their distances, so that the random ones are the same for
-a good part, and the others, within demonstrations and to the target, are needed by any model that reads each
-demonstration by itself. So right answers must be lost, and not only some of their logit, which any cut takes.
+After arXiv 2504.00132. Edges between demonstrations, and from them to the target, have no random control: they are
+nearly all that their rows read, so that too few others are left to cut in their place. So right answers must be
+lost, and not only some of their logit, which any cut takes.
 """
 
 from collections.abc import Callable
@@ -41,7 +40,7 @@ def _effects(name: str, edges: str, window: str, before: str | None = None) -> l
 
         return Effect(f"{name}{more}", read, rising=False)
 
-    def lost(own: EdgeCutsResult, beside: bool = False) -> Interval:
+    def lost(own: EdgeCutsResult, beside: bool = False) -> Interval | None:
         if before is not None:
             return own.step(edges, before, window, beside=beside)
         return own.beside(edges, window) if beside else own.change(edges, window)
