@@ -10,7 +10,7 @@ Source: the edges of *Label Words are Anchors* (Wang et al. 2023, §2.2), *Thoug
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -20,7 +20,15 @@ from icl_mech._typing import Bool, Tensor
 from icl_mech.checking import Heads, Natural, conformed
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions.base import Intervention, check_layers, editable
-from icl_mech.interventions.edges import Block, Relation, has_edge, joined, random_edges, related
+from icl_mech.interventions.edges import (
+    Block,
+    Relation,
+    has_edge,
+    joined,
+    lacking,
+    random_edges,
+    related,
+)
 from icl_mech.interventions.token_sets import LAST, Name, TokenSet, members, up_to
 from icl_mech.models import Hook, HookFunction, ModelInfo, Site, to_device
 from icl_mech.prompts import Prompt, PromptBatch
@@ -64,6 +72,14 @@ class NamedCut(ABC):
         for index, prompt in enumerate(prompts):
             cut.blocks(prompt, index, cut.first_layer)
 
+    def has_control(self, prompts: PromptBatch) -> bool:
+        """True if every row of every prompt keeps as many earlier tokens as it loses, for a control to cut."""
+        plain = replace(self.cut, control=False)
+        return not any(
+            lacking(plain.blocks(prompt, index, plain.first_layer), prompt, plain.itself)
+            for index, prompt in enumerate(prompts)
+        )
+
     def edges(self, prompts: PromptBatch) -> list[list[Block]]:
         """Which edges it cuts in each prompt, up to its target, in the lowest block."""
         found: list[list[Block]] = []
@@ -80,6 +96,12 @@ class NamedCut(ABC):
         cut = self.cut
         layers = [layer for layer, _ in cut.heads] if cut.heads is not None else cut.layers
         return min(layers) if layers is not None else 0
+
+    @property
+    def target_only(self) -> bool:
+        """True if only edges into the target are cut."""
+        rows = self.cut.destinations
+        return rows.positions is None and rows.names == ("target",)
 
     @property
     def by_number(self) -> bool:
@@ -140,9 +162,9 @@ class Cut(NamedCut, Intervention):
         heads: (layer, head) pairs instead; None: all heads of the layers.
         mode: `mask` (before softmax) or `zero` (after).
         itself: Also a token's edge to itself, where it is in both sets; else every row keeps itself.
-        control: As many random edges into rows up to the target instead, with the same distances: others,
-            and where there are too few of these, some of the cut itself. The first token is drawn as a
-            source only if the cut has it.
+        control: Random edges instead, up to the target: into each row as many as the cut takes from it, none of
+            the cut, each from a token within 8 positions of one that was cut, or the nearest 16, 32, ... where
+            none is free. The first token is drawn only if the cut has it. See `has_control`.
         seed: Of the draws, of `random` tokens given by name too.
     """
 
@@ -273,7 +295,15 @@ class Cut(NamedCut, Intervention):
         else:
             rows = self.destinations.groups(prompt, index, layer)
             blocks = related(joined(rows), joined(columns), self.relation, prompt)
-        return random_edges(blocks, prompt, self.itself, self.seed) if self.control else blocks
+        if not self.control:
+            return blocks
+        try:
+            return random_edges(blocks, prompt, self.itself, self.seed)
+        except PromptError as error:
+            raise PromptError(
+                f"Prompt {index}: {error} Cut fewer edges of a row, or compare with another cut; "
+                "has_control() tells."
+            ) from None
 
 
 @dataclass(frozen=True)

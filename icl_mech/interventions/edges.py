@@ -1,10 +1,13 @@
 """Edges of attention within a prompt, as blocks of rows and columns."""
 
 from collections.abc import Sequence
-from typing import Literal
+from functools import lru_cache
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from icl_mech._typing import Bool
+from icl_mech.errors import PromptError
 from icl_mech.interventions.token_sets import Group, draw_of, members, up_to
 from icl_mech.prompts import Prompt
 
@@ -40,27 +43,86 @@ def has_edge(block: Block, itself: bool) -> bool:
     return bool(rows and columns) and columns[0] < rows[-1] + itself
 
 
-def random_edges(blocks: Sequence[Block], prompt: Prompt, itself: bool, seed: int) -> list[Block]:
-    """As many edges of each distance, others first, one block for each row.
+NEAR = 8
+"""Positions to either side of a cut column among which another is drawn first."""
 
-    They depend on the prompt up to its target only, which is all that matters for what is read there.
+
+class Lack(NamedTuple):
+    """A row that leaves too few other columns for a control.
+
+    Attributes:
+        row: Its position.
+        needed: How many edges into it are cut.
+        free: How many earlier columns are left to draw from.
     """
-    count = prompt.target + 1
+
+    row: int
+    needed: int
+    free: int
+
+
+def lacking(blocks: Sequence[Block], prompt: Prompt, itself: bool) -> Lack | None:
+    """The first row, up to the target, with fewer free columns than edges that are cut; None if there is none."""
+    edges = _matrix(blocks, prompt.target + 1, itself)
+    needed, free = edges.sum(1), _free(edges).sum(1)
+    rows = np.flatnonzero(needed > free)
+    return (
+        Lack(*(int(own[rows[0]]) for own in (np.arange(len(edges)), needed, free)))
+        if len(rows)
+        else None
+    )
+
+
+def random_edges(blocks: Sequence[Block], prompt: Prompt, itself: bool, seed: int) -> list[Block]:
+    """As many other edges into every row, of about the same lengths, one block for each row.
+
+    In place of each cut column of a row, in random order, another earlier one of that row is drawn, uniformly among
+    those that are neither cut nor drawn within 8 positions of it, or 16, 32, ..., whichever has any. The
+    first token is drawn only where the cut has it in some row. Draws of a row depend on the prompt up to that row.
+
+    Raises:
+        PromptError: a row has fewer such columns than it loses.
+    """
+    end = prompt.target + 1
+    clipped = tuple((up_to(rows, end), up_to(columns, end)) for rows, columns in blocks)
+    if (lack := lacking(clipped, prompt, itself)) is not None:
+        raise PromptError(
+            f"A cut with control=True draws as many other edges into every row: row {lack.row} would need "
+            f"{lack.needed} earlier tokens that the cut leaves alone, and {lack.free} are free."
+        )
+    return list(_drawn(clipped, prompt.tokens[:end], itself, seed))
+
+
+@lru_cache(512)
+def _drawn(
+    blocks: tuple[Block, ...], tokens: tuple[int, ...], itself: bool, seed: int
+) -> tuple[Block, ...]:
+    edges = _matrix(blocks, len(tokens), itself)
+    free = _free(edges)
+    found: list[Block] = []
+    for row in np.flatnonzero(edges.any(1)).tolist():
+        generator, drawn = draw_of(tokens[: row + 1], seed, 1), list[int]()
+        for column in generator.permutation(np.flatnonzero(edges[row])):
+            left = np.flatnonzero(free[row])
+            far, reach = abs(left - column), NEAR
+            while far.min() > reach:
+                reach *= 2
+            drawn.append(int(generator.choice(left[far <= reach])))
+            free[row, drawn[-1]] = False
+        found.append(((row,), tuple(sorted(drawn))))
+    return tuple(found)
+
+
+def _matrix(blocks: Sequence[Block], count: int, itself: bool) -> Bool[np.ndarray, "row column"]:
+    """True where an edge is cut, below a position."""
     edges = np.zeros((count, count), dtype=bool)
     for rows, columns in blocks:
         edges[np.ix_(up_to(rows, count), up_to(columns, count))] = True
-    edges = np.tril(edges, 0 if itself else -1)
-    first = 0 if edges[:, 0].any() else 1
-    generator = draw_of(prompt.tokens[:count], seed, 1)
-    drawn = np.zeros_like(edges)
-    for distance in range(count):
-        number = int(np.trace(edges, -distance))
-        if number:
-            sources = generator.permutation(np.arange(first, count - distance))
-            taken = edges[sources + distance, sources]
-            sources = np.concatenate([sources[~taken], sources[taken]])[:number]
-            drawn[sources + distance, sources] = True
-    return [
-        ((int(row),), tuple(np.flatnonzero(drawn[row]).tolist()))
-        for row in np.flatnonzero(drawn.any(1))
-    ]
+    return np.tril(edges, 0 if itself else -1)
+
+
+def _free(edges: Bool[np.ndarray, "row column"]) -> Bool[np.ndarray, "row column"]:
+    """Earlier columns that are not cut; the first token only where it is in some row."""
+    free = np.tril(~edges, -1)
+    free[:, 0] &= edges[:, 0].any()
+    return free

@@ -3,24 +3,28 @@
 Attention is cut (`Cut`, masked before the softmax) in one window of layers at a time:
 
 * *contextualise*: from every demonstration to the ones after it;
-* *aggregate*: from the demonstrations to the query and the target;
-* *anchors*: from their anchors (label words) alone to the query and the target.
+* *aggregate*: from the demonstrations to the query and the target, or to the target alone;
+* *anchors*: from their anchors (label words) alone, likewise;
+* *collect*: from everything before the anchors into them.
 
-The control cuts as many random edges with the same distances, in several draws. Those beside *contextualise* are
-for the most part edges of the cut itself, and show nothing of it.
+Controls, in several draws: beside *anchors* as many other edges into every row, of about the same lengths; beside
+*collect* as many random other tokens of the demonstrations, cut off from everything before them. *Contextualise* and
+*aggregate* leave their rows too few other edges for a control.
 
-Source: *Contextualize-then-aggregate* (arXiv 2504.00132); the measures are our own.
+Source: *Contextualize-then-aggregate* (arXiv 2504.00132); *collect* is Wang et al. 2023, *Label Words are Anchors*,
+§2.2; the measures are our own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import nan
 from typing import Any, ClassVar, Literal
 
 import torch
 
 from icl_mech._typing import Bool, Float, Tensor
-from icl_mech.checking import Count, Natural
-from icl_mech.errors import ResultError, RunError
+from icl_mech.checking import Natural
+from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.interventions import Cut
 from icl_mech.interventions.cut import Mode
 from icl_mech.measurements.base import Measurement, Variants
@@ -40,32 +44,55 @@ from icl_mech.shapes import LayerCurves, Panel
 
 SOURCE = "Contextualize-then-aggregate, arXiv 2504.00132"
 
-Edges = Literal["contextualise", "aggregate", "anchors"]
-Windows = Literal["thirds", "cumulative"]
+Edges = Literal["contextualise", "aggregate", "anchors", "collect"]
+Windows = Literal["thirds", "cumulative", "sliding"]
+Rows = Literal["query", "target"]
 
 CUTS: dict[str, Cut] = {
     "contextualise": Cut("units", "units", relation="others"),
     "aggregate": Cut("units", ["query", "target"]),
     "anchors": Cut("anchors", ["query", "target"]),
+    "collect": Cut("before", "anchors"),
+}
+TO_TARGET = ("aggregate", "anchors")
+"""Edges whose rows may be the target alone."""
+CONTROLS: dict[str, Cut | None] = {
+    "contextualise": None,
+    "aggregate": None,
+    "anchors": replace(CUTS["anchors"], control=True),
+    "collect": Cut("before", "random"),
 }
 SHOWN = {
     "contextualise": "between demonstrations",
     "aggregate": "demonstrations to the target",
     "anchors": "label words to the target",
+    "collect": "into label words",
 }
-CONTROLLED = ("aggregate", "anchors")
-"""Edges that leave as many others of their distances which are no part of the claim, to be cut at random."""
-WINDOWS: dict[str, tuple[str, str, str]] = {
-    "thirds": ("early", "middle", "late"),
+CONTROLLED = tuple(edges for edges, control in CONTROLS.items() if control is not None)
+"""Edges beside which random ones are cut."""
+WINDOWS: dict[str, tuple[str, ...]] = {
+    "thirds": ("early", "middle", "late", "all"),
     "cumulative": ("early", "up to the middle", "all"),
 }
+
+Place = tuple[int, int, int]
+"""Numbers of edges, window and draw, which count from 1; 0 is the cut itself."""
 
 EFFECT = Definition(
     "effect of cut edges",
     r"\Delta_\Lambda = d(A_l[i,j] \leftarrow 0,\ (i,j) \in E,\ l \in \Lambda) - d, \quad "
     r"d = z_y - \tfrac{1}{C-1} \sum_{c \neq y} z_c",
     "Change of the right answer's logit z above the mean of the other answers when the edges E are masked "
-    "before the softmax in the layers Λ; beside it the same for as many random edges with the same distances.",
+    "before the softmax in the layers Λ; beside it, where there is a control, the same for as many random edges "
+    "into the same rows, or into as many random tokens of the demonstrations.",
+    SOURCE,
+)
+LOST = Definition(
+    "lost log-probability",
+    r"\tfrac{1}{N} \sum_{n=1}^{N} \log p_n(y_n) - \log p_n^{E,\Lambda}(y_n), \quad "
+    r"p(y) = e^{z_y} / \textstyle\sum_c e^{z_c}",
+    "By how much the log-probability of the right answer y falls, in nats, when the edges E are masked in the "
+    "layers Λ: among label words or choices, of texts over the vocabulary. Positive: the answer suffers.",
     SOURCE,
 )
 
@@ -74,38 +101,49 @@ EFFECT = Definition(
 class EdgeCutsResult(Result):
     """Answers without some edges, by edges and window of layers.
 
+    What belongs to random edges is not-a-number beside edges that have no control.
+
     Attributes:
         difference: Logit of the right answer above the mean of the others.
         probability: Of the right answer, over the whole vocabulary.
+        log_prob: Of the right answer among label words or choices, of texts over the vocabulary, in nats; None in
+            results saved before this was kept.
         kept: The prediction is the plain one.
-        right: The prediction is the right one; None in results saved before this was kept.
+        right: The prediction is the right one; None likewise.
         random_difference: The same with random edges cut.
         random_probability: Likewise.
+        random_log_prob: Likewise; None as `log_prob` is.
         random_kept: Likewise.
         plain_difference: Without a cut.
         plain_probability: Without a cut.
-        plain_right: Without a cut; None likewise.
+        plain_log_prob: Without a cut; None as `log_prob` is.
+        plain_right: Without a cut; None as `right` is.
         edges: What was cut.
         windows: In which layers, by name.
         layers: First and last layer of each window.
+        rows: Of edges to the target: of `query` and target, or of the `target` alone.
     """
 
     difference: Float[Tensor, "batch edges window"]
     probability: Float[Tensor, "batch edges window"]
+    log_prob: Float[Tensor, "batch edges window"] | None = None
     kept: Bool[Tensor, "batch edges window"]
     right: Bool[Tensor, "batch edges window"] | None = None
     random_difference: Float[Tensor, "batch edges window draw"]
     random_probability: Float[Tensor, "batch edges window draw"]
+    random_log_prob: Float[Tensor, "batch edges window draw"] | None = None
     random_kept: Float[Tensor, "batch edges window draw"]
     plain_difference: Float[Tensor, " batch"]
     plain_probability: Float[Tensor, " batch"]
+    plain_log_prob: Float[Tensor, " batch"] | None = None
     plain_right: Bool[Tensor, " batch"] | None = None
     edges: tuple[str, ...]
     windows: tuple[str, ...]
     layers: tuple[tuple[int, int], ...]
+    rows: Rows = "query"
 
     title: ClassVar[str] = "Cutting edges between demonstrations and to the target"
-    definitions: ClassVar[tuple[Definition, ...]] = (EFFECT,)
+    definitions: ClassVar[tuple[Definition, ...]] = (EFFECT, LOST)
     axis_labels: ClassVar[Mapping[str, str]] = {"edges": "edges", "window": "windows"}
 
     @property
@@ -118,19 +156,39 @@ class EdgeCutsResult(Result):
         """The same with random edges cut."""
         return self.random_difference - self.plain_difference[:, None, None, None]
 
+    @property
+    def losses(self) -> Float[Tensor, "batch edges window"] | None:
+        """By how much the log-probability of the right answer falls, in nats."""
+        if self.log_prob is None or self.plain_log_prob is None:
+            return None
+        return self.plain_log_prob[:, None, None] - self.log_prob
+
+    @property
+    def random_losses(self) -> Float[Tensor, "batch edges window draw"] | None:
+        """The same with random edges cut."""
+        if self.random_log_prob is None or self.plain_log_prob is None:
+            return None
+        return self.plain_log_prob[:, None, None, None] - self.random_log_prob
+
+    def has_control(self, edges: str) -> bool:
+        """True if random edges were cut beside these."""
+        drawn = self.random_difference[:, self.edges.index(edges)]
+        return edges in CONTROLLED and drawn.numel() > 0 and not bool(drawn.isnan().any())
+
     def quantities(self) -> dict[str, Quantity]:
-        """Changes of logit difference, probability and right answers, and loyalty; most with random edges too.
+        """Changes of logit difference, probability, log-probability and right answers, and loyalty; most with random edges too.
 
         `beside_random` is the change minus that with random edges; its intervals take draws in. There is no
-        `accuracy_change` where right answers were not kept.
+        `accuracy_change` where right answers were not kept, no `log_prob_change` where log-probabilities were not.
         """
         dims, logits = ("edges", "window"), "change of the logit difference"
         more = self.probability - self.plain_probability[:, None, None]
         random_more = self.random_probability.mean(-1) - self.plain_probability[:, None, None]
         beside = self.changes - self.random_changes.mean(-1)
-        ends = [[self.beside(edges, window)[1:] for window in self.windows] for edges in self.edges]
-        low, high = torch.tensor(ends, dtype=torch.float64).unbind(-1)
-        share = "share of unchanged predictions"
+        none = Interval(nan, nan, nan)
+        gaps = [[self.beside(edges, own) or none for own in self.windows] for edges in self.edges]
+        low, high = torch.tensor(gaps, dtype=torch.float64)[..., 1:].unbind(-1)
+        share, nats = "share of unchanged predictions", "change of the log-probability (nats)"
         found = {
             "change": Quantity(dims, self.changes, unit=logits),
             "random_change": Quantity(dims, self.random_changes.mean(-1), unit=logits),
@@ -144,6 +202,10 @@ class EdgeCutsResult(Result):
             lost = self.right.double() - self.plain_right.double()[:, None, None]
             unit = "change of the share of right answers"
             found["accuracy_change"] = Quantity(dims, lost, unit=unit, kind="change")
+        if self.losses is not None and self.random_losses is not None:
+            found["log_prob_change"] = Quantity(dims, -self.losses, unit=nats)
+            random = -self.random_losses.mean(-1)
+            found["random_log_prob_change"] = Quantity(dims, random, unit=nats)
         return found
 
     def _place(self, edges: str, window: str) -> tuple[slice, int, int]:
@@ -162,18 +224,19 @@ class EdgeCutsResult(Result):
         """
         return mean_interval(self.changes[self._place(edges, window)])
 
-    def beside(self, edges: str, window: str) -> Interval:
-        """The same minus that with random edges, with the spread of the draws.
+    def beside(self, edges: str, window: str) -> Interval | None:
+        """The same minus that with random edges, with the spread of the draws; None without a control.
 
         Raises:
             ResultError: edges or a window that was not cut.
         """
         place = self._place(edges, window)
-        gaps = self.changes[place][:, None] - self.random_changes[place]
-        return with_draws(mean_interval(gaps.mean(1)), gaps.mean(0))
+        return self._beyond(edges, self.changes[place], self.random_changes[place])
 
-    def step(self, edges: str, before: str, after: str, *, beside: bool) -> Interval:
+    def step(self, edges: str, before: str, after: str, *, beside: bool) -> Interval | None:
         """Change in one window minus that in another, plainly or each minus that with random edges.
+
+        None for these where there is no control.
 
         Raises:
             ResultError: edges or a window that was not cut.
@@ -182,7 +245,45 @@ class EdgeCutsResult(Result):
         step = self.changes[two] - self.changes[one]
         if not beside:
             return mean_interval(step)
-        gaps = step[:, None] - (self.random_changes[two] - self.random_changes[one])
+        return self._beyond(edges, step, self.random_changes[two] - self.random_changes[one])
+
+    def lost(self, edges: str, window: str, before: str | None = None) -> Interval:
+        """By how much the log-probability of the right answer falls with these edges cut, in nats.
+
+        Mean over prompts of log p(right) plainly minus that with the cut, or of what another window costs less
+        (`before`). Positive: the answer suffers. Not-a-number where log-probabilities were not kept.
+
+        Raises:
+            ResultError: edges or a window that was not cut.
+        """
+        own = self._lost(self.losses, edges, window, before)
+        return Interval(nan, nan, nan) if own is None else mean_interval(own)
+
+    def lost_beside(self, edges: str, window: str, before: str | None = None) -> Interval | None:
+        """The same minus what random edges cost, with the spread of the draws; None without a control.
+
+        Raises:
+            ResultError: edges or a window that was not cut.
+        """
+        own = self._lost(self.losses, edges, window, before)
+        random = self._lost(self.random_losses, edges, window, before)
+        return None if own is None or random is None else self._beyond(edges, own, random)
+
+    def _lost(
+        self, losses: Tensor | None, edges: str, window: str, before: str | None
+    ) -> Float[Tensor, " batch *draw"] | None:
+        place, base = (self._place(edges, own) for own in (window, before or window))
+        if losses is None:
+            return None
+        return losses[place] if before is None else losses[place] - losses[base]
+
+    def _beyond(
+        self, edges: str, own: Float[Tensor, " batch"], random: Float[Tensor, "batch draw"]
+    ) -> Interval | None:
+        """Values minus those of random edges, with the spread of the draws; None without a control."""
+        if not self.has_control(edges):
+            return None
+        gaps = own[:, None] - random
         return with_draws(mean_interval(gaps.mean(1)), gaps.mean(0))
 
     def right_answers(self, edges: str, window: str, before: str | None = None) -> Interval | None:
@@ -199,14 +300,28 @@ class EdgeCutsResult(Result):
         own = self.right[self._place(edges, window)]
         return mean_interval(own.double() - base.double(), "change")
 
+    @property
+    def _slides(self) -> bool:
+        """True of windows that slide over the layers: they are named by them."""
+        return self.windows == tuple(window_of(*own) for own in self.layers)
+
+    def _shown(self, edges: str) -> str:
+        """How figures call these edges."""
+        alone = edges in TO_TARGET and self.rows == "target"
+        return f"{SHOWN[edges]}{' alone' * alone}"
+
     def drawing(self) -> LayerCurves:
-        """Changes of the logit difference by window, with the cut and with random edges."""
-        plain, random = self.sel("change"), self.sel("random_change")
+        """Changes of the right answer's log-probability by window, with the cut and with random edges.
+
+        Of the logit difference where log-probabilities were not kept.
+        """
+        what = "change" if self.losses is None else "log_prob_change"
+        plain, random = self.sel(what), self.sel(f"random_{what}")
         curves = [
             (own, number, name)
             for number, edges in enumerate(self.edges)
             for own, name in ((plain, "these edges"), (random, "random edges"))
-            if own is plain or edges in CONTROLLED
+            if own is plain or self.has_control(edges)
         ]
 
         def laid(end: str) -> Tensor:
@@ -214,18 +329,27 @@ class EdgeCutsResult(Result):
 
         def panel(number: int, edges: str) -> Panel:
             places = tuple(at for at, (_, of, _) in enumerate(curves) if of == number)
-            return Panel(SHOWN[edges].capitalize(), places, levels=((0.0, "changes nothing"),))
+            title = self._shown(edges).capitalize()
+            return Panel(title, places, levels=((0.0, "changes nothing"),))
 
+        first, last = self.layers[0]
+        x: Sequence[int] = range(1, len(self.windows) + 1)
+        x_title = f"layers of the cut: {', '.join(self.windows)}"
+        if self._slides:
+            x, x_title = (
+                [own for own, _ in self.layers],
+                f"first of {last - first + 1} layers of the cut",
+            )
         return LayerCurves(
             title="What cut edges change",
             names=tuple(name for *_, name in curves),
             values=laid("values"),
             low=laid("low"),
             high=laid("high"),
-            y_title="change of the logit difference",
+            y_title=self.quantities()[what].unit,
             note=basis(self),
-            x=tuple(map(float, range(1, len(self.windows) + 1))),
-            x_title=f"layers of the cut: {', '.join(self.windows)}",
+            x=tuple(map(float, x)),
+            x_title=x_title,
             meanings=tuple("label" if own is plain else "reference" for own, *_ in curves),
             panels=tuple(panel(*one) for one in enumerate(self.edges)),
             apart=0.03,
@@ -233,80 +357,144 @@ class EdgeCutsResult(Result):
 
     def figures(self) -> list[Figure]:
         """Which edges the right answer needs, and where."""
-        count = len(self.kept)
-        random, spans = self.random_changes.shape[-1], zip(self.windows, self.layers, strict=True)
+        spans = zip(self.windows, self.layers, strict=True)
         where = "; ".join(f"{name}: {layers_named(*own)}" for name, own in spans)
+        if self._slides:
+            number = counted(len(self.windows), "window")
+            where = f"{number} of layers, {self.windows[0]} to {self.windows[-1]}"
+        what = "log-probability" if self.losses is not None else "logit above the others"
         return [
             Figure(
                 question="Which edges does the right answer need, and in which layers?",
                 answer=self._answer(),
-                caption="**Change of the right answer's logit above the others when edges are cut in some "
-                f"layers** ({where}), where they lead to the target beside as many random edges with the same "
-                f"distances (mean of {counted(random, 'draw')}). Bars: 95 % intervals over {counted(count, 'prompt')}"
-                f"{given(self)}.",
+                caption=f"**Change of the right answer's {what} when edges are cut in some layers** ({where})"
+                f"{self._said_rows()}{self._said_control()} Bars: 95 % intervals over "
+                f"{counted(len(self.kept), 'prompt')}{given(self)}.",
                 establishes="What the model loses without these edges.",
                 limits="what flows along them: a model that never meets such cuts in training may also fail "
-                "for want of any input there. Random edges have the same distances, not the same rows: beside "
-                "edges to the target they are in other rows, and late in the model they then do little by "
-                "construction; beside edges between demonstrations most are such edges, or needed whatever "
-                "is read, so that of those answers must be lost, too.",
+                "for want of any input there. Edges between demonstrations, and from all of them to the target, "
+                "have no random control, as their rows keep too few others: there right answers must be lost, too.",
                 short="Cut edges",
             )
         ]
+
+    def _said_rows(self) -> str:
+        """Which rows lose edges to the target, for the caption, up to its full stop."""
+        rows = "the target's row alone" if self.rows == "target" else "the rows of query and target"
+        return (
+            f"; edges to the target are those of {rows}." if {*TO_TARGET} & {*self.edges} else "."
+        )
+
+    def _said_control(self) -> str:
+        """What was cut in the place of edges that have a control, for the caption."""
+        known = [edges for edges in self.edges if self.has_control(edges)]
+        kinds = {
+            "anchors": "as many random edges into the same rows"
+            if self.losses is not None
+            else "as many random edges with the same distances",
+            "collect": "as many random tokens of the demonstrations, cut off likewise",
+        }
+        draws = counted(self.random_difference.shape[-1], "draw")
+        parts = [f"of those {SHOWN[edges]} {kinds[edges]}" for edges in known]
+        return f" Control {listed(parts)} (mean of {draws})." if parts else ""
+
+    def _fallen(self, edges: str, window: str) -> tuple[Interval, Interval | None]:
+        """How far the right answer falls, and beyond random edges: in nats, or in logits where that is all there is."""
+        if self.losses is not None:
+            return self.lost(edges, window), self.lost_beside(edges, window)
+        own, beyond = self.change(edges, window), self.beside(edges, window)
+        return _turned(own), None if beyond is None else _turned(beyond)
+
+    @property
+    def _unit(self) -> str:
+        return "logits" if self.losses is None else "nats"
 
     def _answer(self) -> str:
         prompts, parts = len(self.kept), []
         for edges in self.edges:
             for window in self.windows:
-                change = self.change(edges, window)
-                found_in = self.beside if edges in CONTROLLED else self.right_answers
-                both = (change, found_in(edges, window))
-                found = jointly(*(judged(own, rising=False, prompts=prompts) for own in both))
-                if found == "supported":
-                    parts.append(f"{SHOWN[edges]} in {window} layers ({said(change, sign=True)})")
+                lost, beyond = self._fallen(edges, window)
+                second = judged(beyond, prompts=prompts)
+                if not self.has_control(edges):
+                    right = self.right_answers(edges, window)
+                    second = judged(right, rising=False, prompts=prompts)
+                if jointly(judged(lost, prompts=prompts), second) == "supported":
+                    span = self.layers[self.windows.index(window)]
+                    layers = layers_named(*span) if self._slides else f"{window} layers"
+                    parts.append(f"{self._shown(edges)} in {layers} ({said(lost)} {self._unit})")
         if prompts < FEWEST_PROMPTS:
             return f"{opening('cannot be judged', counted(prompts, 'prompt'))} too few for an interval."
         if not parts:
-            return f"{opening('not shown')} no cut lowers the right answer, those to the target beyond random edges."
-        return f"Edges {listed(parts)}; each looked at alone."
+            return (
+                f"{opening('not shown')} no cut lowers the right answer beyond random edges or, where there are "
+                "none, with right answers lost."
+            )
+        return (
+            f"Edges {listed(parts)}; each looked at alone. In brackets what the right answer loses."
+        )
 
     def summary(self) -> str:
-        """Changes; beyond random edges where these are a control."""
+        """What the right answer loses; beyond random edges where these are a control."""
         parts = []
         for edges in self.edges:
-            beyond = edges in CONTROLLED
-            found = self.beside if beyond else self.change
-            numbers = (f"{window} {found(edges, window)}" for window in self.windows)
-            parts.append(f"{edges}{' beyond random edges' * beyond}: {', '.join(numbers)}")
-        return f"change of the logit difference – {'; '.join(parts)}"
+            beyond = self.has_control(edges)
+            fallen = ((window, self._fallen(edges, window)[beyond]) for window in self.windows)
+            numbers = ", ".join(f"{window} {own}" for window, own in fallen)
+            parts.append(f"{edges}{' beyond random edges' * beyond}: {numbers}")
+        return f"{self._unit} the right answer loses – {'; '.join(parts)}"
+
+
+def window_of(first: int, last: int) -> str:
+    """Name of a window of layers, `0–3`."""
+    return str(first) if first == last else f"{first}–{last}"
+
+
+def _turned(own: Interval) -> Interval:
+    return Interval(-own.value, -own.high, -own.low)
+
+
+def _log_prob(read: Read, prompts: PromptBatch) -> Float[Tensor, " batch"]:
+    """Of the right answer, in nats: among label words or choices, of texts over the vocabulary."""
+    scores, log_probs = read[0].double(), read[1].double()
+    own = log_probs if prompts.answer_kind == "vocabulary" else scores.log_softmax(-1)
+    return own.gather(1, prompts.answers[:, None])[:, 0]
 
 
 @dataclass(frozen=True)
 class EdgeCuts(Measurement[EdgeCutsResult]):
-    """Right answers with edges between demonstrations, or from them to the target, cut.
+    """Right answers with edges between demonstrations, to the target, or into label words cut.
 
-    Costs one forward pass for each kind of edges and window, and as many more for each draw.
+    Costs one forward pass for each kind of edges and window, and as many more for each draw of those that have
+    a control. With `rows="target"` those of edges to the target compute one row of each prompt.
 
     Attributes:
-        edges: `contextualise`, `aggregate` or `anchors`, or several.
-        windows: `thirds` of the layers, or `cumulative` ones from the first layer on.
+        edges: `contextualise`, `aggregate`, `anchors` or `collect`, or several.
+        windows: `thirds` of the layers and all of them; `cumulative` ones from the first layer on; or `sliding`
+            ones of a sixth of the layers, from every layer on.
         mode: `mask` (before softmax) or `zero` (after).
-        draws: Of random edges.
+        draws: Of random edges; 0: none.
         seed: Of the first draw.
+        rows: Edges to the target are those into `query` and target, or into the `target` alone.
 
     Raises:
-        PromptError: prompts without answers or demonstrations, or without such edges.
-        RunError: a model with fewer than three layers.
+        PromptError: prompts without answers or demonstrations, or without such edges; label words and queries so
+            short that there is no control, unless `draws=0`.
+        RunError: a model with fewer than three layers, unless windows slide.
     """
 
     name: ClassVar[str] = "edge_cuts"
     takes = ANSWER_KINDS
 
+    controls: ClassVar[Mapping[str, Cut | None]] = CONTROLS
+    """What is cut beside each kind of edges, if its rows leave anything: `contextualise` and `aggregate` cut all but
+    all of what stands before a row, and have none."""
+
     edges: Edges | Sequence[Edges] = ("contextualise", "aggregate", "anchors")
     windows: Windows = "thirds"
     mode: Mode = "mask"
-    draws: Count = 3
+    draws: Natural = 3
     seed: Natural = 0
+    rows: Rows = "query"
 
     def reads_first_tokens(self) -> bool:
         """No: whole words are scored where the prompts say so."""
@@ -315,13 +503,37 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
     def _edges(self) -> tuple[str, ...]:
         return (self.edges,) if isinstance(self.edges, str) else tuple(dict.fromkeys(self.edges))
 
-    def _layers(self, n_layers: int) -> list[range]:
+    def _windows(self, n_layers: int) -> dict[str, range]:
+        """Layers of each window, by name."""
+        if self.windows == "sliding":
+            width = max(1, n_layers // 6)
+            spans = [range(own, own + width) for own in range(n_layers - width + 1)]
+            return {window_of(own[0], own[-1]): own for own in spans}
         ends = [round(n_layers * part / 3) for part in range(4)]
         starts = ends[:3] if self.windows == "thirds" else [0, 0, 0]
-        return [range(*own) for own in zip(starts, ends[1:], strict=True)]
+        spans = [*(range(*own) for own in zip(starts, ends[1:], strict=True)), range(n_layers)]
+        return dict(zip(WINDOWS[self.windows], spans, strict=False))
+
+    def _cuts(self, edges: str) -> tuple[Cut, Cut | None]:
+        """The cut of these edges, in all layers, and its control."""
+        how: dict[str, Any] = {"mode": self.mode}
+        if self.rows == "target" and edges in TO_TARGET:
+            how["dst"] = "target"
+        control = self.controls[edges] if self.draws else None
+        return replace(CUTS[edges], **how), control and replace(control, **how)
+
+    def _runs(self, n_layers: int) -> Iterator[tuple[Place, Cut]]:
+        """Every cut with its place."""
+        for number, edges in enumerate(self._edges()):
+            cut, control = self._cuts(edges)
+            for window, layers in enumerate(self._windows(n_layers).values()):
+                yield (number, window, 0), replace(cut, layers=tuple(layers))
+                for draw in range(self.draws if control else 0):
+                    own = replace(control or cut, layers=tuple(layers), seed=self.seed + draw)
+                    yield (number, window, 1 + draw), own
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
-        """Refuse prompts without such edges or answers, and models of too few layers.
+        """Refuse prompts without such edges or answers, or without a control, and models of too few layers.
 
         Raises:
             PromptError: says what is missing.
@@ -330,54 +542,90 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
         check_answers(data, "edge_cuts")
         check_demonstrations(data, "edge_cuts")
         for edges in self._edges():
-            CUTS[edges].check_prompts(data)
-        if model.info.n_layers < 3:
+            cut, control = self._cuts(edges)
+            cut.check_prompts(data)
+            try:
+                if control is not None:
+                    control.check_prompts(data)
+            except PromptError as error:
+                raise PromptError(
+                    f"There are no random edges beside {edges!r}: {error} With draws=0 these edges are cut "
+                    "without a control."
+                ) from None
+        if model.info.n_layers < 3 and self.windows != "sliding":
             raise RunError(
                 f"{model.info.name!r} has {counted(model.info.n_layers, 'layer')}; edges are cut in an early, a "
-                "middle and a late part, which takes three."
+                "middle and a late part, which takes three. windows='sliding' takes fewer."
             )
 
+    def _groups(self, n_layers: int) -> list[list[tuple[Place, Cut]]]:
+        """What is run together: edges into targets alone, which take one row of each prompt, are apart from others."""
+        runs = list(self._runs(n_layers))
+        groups = [[own for own in runs if own[1].target_only is alone] for alone in (True, False)]
+        return [group for group in groups if group]
+
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Variants]:
-        """The plain run, and each cut with its random edges, on one path."""
-        variants: list[Sequence[Cut]] = [()]
-        for edges in self._edges():
-            for layers in self._layers(model.info.n_layers):
-                cut = replace(CUTS[edges], layers=tuple(layers), mode=self.mode)
-                draws = range(self.seed, self.seed + self.draws)
-                variants += [[cut], *([replace(cut, control=True, seed=own)] for own in draws)]
-        return [Variants(data, [PredictionReading(1)], variants=variants, title="cut edges")]
+        """The plain run and cuts with their random edges, on one path; another for those into targets alone."""
+        plain: Sequence[Cut] = ()
+        return [
+            Variants(
+                data,
+                [PredictionReading(1)],
+                variants=[plain, *([cut] for _, cut in group)],
+                title="cut edges",
+            )
+            for group in self._groups(model.info.n_layers)
+        ]
 
     def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> EdgeCutsResult:
         """Answers of every run."""
-        found: list[Read] = [values for (values,) in read[0]]
-        answers, edges, layers = data.answers, self._edges(), self._layers(model.info.n_layers)
-        difference = torch.stack([above_others(own[0].double(), answers) for own in found], dim=1)
-        sure = torch.stack(
-            [own[1].double().gather(1, answers[:, None])[:, 0].exp() for own in found], dim=1
-        )
-        kept = torch.stack([same_answer(own, found[0], data) for own in found], dim=1)
-        right = torch.stack([predicted(own[0], own[2], data) == answers for own in found], dim=1)
+        answers, windows = data.answers, self._windows(model.info.n_layers)
+        groups = self._groups(model.info.n_layers)
+        runs: list[tuple[Place, Read, Read]] = [
+            (place, own, found[0][0])
+            for group, found in zip(groups, read, strict=True)
+            for (place, _), (own,) in zip(group, found[1:], strict=True)
+        ]
+        plain: Read = read[0][0][0]
+        shape = (len(data), len(self._edges()), len(windows), 1 + self.draws)
 
-        def laid(values: Tensor) -> tuple[Tensor, Tensor]:
-            own = values[:, 1:].unflatten(1, (len(edges), len(layers), 1 + self.draws))
-            return own[..., 0].contiguous(), own[..., 1:].contiguous()
+        def laid(value: Callable[[Read, Read], Tensor]) -> tuple[Tensor, Tensor]:
+            """Of the cuts and of random edges; not-a-number where there are none."""
+            table = torch.full(shape, nan, dtype=torch.float64)
+            for (edges, window, draw), own, beside in runs:
+                table[:, edges, window, draw] = value(own, beside).double()
+            return table[..., 0].contiguous(), table[..., 1:].contiguous()
 
-        (cut, random), (likely, random_likely) = laid(difference), laid(sure)
-        same, random_same = laid(kept)
+        def changed(value: Callable[[Read], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+            """Of the plain run too; changes are those to the plain run on the same path."""
+            base = value(plain)
+            return base, *laid(lambda own, beside: base + (value(own) - value(beside)))
+
+        def right(own: Read) -> Tensor:
+            return predicted(own[0], own[2], data) == answers
+
+        logits = changed(lambda own: above_others(own[0].double(), answers))
+        sure = changed(lambda own: own[1].double().gather(1, answers[:, None])[:, 0].exp())
+        nats = changed(lambda own: _log_prob(own, data))
+        kept, random_kept = laid(lambda own, beside: same_answer(own, beside, data))
         return EdgeCutsResult(
-            difference=cut,
-            probability=likely,
-            kept=same,
-            right=laid(right)[0],
-            random_difference=random,
-            random_probability=random_likely,
-            random_kept=random_same.double(),
-            plain_difference=difference[:, 0].contiguous(),
-            plain_probability=sure[:, 0].contiguous(),
-            plain_right=right[:, 0].contiguous(),
-            edges=edges,
-            windows=WINDOWS[self.windows],
-            layers=tuple((own[0], own[-1]) for own in layers),
+            difference=logits[1],
+            probability=sure[1],
+            log_prob=nats[1],
+            kept=kept.bool(),
+            right=laid(lambda own, _: right(own))[0].bool(),
+            random_difference=logits[2],
+            random_probability=sure[2],
+            random_log_prob=nats[2],
+            random_kept=random_kept,
+            plain_difference=logits[0],
+            plain_probability=sure[0],
+            plain_log_prob=nats[0],
+            plain_right=right(plain),
+            edges=self._edges(),
+            windows=tuple(windows),
+            layers=tuple((own[0], own[-1]) for own in windows.values()),
+            rows=self.rows,
         )
 
 
