@@ -17,7 +17,8 @@ from icl_mech.reports.rendering import embedded, html, part, variables
 from icl_mech.results import PAGE, Folder, given_path, jsonable, sealed_page
 from icl_mech.results.tables import ENDS
 from icl_mech.studies.analysis import described
-from icl_mech.studies.claim import Claim, Verdict
+from icl_mech.studies.claim import Claim
+from icl_mech.studies.judge import Verdict
 from icl_mech.studies.study import known_studies, quantities
 from icl_mech.sweeps import Sweep
 from icl_mech.sweeps.compare import comparison

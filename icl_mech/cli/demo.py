@@ -62,12 +62,12 @@ def _measured(n: int, seed: int) -> dict[str, Any]:
 
 def _demo_page(n: int, seed: int) -> bytes:
     from icl_mech.reports import page_bytes
+    from icl_mech.studies.competence import ABLE
     from icl_mech.studies.pages import levels
     from icl_mech.sweeps import Sweep
     from icl_mech.sweeps.compare import NESTED, findings, lead, matrix
     from icl_mech.sweeps.result import item_of
     from icl_mech.sweeps.sections import sections
-    from icl_mech.studies.competence import ABLE
     from icl_mech.sweeps.verdicts import among_all, by_model
 
     runs = _measured(n, seed)

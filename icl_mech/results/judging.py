@@ -259,7 +259,9 @@ def _required(
         if beside is None:
             return Required(name, "cannot be judged", None, sample, far)
         low, high, p = beside
-        near, other = (max(null, high), min(null, low)) if rising else (min(null, low), max(null, high))
+        near, other = (
+            (max(null, high), min(null, low)) if rising else (min(null, low), max(null, high))
+        )
         status = judged(effect, null=near, rising=rising, prompts=prompts, opposite=other)
         p_values.append(p)
     if isinstance(effect, Controlled) and effect.relabelled is not None:
@@ -269,9 +271,7 @@ def _required(
     return Required(name, status, largest(p_values), sample, far)
 
 
-def _networks(
-    effect: Interval, values: Sequence[float]
-) -> tuple[float, float, float] | None:
+def _networks(effect: Interval, values: Sequence[float]) -> tuple[float, float, float] | None:
     """The 95 % prediction interval for one more network, and the p-value of an effect that is of one more.
 
     Of k networks with mean m and standard deviation s, one more lies within m ± t s sqrt(1 + 1/k); p is one-sided,

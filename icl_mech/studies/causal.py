@@ -218,9 +218,7 @@ def _compared(run: Run) -> int:
 def _of_set(expected: Expected, result: CompareHeadsResult) -> Words:
     if expected.name not in result.ablated:
         return Words("Every one of these heads is in another set too, so none was removed alone.")
-    change = result.interval(
-        "change", measure="difference", side=expected.side, set=expected.name
-    )
+    change = result.interval("change", measure="difference", side=expected.side, set=expected.name)
     beyond = result.beside_random(expected.name, expected.side)
     more = said(beyond, sign=True) if beyond else LACKING
     n, place = len(result.plain), result.sets.index(expected.name)
@@ -245,7 +243,7 @@ def _harm(run: Run) -> Interval:
 STEERING = "Function vector: added to a bare query it raises the right answer"
 
 
-def _vector(run: Run) -> Words | None:
+def _steered(run: Run) -> Words | None:
     result: SteerResult = run[SteerResult]
     if result.kind != "add":
         return None
@@ -278,7 +276,7 @@ VECTOR_GAIN = Effect(
     "{} logits, so this cannot be judged.",
     unknown="Their function vector was not tested in bare queries, so this cannot be judged.",
 )
-VECTOR = Claim(STEERING, [VECTOR_GAIN], "steer", words=_vector)
+VECTOR = Claim(STEERING, [VECTOR_GAIN], "steer", words=_steered)
 
 # --- the sets of heads ---
 
@@ -307,12 +305,17 @@ def _alignment(run: Run) -> Words:
     result: AlignmentResult = run[AlignmentResult]
     n, lead, beyond = len(result.answers), result.taught_above_truth, result.above_undemonstrated
     others = result.taught_above_others
-    more = "" if others is None else f", minus the mean of the other wrong labels {said(others, sign=True)}"
+    more = (
+        ""
+        if others is None
+        else f", minus the mean of the other wrong labels {said(others, sign=True)}"
+    )
     return Words(
         f"Label taught minus true label {said(lead, sign=True)}, above {result.undemonstrated} {said(beyond, sign=True)}"
         f"{more}; against the zero-shot answer "
         f"{said(result.interval('override'))} of the prompts follow the demonstrations (n = {counted(n, 'pair')})."
-        + " With two labels a wrong answer is the taught one whatever led to it." * (others is None)
+        + " With two labels a wrong answer is the taught one whatever led to it."
+        * (others is None)
     )
 
 
@@ -357,12 +360,7 @@ def _calibration_gain(method: str) -> Effect:
     )
 
 
-PRIOR = Claim(
-    CALIBRATED,
-    [_calibration_gain("contextual")],
-    "calibration",
-    words=_calibration,
-)
+PRIOR = Claim(CALIBRATED, [_calibration_gain("contextual")], "calibration", words=_calibration)
 
 # --- the study ---
 

@@ -18,7 +18,7 @@ from icl_mech.results.judging import Required, combined, required
 DIFFERENCE = (-1.0, 1.0)
 """Between which differences of shares lie."""
 
-LEAST = 0.2
+LEAST = 0.1
 """Least share of the answer's gain that must depend on what is claimed, unless the claim says otherwise."""
 
 

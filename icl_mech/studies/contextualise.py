@@ -41,7 +41,7 @@ def _effects(name: str, edges: str, window: str, before: str | None = None) -> l
 
         return Effect(f"{name}{more}", read, rising=False)
 
-    def logit(cuts: EdgeCutsResult) -> Interval:
+    def logit(cuts: EdgeCutsResult) -> Interval | None:
         if before is None:
             return cuts.change(edges, window)
         return cuts.step(edges, before, window, beside=False)

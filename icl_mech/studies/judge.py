@@ -20,7 +20,6 @@ from icl_mech.errors import MissingResult
 from icl_mech.metrics import Interval
 from icl_mech.names import key_now
 from icl_mech.results.judging import (
-    ROUNDING,
     Required,
     Status,
     disagreeing,
@@ -134,7 +133,7 @@ def judge(claim: Claim, read: Read) -> Judgement:
         status, measures = _used(status, part), [*measures, part]
     if claim.unless is not None and status == "supported":
         beside = claim.unless.required(*(known[claim.unless] or NOTHING)).status
-        status = {"supported": "mixed", "cannot be judged": beside}.get(beside, status)  # type: ignore[assignment]
+        status = {"supported": "mixed", "cannot be judged": beside}.get(beside, status)
     p = of_statement(status, (own.p for own in measures))
     effects = {own.name: one.interval for own, one in known.items() if one is not None}
     lacking = _lacking(claim, read)
@@ -147,23 +146,22 @@ def _used(status: Status, part: Required) -> Status:
     """Of a claim whose effects are clear, by the share of the answer that depends on it."""
     if status != "supported":
         return status
-    return {
-        "supported": status,
-        "opposite": "present, not used",
-        "not shown": "not shown",
-    }.get(part.status, "cannot be judged")  # type: ignore[return-value]
+    if part.status == "opposite":
+        return "present, not used"
+    return part.status
 
 
 def _lacking(claim: Claim, read: Read) -> str:
     """The first thing a claim needs that is not clearly above 0, in a sentence; empty if there is none."""
     for need in claim.needed:
-        evidence = read(need)
-        name = f"{need.name[:1].upper()}{need.name[1:]}"
+        evidence, name = read(need), f"{need.name[:1].upper()}{need.name[1:]}"
         if evidence is None:
             return need.unknown or f"{name} was not measured, so this cannot be judged."
-        if not evidence.interval.low > ROUNDING:
+        if need.required(*evidence).status != "supported":
             told = said(evidence.interval, sign=True)
-            return (need.unclear or f"{name} is not clear, {{}}, so this cannot be judged.").format(told)
+            return (need.unclear or f"{name} is not clear, {{}}, so this cannot be judged.").format(
+                told
+            )
     return ""
 
 
@@ -241,8 +239,7 @@ def among_all(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
     count = sum(own.p is not None for own in verdicts)
     stand = holm([own.p for own in verdicts])
     return tuple(
-        own if stands else _demoted(own, count)
-        for own, stands in zip(verdicts, stand, strict=True)
+        own if stands else _demoted(own, count) for own, stands in zip(verdicts, stand, strict=True)
     )
 
 

@@ -38,7 +38,7 @@ from icl_mech.studies.flow import FLOW, GIVEN, measurements
 from icl_mech.studies.judge import Verdict
 from icl_mech.studies.nulls import PROMPTS, Wanted, add_untrained
 from icl_mech.studies.published import PublishedNumbers, label_words_numbers
-from icl_mech.studies.shares import by_windows, carried
+from icl_mech.studies.shares import by_windows, carried, lost
 from icl_mech.studies.study import FEW, SEEDS, Mean, Study
 from icl_mech.studies.untrained import UntrainedFlow, beside, beyond_untrained
 
@@ -202,11 +202,13 @@ AGGREGATION = Claim(
     (
         _isolation_lost("isolation effect", "random tokens"),
         _isolation_lost("isolation effect, likely next words", "random tokens", "word_loyalty"),
-        INTO,
+        *lost("lost with label words cut off early", "collect", "early"),
     ),
     "isolation",
     needs=DOES,
-    share=carried("share of what demonstrations add that label words must collect early", "collect", "early"),
+    share=carried(
+        "share of what demonstrations add that label words must collect early", "collect", "early"
+    ),
     words=_early,
 )
 
@@ -224,14 +226,29 @@ def _late(run: Run) -> Words | None:
         parts.append(_flow(flow, _result(run.results, UntrainedFlow), "last"))
     if extraction is not None:
         parts.append(_attended(extraction))
-    shares = by_windows(run, "anchors") if _result(run.results, EdgeCutsResult) else ""
-    if shares:
-        parts.append(f"Cut off from label words, the target loses {shares} of what demonstrations add.")
-    above = flow.above_null("pq", "last") if flow is not None else None
-    if extraction is not None and extraction.defined and above is not None:
-        auc, n = said(extraction.last_third), len(extraction.truth_classes)
-        brief = f"Late saliency beyond random tokens {said(above[1], sign=True)}; AUC of attention {auc}, chance 0.5 (n = {n})."
+    cuts = _result(run.results, EdgeCutsResult)
+    if cuts is not None and cuts.log_prob is not None and "anchors" in cuts.edges:
+        parts.append(_cut_off(cuts))
+        brief = parts[-1]
+    if (
+        cuts is not None
+        and _result(run.results, GainResult)
+        and (shares := by_windows(run, "anchors"))
+    ):
+        parts.append(f"Of what demonstrations add, that is {shares}.")
     return Words(" ".join(parts), brief)
+
+
+def _cut_off(cuts: EdgeCutsResult) -> str:
+    """What the right answer loses in late layers, and beyond random edges."""
+    losses = (cuts.lost("anchors", "late"), cuts.lost_beside("anchors", "late"))
+    plain, beyond = (said(own) if own else "not known" for own in losses)
+    lost = cuts.right_answers("anchors", "late")
+    right = f", accuracy changes by {said(lost, sign=True)}" if lost else ""
+    return (
+        f"Cut off from label words in late layers, the target loses {plain} nats of the right answer, {beyond} beyond "
+        f"as many random edges{right} (n = {counted(len(cuts.kept), 'prompt')})."
+    )
 
 
 def _attended(result: ExtractionResult) -> str:
@@ -257,8 +274,7 @@ def _attended(result: ExtractionResult) -> str:
 def _late_words(verdict: Verdict) -> str:
     why = verdict.remark
     return {
-        "supported": "Late layers then read the answer from them: saliency and attention both say so, "
-        "beyond what untrained networks show, and the answer depends on it.",
+        "supported": "Late layers then read the answer from them: cut off from them there, the target loses it.",
         "present, not used": "Late layers look at them, but little of the answer depends on it.",
         "mixed": f"Whether late layers read the answer from them is mixed: {why}.",
         "not shown": "It is not shown that late layers read the answer from them.",
@@ -277,16 +293,23 @@ def _read(run: Run) -> tuple[Interval | None, Interval | None, int]:
 
 ATTENTION: Any = {"measure": "attention", "prompts": lambda run: _read(run)[2]}
 
+TELLS = (
+    FROM,
+    Effect("late extraction", lambda run: _read(run)[0], 0.5, ends=(0.0, 1.0), **ATTENTION),
+    Effect("rise of extraction", lambda run: _read(run)[1], ends=DIFFERENCE, **ATTENTION),
+)
+"""How strong the path looks: saliency and attention. The claim rests on what the answer loses without it."""
+
 EXTRACTION = Claim(
     LATE,
-    (
-        FROM,
-        Effect("late extraction", lambda run: _read(run)[0], 0.5, ends=(0.0, 1.0), **ATTENTION),
-        Effect("rise of extraction", lambda run: _read(run)[1], ends=DIFFERENCE, **ATTENTION),
-    ),
-    "extraction",
+    lost("lost with the target cut off from label words late", "anchors", "late"),
+    "edge_cuts",
     needs=DOES,
-    share=carried("share of what demonstrations add that the target reads from label words late", "anchors", "late"),
+    share=carried(
+        "share of what demonstrations add that the target reads from label words late",
+        "anchors",
+        "late",
+    ),
     words=_late,
 )
 
@@ -317,6 +340,8 @@ def _above_random(name: str, score: str, third: str) -> Effect:
 
 
 QUANTITIES = (
+    INTO,
+    *TELLS,
     Effect("mean flow", "flow.share"),
     *FLOW.quantities,
     _above_random("early flow above random tokens", "wp", "first"),

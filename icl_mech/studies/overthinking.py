@@ -190,7 +190,9 @@ def _critical(run: Run) -> Words:
             f"No critical layer can be given while the final gap, {said(result.final_gap)}, includes 0 "
             f"(n = {counted(n, 'pair')})."
         )
-    early = mean_interval((result.pair_scores[:, 0] - result.pair_scores[:, 1])[:, quarter], "change")
+    early = mean_interval(
+        (result.pair_scores[:, 0] - result.pair_scores[:, 1])[:, quarter], "change"
+    )
     where = f"{critical.value:.0f} [{critical.low:.0f}, {critical.high:.0f}]"
     return Words(
         f"From layer {where} of {layers} on the gap stays at {said_share(result.threshold)} its final value, {said(result.final_gap)}, "

@@ -45,8 +45,8 @@ def _tested(run: Run) -> Tested | None:
     scores = next((own for own in run.results.values() if isinstance(own, HeadScoresResult)), None)
     if scores is not None and scores.promoting is not None and _other_task(scores, result.task):
         above = scores.matching - scores.shuffled_matching
-        chosen = (of_heads(own, result.top) for own in (above, scores.promoting))
-        return Tested(result.top, *chosen, "on the task studied")
+        above, promoting = (of_heads(own, result.top) for own in (above, scores.promoting))
+        return Tested(result.top, above, promoting, "on the task studied")
     half = result.second_half()
     if half is None:
         return None
@@ -123,7 +123,9 @@ COPY = Claim(
     COPYING,
     (
         Effect("matching of the chosen heads", _of_chosen("above"), prompts=_tested_on),
-        Effect("promoting of the chosen heads, logits", _of_chosen("promoting"), prompts=_tested_on),
+        Effect(
+            "promoting of the chosen heads, logits", _of_chosen("promoting"), prompts=_tested_on
+        ),
     ),
     "false_induction",
     needs=(ABOVE_CONSTANT, FINAL_GAP),

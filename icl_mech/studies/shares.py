@@ -22,11 +22,12 @@ def share_of_gain(run: Run, edges: str, window: str) -> Interval | None:
     gain: GainResult = run[GainResult]
     if edges not in cuts.edges or window not in cuts.windows or cuts.plain_log_prob is None:
         return None
-    if cuts.log_prob is None or gain.over_zero_shot is None or len(gain.log_prob) != len(cuts.kept):
+    added = gain.added("zero_shot")
+    if cuts.log_prob is None or added is None or len(added) != len(cuts.kept):
         return None
     place = (slice(None), cuts.edges.index(edges), cuts.windows.index(window))
     lost = cuts.plain_log_prob - cuts.log_prob[place]
-    return ratio_interval(lost.double(), gain.added("zero_shot").double())
+    return ratio_interval(lost.double(), added.double())
 
 
 def carried(name: str, edges: str, window: str) -> Effect:
@@ -37,11 +38,27 @@ def carried(name: str, edges: str, window: str) -> Effect:
         edges: Which are cut, see `EdgeCuts`.
         window: In which layers.
     """
-    return Effect(name, _share(edges, window))
+    return Effect(name, lambda run: share_of_gain(run, edges, window))
 
 
-def _share(edges: str, window: str) -> Callable[[Run], Interval | None]:
-    return lambda run: share_of_gain(run, edges, window)
+def lost(name: str, edges: str, window: str) -> tuple[Effect, ...]:
+    """What the right answer loses with edges cut: log-probability, beyond as many matched random edges too.
+
+    None where these edges were not cut in this window.
+    """
+
+    def effect(more: str, of: Callable[[EdgeCutsResult], Interval | None]) -> Effect:
+        def read(run: Run) -> Interval | None:
+            cuts: EdgeCutsResult = run[EdgeCutsResult]
+            known = edges in cuts.edges and window in cuts.windows and cuts.log_prob is not None
+            return of(cuts) if known else None
+
+        return Effect(f"{name}{more}, nats", read, measure=name)
+
+    return (
+        effect("", lambda cuts: cuts.lost(edges, window)),
+        effect(" beyond random ones", lambda cuts: cuts.lost_beside(edges, window)),
+    )
 
 
 def by_windows(run: Run, edges: str) -> str:

@@ -90,7 +90,9 @@ def by_model(sweep: Sweep, claim: Claim) -> Iterator[Judged]:
         if not any(bears(claim, run) for _, run in part):
             continue
         tasks = list(dict.fromkeys(item.task for item, _ in part))
-        alone = {task: Judged(name, claim, _verdict(part.select(task=task), claim)) for task in tasks}
+        alone = {
+            task: Judged(name, claim, _verdict(part.select(task=task), claim)) for task in tasks
+        }
         verdict = alone[tasks[0]].verdict if len(tasks) == 1 else _of_tasks(part, claim, alone)
         yield Judged(name, claim, verdict, tasks=alone)
 
@@ -103,10 +105,14 @@ def _of_tasks(part: Sweep, claim: Claim, alone: dict[str, Judged]) -> Verdict:
     if 0 < len(able) < len(alone):
         # A task that demonstrations do not help with speaks for and against nothing that is said of how they do.
         others = listed([task for task in alone if task not in able])
-        remarks.append(f"left out, as demonstrations are not shown to help there or the task is not done: {others}")
+        remarks.append(
+            f"left out, as demonstrations are not shown to help there or the task is not done: {others}"
+        )
     statuses = {task: one.status for task, one in alone.items() if task in able or not able}
     if len(set(statuses.values())) > 1:
-        remarks.append(f"by task: {', '.join(f'{task} {status}' for task, status in statuses.items())}")
+        remarks.append(
+            f"by task: {', '.join(f'{task} {status}' for task, status in statuses.items())}"
+        )
     if verdict.status != "cannot be judged" and {"supported", "opposite"} <= set(statuses.values()):
         verdict = replace(verdict, status="mixed", p=1.0)
     told = " ".join(f"{own[:1].upper()}{own[1:]}." for own in remarks)
@@ -125,7 +131,11 @@ def _verdict(part: Sweep, claim: Claim) -> Verdict:
     judgement = judge(claim, lambda effect: _evidence(part, effect, claim.part))
     words = "; ".join(f"{name} {said(one, sign=True)}" for name, one in judgement.effects.items())
     averages = [one for own in claim.effects if (one := _average(part, own)) is not None]
-    basis = "".join([averages[-1][0].basis(averages[-1][1]), _setting(*averages[-1])]) if averages else ""
+    basis = (
+        "".join([averages[-1][0].basis(averages[-1][1]), _setting(*averages[-1])])
+        if averages
+        else ""
+    )
     text = f"{words[:1].upper()}{words[1:]} ({basis})." if averages else ""
     if judgement.lacking:
         text = f"{judgement.lacking} {text}".strip()

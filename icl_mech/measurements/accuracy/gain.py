@@ -112,11 +112,17 @@ class GainResult(Result):
         """The contexts beside the demonstrations themselves."""
         return self.contexts[1:]
 
-    def _over(self, baseline: str) -> Gained | None:
+    def added(self, baseline: str) -> Float[Tensor, " batch"] | None:
+        """Log-probability of the right answer with demonstrations minus that of a baseline; None without it."""
         if baseline not in self.contexts:
             return None
-        place = self.contexts.index(baseline)
-        nats = mean_interval(self.log_prob[:, 0] - self.log_prob[:, place])
+        return self.log_prob[:, 0] - self.log_prob[:, self.contexts.index(baseline)]
+
+    def _over(self, baseline: str) -> Gained | None:
+        added = self.added(baseline)
+        if added is None:
+            return None
+        place, nats = self.contexts.index(baseline), mean_interval(added)
         right = mean_interval(self.right[:, 0] - self.right[:, place], "change")
         return Gained(nats.value, nats.low, nats.high, right)
 

@@ -108,7 +108,9 @@ class CompareHeadsResult(Result):
         """Change of the logit difference without the heads only this set has; None for a set that has none."""
         if name not in self.ablated:
             return None
-        return self.change[:, MEASURES.index("difference"), SIDES.index(side), self.sets.index(name)]
+        return self.change[
+            :, MEASURES.index("difference"), SIDES.index(side), self.sets.index(name)
+        ]
 
     @property
     def ablated(self) -> tuple[str, ...]:

@@ -169,7 +169,14 @@ class FalseInductionResult(Result):
 
     def second_half(
         self,
-    ) -> tuple[tuple[tuple[int, int], ...], Float[Tensor, "batch chosen"], Float[Tensor, "batch chosen"]] | None:
+    ) -> (
+        tuple[
+            tuple[tuple[int, int], ...],
+            Float[Tensor, "batch chosen"],
+            Float[Tensor, "batch chosen"],
+        ]
+        | None
+    ):
         """Heads chosen on one half of the prompts, and their scores on the other.
 
         Returns:
