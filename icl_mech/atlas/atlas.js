@@ -3,8 +3,8 @@ const DATA = JSON.parse(document.getElementById("atlas-data").textContent);
 const find = (selector, root = document) => root.querySelector(selector);
 const byId = id => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
-const STATUSES = ["supported", "mixed", "not shown", "opposite", "cannot be judged"];
-const CLASS = {"not shown": "shown-not", "cannot be judged": "judged-not"};
+const STATUSES = ["supported", "present, not used", "mixed", "not shown", "opposite", "cannot be judged"];
+const CLASS = {"present, not used": "present", "not shown": "shown-not", "cannot be judged": "judged-not"};
 const classOf = status => CLASS[status] || status;
 const open = {groups: new Set(), detail: ""};
 
@@ -102,6 +102,7 @@ function sign(status) {
   const full = {cx: 9, cy: 9, r: 8.2, fill: own}, cut = {fill: "none", stroke: "var(--page)", "stroke-width": 2};
   if (status === "supported") marks.push(svg("circle", full), svg("path", {d: "M5 9.4l2.8 2.8 5.4-6.2", ...cut}));
   else if (status === "opposite") marks.push(svg("rect", {x: 1, y: 1, width: 16, height: 16, rx: 2, fill: own}), svg("path", {d: "M5.4 5.4l7.2 7.2M12.6 5.4l-7.2 7.2", ...cut}));
+  else if (status === "present, not used") marks.push(svg("circle", ring), svg("circle", {cx: 9, cy: 9, r: 3.2, fill: own}));
   else if (status === "mixed") marks.push(svg("circle", ring), svg("path", {d: "M9 1.6a7.4 7.4 0 0 0 0 14.8z", fill: own}));
   else if (status === "not shown") marks.push(svg("circle", ring), svg("path", {d: "M5.6 9h6.8", stroke: own, "stroke-width": 1.8}));
   else if (status === "published") marks.push(svg("path", {d: "M9 1.6L16.4 9 9 16.4 1.6 9z", fill: "none", stroke: own, "stroke-width": 1.6}));

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-STATUSES = ("supported", "mixed", "not shown", "opposite", "cannot be judged")
+STATUSES = (
+    *("supported", "present, not used", "mixed"),
+    *("not shown", "opposite", "cannot be judged"),
+)
 """What can be found of a claim; each has a symbol of its own shape."""
 
 MOST_INTERVALS = 60

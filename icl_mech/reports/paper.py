@@ -32,7 +32,14 @@ CITED = {
 }
 """Keys of `references.bib` by the words of a page."""
 
-MARKS = {"supported": "+", "mixed": "±", "not shown": "o", "opposite": "×", "cannot be judged": "?"}
+MARKS = {
+    "supported": "+",
+    "present, not used": "(+)",
+    "mixed": "±",
+    "not shown": "o",
+    "opposite": "×",
+    "cannot be judged": "?",
+}
 """Of what was found, in a matrix of claims."""
 
 HEAD = r"""\documentclass[10pt,twocolumn]{article}

@@ -106,7 +106,7 @@ def _of_tasks(part: Sweep, claim: Claim, alone: dict[str, Judged]) -> Verdict:
         # A task that demonstrations do not help with speaks for and against nothing that is said of how they do.
         others = listed([task for task in alone if task not in able])
         remarks.append(
-            f"left out, as demonstrations are not shown to help there or the task is not done: {others}"
+            f"left out, as the task is not shown to be done there with the help of demonstrations: {others}"
         )
     statuses = {task: one.status for task, one in alone.items() if task in able or not able}
     if len(set(statuses.values())) > 1:
@@ -238,7 +238,8 @@ def among_all(judged: Sequence[Judged]) -> tuple[Judged, ...]:
 
 def _undone(part: Sweep, claim: Claim) -> bool:
     """True if the claim is of how a task is done, and the model is not shown to do it with demonstrations' help."""
-    of_tasks = [own for own in claim.needed if own in OF_TASKS]
+    names = {own.name for own in OF_TASKS}
+    of_tasks = [own for own in claim.needed if own.name in names]
     return bool(judge(Claim("", needs=of_tasks), lambda own: _evidence(part, own, "")).lacking)
 
 

@@ -21,7 +21,7 @@ from icl_mech.results.judging import (
     would_do,
 )
 from icl_mech.results.wording import told_bound
-from icl_mech.studies.claim import claimed, stated_together
+from icl_mech.studies.judge import Verdict, among_all
 from tests.said import Words
 
 WORDS = Words(__file__)
@@ -109,9 +109,9 @@ def test_holm_by_hand():
 
 def test_claims_stand_together():
     def verdict(p, status="supported"):
-        return claimed("C", [Required("accuracy", status, p)], "It rises.", "part")
+        return Verdict("C", status, "It rises.", "part", alone=status, p=p)
 
-    first, second, third, unknown = stated_together(
+    first, second, third, unknown = among_all(
         [
             verdict(0.02),
             verdict(0.001),
@@ -124,12 +124,9 @@ def test_claims_stand_together():
     assert (second.status, second.finding) == ("supported", "It rises.")
     assert (third.status, unknown.status) == ("not shown", "cannot be judged")
     # A claim whose measures disagree is no statement, and takes no other's place.
-    mixed = claimed(
-        "C", [Required("a", "supported", 0.001), Required("b", "opposite", 0.001)], "", ""
-    )
-    assert (mixed.status, mixed.p) == ("mixed", 1.0)
-    assert [own.status for own in stated_together([mixed, verdict(0.01)])] == ["mixed", "supported"]
-    assert [own.status for own in stated_together([mixed, verdict(0.02)])] == ["mixed", "not shown"]
+    mixed = verdict(1.0, "mixed")
+    assert [own.status for own in among_all([mixed, verdict(0.01)])] == ["mixed", "supported"]
+    assert [own.status for own in among_all([mixed, verdict(0.02)])] == ["mixed", "not shown"]
 
 
 def test_nothing_at_all_supports_one_page_in_forty():

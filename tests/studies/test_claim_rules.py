@@ -11,12 +11,13 @@ from icl_mech.measurements.causal.steer import SteerResult
 from icl_mech.measurements.heads.conditions import CHOSEN, NONE, heads_close
 from icl_mech.metrics import Interval, mean_interval
 from icl_mech.metrics.means import beyond_draws
-from icl_mech.results.judging import judged, required
-from icl_mech.studies import Analysis, overthinking_heads
+from icl_mech.results.judging import judged
+from icl_mech.studies import Analysis
 from icl_mech.studies.causal import CAUSAL
-from icl_mech.studies.claim import Claim, Effect, claimed, stated_together
+from icl_mech.studies.claim import Claim, Effect
 from icl_mech.studies.competence import ABOVE_CONSTANT
 from icl_mech.studies.hand_over import HAND_OVER
+from icl_mech.studies.judge import verdict
 from icl_mech.studies.label_words import AGGREGATION, EXTRACTION
 from icl_mech.studies.label_words_used import SUFFICE
 from icl_mech.studies.overthinking import OVERTHINKS
@@ -25,7 +26,7 @@ from icl_mech.studies.untrained import flow_required
 from icl_mech.sweeps.item import Item
 from icl_mech.sweeps.result import Sweep
 from icl_mech.sweeps.verdicts import by_model
-from tests.planted_results import ablation_of, exit_of, found_of, heads_of
+from tests.planted_results import ablation_of, exit_of
 from tests.said import Words
 from tests.studies.test_untrained import report  # noqa: F401
 
@@ -54,14 +55,12 @@ def test_nothing_that_moves_is_not_the_opposite_of_a_hand_over():
 @pytest.mark.parametrize(
     ("claim", "groups"),
     [
-        (AGGREGATION, [("isolation", 2), ("early flow beyond untrained", 1)]),
-        (EXTRACTION, [("late flow beyond untrained", 1), ("attention", 2)]),
+        (AGGREGATION, [("isolation", 2), ("lost with label words cut off early", 2)]),
+        (EXTRACTION, [("lost with the target cut off from label words late", 2)]),
         (SUFFICE, [("compare_compression", 4)]),
     ],
 )
-def test_sweeps_require_what_pages_require(claim, groups):
-    """One of a measure's effects that is not clear is enough."""
-
+def test_one_effect_of_a_measure_that_is_not_clear_is_enough(claim, groups):
     def measures(unclear):
         each = []
         for own in claim.effects:
@@ -87,24 +86,6 @@ def test_a_network_without_a_number_decides_nothing(report):  # noqa: F811
     assert flow_required(report.flow, None, "wp", "first").status == "cannot be judged"
 
 
-def test_the_p_value_of_heads_is_of_one_that_does_as_is_said(monkeypatch):
-    clear = (Interval(0.2, 0.001, 0.399), Interval(0.5, 0.01, 0.99))
-    against = (Interval(0.9, 0.85, 0.95), Interval(-3.0, -3.1, -2.9))
-
-    result = found_of(heads_of({(5, 1): 0.3}, {(5, 1): 1.0}, n=N))
-
-    def verdict(held_out):
-        monkeypatch.setattr(type(result), "held_out", lambda self: held_out)
-        return overthinking_heads._heads("false_induction", result, {})
-
-    alone, both = verdict({"1.0": clear}), verdict({"1.0": clear, "2.0": against})
-    assert alone.p == both.p > 0.01
-    others = [
-        claimed(f"c{k}", [required("x", Interval(0, -1, 1), prompts=24)], "", "") for k in (0, 1)
-    ]
-    assert stated_together([both, *others])[0].status == "not shown"
-
-
 @pytest.mark.parametrize(("constant", "status"), [(True, "not shown"), (False, "supported")])
 def test_answers_that_follow_no_demonstrations_are_no_override(constant, status):
     taught = 1 - UNBALANCED
@@ -112,7 +93,7 @@ def test_answers_that_follow_no_demonstrations_are_no_override(constant, status)
     result = AlignmentResult(
         predicted=torch.stack([UNBALANCED, answered], 1),
         zero_shot=torch.zeros(N, dtype=torch.long), answers=UNBALANCED, taught=taught,
-        labels=("bad", "good"), provenance={},
+        labels=("bad", "good", "odd"), provenance={},
     )  # fmt: skip
     assert judged(result.taught_above_truth) == "supported"  # 34 of 48 are taught to be class 0
     if constant:
@@ -146,7 +127,7 @@ def test_a_push_to_one_class_is_no_function_vector():
 @pytest.mark.parametrize(("true", "status"), [(0.5, "mixed"), (0.95, "supported")])
 def test_moving_all_answers_towards_chance_is_no_remedy(true, status):
     result = ablation_of({NONE: (0.95, 0.2), LATE_ATTENTION: (true, 0.5)}, n=N)
-    (found,) = LATE_ATTENDS.judge({"late": result})
+    found = verdict(LATE_ATTENDS, Analysis({"late_ablation": result}, ""))
     assert found.status == status
     WORDS(found.finding, "moving_all_answers_towards")
 
@@ -195,6 +176,6 @@ def test_a_task_that_is_not_done_speaks_for_no_claim():
 def test_effects_say_on_how_many_prompts_they_rest():
     leaving = exit_of(0.5, 0.1)
     run = Analysis({"early_exit": leaving}, "")
-    (effect,) = OVERTHINKS.effects
+    effect = OVERTHINKS.effects[0]
     assert effect.count(run) == leaving.halves(0)[1] < sum(leaving.halves(0))
     assert effect.count(Analysis({}, "")) is None

@@ -17,6 +17,7 @@ from icl_mech.results.judging import judged, p_value
 from icl_mech.studies import LABEL_WORDS
 from icl_mech.studies import study as studies
 from icl_mech.studies.competence import QUESTION
+from icl_mech.studies.judge import verdict
 from icl_mech.sweeps import Sweep, comparison, sweep
 from icl_mech.sweeps.config import read_config
 from tests.cli.conftest import MODEL, command, own_data, table  # noqa: F401 - fixtures
@@ -192,7 +193,7 @@ def fixed(*ends, **more):
     ],
 )
 def test_a_claim_is_judged_by_its_effects(effects, one, status):
-    (found,) = Claim("C: it is so", effects, "fixed", one=one).verdicts(run_of())
+    found = verdict(Claim("C: it is so", effects, "fixed", one=one), run_of())
     assert found.status == status
     assert found.result == "fixed"
     assert "(n = 24 prompts)" in found.finding
@@ -200,10 +201,10 @@ def test_a_claim_is_judged_by_its_effects(effects, one, status):
 
 def test_few_prompts_and_nothing_that_bears_on_a_claim():
     claim = Claim("C: it is so", [fixed(0.5, 0.2, 0.8)], "fixed")
-    (found,) = claim.verdicts(run_of(5))
+    found = verdict(claim, run_of(5))
     assert found.status == "cannot be judged"
-    assert Claim("C: it is so", [Effect("b", lambda _: None)]).verdicts(run_of()) == []
-    assert Claim("C: it is so", [Effect("b", "gone.share")]).verdicts(run_of()) == []
+    assert verdict(Claim("C: it is so", [Effect("b", lambda _: None)]), run_of()) is None
+    assert verdict(Claim("C: it is so", [Effect("b", "gone.share")]), run_of()) is None
 
 
 def test_claims_of_a_study_stand_together(forgotten):
@@ -314,7 +315,7 @@ def test_claims_of_a_study_that_was_not_swept_are_not_judged(module):
     from icl_mech.measurements import Extraction
 
     found = sweep(tiny, TASK, [Extraction()], seeds=(0, 1), n=6, progress=False)
-    assert {own.paper for own in comparison(found).judged} == {LABEL_WORDS.source}
+    assert comparison(found).judged == ()  # as on the page of each item
 
 
 def test_items_know_what_their_study_measures(forgotten):

@@ -11,7 +11,7 @@ import icl_mech as icl
 from icl_mech.errors import RunError
 from icl_mech.metrics import Interval
 from icl_mech.models import adapt
-from icl_mech.results.judging import Required, disagreeing, together
+from icl_mech.results.judging import Required, disagreeing, required, together
 from icl_mech.studies import nulls
 from icl_mech.studies.untrained import UntrainedFlow, flow_required
 from tests.said import Words
@@ -58,7 +58,7 @@ def test_its_p_value_by_hand(report, low, far):
     found = replace(report.untrained, early=torch.tensor([0.0, 0.1, 0.2]))
     by_hand = (1 - far / math.sqrt(2 + far**2)) / 2
     effect = Interval(low + 1e-4, low, low + 2e-4)
-    assert found.p(effect, "first", 24) == pytest.approx(by_hand, rel=1e-4)
+    assert required("saliency", found.beside(effect, "first"), prompts=24).p == pytest.approx(by_hand, rel=1e-4)
 
 
 def test_without_untrained_networks_nothing_is_supported(report):
