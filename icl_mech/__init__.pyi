@@ -53,7 +53,7 @@ from icl_mech.measurements.heads.false_induction import FalseInductionResult
 from icl_mech.measurements.heads.head_attention import HeadAttentionResult
 from icl_mech.measurements.heads.head_scores import HeadScoresResult
 from icl_mech.measurements.heads.matching_by_layer import MatchingByLayerResult
-from icl_mech.measurements.isolation.edge_cuts import EdgeCutsResult
+from icl_mech.measurements.isolation.edge_cuts_result import EdgeCutsResult
 from icl_mech.measurements.isolation.isolation import IsolationResult
 from icl_mech.measurements.isolation.isolation_map import IsolationMapResult
 from icl_mech.measurements.lens.compare_lenses import CompareLensesResult
@@ -1378,29 +1378,33 @@ def edge_cuts(
     model: Any,
     prompts: PromptBatch,
     *,
-    edges: Literal['contextualise', 'aggregate', 'anchors'] | Sequence[Literal['contextualise', 'aggregate', 'anchors']] = ...,
-    windows: Literal['thirds', 'cumulative'] = ...,
+    edges: Literal['contextualise', 'aggregate', 'anchors', 'collect'] | Sequence[Literal['contextualise', 'aggregate', 'anchors', 'collect']] = ...,
+    windows: Literal['thirds', 'cumulative', 'sliding'] = ...,
     mode: Literal['mask', 'zero'] = ...,
     draws: int = ...,
     seed: int = ...,
+    rows: Literal['query', 'target'] = ...,
     interventions: Sequence[Intervention] = ...,
     batch_size: int | None = ...,
     memory: str | int | None = ...,
     path: Literal['auto', 'whole'] = ...,
     progress: bool | None = ...,
 ) -> EdgeCutsResult:
-    r"""Right answers with edges between demonstrations, or from them to the target, cut.
+    r"""Right answers with edges between demonstrations, to the target, or into label words cut.
 
-    Costs one forward pass for each kind of edges and window, and as many more for each draw.
+    Costs one forward pass for each kind of edges and window, and as many more for each draw of those that have
+    a control. With `rows="target"` those of edges to the target compute one row of each prompt.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: With demonstrations and answers.
-        edges: `contextualise`, `aggregate` or `anchors`, or several.
-        windows: `thirds` of the layers, or `cumulative` ones from the first layer on.
+        edges: `contextualise`, `aggregate`, `anchors` or `collect`, or several.
+        windows: `thirds` of the layers and all of them; `cumulative` ones from the first layer on; or `sliding`
+            ones of a sixth of the layers, from every layer on.
         mode: `mask` (before softmax) or `zero` (after).
-        draws: Of random edges.
+        draws: Of random edges; 0: none.
         seed: Of the first draw.
+        rows: Edges to the target are those into `query` and target, or into the `target` alone.
         interventions: Made in every pass, before those of a measurement itself.
         batch_size: Rows of a pass at most: prompts, of each variant that is run.
         memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
@@ -1408,8 +1412,9 @@ def edge_cuts(
         progress: Show a progress bar; None: if someone may be watching.
 
     Raises:
-        PromptError: prompts without answers or demonstrations, or without such edges.
-        RunError: a model with fewer than three layers.
+        PromptError: prompts without answers or demonstrations, or without such edges; label words and queries so
+            short that there is no control, unless `draws=0`.
+        RunError: a model with fewer than three layers, unless windows slide.
     """
 
 def lens_table(

@@ -68,7 +68,7 @@ def test_edges_between_demonstrations_are_needed_early_and_those_to_the_target_l
     assert bool((changes[:, 1, 2] < -NEEDED).all())
     assert run["edge_cuts"].right_answers("contextualise", "early").high < -0.3
     assert run["edge_cuts"].right_answers("contextualise", "middle").value == 0
-    rest = [changes[~others, 0, 0], changes[:, 0, 1:], changes[:, 1, :2]]
+    rest = [changes[~others, 0, 0], changes[:, 0, 1:3], changes[:, 1, :2]]
     assert max(float(own.abs().max()) for own in rest) < 1.5
 
 

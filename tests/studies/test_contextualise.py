@@ -48,6 +48,7 @@ def test_a_little_less_of_a_logit_is_not_enough(study):
     for lost in (0, len(less) // 2):
         right = found.plain_right[:, None, None].repeat(1, *less.shape[1:])
         right[:lost, 0, 0] = False
+        right[:lost, 1, 2] = False
         run = icl.Analysis({"edge_cuts": replace(found, difference=less, right=right)}, "")
         statuses[lost] = [CONTEXT.verdicts(run)[0].status, ORDER.verdicts(run)[0].status]
     assert list(statuses.values()) == [["not shown"] * 2, ["supported"] * 2]
@@ -60,10 +61,10 @@ def test_a_run_saved_before_right_answers_were_kept(study, tmp_path):
     cuts = icl.load(place)
     assert cuts.right_answers("contextualise", "early") is None
     assert set(study["edge_cuts"].quantities()) - set(cuts.quantities()) == {"accuracy_change"}
-    assert cuts.figures()[0].answer == study["edge_cuts"].figures()[0].answer
+    WORDS.starts(cuts.figures()[0].answer, "without right answers")
     run = icl.Analysis({"edge_cuts": cuts}, "")
     found = [claim.verdicts(run)[0].status for claim in (CONTEXT, ORDER, AGGREGATE)]
-    assert found == ["cannot be judged", "cannot be judged", "supported"]
+    assert found == ["cannot be judged"] * 3
 
 
 def test_its_page(study, tmp_path):

@@ -1,5 +1,9 @@
 """Cut edges: what is cut, what comes out of planted circuits and of untrained networks, and texts."""
 
+import json
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -9,9 +13,11 @@ from icl_mech.errors import PromptError, ResultError
 from icl_mech.interventions import Cut
 from icl_mech.measurements import EdgeCuts
 from icl_mech.measurements.causal.answers import above_others
-from icl_mech.measurements.isolation.edge_cuts import CONTROLLED, EdgeCutsResult
+from icl_mech.measurements.isolation.edge_cuts import CONTROLLED, CUTS, EdgeCutsResult
+from icl_mech.metrics import mean_interval
 from tests.engine.test_paths import TASK
 from tests.said import Words
+from tests.saved import reseal, with_tensors
 from tests.tiny import tiny_model
 
 WORDS = Words(__file__)
@@ -20,14 +26,16 @@ EDGES = {
     "contextualise": ("units", "units", "others"),
     "aggregate": ("units", ["query", "target"], "any"),
     "anchors": ("anchors", ["query", "target"], "any"),
+    "collect": ("before", "anchors", "any"),
 }
+EVERY = tuple(EDGES)
 
 
 @pytest.fixture(scope="module")
 def setting():
     model = tiny_model("gpt2")
     prompts = icl.build_prompts(TASK, model, shots=2, n=4)
-    return model, prompts, icl.edge_cuts(model, prompts, draws=2, seed=3)
+    return model, prompts, icl.edge_cuts(model, prompts, edges=EVERY, draws=2, seed=3)
 
 
 def planted(n=36, **options):
@@ -38,49 +46,128 @@ def planted(n=36, **options):
     return model, prompts
 
 
-@pytest.mark.parametrize("windows", ["thirds", "cumulative"])
-def test_every_number_is_that_of_a_run_with_the_cut(setting, windows):
+SPANS = {
+    "thirds": [[0], [1], [2], [0, 1, 2]],
+    "cumulative": [[0], [0, 1], [0, 1, 2]],
+    "sliding": [[0], [1], [2]],
+}
+
+
+@pytest.mark.parametrize("rows", ["query", "target"])
+@pytest.mark.parametrize("windows", SPANS)
+def test_every_number_is_that_of_a_run_with_the_cut(setting, windows, rows):
     model, prompts, found = setting
-    if windows == "cumulative":
-        found = icl.edge_cuts(model, prompts, draws=2, seed=3, windows=windows)
-    spans = [[0], [1], [2]] if windows == "thirds" else [[0], [0, 1], [0, 1, 2]]
-    assert found.layers == tuple((own[0], own[-1]) for own in spans)
+    if (windows, rows) != ("thirds", "query"):
+        how = {"edges": EVERY, "windows": windows, "rows": rows}
+        found = icl.edge_cuts(model, prompts, draws=2, seed=3, **how)
+    assert found.rows == rows
+    assert found.layers == tuple((own[0], own[-1]) for own in SPANS[windows])
     plain = icl.predict(model, prompts)
-    for place, (src, dst, relation) in enumerate(EDGES.values()):
-        for window, layers in enumerate(spans):
-            for draw in (None, 0, 1):
-                given = {} if draw is None else {"control": True, "seed": 3 + draw}
-                cut = Cut(src, dst, relation, layers=layers, **given)
-                own = icl.predict(model, prompts, interventions=[cut])
-                wanted = above_others(own.label_logits.double(), prompts.answers)
-                kept = own.predicted == plain.predicted
-                if draw is None:
-                    assert_close(found.difference[:, place, window], wanted, atol=1e-5, rtol=0)
-                    assert torch.equal(found.kept[:, place, window], kept)
-                    right = own.predicted == prompts.answers
-                    assert torch.equal(found.right[:, place, window], right)
-                else:
-                    values = found.random_difference[:, place, window, draw]
-                    assert_close(values, wanted, atol=1e-5, rtol=0)
-                    assert torch.equal(found.random_kept[:, place, window, draw], kept.double())
+    answers = prompts.answers
+    for place, (name, (src, dst, relation)) in enumerate(EDGES.items()):
+        if rows == "target" and "target" in dst:
+            dst = "target"
+        for window, layers in enumerate(SPANS[windows]):
+            cut = Cut(src, dst, relation, layers=layers)
+            cuts = [cut]
+            if name == "anchors":
+                cuts += [replace(cut, control=True, seed=3 + draw) for draw in range(2)]
+            if name == "collect":
+                cuts += [icl.Isolate(layers, "random", seed=3 + draw) for draw in range(2)]
+            for draw, own in enumerate(cuts):
+                own = icl.predict(model, prompts, interventions=[own])
+                one = (slice(None), place, window)
+                parts = (found.difference[one], found.log_prob[one], found.kept[one])
+                if draw:
+                    one = (*one, draw - 1)
+                    random = (found.random_difference, found.random_log_prob, found.random_kept)
+                    parts = tuple(part[one] for part in random)
+                wanted = above_others(own.label_logits.double(), answers)
+                assert_close(parts[0], wanted, atol=1e-5, rtol=0)
+                scores = own.label_logits.double().log_softmax(-1)
+                wanted = scores[torch.arange(len(answers)), answers]
+                assert_close(parts[1], wanted, atol=1e-5, rtol=0)
+                assert torch.equal(parts[2].double(), (own.predicted == plain.predicted).double())
+                if not draw:
+                    assert torch.equal(found.right[one], own.predicted == answers)
+            if len(cuts) == 1:
+                assert bool(found.random_difference[:, place, window].isnan().all())
+                assert bool(found.random_log_prob[:, place, window].isnan().all())
+
+
+def test_lost_by_hand(setting):
+    _, _, found = setting
+    draw = torch.Generator().manual_seed(1)
+    logits = torch.randn(4, 3, dtype=torch.float64, generator=draw)
+    plain, cut = logits.log_softmax(1)[:, 0], torch.zeros(4, 4, 4).double() - 1.5
+    random = found.random_log_prob.clone()
+    random[:, 2:] = torch.tensor([-0.5, -0.7]).double()
+    own = replace(found, log_prob=cut, plain_log_prob=plain, random_log_prob=random)
+    assert own.lost("aggregate", "early").value == pytest.approx(float(plain.mean()) + 1.5)
+    assert own.lost("aggregate", "early") == mean_interval(plain + 1.5)
+    assert own.lost_beside("aggregate", "early") is None
+    # Random edges cost 0.9 less on average of two draws, which lie 0.2 apart.
+    value, low, high = own.lost_beside("anchors", "late")
+    assert value == pytest.approx(0.9)
+    assert (high - value) == pytest.approx(12.706 * 0.1, rel=1e-4)
+    assert (value - low) == pytest.approx(12.706 * 0.1, rel=1e-4)
+    assert own.lost("anchors", "late", before="early").value == 0
+    changes = own.interval("log_prob_change", edges="aggregate", window="all")
+    assert changes.value == pytest.approx(-own.lost("aggregate", "all").value)
+    for random_one in ("random_log_prob_change", "random_change", "beside_random"):
+        assert math.isnan(own.interval(random_one, edges="aggregate", window="all").value)
+        assert math.isfinite(own.interval(random_one, edges="collect", window="all").value)
+
+
+def test_a_window_slides_over_every_layer():
+    spans = EdgeCuts(windows="sliding")._windows(24)
+    assert len(spans) == 21
+    assert next(iter(spans.items())) == ("0–3", range(4))
+    assert [*spans.items()][-1] == ("20–23", range(20, 24))
+    assert [*EdgeCuts(windows="sliding")._windows(2)] == ["0", "1"]
+
+
+def test_edges_into_targets_alone_take_one_row_of_each_prompt(setting):
+    """Rows times blocks: all tokens once, then one of each prompt for every cut."""
+    model, prompts, _ = setting
+    tokens, layers = int(prompts.lengths.max()) * len(prompts), model.cfg.n_layers
+    rows = {}
+    for alone in ("query", "target"):
+        own = EdgeCuts(edges=("aggregate", "anchors"), draws=2, rows=alone)
+        rows[alone] = icl.measure(model, prompts, own, plan=True).items[0].rows["forward"]
+    cuts = 4 * (1 + 1 + 2)  # windows, each with both cuts and two draws of one of them
+    assert rows["target"] <= layers * (tokens + cuts * len(prompts))
+    assert rows["query"] > 4 * rows["target"]
+    both = EdgeCuts(edges=("contextualise", "aggregate", "anchors"), draws=2, rows="target")
+    rows["both"] = icl.measure(model, prompts, both, plan=True).items[0].rows["forward"]
+    assert rows["both"] - rows["target"] <= layers * tokens * 5
 
 
 def test_edges_between_demonstrations_of_the_last_layer_reach_nothing(setting):
     _, _, found = setting
+    assert found.windows == ("early", "middle", "late", "all")
     assert float(found.changes[:, 0, 2].abs().max()) < 1e-5
+    assert float(found.changes[:, 3, 2].abs().max()) < 1e-5  # into label words likewise
     assert float(found.changes[:, 1, 2].abs().max()) > 1e-3
 
 
 def test_the_planted_circuit():
     """Label words collect within their own demonstration; the target reads them in block 4 of 6."""
-    found = icl.edge_cuts(*planted())
+    found = icl.edge_cuts(*planted(), edges=EVERY)
     for window in found.windows:
         assert abs(found.change("contextualise", window).value) < 0.02
         assert found.interval("loyalty", edges="contextualise", window=window).value > 0.95
     for edges in ("aggregate", "anchors"):
         assert found.change(edges, "late").high < -2
-        assert found.beside(edges, "late").high < -1
+        assert found.lost(edges, "late").low > 0.1
         assert abs(found.change(edges, "early").value) < 0.02
+    assert found.beside("anchors", "late").high < -1
+    assert found.lost_beside("anchors", "late").low > 0.1
+    assert found.right_answers("aggregate", "late").high < 0
+    assert found.beside("aggregate", "late") is None
+    # Label words are written before they are read.
+    assert found.lost_beside("collect", "late").value == pytest.approx(0, abs=0.01)
+    assert found.lost_beside("collect", "all").low > 0.1
     WORDS(found.figures()[0].answer, "planted_circuit")
 
 
@@ -89,22 +176,21 @@ def test_without_the_circuit_nothing_changes():
     assert float(found.changes.mean(0).abs().max()) < 0.05
 
 
-@pytest.mark.parametrize(("edges", "ends"), [("contextualise", (0.5, 1)), ("aggregate", (0, 0.25))])
-def test_random_edges_beside_those_between_demonstrations_are_most_of_them_the_same(edges, ends):
-    """Few others have their distances; so no claim asks for them."""
-    _, prompts = planted(4)
-    src, dst, relation = EDGES[edges]
-    shares = []
-    for index, prompt in enumerate(prompts):
-        found = []
-        for control in (False, True):
-            blocks = Cut(src, dst, relation, control=control).blocks(prompt, index, 0)
-            own = {(row, column) for rows, columns in blocks for row in rows for column in columns}
-            found.append({(row, column) for row, column in own if column < row <= prompt.target})
-        assert len(found[0]) == len(found[1])
-        shares.append(len(found[0] & found[1]) / len(found[0]))
-    assert ends[0] < sum(shares) / len(shares) < ends[1]
-    assert (edges in CONTROLLED) is (edges == "aggregate")
+def test_only_some_kinds_have_a_control(setting):
+    """By kind, as their rows mostly leave too few other edges."""
+    model, prompts, found = setting
+    for edges, control in EdgeCuts.controls.items():
+        alone = CUTS[edges].has_control(prompts)
+        assert (edges in CONTROLLED) is (control is not None) is found.has_control(edges)
+        assert alone is (edges == "anchors")
+    assert CONTROLLED == ("anchors", "collect")
+    found = icl.edge_cuts(model, prompts, edges=EVERY, draws=0)
+    assert found.random_difference.shape == (4, 4, 4, 0)
+    for edges in EVERY:
+        assert found.beside(edges, "late") is None
+        assert found.lost_beside(edges, "late") is None
+    assert found.drawing().names == ("these edges",) * 4
+    assert "andom" not in found.figures()[0].caption
 
 
 def test_texts():
@@ -116,25 +202,29 @@ def test_texts():
     prompts = icl.texts([text, text.replace("film", "movie")], model)
     found = icl.edge_cuts(model, prompts, draws=1)
     assert found.changes.isfinite().all()
+    own = icl.predict(model, prompts)
+    followed = own.log_probs[:, 0] if own.log_probs.shape[1] == 2 else own.log_probs.max(1).values
+    assert_close(found.plain_log_prob, followed.double(), atol=1e-5, rtol=0)
     assert float(found.changes[:, 1].abs().max()) > 1e-4
 
 
 def test_the_result_is_complete(setting, tmp_path):
     _, _, found = setting
     loaded = EdgeCutsResult.load(found.save(tmp_path / "cuts"))
-    assert loaded.windows == ("early", "middle", "late")
-    assert loaded.beside("aggregate", "late") == found.beside("aggregate", "late")
+    assert loaded.windows == ("early", "middle", "late", "all")
+    assert loaded.beside("anchors", "late") == found.beside("anchors", "late")
     own = found.interval("beside_random", edges="anchors", window="middle")
     assert own == pytest.approx(found.beside("anchors", "middle"))
     assert found.plot().data
     text = found.summary()
     WORDS(text, "result_complete")
-    assert f"contextualise: early {found.change('contextualise', 'early')}" in text
+    assert f"contextualise: early {found.lost('contextualise', 'early')}" in text
+    assert f"anchors beyond random edges: early {found.lost_beside('anchors', 'early')}" in text
     names = found.drawing().names
-    assert names.count("these edges") == 3
-    assert names.count("random edges") == 2  # none beside edges between demonstrations
+    assert names.count("these edges") == 4
+    assert names.count("random edges") == 2  # of those that have a control
     panels = [own.curves for own in found.drawing().panels]
-    assert panels == [(0,), (1, 2), (3, 4)]
+    assert panels == [(0,), (1,), (2, 3), (4, 5)]
     since = (
         found.right_answers("aggregate", "late"),
         found.right_answers("aggregate", "late", "early"),
@@ -143,6 +233,48 @@ def test_the_result_is_complete(setting, tmp_path):
     assert since[0].value - early == pytest.approx(since[1].value)
     own = found.interval("accuracy_change", edges="aggregate", window="late")
     assert own == pytest.approx(since[0])
+
+
+@pytest.mark.parametrize("rows", ["query", "target"])
+def test_the_caption_says_rows_and_windows(setting, rows):
+    model, prompts, _ = setting
+    found = icl.edge_cuts(model, prompts, draws=1, windows="sliding", rows=rows)
+    WORDS(found.figures()[0].caption, f"caption_{rows}")
+    drawn = found.drawing()
+    assert drawn.x == (0, 1, 2)
+    assert drawn.panels[1].title.endswith("alone") is (rows == "target")
+
+
+def test_a_result_saved_before_log_probabilities_were_kept(setting, tmp_path):
+    """It loads, and speaks of logits."""
+    model, prompts, _ = setting
+    found = icl.edge_cuts(model, prompts, draws=2)
+    place = found.save(tmp_path / "cuts")
+    lacking = ("log_prob", "random_log_prob", "plain_log_prob")
+
+    def earlier(own):
+        for name in lacking:
+            own.pop(name)
+        # Random edges stood beside all kinds.
+        own["random_difference"].nan_to_num_(1.0)
+
+    with_tensors(place, earlier)
+    document = json.loads((place / "result.json").read_text())
+    document["values"].pop("rows")
+    reseal(place / "result.json", values=document["values"])
+    old = icl.load(place)
+    assert (old.log_prob, old.rows) == (None, "query")
+    assert math.isnan(old.lost("anchors", "late").value)
+    assert old.lost_beside("anchors", "late") is None
+    assert old.beside("aggregate", "late") is None  # of the kind it was then
+    assert old.beside("anchors", "late") == found.beside("anchors", "late")
+    gone = {*found.quantities()} - {*old.quantities()}
+    assert gone == {"log_prob_change", "random_log_prob_change"}
+    assert old.plot().data
+    WORDS(old.figures()[0].caption, "earlier")
+    assert (
+        f"contextualise: early {-old.change('contextualise', 'early').value:.3g}" in old.summary()
+    )
 
 
 def test_what_is_refused(setting):
@@ -161,6 +293,17 @@ def test_what_is_refused(setting):
     )
     with WORDS.raises(PromptError, "what_refused_2", "'others'"):
         icl.edge_cuts(model, icl.PromptBatch((one,)))
+    # One label word after another, and the target right behind: nothing else is there to cut.
+    short = icl.Prompt.from_positions(
+        [5, 7, 11, 8], label_positions=(1, 2), label_classes=(0, 1), label_tokens=(7, 11), answer=0
+    )
+    batch = icl.PromptBatch((short,))
+    with WORDS.raises(PromptError, "what_refused_3", "'anchors'", "Prompt 0", "row 3", 2, 0):
+        icl.edge_cuts(model, batch, edges="anchors")
+    with WORDS.raises(PromptError, "what_refused_4", "'collect'", 2, 0):
+        icl.edge_cuts(model, batch, edges="collect")
+    found = icl.edge_cuts(model, batch, edges=("anchors", "collect"), draws=0)
+    assert found.changes.isfinite().all()
 
 
 @pytest.mark.parametrize("variant", [{"windows": "cumulative"}, {"edges": "contextualise"}])
