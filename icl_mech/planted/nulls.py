@@ -46,7 +46,7 @@ COPYING_HEADS = ((4, 1), (4, 3), (5, 0))
 """Of `copier`: to the label words that fit, whose label they copy."""
 LABEL_RESTING_HEAD, TAKING_HEAD, RESTING_HEAD = (1, 3), (3, 1), (4, 0)
 """Of `resting`: label words rest on line breaks, the target takes the ballast of label words, it rests itself."""
-ALARM_HEAD = (2, 1)
+ALARM_HEAD = (1, 1)
 """Of `alarm`: from the target to label words that do not fit their text."""
 
 N_LAYERS, EARLY_LAYERS = 6, 8
@@ -54,6 +54,9 @@ ANSWER = 4.0
 """Logits of the answer."""
 STRONG = 12.0
 """Logits that all query heads, and copying heads, write together."""
+DISTRACTING = 1.1
+"""How much the attention of query heads goes by label words that do not fit, beside words of classes: about a quarter
+of it goes to the last one."""
 CONSTANT = 16.0
 """Logits of the one answer that `reads_query` gives until demonstrations have been seen."""
 FIT = 4.0
@@ -229,6 +232,14 @@ def _known(logits: float) -> Neurons:
     )
 
 
+def _misfits() -> Neurons:
+    """One neuron for each pair of a class and the label of another: label words that do not fit their text."""
+    pairs = [(own, other) for own in range(C) for other in range(C) if own != other]
+    of_class, of_label = (10 * torch.eye(C)[:, list(side)] for side in zip(*pairs, strict=True))
+    shown = {"collected": of_class, "shown": of_label}
+    return Neurons(0, shown, -15.0, "misfit", torch.ones(len(pairs), 1) / 5)
+
+
 def _always_on(circuit: Circuit) -> Circuit:
     """The seeing head says of every `:` that demonstrations have been seen."""
     own = SPACES.last("is_colon", "is_colon")
@@ -243,17 +254,21 @@ def _always_on(circuit: Circuit) -> Circuit:
 
 def _reads_query() -> Circuit:
     """All query heads alike; a constant answer lies above theirs until demonstrations have been seen."""
-    query, key = SPACES.last("is_colon", "is_word")
     logits = STRONG / len(QUERY_HEADS) / GAIN
+    query, key = torch.zeros(2, SPACES.features, SPACES.d_head)
+    query[SPACES["is_colon"], :2] = torch.tensor([30.0, float(N_CTX)])
+    key[SPACES["is_word"], 0], key[SPACES["place"], 1] = 1.0, 1.0
+    key[SPACES["misfit"], 0] = DISTRACTING
     reading = query, key, SPACES.reads(**{"class": 1.0}), SPACES.reads(answer=logits)
     constant = torch.zeros(1, C)
     constant[0, 0] = CONSTANT / GAIN / 5
-    neurons = [Neurons(2, {"is_colon": 10.0, "switched": -10.0}, -5.0, "answer", constant)]
     heads = {
         **_base(),
         **dict.fromkeys(QUERY_HEADS, reading),
         LOOKING_HEAD: _reading(FIT, unread=1.0),
     }
+    until_seen = {"is_colon": 10.0, "switched": -10.0}
+    neurons = [_misfits(), Neurons(2, until_seen, -5.0, "answer", constant)]
     return Circuit(SPACES, N_LAYERS, heads, neurons)
 
 
@@ -312,26 +327,21 @@ def _copier() -> Circuit:
 
 
 def _alarm() -> Circuit:
-    """Pairs of a class and another one's label are misfits; the target attends to these."""
+    """The target attends to label words that do not fit; without any, nothing is written."""
     reads = SPACES.reads
-    pairs = [(own, other) for own in range(C) for other in range(C) if own != other]
-    of_class = torch.eye(C)[:, [own for own, _ in pairs]]
-    of_label = torch.eye(C)[:, [other for _, other in pairs]]
-    shown = {"collected": 10 * of_class, "shown": 10 * of_label}
     sunk = -torch.eye(C) * SUNK / GAIN / 5
     neurons = [
-        Neurons(0, shown, -15.0, "misfit", torch.ones(len(pairs), 1) / 5),
-        _known(ANSWER * 1.5),
-        Neurons(3, {"asked": 10.0, "alarm": 10.0}, -15.0, "answer", sunk),
+        _misfits(),
+        _known(STRONG / 2),
+        Neurons(2, {"asked": 10.0, "alarm": 10.0}, -15.0, "answer", sunk),
     ]
-    query, key = SPACES.last("is_colon", "is_word")
     size = SPACES.sizes["code"]
     luck = torch.zeros(SPACES.features, SPACES.d_head)
     draws = torch.randn(C, size, generator=torch.Generator().manual_seed(0))
     luck[SPACES["answer"], :size] = draws * LUCK / GAIN
     alarm = reads(is_colon=SHARP), reads(misfit=1.0), reads(misfit=1.0), reads(alarm=1.0)
-    heads = {**_base(), ALARM_HEAD: alarm, LUCK_HEAD: (query, key, reads(code=1.0), luck)}
-    return Circuit(SPACES, N_LAYERS, heads, neurons)
+    lucky = (*SPACES.last("is_colon", "is_word"), reads(code=1.0), luck)
+    return Circuit(SPACES, N_LAYERS, {**_base(), ALARM_HEAD: alarm, LUCK_HEAD: lucky}, neurons)
 
 
 _CIRCUITS: Mapping[str, Callable[[], Circuit]] = MappingProxyType(
