@@ -20,19 +20,23 @@ NOISE = {"code": 0.01, "answer": 0.03 / GAIN}
 """Sizes of what noise heads write into each space."""
 
 
+Read = Mapping[str, float | Float[Tensor, "feature neuron"]]
+"""Gain of each space: every neuron reads its own feature of it (or the only one), or by a matrix."""
+
+
 class Neurons(NamedTuple):
     """Neurons of one MLP that read spaces and write one.
 
     Attributes:
         layer: Block of the MLP.
-        read: Gain of each space: every neuron reads its own feature of it (or the only one), or by a matrix.
+        read: Gains of the spaces that they read.
         bias: Of each.
         written: The space that is written.
         out: What each writes there.
     """
 
     layer: int
-    read: Mapping[str, float | Float[Tensor, "feature neuron"]]
+    read: Read
     bias: float
     written: str
     out: Float[Tensor, "neuron feature"]

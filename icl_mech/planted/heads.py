@@ -38,7 +38,7 @@ from typing import Any
 
 import torch
 
-from icl_mech.planted.circuit import BITS, GAIN, N_HEADS, SHARP, Circuit, Neurons
+from icl_mech.planted.circuit import BITS, GAIN, N_HEADS, SHARP, Circuit, Neurons, Read
 from icl_mech.planted.spaces import Matrix, Spaces
 from icl_mech.planted.words import LABELS, N_CTX
 
@@ -109,7 +109,8 @@ def _lesson_neurons(learning: int) -> list[Neurons]:
     one = torch.eye(len(LABELS))
     of_class, of_label = one.repeat_interleave(len(LABELS), 1), one.repeat(1, len(LABELS))
     shown = {"collected": 10 * of_class, "shown": 10 * of_label}
-    asked, said = {"asked": 60 * of_class, "learned": 10.0}, of_label.T * LEARNED / GAIN / 5
+    asked: Read = {"asked": 60 * of_class, "learned": 10.0}
+    said = of_label.T * LEARNED / GAIN / 5
     known = one * KNOWN / GAIN / 5
     return [
         Neurons(0, shown, -15.0, "pair", torch.eye(PAIRS) / 5),

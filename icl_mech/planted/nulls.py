@@ -20,7 +20,7 @@ The kinds are in `NULLS`. Numbers of what is causally true of each: `docs/guides
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import torch
 
@@ -31,9 +31,6 @@ from icl_mech.planted.circuit import GAIN, N_HEADS, SHARP, Circuit, Neurons
 from icl_mech.planted.heads import ASKING, COLLECTING
 from icl_mech.planted.spaces import SIZE, Matrix, Spaces
 from icl_mech.planted.words import LABELS, N_CTX, planted_tokenizer
-
-if TYPE_CHECKING:
-    from transformer_lens.model_bridge import TransformerBridge
 
 NullKind = Literal["reads_query", "prior", "decorative", "early", "resting", "copier", "alarm"]
 
@@ -170,7 +167,7 @@ NULLS: Mapping[str, NullNetwork] = MappingProxyType(
 @checked(ModelError)
 def null_model(
     kind: NullKind, *, share: float | int = 0.0, seed: Natural = 0, switched: bool = True
-) -> "TransformerBridge":
+) -> Any:
     """A `TransformerBridge` that does the task of `planted_task()` in another way than claims say.
 
     Nothing is trained or downloaded. What each kind does, and what it would be mistaken for: `NULLS`.
