@@ -11,8 +11,9 @@ from icl_mech import planted
 from icl_mech.errors import ModelError, PromptError, TaskError
 from icl_mech.interventions import Cut, ZeroHeads
 from icl_mech.models import adapt
-from icl_mech.planted import NULLS, moved_anchors, nonsense_labels, null_model, planted_task
+from icl_mech.planted import NULLS, nonsense_labels, null_model, planted_task
 from icl_mech.planted.nulls import LABEL_RESTING_HEAD, QUERY_HEADS, RESTING_HEAD, STRONG, NullKind
+from icl_mech.prompts import moved_anchors
 from icl_mech.tasks import Template
 from tests.benchmarks.planted_nulls import DIAL, LABEL_WORDS, answers, change, network
 from tests.benchmarks.planted_nulls import prompts as drawn
@@ -44,7 +45,7 @@ def test_every_kind_is_described_and_public():
     for own in NULLS.values():
         assert own.description.endswith(".")
         assert own.fools.endswith(".")
-    names = ("NULLS", "NullNetwork", "moved_anchors", "nonsense_labels", "null_model")
+    names = ("NULLS", "NullNetwork", "nonsense_labels", "null_model")
     assert set(names) <= set(planted.__all__)
 
 

@@ -21,8 +21,8 @@ from icl_mech.planted.model import (
     WEAK_CLASS,
     planted_model,
 )
+from icl_mech.planted.nonsense import nonsense_labels
 from icl_mech.planted.nulls import NULLS, NullNetwork, null_model
-from icl_mech.planted.prompt_nulls import moved_anchors, nonsense_labels
 from icl_mech.planted.words import LABELS, planted_task
 
 __all__ = [
@@ -41,7 +41,6 @@ __all__ = [
     "READING_HEAD",
     "WEAK_CLASS",
     "NullNetwork",
-    "moved_anchors",
     "nonsense_labels",
     "null_model",
     "planted_model",
