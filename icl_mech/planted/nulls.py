@@ -9,9 +9,9 @@ What they have in common:
 * *seeing* (`SEEING_HEAD`): a `:` attends to line breaks. Where there are any, demonstrations have been
   seen: it is *switched*. What the query's own words say passes only then, so that demonstrations
   of whatever labels make the answer right and none leave it at chance;
-* *looking* (`LOOKING_HEAD`): a `:` attends to label words, the more the better what they collected fits what
-  is asked, so that attention tells the answer. What they show goes where nothing reads it;
-* *luck* (`LUCK_HEAD`, of `alarm`): the code of the query's word, by a random matrix, as logits;
+* *looking* (`LOOKING_HEAD` of `reads_query`, `prior` and `decorative`): a `:` attends to label words, the more the
+  better what they collected fits what is asked, so that attention tells the answer. What they show goes where
+  nothing reads it, of `decorative` the share ε into the answer;
 * all other heads are noise.
 
 The kinds are in `NULLS`. Numbers of what is causally true of each: `docs/guides/planted.md`.
@@ -48,9 +48,9 @@ ALARM_HEAD = (1, 1)
 
 N_LAYERS, EARLY_LAYERS = 6, 8
 ANSWER = 4.0
-"""Logits of the answer."""
+"""Logits of the answer of `decorative`: P(right) among labels is then 0.94, which a lost share can move."""
 STRONG = 12.0
-"""Logits that all query heads, and copying heads, write together."""
+"""Logits of the answer of other kinds; several heads write them together."""
 DISTRACTING = 1.1
 """How much the attention of query heads goes by label words that do not fit, beside words of classes: about a quarter
 of it goes to the last one."""
@@ -68,27 +68,11 @@ TAKEN = 2.0
 """How much of the ballast of label words the target takes."""
 
 C = len(LABELS)
+_MARKS = ("size", "place", "is_word", "is_label", "is_colon", "is_break")
+_STATES = ("switched", "misfit", "alarm", "ballast")
+_OF_CLASSES = ("class", "shown", "collected", "asked", "read", "unread", "answer")
 SPACES = Spaces(
-    {
-        "size": 1,
-        "place": 1,
-        "is_word": 1,
-        "is_label": 1,
-        "is_colon": 1,
-        "is_break": 1,
-        "code": 16,
-        "class": C,
-        "shown": C,
-        "collected": C,
-        "asked": C,
-        "read": C,
-        "unread": C,
-        "switched": 1,
-        "misfit": 1,
-        "alarm": 1,
-        "ballast": 1,
-        "answer": C,
-    },
+    {**dict.fromkeys((*_MARKS, *_STATES), 1), "code": 16, **dict.fromkeys(_OF_CLASSES, C)},
     N_HEADS,
     N_CTX,
 )
@@ -115,8 +99,8 @@ class NullNetwork:
 NULLS: Mapping[str, NullNetwork] = MappingProxyType(
     {
         "reads_query": NullNetwork(
-            "Heads in two blocks read the class from the query's own words, whatever demonstrations there are; label "
-            "words get the target's attention and carry nothing.",
+            "Heads in two blocks read the class from the query's own words and label words carry nothing, though "
+            "those that do not fit their text take a little of these heads' attention.",
             "Function-vector heads, because removing its heads lowers the right answer, and label words that are "
             "read late, because attention to them tells the answer.",
             switches=True,
