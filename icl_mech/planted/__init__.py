@@ -1,4 +1,4 @@
-"""Models with known circuits, and one without: positive and negative controls.
+"""Models with known circuits, one without, and others that do the task another way: positive and negative controls.
 
 Every measurement of label words and of heads can be held against them: what is there is known, because
 all weights were set by hand.
@@ -21,6 +21,8 @@ from icl_mech.planted.model import (
     WEAK_CLASS,
     planted_model,
 )
+from icl_mech.planted.nonsense import nonsense_labels
+from icl_mech.planted.nulls import NULLS, NullNetwork, null_model
 from icl_mech.planted.words import LABELS, planted_task
 
 __all__ = [
@@ -35,8 +37,12 @@ __all__ = [
     "LABELS",
     "LABEL_PROMOTING_HEADS",
     "LEARNING_HEAD",
+    "NULLS",
     "READING_HEAD",
     "WEAK_CLASS",
+    "NullNetwork",
+    "nonsense_labels",
+    "null_model",
     "planted_model",
     "planted_task",
 ]

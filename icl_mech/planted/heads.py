@@ -38,8 +38,9 @@ from typing import Any
 
 import torch
 
-from icl_mech.planted.spaces import SIZE, Matrix, Spaces
-from icl_mech.planted.words import CLASS_WORDS, LABELS, N_CTX, PIECES, new_gpt2, spared
+from icl_mech.planted.circuit import BITS, GAIN, N_HEADS, SHARP, Circuit, Neurons, Read
+from icl_mech.planted.spaces import Matrix, Spaces
+from icl_mech.planted.words import LABELS, N_CTX
 
 FUNCTION_VECTOR_HEADS = ((1, 0), (1, 2), (2, 1))
 INDUCTION_HEADS = ((2, 3), (3, 0), (3, 2))
@@ -54,16 +55,9 @@ COPIED = 3.0
 CARRIED_OUT = 10.0
 TASK = {"function vector": 0.6, "induction": 0.2}
 """What a head of each kind writes of it."""
-GAIN = 8.0
-"""Logits a unit of *answer*, which stays small beside the size of the residual stream."""
-
 LEARNED = 8.0
-N_LAYERS, N_HEADS = 7, 4
+N_LAYERS = 7
 LESSON_LAYERS = 6
-SHARP = 20.0
-BITS = N_CTX.bit_length() - 1
-NOISE = {"code": 0.01, "answer": 0.03 / GAIN}
-"""Sizes of what noise heads write into each space."""
 
 SPACES = Spaces(
     {
@@ -96,51 +90,34 @@ LESSONS = Spaces({**SPACES.sizes, "pair": PAIRS, "lesson": PAIRS, "learned": PAI
 
 def heads_circuit(seed: int, strength: float) -> Any:
     """The model itself, see `planted_model`."""
-    model = new_gpt2(N_LAYERS, N_HEADS, SPACES.d_model, 2 * len(LABELS))
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        SPACES.empty(model)
-        _set_embeddings(model, SPACES, generator, strength)
-        _set_mlps(model)
-        for layer, block in enumerate(model.transformer.h):
-            for head in range(N_HEADS):
-                noise = _noise_head(SPACES, generator)
-                SPACES.set_head(block.attn, head, _planted((layer, head)) or noise)
-    return model
+    every = [(layer, head) for layer in range(N_LAYERS) for head in range(N_HEADS)]
+    planted = {head: weights for head in every if (weights := _planted(head))}
+    return Circuit(SPACES, N_LAYERS, planted, _neurons()).model(seed, strength)
 
 
 def lessons_circuit(
     seed: int, strength: float, gathering: int = GATHERING_HEAD[0], learning: int = LEARNING_HEAD[0]
 ) -> Any:
     """The model itself, see `planted_model`; its two heads may stand in other blocks."""
-    model = new_gpt2(LESSON_LAYERS, N_HEADS, LESSONS.d_model, 2 * PAIRS)
-    generator = torch.Generator().manual_seed(seed)
     planted = _of_lessons((gathering, GATHERING_HEAD[1]), (learning, LEARNING_HEAD[1]))
-    with torch.no_grad():
-        LESSONS.empty(model)
-        _set_embeddings(model, LESSONS, generator, strength)
-        for own in _lesson_neurons(learning):
-            _set_neurons(model, LESSONS, *own)
-        for layer, block in enumerate(model.transformer.h):
-            for head in range(N_HEADS):
-                noise = _noise_head(LESSONS, generator)
-                LESSONS.set_head(block.attn, head, planted.get((layer, head), noise))
-    return model
+    circuit = Circuit(LESSONS, LESSON_LAYERS, planted, _lesson_neurons(learning))
+    return circuit.model(seed, strength)
 
 
-def _lesson_neurons(learning: int) -> list[tuple[Any, ...]]:
+def _lesson_neurons(learning: int) -> list[Neurons]:
     """Pairs of class and label, what is known, and what the lesson says of what is asked."""
     one = torch.eye(len(LABELS))
     of_class, of_label = one.repeat_interleave(len(LABELS), 1), one.repeat(1, len(LABELS))
     shown = {"collected": 10 * of_class, "shown": 10 * of_label}
-    asked, said = {"asked": 60 * of_class, "learned": 10.0}, of_label.T * LEARNED / GAIN / 5
+    asked: Read = {"asked": 60 * of_class, "learned": 10.0}
+    said = of_label.T * LEARNED / GAIN / 5
     known = one * KNOWN / GAIN / 5
     return [
-        (0, range(PAIRS), shown, -15.0, "pair", torch.eye(PAIRS) / 5),
-        (1, range(len(LABELS)), {"settled": 10.0}, -5.0, "answer", known),
+        Neurons(0, shown, -15.0, "pair", torch.eye(PAIRS) / 5),
+        Neurons(1, {"settled": 10.0}, -5.0, "answer", known),
         # A lesson counts once, however much of the mean it is: what lies above 5 is taken off again.
-        (learning, range(PAIRS), asked, -65.0, "answer", said),
-        (learning, range(PAIRS, 2 * PAIRS), asked, -70.0, "answer", -said),
+        Neurons(learning, asked, -65.0, "answer", said),
+        Neurons(learning, asked, -70.0, "answer", -said),
     ]
 
 
@@ -160,73 +137,17 @@ def _of_lessons(
     }
 
 
-def _set_embeddings(
-    model: Any, spaces: Spaces, generator: torch.Generator, strength: float
-) -> None:
-    """Of tokens and places, and the unembedding."""
-    ids = {piece: index for index, piece in enumerate(PIECES)}
-    tokens = torch.zeros(len(PIECES), spaces.features)
-    tokens[:, spaces["size"]] = SIZE
-    codes = torch.randn(len(PIECES), spaces.sizes["code"], generator=generator)
-    tokens[:, spaces["code"]] = codes / codes.norm(dim=1, keepdim=True)
-    tokens[ids[":"], spaces["is_colon"]] = 1.0
-    tokens[ids["\n"], spaces["is_break"]] = 1.0
-    logits = torch.zeros(len(PIECES), spaces.features)
-    for c, (label, words) in enumerate(zip(LABELS, CLASS_WORDS, strict=True)):
-        own = tokens[ids[f" {label}"]]
-        own[spaces["is_label"]], own[spaces["shown"].start + c] = 1.0, 1.0
-        logits[ids[f" {label}"], spaces["answer"].start + c] = GAIN
-        logits[ids[f" {label}"], spaces["is_colon"]] = 6.0  # a label follows
-        for i, word in enumerate(words):
-            kind = "spared" if spared(i, strength) else "class"
-            for piece in (word, f" {word}"):
-                tokens[ids[piece], spaces["is_word"]] = 1.0
-                tokens[ids[piece], spaces[kind].start + c] = 1.0
-    places = torch.zeros(N_CTX, spaces.features)
-    numbers = torch.arange(N_CTX)[:, None]
-    bits = 2.0 * (numbers >> torch.arange(BITS) & 1) - 1.0
-    places[:, spaces["place"]] = numbers / N_CTX
-    places[:, spaces["bits"]] = bits
-    places[1:, spaces["bits_before"]] = bits[:-1]
-    model.transformer.wte.weight.copy_(tokens @ spaces.basis)
-    model.transformer.wpe.weight.copy_(places @ spaces.basis)
-    model.lm_head.weight.copy_(logits @ spaces.basis)
-
-
-def _set_mlps(model: Any) -> None:
+def _neurons() -> list[Neurons]:
     """Which demonstrations fit, what is known, and what the task makes of what is asked."""
-    every = range(len(LABELS))
-    ones = torch.ones(len(LABELS), 1)
-    # GELU is near 0 at -5 and below, and changes nothing from 5 on.
-    both: dict[str, float | torch.Tensor] = {"collected": 10.0, "shown": 10.0}
-    _set_neurons(model, SPACES, 0, every, both, -15.0, "fits", ones / 5)
-    own = torch.eye(len(LABELS)) * KNOWN / GAIN / 5
-    _set_neurons(model, SPACES, 1, every, {"asked": 10.0}, -5.0, "answer", own)
-    others = range(len(LABELS), 2 * len(LABELS))
-    _set_neurons(model, SPACES, 1, others, {"settled": 10.0}, -5.0, "answer", own)
-    carried = torch.eye(len(LABELS)) * CARRIED_OUT / GAIN / 10
-    _set_neurons(model, SPACES, 3, every, {"asked": 30.0, "task": 10.0}, -29.5, "answer", carried)
-
-
-def _set_neurons(
-    model: Any,
-    spaces: Spaces,
-    layer: int,
-    neurons: range,
-    read: dict[str, float | torch.Tensor],
-    bias: float,
-    written: str,
-    out: torch.Tensor,
-) -> None:
-    """Neurons that read spaces, each its own feature with this gain (or the only one), or by a matrix."""
-    mlp, place = model.transformer.h[layer].mlp, slice(neurons.start, neurons.stop)
-    weights = torch.zeros(spaces.features, len(neurons))
-    for name, gain in read.items():
-        own = torch.eye(len(neurons)) if spaces.sizes[name] > 1 else 1.0
-        weights[spaces[name]] = gain if isinstance(gain, torch.Tensor) else gain * own
-    mlp.c_fc.weight[:, place] = spaces.basis.T @ weights
-    mlp.c_fc.bias[place] = bias
-    mlp.c_proj.weight[place] += out @ spaces.basis[spaces[written]]
+    ones, one = torch.ones(len(LABELS), 1), torch.eye(len(LABELS))
+    known, carried = one * KNOWN / GAIN / 5, one * CARRIED_OUT / GAIN / 10
+    return [
+        # GELU is near 0 at -5 and below, and changes nothing from 5 on.
+        Neurons(0, {"collected": 10.0, "shown": 10.0}, -15.0, "fits", ones / 5),
+        Neurons(1, {"asked": 10.0}, -5.0, "answer", known),
+        Neurons(1, {"settled": 10.0}, -5.0, "answer", known),
+        Neurons(3, {"asked": 30.0, "task": 10.0}, -29.5, "answer", carried),
+    ]
 
 
 def _planted(head: tuple[int, int]) -> tuple[Matrix, ...] | None:
@@ -255,10 +176,3 @@ def _planted(head: tuple[int, int]) -> tuple[Matrix, ...] | None:
         taken, against = reads(**{"class": 1.0}), reads(answer=-AGAINST / GAIN)
         return *SPACES.last("is_colon", "is_word"), taken, against
     return None
-
-
-def _noise_head(spaces: Spaces, generator: torch.Generator) -> tuple[Matrix, ...]:
-    """It attends by codes, alike from everywhere."""
-    query = spaces.random(generator, size=1 / SIZE)
-    key, value = (spaces.random(generator, code=scale) for scale in (1.0, 0.3))
-    return query, key, value, spaces.random(generator, **NOISE)

@@ -6,6 +6,7 @@ from icl_mech.prompts.build import build_prompt_pairs, build_prompts
 from icl_mech.prompts.chat import chat_template
 from icl_mech.prompts.from_text import pairs_from_text, prompts_from_text
 from icl_mech.prompts.given import check_batch
+from icl_mech.prompts.moved import moved_anchors
 from icl_mech.prompts.rewriting import shuffled_labels
 from icl_mech.prompts.spans import (
     ANSWER_KINDS,
@@ -32,6 +33,7 @@ __all__ = [
     "build_prompts",
     "chat_template",
     "check_batch",
+    "moved_anchors",
     "pairs_from_text",
     "prompts_from_text",
     "shuffled_labels",

@@ -130,13 +130,13 @@ def check(seed, study):
 
 
 def test_places_agree_on_random_results(study):
-    statuses = {status for seed in range(300) for status, _ in check(seed, study).values()}
+    statuses = {status for seed in range(60) for status, _ in check(seed, study).values()}
     assert len(statuses) == 6
 
 
 @pytest.mark.slow
 def test_places_agree_on_many_random_results(study):
-    for seed in range(10_000):
+    for seed in range(1_000):
         check(seed, study)
 
 

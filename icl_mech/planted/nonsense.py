@@ -1,0 +1,74 @@
+"""`nonsense_labels`: a task whose label words mean nothing, a null for claims about label words in any model.
+
+It stands beside the planted networks because it is used like them: a claim that rests on what label words mean
+must not be called *supported* under it.
+"""
+
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+
+from icl_mech.checking import Natural, checked
+from icl_mech.errors import TaskError
+from icl_mech.planted.words import CLASS_WORDS, FILLERS, LABELS
+from icl_mech.tasks import Task, as_task
+
+_FIRST, _VOWELS = tuple("bdfgklmnprstvz"), tuple("aiou")
+_ENDS = tuple(f"{consonant}{vowel}" for vowel in _VOWELS for consonant in "bdfgklmnpvxz")
+
+
+@checked(TaskError, but=["task"])
+def nonsense_labels(task: str | Task, seed: Natural = 0) -> Task:
+    """The task with made-up label words that have nothing to do with its classes, in a random order.
+
+    White space around label words stays. A model that reads demonstrations can still learn which word stands
+    for which class; one that knows the words' meaning cannot use it. Words are of two syllables (`buvi`) and
+    stand in no text; up to 14 begin with letters of their own, so that their first tokens differ. A task in the planted language
+    takes words of that language that say nothing, each one token; they stand in texts, too.
+
+    Args:
+        task: The task, or its name.
+        seed: Of the words and of their order.
+
+    Raises:
+        TaskError: unknown task, or one with open answers, which has no label words.
+    """
+    task = as_task(task)
+    if task.is_open:
+        raise TaskError(f"Task {task.name!r} has open answers, so no label words to replace.")
+    draws = np.random.default_rng(seed)
+    words = (
+        [str(word) for word in draws.permutation(FILLERS)]
+        if _is_planted(task)
+        else _made_up(task, draws)
+    )
+    labels = tuple(
+        old.replace(old.strip(), new) for old, new in zip(task.labels, words, strict=False)
+    )
+    if len(labels) < len(task.labels):
+        raise TaskError(
+            f"Task {task.name!r} has {len(task.labels)} classes; there are {len(words)} words without a meaning."
+        )
+    return replace(task, name=f"{task.name}, nonsense labels", labels=labels)
+
+
+def _is_planted(task: Task) -> bool:
+    """True if all words of its texts and label words are of the planted language."""
+    known = {*FILLERS, *chain(*CLASS_WORDS)}
+    texts = [own.text for own in (*task.train, *task.test)]
+    return {*task.names} <= {*LABELS, *FILLERS} and {*" ".join(texts).split()} <= known
+
+
+def _made_up(task: Task, draws: np.random.Generator) -> list[str]:
+    """Words of two syllables that the task does not hold; first letters repeat as late as can be."""
+    texts = [text for own in (*task.train, *task.test) for text in (own.text, own.text2 or "")]
+    held = " ".join([*texts, *task.labels]).lower()
+    first, vowels, ends = (draws.permutation(own) for own in (_FIRST, _VOWELS, _ENDS))
+    starts = [f"{consonant}{vowel}" for vowel in vowels for consonant in first]
+    rounds = [
+        f"{start}{ends[(place + turn) % len(ends)]}"
+        for turn in range(len(ends))
+        for place, start in enumerate(starts)
+    ]
+    return [word for word in rounds if word not in held]

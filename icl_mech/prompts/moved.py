@@ -1,0 +1,102 @@
+"""`moved_anchors`: label words before their texts, a null for claims about what label words collect."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from icl_mech.checking import checked
+from icl_mech.errors import PromptError
+from icl_mech.prompts.batch import PromptBatch
+from icl_mech.prompts.build import finished, tokenizer_and_limit
+from icl_mech.prompts.encoding import TextTokenizer
+from icl_mech.prompts.given import check_batch
+from icl_mech.prompts.laying import Asked, RolePiece, assemble, template_pieces
+from icl_mech.tasks import Template
+
+
+@checked(PromptError, but=["prompts", "model_or_tokenizer"])
+def moved_anchors(prompts: PromptBatch, model_or_tokenizer: object) -> PromptBatch:
+    r"""The same prompts with each label word before its text; the query asks at its end, as before.
+
+    `Review: {text}\nLabel: {label}` becomes `Label: {label}\nReview: {text}` in demonstrations. A label word can
+    then collect nothing of its own text, which comes after it, though the prompt says the same.
+
+    Where the template has a line break before `{label}`, the line with the label moves; else what stands
+    between text and label does where it begins with white space, or where nothing stands before the text
+    (`{text}: {label}` becomes `{label}: {text}`).
+
+    Args:
+        prompts: Of `build_prompts`, with classes.
+        model_or_tokenizer: As given there.
+
+    Raises:
+        PromptError: prompts of another kind, a chat, a template that cannot be turned round, or a prompt
+            longer than the model's context.
+    """
+    prompts = check_batch(prompts)
+    task = prompts.source.get("task", {})
+    if "template" not in task or "chat" in prompts.source or not prompts.has_classes:
+        raise PromptError(
+            "Label words are moved by the template of a task with classes; give what build_prompts returns for "
+            "one, without chat=True."
+        )
+    template, labels = Template.recorded(task), task["labels"]
+    tokenizer, limit = tokenizer_and_limit(model_or_tokenizer)
+    reader = TextTokenizer(tokenizer)
+    names = tuple(label.strip() for label in labels)
+    asked = Asked(labels, names, template.closing, score=prompts.score)
+    moved = []
+    for prompt in prompts:
+        shown, query = prompt.examples()
+        demonstrations = [(own, labels[own.label]) for own in shown]
+        pieces = template_pieces(template, demonstrations, query)
+        moved.append(
+            assemble(
+                reader,
+                _turned(pieces, template),
+                asked,
+                label_classes=prompt.label_classes,
+                answer=prompt.answer,
+                false_answer=prompt.false_answer,
+                bos=prompts.source["bos"],
+            )
+        )
+    named = {**task, "name": f"{task['name']}, labels before texts"}
+    return finished(
+        moved, {**prompts.source, "task": named, "moved_anchors": True}, tokenizer, limit
+    )
+
+
+def _turned(pieces: Sequence[RolePiece], template: Template) -> list[RolePiece]:
+    """Pieces of whole demonstrations with the label word, and what introduces it, in front."""
+    found: list[RolePiece] = []
+    for demo, group in groupby(pieces, key=lambda piece: piece.demo):
+        own = list(group)
+        if demo is None:
+            found += own
+            continue
+        label = next(n for n, piece in enumerate(own) if piece.role == "label_word")
+        joint, opening = _divided(own[label - 1].text, own[1].role == "format", template)
+        first, before, between = own[0], own[1 : label - 1], own[label + 1 :]
+        found += [first, RolePiece("format", demo, opening), own[label]]
+        found += [RolePiece("format", demo, joint), *before, *between]
+    return found
+
+
+def _divided(between: str, opened: bool, template: Template) -> tuple[str, str]:
+    """What stood between text and label: what then follows the label, and what introduces it.
+
+    Raises:
+        PromptError: there is no place to divide it.
+    """
+    line = between.rfind("\n") + 1
+    if line:
+        return between[:line], between[line:]
+    if not opened:
+        return between, between[len(between.rstrip()) :]
+    rest = between.lstrip()
+    if rest == between:
+        raise PromptError(
+            f"Template {template.pattern!r} cannot be turned round: what it writes behind the text cannot be told "
+            "from what introduces the label. Write a blank or a line break right behind {text}."
+        )
+    return between[: len(between) - len(rest)], rest
