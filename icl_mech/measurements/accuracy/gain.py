@@ -323,8 +323,8 @@ class Gain(Measurement[GainResult]):
         check_answers(data, "gain")
         if not data.has_answers:
             raise PromptError(
-                "These texts end with their target, so that what is right is not known; let them go on, "
-                "texts(texts, model, answers=...), or take prompts with label words."
+                "These texts end with their target, so that what is right is not known; give what follows, "
+                "texts(texts, model, continuation=...), or take prompts with label words."
             )
         check_demonstrations(data, "gain")
         others = self._others(model, data)
