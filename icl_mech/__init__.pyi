@@ -652,38 +652,6 @@ def flow_scores(
     Source: Wang et al. 2023, §2.1.
     """
 
-def gain(
-    model: Any,
-    prompts: PromptBatch,
-    *,
-    draws: int = ...,
-    seed: int = ...,
-    interventions: Sequence[Intervention] = ...,
-    batch_size: int | None = ...,
-    memory: str | int | None = ...,
-    path: Literal['auto', 'whole'] = ...,
-    progress: bool | None = ...,
-) -> GainResult:
-    r"""What demonstrations add over zero-shot prompts, and over the same ones with shuffled labels.
-
-    Costs one more pass over the queries alone, and one over whole prompts for each draw. Demonstrations are
-    what the prompts show, right labels or not.
-
-    Args:
-        model: TransformerBridge, HookedTransformer or adapted model.
-        prompts: With demonstrations and answers.
-        draws: Orders of shuffled label words.
-        seed: Of the first order.
-        interventions: Made in every pass, before those of a measurement itself.
-        batch_size: Rows of a pass at most: prompts, of each variant that is run.
-        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
-        path: `auto`, or `whole`: every position of every prompt is computed.
-        progress: Show a progress bar; None: if someone may be watching.
-
-    Raises:
-        PromptError: prompts without answers or demonstrations, or of which neither baseline can be made.
-    """
-
 def generate(
     model: Any,
     prompts: PromptBatch,
@@ -1443,6 +1411,38 @@ def edge_cuts(
     Raises:
         PromptError: prompts without answers or demonstrations, or without such edges.
         RunError: a model with fewer than three layers.
+    """
+
+def gain(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    draws: int = ...,
+    seed: int = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> GainResult:
+    r"""What demonstrations add over zero-shot prompts, and over the same ones with shuffled labels.
+
+    Costs one more pass over the queries alone, and one over whole prompts for each draw. Demonstrations are
+    what the prompts show, right labels or not.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: With demonstrations and answers.
+        draws: Orders of shuffled label words.
+        seed: Of the first order.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        PromptError: prompts without answers or demonstrations, or of which neither baseline can be made.
     """
 
 def lens_table(
