@@ -38,7 +38,6 @@ __all__ = [
     "flow_by_demonstration",
     "flow_scores",
     "function_vector",
-    "gain",
     "generate",
     "head_attention",
     "head_mediation",
@@ -77,8 +76,7 @@ HERE = table("""
     find_false_induction_heads:measurements.heads.false_induction
     fit_reweighting:measurements.reweighting.reweighting
     flow_by_demonstration:measurements.by_demonstration.flow_by_demonstration flow_scores:measurements.saliency.flow
-    function_vector:measurements.causal.function_vector gain:measurements.accuracy.gain
-    generate:measurements.generation.generate
+    function_vector:measurements.causal.function_vector generate:measurements.generation.generate
     head_attention:measurements.heads.head_attention head_mediation:measurements.causal.head_mediation
     head_scores:measurements.heads.head_scores induction_scores:measurements.causal.induction_scores
     isolation:measurements.isolation.isolation isolation_map:measurements.isolation.isolation_map
@@ -100,7 +98,7 @@ ELSEWHERE = table("""
     chat_template:prompts compare_lenses:lenses
     edge_cuts:measurements.isolation.edge_cuts
     explore:explorer
-    fit_jacobian_lens:lenses fit_tuned_lens:lenses lens_table:lenses
+    fit_jacobian_lens:lenses fit_tuned_lens:lenses gain:measurements.accuracy.gain lens_table:lenses
     matching_by_layer:measurements.heads.matching_by_layer pairs_from_text:prompts
     planted_model:planted planted_task:planted prompts_from_text:prompts remote_model:models
     saliency_check:measurements.causal.saliency_check

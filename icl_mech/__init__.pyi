@@ -22,6 +22,7 @@ from icl_mech.loading import load as load
 from icl_mech.loading import load as load_analysis
 from icl_mech.measurements.accuracy.context_accuracy import ContextAccuracyResult
 from icl_mech.measurements.accuracy.early_exit_of_tasks import early_exit as early_exit
+from icl_mech.measurements.accuracy.gain import GainResult
 from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracyResult
 from icl_mech.measurements.alignment.alignment import AlignmentResult
 from icl_mech.measurements.anchors.anchor_agreement import AnchorAgreementResult
@@ -1415,6 +1416,38 @@ def edge_cuts(
         PromptError: prompts without answers or demonstrations, or without such edges; label words and queries so
             short that there is no control, unless `draws=0`.
         RunError: a model with fewer than three layers, unless windows slide.
+    """
+
+def gain(
+    model: Any,
+    prompts: PromptBatch,
+    *,
+    draws: int = ...,
+    seed: int = ...,
+    interventions: Sequence[Intervention] = ...,
+    batch_size: int | None = ...,
+    memory: str | int | None = ...,
+    path: Literal['auto', 'whole'] = ...,
+    progress: bool | None = ...,
+) -> GainResult:
+    r"""What demonstrations add over zero-shot prompts, and over the same ones with shuffled labels.
+
+    Costs one more pass over the queries alone, and one over whole prompts for each draw. Demonstrations are
+    what the prompts show, right labels or not.
+
+    Args:
+        model: TransformerBridge, HookedTransformer or adapted model.
+        prompts: With demonstrations and answers.
+        draws: Orders of shuffled label words.
+        seed: Of the first order.
+        interventions: Made in every pass, before those of a measurement itself.
+        batch_size: Rows of a pass at most: prompts, of each variant that is run.
+        memory: Budget such as `"8GB"`, or `"auto"`: half of what is free, and refused what does not fit.
+        path: `auto`, or `whole`: every position of every prompt is computed.
+        progress: Show a progress bar; None: if someone may be watching.
+
+    Raises:
+        PromptError: prompts without answers or demonstrations, or of which neither baseline can be made.
     """
 
 def lens_table(

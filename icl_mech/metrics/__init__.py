@@ -52,5 +52,3 @@ __all__ = [
     "wilson_interval",
     "word_overlap",
 ]
-
-from icl_mech.metrics.ratios import ratio_interval

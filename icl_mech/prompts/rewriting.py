@@ -9,7 +9,7 @@ tokens behind the new text as behind the old one.
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import dropwhile, groupby, takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -137,13 +137,26 @@ def _reordered(prompt: Prompt, seed: int) -> _New:
 
 
 def _bare(prompt: Prompt) -> _New:
-    """Its text without the demonstrations.
+    """Its query where the first demonstration stands, behind what the template writes there.
 
     Raises:
         PromptError: the text is not known.
     """
     _known(prompt)
-    return _New([piece for piece in _pieces(prompt) if piece.demo is None], ())
+    pieces = _pieces(prompt)
+    inside = [n for n, piece in enumerate(pieces) if piece.demo is not None]
+    if not inside:
+        raise PromptError("it has no demonstration")
+    start, stop = inside[0], inside[-1] + 1
+    opening = [*takewhile(_written_by_template, pieces[start:stop])]
+    query = [*dropwhile(_written_by_template, pieces[stop:])]
+    if not query:
+        raise PromptError("its query is not known")
+    return _New([*pieces[:start], *(own._replace(demo=None) for own in opening), *query], ())
+
+
+def _written_by_template(piece: RolePiece) -> bool:
+    return piece.role == "format"
 
 
 def _known(prompt: Prompt) -> tuple[Span, ...]:

@@ -4,6 +4,7 @@ from typing import Literal, TypeVar, overload
 
 from icl_mech.measurements.accuracy.context_accuracy import ContextAccuracyResult
 from icl_mech.measurements.accuracy.early_exit import EarlyExitResult
+from icl_mech.measurements.accuracy.gain import GainResult
 from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracyResult
 from icl_mech.measurements.alignment.alignment import AlignmentResult
 from icl_mech.measurements.anchors.anchor_agreement import AnchorAgreementResult
@@ -74,6 +75,7 @@ class Parts:
     false_induction: FalseInductionResult
     flow: FlowScores
     flow_by_demonstration: FlowByDemonstrationResult
+    gain: GainResult
     generate: GenerateResult
     head_attention: HeadAttentionResult
     head_mediation: HeadMediationResult
@@ -140,6 +142,8 @@ class Parts:
     def __getitem__(self, key: Literal["flow"]) -> FlowScores: ...
     @overload
     def __getitem__(self, key: Literal["flow_by_demonstration"]) -> FlowByDemonstrationResult: ...
+    @overload
+    def __getitem__(self, key: Literal["gain"]) -> GainResult: ...
     @overload
     def __getitem__(self, key: Literal["generate"]) -> GenerateResult: ...
     @overload

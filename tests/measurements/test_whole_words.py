@@ -166,6 +166,7 @@ WHOLE = {
     "isolation": {},
     "extraction": {},
     "edge_cuts": {},
+    "gain": {},
     "leave_one_out": {},
     "diagnose_confusion": {"layer": 1, "components": 2},
     "compress_demonstrations": {"measure_speed": False},

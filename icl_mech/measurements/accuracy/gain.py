@@ -208,7 +208,7 @@ class GainResult(Result):
                 "**Log-probability of the right answer among the candidates, and share of right answers: with "
                 "demonstrations minus the same queries without any (same template and label words), and minus the "
                 f"same demonstrations with their label words in another order.** {rests}, paired.",
-                f"{listed(clear)}." if clear else "",
+                f"{'; '.join(clear)}." if clear else "",
                 "how they add it. Zero-shot prompts hold the model's preference for some label words and lack the "
                 "format, which any demonstrations show; shuffled ones show the format, too, but also labels that are "
                 "wrong (of two demonstrations of two classes both). So one number without the other says little.",
@@ -329,8 +329,8 @@ class Gain(Measurement[GainResult]):
         check_answers(data, "gain")
         if not data.has_answers:
             raise PromptError(
-                "These texts end with their target, so that what is right is not known; let them go on, "
-                "texts(texts, model, answers=...), or take prompts with label words."
+                "These texts end with their target, so that what is right is not known; give what follows, "
+                "texts(texts, model, continuation=...), or take prompts with label words."
             )
         check_demonstrations(data, "gain")
         others = self._others(model, data)
