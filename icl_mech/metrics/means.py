@@ -240,8 +240,6 @@ def one_more(draws: Float[Tensor, " draw"]) -> float:
 
 
 def _student(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    from scipy.stats import t
-
     n = len(values)
     mean = values.mean(0)
     centred = values - mean
@@ -250,15 +248,29 @@ def _student(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     still = error <= 1e-12 * mean.abs()
     shift = weights @ centred
     spread = ((weights @ centred.square() - shift.square()).clamp(min=0) / (n - 1)).sqrt()
+    least, most = reaches(shift, spread, error, n)
+    error = torch.where(still, 0.0, error)
+    return mean - most * error, mean - least * error
+
+
+def reaches(shift: Tensor, spread: Tensor, error: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """How many standard errors the ends lie above and below the mean (negative, positive), see `student_ends`.
+
+    Args:
+        shift: How far means of resamples lie from the mean.
+        spread: Standard errors of the resamples.
+        error: Of the mean.
+        n: Number of values.
+    """
+    from scipy.stats import t
+
     # A resample of one value repeated has no spread: its mean lies as far away as a mean can.
     # Rounding leaves about 1e-8 of it, so what counts as none lies well above.
     usual = float(t.ppf((1 + LEVEL) / 2, n - 1))
     far = LONGEST * usual
     ratio = (shift / spread.clamp(min=1e-6 * error)).nan_to_num(0.0).clamp(-far, far)
     least, most = quantiles(ratio, (1 - LEVEL) / 2, (1 + LEVEL) / 2)
-    least, most = least.clamp(max=-usual), most.clamp(min=usual)
-    error = torch.where(still, 0.0, error)
-    return mean - most * error, mean - least * error
+    return least.clamp(max=-usual), most.clamp(min=usual)
 
 
 Kind = Literal["value", "outcome", "change", "contrast", "correlation", "amount"]
