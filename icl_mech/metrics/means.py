@@ -107,6 +107,44 @@ def _score(delta: Tensor, gained: Tensor, lost: Tensor, n: Tensor) -> Tensor:
     return (gained - lost - delta) * (n / variance).sqrt()
 
 
+SAME = 1e-4
+"""Share by which rounding to float32 may move what ends imply."""
+
+
+def scored(interval: Interval, n: int) -> bool:
+    """True if these are ends that `mean_ends` gives n outcomes, or n changes that are -1, 0 or 1.
+
+    Both ends of Wilson's interval imply the same effective n, which is n or more: `z^2 (1 - L) L / (v - L)^2` of the end
+    `L` and the share `v`. Tango's ends have scores of z and -z for some whole number of prompts that are lost. Ends of other
+    means are such by accident alone. Differences of other values than yes and no are not recognised.
+
+    Args:
+        interval: With finite ends.
+        n: Number of prompts.
+    """
+    value, low, high = interval
+    if not (-1 <= low < high <= 1 and low <= value <= high):
+        return False
+    if low >= 0:
+        ends = [end for end in (low, high) if min(end, 1 - end) > 1e-9]
+        implied = [(end - value) ** 2 / (end * (1 - end)) for end in ends]
+        most = Z**2 / n * (1 + SAME)
+        if implied and max(implied) <= most and max(implied) - min(implied) <= SAME * max(implied):
+            return len(ends) == 2 or value in (low, high)
+    lost = torch.arange(n + 1, dtype=torch.float64) / n
+    gained = lost + value
+    if abs(value * n - round(value * n)) > SAME:
+        return False
+    possible = (gained >= -1e-9) & (gained + lost <= 1 + 1e-9)
+    count = torch.full_like(lost, float(n))
+    off = [
+        (_score(torch.full_like(lost, end), gained, lost, count) - level).abs()
+        for end, level in ((low, Z), (high, -Z))
+        if abs(end) < 1 - 1e-9
+    ]
+    return bool(off) and bool((possible & (torch.stack(off).amax(0) < SAME * Z)).any())
+
+
 def _relative_variance(values: Tensor, low: float) -> Tensor:
     """Variance beside that of values at the ends (and 0) with the same mean, at most 1.
 
@@ -202,8 +240,6 @@ def one_more(draws: Float[Tensor, " draw"]) -> float:
 
 
 def _student(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    from scipy.stats import t
-
     n = len(values)
     mean = values.mean(0)
     centred = values - mean
@@ -212,15 +248,29 @@ def _student(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     still = error <= 1e-12 * mean.abs()
     shift = weights @ centred
     spread = ((weights @ centred.square() - shift.square()).clamp(min=0) / (n - 1)).sqrt()
+    least, most = reaches(shift, spread, error, n)
+    error = torch.where(still, 0.0, error)
+    return mean - most * error, mean - least * error
+
+
+def reaches(shift: Tensor, spread: Tensor, error: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """How many standard errors the ends lie above and below the mean (negative, positive), see `student_ends`.
+
+    Args:
+        shift: How far means of resamples lie from the mean.
+        spread: Standard errors of the resamples.
+        error: Of the mean.
+        n: Number of values.
+    """
+    from scipy.stats import t
+
     # A resample of one value repeated has no spread: its mean lies as far away as a mean can.
     # Rounding leaves about 1e-8 of it, so what counts as none lies well above.
     usual = float(t.ppf((1 + LEVEL) / 2, n - 1))
     far = LONGEST * usual
     ratio = (shift / spread.clamp(min=1e-6 * error)).nan_to_num(0.0).clamp(-far, far)
     least, most = quantiles(ratio, (1 - LEVEL) / 2, (1 + LEVEL) / 2)
-    least, most = least.clamp(max=-usual), most.clamp(min=usual)
-    error = torch.where(still, 0.0, error)
-    return mean - most * error, mean - least * error
+    return least.clamp(max=-usual), most.clamp(min=usual)
 
 
 Kind = Literal["value", "outcome", "change", "contrast", "correlation", "amount"]

@@ -1,13 +1,34 @@
-"""The status of a claim from intervals: one rule for the answers of results and for verdicts."""
+"""The status of a claim from intervals: one rule for the answers of results and for verdicts.
+
+What an effect may be, and what each means (`as_interval`):
+
+* Three real numbers, value, low and high, as an `Interval`, a tuple, a list, an array or a tensor; numbers of NumPy and
+  torch are the plain ones they stand for.
+* None is a missing effect, and not-a-number or infinity in any of the three an unknown one: neither can be judged,
+  neither has a p-value or a distance.
+* Zero width is n equal values: clear where they differ from the null and there are enough of them. Its distance is
+  infinite and its p-value 2⁻ⁿ, that of n signs; 1 where n is unknown. At the null it shows nothing, as any interval that
+  includes or touches it.
+* Fewer than `FEWEST_PROMPTS` prompts cannot be judged, whatever their interval. They have a p-value all the same: n may
+  also count the seeds or tasks of a mean, which is judged by its prompts.
+* Refused (`ResultError`): ends the wrong way round, a value outside its ends, both by more than rounding; anything but
+  three real numbers.
+"""
 
 from collections.abc import Iterable, Sequence
-from math import copysign, inf, isfinite
-from typing import Literal, NamedTuple
+from math import copysign, inf, isfinite, isnan, nan
+from numbers import Real
+from typing import Literal, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from icl_mech.checking import conformed, shown
+from icl_mech.errors import ResultError
 from icl_mech.metrics import Interval, one_more
 from icl_mech.metrics.intervals import ONE_SIDED
+from icl_mech.metrics.means import scored
 
 Status = Literal[
     "supported", "present, not used", "mixed", "not shown", "opposite", "cannot be judged"
@@ -53,9 +74,88 @@ HOLM = (
 
 ROUNDING = 1e-9
 
+SINGLE = 1e-6
+"""Share of an interval's largest number that is rounding: means of float32 beside ends of float64."""
+
+Float64: TypeAlias = NDArray[np.float64] | np.float64
+
+Given: TypeAlias = Interval | Sequence[float] | None
+"""An effect as `as_interval` takes it."""
+
+
+def as_interval(effect: Given) -> Interval | None:
+    """An effect in plain numbers, see the top of this module; None if there is none.
+
+    Args:
+        effect: Value, low and high.
+
+    Raises:
+        ResultError: no three real numbers, ends the wrong way round, or a value outside its ends.
+    """
+    if effect is None:
+        return None
+    try:
+        entries = list(effect)
+    except TypeError:
+        entries = []
+    if isinstance(effect, str | bytes | set | dict) or len(entries) != 3:
+        raise ResultError(
+            f"effect={shown(effect)}; expected a value with the ends of its interval: "
+            "Interval(value, low, high), or None where there is none."
+        )
+    names = ("value", "low", "high")
+    value, low, high = (number(name, own) for name, own in zip(names, entries, strict=True))
+    found = Interval(value, low, high)
+    if not all(map(isfinite, found)):
+        return found
+    near = rounding_of(found)
+    if low > high + near:
+        raise ResultError(
+            f"The interval {shown(tuple(found))} has its low end above its high end; give "
+            f"Interval(value, low, high): ({value:.4g}, {high:.4g}, {low:.4g})?"
+        )
+    if not low - near <= value <= high + near:
+        raise ResultError(
+            f"The value {value:.6g} lies outside its interval [{low:.6g}, {high:.6g}]; give "
+            "Interval(value, low, high), with the ends of this value."
+        )
+    return Interval(value, min(low, value), max(high, value))
+
+
+def rounding_of(effect: Interval) -> float:
+    """Below which a distance between two of its numbers is rounding."""
+    return ROUNDING + SINGLE * max(map(abs, effect))
+
+
+def number(name: str, given: object) -> float:
+    """A plain number, which may be infinite or not-a-number.
+
+    Raises:
+        ResultError: no real number: complex, text, None, True, several.
+    """
+    item = getattr(given, "item", None)
+    plain = item() if callable(item) and getattr(given, "ndim", None) == 0 else given
+    if isinstance(plain, bool) or not isinstance(plain, Real):
+        raise ResultError(
+            f"{name}={shown(given)}; expected a real number (nan where there is none)."
+        )
+    return float(plain)
+
+
+def _side(null: float, rising: bool) -> tuple[float, bool]:
+    """The null and the claimed side in plain terms."""
+    plain: bool = conformed("rising", rising, bool, ResultError)
+    return number("null", null), plain
+
+
+def _count(prompts: int | None) -> int | None:
+    """A plain number of prompts."""
+    found: int | None = conformed("prompts", prompts, int | None, ResultError)
+    return found
+
 
 def judged(
-    effect: Interval | None,
+    effect: Given,
     *,
     null: float = 0.0,
     rising: bool = True,
@@ -64,26 +164,31 @@ def judged(
 ) -> Status:
     """The status of a claim that says an effect lies above (`rising`) or below `null`.
 
-    An interval that includes or touches the null shows nothing.
+    An interval that includes or touches the null shows nothing. A null that is not-a-number or infinite is an
+    unknown one: nothing can be judged by it.
 
     Args:
-        effect: Estimate with its 95 % interval; None if there is none.
+        effect: Estimate with its 95 % interval, as `as_interval` takes it; None if there is none.
         null: What no effect would give.
         rising: The claim says it lies above.
         prompts: On how many it rests; fewer than `FEWEST_PROMPTS` cannot be judged.
         opposite: Beyond which, on the other side, the claim has it the other way; None: the null.
+
+    Raises:
+        ResultError: see `as_interval`; a null that is no number, a number of prompts that is not whole.
     """
-    if effect is None or not all(map(isfinite, effect)):
+    own, (null, rising), prompts = as_interval(effect), _side(null, rising), _count(prompts)
+    other = null if opposite is None else number("opposite", opposite)
+    if own is None or not all(map(isfinite, (*own, null))) or isnan(other):
         return "cannot be judged"
     if prompts is not None and prompts < FEWEST_PROMPTS:
         return "cannot be judged"
     # Ends that rounding alone moved off the null touch it.
-    other = null if opposite is None else opposite
     low, high = (other, null) if rising else (null, other)
-    above, below = effect.low > high + ROUNDING, effect.high < low - ROUNDING
+    above, below = own.low > high + ROUNDING, own.high < low - ROUNDING
     if not (above or below):
         return "not shown"
-    return "supported" if above is rising else "opposite"
+    return "supported" if above == rising else "opposite"
 
 
 def judged_twice(
@@ -177,46 +282,104 @@ class Required(NamedTuple):
     far: float | None = None
 
 
-def p_value(
-    effect: Interval | None, *, null: float = 0.0, prompts: int | None = None
-) -> float | None:
-    """The one-sided p-value that a 95 % interval implies.
+LEAST_FREEDOM = 3.0
+"""No tail is heavier than that of Student's t with so many degrees of freedom."""
 
-    P(T > t₀.₉₇₅ |value − null| / reach) with T of Student's distribution with n − 1 degrees of freedom,
-    where reach goes from the value to the end that faces the null: 0.025 where that end is the null. Of n equal
+SCORED_FREEDOM = 10.0
+"""Degrees of freedom of the tail of score intervals (Wilson, Tango): few means can come about, and ends lie between them."""
+
+PER_LEAN = 15.0
+"""How fast degrees of freedom fall as other intervals lean."""
+
+OTHER_WAY = 0.2
+"""What leaning away from the null counts of leaning towards it."""
+
+
+def leaning(lean: Float64, prompts: int) -> NDArray[np.float64]:
+    """Degrees of freedom of the tail of an interval that reaches farther on one side.
+
+    `max(3, (n - 1) / (1 + 15 sqrt(n) a))`, at most n - 1, with `a = lean - 1` where it leans towards the null and
+    `a = (1 - lean) / 5` where it leans away. Such intervals are of skewed values, whose quantiles of .0025 lie farther
+    beyond those of .025 than normal ones do. The numbers are set by `tests.benchmarks.family_size`.
+
+    Args:
+        lean: The reach towards the null divided by the one away from it.
+        prompts: Their number n.
+    """
+    most = float(max(1, prompts - 1))
+    towards, away = np.maximum(lean, 1) - 1, 1 - np.minimum(lean, 1)
+    fewer = most / (1 + PER_LEAN * prompts**0.5 * (towards + OTHER_WAY * away))
+    return np.asarray(np.minimum(most, np.maximum(fewer, LEAST_FREEDOM)))
+
+
+def tail(far: Float64, freedom: Float64, prompts: int) -> NDArray[np.float64]:
+    """One-sided p-values of effects that lie so many reaches from the null.
+
+    `P(T > t(.975) far)` with T of Student's distribution, n - 1 degrees of freedom up to `far` = 1 and `freedom` beyond:
+    0.025 at 1 whatever they are.
+
+    Args:
+        far: Distance from the null in reaches to the end that faces it, at least 0.
+        freedom: Degrees of freedom where p-values are less than 0.025.
+        prompts: Their number n.
+    """
+    from scipy.stats import t
+
+    used = np.where(far > 1, freedom, float(max(1, prompts - 1)))
+    return np.asarray(t.sf(t.ppf(ONE_SIDED, used) * far, used))
+
+
+def p_value(effect: Given, *, null: float = 0.0, prompts: int | None = None) -> float | None:
+    """The one-sided p-value that a 95 % interval implies, see `tail`.
+
+    0.025 where the end that faces the null is the null; the smaller, the farther the null lies. Holm over the claims of
+    a page compares p-values of .0025, and there a 95 % interval promises less than Student's t with n − 1 degrees of
+    freedom says. So there are fewer: 10 of score intervals, `leaning` of others (`docs/benchmarks/coverage.md`). Of n equal
     values, which have no reach, it is 2⁻ⁿ, that of n signs.
 
     Args:
         effect: Estimate with its interval; None if there is none.
         null: What no effect would give.
         prompts: Their number n; None: the normal distribution.
+
+    Raises:
+        ResultError: see `judged`.
     """
-    from scipy.stats import norm, t
+    from scipy.stats import norm
 
-    far = distance(effect, null=null)
-    if far is None:
+    own, prompts = as_interval(effect), _count(prompts)
+    far = distance(own, null=null)
+    if far is None or own is None:
         return None
-    if far == inf:
-        return 0.5 ** (prompts or 0)
-    spread = norm if prompts is None else t(max(1, prompts - 1))
-    return float(spread.sf(spread.ppf(ONE_SIDED) * abs(far)))
+    if far == 0 or abs(far) == inf:
+        return 0.5 if far == 0 else 0.5 ** (prompts or 0)
+    if prompts is None:
+        return float(norm.sf(norm.ppf(ONE_SIDED) * abs(far)))
+    if scored(own, prompts):
+        freedom = np.asarray(min(SCORED_FREEDOM, max(1.0, prompts - 1.0)))
+    else:
+        below, above = own.value - own.low, own.high - own.value
+        facing, other = (below, above) if far > 0 else (above, below)
+        freedom = leaning(np.float64(facing / other if other > rounding_of(own) else inf), prompts)
+    return float(tail(np.float64(abs(far)), freedom, prompts))
 
 
-def distance(effect: Interval | None, *, null: float = 0.0, rising: bool = True) -> float | None:
+def distance(effect: Given, *, null: float = 0.0, rising: bool = True) -> float | None:
     """How far an effect lies on the claimed side of `null`, see `Required.far`; None if there is none."""
-    if effect is None or not all(map(isfinite, effect)):
+    effect, (null, rising) = as_interval(effect), _side(null, rising)
+    if effect is None or not all(map(isfinite, (*effect, null))):
         return None
     beyond = effect.value - null
     if abs(beyond) <= ROUNDING:
         return 0.0
     reach = effect.value - effect.low if beyond > 0 else effect.high - effect.value
-    size = abs(beyond) / reach if reach > ROUNDING else inf
+    size = abs(beyond) / reach if reach > rounding_of(effect) else inf
     return copysign(size, beyond if rising else -beyond)
 
 
 def required(
     name: str,
-    *effects: Interval | None,
+    *effects: Given,
     null: float = 0.0,
     rising: bool = True,
     prompts: int | None = None,
@@ -233,7 +396,11 @@ def required(
         prompts: On how many each rests; of fewer than `FEWEST_PROMPTS` nothing is judged.
         opposite: Beyond which, on the other side, the claim has it the other way; None: the null.
         sample: Of how many units the interval is a mean; None: of the prompts.
+
+    Raises:
+        ResultError: see `judged`.
     """
+    (null, rising), prompts = _side(null, rising), _count(prompts)
     each = [
         _required(name, effect, null, rising, prompts, opposite, sample or prompts)
         for effect in effects
@@ -243,7 +410,7 @@ def required(
 
 def _required(
     name: str,
-    effect: Interval | None,
+    effect: Given,
     null: float,
     rising: bool,
     prompts: int | None,
@@ -358,9 +525,9 @@ def _then(far: float | None, many: str) -> str:
 
 
 def largest(p_values: Iterable[float | None]) -> float | None:
-    """That of a statement which needs all of them; None where one is missing."""
-    found = list(p_values)
-    known = [own for own in found if own is not None]
+    """That of a statement which needs all of them; None where one is missing or not-a-number."""
+    found = [None if own is None else number("p-value", own) for own in p_values]
+    known = [own for own in found if own is not None and not isnan(own)]
     return max(known) if found and len(known) == len(found) else None
 
 
@@ -383,7 +550,8 @@ def holm(p_values: Sequence[float | None], level: float = CHANCE) -> tuple[bool,
     The smallest of m p-values is compared with level / m, the next with level / (m - 1), and so on up
     to the first that is larger. None is no statement and does not count (Holm 1979).
     """
-    order = sorted((own, place) for place, own in enumerate(p_values) if own is not None)
+    each = [nan if own is None else number("p-value", own) for own in p_values]
+    order = sorted((own, place) for place, own in enumerate(each) if not isnan(own))
     stands = [False] * len(p_values)
     for left, (own, place) in zip(range(len(order), 0, -1), order, strict=True):
         # As in `judged`, ends that touch the null to rounding are no statement.

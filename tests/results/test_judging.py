@@ -2,12 +2,17 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from scipy.stats import t
 
-from icl_mech.metrics import Interval
+from icl_mech.errors import ResultError
+from icl_mech.metrics import Interval, mean_ends, mean_interval
+from icl_mech.metrics.means import scored, student_ends
 from icl_mech.results.judging import (
     Required,
+    as_interval,
     distance,
     holm,
     jointly,
@@ -22,6 +27,8 @@ from icl_mech.results.judging import (
 )
 from icl_mech.results.wording import told_bound
 from icl_mech.studies.judge import Verdict, among_all
+from tests.benchmarks.family_size import CASES, RESAMPLES, drawn, effects, size, stands
+from tests.benchmarks.family_size import claimed as effects_of
 from tests.said import Words
 
 WORDS = Words(__file__)
@@ -78,7 +85,7 @@ def test_p_values_of_intervals():
     angle = math.atan(5.141164 / math.sqrt(5))
     inside = angle + math.sin(angle) * math.cos(angle) * (1 + 2 / 3 * math.cos(angle) ** 2)
     by_hand = 0.5 - inside / math.pi
-    assert p_value(Interval(0.4, 0.2, 0.7), prompts=6) == pytest.approx(by_hand, rel=1e-4)
+    assert p_value(Interval(0.4, 0.2, 0.6), prompts=6) == pytest.approx(by_hand, rel=1e-4)
     assert p_value(Interval(0.0, -0.1, 0.1)) == 0.5
     # n equal values say no more than n signs, and of an unknown number nothing.
     assert p_value(Interval(0.2, 0.2, 0.2), prompts=6) == 2**-6
@@ -88,6 +95,64 @@ def test_p_values_of_intervals():
     assert largest((0.1, 0.2)) == 0.2
     assert largest((0.1, None)) is None
     assert largest(()) is None
+
+
+def closed_form(x, freedom):
+    """P(T > x) for 3 or 5 degrees of freedom."""
+    angle = math.atan(x / math.sqrt(freedom))
+    series = 1 + (2 / 3 * math.cos(angle) ** 2 if freedom == 5 else 0)
+    return 0.5 - (angle + math.sin(angle) * math.cos(angle) * series) / math.pi
+
+
+def test_small_p_values_of_intervals_that_lean_need_more_distance():
+    # 11 / (1 + 15 * sqrt(12) * a) is 5 for a = 1.2 / 51.96; leaning away counts a fifth. Two reaches off.
+    a = 1.2 / (15 * math.sqrt(12))
+    for facing, other in ((1 + a, 1.0), (1 - 5 * a, 1.0)):
+        low = Interval(2 * facing, facing, 2 * facing + other)
+        high = Interval(-2 * facing, -2 * facing - other, -facing)
+        expected = closed_form(2 * 2.5705818, 5)
+        assert p_value(low, prompts=12) == pytest.approx(expected, rel=1e-5)
+        assert p_value(high, prompts=12) == pytest.approx(expected, rel=1e-5)
+    # However far it leans, never fewer than 3; an end that touches the null is .025 all the same.
+    for far in (Interval(2.0, 1.0, 2.1), Interval(2.0, 1.0, 2.0)):
+        assert p_value(far, prompts=12) == pytest.approx(closed_form(2 * 3.1824463, 3), rel=1e-5)
+    assert p_value(Interval(1.0, 0.0, 1.1), prompts=12) == pytest.approx(0.025)
+    # Above .025 nothing changes: Student's t with 11 degrees of freedom.
+    leaning = p_value(Interval(1.0, -1.0, 1.1), prompts=12)
+    assert leaning == pytest.approx(p_value(Interval(1.0, -1.0, 3.0), prompts=12))
+    # Of few units no more than there are.
+    assert p_value(Interval(2.0, 1.0, 2.1), prompts=2) == pytest.approx(
+        p_value(Interval(2.0, 1.0, 3.0), prompts=2)
+    )
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_score_intervals_lean_by_themselves():
+    outcomes, changes = torch.zeros(48), torch.zeros(48)
+    outcomes[:40], changes[:20], changes[20:22] = 1, 1, -1
+    right, gained = mean_interval(outcomes, "outcome"), mean_interval(changes, "change")
+    for effect, null in ((right, 0.5), (gained, 0.0)):
+        assert scored(effect, 48)
+        assert not scored(effect._replace(low=effect.low + 0.003), 48)
+        expected = t.sf(t.ppf(0.975, 10) * distance(effect, null=null), 10)
+        assert p_value(effect, null=null, prompts=48) == pytest.approx(expected)
+        assert p_value(Interval(*map(np.float32, effect)), null=null, prompts=48) == pytest.approx(
+            expected, rel=1e-3
+        )
+    perfect = mean_interval(torch.ones(24), "outcome")
+    assert scored(perfect, 24)
+    assert not scored(perfect, 48)  # more prompts reach less far
+    assert not scored(Interval(0.5, 0.4, 0.65), 24)
+    assert not scored(Interval(5.0, 4.0, 6.0), 24)
+
+
+@pytest.mark.parametrize("prompts", [2, 6, 48])
+@pytest.mark.parametrize("low", [0.2, 0.4, 0.49])
+def test_p_values_fall_with_distance(prompts, low):
+    nulls = np.linspace(-2, 0.5, 200)
+    found = [p_value(Interval(0.5, low, 0.6), null=null, prompts=prompts) for null in nulls]
+    assert np.all(np.diff(found) > 0)
+    assert found[-1] == 0.5
 
 
 @pytest.mark.parametrize("null", [0.0, 0.5])
@@ -129,6 +194,29 @@ def test_claims_stand_together():
     assert [own.status for own in among_all([mixed, verdict(0.02)])] == ["mixed", "not shown"]
 
 
+NAMES = ("normal", "left-skewed (minus log-normal, sigma 0.5)", "changes, 10 % gained, 10 % lost")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pages_of_ten_claims_of_means_support_one_in_forty(name):
+    """A quick run of `tests.benchmarks.family_size`, whose judge is the one of pages."""
+    found = effects(name, 48, 400, 0.0, 1)
+    assert size(found, 10) <= 1.1 + 2 * (1.1 / 0.025 / 600) ** 0.5
+    if name.startswith("left"):
+        assert size(found, 10, before=True) > 1.7
+    # The same as the judge says, one interval after the other.
+    case, values = CASES[name], drawn(CASES[name], 48, 6, 10, 0.0, 1)
+    page = effects_of(values, case, 6, null=case.mean)
+    own = torch.from_numpy(values)
+    exact = case.kind != "value"
+    low, high = mean_ends(own, case.kind) if exact else student_ends(own, resamples=RESAMPLES)
+    each = zip(own.mean(0).tolist(), low.tolist(), high.tolist(), strict=True)
+    p_values = [p_value(one, null=case.mean, prompts=48) for one in each]
+    assert page.p().ravel() == pytest.approx(p_values)
+    for family, row in enumerate(stands(page.p())):
+        assert tuple(row) == holm(p_values[10 * family : 10 * family + 10])
+
+
 def test_nothing_at_all_supports_one_page_in_forty():
     generator = torch.Generator().manual_seed(0)
     pages = torch.rand(4000, 5, generator=generator)
@@ -152,6 +240,116 @@ def test_openings_of_answers():
     )
     assert opening("not shown", "4 prompts") == "Not shown:"
     WORDS.exactly(opening("not shown", not_shown="In no layer:"), "openings_answers_2")
+
+
+# --- what an effect may be ---
+
+SCALARS = [
+    float,
+    np.float64,
+    np.float32,
+    np.array,
+    torch.tensor,
+    lambda own: torch.tensor(own, dtype=torch.float64, requires_grad=True),
+]
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("scalar", SCALARS)
+@pytest.mark.parametrize("whole", [tuple, list, lambda own: Interval(*own)])
+def test_numbers_of_any_library_say_the_same(scalar, whole):
+    effect, null = whole([scalar(own) for own in (0.5, 0.4, 0.75)]), scalar(0.25)
+    plain = required("gain", Interval(0.5, 0.4, 0.75), null=0.25, prompts=24)
+    assert plain.status == "supported"
+    for rising in (True, np.True_, torch.tensor(True)):
+        found = required("gain", effect, null=null, rising=rising, prompts=np.int64(24))
+        assert (found.status, found.n) == ("supported", 24)
+        assert (found.p, found.far) == pytest.approx((plain.p, plain.far), rel=1e-5)
+        assert {type(found.p), type(found.far), type(found.n)} == {float, int}
+    for falling in (False, np.False_, torch.tensor(False)):
+        assert judged(effect, null=null, rising=falling, prompts=24) == "opposite"
+        assert distance(effect, null=null, rising=falling) == pytest.approx(-plain.far, rel=1e-5)
+        assert judged(effect, null=null, rising=falling, opposite=scalar(0.45)) == "not shown"
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("make", [np.array, torch.tensor])
+def test_arrays_of_three_are_effects(make):
+    assert as_interval(make([0.5, 0.4, 0.75])) == pytest.approx((0.5, 0.4, 0.75))
+    assert judged(make([0.5, 0.4, 0.75]), prompts=24) == "supported"
+
+
+REFUSED = {
+    "swapped": (0.5, 0.6, 0.4),
+    "above": (0.7, 0.4, 0.6),
+    "below": (-0.3, -0.2, 0.6),
+    "complex": (0.5 + 0j, 0.4, 0.6),
+    "none": (0.5, None, 0.6),
+    "text": ("0.5", 0.4, 0.6),
+    "truth": (True, 0.4, 1.2),
+    "several": (np.array([0.5, 0.6]), 0.4, 0.6),
+    "two": (0.5, 0.4),
+    "number": 0.5,
+    "name": "gain",
+}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("judge", [judged, p_value, distance, lambda own: required("gain", own)])
+def test_what_is_no_effect_is_refused(name, judge):
+    with WORDS.raises(ResultError, f"refused_{name}"):
+        judge(REFUSED[name])
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_null_or_number_of_prompts_is_refused():
+    effect = Interval(0.5, 0.4, 0.6)
+    with WORDS.raises(ResultError, "refused_null"):
+        judged(effect, null="0.2")
+    with WORDS.raises(ResultError, "refused_prompts"):
+        p_value(effect, prompts=24.5)
+    with WORDS.raises(ResultError, "refused_rising"):
+        required("gain", effect, rising=1)
+    with WORDS.raises(ResultError, "refused_p"):
+        holm([0.01, 1j])
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+def test_unknown_numbers_cannot_be_judged(place, odd):
+    entries = [0.5, 0.4, 0.6]
+    entries[place] = odd
+    for effect in (tuple(entries), np.array(entries), torch.tensor(entries)):
+        assert required("gain", effect, prompts=24)[1:] == ("cannot be judged", None, 24, None)
+    assert judged(Interval(0.5, 0.4, 0.6), null=odd, prompts=24) == "cannot be judged"
+    assert p_value(Interval(0.5, 0.4, 0.6), null=odd, prompts=24) is None
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_rounding_is_no_disorder():
+    third = float(np.float32(1 / 3))
+    assert judged(Interval(third, 1 / 3, 1 / 3), prompts=6) == "supported"
+    assert judged(Interval(third, 1 / 3, 0.5), prompts=6) == "supported"
+    assert p_value(Interval(third, 1 / 3, 1 / 3), prompts=6) == 2**-6
+    assert judged((0.0, 1e-12, -1e-12), prompts=6) == "not shown"
+
+
+def test_zero_width_is_that_many_equal_values():
+    equal = Interval(0.2, 0.2, 0.2)
+    assert required("gain", equal, prompts=6)[1:] == ("supported", 2**-6, 6, math.inf)
+    assert required("gain", equal, prompts=5).status == "cannot be judged"
+    assert required("gain", equal, null=0.3, prompts=6).status == "opposite"
+    assert required("gain", equal, null=0.2, prompts=6)[1:] == ("not shown", 0.5, 6, 0.0)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_p_values_that_are_no_numbers_are_no_statements():
+    assert holm([math.nan, 0.01, None]) == (False, True, False)
+    assert holm([np.float32(0.01), torch.tensor(0.02), math.nan]) == (True, True, False)
+    assert largest((0.1, math.nan)) is None
+    assert largest((np.float64(0.1), 0.2)) == 0.2
 
 
 def test_effects_clear_in_opposite_directions_state_nothing():
