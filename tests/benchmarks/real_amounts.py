@@ -9,17 +9,13 @@ share one set of demonstrations, one of each class, four of open answers.
 
 import argparse
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 import icl_mech as icl
 from icl_mech.measurements import EdgeCuts, Gain
-from icl_mech.metrics import Interval, ratio_interval
-from icl_mech.metrics.nested import Estimate
-from icl_mech.metrics import over_units
-from icl_mech.studies import Analysis
 
 MODELS = ("smollm2-135m", "gemma-3-270m")
 TASKS = (

@@ -58,7 +58,9 @@ def test_its_p_value_by_hand(report, low, far):
     found = replace(report.untrained, early=torch.tensor([0.0, 0.1, 0.2]))
     by_hand = (1 - far / math.sqrt(2 + far**2)) / 2
     effect = Interval(low + 1e-4, low, low + 2e-4)
-    assert required("saliency", found.beside(effect, "first"), prompts=24).p == pytest.approx(by_hand, rel=1e-4)
+    assert required("saliency", found.beside(effect, "first"), prompts=24).p == pytest.approx(
+        by_hand, rel=1e-4
+    )
 
 
 def test_without_untrained_networks_nothing_is_supported(report):
