@@ -1,6 +1,5 @@
-"""`icl-mech demo`: the information flow of three offline tasks, as one page with claims by task."""
+"""`icl-mech demo`: what demonstrations add on three offline tasks, and how much of it goes through label words."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +9,7 @@ import typer
 from icl_mech.cli.console import interruptible, say, waiting
 
 MODEL = "SmolLM2-135M-Instruct"
-DEMO_TASKS = ("reviews", "headlines", "questions")
+DEMO_TASKS = ("questions", "headlines", "reviews")
 
 
 def demo(
@@ -27,7 +26,7 @@ def demo(
         ),
     ] = False,
 ) -> None:
-    """Show the information flow of three offline tasks in the offline model."""
+    """Show what demonstrations add on three offline tasks, and how much of it goes through label words."""
     from icl_mech.results import PAGE, claimed
 
     with (
@@ -39,8 +38,9 @@ def demo(
 
 
 def _measured(n: int, seed: int) -> dict[str, Any]:
-    """The flow of every task, by its name."""
+    """Flow, gain and cuts of every task, by its name."""
     from icl_mech import analyze, build_prompts, load_model, load_task
+    from icl_mech.measurements import EdgeCuts
 
     with waiting(f"Loading {MODEL} (the first time takes half a minute) ...", quiet=False):
         model = load_model()
@@ -49,20 +49,19 @@ def _measured(n: int, seed: int) -> dict[str, Any]:
         prompts = build_prompts(
             load_task(name), model, shots=1, n=n, seed=seed, demonstrations="per_prompt"
         )
-        runs[name] = report = analyze(model, prompts, maps=int(number == 0), progress=True)
-        lines.append(
-            f"{name:<10} label words above random tokens: into them, first third of layers "
-            f"{_above(report, 'wp', 'first')}; from them to the target, last third "
-            f"{_above(report, 'pq', 'last')}"
-        )
-    say(f"Information flow in {MODEL}, {n} prompts per task")
+        cuts = EdgeCuts("anchors", rows="target", draws=2, seed=seed)
+        how: dict[str, Any] = {"maps": int(number == 0), "progress": True, "nulls": 0}
+        runs[name] = report = analyze(model, prompts, measurements=[cuts], **how)
+        lines.append(f"{name:<10} {report['gain'].summary()}")
+    say(f"What demonstrations add to {MODEL}, {n} prompts per task")
     say("\n".join(lines))
     return runs
 
 
 def _demo_page(n: int, seed: int) -> bytes:
     from icl_mech.reports import page_bytes
-    from icl_mech.studies.competence import ABLE
+    from icl_mech.studies.competence import ABLE, ADDS
+    from icl_mech.studies.label_words import EXTRACTION, READING
     from icl_mech.studies.pages import levels
     from icl_mech.sweeps import Sweep
     from icl_mech.sweeps.compare import NESTED, findings, lead, matrix
@@ -74,10 +73,14 @@ def _demo_page(n: int, seed: int) -> bytes:
     found = {replace(item_of(own), model=MODEL): own for own in runs.values()}
     sweep = Sweep([*found], analyses={item.key: own for item, own in found.items()})
     able = list(by_model(sweep, ABLE))
-    judged = among_all([own for claim in _claims() for own in by_model(sweep, claim)])
+    asked = [*able, *by_model(sweep, ADDS)]
+    judged = among_all([own for claim in (READING, EXTRACTION) for own in by_model(sweep, claim)])
     first, *_ = pages = [own.page() for own in runs.values()]
     means = [
-        replace(own, sentence="Each panel is one task; what beats random tokens is judged above.")
+        replace(
+            own,
+            sentence="Each panel is one task. How strong a path looks; how much of the answer goes through it is judged above.",
+        )
         for own in sections(sweep).sections
         if own.key == "flow-tasks"
     ]
@@ -90,41 +93,18 @@ def _demo_page(n: int, seed: int) -> bytes:
     return page_bytes(
         replace(
             first,
-            title=f"Do label words anchor {MODEL} on three tasks?",
+            title=f"How much of what demonstrations add to {MODEL} goes through label words?",
             kicker="Demo · Wang et al. 2023, Label Words are Anchors",
             about=f"{n} prompts a task",
             lead=lead(able, judged),
-            matrix=matrix([*able, *judged]),
+            matrix=matrix([*asked, *judged]),
             origin=replace(
                 first.origin,
-                findings=findings([*able, *judged]),
+                findings=findings([*asked, *judged]),
                 command=f"icl-mech demo --n {n} --seed {seed}",
                 facts=[own for own in first.origin.facts if own.name not in ("Task", "Prompts")],
                 limits=[NESTED, *first.origin.limits[1:]],
             ),
-            sections=levels([*means, *told], ["flow-tasks", f"{DEMO_TASKS[0]}-saliency_maps"]),
+            sections=levels([*means, *told], [f"{DEMO_TASKS[0]}-edge_cuts", "flow-tasks"]),
         )
     )
-
-
-def _claims() -> Sequence[Any]:
-    """Those of the paper as far as one pass tells: flow beyond random tokens and untrained networks."""
-    from icl_mech.studies.claim import Claim
-    from icl_mech.studies.label_words import AGGREGATION, EXTRACTION, FROM, INTO
-
-    return [
-        Claim("Early: information flows into label words", [INTO], needs=AGGREGATION.needs),
-        Claim("Late: it flows from label words to the target", [FROM], needs=EXTRACTION.needs),
-    ]
-
-
-def _above(report: Any, score: str, third: str) -> str:
-    """Label words above random tokens, and where one more untrained network would lie."""
-    from icl_mech.studies.untrained import UntrainedFlow
-
-    found = report.flow.above_null(score, third)
-    if found is None:
-        return "not measured"
-    nulls = next((own for own in report.results.values() if isinstance(own, UntrainedFlow)), None)
-    beside = "" if nulls is None else f" (untrained networks below {nulls.bound(third):.2g})"
-    return f"{found[1]}{beside}"

@@ -26,6 +26,7 @@ from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
 from icl_mech.studies.judge import Verdict, verdict
 
 QUESTION = "Does the model do the task?"
+HELP = "Do demonstrations help it?"
 
 
 class Competence(NamedTuple):
@@ -51,9 +52,16 @@ def competence(run: Run) -> Verdict | None:
 
     Supported if the interval of right answers lies above what a constant answer gets.
     """
-    known = _competence(run.results)
-    answer = None if known is None else verdict(ABLE, run)
+    known, answer = _competence(run.results), verdict(ABLE, run)
     return None if answer is None or known is None else replace(answer, result=known.result)
+
+
+def helped(run: Run) -> Verdict | None:
+    """Whether the right answer is likelier with demonstrations than zero-shot, and what their labels teach.
+
+    None where it was not measured.
+    """
+    return verdict(ADDS, run)
 
 
 def _competence(results: Mapping[str, Result]) -> Competence | None:
@@ -109,6 +117,11 @@ def _said(run: Run) -> Words | None:
     return None if known is None else Words(known.text)
 
 
+def _added(run: Run) -> Words:
+    result: GainResult = run[GainResult]
+    return Words(result.figures()[0].answer)
+
+
 def _gain(over: str) -> Any:
     def gain(run: Run) -> Interval | None:
         gained = getattr(run[GainResult], over)
@@ -139,11 +152,10 @@ OVER_SHUFFLED = Effect(
     unknown="What labels teach beyond shuffled ones was not measured (Gain), so this cannot be judged.",
 )
 
+ADDS = Claim(HELP, (OVER_ZERO_SHOT,), "gain", words=_added)
+
 DOES = (ABOVE_CONSTANT, OVER_ZERO_SHOT)
 """Needed by what is said of how demonstrations are used."""
-
-LEARNS = (ABOVE_CONSTANT, OVER_SHUFFLED)
-"""Needed by what is said of what labels teach."""
 
 OF_TASKS = (ABOVE_CONSTANT, OVER_ZERO_SHOT, OVER_SHUFFLED)
 """Where one of these is not clear, a task speaks for and against nothing that needs it."""

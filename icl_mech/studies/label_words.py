@@ -212,6 +212,32 @@ AGGREGATION = Claim(
     words=_early,
 )
 
+# --- the target, in any layer: what the answer loses without its edges to label words ---
+
+READ = "Reading: the target reads the answer from label words"
+
+
+def _reading(run: Run) -> Words | None:
+    cuts = _cuts(run)
+    if cuts is None or "all" not in cuts.windows:
+        return None
+    text = _cut_off(cuts, "all")
+    shares = by_windows(run, "anchors") if _result(run.results, GainResult) else ""
+    more = f" Of what demonstrations add, the target loses {shares}." if shares else ""
+    return Words(text + more, text)
+
+
+READING = Claim(
+    READ,
+    lost("lost with the target cut off from label words", "anchors", "all"),
+    "edge_cuts",
+    needs=DOES,
+    share=carried(
+        "share of what demonstrations add that the target reads from label words", "anchors", "all"
+    ),
+    words=_reading,
+)
+
 # --- late layers: flow beyond untrained networks, and attention ---
 
 LATE = "Deep extraction: the answer is read from the label words in late layers"
@@ -226,27 +252,28 @@ def _late(run: Run) -> Words | None:
         parts.append(_flow(flow, _result(run.results, UntrainedFlow), "last"))
     if extraction is not None:
         parts.append(_attended(extraction))
-    cuts = _result(run.results, EdgeCutsResult)
-    if cuts is not None and cuts.log_prob is not None and "anchors" in cuts.edges:
-        parts.append(_cut_off(cuts))
-        brief = parts[-1]
-    if (
-        cuts is not None
-        and _result(run.results, GainResult)
-        and (shares := by_windows(run, "anchors"))
-    ):
-        parts.append(f"Of what demonstrations add, that is {shares}.")
+    cuts = _cuts(run)
+    if cuts is not None and "late" in cuts.windows:
+        brief = _cut_off(cuts, "late")
+        parts.append(brief)
     return Words(" ".join(parts), brief)
 
 
-def _cut_off(cuts: EdgeCutsResult) -> str:
-    """What the right answer loses in late layers, and beyond random edges."""
-    losses = (cuts.lost("anchors", "late"), cuts.lost_beside("anchors", "late"))
+def _cuts(run: Run) -> EdgeCutsResult | None:
+    """What cutting label words off costs, where log-probabilities were kept."""
+    cuts = _result(run.results, EdgeCutsResult)
+    known = cuts is not None and cuts.log_prob is not None and "anchors" in cuts.edges
+    return cuts if known else None
+
+
+def _cut_off(cuts: EdgeCutsResult, window: str) -> str:
+    """What the right answer loses in a window of layers, and beyond random edges."""
+    losses = (cuts.lost("anchors", window), cuts.lost_beside("anchors", window))
     plain, beyond = (said(own) if own else "not known" for own in losses)
-    lost = cuts.right_answers("anchors", "late")
+    lost = cuts.right_answers("anchors", window)
     right = f", accuracy changes by {said(lost, sign=True)}" if lost else ""
     return (
-        f"Cut off from label words in late layers, the target loses {plain} nats of the right answer, {beyond} beyond "
+        f"Cut off from label words in {window} layers, the target loses {plain} nats of the right answer, {beyond} beyond "
         f"as many random edges{right} (n = {counted(len(cuts.kept), 'prompt')})."
     )
 
@@ -379,7 +406,7 @@ MEANS = (
 
 LABEL_WORDS = Study(
     "label_words",
-    claims=(AGGREGATION, EXTRACTION, used.SUFFICE, used.CONFUSED, used.REWEIGHTED),
+    claims=(AGGREGATION, READING, EXTRACTION, used.SUFFICE, used.CONFUSED, used.REWEIGHTED),
     headline=_headline,
     steps=_steps,
     kicker="Label-words study · Wang et al. 2023, Label Words are Anchors (EMNLP)",

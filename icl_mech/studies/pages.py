@@ -22,7 +22,7 @@ from icl_mech.results.half_precision import half_precision
 from icl_mech.results.judging import FEWEST_PROMPTS, HOLM, OPENINGS
 from icl_mech.results.prompts import doubtful, kinds_of_ends
 from icl_mech.studies.claim import Run
-from icl_mech.studies.competence import competence
+from icl_mech.studies.competence import competence, helped
 from icl_mech.studies.facts import facts, model_name, origin_of, task_name, weights_name
 from icl_mech.studies.judge import Verdict
 from icl_mech.studies.nulls import with_band
@@ -67,14 +67,17 @@ def page_of(run: Shown) -> Page:
     verdicts: Sequence[Verdict] = () if study is None else study.verdicts(run)
     heading, lead = _heading(study, run, verdicts)
     notes = [*run.notes, *unknown(made)]
-    known, able = facts(results, run.prompts, made), competence(run)
+    known, asked = facts(results, run.prompts, made), [competence(run), helped(run)]
+    able = asked[0]
     findings = [
         Finding(own.claim, own.status, f"{own.finding} {own.more}".strip(), own.result, own.line)
         for own in verdicts
     ]
-    if able is not None:
-        word = OPENINGS[able.status].lower()
-        findings.insert(0, Finding(able.claim, able.status, able.finding, able.result, word=word))
+    findings[:0] = [
+        Finding(o.claim, o.status, o.finding, o.result, word=OPENINGS[o.status].lower())
+        for o in asked
+        if o is not None
+    ]
     origin = Origin(
         findings=findings,
         facts=known,

@@ -11,7 +11,7 @@ from icl_mech.errors import SweepError
 from icl_mech.reports import ClaimMatrix, ClaimRow, Finding, Origin, Page, Paged, Sign
 from icl_mech.results.judging import FEWEST_PROMPTS, HOLM, OPENINGS
 from icl_mech.results.wording import counted, listed, said
-from icl_mech.studies.competence import ABLE, QUESTION
+from icl_mech.studies.competence import ABLE, ADDS, HELP, QUESTION
 from icl_mech.studies.pages import levels
 from icl_mech.sweeps.result import Joined, Sweep, as_sweep
 from icl_mech.sweeps.sections import facts, failures, judging, sections
@@ -25,6 +25,9 @@ ABOUT = ("Task", "Tasks", "Seed", "Seeds", "Prompts", "Demonstrations per class"
 
 LONGEST = 200
 """Characters of a remark on a claim, about two lines; the appendix has all."""
+
+ASKED = (ABLE, ADDS)
+"""Questions that come before the papers' claims."""
 
 UNSAID = {"cannot be judged"}
 """With which nothing disagrees."""
@@ -66,6 +69,11 @@ class Comparison(Paged):
         """Whether each model does the task, as far as the items hold its own answers; no claim of a paper."""
         return tuple(by_model(self.sweep, ABLE))
 
+    @cached_property
+    def helped(self) -> tuple[Judged, ...]:
+        """Whether demonstrations help each model, as far as that was measured; no claim of a paper."""
+        return tuple(by_model(self.sweep, ADDS))
+
     def to_pandas(self) -> "pd.DataFrame":
         """One row for each effect of a claim, model and task: status, and the effect with its interval.
 
@@ -100,7 +108,7 @@ class Comparison(Paged):
         Raises:
             SweepError: nothing can be drawn.
         """
-        every = (*self.able, *self.judged)
+        every = (*self.able, *self.helped, *self.judged)
         found = sections(self.sweep)
         if not found.sections:
             raise SweepError("The items hold nothing that the page could show.")
@@ -173,7 +181,7 @@ def findings(found: Sequence[Judged], keys: Container[str] = ()) -> list[Finding
             own.status,
             own.finding,
             own.claim.part if own.claim.part in keys else "",
-            word=OPENINGS[own.status].lower() if own.claim is ABLE else "",
+            word=OPENINGS[own.status].lower() if own.claim in ASKED else "",
         )
         for own in found
     ]
@@ -202,7 +210,9 @@ def matrix(found: Sequence[Judged]) -> ClaimMatrix:
     caption += " Each task is judged alone, all tasks by their mean." * several
     alike: dict[str, list[str]] = {}
     for text, models_of in claims.items():
-        if text != QUESTION and (told := _remark([*models_of.values()], len(models) > 1)):
+        if text not in (QUESTION, HELP) and (
+            told := _remark([*models_of.values()], len(models) > 1)
+        ):
             alike.setdefault(told, []).append(_short(text))
     remarks = tuple(f"**{_few(names)}** – {told}." for told, names in alike.items())
     columns = tuple((model, tuple(places)) for model, places in models.items())
