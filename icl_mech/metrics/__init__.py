@@ -21,7 +21,6 @@ from icl_mech.metrics.nested import nested_interval, over_units
 from icl_mech.metrics.outliers import standing_out
 from icl_mech.metrics.over_trust import log_over_trust
 from icl_mech.metrics.permutations import kinds_test
-from icl_mech.metrics.ratios import nested_ratio, ratio_ends, ratio_interval
 
 __all__ = [
     "Interval",
@@ -41,7 +40,6 @@ __all__ = [
     "mean_ends",
     "mean_interval",
     "nested_interval",
-    "nested_ratio",
     "normalised_flow",
     "normalised_probs",
     "one_more",
@@ -49,8 +47,6 @@ __all__ = [
     "prefix_matching",
     "prompts_needed",
     "rank_agreement",
-    "ratio_ends",
-    "ratio_interval",
     "standing_out",
     "vertical_scores",
     "wilson_interval",

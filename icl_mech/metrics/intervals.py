@@ -35,6 +35,14 @@ class Interval(NamedTuple):
         return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
 
 
+def holding(value: float, low: float, high: float) -> Interval:
+    """The interval, with an end moved to the value where it lies beside it.
+
+    Percentiles of a biased statistic (a rank correlation, a share) may all lie on one side of it.
+    """
+    return Interval(value, min(low, value), max(high, value))
+
+
 @checked(ResultError)
 def resample_weights(
     n: Count, *, resamples: Count = RESAMPLES, seed: Natural = 0

@@ -27,7 +27,8 @@ from icl_mech.measurements.causal.steer import Steer, SteerResult
 from icl_mech.measurements.demonstrations import check_pairs, halves, without_demonstrations
 from icl_mech.measurements.heads.head_scores import HeadScores, HeadScoresResult
 from icl_mech.measurements.same_model import check_own_weights
-from icl_mech.metrics import Interval, mean_interval, ratio_interval
+from icl_mech.metrics import Interval, mean_interval
+from icl_mech.metrics.ratios import ratio_interval
 from icl_mech.results import Result
 from icl_mech.results.wording import counted, listed, said
 from icl_mech.studies.bench import Bench

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from icl_mech.measurements.accuracy.gain import GainResult
 from icl_mech.measurements.isolation.edge_cuts import EdgeCutsResult
-from icl_mech.metrics import Interval, ratio_interval
+from icl_mech.metrics import Interval
+from icl_mech.metrics.ratios import ratio_interval
 from icl_mech.results.wording import listed, said
 from icl_mech.studies.claim import Effect, Run
 

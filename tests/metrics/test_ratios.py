@@ -8,14 +8,10 @@ import torch
 from scipy.stats import t
 
 from icl_mech.errors import ResultError
-from icl_mech.metrics import (
-    mean_interval,
-    nested_interval,
-    nested_ratio,
-    ratio_ends,
-    ratio_interval,
-)
+from icl_mech.metrics import mean_interval, nested_interval
+from icl_mech.metrics.intervals import holding
 from icl_mech.metrics.means import student_ends
+from icl_mech.metrics.ratios import nested_ratio, ratio_ends, ratio_interval
 from tests.benchmarks.ratio_coverage import rates
 
 
@@ -95,7 +91,7 @@ def test_what_does_not_pair_is_refused():
     loss, gain = sample()
     with pytest.raises(ResultError, match="same prompts of both"):
         nested_ratio([loss[:40]], [gain])
-    with pytest.raises(ResultError, match="denominator=.*expected"):
+    with pytest.raises(ResultError, match=r"denominator=.*expected"):
         ratio_ends(loss[:40], gain)
     with pytest.raises(ResultError, match="each seed or task"):
         nested_ratio([loss], [gain, gain])
@@ -136,3 +132,10 @@ def test_it_holds(name, share):
     found = rates(name, 48, share, 6, 500, 1)
     assert sum(found["ours"]) <= 0.08
     assert max(found["ours"]) <= 0.06
+
+
+def test_percentiles_beside_their_value_are_moved_to_it():
+    assert holding(0.9, 0.4, 0.8) == (0.9, 0.4, 0.9)
+    assert holding(0.3, 0.4, 0.8) == (0.3, 0.3, 0.8)
+    assert holding(0.5, 0.4, 0.8) == (0.5, 0.4, 0.8)
+    assert math.isnan(holding(0.5, math.nan, 0.8).low)

@@ -8,6 +8,7 @@ import torch
 from icl_mech._typing import Float, Tensor
 from icl_mech.measurements.accuracy.scores import PAPER
 from icl_mech.metrics import Interval, bootstrap_interval, critical_layer
+from icl_mech.metrics.intervals import holding
 from icl_mech.metrics.layers import HALF, Crossing
 from icl_mech.results import Definition
 
@@ -51,4 +52,4 @@ def critical_interval(
 
     # Not a quantity: which layer is critical must not hang on how a mean is rounded.
     low, high = bootstrap_interval(scores, statistic)
-    return Interval(float(critical_layer(gap, crossing, threshold)), float(low), float(high))
+    return holding(float(critical_layer(gap, crossing, threshold)), float(low), float(high))

@@ -37,7 +37,7 @@ from icl_mech.metrics import (
     normalised_flow,
     rank_agreement,
 )
-from icl_mech.metrics.intervals import known_mean
+from icl_mech.metrics.intervals import holding, known_mean
 from icl_mech.models import LanguageModel, ServerModel
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Definition, Figure, Quantity, Result, basis, function_of_means
@@ -185,7 +185,7 @@ class FlowByDemonstrationResult(Result):
             return (known_mean(shares.masked_fill(some, torch.nan), -1) * sign).sum(-1)
 
         low, high = bootstrap_interval(self.pq, statistic)
-        return Interval(float(statistic(known_mean(self.pq, 0))), float(low), float(high))
+        return holding(float(statistic(known_mean(self.pq, 0))), float(low), float(high))
 
     @checked(ResultError)
     def agreement(self, left_out: LeaveOneOutResult, third: str = "last") -> Interval:

@@ -22,6 +22,7 @@ from icl_mech.measurements.confusion.agreement import (
     rank_correlation,
 )
 from icl_mech.metrics import Interval
+from icl_mech.metrics.intervals import holding
 from icl_mech.metrics.permutations import Relabelling, relabelling
 from icl_mech.results import Definition, Figure, Quantity, Result, basis
 from icl_mech.results.judging import CHANCE, Controlled, Required, Status, opening, required
@@ -147,7 +148,7 @@ class ConfusionResult(Result):
             ResultError: a layer that was not read.
         """
         place = self.index(self.layer if layer is None else layer)
-        return Interval(*(float(ends[place]) for ends in (self.correlation, self.low, self.high)))
+        return holding(*(float(ends[place]) for ends in (self.correlation, self.low, self.high)))
 
     def index(self, layer: int) -> int:
         """Place of a layer.

@@ -47,7 +47,7 @@ from icl_mech.measurements.saliency.reduction import (
 )
 from icl_mech.measurements.saliency.windows import edge_means, without_edges
 from icl_mech.metrics import Interval, bootstrap_interval, flow_counts, normalised_flow
-from icl_mech.metrics.intervals import known_mean
+from icl_mech.metrics.intervals import holding, known_mean
 from icl_mech.models import LanguageModel, ServerModel
 from icl_mech.prompts import PromptBatch
 from icl_mech.prompts.spans import ROLES
@@ -140,7 +140,7 @@ class FlowScores(Result):
             lambda means: known_mean(normalised_flow(means)[..., index, layers], -1),
         )
         value = float(known_mean(self.values[index, layers], -1))
-        return Interval(value, float(low), float(high))
+        return holding(value, float(low), float(high))
 
     @checked(ResultError)
     def difference(self, third: str) -> Interval:
@@ -161,7 +161,7 @@ class FlowScores(Result):
             gap(known_mean(self.per_prompt.double(), 0)),
             *bootstrap_interval(self.per_prompt, gap),
         )
-        return Interval(*map(float, ends))
+        return holding(*map(float, ends))
 
     @checked(ResultError)
     @kept
