@@ -262,6 +262,6 @@ def _after(prompt: Prompt) -> str:
 
 def _without(word: str, after: str) -> str:
     """A candidate's text without the beginning of what follows it, if it ends so."""
-    sizes = range(min(len(word) - 1, len(after)), 0, -1)
+    sizes = range(min(len(word), len(after)), 0, -1)
     size = next((n for n in sizes if word.endswith(after[:n])), 0)
     return word[: len(word) - size]

@@ -80,6 +80,17 @@ def test_zero_shot_prompts_are_those_built_without_demonstrations(kind, name):
     assert [prompt.text for prompt in found] == [prompt.text for prompt in expected]
 
 
+@pytest.mark.parametrize("end", ["", "\n", "."])
+def test_a_candidate_that_begins_another_one_holds_what_follows_it(end):
+    """SmolLM2 reads two line breaks as one token, so that what follows must not come twice."""
+    tokenizer = icl.load_model().tokenizer
+    own = task(("1", "10", "100"), "Question: {text}\nAnswer: {label}" + end)
+    prompts = build_prompts(own, tokenizer, shots=1, n=2)
+    assert prompts.candidates[0].text != prompts.labels[0].strip()
+    found = shuffled_labels(prompts, tokenizer)
+    check_written(tokenizer, prompts, found)
+
+
 def test_prompts_with_labels_so_ordered_are_the_same():
     """Against `build_prompts` with demonstrations that display what was drawn."""
     tokenizer = tiny_tokenizer("bpe")
