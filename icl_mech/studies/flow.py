@@ -42,8 +42,7 @@ def _steps(
     nulls: int | None = None,
 ) -> None:
     """Everything in one pass, and the flow of untrained networks."""
-    bench.measure(prompts, *measurements(maps, reduction, loss), *besides)
-    bench.measure(prompts, optional=[Gain()])
+    bench.measure(prompts, *measurements(maps, reduction, loss), *besides, optional=[Gain()])
     add_untrained(bench, prompts, {"flow": (Flow(loss, reduction), PROMPTS)}, nulls)
     if prompts.source.get("demonstrations") == "shared":
         bench.notes.append(GIVEN)
