@@ -11,8 +11,8 @@ What an effect may be, and what each means (`as_interval`):
   includes or touches it.
 * Fewer than `FEWEST_PROMPTS` prompts cannot be judged, whatever their interval. They have a p-value all the same: n may
   also count the seeds or tasks of a mean, which is judged by its prompts.
-* Refused (`ResultError`): ends the wrong way round, a value outside its ends, both by more than rounding; anything but
-  three real numbers.
+* A value outside its ends, as percentiles of resamples may leave it, is judged by the interval that holds it, too.
+* Refused (`ResultError`): ends the wrong way round by more than rounding; anything but three real numbers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -90,7 +90,7 @@ def as_interval(effect: Given) -> Interval | None:
         effect: Value, low and high.
 
     Raises:
-        ResultError: no three real numbers, ends the wrong way round, or a value outside its ends.
+        ResultError: no three real numbers, or ends the wrong way round.
     """
     if effect is None:
         return None
@@ -108,16 +108,10 @@ def as_interval(effect: Given) -> Interval | None:
     found = Interval(value, low, high)
     if not all(map(isfinite, found)):
         return found
-    near = rounding_of(found)
-    if low > high + near:
+    if low > high + rounding_of(found):
         raise ResultError(
             f"The interval {shown(tuple(found))} has its low end above its high end; give "
             f"Interval(value, low, high): ({value:.4g}, {high:.4g}, {low:.4g})?"
-        )
-    if not low - near <= value <= high + near:
-        raise ResultError(
-            f"The value {value:.6g} lies outside its interval [{low:.6g}, {high:.6g}]; give "
-            "Interval(value, low, high), with the ends of this value."
         )
     return Interval(value, min(low, value), max(high, value))
 

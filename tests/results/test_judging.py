@@ -279,10 +279,14 @@ def test_arrays_of_three_are_effects(make):
     assert judged(make([0.5, 0.4, 0.75]), prompts=24) == "supported"
 
 
+@pytest.mark.parametrize(("value", "status"), [(-0.1, "not shown"), (0.7, "supported")])
+def test_an_interval_that_misses_its_value_is_judged_by_one_that_holds_it(value, status):
+    assert judged(Interval(value, 0.1, 0.6)) == status
+    assert as_interval((0.7, 0.1, 0.6)) == (0.7, 0.1, 0.7)
+
+
 REFUSED = {
     "swapped": (0.5, 0.6, 0.4),
-    "above": (0.7, 0.4, 0.6),
-    "below": (-0.3, -0.2, 0.6),
     "complex": (0.5 + 0j, 0.4, 0.6),
     "none": (0.5, None, 0.6),
     "text": ("0.5", 0.4, 0.6),
