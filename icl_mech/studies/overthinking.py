@@ -25,6 +25,7 @@ from icl_mech.measurements.heads.false_induction import (
 from icl_mech.measurements.heads.head_attention import HeadAttention, HeadAttentionResult
 from icl_mech.measurements.heads.head_scores import HeadScores, HeadScoresResult
 from icl_mech.measurements.heads.matching_by_layer import MatchingByLayer, MatchingByLayerResult
+from icl_mech.measurements.isolation.edge_cuts import EdgeCuts, EdgeCutsResult
 from icl_mech.measurements.lens.top_words import TopWords, TopWordsResult
 from icl_mech.measurements.running import Item
 from icl_mech.metrics import Interval, mean_interval
@@ -76,6 +77,7 @@ def _steps(
         optional=(ContextAccuracy(), TopWords(), *of_heads),
     )
     bench.measure(pair[0], optional=[Gain(seed=seed)])
+    bench.measure(pair[1], optional=[EdgeCuts("aggregate", "after", rows="target", draws=0)])
     if own_weights:
         _heads(bench, pair, heads_from, seed)
     else:
@@ -201,11 +203,28 @@ def _critical(run: Run) -> Words:
     )
 
 
+def _still_read(run: Run) -> Interval | None:
+    """Share of answers to false demonstrations that change with the target cut off from them after the first quarter."""
+    cuts: EdgeCutsResult = run[EdgeCutsResult]
+    window = "last ¾"
+    if "aggregate" not in cuts.edges or window not in cuts.windows:
+        return None
+    kept = cuts.kept[:, cuts.edges.index("aggregate"), cuts.windows.index(window)]
+    return mean_interval((~kept).double(), "outcome")
+
+
+STILL_READ = Effect(
+    "share of answers that change with the target cut off from false demonstrations after the first quarter",
+    _still_read,
+    ends=(0.0, 1.0),
+)
+
 PARTING = Claim(
     CRITICAL,
     [Effect("gap gained after the first quarter", _growth, ends=(-2.0, 2.0), prompts=heads.pairs)],
     "layer_accuracy",
     needs=(ABOVE_CONSTANT, heads.FINAL_GAP),
+    share=STILL_READ,
     words=_critical,
 )
 
@@ -371,6 +390,7 @@ OVERTHINKING = Study(
     gives={
         "layer_accuracy": LayerAccuracyResult,
         "gain": GainResult,
+        "edge_cuts": EdgeCutsResult,
         "context_accuracy": ContextAccuracyResult,
         "early_exit": EarlyExitResult,
         "top_words": TopWordsResult,

@@ -51,6 +51,11 @@ WORDS: dict[tuple[str, Status], str] = {
 }
 """What follows, by baseline and status."""
 
+OWN_ANSWERS = (
+    "These texts end with their target: what counts as right is the token the model says itself after all of the "
+    "text, so that with all of it every answer is right by construction."
+)
+
 GAIN = Definition(
     "gain",
     r"G = \frac{1}{N} \sum_{n=1}^{N} \log P(y_n \mid D_n, x_n) - \log P(y_n \mid D'_n, x_n)",
@@ -310,6 +315,8 @@ class Gain(Measurement[GainResult]):
         notes = [] if alone else [f"There are no zero-shot prompts ({bare.why_not})."]
         if data.answer_kind == "vocabulary":
             notes.append("There are no shuffled labels: texts display none.")
+            if not data.has_answers:
+                notes.append(OWN_ANSWERS)
             return _Others(alone, (), tuple(notes))
         orders = []
         for seed in range(self.seed, self.seed + self.draws):
@@ -327,11 +334,6 @@ class Gain(Measurement[GainResult]):
             PromptError: says what is missing.
         """
         check_answers(data, "gain")
-        if not data.has_answers:
-            raise PromptError(
-                "These texts end with their target, so that what is right is not known; give what follows, "
-                "texts(texts, model, continuation=...), or take prompts with label words."
-            )
         check_demonstrations(data, "gain")
         others = self._others(model, data)
         if others.zero_shot is None and not others.shuffled:

@@ -70,7 +70,8 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
 
     Attributes:
         edges: `contextualise`, `aggregate`, `anchors` or `collect`, or several.
-        windows: `thirds` of the layers and all of them; `cumulative` ones from the first layer on; or `sliding`
+        windows: `thirds` of the layers and all of them; `cumulative` ones from the first layer on; `after`
+            a quarter, half and three quarters of them, to the last; or `sliding`
             ones of a sixth of the layers, from every layer on.
         mode: `mask` (before softmax) or `zero` (after).
         draws: Of random edges; 0: none.
@@ -110,6 +111,9 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
             width = max(1, n_layers // 6)
             spans = [range(own, own + width) for own in range(n_layers - width + 1)]
             return {window_of(own[0], own[-1]): own for own in spans}
+        if self.windows == "after":
+            spans = [range(n_layers * part // 4, n_layers) for part in (1, 2, 3)]
+            return dict(zip(WINDOWS[self.windows], spans, strict=True))
         ends = [round(n_layers * part / 3) for part in range(4)]
         starts = ends[:3] if self.windows == "thirds" else [0, 0, 0]
         spans = [*(range(*own) for own in zip(starts, ends[1:], strict=True)), range(n_layers)]

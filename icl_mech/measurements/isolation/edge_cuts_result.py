@@ -21,7 +21,7 @@ from icl_mech.shapes import LayerCurves, Panel
 SOURCE = "Contextualize-then-aggregate, arXiv 2504.00132"
 
 Edges = Literal["contextualise", "aggregate", "anchors", "collect"]
-Windows = Literal["thirds", "cumulative", "sliding"]
+Windows = Literal["thirds", "cumulative", "after", "sliding"]
 Rows = Literal["query", "target"]
 
 CUTS: dict[str, Cut] = {
@@ -49,6 +49,7 @@ CONTROLLED = tuple(edges for edges, control in CONTROLS.items() if control is no
 WINDOWS: dict[str, tuple[str, ...]] = {
     "thirds": ("early", "middle", "late", "all"),
     "cumulative": ("early", "up to the middle", "all"),
+    "after": ("last ¾", "last ½", "last ¼"),
 }
 
 EFFECT = Definition(
