@@ -5,6 +5,7 @@ After Todd et al. 2024, Olsson et al. 2022, Halawi et al. 2023 and Yin and Stein
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from icl_mech.errors import IclMechError, PromptError, RunError
 from icl_mech.measurements.accuracy.gain import Gain, GainResult
@@ -141,6 +142,16 @@ def chosen(results: Mapping[str, Result], count: int) -> Sets:
 # --- sets of heads, each without those of the others ---
 
 
+def _compared(run: Run) -> int:
+    """Pairs on which heads are ablated."""
+    result: CompareHeadsResult = run[CompareHeadsResult]
+    return len(result.plain)
+
+
+REMOVAL: Any = {"measure": "removal", "prompts": _compared}
+"""How effects of removing heads are taken together."""
+
+
 def _set_claim(expected: Expected) -> Claim:
     """What is said of one set of heads."""
 
@@ -163,7 +174,7 @@ def _set_claim(expected: Expected) -> Claim:
         f"{expected.name} above random heads, logits": True,
     }
     effects = [
-        Effect(name, partial(effect, beside=beside), rising=expected.rising, prompts=_compared)
+        Effect(name, partial(effect, beside=beside), rising=expected.rising, **REMOVAL)
         for name, beside in names.items()
     ]
     if expected.side == "true":
@@ -174,7 +185,6 @@ def _set_claim(expected: Expected) -> Claim:
         f"compare_heads-{expected.name.replace(' ', '_')}",
         needs=NEEDS[expected.name],
         share=_carried(expected),
-        one=True,
         words=words,
     )
 
@@ -190,7 +200,7 @@ def _beyond_bare(expected: Expected) -> Effect:
         return mean_interval(changes - result.bare_change[:, result.sets.index(expected.name)])
 
     name = f"without {expected.name} heads, beyond the same without demonstrations, logits"
-    return Effect(name, effect, rising=expected.rising, prompts=_compared)
+    return Effect(name, effect, rising=expected.rising, **REMOVAL)
 
 
 def _carried(expected: Expected) -> Effect:
@@ -208,12 +218,6 @@ def _carried(expected: Expected) -> Effect:
 
     what = "what true demonstrations add" if true else "the harm of false demonstrations"
     return Effect(f"share of {what} that the {expected.name} heads carry, logits", effect)
-
-
-def _compared(run: Run) -> int:
-    """Pairs on which heads are ablated."""
-    result: CompareHeadsResult = run[CompareHeadsResult]
-    return len(result.plain)
 
 
 def _of_set(expected: Expected, result: CompareHeadsResult) -> Words:

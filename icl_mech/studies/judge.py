@@ -126,6 +126,7 @@ Read = Callable[[Effect], Evidence | None]
 def judge(claim: Claim, read: Read) -> Judgement:
     """The status and p-value of a claim from the evidence on its effects; the only place that makes them."""
     known = {own: read(own) for own in claim.required_effects}
+    share = "" if claim.share is None else claim.share.name
     measures = claim.measures([own.required(*(known[own] or NOTHING)) for own in claim.effects])
     status = together(*(own.status for own in measures))
     if claim.share is not None:
@@ -134,7 +135,9 @@ def judge(claim: Claim, read: Read) -> Judgement:
     if claim.unless is not None and status == "supported":
         beside = claim.unless.required(*(known[claim.unless] or NOTHING)).status
         status = {"supported": "mixed", "cannot be judged": beside}.get(beside, status)
-    p = of_statement(status, (own.p for own in measures))
+    # A share that is not known says nothing of effects that are not clear.
+    known_p = [own.p for own in measures if own.p is not None or own.name != share]
+    p = of_statement(status, known_p)
     effects = {own.name: one.interval for own, one in known.items() if one is not None}
     lacking = _lacking(claim, read)
     if lacking:
