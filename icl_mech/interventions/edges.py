@@ -77,7 +77,8 @@ def random_edges(blocks: Sequence[Block], prompt: Prompt, itself: bool, seed: in
     """As many other edges into every row, of about the same lengths, one block for each row.
 
     In place of each cut column of a row, in random order, another earlier one of that row is drawn, uniformly among
-    those that are neither cut nor drawn within 8 positions of it, or 16, 32, ..., whichever has any. The
+    those that are neither cut nor drawn within 8 positions of it, or 16, 32, ..., whichever has any. In place of tokens
+    of demonstrations (or other units) stand others of them, where there are enough: the query is needed by any model. The
     first token is drawn only where the cut has it in some row. Draws of a row depend on the prompt up to that row.
 
     Raises:
@@ -90,15 +91,25 @@ def random_edges(blocks: Sequence[Block], prompt: Prompt, itself: bool, seed: in
             f"A cut with control=True draws as many other edges into every row: row {lack.row} would need "
             f"{lack.needed} earlier tokens that the cut leaves alone, and {lack.free} are free."
         )
-    return list(_drawn(clipped, prompt.tokens[:end], itself, seed))
+    inside = tuple(sorted({place for unit in members(prompt) for place in up_to(unit, end)}))
+    return list(_drawn(clipped, prompt.tokens[:end], inside, itself, seed))
 
 
 @lru_cache(512)
 def _drawn(
-    blocks: tuple[Block, ...], tokens: tuple[int, ...], itself: bool, seed: int
+    blocks: tuple[Block, ...],
+    tokens: tuple[int, ...],
+    inside: tuple[int, ...],
+    itself: bool,
+    seed: int,
 ) -> tuple[Block, ...]:
     edges = _matrix(blocks, len(tokens), itself)
     free = _free(edges)
+    within = np.zeros(len(tokens), dtype=bool)
+    within[list(inside)] = True
+    of_units = within[None] & free
+    alike = ~(edges & ~within[None]).any(1) & (of_units.sum(1) >= edges.sum(1))
+    free = np.where(alike[:, None], of_units, free)
     found: list[Block] = []
     for row in np.flatnonzero(edges.any(1)).tolist():
         generator, drawn = draw_of(tokens[: row + 1], seed, 1), list[int]()

@@ -16,7 +16,7 @@ from icl_mech.measurements.confusion.pairs import ConfusionResult
 from icl_mech.measurements.extraction.curves import ExtractionResult
 from icl_mech.measurements.extraction.extraction import Extraction
 from icl_mech.measurements.isolation import early as isolation
-from icl_mech.measurements.isolation.agreement import LOYALTIES, Loyalty
+from icl_mech.measurements.isolation.agreement import LOYALTIES
 from icl_mech.measurements.isolation.edge_cuts import EdgeCuts, EdgeCutsResult
 from icl_mech.measurements.isolation.isolation import Isolation, IsolationResult
 from icl_mech.measurements.isolation.isolation_map import IsolationMap, IsolationMapResult
@@ -184,24 +184,23 @@ def _early_words(results: Mapping[str, Result], verdict: Verdict) -> str:
     }[verdict.status]
 
 
-def _isolation_lost(name: str, against: str, loyalty: Loyalty = "label_loyalty") -> Effect:
-    """Loyalty with label words cut off early, minus that of what it is compared with."""
+def _isolation_lost(name: str, against: str) -> Effect:
+    """Label loyalty with label words cut off early, minus that of what it is compared with."""
 
     def effect(run: Run) -> Interval | None:
         result: IsolationResult = run[IsolationResult]
         windows = isolation.compared(result)
         if windows is None or against not in windows.others:
             return None
-        return result.difference(windows.early, windows.others[against], loyalty)
+        return result.difference(windows.early, windows.others[against])
 
-    return Effect(name, effect, rising=False, ends=DIFFERENCE, measure="isolation")
+    return Effect(name, effect, rising=False, ends=DIFFERENCE)
 
 
 AGGREGATION = Claim(
     EARLY,
     (
         _isolation_lost("isolation effect", "random tokens"),
-        _isolation_lost("isolation effect, likely next words", "random tokens", "word_loyalty"),
         *lost("lost with label words cut off early", "collect", "early"),
     ),
     "isolation",
@@ -245,7 +244,7 @@ LATE = "Deep extraction: the answer is read from the label words in late layers"
 
 def _late(run: Run) -> Words | None:
     flow, extraction = _result(run.results, FlowScores), _result(run.results, ExtractionResult)
-    if flow is None and extraction is None:
+    if flow is None and extraction is None and _cuts(run) is None:
         return None
     parts, brief = [], ""
     if flow is not None:

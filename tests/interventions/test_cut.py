@@ -306,6 +306,21 @@ def test_a_control_takes_as_many_edges_of_each_row(seed):
     assert any(by_row(replace(control, seed=100 + n), prompt) != drawn for n in range(3))
 
 
+def test_label_words_are_replaced_by_other_tokens_of_demonstrations(gpt2):
+    """Not by those of the query, however near: any model needs these."""
+    _, prompts = gpt2
+    cut = Cut("anchors", "target", control=True)
+    for index, prompt in enumerate(prompts):
+        inside = {place for unit in members(prompt) for place in unit}
+        for seed in range(20):
+            (drawn,) = by_row(replace(cut, seed=seed), prompt, index).values()
+            assert {*drawn} <= inside - {*prompt.anchors}
+    # A cut token of the query is replaced by any.
+    query = positions([prompts[0].target - 1], [prompts[0].target], control=True)
+    seen = [by_row(replace(query, seed=n), prompts[0])[prompts[0].target][0] for n in range(60)]
+    assert {*seen} - {place for unit in members(prompts[0]) for place in unit}
+
+
 def test_edges_between_demonstrations_have_no_control(gpt2):
     model, prompts = gpt2
     cut = replace(CONTEXTUALISE, control=True)
