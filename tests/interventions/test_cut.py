@@ -13,6 +13,7 @@ from icl_mech.engine import prepare, run, run_variants
 from icl_mech.engine.layouts import common_prefix
 from icl_mech.errors import PromptError
 from icl_mech.interventions import Cut, TokenSet, load_intervention
+from icl_mech.interventions.token_sets import members
 from icl_mech.measurements.predictions import PredictionReading
 from icl_mech.models import adapt
 from icl_mech.segments import Segment
