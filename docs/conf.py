@@ -44,6 +44,7 @@ exclude_patterns = [
     "_static",
     "_templates",
     "figures",
+    "claims_table.md",
     "formats_table.md",
     "power_table.md",
     "recipes_table.md",

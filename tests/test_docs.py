@@ -1,12 +1,17 @@
 """The examples of the documentation run, in a fresh folder, in the order they stand."""
 
+import importlib
 import json
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 import icl_mech as icl
+from icl_mech.planted import NULLS
+from icl_mech.results.judging import OPENINGS
+from icl_mech.studies import ANCHORS, CAUSAL, CONTEXTUALISE, LABEL_WORDS, OVERTHINKING
 from tests.small import small_model
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -155,3 +160,54 @@ def test_a_measurement_of_ones_own_takes_few_lines():
 def test_every_page_to_add_something_has_an_example():
     assert {page.stem for page in PAGES} >= {"measurement", "intervention", "model", "task"}
     assert all(blocks(page) for page in PAGES)
+
+
+NEEDS = {
+    "accuracy above a constant answer": "task",
+    "gain over zero-shot, nats": "G₀",
+    "gain over shuffled labels, nats": "G₁",
+    "final gap": "harm",
+    "gap between true and false demonstrations": "harm",
+    "harm of false demonstrations, logits": "harm",
+    "function vector gain, logits": "*Function vector*",
+}
+"""How the page of claims writes what they need."""
+
+
+def rows_of(page, heading):
+    """Cells of the first table below a heading."""
+    _, _, below = page.partition(f"\n## {heading}\n")
+    rows = [line for line in below.partition("\n## ")[0].splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in row.strip("| ").split(" | ")] for row in rows[1:]]
+
+
+def test_the_page_of_claims_says_what_each_requires():
+    page = (DOCS / "claims.md").read_text(encoding="utf-8")
+    studies = (LABEL_WORDS, OVERTHINKING, CAUSAL, CONTEXTUALISE, ANCHORS)
+    claims = [(study, claim) for study in studies for claim in study.claims]
+    rows = rows_of(page, "What each claim requires")
+    assert len(rows) == len(claims)
+    for (study, claim), (of, name, needs, effects, share, _) in zip(claims, rows, strict=True):
+        assert of == study.name.replace("_", " ")
+        assert claim.text.startswith(name.removesuffix("these heads"))
+        assert needs == (", ".join(NEEDS[own.name] for own in claim.needed) or "–"), name
+        assert share.startswith(f"{claim.least:g} of" if claim.share else "–"), name
+        assert ("*unless*" in effects) == (claim.unless is not None), name
+
+
+def test_every_status_and_null_is_on_the_page_of_claims():
+    page = (DOCS / "claims.md").read_text(encoding="utf-8")
+    assert [tuple(row[:2]) for row in rows_of(page, "Why a claim needs nulls")] == [
+        *OPENINGS.items()
+    ]
+    drawn = re.findall(r":file: images/nulls/(\w+)\.svg", page)
+    assert drawn == ["untrained", *NULLS, "shuffled", "nonsense", "moved"]
+
+
+def test_pictures_of_nulls_are_those_that_are_drawn(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS)
+    own = importlib.import_module("make_null_pictures")
+    kept = {path.stem: path.read_text(encoding="utf-8") for path in own.PLACE.glob("*.svg")}
+    assert kept == {name: own.svg(picture) for name, picture in own.PICTURES.items()}
+    for text in kept.values():
+        ElementTree.fromstring(text)
