@@ -116,9 +116,9 @@ def analyze(
         path: `auto` or `whole`, see `measure`.
         progress: Show progress bars.
         out: Folder that keeps every finished result at once, see `measure`.
-        nulls: Untrained networks of the same architecture beside the model: claims about the flow must
-            beat them, and figures over layers show their range in grey. None: three, of models of at
-            most 4 GiB; 0: none, and claims about the flow cannot be judged. Each is measured on eight
+        nulls: Untrained networks of the same architecture beside the model: what flow and attention
+            say is held against them, and figures over layers show their range in grey. None: three, of models of at
+            most 4 GiB; 0: none. Each is measured on eight
             prompts (flow, isolation) or 24 (attention, accuracy by layer), and takes the memory of one
             more model.
         threshold: Share of the final gap that is there from the critical layer on, of the overthinking

@@ -19,7 +19,7 @@ from icl_mech.errors import IclMechError, ResultError
 from icl_mech.measurements.base import AnyMeasurement, Options
 from icl_mech.measurements.provenance import Identity
 from icl_mech.measurements.running import Prompts, measured
-from icl_mech.measurements.saliency.flow import Flow, FlowScores
+from icl_mech.measurements.saliency.flow import FlowScores
 from icl_mech.models import LanguageModel
 from icl_mech.models.adapt import untrained
 from icl_mech.models.rehearsal import stage
@@ -74,12 +74,9 @@ def add_untrained(bench: Bench, data: Prompts, wanted: Wanted, nulls: int | None
     """
     count = usual_nulls(bench.model) if nulls is None else nulls
     wanted = {name: own for name, own in wanted.items() if name in bench.results}
-    flow = any(isinstance(own, Flow) for own, _ in wanted.values())
     if not count:
         bench.notes.append(
-            "No untrained networks were measured"
-            + (", so no claim about the flow can be judged" if flow else "")
-            + "; nulls=3 does."
+            "No untrained networks were measured, beside which flow and attention mean more; nulls=3 does."
         )
         return
     check_nulls(count)

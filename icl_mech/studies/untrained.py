@@ -262,7 +262,7 @@ def flow_required(
 def beside(nulls: UntrainedFlow | None, third: str) -> str:
     """What untrained networks show there, in words."""
     if nulls is None:
-        return "no untrained network was measured, which is required (nulls=3)"
+        return "no untrained network was measured (nulls=3 does)"
     values = nulls.early if third == "first" else nulls.late
     return (
         f"{counted(len(values), 'untrained network')}: {told(float(values.min()))} to "
