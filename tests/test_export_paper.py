@@ -172,7 +172,9 @@ def comparison():
     how = {"shots": 1, "n": 4, "seeds": (0, 1), "progress": False}
     tasks = icl.planted_task(), replace(icl.planted_task(), name="again")
     runs = (
-        icl.sweep({name: icl.planted_model(seed=seed)}, tasks, [Predict(), Flow()], **how)
+        icl.sweep(
+            {name: icl.planted_model(seed=seed)}, tasks, [Predict(), Flow(), Isolation()], **how
+        )
         for seed, name in enumerate(("a_b", "other"))
     )
     return icl.compare(*runs)

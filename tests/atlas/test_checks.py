@@ -195,4 +195,5 @@ def test_what_was_changed_inside_an_atlas_is_shown_no_longer(saved, tmp_path):
     forged.with_values(place, "flow", lambda own: own["per_prompt"].mul_(2))
     with WORDS.raises(ResultError, "what_changed_inside_atlas"):
         load_atlas(tmp_path / "atlas")
-    assert json.loads((place / "analysis.json").read_text())["results"] == ["predictions", "flow"]
+    kept = json.loads((place / "analysis.json").read_text())["results"]
+    assert kept == ["predictions", "gain", "flow"]

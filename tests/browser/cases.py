@@ -9,7 +9,16 @@ import torch
 
 import icl_mech as icl
 from icl_mech import planted
-from icl_mech.measurements import Extraction, Flow, LayerAccuracy, Predict
+from icl_mech.measurements import (
+    EarlyExit,
+    EdgeCuts,
+    Extraction,
+    Flow,
+    Gain,
+    Isolation,
+    LayerAccuracy,
+    Predict,
+)
 from icl_mech.measurements.saliency.saliency_maps import SaliencyMapsResult
 from icl_mech.reports import Paged
 from icl_mech.studies.analysis import Analysis
@@ -53,7 +62,10 @@ def sides() -> Comparison:
     runs = {
         name: sweep(
             {name: planted.planted_model(strength=strength)}, both,
-            [Predict(), Flow(), Extraction(), LayerAccuracy()],
+            [
+                Predict(), Flow(), Isolation(), Extraction(), Gain(),
+                EdgeCuts(("collect", "anchors"), rows="target"), LayerAccuracy(), EarlyExit(),
+            ],
             shots=1, n=6, seeds=(0, 1), progress=False,
         )
         for name, strength in (("strong", 1.0), ("weak", 0.3))

@@ -48,7 +48,7 @@ def test_the_first_level_is_short_and_has_two_figures(opened):
         return found;
     })()""")
     assert (
-        len(set(shapes.values())) == len(shapes) == 5
+        len(set(shapes.values())) == len(shapes) == 6
     )  # signs differ in shape, not in colour alone
 
 

@@ -80,7 +80,7 @@ def test_analyze_writes_results_and_page(command, table, tmp_path):
     assert code == 0
     names = sorted(path.name for path in out.iterdir())
     assert names == [
-        "analysis.json", "flow", "index.html", "predictions", "prompts.json", "saliency_maps",
+        "analysis.json", "flow", "gain", "index.html", "predictions", "prompts.json", "saliency_maps",
         "untrained", "untrained_flow",
     ]  # fmt: skip
     assert [path.name for path in out.parent.iterdir()] == ["films"]

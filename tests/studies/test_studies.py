@@ -27,11 +27,11 @@ TASK = icl.Task(
 )
 LABEL_WORDS = (
     "predictions", "flow", "untrained", "saliency_maps", "isolation", "isolation_map", "extraction",
-    "compare_compression", "confusion", "reweighting", "published", "untrained_flow", "untrained_isolation",
+    "gain", "edge_cuts", "compare_compression", "confusion", "reweighting", "published", "untrained_flow", "untrained_isolation",
     "untrained_extraction",
 )  # fmt: skip
 OVERTHINKING = (
-    "layer_accuracy", "context_accuracy", "early_exit", "top_words", "head_scores", "matching_by_layer",
+    "layer_accuracy", "gain", "edge_cuts", "context_accuracy", "early_exit", "top_words", "head_scores", "matching_by_layer",
     "head_attention", "false_induction", "ablation", "late_ablation", "published",
     "untrained_layer_accuracy",
 )  # fmt: skip
@@ -112,8 +112,9 @@ def test_what_prompts_cannot_give_is_left_out_with_a_note(gpt2, prompts):
         )
     )
     found = icl.analyze(gpt2, bare, study="label_words", progress=False)
-    assert {"compare_compression", "confusion", "reweighting"}.isdisjoint(found.results)
-    assert len(found.notes) == 3
+    left_out = {"gain", "edge_cuts", "compare_compression", "confusion", "reweighting"}
+    assert left_out.isdisjoint(found.results)
+    assert len(found.notes) == 5
 
 
 # --- overthinking ---

@@ -8,7 +8,7 @@ import torch
 
 import icl_mech as icl
 from icl_mech.errors import SweepError
-from icl_mech.measurements import Extraction, Flow, LayerAccuracy, Predict
+from icl_mech.measurements import EarlyExit, Extraction, Flow, Isolation, LayerAccuracy, Predict
 from icl_mech.metrics import Interval
 from icl_mech.own import Claim, Effect, Study
 from icl_mech.planted import planted_model, planted_task
@@ -18,6 +18,7 @@ from icl_mech.results.judging import judged as status_of
 from icl_mech.results.judging import p_value
 from icl_mech.studies.competence import QUESTION
 from icl_mech.studies.facts import origin_of, task_name
+from icl_mech.studies.judge import Verdict
 from icl_mech.studies.study import is_own, known_studies
 from icl_mech.sweeps import comparison, fixed_exit, sweep
 from icl_mech.sweeps.compare import lead, matrix
@@ -36,26 +37,52 @@ QUIET = {"n": 6, "progress": False}
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     return sweep(
-        tiny, [TASK, OTHER], [Flow(), Extraction(), LayerAccuracy()], seeds=(0, 1),
+        tiny, [TASK, OTHER], [Flow(), Isolation(), Extraction(), LayerAccuracy(), EarlyExit()], seeds=(0, 1),
         out=tmp_path_factory.mktemp("runs") / "s", **QUIET,
     )  # fmt: skip
 
 
+IT = Claim("It: is", [Effect("e", "flow.values")])
+
+
+def judged(status, claim=IT, effects=None, **how):
+    """A claim of one model."""
+    verdict = Verdict(claim.text, status, "found", "flow", effects=effects or {}, **how)
+    return Judged("m", claim, verdict)
+
+
 def test_the_claims_of_both_papers_and_of_others():
-    judged = {name: [own for own in study.claims if own.effects]
-              for name, study in known_studies().items() if is_own(study)}  # fmt: skip
-    assert {name: len(own) for name, own in judged.items()} == {
-        "label_words": 4, "overthinking": 3, "causal": 8, "contextualise": 3, "anchors": 1, "default": 0,
+    claims = {name: study.claims for name, study in known_studies().items() if is_own(study)}
+    assert {name: len(own) for name, own in claims.items()} == {
+        "label_words": 6, "overthinking": 6, "causal": 8, "contextualise": 3, "anchors": 1, "default": 0,
     }  # fmt: skip
+    # Each of them has effects, so that sweeps judge it as pages do.
+    assert all(claim.effects for own in claims.values() for claim in own)
+
+
+def test_the_studies_of_the_items_pages_are_judged(found):
+    for part, names in (
+        (found, {"Label Words are Anchors", "Overthinking the Truth"}),
+        (found.select(labels="correct"), {"Label Words are Anchors"}),
+        (found.select(labels="permuted"), {"Overthinking the Truth"}),
+    ):
+        assert {own.paper for own in comparison(part).judged} == names
+    # By itself, accuracy by layer is of no study: its page judges nothing, and no sweep does.
+    alone = sweep(tiny, TASK, [LayerAccuracy()], **QUIET)
+    assert all(not run.verdicts() for _, run in alone)
+    assert comparison(alone).judged == ()
 
 
 def test_claims_are_judged_by_means_over_tasks_and_seeds(found):
-    judged = {own.text.split(":")[0]: own for own in comparison(found).judged}
-    assert set(judged) == {"Deep extraction", "Harm"}
-    # No untrained networks were measured, which the claim requires.
-    assert judged["Deep extraction"].status == "cannot be judged"
-    WORDS(judged["Deep extraction"].finding, "claims_judged_means_over_2")
-    harm = judged["Harm"]
+    by_name = {own.text.split(":")[0]: own for own in comparison(found).judged}
+    of_how = {"Shallow aggregation", "Deep extraction", "Critical layer", "Overthinking"}
+    assert set(by_name) == {*of_how, "Harm"}
+    # This model does neither task, and what it does not do it does not do in any way.
+    for name in of_how:
+        assert (by_name[name].status, by_name[name].p) == ("cannot be judged", None)
+        WORDS.starts(by_name[name].finding, "claims_judged_means_over_2")
+    WORDS(by_name["Shallow aggregation"].finding, "claims_judged_means_over")
+    harm = by_name["Harm"]
     average = found.average("final gap", ("task", "seed"), fixed="task").cells[0]
     assert harm.effects["final gap"] == pytest.approx(
         (float(average.value), float(average.low), float(average.high))
@@ -99,21 +126,20 @@ def test_single_runs_of_two_tasks_rest_on_their_prompts(found):
 
 
 def test_nothing_disagrees_with_what_cannot_be_judged():
-    claim = Claim("It: is", [Effect("e", "flow.values")])
-    own = Judged("m", claim, "supported", "", {})
-    unsaid = replace(own, status="cannot be judged")
+    own, unsaid = judged("supported"), judged("cannot be judged")
     found = [replace(unsaid, tasks={"a": own, "b": unsaid}), replace(own, model="k")]
     assert "iffer" not in lead([], found)
     WORDS(
-        lead([], [replace(own, tasks={"a": own, "b": replace(own, status="mixed")})]),
+        lead([], [replace(own, tasks={"a": own, "b": judged("mixed")})]),
         "nothing_disagrees_what_cannot",
     )
 
 
 def test_few_prompts_are_no_sign_of_a_model_that_answers_badly():
-    claim = Claim("Does it?: it does", [Effect("e", "flow.values")])
-    clear = Judged("m", claim, "supported", "", {"e": Interval(0.3, 0.1, 0.5)})
-    few, none = replace(clear, status="cannot be judged"), replace(clear, status="not shown")
+    known = {"e": Interval(0.3, 0.1, 0.5)}
+    clear, few, none = (
+        judged(status, effects=known) for status in ("supported", "cannot be judged", "not shown")
+    )
     for tasks, told in (
         ({"a": few, "b": few}, "few prompts"),
         ({"a": none, "b": none}, "not shown"),
@@ -139,10 +165,11 @@ def test_the_page(found, tmp_path):
     page = comparison(found).page()
     keys = [section.key for section in page.sections]
     assert keys == [
-        "layer_accuracy", "flow", "flow-tasks", "extraction", "extraction-share",
-        "layer_accuracy-tasks", "fixed_exit",
+        "isolation", "layer_accuracy", "flow", "flow-tasks", "extraction", "extraction-share",
+        "layer_accuracy-tasks", "early_exit", "fixed_exit",
     ]  # fmt: skip
-    assert [section.key for section in page.sections if section.first] == ["layer_accuracy", "flow"]
+    # The first figure of each study.
+    assert [own.key for own in page.sections if own.first] == ["isolation", "layer_accuracy"]
     WORDS.exactly(page.title, "page", "2")
     text = comparison(found).to_html(tmp_path / "page.html").read_text()
     assert "nested 95 % intervals" in text
@@ -153,7 +180,10 @@ def test_runs_of_other_kinds_side_by_side(found, tmp_path):
     prompts = icl.build_prompts(TASK, tiny(), n=6)
     icl.measure(tiny(), prompts, Flow(), Predict(), progress=False).save(tmp_path / "one")
     both = icl.compare(found.folder, tmp_path / "one", names=["many", "single"])
-    assert {own.model for own in both.judged} == {"many"}  # the single one bears on no claim
+    # The single one is judged by the claims of the others that its flow bears on, which it does not decide.
+    single = {own.text.split(":")[0]: own.status for own in both.judged if own.model == "single"}
+    assert single == dict.fromkeys(("Shallow aggregation", "Deep extraction"), "cannot be judged")
+    assert {own.model for own in both.judged} == {"many", "single"}
     assert len(both.sweep) == len(found) + 1
     shape = both.sweep.average("mean flow", ("task", "seed")).drawing(panels="model")
     assert [panel.title for panel in shape.panels] == ["many", "single"]
@@ -266,9 +296,12 @@ def test_disagreement_is_named_before_any_mean(apart):
 
 
 def test_remarks_are_two_lines_at_most():
-    claim = Claim("Long: it is", [Effect("e", "flow.values")])
+    claim = replace(IT, text="Long: it is")
     found = [
-        Judged(f"model {i}", claim, "mixed", "", {}, remark=f"{i}: {'a long reason ' * 6}".strip())
+        replace(
+            judged("mixed", claim, remark=f"{i}: {'a long reason ' * 6}".strip()),
+            model=f"model {i}",
+        )
         for i in range(5)
     ]
     (remark,) = matrix(found).remarks
@@ -278,11 +311,9 @@ def test_remarks_are_two_lines_at_most():
 
 
 def test_large_matrices_keep_intervals_to_what_sums_up():
-    claim = Claim("It: is", [Effect("e", "flow.values")])
-    interval = {"e": Interval(0.5, 0.25, 0.75)}
+    own = judged("supported", effects={"e": Interval(0.5, 0.25, 0.75)})
 
     def of(models, tasks):
-        own = Judged("", claim, "supported", "found", interval)
         return matrix(
             [
                 replace(own, model=f"m{i}", tasks={f"t{j}": own for j in range(tasks)})
