@@ -104,8 +104,11 @@ class Judgement:
         """What the status cannot say, in a few words; empty if there is nothing."""
         if self.lacking:
             return self.lacking.rstrip(".")
-        if self.status in ("mixed", "cannot be judged") and len(self.measures) > 1:
-            return disagreeing(self.measures)
+        measures = self.measures
+        if self.status == "mixed" and self.claim.share is not None:
+            measures = measures[:-1]  # the share, which is asked only where the effects agree
+        if self.status in ("mixed", "cannot be judged") and len(measures) > 1:
+            return disagreeing(measures)
         return ""
 
     @property

@@ -11,7 +11,6 @@ import icl_mech as icl
 from icl_mech import planted
 from icl_mech.measurements import (
     EarlyExit,
-    EdgeCuts,
     Extraction,
     Flow,
     Gain,
@@ -63,8 +62,7 @@ def sides() -> Comparison:
         name: sweep(
             {name: planted.planted_model(strength=strength)}, both,
             [
-                Predict(), Flow(), Isolation(), Extraction(), Gain(),
-                EdgeCuts(("collect", "anchors"), rows="target"), LayerAccuracy(), EarlyExit(),
+                Predict(), Flow(), Isolation(), Extraction(), Gain(), LayerAccuracy(), EarlyExit(),
             ],
             shots=1, n=6, seeds=(0, 1), progress=False,
         )

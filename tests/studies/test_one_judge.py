@@ -165,6 +165,17 @@ def test_the_share_of_the_answer_decides(share, status):
     assert judge(claim, lambda own: own.evidence(run)).status in ("not shown", "cannot be judged")
 
 
+def test_a_mixed_claim_names_what_disagrees_and_not_its_share():
+    clear, nothing = Interval(0.5, 0.4, 0.6), Interval(0.0, -0.1, 0.1)
+    claim = Claim("C: it is so", [ONE, TWO], "drawn", share=SHARE)
+    for share in (None, clear):
+        effects = {"one": clear, "two": nothing, "share": share}
+        run = Analysis({"drawn": Drawn(effects=effects, count=24, provenance={})}, "")
+        found = judge(claim, lambda own, run=run: own.evidence(run))
+        assert found.status == "mixed"
+        assert found.remark == "one says so, two does not show it"
+
+
 def test_means_keep_their_controls(study):
     """Means over seeds lie beyond the means of their networks; p-values over words have no mean."""
 
