@@ -42,7 +42,7 @@ def cell(model: Any, task: str, seed: int, most: int, n: int) -> dict[str, Any]:
         few = (pair[0][differ[:n]], pair[1][differ[:n]])
         run = icl.measure(model, few, Transplant(layers=[third, late], draws=DRAWS), progress=False)
         own: TransplantResult = run[TransplantResult]
-        (verdict,) = HAND_OVER.verdicts(run)
+        (verdict,) = of_run([HAND_OVER], run)
         kept |= {"verdict": verdict.status, "finding": verdict.finding, **plain(own)}
         if own.unlike:
             first = icl.transplant(model, *few, at="anchors", layers=[0], draws=1, progress=False)
