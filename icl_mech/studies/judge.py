@@ -104,8 +104,13 @@ class Judgement:
         """What the status cannot say, in a few words; empty if there is nothing."""
         if self.lacking:
             return self.lacking.rstrip(".")
-        if self.status in ("mixed", "cannot be judged") and len(self.measures) > 1:
-            return disagreeing(self.measures)
+        share = "" if self.claim.share is None else self.claim.share.name
+        judged = (
+            own for own in self.measures if own.name != share or own.status == "cannot be judged"
+        )
+        measures = [*judged]
+        if self.status in ("mixed", "cannot be judged") and len(measures) > 1:
+            return disagreeing(measures)
         return ""
 
     @property
@@ -208,6 +213,7 @@ def of_words(judgement: Judgement, words: Words) -> Verdict:
         brief = why if judgement.lacking else brief and f"{why} {brief}"
     if judgement.share:
         finding = f"{finding} {judgement.share}".lstrip()
+        brief = brief and f"{brief} {judgement.share}"
     return Verdict(
         claim.text,
         judgement.status,

@@ -24,6 +24,7 @@ from icl_mech.measurements import Transplant
 from icl_mech.measurements.causal.moved_answers import DIRECTIONS, TransplantResult
 from icl_mech.results.wording import counted, said, told
 from icl_mech.studies.hand_over import EARLY, HAND_OVER, LATE
+from icl_mech.studies.judge import of_run
 
 TASKS = {"headlines": 1, "questions": 1, "reviews": 2, "unnatural": 2}
 """With how many demonstrations of each class: four to six in all."""
