@@ -44,7 +44,7 @@ exclude_patterns = [
     "_static",
     "_templates",
     "figures",
-    "claims_table.md",
+    "claims_table.md", "benchmarks/real_models_table.md",
     "formats_table.md",
     "power_table.md",
     "recipes_table.md",

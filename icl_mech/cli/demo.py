@@ -16,7 +16,7 @@ def demo(
     out: Annotated[
         Path | None, typer.Option(help="New folder for the page (default: runs/demo, -2, -3, ...).")
     ] = None,
-    n: Annotated[int, typer.Option("--n", "-n", min=1, help="Prompts per task.")] = 36,
+    n: Annotated[int, typer.Option("--n", "-n", min=1, help="Prompts per task.")] = 24,
     seed: Annotated[int, typer.Option(min=0, help="Seed of texts and demonstrations.")] = 0,
     overwrite: Annotated[
         bool,

@@ -18,7 +18,7 @@ from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracyResult
 from icl_mech.measurements.alignment.alignment import AlignmentResult
 from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.right_answers import RightAnswers
-from icl_mech.metrics import Interval
+from icl_mech.metrics import Interval, wilson_interval
 from icl_mech.results import Result
 from icl_mech.results.prompts import answer_kind, given
 from icl_mech.results.wording import counted, said, told
@@ -75,7 +75,8 @@ def _competence(results: Mapping[str, Result]) -> Competence | None:
             known = _of_answers(name, result)
             if known is not None:
                 return known
-    return None
+    gains = ((name, own) for name, own in results.items() if isinstance(own, GainResult))
+    return next((_of_gain(name, own) for name, own in gains if own.labels), None)
 
 
 def _of_pairs(name: str, result: LayerAccuracyResult) -> Competence:
@@ -100,6 +101,19 @@ def _of_answers(name: str, result: Predictions | AlignmentResult) -> Competence 
         text = f"{said(right)} of the answers are right, chance is {told(chance)} (n = {n})."
         return Competence(name, right, chance, n, text)
     return None
+
+
+def _of_gain(name: str, result: GainResult) -> Competence | None:
+    """Right answers with demonstrations, where nothing else holds them."""
+    n, kind = len(result.right), answer_kind(result)
+    if kind not in ("classes", "choices"):
+        return None
+    right = wilson_interval(result.right[:, 0] > 0.5)
+    counts = result.answers.bincount(minlength=len(result.labels))
+    constant = float(counts.max()) / n if kind == "classes" else 1 / len(result.labels)
+    what = "a constant answer gets" if kind == "classes" else "chance is"
+    text = f"{said(right)} of the answers are right, {what} {told(constant)} (n = {n})."
+    return Competence(name, right, constant, n, text)
 
 
 def _above(run: Run) -> Interval | None:

@@ -104,9 +104,14 @@ class Judgement:
         """What the status cannot say, in a few words; empty if there is nothing."""
         if self.lacking:
             return self.lacking.rstrip(".")
-        measures = self.measures
-        if self.status == "mixed" and self.claim.share is not None:
-            measures = measures[:-1]  # the share, which is asked only where the effects agree
+        share = "" if self.claim.share is None else self.claim.share.name
+        # The share is asked for only where the effects agree.
+        asked = self.status != "mixed"
+        measures = [
+            own
+            for own in self.measures
+            if own.name != share or (asked and own.status == "cannot be judged")
+        ]
         if self.status in ("mixed", "cannot be judged") and len(measures) > 1:
             return disagreeing(measures)
         return ""
@@ -211,6 +216,7 @@ def of_words(judgement: Judgement, words: Words) -> Verdict:
         brief = why if judgement.lacking else brief and f"{why} {brief}"
     if judgement.share:
         finding = f"{finding} {judgement.share}".lstrip()
+        brief = brief and f"{brief} {judgement.share}"
     return Verdict(
         claim.text,
         judgement.status,

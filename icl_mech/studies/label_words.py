@@ -194,7 +194,7 @@ def _isolation_lost(name: str, against: str) -> Effect:
             return None
         return result.difference(windows.early, windows.others[against])
 
-    return Effect(name, effect, rising=False, ends=DIFFERENCE)
+    return Effect(name, effect, rising=False, ends=DIFFERENCE, measure="the change of answers")
 
 
 AGGREGATION = Claim(

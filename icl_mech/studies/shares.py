@@ -13,6 +13,9 @@ from icl_mech.metrics.ratios import ratio_interval
 from icl_mech.results.wording import listed, said
 from icl_mech.studies.claim import Effect, Run
 
+LOSS = "the loss of the right answer's log-probability"
+"""What effects of cut edges are called together."""
+
 
 def share_of_gain(run: Run, edges: str, window: str) -> Interval | None:
     """Share of the gain over zero-shot that is lost with these edges cut; None where it was not measured.
@@ -54,7 +57,7 @@ def lost(name: str, edges: str, window: str) -> tuple[Effect, ...]:
             known = edges in cuts.edges and window in cuts.windows and cuts.log_prob is not None
             return of(cuts) if known else None
 
-        return Effect(f"{name}{more}, nats", read, measure=name)
+        return Effect(f"{name}{more}, nats", read, measure=LOSS)
 
     return (
         effect("", lambda cuts: cuts.lost(edges, window)),

@@ -190,27 +190,24 @@ def _beside(effect: Effect, runs: Sequence[tuple[Item, Analysis]], mean: Interva
 
     Networks are averaged as the effect is, seeds first; p-values over the words of single runs have no mean.
     """
-    by_task: dict[str, list[Interval | None]] = defaultdict(list)
+    by_task: dict[str, list[tuple[float, ...] | None]] = defaultdict(list)
+    controlled = False
     for item, run in runs:
-        by_task[item.task].append(effect.interval(run))
-    every = [own for each in by_task.values() for own in each]
-    controlled = [own for own in every if isinstance(own, Controlled)]
+        interval = effect.interval(run)
+        controlled |= isinstance(interval, Controlled)
+        by_task[item.task].append(getattr(interval, "networks", None))
     if not controlled:
         return mean
-    networks = [own.networks for own in controlled if own.networks is not None]
-    sizes = {len(own) for own in networks}
-    if len(networks) < len(every) or len(sizes) > 1:
+    known = {task: [own for own in each if own is not None] for task, each in by_task.items()}
+    sizes = {len(own) for each in known.values() for own in each}
+    if len(sizes) != 1 or any(None in each for each in by_task.values()):
         return Interval(mean.value, nan, nan)
-    means = [
-        _mean([_mean([own.networks[k] for own in each if isinstance(own, Controlled) and own.networks])
-               for each in by_task.values()])
-        for k in range(sizes.pop())
-    ]  # fmt: skip
-    return Controlled.of(mean, networks=means)
+    return Controlled.of(mean, networks=_means([_means(each) for each in known.values()]))
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+def _means(rows: Sequence[Sequence[float]]) -> list[float]:
+    """Of each column."""
+    return [sum(column) / len(rows) for column in zip(*rows, strict=True)]
 
 
 def _counts(part: Sweep, cell: Cell) -> tuple[int, str, int]:

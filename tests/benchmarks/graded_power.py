@@ -12,21 +12,24 @@ import argparse
 import json
 import warnings
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 import icl_mech as icl
-from icl_mech.measurements import EdgeCuts, Extraction, Isolation, Transplant
+from icl_mech.measurements import EdgeCuts, Gain, Isolation, Predict, Transplant
 from icl_mech.measurements.causal.head_maps import EXPECTED
 from icl_mech.measurements.heads.conditions import CHOSEN
 from icl_mech.measurements.isolation.early import compared
 from icl_mech.metrics import wilson_interval
 from icl_mech.studies import CAUSAL, CONTEXTUALISE, LABEL_WORDS, OVERTHINKING
 from icl_mech.studies.hand_over import HAND_OVER
+from icl_mech.studies.judge import of_run
 from icl_mech.studies.overthinking import LATE
 from icl_mech.studies.overthinking_heads import LATE_ATTENTION
+from icl_mech.studies.shares import share_of_gain
 
 
 class Circuit(NamedTuple):
@@ -54,7 +57,8 @@ CIRCUITS = {
         (12, 24, 48),
         {
             "Shallow aggregation": ("label_words", "isolation"),
-            "Deep extraction": ("label_words", "attention"),
+            "Reading": ("label_words", "share"),
+            "Deep extraction": ("label_words", "share"),
         },
     ),
     "heads": Circuit(
@@ -92,20 +96,15 @@ def anchors(strength: float, n: int, seed: int) -> Cell:
     prompts = icl.build_prompts(
         icl.planted_task(), model, shots=1, n=n, seed=seed, demonstrations="per_prompt"
     )
-    report = icl.analyze(
-        model,
-        prompts,
-        maps=0,
-        nulls=3,
-        progress=False,
-        measurements=[Isolation(seed=seed), Extraction()],
-    )
+    cuts = EdgeCuts(("collect", "anchors"), rows="target", seed=seed)
+    measured = (Predict(), Gain(seed=seed), Isolation(seed=seed), cuts)
+    report = icl.measure(model, prompts, *measured, progress=False)
     windows = compared(report.isolation)
     assert windows is not None
     isolated = report.isolation.difference(windows.early, windows.others["random tokens"])
     sizes = {
         "Shallow aggregation": -isolated.value,
-        "Deep extraction": report.extraction.last_third.value - 0.5,
+        **{name: _share(report, window) for name, window in READ.items()},
     }
     return _cell(LABEL_WORDS.verdicts(report), sizes)
 
@@ -134,7 +133,7 @@ def hand_over(strength: float, n: int, seed: int) -> Cell:
     layers = Transplant(at=("anchors", "target"), layers=(2, 5), draws=2, seed=seed)
     report = icl.measure(model, pair, layers, progress=False)
     moved = report["transplant"].flips[:, 0].nan_to_num(0.0)
-    return _cell(HAND_OVER.verdicts(report), {"Hand-over": moved.tolist()})
+    return _cell(of_run([HAND_OVER], report), {"Hand-over": moved.tolist()})
 
 
 def lessons(strength: float, n: int, seed: int) -> Cell:
@@ -144,13 +143,23 @@ def lessons(strength: float, n: int, seed: int) -> Cell:
         icl.planted_task(), model, shots=1, n=n, seed=seed, demonstrations="per_prompt"
     )
     cuts = EdgeCuts(edges=("contextualise", "aggregate"), seed=seed)
-    report = icl.measure(model, prompts, cuts, progress=False)
+    report = icl.measure(model, prompts, Predict(), Gain(seed=seed), cuts, progress=False)
     needed = -report["edge_cuts"].changes
     early, late = needed[:, 0, 0], needed[:, 1, 2]
     sizes = {"Contextualise": early, "Aggregate": late, "Then": torch.minimum(early, late)}
     return _cell(
         CONTEXTUALISE.verdicts(report), {name: own.tolist() for name, own in sizes.items()}
     )
+
+
+READ = {"Reading": "all", "Deep extraction": "late"}
+"""Claims of what the target reads from label words, and in which layers."""
+
+
+def _share(report: Any, window: str) -> float:
+    """Of what demonstrations add; 0 where they add nothing clear."""
+    share = share_of_gain(report, "anchors", window)
+    return 0.0 if share is None or not isfinite(share.value) else share.value
 
 
 def _acting(report: Any) -> dict[str, Any]:

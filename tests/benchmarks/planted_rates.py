@@ -17,7 +17,6 @@ import torch
 import icl_mech as icl
 from icl_mech.measurements.isolation.early import status
 from icl_mech.results.judging import judged
-from icl_mech.studies import LABEL_WORDS
 from tests.measurements.confusion.test_diagnosis import made
 from tests.test_planted_anchors import build, found_and_others, measures
 
@@ -26,17 +25,11 @@ Found = Iterator[tuple[str, str]]
 
 
 def anchoring(seed: int) -> Found:
-    """Isolation, extraction, and the verdicts of the study."""
+    """Isolation and extraction."""
     model = icl.planted_model(anchors=False, seed=seed)
-    prompts, isolated, read = measures(model, seed)
-    flow = icl.flow_scores(model, prompts, progress=False)
-    early, late = LABEL_WORDS.verdicts(
-        icl.Analysis({"flow": flow, "isolation": isolated, "extraction": read}, "")
-    )
+    _, isolated, read = measures(model, seed)
     yield "isolation", status(isolated)
     yield "extraction", read.status
-    yield "verdict on early layers", early.status
-    yield "verdict on late layers", late.status
 
 
 def confusion(seed: int) -> Found:

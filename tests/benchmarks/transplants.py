@@ -24,6 +24,7 @@ from icl_mech.measurements import Transplant
 from icl_mech.measurements.causal.moved_answers import DIRECTIONS, TransplantResult
 from icl_mech.results.wording import counted, said, told
 from icl_mech.studies.hand_over import EARLY, HAND_OVER, LATE
+from icl_mech.studies.judge import of_run
 
 TASKS = {"headlines": 1, "questions": 1, "reviews": 2, "unnatural": 2}
 """With how many demonstrations of each class: four to six in all."""
@@ -42,7 +43,7 @@ def cell(model: Any, task: str, seed: int, most: int, n: int) -> dict[str, Any]:
         few = (pair[0][differ[:n]], pair[1][differ[:n]])
         run = icl.measure(model, few, Transplant(layers=[third, late], draws=DRAWS), progress=False)
         own: TransplantResult = run[TransplantResult]
-        (verdict,) = HAND_OVER.verdicts(run)
+        (verdict,) = of_run([HAND_OVER], run)
         kept |= {"verdict": verdict.status, "finding": verdict.finding, **plain(own)}
         if own.unlike:
             first = icl.transplant(model, *few, at="anchors", layers=[0], draws=1, progress=False)

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -31,13 +32,15 @@ from icl_mech.measurements import CompareCompression, EdgeCuts, Reweighting, Tra
 from icl_mech.metrics import wilson_interval
 from icl_mech.studies import ANCHORS, CAUSAL, CONTEXTUALISE, LABEL_WORDS, OVERTHINKING
 from icl_mech.studies.hand_over import HAND_OVER
+from icl_mech.studies.judge import of_run
 
 ARCHITECTURES = ("llama, tied", "llama, untied", "gpt2, tied", "neox, untied")
 TASKS = ("headlines", "reviews")
 DEMONSTRATIONS = ("shared", "per_prompt")
+OF_HAND_OVER = SimpleNamespace(claims=[HAND_OVER])
 CLAIMS: Any = {
     "label_words": LABEL_WORDS, "overthinking": OVERTHINKING, "causal": CAUSAL, "reweighting": LABEL_WORDS,
-    "contextualise": CONTEXTUALISE, "hand_over": HAND_OVER, "hand_over_wide": HAND_OVER, "ends": ANCHORS,
+    "contextualise": CONTEXTUALISE, "hand_over": OF_HAND_OVER, "hand_over_wide": OF_HAND_OVER, "ends": ANCHORS,
 }  # fmt: skip
 ALONE: dict[str, Any] = {
     "reweighting": Reweighting,
@@ -143,7 +146,7 @@ def table(folder: Path) -> Iterator[str]:
         for place in sorted(own.iterdir()):
             if not (place / "analysis.json").is_file():
                 continue
-            for verdict in CLAIMS[study].verdicts(icl.Analysis.load(place)):
+            for verdict in of_run(CLAIMS[study].claims, icl.Analysis.load(place)):
                 counts.setdefault(verdict.claim.split(":")[0], Counter())[verdict.status] += 1
         for claim, statuses in counts.items():
             total = statuses.total()

@@ -22,6 +22,7 @@ from icl_mech.studies.label_words import AGGREGATION, EXTRACTION
 from icl_mech.studies.label_words_used import SUFFICE
 from icl_mech.studies.overthinking import OVERTHINKS
 from icl_mech.studies.overthinking_heads import LATE_ATTENDS, LATE_ATTENTION
+from icl_mech.studies.shares import LOSS
 from icl_mech.studies.untrained import flow_required
 from icl_mech.sweeps.item import Item
 from icl_mech.sweeps.result import Sweep
@@ -55,8 +56,8 @@ def test_nothing_that_moves_is_not_the_opposite_of_a_hand_over():
 @pytest.mark.parametrize(
     ("claim", "groups"),
     [
-        (AGGREGATION, [("isolation", 2), ("lost with label words cut off early", 2)]),
-        (EXTRACTION, [("lost with the target cut off from label words late", 2)]),
+        (AGGREGATION, [("the change of answers", 1), (LOSS, 2)]),
+        (EXTRACTION, [(LOSS, 2)]),
         (SUFFICE, [("compare_compression", 4)]),
     ],
 )

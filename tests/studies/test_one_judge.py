@@ -86,6 +86,8 @@ def drawn(generator):
         }.get(kind, ends)  # fmt: skip
 
     found = {name: interval() for name in NAMES}
+    if generator.random() < 0.5:
+        found["share"] = Interval(0.02, 0.0, 0.02 + generator.expovariate(20))
     for name, control in (("beside networks", "networks"), ("beside words", "relabelled")):
         if found[name] is not None and generator.random() < 0.9:
             values = [generator.gauss(0, 0.05) for _ in range(generator.choice([0, 1, 2, 3, 3, 3]))]
