@@ -271,11 +271,13 @@ def _change(side: str) -> Effect:
 def _exit_above_chance(run: Run) -> Interval | None:
     """Calibrated accuracy after the exit above chance, with false demonstrations, on prompts that did not choose it.
 
-    None at the embedding, which is alike for all prompts.
+    None at the embedding, which is alike for all prompts, and where accuracy by layer is of other pairs.
     """
     result: EarlyExitResult = run[EarlyExitResult]
     layers: LayerAccuracyResult = run[LayerAccuracyResult]
     if result.same or result.changes is None or not result.layer or len(result.tasks) > 1:
+        return None
+    if result.changes.shape[-1] != len(layers.answers):
         return None
     tested, side = result.held_out(), SIDES.index("false")
     scores = layers.pair_scores[tested, side, result.layer]
