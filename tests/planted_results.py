@@ -110,9 +110,10 @@ def heads_of(
     shape: tuple[int, int] = (12, 12),
     n: int = 24,
     task: str = "planted",
+    seed: int = 1,
 ) -> HeadScoresResult:
-    """Heads with these mean scores among noise around 0."""
-    generator = torch.Generator().manual_seed(1)
+    """Heads with these mean scores among noise around 0, drawn by the seed."""
+    generator = torch.Generator().manual_seed(seed)
 
     def noise(scale: float) -> torch.Tensor:
         return scale * torch.randn(n, *shape, generator=generator)
