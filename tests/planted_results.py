@@ -1,5 +1,6 @@
 """Results made by hand: what a page says of them is known beforehand, and no model is run."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,6 +15,9 @@ from icl_mech.measurements.heads.conditions import CHOSEN, NONE, RANDOM
 from icl_mech.measurements.heads.false_induction import FalseInductionResult, rank_heads
 from icl_mech.measurements.heads.head_attention import HeadAttentionResult
 from icl_mech.measurements.heads.head_scores import HeadScoresResult
+from icl_mech.measurements.isolation.edge_cuts_result import WINDOWS, EdgeCutsResult
+from icl_mech.studies.claim import Claim, Run
+from icl_mech.studies.judge import Judgement, judge
 
 TASKS = {"prompts": {"task": {"name": "planted", "labels": ["a", "b", "c", "d"]}, "count": 24}}
 
@@ -106,9 +110,10 @@ def heads_of(
     shape: tuple[int, int] = (12, 12),
     n: int = 24,
     task: str = "planted",
+    seed: int = 1,
 ) -> HeadScoresResult:
-    """Heads with these mean scores among noise around 0."""
-    generator = torch.Generator().manual_seed(1)
+    """Heads with these mean scores among noise around 0, drawn by the seed."""
+    generator = torch.Generator().manual_seed(seed)
 
     def noise(scale: float) -> torch.Tensor:
         return scale * torch.randn(n, *shape, generator=generator)
@@ -174,13 +179,45 @@ def attention_of(n: int = 1, heads: int = 2) -> HeadAttentionResult:
     )
 
 
+def changed_by_cuts(changed: float, n: int = 24, edges: str = "aggregate") -> EdgeCutsResult:
+    """This share of the answers changes with edges cut after the first quarter of the layers, and none later."""
+    windows = WINDOWS["after"]
+    zeros = torch.zeros(n, 1, len(windows)).double()
+    kept = torch.ones(n, 1, len(windows), dtype=torch.bool)
+    kept[:, 0, 0] = outcomes(changed, n, 0) == 0
+    none = zeros[..., None][..., :0]
+    return EdgeCutsResult(
+        difference=zeros,
+        probability=zeros,
+        kept=kept,
+        random_difference=none,
+        random_probability=none,
+        random_kept=none,
+        plain_difference=zeros[:, 0, 0],
+        plain_probability=zeros[:, 0, 0],
+        edges=(edges,),
+        windows=windows,
+        layers=((3, 11), (6, 11), (9, 11)),
+        rows="target",
+        provenance=TASKS,
+    )
+
+
+def without_needs(claim: Claim, run: Run) -> Judgement:
+    """What a run says of a claim, whatever it needs."""
+    alone = replace(claim, needs=None)
+    return judge(alone, lambda effect: effect.evidence(run, claim.part))
+
+
 __all__ = [
     "ablation_of",
     "attention_of",
+    "changed_by_cuts",
     "context_of",
     "early_exit",
     "exit_of",
     "found_of",
     "heads_of",
     "layer_accuracy_of",
+    "without_needs",
 ]

@@ -1,16 +1,19 @@
 """Demonstrations that are read together first: the planted circuit, and what its study says of it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import icl_mech as icl
 from icl_mech.errors import ModelError
-from icl_mech.measurements import EdgeCuts
+from icl_mech.measurements import EdgeCuts, Gain, Predict
 from icl_mech.models import adapt
 from icl_mech.planted import GATHERING_HEAD, LEARNING_HEAD
 from icl_mech.planted.heads import LEARNED, lessons_circuit
 from icl_mech.planted.words import planted_tokenizer
 from icl_mech.studies import CONTEXTUALISE
+from tests.planted_results import without_needs
 from tests.said import Words
 
 WORDS = Words(__file__)
@@ -26,13 +29,14 @@ def build(model, n=N, **options):
 
 def cut(model, n=N):
     own = EdgeCuts(edges=("contextualise", "aggregate"), draws=2)
-    return icl.measure(model, build(model, n), own, progress=False)
+    return icl.measure(model, build(model, n), Predict(), Gain(), own, progress=False)
 
 
 def supported(run):
-    """First words of the claims that are."""
+    """First words of the claims that are; of the others it is not shown."""
     found = CONTEXTUALISE.verdicts(run)
     assert len(found) == 3
+    assert {own.status for own in found} <= {"supported", "not shown"}
     return {own.claim.split(":")[0] for own in found if own.status == "supported"}
 
 
@@ -109,7 +113,13 @@ def test_in_other_blocks_other_claims_are(heads, status):
 def test_at_strength_0_nothing_is():
     own = icl.planted_model(circuit="lessons", strength=0, seed=1)
     assert icl.predict(own, build(own, 24), progress=False).accuracy.value == 1
-    assert supported(cut(own, 12)) == set()
+    run = cut(own, 12)
+    found = CONTEXTUALISE.verdicts(run)
+    assert [one.status for one in found] == ["cannot be judged"] * 3
+    for one in found:
+        WORDS.starts(one.lacking, "nothing_added")
+    for claim in CONTEXTUALISE.claims:
+        assert without_needs(replace(claim, share=None), run).status == "not shown"
 
 
 def test_the_answer_is_handed_over_in_the_block_that_was_asked_for():

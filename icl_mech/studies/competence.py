@@ -149,6 +149,7 @@ ABOVE_CONSTANT = Effect(
     _above,
     ends=DIFFERENCE,
     prompts=_prompts,
+    unclear="The model does not clearly do this task, accuracy minus baseline {}, so this cannot be judged.",
     unknown="Whether the model does this task was not measured, so this cannot be judged.",
 )
 ABLE = Claim(QUESTION, (ABOVE_CONSTANT,), words=_said)

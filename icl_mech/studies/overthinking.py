@@ -271,11 +271,13 @@ def _change(side: str) -> Effect:
 def _exit_above_chance(run: Run) -> Interval | None:
     """Calibrated accuracy after the exit above chance, with false demonstrations, on prompts that did not choose it.
 
-    None at the embedding, which is alike for all prompts.
+    None at the embedding, which is alike for all prompts, and where accuracy by layer is of other pairs.
     """
     result: EarlyExitResult = run[EarlyExitResult]
     layers: LayerAccuracyResult = run[LayerAccuracyResult]
     if result.same or result.changes is None or not result.layer or len(result.tasks) > 1:
+        return None
+    if result.changes.shape[-1] != len(layers.answers):
         return None
     tested, side = result.held_out(), SIDES.index("false")
     scores = layers.pair_scores[tested, side, result.layer]
@@ -302,6 +304,21 @@ OVERTHINKS = Claim(
 # --- the study ---
 
 
+def _left(leaving: EarlyExitResult, verdict: Verdict) -> str:
+    """What leaving early does; where answers are better or worse there although the claim is mixed, that they are."""
+    size, status = said(leaving.overthinking(), sign=True), verdict.status
+    if status == "mixed" and verdict.measures[0].status != "supported":
+        status = verdict.measures[0].status
+    after = f"reading it out after layer {leaving.layer} gives better answers ({size})"
+    words = {
+        "supported": after,
+        "mixed": f"{after}, which are not clearly above chance",
+        "opposite": f"reading it out early makes answers worse, not better ({size})",
+        "not shown": f"reading it out early does not clearly help ({size})",
+    }
+    return words.get(status, f"whether reading it out early helps cannot be judged ({size})")
+
+
 def _headline(
     results: Mapping[str, Result], verdicts: Sequence[Verdict], model: str, task: str
 ) -> tuple[str, str]:
@@ -326,15 +343,7 @@ def _headline(
             + f" on {counted(n, 'pair')} of prompts"
         )
     if isinstance(leaving, EarlyExitResult):
-        change = leaving.overthinking()
-        size = said(change, sign=True)
-        parts.append(
-            {
-                "supported": f"reading it out after layer {leaving.layer} gives better answers ({size})",
-                "opposite": f"reading it out early makes answers worse, not better ({size})",
-                "not shown": f"reading it out early does not clearly help ({size})",
-            }.get(status[LEAVING], f"whether reading it out early helps cannot be judged ({size})")
-        )
+        parts.append(_left(leaving, next(own for own in verdicts if own.claim == LEAVING)))
     if not parts:
         return question, "The results at hand do not bear on this question."
     if len(parts) == 1:

@@ -96,19 +96,20 @@ def _other_task(scores: HeadScoresResult, task: str) -> bool:
     return bool(studied != task)
 
 
-FINAL_GAP = Effect(
-    "final gap",
-    lambda run: run[LayerAccuracyResult].final_gap,
-    ends=DIFFERENCE,
-    unclear="There is no clear harm, a final gap of {}, so this cannot be judged.",
-    unknown="What false demonstrations do to accuracy was not measured, so this cannot be judged.",
-)
-
-
 def pairs(run: Run) -> int:
     """How many pairs of prompts accuracy by layer rests on."""
     result: LayerAccuracyResult = run[LayerAccuracyResult]
     return len(result.answers)
+
+
+FINAL_GAP = Effect(
+    "final gap",
+    lambda run: run[LayerAccuracyResult].final_gap,
+    ends=DIFFERENCE,
+    prompts=pairs,
+    unclear="There is no clear harm, a final gap of {}, so this cannot be judged.",
+    unknown="What false demonstrations do to accuracy was not measured, so this cannot be judged.",
+)
 
 
 def _closed(run: Run) -> Interval | None:

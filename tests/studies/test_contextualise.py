@@ -7,7 +7,9 @@ import torch
 
 import icl_mech as icl
 from icl_mech.studies.contextualise import AGGREGATE, CONTEXT, CONTEXTUALISE, ORDER
+from icl_mech.studies.judge import verdict
 from tests.measurements.isolation.test_edge_cuts import planted
+from tests.planted_results import without_needs
 from tests.said import Words
 from tests.saved import with_tensors
 
@@ -19,6 +21,11 @@ SUPPORTED = {ORDER: "not shown", CONTEXT: "not shown", AGGREGATE: "supported"}
 @pytest.fixture(scope="module")
 def study():
     return icl.analyze(*planted(), study="contextualise", progress=False)
+
+
+def with_cuts(study, cuts):
+    """The same run with other cuts."""
+    return icl.Analysis({**study.results, "edge_cuts": cuts}, "")
 
 
 def test_the_claims_of_the_planted_circuit(study):
@@ -33,25 +40,55 @@ def test_nothing_of_networks_that_learned_nothing(seed):
     model, prompts = planted(24)
     for network in (icl.planted_model(anchors=False, seed=seed), icl.untrained(model, seed)):
         run = icl.analyze(network, prompts, study="contextualise", progress=False)
-        shown = [own.status for claim in CONTEXTUALISE.claims for own in claim.verdicts(run)]
-        assert "supported" not in shown  # each claim alone, without what it needs
+        for claim in CONTEXTUALISE.claims:  # each alone, whatever it needs and carries
+            assert without_needs(replace(claim, share=None), run).status != "supported"
         # Most do not do the task either, so that how they do it cannot be judged.
         assert {own.status for own in run.verdicts()} <= {"not shown", "cannot be judged"}
 
 
-def test_a_little_less_of_a_logit_is_not_enough(study):
-    """Edges between demonstrations have no control, so that answers must be lost."""
+@pytest.mark.parametrize(
+    ("answers", "nats", "context", "order"),
+    [
+        (0.0, 0.5, "not shown", "not shown"),
+        (0.5, 0.02, "present, not used", "supported"),
+        (0.5, 0.1, "not shown", "supported"),
+        (0.5, 0.5, "supported", "supported"),
+    ],
+)
+def test_a_little_less_of_a_logit_is_not_enough(study, answers, nats, context, order):
+    """Edges between demonstrations have no control: answers must be lost, and a share of what demonstrations add."""
     found = study["edge_cuts"]
     less = found.difference.clone()
-    less[:, 0, 0] = found.plain_difference - 0.05 - 0.01 * torch.rand(len(less))
-    statuses = {}
-    for lost in (0, len(less) // 2):
-        right = found.plain_right[:, None, None].repeat(1, *less.shape[1:])
-        right[:lost, 0, 0] = False
-        right[:lost, 1, 2] = False
-        run = icl.Analysis({"edge_cuts": replace(found, difference=less, right=right)}, "")
-        statuses[lost] = [CONTEXT.verdicts(run)[0].status, ORDER.verdicts(run)[0].status]
-    assert list(statuses.values()) == [["not shown"] * 2, ["supported"] * 2]
+    less[:, 0, 0] = found.plain_difference - 0.05 - 0.01 * torch.arange(len(less)) / len(less)
+    right = found.plain_right[:, None, None].repeat(1, *less.shape[1:])
+    lost = round(answers * len(less))
+    right[:lost, 0, 0] = False
+    right[:lost, 1, 2] = False
+    sure = found.log_prob.clone()
+    sure[:, 0, 0] = found.plain_log_prob - nats * study["gain"].added("zero_shot")
+    cuts = replace(found, difference=less, right=right, log_prob=sure)
+    run = with_cuts(study, cuts)
+    assert [verdict(claim, run).status for claim in (CONTEXT, ORDER)] == [context, order]
+
+
+@pytest.mark.parametrize("claim", [CONTEXT, ORDER, AGGREGATE])
+@pytest.mark.parametrize("lacking", ["predictions", "gain", "over_shuffled", "edge_cuts"])
+def test_what_each_claim_needs(study, claim, lacking):
+    """Only *Aggregate* does without the gain over shuffled labels."""
+    results = {name: own for name, own in study.results.items() if name != lacking}
+    if lacking == "over_shuffled":
+        gain, two = study["gain"], slice(0, 2)
+        results["gain"] = replace(
+            gain, log_prob=gain.log_prob[:, two], right=gain.right[:, two], contexts=gain.contexts[two]
+        )  # fmt: skip
+    found = verdict(claim, icl.Analysis(results, ""))
+    if lacking == "edge_cuts":
+        assert found is None
+    elif lacking == "over_shuffled" and claim is AGGREGATE:
+        assert (found.status, found.lacking) == ("supported", "")
+    else:
+        assert (found.status, found.p) == ("cannot be judged", None)
+        WORDS(found.lacking, f"without {lacking}")
 
 
 def test_a_run_saved_before_right_answers_were_kept(study, tmp_path):
@@ -62,9 +99,19 @@ def test_a_run_saved_before_right_answers_were_kept(study, tmp_path):
     assert cuts.right_answers("contextualise", "early") is None
     assert set(study["edge_cuts"].quantities()) - set(cuts.quantities()) == {"accuracy_change"}
     WORDS.starts(cuts.figures()[0].answer, "without right answers")
-    run = icl.Analysis({"edge_cuts": cuts}, "")
-    found = [claim.verdicts(run)[0].status for claim in (CONTEXT, ORDER, AGGREGATE)]
-    assert found == ["cannot be judged"] * 3
+    found = [verdict(claim, with_cuts(study, cuts)) for claim in (CONTEXT, ORDER, AGGREGATE)]
+    assert [(own.status, own.lacking) for own in found] == [("cannot be judged", "")] * 3
+
+
+def test_a_run_saved_before_log_probabilities_were_kept(study):
+    """Claims with a share cannot be judged, and say why."""
+    cuts = replace(study["edge_cuts"], log_prob=None, random_log_prob=None, plain_log_prob=None)
+    context, order, aggregate = (
+        verdict(claim, with_cuts(study, cuts)) for claim in (CONTEXT, ORDER, AGGREGATE)
+    )
+    assert (context.status, order.status) == ("not shown", "not shown")  # nothing is there
+    assert aggregate.status == "cannot be judged"
+    WORDS.ends(aggregate.finding, "share not measured")
 
 
 def test_its_page(study, tmp_path):

@@ -288,6 +288,7 @@ def test_a_measurement_of_ones_own_is_saved_drawn_and_subtracted(model, prompts,
     report = icl.analyze(model, prompts, maps=0, measurements=[ResidualNorms()])
     assert [own for own in report if not own.startswith("untrained")] == [
         "predictions",
+        "gain",
         "flow",
         "residual_norms",
     ]

@@ -15,6 +15,7 @@ from icl_mech.models import adapt
 from icl_mech.prompts import PromptBatch, Span
 from icl_mech.studies import CAUSAL
 from icl_mech.studies.hand_over import HAND_OVER
+from icl_mech.studies.judge import verdict
 from tests.engine.test_paths import TASK
 from tests.said import Words
 from tests.tiny import FAMILIES, N_LAYERS, tiny_hf, tiny_model
@@ -232,8 +233,8 @@ def test_the_claim_asks_for_the_target_at_last(block, status):
     model = icl.planted_model(hand_over=block)
     data = pairs(icl.planted_task(), model, shots=1, n=24)
     found = icl.measure(model, data, Transplant(draws=2, layers=[2, 5]))
-    (verdict,) = HAND_OVER.verdicts(found)
-    assert (verdict.status, verdict.result) == (status, "transplant")
+    own = verdict(HAND_OVER, found)
+    assert (own.status, own.result) == (status, "transplant")
     beyond = [effect.interval(found).low > effect.null for effect in HAND_OVER.effects]
     assert beyond == [True, True, block == 4, block == 4]
     assert HAND_OVER in CAUSAL.claims
@@ -242,10 +243,10 @@ def test_the_claim_asks_for_the_target_at_last(block, status):
 def test_no_claim_on_one_place_nor_on_answers_that_do_not_differ(model):
     data = pairs(TASK, model, shots=1, n=6)
     alone = icl.measure(model, data, Transplant(at="anchors", draws=1, layers=[1]))
-    assert not HAND_OVER.verdicts(alone)
+    assert verdict(HAND_OVER, alone) is None
     same = pairs(TASK, model, shots=1, n=6, false_share=0.0)
-    (verdict,) = HAND_OVER.verdicts(icl.measure(model, same, Transplant(draws=1)))
-    assert verdict.status == "cannot be judged"
+    own = verdict(HAND_OVER, icl.measure(model, same, Transplant(draws=1)))
+    assert own.status == "cannot be judged"
 
 
 # --- what stands for what ---

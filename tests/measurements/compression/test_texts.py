@@ -9,6 +9,7 @@ from icl_mech.errors import IclMechError
 from icl_mech.measurements import CompareCompression
 from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.studies.anchors import ANCHORS, CARRY
+from icl_mech.studies.judge import verdict
 from tests.measurements.compression.cases import WITHOUT_WINDOW, rows_behind, task
 from tests.tiny import tiny_model
 
@@ -70,10 +71,10 @@ def test_one_end_has_no_control():
     found = measured(model, short, ("hidden_anchor", "hidden_random"))["compare_compression"]
     assert found.difference("hidden_anchor", "hidden_random", "kl").value == 0
     long = icl.texts(["The film was good. It was a story. We left it."] * 6, model)
-    assert CARRY.verdicts(measured(model, long))
+    assert verdict(CARRY, measured(model, long)) is not None
     both = icl.PromptBatch((*long, short[0]), long.source)
     for prompts in (short, both):
-        assert not CARRY.verdicts(measured(model, prompts))
+        assert verdict(CARRY, measured(model, prompts)) is None
 
 
 def test_classes_have_no_tokens_that_follow():
@@ -83,7 +84,7 @@ def test_classes_have_no_tokens_that_follow():
     assert (found.kl, found.log_prob, found.next_tokens) == (None, None, None)
     with pytest.raises(IclMechError, match="kl"):
         found.difference("hidden_anchor", "hidden_random", "kl")
-    assert not CARRY.verdicts(measured(model, prompts))
+    assert verdict(CARRY, measured(model, prompts)) is None
 
 
 def test_the_table_and_files_hold_them(tmp_path):
@@ -117,10 +118,10 @@ def as_text(prompt):
 def test_ends_carry_what_is_planted_in_them():
     model = icl.planted_model()
     run = measured(model, planted_texts(model))
-    (verdict,) = CARRY.verdicts(run)
-    assert verdict.status == "supported", verdict.finding
+    own = verdict(CARRY, run)
+    assert own.status == "supported", own.finding
     assert CARRY in ANCHORS.claims
-    assert [own.status for own in verdict.measures] == ["supported"] * 3
+    assert [one.status for one in own.measures] == ["supported"] * 3
 
 
 @pytest.mark.slow
@@ -128,17 +129,17 @@ def test_ends_carry_what_is_planted_in_them():
 def test_ends_carry_nothing_where_nothing_is_planted(seed):
     planted = icl.planted_model()
     for model in (icl.planted_model(anchors=False, seed=seed), icl.untrained(planted, seed)):
-        (verdict,) = CARRY.verdicts(measured(model, planted_texts(planted)))
-        assert verdict.status != "supported", verdict.finding
+        own = verdict(CARRY, measured(model, planted_texts(planted)))
+        assert own.status != "supported", own.finding
 
 
 def test_the_claim_needs_the_control_and_six_texts():
     model = tiny_model("gpt2")
     prompts = icl.texts(TEXTS, model)
-    (verdict,) = CARRY.verdicts(measured(model, prompts))
-    assert verdict.status == "cannot be judged"
-    assert not CARRY.verdicts(measured(model, prompts, THREE[:2]))
-    assert not CARRY.verdicts(icl.measure(model, prompts, icl.measurements.Predict()))
+    own = verdict(CARRY, measured(model, prompts))
+    assert own.status == "cannot be judged"
+    assert verdict(CARRY, measured(model, prompts, THREE[:2])) is None
+    assert verdict(CARRY, icl.measure(model, prompts, icl.measurements.Predict())) is None
 
 
 def test_the_study_judges_it_where_it_was_measured():

@@ -15,6 +15,7 @@ from icl_mech.measurements import EdgeCuts
 from icl_mech.measurements.causal.answers import above_others
 from icl_mech.measurements.isolation.edge_cuts import CONTROLLED, CUTS, EdgeCutsResult
 from icl_mech.metrics import mean_interval
+from icl_mech.planted import null_model
 from tests.engine.test_paths import TASK
 from tests.said import Words
 from tests.saved import reseal, with_tensors
@@ -49,6 +50,7 @@ def planted(n=36, **options):
 SPANS = {
     "thirds": [[0], [1], [2], [0, 1, 2]],
     "cumulative": [[0], [0, 1], [0, 1, 2]],
+    "after": [[0, 1, 2], [1, 2], [2]],
     "sliding": [[0], [1], [2]],
 }
 
@@ -125,6 +127,26 @@ def test_a_window_slides_over_every_layer():
     assert next(iter(spans.items())) == ("0–3", range(4))
     assert [*spans.items()][-1] == ("20–23", range(20, 24))
     assert [*EdgeCuts(windows="sliding")._windows(2)] == ["0", "1"]
+
+
+def test_windows_to_the_last_layer_leave_out_quarters():
+    """Of eight layers the last six, four and two; in the planted null `early` the target has read by then."""
+    model = null_model("early")
+    given = icl.build_prompts(
+        icl.planted_task(), model, shots=1, n=12, labels="permuted", demonstrations="per_prompt"
+    )
+    found = icl.edge_cuts(model, given, edges="aggregate", windows="after", rows="target", draws=0)
+    assert found.windows == ("last ¾", "last ½", "last ¼")
+    assert found.layers == ((2, 7), (4, 7), (6, 7))
+    for place, first in enumerate((2, 4, 6)):
+        cut = Cut("units", "target", layers=[*range(first, 8)])
+        own = icl.predict(model, given, interventions=[cut], progress=False)
+        wanted = above_others(own.label_logits.double(), given.answers)
+        assert_close(found.difference[:, 0, place], wanted, atol=1e-4, rtol=0)
+    assert bool(found.kept.all())
+    whole = icl.predict(model, given, interventions=[Cut("units", "target")], progress=False)
+    plain = icl.predict(model, given, progress=False)
+    assert (whole.predicted != plain.predicted).double().mean() > 0.5
 
 
 def test_edges_into_targets_alone_take_one_row_of_each_prompt(setting):
