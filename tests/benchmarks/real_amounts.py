@@ -19,6 +19,8 @@ import icl_mech as icl
 from icl_mech.measurements import EdgeCuts, Gain
 from icl_mech.metrics import Interval, over_units
 from icl_mech.metrics.ratios import nested_ratio
+from icl_mech.plots import figure
+from icl_mech.shapes import Bars
 from icl_mech.studies import Analysis
 from icl_mech.studies.label_words import READING
 from icl_mech.sweeps import Sweep
@@ -129,6 +131,40 @@ def rows(folder: Path) -> Iterator[str]:
             yield f"| {name} | `{task}` | {size} | {accuracy} | {numbers} | {share} | {cells.status()} |"
 
 
+SHOWN = {"smollm2-135m": "SmolLM2 135M", "gemma-3-270m": "Gemma 3 270M"}
+LINES = {
+    "demonstrations add": None,
+    "lost without label words: first third": "early",
+    "middle third": "middle",
+    "last third": "late",
+    "all layers": "all",
+}
+"""Of the picture: the gain, and the cuts by window."""
+
+
+def picture(folder: Path, task: str = "questions") -> None:
+    """Gain and cuts of both models on one task, which needs kaleido and a Chromium."""
+    cells = [Cells(folder, name, task) for name in SHOWN]
+    each = [
+        [own.gained("zero_shot") if window is None else own.lost(window) for own in cells]
+        for window in LINES.values()
+    ]
+    value, low, high = torch.tensor(each, dtype=torch.float64).unbind(-1)
+    shape = Bars(
+        f"What demonstrations add on {task}, and what of it goes through label words",
+        tuple(LINES),
+        tuple(SHOWN.values()),
+        *(value, low, high),
+        y_title="log-probability of the right answer (nats)",
+        note=f"{len(cells[0].runs)} sets of demonstrations, {cells[0].prompts} queries each; bars: 95 % intervals over sets",
+        meanings=("reference", "label"),
+        sides=("", ""),
+    )
+    drawn = figure(shape).update_layout(paper_bgcolor="white", plot_bgcolor="white")
+    place = Path("docs") / "images" / f"reading_{task}.png"
+    drawn.write_image(place, width=860, height=460, scale=2)
+
+
 HEAD = """| model | task | seeds × prompts | accuracy zero-shot → with | over zero-shot | over shuffled labels | cut in all layers | first third | middle third | last third | share of what demonstrations add, all layers | *Reading* |
 |---|---|---|---|---|---|---|---|---|---|---|---|
 """
@@ -152,6 +188,7 @@ def main() -> None:
     print(table)
     if given.write:
         (Path("docs") / "benchmarks" / "real_models_table.md").write_text(table, encoding="utf-8")
+        picture(given.folder)
 
 
 if __name__ == "__main__":
