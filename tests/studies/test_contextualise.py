@@ -72,8 +72,16 @@ def test_a_little_less_of_a_logit_is_not_enough(study, answers, nats, context, o
 
 
 @pytest.mark.parametrize("claim", [CONTEXT, ORDER, AGGREGATE])
-@pytest.mark.parametrize("lacking", ["predictions", "gain", "over_shuffled", "edge_cuts"])
-def test_what_each_claim_needs(study, claim, lacking):
+@pytest.mark.parametrize(
+    ("lacking", "said"),
+    [
+        ("predictions", "without predictions"),
+        ("gain", "without gain"),
+        ("over_shuffled", "without shuffled"),
+        ("edge_cuts", ""),
+    ],
+)
+def test_what_each_claim_needs(study, claim, lacking, said):
     """Only *Aggregate* does without the gain over shuffled labels."""
     results = {name: own for name, own in study.results.items() if name != lacking}
     if lacking == "over_shuffled":
@@ -88,7 +96,7 @@ def test_what_each_claim_needs(study, claim, lacking):
         assert (found.status, found.lacking) == ("supported", "")
     else:
         assert (found.status, found.p) == ("cannot be judged", None)
-        WORDS(found.lacking, f"without {lacking}")
+        WORDS(found.lacking, said)
 
 
 def test_a_run_saved_before_right_answers_were_kept(study, tmp_path):

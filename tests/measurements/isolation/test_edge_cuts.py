@@ -241,7 +241,7 @@ def test_the_result_is_complete(setting, tmp_path):
     text = found.summary()
     WORDS(text, "result_complete")
     assert f"contextualise: early {found.lost('contextualise', 'early')}" in text
-    assert f"anchors beyond random edges: early {found.lost_beside('anchors', 'early')}" in text
+    WORDS(text, "result_complete_2", found.lost_beside("anchors", "early"))
     names = found.drawing().names
     assert names.count("these edges") == 4
     assert names.count("random edges") == 2  # of those that have a control
@@ -257,11 +257,13 @@ def test_the_result_is_complete(setting, tmp_path):
     assert own == pytest.approx(since[0])
 
 
-@pytest.mark.parametrize("rows", ["query", "target"])
-def test_the_caption_says_rows_and_windows(setting, rows):
+@pytest.mark.parametrize(
+    ("rows", "said"), [("query", "caption_query"), ("target", "caption_target")]
+)
+def test_the_caption_says_rows_and_windows(setting, rows, said):
     model, prompts, _ = setting
     found = icl.edge_cuts(model, prompts, draws=1, windows="sliding", rows=rows)
-    WORDS(found.figures()[0].caption, f"caption_{rows}")
+    WORDS(found.figures()[0].caption, said)
     drawn = found.drawing()
     assert drawn.x == (0, 1, 2)
     assert drawn.panels[1].title.endswith("alone") is (rows == "target")
