@@ -9,7 +9,7 @@ import icl_mech as icl
 from icl_mech.measurements import Flow, Predict
 from icl_mech.metrics import Interval
 from icl_mech.own import Claim, Effect, Study
-from icl_mech.studies.competence import ABOVE_CONSTANT, HELP, QUESTION, competence
+from icl_mech.studies.competence import ABOVE_CONSTANT, HELP, QUESTION, competence, helped
 from icl_mech.studies.facts import origin_of, task_name
 from icl_mech.studies.study import known_studies
 from icl_mech.sweeps import comparison
@@ -64,19 +64,37 @@ def test_claims_of_how_need_a_model_that_does_the_task():
     assert {own.status for own in others if own.claim in how} == {"cannot be judged"}
 
 
-@pytest.mark.parametrize("left_out", ["predictions", "gain"])
-def test_what_was_not_measured_is_not_clear(left_out):
+def without(analysis, *parts):
+    """The same run without some results."""
+    kept = {name: own for name, own in analysis.results.items() if name not in parts}
+    return replace(analysis, results=kept)
+
+
+def test_a_gain_tells_where_answers_were_not_kept():
     good = cases.label_words()
-    bare = replace(good, results={n: r for n, r in good.results.items() if n != left_out})
+    bare = without(good, "predictions")
+    whole, told = competence(good), competence(bare)
+    assert (whole.result, told.result) == ("predictions", "gain")
+    assert (told.status, told.effects) == (whole.status, whole.effects)
+    assert {own.claim: own.status for own in bare.verdicts()} == {
+        own.claim: own.status for own in good.verdicts()
+    }
+
+
+@pytest.mark.parametrize("left_out", [("gain",), ("predictions", "gain")])
+def test_what_was_not_measured_is_not_clear(left_out):
+    bare = without(cases.label_words(), *left_out)
     of = known_studies()["label_words"].claims
     how = {claim.text for claim in of if claim.needed}
     for own in bare.verdicts():
         if own.claim in how:
             assert own.status == "cannot be judged"
             assert own.lacking
-    if left_out == "predictions":
-        assert competence(bare) is None
-        assert bare.page().origin.findings[0].claim != QUESTION
+    assert helped(bare) is None
+    told = competence(bare)
+    assert (told is None) is ("predictions" in left_out)
+    asked = [own.claim for own in bare.page().origin.findings if own.claim in (QUESTION, HELP)]
+    assert asked == [QUESTION] * (told is not None)
 
 
 @pytest.mark.parametrize("labels", ["shuffled", "permuted", "random"])
