@@ -13,6 +13,9 @@ from icl_mech.metrics.intervals import holding
 from icl_mech.metrics.means import student_ends
 from icl_mech.metrics.ratios import nested_ratio, ratio_ends, ratio_interval
 from tests.benchmarks.ratio_coverage import rates
+from tests.said import Words
+
+WORDS = Words(__file__)
 
 
 def sample(n=48, share=0.5, seed=0, cells=()):
@@ -89,13 +92,13 @@ def test_of_a_gain_that_is_not_clear_there_is_no_share():
 @pytest.mark.usefixtures("unchecked")
 def test_what_does_not_pair_is_refused():
     loss, gain = sample()
-    with pytest.raises(ResultError, match="same prompts of both"):
+    with WORDS.raises(ResultError, "same_prompts"):
         nested_ratio([loss[:40]], [gain])
-    with pytest.raises(ResultError, match=r"denominator=.*expected"):
+    with WORDS.raises(ResultError, "denominator"):
         ratio_ends(loss[:40], gain)
-    with pytest.raises(ResultError, match="each seed or task"):
+    with WORDS.raises(ResultError, "each_group"):
         nested_ratio([loss], [gain, gain])
-    with pytest.raises(ResultError, match="each seed or task"):
+    with WORDS.raises(ResultError, "each_group"):
         nested_ratio([], [])
 
 

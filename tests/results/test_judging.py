@@ -286,15 +286,15 @@ def test_an_interval_that_misses_its_value_is_judged_by_one_that_holds_it(value,
 
 
 REFUSED = {
-    "swapped": (0.5, 0.6, 0.4),
-    "complex": (0.5 + 0j, 0.4, 0.6),
-    "none": (0.5, None, 0.6),
-    "text": ("0.5", 0.4, 0.6),
-    "truth": (True, 0.4, 1.2),
-    "several": (np.array([0.5, 0.6]), 0.4, 0.6),
-    "two": (0.5, 0.4),
-    "number": 0.5,
-    "name": "gain",
+    "refused_swapped": (0.5, 0.6, 0.4),
+    "refused_complex": (0.5 + 0j, 0.4, 0.6),
+    "refused_none": (0.5, None, 0.6),
+    "refused_text": ("0.5", 0.4, 0.6),
+    "refused_truth": (True, 0.4, 1.2),
+    "refused_several": (np.array([0.5, 0.6]), 0.4, 0.6),
+    "refused_two": (0.5, 0.4),
+    "refused_number": 0.5,
+    "refused_name": "gain",
 }
 
 
@@ -302,7 +302,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("judge", [judged, p_value, distance, lambda own: required("gain", own)])
 def test_what_is_no_effect_is_refused(name, judge):
-    with WORDS.raises(ResultError, f"refused_{name}"):
+    with WORDS.raises(ResultError, name):
         judge(REFUSED[name])
 
 
