@@ -16,6 +16,7 @@ from icl_mech.reports import Page, render_page
 from icl_mech.reports.figures import drawn
 from icl_mech.results.judging import judged as status_of
 from icl_mech.results.judging import p_value
+from icl_mech.studies import LABEL_WORDS
 from icl_mech.studies.competence import QUESTION
 from icl_mech.studies.facts import origin_of, task_name
 from icl_mech.studies.judge import Verdict
@@ -62,8 +63,8 @@ def test_the_claims_of_both_papers_and_of_others():
 
 def test_the_studies_of_the_items_pages_are_judged(found):
     for part, names in (
-        (found, {"Label Words are Anchors", "Overthinking the Truth"}),
-        (found.select(labels="correct"), {"Label Words are Anchors"}),
+        (found, {LABEL_WORDS.source, "Overthinking the Truth"}),
+        (found.select(labels="correct"), {LABEL_WORDS.source}),
         (found.select(labels="permuted"), {"Overthinking the Truth"}),
     ):
         assert {own.paper for own in comparison(part).judged} == names
