@@ -1380,7 +1380,7 @@ def edge_cuts(
     prompts: PromptBatch,
     *,
     edges: Literal['contextualise', 'aggregate', 'anchors', 'collect'] | Sequence[Literal['contextualise', 'aggregate', 'anchors', 'collect']] = ...,
-    windows: Literal['thirds', 'cumulative', 'sliding'] = ...,
+    windows: Literal['thirds', 'cumulative', 'after', 'sliding'] = ...,
     mode: Literal['mask', 'zero'] = ...,
     draws: int = ...,
     seed: int = ...,
@@ -1400,7 +1400,8 @@ def edge_cuts(
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: With demonstrations and answers.
         edges: `contextualise`, `aggregate`, `anchors` or `collect`, or several.
-        windows: `thirds` of the layers and all of them; `cumulative` ones from the first layer on; or `sliding`
+        windows: `thirds` of the layers and all of them; `cumulative` ones from the first layer on; `after`
+            a quarter, half and three quarters of them, to the last; or `sliding`
             ones of a sixth of the layers, from every layer on.
         mode: `mask` (before softmax) or `zero` (after).
         draws: Of random edges; 0: none.
