@@ -61,12 +61,15 @@ def test_the_claims_of_both_papers_and_of_others():
 
 
 def test_the_studies_of_the_items_pages_are_judged(found):
-    for part, names in (
-        (found, {"Label Words are Anchors", "Overthinking the Truth"}),
-        (found.select(labels="correct"), {"Label Words are Anchors"}),
-        (found.select(labels="permuted"), {"Overthinking the Truth"}),
+    label_words, overthinking = (
+        known_studies()[name].source for name in ("label_words", "overthinking")
+    )
+    for part, papers in (
+        (found, {label_words, overthinking}),
+        (found.select(labels="correct"), {label_words}),
+        (found.select(labels="permuted"), {overthinking}),
     ):
-        assert {own.paper for own in comparison(part).judged} == names
+        assert {own.paper for own in comparison(part).judged} == papers
     # By itself, accuracy by layer is of no study: its page judges nothing, and no sweep does.
     alone = sweep(tiny, TASK, [LayerAccuracy()], **QUIET)
     assert all(not run.verdicts() for _, run in alone)
