@@ -31,6 +31,8 @@ WORDS = Words(__file__)
 
 APART = "Apart: it is so"
 
+COLUMNS = ["paper", "claim", "model", "task", "status", "quantity", "value", "low", "high"]
+
 QUIET = {"n": 6, "progress": False}
 
 
@@ -74,6 +76,8 @@ def test_the_studies_of_the_items_pages_are_judged(found):
     alone = sweep(tiny, TASK, [LayerAccuracy()], **QUIET)
     assert all(not run.verdicts() for _, run in alone)
     assert comparison(alone).judged == ()
+    empty = comparison(alone).to_pandas()
+    assert (list(empty.columns), len(empty)) == (COLUMNS, 0)
 
 
 def test_claims_are_judged_by_means_over_tasks_and_seeds(found):
@@ -97,9 +101,7 @@ def test_claims_are_judged_by_means_over_tasks_and_seeds(found):
     # Two tasks with two seeds each, which stand for themselves alone.
     assert harm.p == pytest.approx(p_value(harm.effects["final gap"], prompts=4))
     table = comparison(found).to_pandas()
-    assert list(table.columns) == [
-        "paper", "claim", "model", "task", "status", "quantity", "value", "low", "high",
-    ]  # fmt: skip
+    assert list(table.columns) == COLUMNS
     rows = table[table.quantity == "final gap"].set_index("task")
     assert list(rows.index) == ["tiny", "other", "all tasks"]
     assert rows.loc["all tasks", "value"] == pytest.approx(harm.effects["final gap"].value)
