@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icl_mech.errors import SweepError
+from icl_mech.metrics import Interval
 from icl_mech.reports import ClaimMatrix, ClaimRow, Finding, Origin, Page, Paged, Sign
 from icl_mech.results.judging import FEWEST_PROMPTS, HOLM, OPENINGS
 from icl_mech.results.wording import counted, listed, said
@@ -25,6 +26,9 @@ ABOUT = ("Task", "Tasks", "Seed", "Seeds", "Prompts", "Demonstrations per class"
 
 LONGEST = 200
 """Characters of a remark on a claim, about two lines; the appendix has all."""
+
+COLUMNS = ("paper", "claim", "model", "task", "status", "quantity")
+"""Of the table of claims, before their effects."""
 
 ASKED = (ABLE, ADDS)
 """Questions that come before the papers' claims."""
@@ -90,7 +94,7 @@ class Comparison(Paged):
                 for task, one in own.places.items()
                 for name, ends in one.effects.items()
             ]
-        return pd.DataFrame(rows)
+        return pd.DataFrame(rows, columns=[*COLUMNS, *Interval._fields])
 
     def summary(self) -> str:
         """Every claim in one line."""

@@ -231,13 +231,13 @@ def test_demo(command, monkeypatch, tmp_path, offline):
         (line,) = [row for row in out.splitlines() if row.startswith(name)]
         WORDS(line, "demo_2")
     page = (tmp_path / "demo" / "index.html").read_text(encoding="utf-8")
-    # Four figures a task, that of untrained networks among them, the maps of the first, and the flow of all.
-    assert page.count('class="plot"') == 3 * 4 + 1 + 1
-    # Whether the task is done, and two claims, on three tasks and by their mean.
+    # Six figures a task, of gain, flow and cuts, the maps of the first, and the flow of all.
+    assert page.count('class="plot"') == 3 * 6 + 1 + 1
+    # Whether the task is done, whether demonstrations help, and two claims, on three tasks and by their mean.
     table = page[page.index('<table class="claims">') :].partition("</table>")[0]
-    assert (table.count("<tbody>"), table.count('<span class="unseen">')) == (3, 12)
+    assert (table.count("<tbody>"), table.count('<span class="unseen">')) == (4, 16)
     assert [table.count(f'scope="col" class="{own}') for own in ("start", " whole")] == [1, 1]
-    assert page.index(QUESTION) < page.index("Late</b>")
+    assert page.index(QUESTION) < page.index("Reading</b>")
     first_limit = page[page.index('<p class="quiet first-limit') :].partition("</p>")[0]
     assert "nested 95 % intervals" in first_limit  # those of all tasks are not over prompts alone
     assert "reviews: " in page

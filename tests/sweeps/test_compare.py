@@ -16,7 +16,6 @@ from icl_mech.reports import Page, render_page
 from icl_mech.reports.figures import drawn
 from icl_mech.results.judging import judged as status_of
 from icl_mech.results.judging import p_value
-from icl_mech.studies import LABEL_WORDS
 from icl_mech.studies.competence import QUESTION
 from icl_mech.studies.facts import origin_of, task_name
 from icl_mech.studies.judge import Verdict
@@ -31,6 +30,8 @@ from tests.sweeps.loaders import OTHER, TASK, other, tiny
 WORDS = Words(__file__)
 
 APART = "Apart: it is so"
+
+COLUMNS = ["paper", "claim", "model", "task", "status", "quantity", "value", "low", "high"]
 
 QUIET = {"n": 6, "progress": False}
 
@@ -62,16 +63,21 @@ def test_the_claims_of_both_papers_and_of_others():
 
 
 def test_the_studies_of_the_items_pages_are_judged(found):
-    for part, names in (
-        (found, {LABEL_WORDS.source, "Overthinking the Truth"}),
-        (found.select(labels="correct"), {LABEL_WORDS.source}),
-        (found.select(labels="permuted"), {"Overthinking the Truth"}),
+    label_words, overthinking = (
+        known_studies()[name].source for name in ("label_words", "overthinking")
+    )
+    for part, papers in (
+        (found, {label_words, overthinking}),
+        (found.select(labels="correct"), {label_words}),
+        (found.select(labels="permuted"), {overthinking}),
     ):
-        assert {own.paper for own in comparison(part).judged} == names
+        assert {own.paper for own in comparison(part).judged} == papers
     # By itself, accuracy by layer is of no study: its page judges nothing, and no sweep does.
     alone = sweep(tiny, TASK, [LayerAccuracy()], **QUIET)
     assert all(not run.verdicts() for _, run in alone)
     assert comparison(alone).judged == ()
+    empty = comparison(alone).to_pandas()
+    assert (list(empty.columns), len(empty)) == (COLUMNS, 0)
 
 
 def test_claims_are_judged_by_means_over_tasks_and_seeds(found):
@@ -95,9 +101,7 @@ def test_claims_are_judged_by_means_over_tasks_and_seeds(found):
     # Two tasks with two seeds each, which stand for themselves alone.
     assert harm.p == pytest.approx(p_value(harm.effects["final gap"], prompts=4))
     table = comparison(found).to_pandas()
-    assert list(table.columns) == [
-        "paper", "claim", "model", "task", "status", "quantity", "value", "low", "high",
-    ]  # fmt: skip
+    assert list(table.columns) == COLUMNS
     rows = table[table.quantity == "final gap"].set_index("task")
     assert list(rows.index) == ["tiny", "other", "all tasks"]
     assert rows.loc["all tasks", "value"] == pytest.approx(harm.effects["final gap"].value)
