@@ -29,7 +29,6 @@ from icl_mech.measurements.demonstrations import check_pairs, halves, without_de
 from icl_mech.measurements.heads.head_scores import HeadScores, HeadScoresResult
 from icl_mech.measurements.same_model import check_own_weights
 from icl_mech.metrics import Interval, mean_interval
-from icl_mech.metrics.ratios import ratio_interval
 from icl_mech.results import Result
 from icl_mech.results.wording import counted, listed, said
 from icl_mech.studies.bench import Bench
@@ -37,6 +36,7 @@ from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
 from icl_mech.studies.competence import DOES
 from icl_mech.studies.hand_over import HAND_OVER
 from icl_mech.studies.judge import Verdict
+from icl_mech.studies.shares import Parts, ratio
 from icl_mech.studies.study import FEW, SEEDS, Mean, Study
 
 HEADS = 5
@@ -207,17 +207,17 @@ def _carried(expected: Expected) -> Effect:
     """Share of what demonstrations do to the right above the taught logit that goes without a set's heads."""
     true = expected.side == "true"
 
-    def effect(run: Run) -> Interval | None:
+    def parts(run: Run) -> Parts | None:
         result: CompareHeadsResult = run[CompareHeadsResult]
         changes = result.changes_of(expected.name, expected.side)
         with_true, with_false = result.plain[:, 0].unbind(1)
         without = result.bare if true else with_false
         if changes is None or without is None:
             return None
-        return ratio_interval(-changes if true else changes, with_true - without)
+        return (-changes if true else changes), with_true - without
 
     what = "what true demonstrations add" if true else "the harm of false demonstrations"
-    return Effect(f"share of {what} that the {expected.name} heads carry, logits", effect)
+    return ratio(f"share of {what} that the {expected.name} heads carry, logits", parts)
 
 
 def _of_set(expected: Expected, result: CompareHeadsResult) -> Words:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from icl_mech._typing import Tensor
 from icl_mech.checking import check_fields
 from icl_mech.errors import MissingResult
 from icl_mech.metrics import Interval
@@ -73,6 +74,8 @@ class Effect:
             all of them are. Empty: a measure of its own.
         opposite: Beyond which, on the other side, the claim has it the other way; None: `null`.
         prompts: On how many it rests; None: all of the result.
+        parts: Of a ratio of means, its numerator and denominator prompt by prompt, in a run; None where it has none.
+            Its mean over items is the ratio of the means of both.
         unclear: What is said where a claim needs it and it is not clear; `{}` is its interval.
         unknown: What is said where a claim needs it and it was not measured.
     """
@@ -85,6 +88,7 @@ class Effect:
     measure: str = ""
     opposite: float | None = None
     prompts: Callable[[Any], int | None] | None = None
+    parts: Callable[[Any], tuple[Tensor, Tensor] | None] | None = None
     unclear: str = ""
     unknown: str = ""
 

@@ -5,7 +5,9 @@ of a − c over the mean of a − z, over the same prompts, with the interval of
 """
 
 from collections.abc import Callable
+from typing import Any
 
+from icl_mech._typing import Float, Tensor
 from icl_mech.measurements.accuracy.gain import GainResult
 from icl_mech.measurements.isolation.edge_cuts import EdgeCutsResult
 from icl_mech.metrics import Interval
@@ -17,32 +19,50 @@ LOSS = "the loss of the right answer's log-probability"
 """What effects of cut edges are called together."""
 
 
+Parts = tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]
+
+
+def lost_and_added(run: Run, edges: str, window: str) -> Parts | None:
+    """What each prompt loses with these edges cut, and what demonstrations add to it; None where either is not known."""
+    cuts: EdgeCutsResult = run[EdgeCutsResult]
+    gain: GainResult = run[GainResult]
+    added = gain.added("zero_shot")
+    if edges not in cuts.edges or window not in cuts.windows or cuts.plain_log_prob is None:
+        return None
+    if cuts.log_prob is None or added is None or len(added) != len(cuts.kept):
+        return None
+    place = (slice(None), cuts.edges.index(edges), cuts.windows.index(window))
+    return (cuts.plain_log_prob - cuts.log_prob[place]).double(), added.double()
+
+
 def share_of_gain(run: Run, edges: str, window: str) -> Interval | None:
     """Share of the gain over zero-shot that is lost with these edges cut; None where it was not measured.
 
     Not-a-number where the gain is not clear.
     """
-    cuts: EdgeCutsResult = run[EdgeCutsResult]
-    gain: GainResult = run[GainResult]
-    if edges not in cuts.edges or window not in cuts.windows or cuts.plain_log_prob is None:
-        return None
-    added = gain.added("zero_shot")
-    if cuts.log_prob is None or added is None or len(added) != len(cuts.kept):
-        return None
-    place = (slice(None), cuts.edges.index(edges), cuts.windows.index(window))
-    lost = cuts.plain_log_prob - cuts.log_prob[place]
-    return ratio_interval(lost.double(), added.double())
+    parts = lost_and_added(run, edges, window)
+    return None if parts is None else ratio_interval(*parts)
+
+
+def ratio(name: str, parts: Callable[[Run], Parts | None], **more: Any) -> Effect:
+    """A ratio of means over prompts as an effect of a claim."""
+
+    def interval(run: Run) -> Interval | None:
+        known = parts(run)
+        return None if known is None else ratio_interval(*known)
+
+    return Effect(name, interval, parts=parts, **more)
 
 
 def carried(name: str, edges: str, window: str) -> Effect:
-    """The share as an effect of a claim.
+    """The share of the gain that is lost with edges cut, as an effect of a claim.
 
     Args:
         name: In words.
         edges: Which are cut, see `EdgeCuts`.
         window: In which layers.
     """
-    return Effect(name, lambda run: share_of_gain(run, edges, window))
+    return ratio(name, lambda run: lost_and_added(run, edges, window))
 
 
 def lost(name: str, edges: str, window: str) -> tuple[Effect, ...]:

@@ -7,6 +7,7 @@ from math import nan
 
 from icl_mech.errors import IclMechError
 from icl_mech.metrics import Interval
+from icl_mech.metrics.ratios import nested_ratio
 from icl_mech.results.judging import Controlled, Status, would_do
 from icl_mech.results.wording import listed, said
 from icl_mech.studies import Analysis
@@ -17,6 +18,7 @@ from icl_mech.studies.judge import among_all as stand_together
 from icl_mech.sweeps.averages import Averages
 from icl_mech.sweeps.cells import Cell
 from icl_mech.sweeps.item import Item
+from icl_mech.sweeps.reading import share_drawn
 from icl_mech.sweeps.result import Sweep
 from icl_mech.sweeps.sections import ends_of, fixed_of
 
@@ -171,7 +173,7 @@ def _evidence(part: Sweep, effect: Effect, of: str) -> Evidence | None:
     runs = _runs(part, cell, effect)
     if len(runs) == 1:
         return effect.evidence(runs[0][1], of)
-    interval = _beside(effect, runs, ends_of(cell))
+    interval = _ratio(effect, runs) or _beside(effect, runs, ends_of(cell))
     return Evidence(interval, cell.prompts, _rests_on(part, cell), _counts(part, cell)[0])
 
 
@@ -183,6 +185,15 @@ def _runs(part: Sweep, cell: Cell, effect: Effect) -> list[tuple[Item, Analysis]
         if all(getattr(item, dim) == place for dim, place in cell.dims.items())
         and effect.interval(run) is not None
     ]
+
+
+def _ratio(effect: Effect, runs: Sequence[tuple[Item, Analysis]]) -> Interval | None:
+    """The ratio of means over items, which one item alone may not have; None of effects that are no ratio."""
+    if effect.parts is None:
+        return None
+    parts = [own for _, run in runs if (own := effect.parts(run)) is not None]
+    drawn = max(share_drawn(item, run) for item, run in runs)
+    return nested_ratio(*map(list, zip(*parts, strict=True)), drawn=drawn)
 
 
 def _beside(effect: Effect, runs: Sequence[tuple[Item, Analysis]], mean: Interval) -> Interval:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
+import torch
 
 from icl_mech.atlas import site
 from icl_mech.atlas.store import Entry
@@ -16,6 +17,7 @@ from icl_mech.studies import Analysis, Study
 from icl_mech.studies import study as studies
 from icl_mech.studies.claim import Claim, Effect
 from icl_mech.studies.judge import among_all, judge
+from icl_mech.studies.shares import ratio
 from icl_mech.sweeps import Sweep, comparison
 from icl_mech.sweeps.item import Item
 from icl_mech.sweeps.verdicts import by_model
@@ -205,3 +207,23 @@ def test_means_keep_their_controls(study):
         assert status(runs, NETWORKS) == "cannot be judged"
     assert status([run(0.5, near)] * 3, WORDS_) == "cannot be judged"
     assert status([run(0.5, near)], WORDS_) == "supported"
+
+
+def test_a_share_of_items_is_a_ratio_of_their_means(study):
+    """One item alone may have no clear gain; the mean over items takes numerators and denominators, not shares."""
+    generator = torch.Generator().manual_seed(0)
+    added = [0.8 + torch.randn(24, generator=generator).double() for _ in range(6)]
+    added[0] -= added[0].mean()  # demonstrations add nothing there
+    runs = [
+        Analysis({"drawn": Drawn(effects={}, count=24, provenance=ORIGIN)}, str(number))
+        for number in range(6)
+    ]
+    share = ratio("share", lambda run: (0.5 * added[int(run.title)], added[int(run.title)]))
+    items = [item_of(seed) for seed in range(6)]
+    sweep = Sweep(items, analyses={i.key: run for i, run in zip(items, runs, strict=True)})
+    clear = Effect("clear", lambda run: Interval(0.5, 0.4, 0.6))
+    (found,) = by_model(sweep, Claim("X: y", [clear], share=share))
+    assert found.effects["share"].value == pytest.approx(0.5)
+    assert found.effects["share"].low > 0.4
+    assert math.isnan(share.interval(runs[0]).low)
+    assert found.status == "supported"
