@@ -96,7 +96,7 @@ def analyze(
       half of the pairs and ablated on the other, each set without the heads of the others; the function
       vector in bare queries; what answers follow; calibration. Takes the pair (true, false).
     * `contextualise`: what right answers lose without attention between demonstrations, and without that
-      from demonstrations to the target, in early, middle and late layers, the latter beside random edges.
+      from demonstrations to the target, in early, middle, late and all layers.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
