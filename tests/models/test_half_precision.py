@@ -22,6 +22,7 @@ MORE = {
     "AnchorAgreement": {"bfloat16": 0.9, "float16": 0.03},  # ranks of five spans
     "AnchorTokens": {"bfloat16": 0.9, "float16": 0.2},  # divided by medians nearby
     "SaliencyMaps": {"bfloat16": 0.7, "float16": 0.04},  # every edge by itself
+    "Gain": {"bfloat16": 0.6, "float16": 0.6},  # one answer more or less of a few
     "Reweighting": {"bfloat16": 0.6, "float16": 0.03},  # steps of Adam
     "SaliencyCheck": {"bfloat16": 0.4, "float16": 0.05},  # ranks
 }
