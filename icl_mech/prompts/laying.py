@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
 from typing import NamedTuple
+from unicodedata import combining
 
 from icl_mech.errors import PromptError
 from icl_mech.prompts.encoding import Encoded, Interval, TextTokenizer
@@ -165,7 +166,10 @@ def _compared(tokenizer: TextTokenizer, text: str, parts: Sequence[Span], asked:
         raise PromptError(
             f"The text {text[:40]!r} has no token before its answer; let the template write something there."
         )
-    read = Encoded(first.ids[: common + same], first.offsets[: common + same])
+    *before, (start, stop) = first.offsets[: common + same]
+    behind = min((tail.offsets[same][0] for tail in tails if len(tail.ids) > same), default=stop)
+    last = (start, _composed(text[:behind], stop))
+    read = Encoded(first.ids[: common + same], (*before, last))
     ends = [_end(tail, len(text) + len(word)) for tail, word in zip(tails, words, strict=True)]
     ids = _candidates(tails, same, ends, asked)
     endings = [word + asked.after for word in words]
@@ -175,6 +179,13 @@ def _compared(tokenizer: TextTokenizer, text: str, parts: Sequence[Span], asked:
         stop = max((end for _, end in tail.offsets[: same + len(own)]), default=0)
         texts.append((text + ending)[shown:stop])
     return _Common((text + endings[0])[:shown], read, ids, texts)
+
+
+def _composed(text: str, end: int) -> int:
+    """Where a sign ends with the marks that compose with it: a tokenizer that composes places it without them."""
+    while end < len(text) and combining(text[end]):
+        end += 1
+    return end
 
 
 def joined(pieces: Iterable[RolePiece]) -> tuple[str, tuple[Span, ...]]:
