@@ -237,7 +237,7 @@ class _Choice:
         return [(own, list(range(works)))]
 
     def layouts(self, works: Sequence[Work]) -> Laid:
-        """One layout for all works where they can share it, else one for each."""
+        """One layout for all works where they can share it; else one for each, but for those over whole prompts."""
         if len(works) < 2:
             return [(self.one(work), [number]) for number, work in enumerate(works)]
         numbers = list(range(len(works)))
@@ -256,9 +256,9 @@ class _Choice:
         if shared:
             return [(SharedVariants(*self.batches), numbers)]
         each = [self.one(work) for work in works]
-        if all(type(layout) is Whole for layout in each):
-            return [(each[0], numbers)]
-        return [(layout, [number]) for number, layout in enumerate(each)]
+        whole = [number for number in numbers if type(each[number]) is Whole]
+        laid = [(each[number], [number]) for number in numbers if number not in whole]
+        return [*laid, (each[whole[0]], whole)] if whole else laid
 
     def one(self, work: Work) -> Layout:
         """The layout of a single set of interventions."""

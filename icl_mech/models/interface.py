@@ -37,7 +37,7 @@ class KeyValues:
         """Number of cached positions."""
         return int(self.keys[-1].shape[2])
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of all of them, those that prompts share counted for each."""
         return sum(tensor.nbytes for tensor in (*self.keys, *self.values))

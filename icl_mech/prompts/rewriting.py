@@ -85,6 +85,17 @@ def shuffled(prompts: PromptBatch, tokenizer: object | None, seed: int) -> Rewri
     return _all(prompts, tokenizer, lambda prompt: _reordered(prompt, seed), source)
 
 
+def relabelled_before(prompts: PromptBatch, tokenizer: object | None, demo: int) -> Rewritten:
+    """The same prompts with other label words (or answers) in the demonstrations before number `demo`.
+
+    Each of these displays what the next demonstration that displays something else does, behind the last one the
+    first; all texts, and the other demonstrations, stay.
+    """
+    source = {**prompts.source, "labels": "shuffled", "relabelled_before": demo}
+    source.pop("false_share", None)
+    return _all(prompts, tokenizer, lambda prompt: _relabelled(prompt, demo), source)
+
+
 def zero_shot(prompts: PromptBatch, tokenizer: object | None) -> Rewritten:
     """The same queries behind what precedes the first demonstration: template, narrative and candidates stay."""
     count = "total" if "total" in prompts.source else "shots"
@@ -116,6 +127,35 @@ def _reordered(prompt: Prompt, seed: int) -> _New:
     Raises:
         PromptError: they are not known, or all alike.
     """
+    words, shown = _displayed(prompt)
+    digest = hashlib.sha256(prompt.text[: words[-1].stop].encode()).digest()
+    drawn = np.random.default_rng([seed, int.from_bytes(digest[:8], "big")])
+    order = shown
+    while order == shown:
+        order = [shown[place] for place in drawn.permutation(len(shown))]
+    return _displaying(prompt, order)
+
+
+def _relabelled(prompt: Prompt, demo: int) -> _New:
+    """Its text with other label words in the demonstrations before number `demo`.
+
+    Raises:
+        PromptError: they are not known, or all alike.
+    """
+    _, shown = _displayed(prompt)
+    order = [*shown]
+    for place in range(min(demo, len(shown))):
+        others = (*shown[place + 1 :], *shown[:place])
+        order[place] = next(own for own in others if own != shown[place])
+    return _displaying(prompt, order)
+
+
+def _displayed(prompt: Prompt) -> tuple[list[Span], list[tuple[str, int]]]:
+    """Where the label words of its demonstrations stand, and each with its class.
+
+    Raises:
+        PromptError: they are not known, or all alike.
+    """
     words = [own for own in _known(prompt) if own.role == "label_word"]
     if len(words) != len(prompt.label_classes):
         raise PromptError("not every demonstration displays one label word")
@@ -123,11 +163,11 @@ def _reordered(prompt: Prompt, seed: int) -> _New:
     shown = [*zip(texts, prompt.label_classes, strict=True)]
     if len({*shown}) < 2:
         raise PromptError("all its demonstrations display the same")
-    digest = hashlib.sha256(prompt.text[: words[-1].stop].encode()).digest()
-    drawn = np.random.default_rng([seed, int.from_bytes(digest[:8], "big")])
-    order = shown
-    while order == shown:
-        order = [shown[place] for place in drawn.permutation(len(shown))]
+    return words, shown
+
+
+def _displaying(prompt: Prompt, order: Sequence[tuple[str, int]]) -> _New:
+    """Its text with these label words and classes."""
     said = iter(order)
     pieces = [
         piece._replace(text=next(said)[0]) if piece.role == "label_word" else piece

@@ -6,7 +6,9 @@ demonstrations beside one over the number of classes; of open answers, right ans
 choices. A lens that is not the model's answer (`variant="reference"`) does not tell.
 
 Demonstrations help if the right answer is likelier with them than zero-shot (what is *used*), and likelier than with
-the same demonstrations under shuffled labels (what is *learnt from labels*). What was not measured is not clear.
+the same demonstrations under shuffled labels (what is *learnt from labels*). A claim needs `LEAST_GAIN` of it: any other
+text before a query moves its answer a little, and of a gain next to nothing any path may carry a large share. What was
+not measured is not clear.
 """
 
 from collections.abc import Mapping
@@ -27,6 +29,9 @@ from icl_mech.studies.judge import Verdict, verdict
 
 QUESTION = "Does the model do the task?"
 HELP = "Do demonstrations help it?"
+
+LEAST_GAIN = 0.1
+"""Least gain that a claim needs, in nats: the right answer is made a tenth likelier."""
 
 
 class Competence(NamedTuple):
@@ -154,20 +159,27 @@ ABOVE_CONSTANT = Effect(
 )
 ABLE = Claim(QUESTION, (ABOVE_CONSTANT,), words=_said)
 
+_AT_LEAST: dict[str, Any] = {"null": LEAST_GAIN, "opposite": 0.0}
+
 OVER_ZERO_SHOT = Effect(
     "gain over zero-shot, nats",
     _gain("over_zero_shot"),
-    unclear="Demonstrations add nothing clear here, {} nats over zero-shot, so this cannot be judged.",
+    **_AT_LEAST,
+    unclear="Demonstrations add {} nats over zero-shot, which is not clearly more than "
+    f"{LEAST_GAIN:g}, so this cannot be judged.",
     unknown="What demonstrations add over zero-shot was not measured (Gain), so this cannot be judged.",
 )
 OVER_SHUFFLED = Effect(
     "gain over shuffled labels, nats",
     _gain("over_shuffled"),
-    unclear="Labels of demonstrations teach nothing clear here, {} nats over shuffled ones, so this cannot be judged.",
+    **_AT_LEAST,
+    unclear="Labels of demonstrations add {} nats over shuffled ones, which is not clearly more than "
+    f"{LEAST_GAIN:g}, so this cannot be judged.",
     unknown="What labels teach beyond shuffled ones was not measured (Gain), so this cannot be judged.",
 )
 
-ADDS = Claim(HELP, (OVER_ZERO_SHOT,), "gain", words=_added)
+ADDS = Claim(HELP, (replace(OVER_ZERO_SHOT, null=0.0, opposite=None),), "gain", words=_added)
+"""That they add anything; how much a claim needs is another question."""
 
 DOES = (ABOVE_CONSTANT, OVER_ZERO_SHOT)
 """Needed by what is said of how demonstrations are used."""

@@ -2,11 +2,14 @@
 
 After arXiv 2504.00132. Edges between demonstrations and from them to the target have no matched random control: their
 rows hold hardly any other edges. So right answers must be lost, not only some of their logit, which any cut takes, and
-a stated share of what demonstrations add must go with them.
+a stated share of what demonstrations add must go with them. Of edges between demonstrations right answers must be lost,
+too, where these stay and lead to demonstrations of other labels: a row whose usual keys are gone may lose answers for
+want of any input.
 """
 
 from collections.abc import Callable
 
+from icl_mech.errors import PromptError
 from icl_mech.measurements.accuracy.gain import Gain, GainResult
 from icl_mech.measurements.isolation.edge_cuts import EdgeCuts, EdgeCutsResult
 from icl_mech.measurements.predictions import Predict, Predictions
@@ -22,7 +25,13 @@ from icl_mech.studies.study import FEW, Mean, Study
 
 def _steps(bench: Bench, prompts: PromptBatch, *, seed: int = 0) -> None:
     """Predictions, and what they lose without some edges."""
-    bench.measure(prompts, Predict(), EdgeCuts(seed=seed), optional=[Gain(seed=seed)])
+    cuts = EdgeCuts(("contextualise", "exchange", "aggregate", "anchors"), seed=seed)
+    try:
+        cuts.check(bench.model, prompts)
+    except PromptError as error:
+        bench.notes.append(str(error))
+        cuts = EdgeCuts(seed=seed)
+    bench.measure(prompts, Predict(), cuts, optional=[Gain(seed=seed)])
     if prompts.source.get("demonstrations") == "shared":
         bench.notes.append(GIVEN)
 
@@ -52,7 +61,10 @@ def _effects(name: str, edges: str, window: str, before: str | None = None) -> l
 
 CONTEXT = Claim(
     "Contextualise: in early layers demonstrations read earlier ones, and right answers need it",
-    _effects("cut between demonstrations, early", "contextualise", "early"),
+    [
+        *_effects("cut between demonstrations, early", "contextualise", "early"),
+        *_effects("labels exchanged between demonstrations, early", "exchange", "early"),
+    ],
     "edge_cuts",
     needs=(*DOES, OVER_SHUFFLED),
     share=carried(

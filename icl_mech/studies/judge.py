@@ -7,7 +7,7 @@ the run. What each piece of evidence may lack has one meaning:
 * an interval of no width: as many equal values as there are prompts, whose p-value is that of so many signs;
 * fewer than two control networks or draws, or one without a number: the effect beside them cannot be judged;
 * fewer than `FEWEST_PROMPTS` prompts: nothing can be judged;
-* something that the claim needs and that is not clearly above 0, or was not measured: it cannot be judged.
+* something that the claim needs and that is not clearly above its null, or was not measured: it cannot be judged.
 
 A claim whose effects are clear is *supported* if the share of the answer that depends on it is clearly above the
 claim's least share, *present, not used* if it is clearly below, and *not shown* in between.
@@ -163,7 +163,7 @@ def _used(status: Status, part: Required) -> Status:
 
 
 def _lacking(claim: Claim, read: Read) -> str:
-    """The first thing a claim needs that is not clearly above 0, in a sentence; empty if there is none."""
+    """The first thing a claim needs that is not clearly above its null, in a sentence; empty if there is none."""
     for need in claim.needed:
         evidence, name = read(need), f"{need.name[:1].upper()}{need.name[1:]}"
         if evidence is None:

@@ -142,10 +142,10 @@ def lessons(strength: float, n: int, seed: int) -> Cell:
     prompts = icl.build_prompts(
         icl.planted_task(), model, shots=1, n=n, seed=seed, demonstrations="per_prompt"
     )
-    cuts = EdgeCuts(edges=("contextualise", "aggregate"), seed=seed)
+    cuts = EdgeCuts(("contextualise", "exchange", "aggregate"), seed=seed)
     report = icl.measure(model, prompts, Predict(), Gain(seed=seed), cuts, progress=False)
     needed = -report["edge_cuts"].changes
-    early, late = needed[:, 0, 0], needed[:, 1, 2]
+    early, late = needed[:, 0, 0], needed[:, 2, 2]
     sizes = {"Contextualise": early, "Aggregate": late, "Then": torch.minimum(early, late)}
     return _cell(
         CONTEXTUALISE.verdicts(report), {name: own.tolist() for name, own in sizes.items()}

@@ -100,14 +100,14 @@ def runs(null: Null, n: int, seed: int) -> Iterator[tuple[str, Any]]:
     prompts = icl.build_prompts(task, model, labels=null.options.get("labels", "correct"), **how)
     if null.options.get("moved"):
         prompts = moved_anchors(prompts, model)
-    quiet: dict[str, Any] = {"progress": False}
+    quiet: dict[str, Any] = {"progress": False, "batch_size": 64}
     if LW in null.studies:
         cuts = EdgeCuts(("collect", "anchors"), rows="target", seed=seed)
         stand_ins = CompareCompression(seed=seed, measure_speed=False)
         measured = (Predict(), Gain(seed=seed), Isolation(seed=seed), cuts, stand_ins)
         yield LW, icl.measure(model, prompts, *measured, **quiet)
     if CTX in null.studies:
-        cuts = EdgeCuts(("contextualise", "aggregate"), seed=seed)
+        cuts = EdgeCuts(("contextualise", "exchange", "aggregate"), seed=seed)
         yield CTX, icl.measure(model, prompts, Predict(), Gain(seed=seed), cuts, **quiet)
     if OT in null.studies or ACT in null.studies:
         pair = icl.build_prompt_pairs(task, model, **how)
@@ -119,14 +119,18 @@ def runs(null: Null, n: int, seed: int) -> Iterator[tuple[str, Any]]:
         yield ACT, icl.analyze(model, pair, study=ACT, **quiet)
 
 
-def statuses(null: Null, n: int, seed: int) -> dict[str, dict[str, str]]:
-    """By claim: its verdict, and its status without what it needs."""
-    found: dict[str, dict[str, str]] = {}
+def statuses(null: Null, n: int, seed: int) -> dict[str, dict[str, Any]]:
+    """By claim: its verdict, its status without what it needs, and the intervals both rest on."""
+    found: dict[str, dict[str, Any]] = {}
     for name, run in runs(null, n, seed):
         claims = {claim.text: claim for claim in STUDIES[name].claims}
         for verdict in of_run(tuple(claims.values()), run):
-            claim = replace(claims[verdict.claim], needs=None)
-            free = judge(claim, lambda effect, own=claim, run=run: effect.evidence(run, own.part))
+            claim = claims[verdict.claim]
+            free = judge(
+                replace(claim, needs=None),
+                lambda effect, own=claim, run=run: effect.evidence(run, own.part),
+            )
+            needs = {own.name: own.interval(run) for own in claim.needed}
             short = verdict.claim.split(":")[0].replace(
                 "Removing these heads closes part of the gap, with no clear loss with true demonstrations",
                 "Removing false induction heads",
@@ -136,7 +140,8 @@ def statuses(null: Null, n: int, seed: int) -> dict[str, dict[str, str]]:
                 if verdict.claim.startswith("False induction heads: without")
                 else short
             )
-            found[short] = {"gated": verdict.status, "ungated": free.status}
+            found[short] = {"gated": verdict.status, "ungated": free.status, "p": free.p}
+            found[short] |= {"effects": verdict.effects, "needs": needs}
     return found
 
 

@@ -8,7 +8,7 @@ import pytest
 import icl_mech as icl
 from icl_mech.errors import PromptError
 from icl_mech.prompts import Prompt, PromptBatch, build_prompts, prompts_from_text, shuffled_labels
-from icl_mech.prompts.rewriting import shuffled, zero_shot
+from icl_mech.prompts.rewriting import relabelled_before, shuffled, zero_shot
 from tests.measurements.test_whole_words import SETS, model, task
 from tests.prompts.test_chat import TEMPLATES, chatty
 from tests.said import Words
@@ -64,6 +64,26 @@ def test_label_words_change_places(kind, name):
             [p.text[s.start : s.stop] for s in p.parts if s.role == "demo_text"] for p in (old, new)
         ]
         assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("demo", [1, 3])
+def test_earlier_demonstrations_display_other_labels(kind, name, demo):
+    tokenizer = tokenizer_of(kind)
+    labels, template = SETS[name]
+    prompts = build_prompts(task(labels, template), tokenizer, shots=2, n=4)
+    found, why_not = relabelled_before(prompts, tokenizer, demo)
+    assert found is not None, why_not
+    check_written(tokenizer, prompts, found)
+    for old, new in zip(prompts, found, strict=True):
+        before, after = displayed(old), displayed(new)
+        assert all(one != other for one, other in zip(before[:demo], after[:demo], strict=True))
+        assert before[demo:] == after[demo:]
+        assert {*after} <= {*before}
+        assert [labels[c] for c in new.label_classes] == [own.strip() for own in after]
+    again = relabelled_before(found, tokenizer, 0).prompts
+    assert [own.text for own in again] == [own.text for own in found]
 
 
 @pytest.mark.parametrize("kind", KINDS)

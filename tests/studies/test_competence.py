@@ -9,7 +9,14 @@ import icl_mech as icl
 from icl_mech.measurements import Flow, Predict
 from icl_mech.metrics import Interval
 from icl_mech.own import Claim, Effect, Study
-from icl_mech.studies.competence import ABOVE_CONSTANT, HELP, QUESTION, competence, helped
+from icl_mech.studies.competence import (
+    ABOVE_CONSTANT,
+    HELP,
+    OVER_ZERO_SHOT,
+    QUESTION,
+    competence,
+    helped,
+)
 from icl_mech.studies.facts import origin_of, task_name
 from icl_mech.studies.study import known_studies
 from icl_mech.sweeps import comparison
@@ -79,6 +86,22 @@ def test_a_gain_tells_where_answers_were_not_kept():
     assert {own.claim: own.status for own in bare.verdicts()} == {
         own.claim: own.status for own in good.verdicts()
     }
+
+
+@pytest.mark.parametrize(("added", "clear"), [(0.05, False), (0.2, True)])
+def test_a_gain_next_to_nothing_says_nothing_of_how_demonstrations_are_used(added, clear):
+    """Any text before a query moves its answer a little, and any path may carry most of that."""
+    good = cases.label_words()
+    gain = good["gain"]
+    log_prob = gain.log_prob.clone()
+    log_prob[:, 1] = log_prob[:, 0] - added + torch.linspace(-1, 1, len(log_prob)) / 1000
+    little = replace(good, results={**good.results, "gain": replace(gain, log_prob=log_prob)})
+    assert helped(little).status == "supported"
+    of = known_studies()["label_words"].claims
+    how = {claim.text for claim in of if OVER_ZERO_SHOT in claim.needed}
+    assert how
+    lacking = {own.claim for own in little.verdicts() if own.lacking}
+    assert lacking == (set() if clear else how)
 
 
 @pytest.mark.parametrize("left_out", [("gain",), ("predictions", "gain")])

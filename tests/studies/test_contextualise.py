@@ -59,16 +59,22 @@ def test_a_little_less_of_a_logit_is_not_enough(study, answers, nats, context, o
     """Edges between demonstrations have no control: answers must be lost, and a share of what demonstrations add."""
     found = study["edge_cuts"]
     less = found.difference.clone()
-    less[:, 0, 0] = found.plain_difference - 0.05 - 0.01 * torch.arange(len(less)) / len(less)
+    fallen = found.plain_difference - 0.05 - 0.01 * torch.arange(len(less)) / len(less)
+    less[:, :2, 0] = fallen[:, None]
     right = found.plain_right[:, None, None].repeat(1, *less.shape[1:])
     lost = round(answers * len(less))
-    right[:lost, 0, 0] = False
-    right[:lost, 1, 2] = False
+    right[:lost, :2, 0] = False
+    right[:lost, 2, 2] = False
     sure = found.log_prob.clone()
     sure[:, 0, 0] = found.plain_log_prob - nats * study["gain"].added("zero_shot")
     cuts = replace(found, difference=less, right=right, log_prob=sure)
     run = with_cuts(study, cuts)
     assert [verdict(claim, run).status for claim in (CONTEXT, ORDER)] == [context, order]
+    read = replace(cuts, difference=less.clone(), right=right.clone())
+    read.difference[:, 1, 0], read.right[:, 1, 0] = read.plain_difference, read.plain_right
+    other = with_cuts(study, read)  # whatever the demonstrations before display
+    assert verdict(CONTEXT, other).status == "not shown"
+    assert verdict(ORDER, other).status == order
 
 
 @pytest.mark.parametrize("claim", [CONTEXT, ORDER, AGGREGATE])

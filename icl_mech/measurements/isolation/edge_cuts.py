@@ -3,6 +3,8 @@
 Attention is cut (`Cut`, masked before the softmax) in one window of layers at a time:
 
 * *contextualise*: from every demonstration to the ones after it;
+* *exchange*: the same edges stay, and lead to demonstrations of other labels: each demonstration after the first keeps
+  its tokens, and its attention adds what it adds where the label words before it are exchanged (`Patch` of `attn_out`);
 * *aggregate*: from the demonstrations to the query and the target, or to the target alone;
 * *anchors*: from their anchors (label words) alone, likewise;
 * *collect*: from everything before the anchors into them.
@@ -25,7 +27,7 @@ import torch
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Natural
 from icl_mech.errors import PromptError, RunError
-from icl_mech.interventions import Cut
+from icl_mech.interventions import Cut, Intervention, Patch
 from icl_mech.interventions.cut import Mode
 from icl_mech.measurements.base import Measurement, Variants
 from icl_mech.measurements.causal.answers import above_others, check_answers
@@ -35,6 +37,7 @@ from icl_mech.measurements.isolation.edge_cuts_result import (
     CONTROLLED,
     CONTROLS,
     CUTS,
+    EXCHANGE,
     TO_TARGET,
     WINDOWS,
     EdgeCutsResult,
@@ -46,12 +49,41 @@ from icl_mech.measurements.isolation.edge_cuts_result import (
 from icl_mech.measurements.reading import PredictionReading, Read, predicted, same_answer
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
+from icl_mech.prompts.rewriting import relabelled_before
 from icl_mech.results.wording import counted
 
 __all__ = ["CONTROLLED", "CUTS", "EdgeCuts", "EdgeCutsResult", "edge_cuts"]
 
 Place = tuple[int, int, int]
 """Numbers of edges, window and draw, which count from 1; 0 is the cut itself."""
+
+
+Run = tuple[Place, tuple[Intervention, ...]]
+
+
+def exchanged_before(prompts: PromptBatch, tokenizer: object | None) -> tuple[PromptBatch, ...]:
+    """For each demonstration after the first: the prompts with other labels in the demonstrations before it.
+
+    Raises:
+        PromptError: says why there are none: prompts with one demonstration, or not all with as many; all labels
+            alike; a text that is not known.
+    """
+    counts = {len(own.label_classes) for own in prompts}
+    if len(counts) != 1 or max(counts) < 2:
+        raise PromptError(
+            "Earlier demonstrations can be exchanged where all prompts have as many demonstrations, two at "
+            f"least; these have {', '.join(map(str, sorted(counts)))}. Leave edges='exchange' out."
+        )
+    found = []
+    for demo in range(1, max(counts)):
+        made = relabelled_before(prompts, tokenizer, demo)
+        if made.prompts is None:
+            raise PromptError(
+                f"The labels of earlier demonstrations cannot be exchanged ({made.why_not}). Leave "
+                "edges='exchange' out."
+            )
+        found.append(made.prompts)
+    return tuple(found)
 
 
 def _log_prob(read: Read, prompts: PromptBatch) -> Float[Tensor, " batch"]:
@@ -66,10 +98,11 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
     """Right answers with edges between demonstrations, to the target, or into label words cut.
 
     Costs one forward pass for each kind of edges and window, and as many more for each draw of those that have
-    a control. With `rows="target"` those of edges to the target compute one row of each prompt.
+    a control; *exchange* one more for each demonstration after the first. With `rows="target"` those of edges to the
+    target compute one row of each prompt.
 
     Attributes:
-        edges: `contextualise`, `aggregate`, `anchors` or `collect`, or several.
+        edges: `contextualise`, `exchange`, `aggregate`, `anchors` or `collect`, or several.
         windows: `thirds` of the layers and all of them; `cumulative` ones from the first layer on; `after`
             a quarter, half and three quarters of them, to the last; or `sliding`
             ones of a sixth of the layers, from every layer on.
@@ -122,20 +155,47 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
     def _cuts(self, edges: str) -> tuple[Cut, Cut | None]:
         """The cut of these edges, in all layers, and its control."""
         how: dict[str, Any] = {"mode": self.mode}
-        if self.rows == "target" and edges in TO_TARGET:
+        if self._of_targets(edges):
             how["dst"] = "target"
         control = self.controls[edges] if self.draws else None
         return replace(CUTS[edges], **how), control and replace(control, **how)
 
-    def _runs(self, n_layers: int) -> Iterator[tuple[Place, Cut]]:
-        """Every cut with its place."""
+    def _of_targets(self, edges: str) -> bool:
+        """True of edges into the target alone, whose runs compute one row of each prompt."""
+        return self.rows == "target" and edges in TO_TARGET
+
+    def _variants(
+        self, edges: str, layers: range, exchanged: Sequence[PromptBatch]
+    ) -> Iterator[tuple[Intervention, ...]]:
+        """What is done to these edges in these layers, then each draw of its control."""
+        if edges == EXCHANGE:
+            yield tuple(
+                Patch("attn_out", layers=tuple(layers), at="all", demo=1 + number, source=source)
+                for number, source in enumerate(exchanged)
+            )
+            return
+        cut, control = self._cuts(edges)
+        yield (replace(cut, layers=tuple(layers)),)
+        for draw in range(self.draws if control else 0):
+            yield (replace(control or cut, layers=tuple(layers), seed=self.seed + draw),)
+
+    def _runs(self, n_layers: int, exchanged: Sequence[PromptBatch] = ()) -> list[list[Run]]:
+        """Every run with its place, in groups that are run together.
+
+        Edges into targets alone compute one row of each prompt, and cuts what prompts do not share; patched demonstrations
+        all of it. So each kind is apart from the others.
+        """
+        groups: dict[str, list[Run]] = {}
         for number, edges in enumerate(self._edges()):
-            cut, control = self._cuts(edges)
+            kind = "targets" if self._of_targets(edges) else "cuts"
+            group = groups.setdefault(EXCHANGE if edges == EXCHANGE else kind, [])
             for window, layers in enumerate(self._windows(n_layers).values()):
-                yield (number, window, 0), replace(cut, layers=tuple(layers))
-                for draw in range(self.draws if control else 0):
-                    own = replace(control or cut, layers=tuple(layers), seed=self.seed + draw)
-                    yield (number, window, 1 + draw), own
+                made = self._variants(edges, layers, exchanged)
+                group += [((number, window, draw), own) for draw, own in enumerate(made)]
+        return [*groups.values()]
+
+    def _exchanged(self, model: LanguageModel, data: PromptBatch) -> tuple[PromptBatch, ...]:
+        return exchanged_before(data, model.tokenizer) if EXCHANGE in self._edges() else ()
 
     def check(self, model: LanguageModel, data: PromptBatch) -> None:
         """Refuse prompts without such edges or answers, or without a control, and models of too few layers.
@@ -146,7 +206,12 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
         """
         check_answers(data, "edge_cuts")
         check_demonstrations(data, "edge_cuts")
+        for patch in self._variants(EXCHANGE, range(1), self._exchanged(model, data)):
+            for own in patch:
+                own.check_prompts(data)
         for edges in self._edges():
+            if edges == EXCHANGE:
+                continue
             cut, control = self._cuts(edges)
             cut.check_prompts(data)
             try:
@@ -163,29 +228,24 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
                 "middle and a late part, which takes three. windows='sliding' takes fewer."
             )
 
-    def _groups(self, n_layers: int) -> list[list[tuple[Place, Cut]]]:
-        """What is run together: edges into targets alone, which take one row of each prompt, are apart from others."""
-        runs = list(self._runs(n_layers))
-        groups = [[own for own in runs if own[1].target_only is alone] for alone in (True, False)]
-        return [group for group in groups if group]
-
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Variants]:
         """The plain run and cuts with their random edges, on one path; another for those into targets alone."""
-        plain: Sequence[Cut] = ()
+        plain: Sequence[Intervention] = ()
+        exchanged = self._exchanged(model, data)
         return [
             Variants(
                 data,
                 [PredictionReading(1)],
-                variants=[plain, *([cut] for _, cut in group)],
+                variants=[plain, *(own for _, own in group)],
                 title="cut edges",
             )
-            for group in self._groups(model.info.n_layers)
+            for group in self._runs(model.info.n_layers, exchanged)
         ]
 
     def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> EdgeCutsResult:
         """Answers of every run."""
         answers, windows = data.answers, self._windows(model.info.n_layers)
-        groups = self._groups(model.info.n_layers)
+        groups = self._runs(model.info.n_layers)
         runs: list[tuple[Place, Read, Read]] = [
             (place, own, found[0][0])
             for group, found in zip(groups, read, strict=True)

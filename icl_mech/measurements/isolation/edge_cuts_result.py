@@ -20,7 +20,7 @@ from icl_mech.shapes import LayerCurves, Panel
 
 SOURCE = "Contextualize-then-aggregate, arXiv 2504.00132"
 
-Edges = Literal["contextualise", "aggregate", "anchors", "collect"]
+Edges = Literal["contextualise", "exchange", "aggregate", "anchors", "collect"]
 Windows = Literal["thirds", "cumulative", "after", "sliding"]
 Rows = Literal["query", "target"]
 
@@ -30,20 +30,28 @@ CUTS: dict[str, Cut] = {
     "anchors": Cut("anchors", ["query", "target"]),
     "collect": Cut("before", "anchors"),
 }
+EXCHANGE = "exchange"
+"""Not cut: later demonstrations read earlier ones that display other labels."""
 TO_TARGET = ("aggregate", "anchors")
 """Edges whose rows may be the target alone."""
 CONTROLS: dict[str, Cut | None] = {
     "contextualise": None,
+    EXCHANGE: None,
     "aggregate": None,
     "anchors": replace(CUTS["anchors"], control=True),
     "collect": Cut("before", "random"),
 }
 SHOWN = {
     "contextualise": "between demonstrations",
+    EXCHANGE: "between demonstrations, labels exchanged",
     "aggregate": "demonstrations to the target",
     "anchors": "label words to the target",
     "collect": "into label words",
 }
+EXCHANGED = (
+    " *Labels exchanged*: nothing is cut; the attention of each demonstration after the first adds what it adds where the "
+    "demonstrations before it display other labels."
+)
 CONTROLLED = tuple(edges for edges, control in CONTROLS.items() if control is not None)
 """Edges beside which random ones are cut."""
 WINDOWS: dict[str, tuple[str, ...]] = {
@@ -342,7 +350,7 @@ class EdgeCutsResult(Result):
                 question="Which edges does the right answer need, and in which layers?",
                 answer=self._answer(),
                 caption=f"**Change of the right answer's {what} when edges are cut in some layers** ({where})"
-                f"{self._said_rows()}{self._said_control()} Bars: 95 % intervals over "
+                f"{self._said_rows()}{EXCHANGED * (EXCHANGE in self.edges)}{self._said_control()} Bars: 95 % intervals over "
                 f"{counted(len(self.kept), 'prompt')}{given(self)}.",
                 establishes="What the model loses without these edges.",
                 limits="what flows along them: a model that never meets such cuts in training may also fail "

@@ -16,6 +16,7 @@ from icl_mech.measurements.causal.answers import above_others
 from icl_mech.measurements.isolation.edge_cuts import CONTROLLED, CUTS, EdgeCutsResult
 from icl_mech.metrics import mean_interval
 from icl_mech.planted import null_model
+from icl_mech.prompts.rewriting import relabelled_before
 from tests.engine.test_paths import TASK
 from tests.said import Words
 from tests.saved import reseal, with_tensors
@@ -95,6 +96,61 @@ def test_every_number_is_that_of_a_run_with_the_cut(setting, windows, rows):
             if len(cuts) == 1:
                 assert bool(found.random_difference[:, place, window].isnan().all())
                 assert bool(found.random_log_prob[:, place, window].isnan().all())
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma3", "gptj", "neox"])
+def test_exchanged_labels_are_what_demonstrations_read_elsewhere(architecture):
+    """In windows from the first layer on: each later demonstration has the states of the other prompt."""
+    model = tiny_model(architecture)
+    prompts = icl.build_prompts(TASK, model, shots=2, n=4, demonstrations="per_prompt")
+    found = icl.edge_cuts(model, prompts, edges="exchange", windows="cumulative")
+    plain = icl.predict(model, prompts)
+    last = len(prompts[0].label_classes)
+    sources = [relabelled_before(prompts, model.tokenizer, demo).prompts for demo in range(1, last)]
+    for window, (_, layer) in enumerate(found.layers):
+        patches = [
+            icl.Patch(
+                "resid_post", layers=range(layer + 1), at="all", demo=1 + number, source=source
+            )
+            for number, source in enumerate(sources)
+        ]
+        own = icl.predict(model, prompts, interventions=patches)
+        wanted = above_others(own.label_logits.double(), prompts.answers)
+        assert_close(found.difference[:, 0, window], wanted, atol=1e-5, rtol=0)
+        assert torch.equal(found.kept[:, 0, window], own.predicted == plain.predicted)
+    assert float(found.changes[:, 0, 0].abs().max()) > 1e-4
+    assert not found.has_control("exchange")
+    assert found.beside("exchange", "early") is None
+
+
+def test_exchanged_labels_of_planted_circuits():
+    """Read together they teach something else; where each is read alone, or only rested on, nothing changes."""
+    model, prompts = planted(circuit="lessons", seed=1)
+    found = icl.edge_cuts(model, prompts, edges=("contextualise", "exchange"))
+    others = torch.tensor([own.label_classes[-1] != own.answer for own in prompts])
+    assert bool(found.right[~others, 1].all())
+    assert not bool(found.right[others, 1, 0].any())
+    assert found.right_answers("exchange", "early").high < -0.3
+    assert found.right_answers("exchange", "middle").value == 0
+    WORDS(found.figures()[0].caption, "exchanged")
+    resting = icl.edge_cuts(null_model("resting"), prompts, edges=("contextualise", "exchange"))
+    assert resting.change("contextualise", "early").high < -1
+    assert abs(resting.change("exchange", "early").value) < 0.02
+    assert resting.right_answers("exchange", "all").value == 0
+
+
+def test_labels_that_cannot_be_exchanged_are_refused():
+    model = icl.planted_model(circuit="lessons")
+    prompts = icl.build_prompts(icl.planted_task(), model, shots=1, n=4)
+    some = icl.build_prompts(icl.planted_task(), model, shots=2, n=4)
+    mixed = icl.PromptBatch((*prompts, *some))
+    one = icl.build_prompts(icl.planted_task(), model, total=1, n=4)
+    for given, said in ((mixed, "exchange_counts"), (one, "exchange_one")):
+        with WORDS.raises(PromptError, said):
+            icl.edge_cuts(model, given, edges="exchange")
+    run = icl.analyze(model, mixed, study="contextualise", progress=False)
+    assert run["edge_cuts"].edges == ("contextualise", "aggregate", "anchors")
+    WORDS(" ".join(run.notes), "exchange_counts")
 
 
 def test_lost_by_hand(setting):
@@ -201,7 +257,9 @@ def test_without_the_circuit_nothing_changes():
 def test_only_some_kinds_have_a_control(setting):
     """By kind, as their rows mostly leave too few other edges."""
     model, prompts, found = setting
-    for edges, control in EdgeCuts.controls.items():
+    assert {*EdgeCuts.controls} == {*EVERY, "exchange"}
+    for edges in EVERY:
+        control = EdgeCuts.controls[edges]
         alone = CUTS[edges].has_control(prompts)
         assert (edges in CONTROLLED) is (control is not None) is found.has_control(edges)
         assert alone is (edges == "anchors")
