@@ -13,7 +13,8 @@ import argparse
 import json
 import time
 import warnings
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ import torch
 
 import icl_mech as icl
 from icl_mech.measurements import CompareCompression, EdgeCuts, Gain, Isolation, Predict
-from icl_mech.metrics import wilson_interval
+from icl_mech.metrics import Interval, wilson_interval
 from icl_mech.planted import nonsense_labels, null_model
 from icl_mech.prompts import moved_anchors
 from icl_mech.studies import CAUSAL, CONTEXTUALISE, LABEL_WORDS, OVERTHINKING
@@ -56,6 +57,7 @@ FOLLOWS = {"Harm", "Override"}
 """True where false labels are copied."""
 
 NULLS = {
+    "untrained": Null("untrained", (LW, CTX, OT, ACT), {}),
     "reads the query": Null("reads_query", (LW, CTX, ACT), {}, frozenset({"Function vector"})),
     "prior only": Null("prior", (LW,), {}),
     "decorative, 0": Null("decorative", (LW,), {"share": 0.0}),
@@ -81,6 +83,8 @@ NULLS = {
 
 MAY = {name: own.may for name, own in NULLS.items()}
 
+PROMPTS = (24, 48)
+
 NEVER_FROM_HERE = {"Re-weighting", "Confusion", "Calibration", "Hand-over"}
 """Claims that are not about the path a null imitates, or that these measurements do not bear on."""
 
@@ -89,6 +93,8 @@ def network(null: Null, seed: int) -> Any:
     """A network of its number."""
     if null.kind == "anchors":
         return icl.planted_model(seed=seed)
+    if null.kind == "untrained":
+        return icl.untrained(icl.planted_model(), seed)
     return null_model(null.kind, seed=seed, **null.options)
 
 
@@ -119,6 +125,14 @@ def runs(null: Null, n: int, seed: int) -> Iterator[tuple[str, Any]]:
         yield ACT, icl.analyze(model, pair, study=ACT, **quiet)
 
 
+def short_name(claim: str) -> str:
+    """How tables call a claim."""
+    if claim.startswith("Removing these heads"):
+        return "Removing false induction heads"
+    removed = " (removal)" * claim.startswith("False induction heads: without")
+    return claim.partition(":")[0] + removed
+
+
 def statuses(null: Null, n: int, seed: int) -> dict[str, dict[str, Any]]:
     """By claim: its verdict, its status without what it needs, and the intervals both rest on."""
     found: dict[str, dict[str, Any]] = {}
@@ -131,15 +145,7 @@ def statuses(null: Null, n: int, seed: int) -> dict[str, dict[str, Any]]:
                 lambda effect, own=claim, run=run: effect.evidence(run, own.part),
             )
             needs = {own.name: own.interval(run) for own in claim.needed}
-            short = verdict.claim.split(":")[0].replace(
-                "Removing these heads closes part of the gap, with no clear loss with true demonstrations",
-                "Removing false induction heads",
-            )
-            short = (
-                f"{short} (removal)"
-                if verdict.claim.startswith("False induction heads: without")
-                else short
-            )
+            short = short_name(verdict.claim)
             found[short] = {"gated": verdict.status, "ungated": free.status, "p": free.p}
             found[short] |= {"effects": verdict.effects, "needs": needs}
     return found
@@ -150,47 +156,102 @@ def place_of(folder: Path, name: str, n: int, seed: int) -> Path:
     return folder / f"{name.replace(' ', '_').replace(',', '').replace('%', 'pc')}-{n}-{seed}.json"
 
 
-def counted(folder: Path) -> list[str]:
-    """The rows of the table: null, claim, n, networks, rate supported gated and ungated, other statuses."""
-    rows = []
+Cells = dict[tuple[str, str, int], list[dict[str, Any]]]
+"""What each network gave, by null, claim and number of prompts."""
+
+
+def kept(folder: Path) -> Cells:
+    """Everything that is there."""
+    found: Cells = {}
     for name in NULLS:
-        for n in (24, 48):
-            known = [
-                json.loads(own.read_text())
-                for own in sorted(
-                    folder.glob(place_of(folder, name, n, 0).name.replace("-0.json", "-*.json"))
-                )
-            ]
-            for claim in dict.fromkeys(own for cell in known for own in cell):
-                if claim in NEVER_FROM_HERE:
-                    continue
-                each = [cell[claim] for cell in known if claim in cell]
-                rates = [
-                    _rate([own[kind] == "supported" for own in each])
-                    for kind in ("gated", "ungated")
-                ]
-                others = {
-                    s: sum(own["gated"] == s for own in each)
-                    for s in dict.fromkeys(own["gated"] for own in each)
-                    if s != "supported"
-                }
-                told = ", ".join(
-                    f"{count} {status}"
-                    for status, count in sorted(others.items(), key=lambda own: -own[1])
-                )
-                may = "may be" if claim in MAY[name] else "must not"
-                rows.append(
-                    f"| {name} | {claim} | {may} | {n} | {len(each)} | {rates[0]} | {rates[1]} | {told} |"
-                )
-    return rows
+        for n in PROMPTS:
+            pattern = place_of(folder, name, n, 0).name.replace("-0.json", "-*.json")
+            for place in sorted(folder.glob(pattern)):
+                for claim, one in json.loads(place.read_text(encoding="utf-8")).items():
+                    if claim not in NEVER_FROM_HERE:
+                        found.setdefault((name, claim, n), []).append(one)
+    return found
 
 
-def _rate(hits: list[bool]) -> str:
-    rate = wilson_interval(torch.tensor(hits))
-    return f"{100 * rate.value:.1f} % [{100 * rate.low:.1f}, {100 * rate.high:.1f}]"
+def supported(cells: Sequence[dict[str, Any]], kind: str = "gated") -> Interval:
+    """Share of networks on which the claim is supported, in percent."""
+    rate = wilson_interval(torch.tensor([own[kind] == "supported" for own in cells]))
+    return Interval(*(100 * end for end in rate))
 
 
-HEAD = """| network | claim | supported | n | networks | gated | ungated | otherwise |
+def matrices(cells: Cells) -> Iterator[str]:
+    """A table for each study: nulls by claims, percent of networks with 24 and with 48 prompts."""
+    for study in STUDIES.values():
+        names = [short_name(claim.text) for claim in study.claims]
+        claims = [own for own in names if any(key[1] == own for key in cells)]
+        yield f"**{study.name.replace('_', ' ').capitalize()}**"
+        yield ""
+        yield f"| null | networks | {' | '.join(claims)} |"
+        yield "|---|---|" + "---|" * len(claims)
+        for name in NULLS:
+            if study.name not in NULLS[name].studies:
+                continue
+            known = [[cells.get((name, claim, n), []) for n in PROMPTS] for claim in claims]
+            sizes = " · ".join(str(max(map(len, of_n))) for of_n in zip(*known, strict=True))
+            shown = (_cell(name, claim, of) for claim, of in zip(claims, known, strict=True))
+            yield f"| {name} | {sizes} | {' | '.join(shown)} |"
+        yield ""
+
+
+def _cell(name: str, claim: str, known: Sequence[Sequence[dict[str, Any]]]) -> str:
+    rates = " · ".join(f"{supported(own).value:.0f}" if own else "–" for own in known)
+    return f"*{rates}*" if claim in MAY[name] else rates
+
+
+def worst(cells: Cells) -> str:
+    """The highest rate among those that must be low, in a sentence."""
+    rates = {
+        key: supported(own)
+        for key, own in cells.items()
+        if key[1] not in MAY[key[0]] and NULLS[key[0]].kind != "untrained"
+    }
+    free = {
+        key: supported(own, "ungated")
+        for key, own in cells.items()
+        if NULLS[key[0]].kind == "untrained"
+    }
+    parts = []
+    for what, own in (
+        ("which it must not be", rates),
+        ("which learned nothing, judged without its needs", free),
+    ):
+        if own:
+            (name, claim, n), rate = max(own.items(), key=lambda one: (one[1].value, one[1].high))
+            parts.append(
+                f"Of {len(own)} rates of a claim supported on networks on {what}, the highest is {rate.value:.1f} % "
+                f"[{rate.low:.1f}, {rate.high:.1f}] (*{claim}*, {name}, {n} prompts)"
+            )
+    return ". ".join(parts) + "."
+
+
+def listed(cells: Cells) -> Iterator[str]:
+    """The rows of the long table: null, claim, n, networks, rate supported gated and ungated, other statuses."""
+    for (name, claim, n), own in cells.items():
+        rates = []
+        for kind in ("gated", "ungated"):
+            value, low, high = supported(own, kind)
+            rates.append(f"{value:.1f} % [{low:.1f}, {high:.1f}]")
+        statuses = Counter(one["gated"] for one in own)
+        others = [f"{k} {s}" for s, k in statuses.most_common() if s != "supported"]
+        may = "may be" if claim in MAY[name] else "must not"
+        yield (
+            f"| {name} | {claim} | {may} | {n} | {len(own)} | {' | '.join(rates)} | "
+            f"{', '.join(others)} |"
+        )
+
+
+LIST = """# Rates of claims on every null
+
+What [What a claim has to survive](../claims.md#how-often-each-claim-is-supported) sums up: for each null, claim and number of prompts, on how
+many networks the claim is supported as its page judges it (*gated*), and without what it needs (*ungated*), with 95 %
+intervals (Wilson), and what it is called on the others. Made by `python -m tests.benchmarks.null_rates`.
+
+| null | claim | supported | n | networks | gated | ungated | otherwise |
 |---|---|---|---|---|---|---|---|
 """
 
@@ -201,7 +262,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--networks", type=int, default=100)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--prompts", type=int, nargs="+", default=[48, 24])
+    parser.add_argument("--prompts", type=int, nargs="+", default=list(PROMPTS))
     parser.add_argument("--only", nargs="+", default=list(NULLS), choices=list(NULLS))
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--write", action="store_true")
@@ -217,10 +278,14 @@ def main() -> None:
                 if place.is_file() or time.monotonic() > end:
                     continue
                 place.write_text(json.dumps(statuses(NULLS[name], n, seed)), encoding="utf-8")
-    table = HEAD + "\n".join(counted(given.folder)) + "\n"
-    print(table)
+    cells = kept(given.folder)
+    short = "\n".join([worst(cells), "", *matrices(cells)])
+    print(short)
     if given.write:
-        (Path("docs") / "claims_table.md").write_text(table, encoding="utf-8")
+        docs = Path("docs")
+        (docs / "claims_table.md").write_text(short, encoding="utf-8")
+        whole = LIST + "\n".join(listed(cells)) + "\n"
+        (docs / "benchmarks" / "claims.md").write_text(whole, encoding="utf-8")
 
 
 if __name__ == "__main__":
