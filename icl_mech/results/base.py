@@ -156,6 +156,8 @@ class Result(Shown):
 
     def summary(self) -> str:
         """One line that says what came out."""
+        if "summary" in self.sentences:
+            return self.sentences.say("summary", result=self)
         quantities = self.quantities()
         if not quantities:
             return type(self).__name__
@@ -163,8 +165,8 @@ class Result(Shown):
         parts = [str(self.interval())] if not first.dims else [" x ".join(first.dims)]
         return f"{name.replace('_', ' ')}: {', '.join(parts)}, {counted(first.count, 'prompt')}"
 
-    def drawing(self) -> Shape:
-        """The shape this result is drawn as; by default its main quantity.
+    def usual_drawing(self) -> Shape:
+        """That of its main quantity.
 
         Raises:
             ResultError: for results that have no figure.
@@ -265,7 +267,7 @@ class Samples(Result):
         ends = Interval(*(float(end.flatten()[cell]) for end in (self.values, self.low, self.high)))
         return f"{heading}: {ends} at {named}, the largest of {self.values.numel()}"
 
-    def drawing(self) -> Shape:
+    def usual_drawing(self) -> Shape:
         """Layers by heads as a map, else curves over layers, a map over two axes, dots, or a table."""
         table = self.to_pandas()
         rows = table.itertuples(index=False)

@@ -1,7 +1,11 @@
 """`Shown`: how a record is shown and kept: its heading, figures, notebook display and files."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +19,7 @@ from icl_mech.results.figures import Definition, Figure, points_of_few
 from icl_mech.results.folders import Folder
 from icl_mech.results.record import Record
 from icl_mech.results.storage import FILES, load_as, write_result
+from icl_mech.results.words import Words
 from icl_mech.shapes import Shape
 
 if TYPE_CHECKING:
@@ -22,35 +27,105 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Record)
 
+PARTS = ("question", "answer", "caption", "establishes", "limits", "short")
+"""Sentences of a figure, in the order of its fields; each is a block `SHOW_PART` of the method's words."""
+
+
+def _block(show: str, part: str) -> str:
+    return f"{show}_{part}" if show else part
+
+
+def _words_of(kind: type) -> list[str]:
+    """Of a class name, without `Result`."""
+    return re.split(r"(?<=[a-z0-9])(?=[A-Z])", kind.__name__.removesuffix("Result"))
+
+
+@cache
+def look_of(stem: str) -> Callable[..., Shape] | None:
+    """How results of a method are drawn, where that does not follow from what they declare."""
+    name = f"icl_mech.looks.{stem}"
+    if find_spec(name) is None:
+        return None
+    look: Callable[..., Shape] = import_module(name).drawing
+    return look
+
 
 @at_home
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Shown(Record):
     """A record with figures and files."""
 
-    def drawing(self) -> Shape:
+    def drawing(self, *show: Any, **options: Any) -> Shape:
         """The shape it is drawn as.
+
+        Args:
+            *show: One of `shows`; by default the first.
+            **options: Those of `icl_mech.looks.METHOD.drawing`.
+
+        Raises:
+            ResultError: unknown `show`, or it has no figure.
+        """
+        look = look_of(self.stem())
+        if look is None:
+            return self.usual_drawing()
+        if show:
+            (options["show"],) = show
+        if "show" in options:
+            self.check_show(options["show"])
+        return look(self, **options)
+
+    def usual_drawing(self) -> Shape:
+        """The shape of a result for which nothing else is said.
 
         Raises:
             ResultError: it has no figure.
         """
         raise ResultError(f"A {type(self).__name__} has no figure.")
 
+    @classmethod
+    def stem(cls) -> str:
+        """Name of its method, by which its words and its look are found: `isolation_map` of IsolationMapResult."""
+        return "_".join(_words_of(cls)).lower()
+
+    @property
+    def sentences(self) -> Words:
+        """The text file of its method."""
+        return Words(self.stem())
+
     @property
     def page_title(self) -> str:
         """Heading of its figures on a page."""
-        own = type(self).__name__.removesuffix("Result")
-        title = self.title or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", own).capitalize()
-        return in_words_of(answer_kind(self.provenance), title)
+        title = self.sentences.say("title", result=self) or self.title
+        return in_words_of(
+            answer_kind(self.provenance), title or " ".join(_words_of(type(self))).capitalize()
+        )
 
     @property
     def page_definitions(self) -> tuple[Definition, ...]:
         """Formulas on a page, in the words for the prompts' kind of answer."""
         return in_words_of(answer_kind(self.provenance), self.definitions)
 
+    def on_page(self) -> tuple[str, ...]:
+        """Which of `shows` a page shows."""
+        return self.shows[:1]
+
+    def is_drawn(self, show: str) -> bool:
+        """False if there is nothing to see in one of `on_page`; its answer then says why."""
+        return True
+
     def figures(self) -> list[Figure]:
-        """What a page shows of this result, each figure with its sentence."""
-        return [Figure(self.shows[0], answer=self.summary())]
+        """What a page shows of this result, each figure with its sentences."""
+        words, shows = self.sentences, self.on_page()
+        if not any(_block(show, "answer") in words for show in shows):
+            return [Figure(shows[0], answer=self.summary())]
+        found = []
+        for show in shows:
+            question, answer, caption, establishes, limits, short = (
+                words.say(_block(show, part), result=self) for part in PARTS
+            )
+            drawn = self.is_drawn(show)
+            found.append(Figure(show, question, answer, caption, establishes, limits, short, drawn))
+        return found
 
     def plot(self, show: str | None = None, **options: Any) -> "go.Figure":
         """The interactive plotly figure.

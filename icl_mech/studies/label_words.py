@@ -15,7 +15,6 @@ from icl_mech.measurements.confusion.confusion import Confusion
 from icl_mech.measurements.confusion.pairs import ConfusionResult
 from icl_mech.measurements.extraction.curves import ExtractionResult
 from icl_mech.measurements.extraction.extraction import Extraction
-from icl_mech.measurements.isolation import early as isolation
 from icl_mech.measurements.isolation.agreement import LOYALTIES
 from icl_mech.measurements.isolation.edge_cuts import EdgeCuts, EdgeCutsResult
 from icl_mech.measurements.isolation.isolation import Isolation, IsolationResult
@@ -30,6 +29,7 @@ from icl_mech.metrics import Interval
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result
 from icl_mech.results.wording import counted, listed, said, told
+from icl_mech.results.words import Words as Sentences
 from icl_mech.studies import label_words_used as used
 from icl_mech.studies.bench import Bench
 from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
@@ -136,16 +136,19 @@ def _early(run: Run) -> Words | None:
 
 
 def _brief_early(result: IsolationResult | None) -> str:
-    windows = isolation.compared(result) if result else None
+    windows = result.compared if result else None
     if result is None or windows is None or "random tokens" not in windows.others:
         return ""
     lost = said(result.difference(windows.early, windows.others["random tokens"]), sign=True)
     return f"Answers kept with label words cut off in the first {counted(windows.early[1], 'layer')}, minus with random tokens cut off: {lost} (n = {len(result.predicted)})."
 
 
+METHOD = Sentences("isolation")
+
+
 def _isolated(result: IsolationResult) -> str:
     n = counted(len(result.predicted), "prompt")
-    windows = isolation.compared(result)
+    windows = result.compared
     if windows is None:
         return f"Isolation of label words in the first layers was not compared with anything (n = {n})."
     against = {"random tokens": "random tokens cut off there", "last layers": "the last layers"}
@@ -158,17 +161,17 @@ def _isolated(result: IsolationResult) -> str:
         f"With label words cut off in the first {counted(windows.early[1], 'layer')}, "
         f"{said(result.loyalty(windows.early))} of the answers stay, against {parts} (n = {n})."
     )
-    labels, words = (isolation.status_of(result, own) for own in LOYALTIES)
+    labels, words = (result.status_of(own) for own in LOYALTIES)
     if labels != words:
         text += f" By the likely next words alone: {words}."
-    became = isolation.became(result)
+    became = METHOD.say("became", result=result)
     return f"{text} {became}" if became else text
 
 
 def _early_words(results: Mapping[str, Result], verdict: Verdict) -> str:
     why = verdict.remark
     fact, isolated = "", _result(results, IsolationResult)
-    windows = isolation.compared(isolated) if isolated else None
+    windows = isolated.compared if isolated else None
     if isolated and windows:
         kept = told(isolated.loyalty(windows.early).value)
         fact = f" (cut off in the first {counted(windows.early[1], 'layer')}, {kept} of the answers stay)"
@@ -189,7 +192,7 @@ def _isolation_lost(name: str, against: str) -> Effect:
 
     def effect(run: Run) -> Interval | None:
         result: IsolationResult = run[IsolationResult]
-        windows = isolation.compared(result)
+        windows = result.compared
         if windows is None or against not in windows.others:
             return None
         return result.difference(windows.early, windows.others[against])

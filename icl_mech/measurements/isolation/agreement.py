@@ -7,7 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import torch
 
@@ -20,7 +20,6 @@ from icl_mech.interventions.isolate import Tokens
 from icl_mech.interventions.token_sets import Redraw, random_positions
 from icl_mech.measurements.base import Measurement, Variants
 from icl_mech.measurements.demonstrations import check_demonstrations
-from icl_mech.measurements.isolation.answers import Words, next_words
 from icl_mech.measurements.predictions import check_top_k
 from icl_mech.measurements.reading import (
     PredictionReading,
@@ -32,6 +31,7 @@ from icl_mech.measurements.reading import (
 from icl_mech.metrics import Interval, word_overlap
 from icl_mech.models import LanguageModel, ModelInfo
 from icl_mech.prompts import PromptBatch
+from icl_mech.prompts.encoding import TextTokenizer
 from icl_mech.results import Result
 from icl_mech.results.figures import Definition
 
@@ -89,11 +89,14 @@ USUAL = (1, 3, 5, 7)
 """Numbers of isolated layers in the paper."""
 
 
-SHOWN = {"label": "label words", "random": "random tokens"}
+NextWords = tuple[tuple[str, ...], ...]
+"""The likeliest next words of some prompts, best first."""
 
+EXAMPLES = 3
+"""Of so many prompts, the first ones, the likeliest next words are kept as text."""
 
-TITLES = {"label_loyalty": "Label loyalty", "word_loyalty": "Word loyalty"}
-
+NEARLY_ALWAYS = 0.8
+"""A window that answers one class so often hardly differs from a constant answer."""
 
 UNITS = {
     "label_loyalty": "share of unchanged predicted classes",
@@ -126,7 +129,7 @@ class Agreement:
     draw_loyalty: Float[Tensor, "window draw"]
     draw_overlap: Float[Tensor, "window draw"]
     isolated: Int[Tensor, "window draw batch"]
-    words: tuple[Words, ...] = ()
+    words: tuple[NextWords, ...] = ()
     log_prob: Float[Tensor, "window batch"] | None = None
     labels: tuple[str, ...] = ()
 
@@ -260,3 +263,50 @@ def with_draws(found: Interval, drawn: Float[Tensor, " draw"]) -> Interval:
     return Interval(
         value, value - math.hypot(value - low, half), value + math.hypot(high - value, half)
     )
+
+
+def next_words(model: LanguageModel, top: Int[Tensor, "batch k"]) -> NextWords:
+    """The texts of the likeliest next tokens of the first prompts; none without a tokenizer."""
+    if not callable(model.tokenizer):
+        return ()
+    pieces = TextTokenizer(model.tokenizer)
+    return tuple(pieces.words(tuple(row)) for row in top[:EXAMPLES].tolist())
+
+
+def class_name(labels: Sequence[str], place: int) -> str:
+    """Name of a class, also where a file does not hold it."""
+    if place < len(labels):
+        return labels[place]
+    return "another token" if labels[:1] == ("next token",) else f"class {place}"
+
+
+class Answered(NamedTuple):
+    """One answer of some prompts.
+
+    Attributes:
+        name: The class.
+        prompts: How many prompts get it.
+        before: How many got it without isolation.
+    """
+
+    name: str
+    prompts: int
+    before: int
+
+    @classmethod
+    def commonest(
+        cls, answers: Int[Tensor, " batch"], before: Int[Tensor, " batch"], labels: Sequence[str]
+    ) -> "Answered":
+        """The one that most prompts get."""
+        place = int(answers.mode().values)
+        counts = (int((own == place).sum()) for own in (answers, before))
+        return cls(class_name(labels, place), *counts)
+
+
+def constant_answer(
+    answers: Int[Tensor, " batch"], before: Int[Tensor, " batch"], labels: Sequence[str]
+) -> Answered | None:
+    """The answer that nearly all prompts get under isolation, if there is one that not all had before."""
+    found, n = Answered.commonest(answers, before, labels), len(answers)
+    nearly_all = n > 1 and found.prompts >= NEARLY_ALWAYS * n
+    return found if nearly_all and found.before < n else None

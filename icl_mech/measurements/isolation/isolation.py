@@ -13,48 +13,60 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §2.2.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import checked
 from icl_mech.errors import ResultError
 from icl_mech.interventions.isolate import Tokens
 from icl_mech.measurements.doors import door
-from icl_mech.measurements.isolation import early
 from icl_mech.measurements.isolation.agreement import (
     DEFINITIONS,
     LOYALTIES,
-    SHOWN,
     UNITS,
+    Answered,
     Key,
     Loyalty,
+    NextWords,
     OfIsolation,
     Window,
     check_depths,
     chosen_depths,
+    constant_answer,
     with_draws,
-)
-from icl_mech.measurements.isolation.answers import (
-    Words,
-    class_counts,
-    commonest,
-    constants,
-    dashed,
-    word_figure,
-    word_table,
 )
 from icl_mech.metrics import Interval, mean_interval
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
-from icl_mech.results import Definition, Figure, Quantity, Result, Samples
-from icl_mech.results.prompts import answer_kind, basis, given
-from icl_mech.results.wording import counted, listed, told
-from icl_mech.shapes import LabelMatrix, LayerCurves, Table
+from icl_mech.results import Definition, Quantity, Result, Samples
+from icl_mech.results.judging import Required, Status, judged, required
+from icl_mech.results.prompts import answer_kind
 
 Side = Literal["first", "last"]
+
+CONTROL = "random tokens"
+"""What decides: cut off in the same layers."""
+
+
+class Compared(NamedTuple):
+    """The early window beside what it is compared with.
+
+    Attributes:
+        early: Label words in the first layers.
+        others: What it is compared with, by name.
+    """
+
+    early: Key
+    others: dict[str, Key]
+
+    @property
+    def depth(self) -> int:
+        """Number of isolated layers."""
+        return self.early[1]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -80,16 +92,20 @@ class IsolationResult(Result):
     draw_overlap: Float[Tensor, "window draw"] | None = None
     predicted: Int[Tensor, " batch"]
     isolated: Int[Tensor, "window draw batch"] | None = None
-    words: tuple[Words, ...] = ()
+    words: tuple[NextWords, ...] = ()
     labels: tuple[str, ...] = ()
     n_layers: int
     top_k: int
     log_prob: Float[Tensor, "window batch"] | None = None
 
-    title: ClassVar[str] = "Isolating label words"
     shows: ClassVar[tuple[str, ...]] = ("loyalty", *LOYALTIES, "answers", "words")
     definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
     axis_labels: ClassVar = {"tokens": "tokens", "side": "sides", "depth": "depths"}
+
+    @property
+    def count(self) -> int:
+        """Number of prompts."""
+        return len(self.predicted)
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -184,138 +200,102 @@ class IsolationResult(Result):
         # A difference of two shares; the part that draws add knows nothing of their ends.
         return Interval(value, max(low, -1.0), min(high, 1.0))
 
-    def drawing(self, show: str = "loyalty") -> LayerCurves | LabelMatrix | Table:
-        """Loyalty by number of isolated layers, in panels by side; or what is answered instead.
+    # --- the early window beside its controls ---
 
-        Args:
-            show: `loyalty` (both), `label_loyalty` or `word_loyalty`; `answers`, how often each
-                class is predicted with and without isolation; `words`, the likeliest next words of
-                the first prompts.
-
-        Raises:
-            ResultError: unknown `show`, or predictions and words that earlier files do not hold.
-        """
-        self.check_show(show)
-        if show == "answers":
-            return self._answers()
-        if show == "words":
-            return self._next_words()
-        shown = [self.sel(own) for own in LOYALTIES if show in ("loyalty", own)]
-        drawn = f"; random tokens: mean of {counted(self.draws, 'draw')}" * (
-            "random" in self.tokens
-        )
-        return early.curves(shown, self.levels, basis(self) + drawn)
-
-    def _answers(self) -> LabelMatrix:
-        if self.isolated is None:
-            raise ResultError(
-                "This result does not hold what the isolated model predicts, which earlier versions did "
-                "not keep; measure again."
-            )
-        conditions = list(map(condition, self.windows))
-        return class_counts(self.predicted, self.isolated, self.labels, conditions)
-
-    def _next_words(self) -> Table:
-        if not self.words:
-            raise ResultError(
-                "This result holds no next words: earlier versions did not keep them, or the model has no "
-                "tokenizer. Measure again with its tokenizer."
-            )
-        plain, *isolated = self.words
-        pairs = zip(self.windows, isolated, strict=True)
-        rows = [(condition(key), own) for key, own in pairs if key[1] == self.usual_depth]
-        return word_table([("no isolation", plain), *rows], self.top_k)
+    @cached_property
+    def compared(self) -> Compared | None:
+        """Label words in the first layers, and the last layers and random tokens that were run."""
+        k = self.usual_depth
+        early = ("first", k, "label")
+        others = {CONTROL: ("first", k, "random"), "last layers": ("last", k, "label")}
+        found = {name: key for name, key in others.items() if key in self.windows}
+        return Compared(early, found) if early in self.windows and found else None
 
     @property
-    def levels(self) -> list[tuple[float, str]]:
-        """Label loyalty that constant answers keep, with words."""
-        own = [i for i, (*_, tokens) in enumerate(self.windows) if tokens == "label"]
-        isolated = None if self.isolated is None else self.isolated[own, 0]
-        return constants(self.predicted, isolated, self.labels, answer_kind(self))
+    def required(self) -> Required:
+        """Of the claim that label words collect the demonstrations in early layers.
 
-    def figures(self) -> list[Figure]:
-        """Both loyalties, what is answered under isolation, and which words become likely."""
-        loyalty = Figure(
-            "loyalty",
-            "Do label words collect the demonstrations early?",
-            early.answer(self),
-            _caption(self),
-            early.establishes(self),
-            _limits(self),
-            "Isolating label words",
+        Both loyalties must fall below those of random tokens in the same layers. Label words in the last
+        layers stand beside them as a curve and decide nothing: few later blocks read what is cut there, so
+        isolation does nearly nothing by construction, in networks that learned nothing, too.
+        """
+        differences = [self._early_difference(loyalty) for loyalty in LOYALTIES]
+        return required("isolation", *differences, rising=False, prompts=self.count)
+
+    @property
+    def status(self) -> Status:
+        """The status of that claim."""
+        return self.required.status
+
+    def status_of(self, loyalty: Loyalty) -> Status:
+        """The same by one loyalty."""
+        return judged(self._early_difference(loyalty), rising=False, prompts=self.count)
+
+    def _early_difference(self, loyalty: Loyalty) -> Interval | None:
+        if self.compared is None or CONTROL not in self.compared.others:
+            return None
+        return self.difference(self.compared.early, self.compared.others[CONTROL], loyalty)
+
+    @property
+    def clear(self) -> list[str]:
+        """Loyalties of the early window that clearly fall below one of the others."""
+        if self.compared is None:
+            return []
+        return [
+            f"{loyalty.replace('_', ' ')} below {name}"
+            for name, key in self.compared.others.items()
+            for loyalty in LOYALTIES
+            if self.difference(self.compared.early, key, loyalty).high < 0
+        ]
+
+    @property
+    def became(self) -> Answered | None:
+        """The answer that nearly all prompts get in the early window, if there is one that not all had before."""
+        if self.compared is None or self.isolated is None or answer_kind(self) != "classes":
+            return None
+        early = self.isolated[self.windows.index(self.compared.early), 0]
+        return constant_answer(early, self.predicted, self.labels)
+
+    # --- what texts speak of ---
+
+    @property
+    def first_usual(self) -> Key:
+        """The early window, or the first of its depth."""
+        key = ("first", self.usual_depth, "label")
+        return key if key in self.windows else next(w for w in self.windows if w[1] == key[1])
+
+    @property
+    def told_of(self) -> Key:
+        """The window whose answers and words are shown as text."""
+        return self.compared.early if self.compared else self.windows[0]
+
+    @property
+    def commonest(self) -> tuple[Answered, ...]:
+        """The commonest answer in that window, and the one without isolation."""
+        assert self.isolated is not None
+        isolated = self.isolated[self.windows.index(self.told_of), 0]
+        return tuple(
+            Answered.commonest(own, self.predicted, self.labels)
+            for own in (isolated, self.predicted)
         )
-        return [loyalty, *_examples(self)]
 
-    def summary(self) -> str:
-        """Both loyalties with the first layers isolated, against last layers and random tokens."""
-        return early.summary(self)
+    @property
+    def words_kept(self) -> int:
+        """Prompts whose likeliest next token stays the same in that window, among those kept as text."""
+        isolated = self.words[self.windows.index(self.told_of) + 1]
+        return sum(one[0] == other[0] for one, other in zip(self.words[0], isolated, strict=True))
 
+    @property
+    def random_draws(self) -> tuple[float, float]:
+        """Smallest and largest label loyalty of single draws of random tokens."""
+        rows = [i for i, (*_, tokens) in enumerate(self.windows) if tokens == "random"]
+        least, most = self.draw_loyalty[rows].aminmax()
+        return float(least), float(most)
 
-def condition(key: Key) -> str:
-    """A window in words."""
-    side, depth, tokens = key
-    return f"{SHOWN[tokens]}, {side} {'layer' if depth == 1 else f'{depth} layers'}"
-
-
-def _caption(result: IsolationResult) -> str:
-    kinds, sides = result.tokens, listed(result.sides, "or")
-    isolated = listed((SHOWN[kind] for kind in kinds), "or as many")
-    apart = " Points are set a little apart so that equal ones stay visible." * (len(kinds) > 1)
-    drawn = ""
-    if "random" in kinds and result.draws > 1:
-        own = [i for i, (*_, tokens) in enumerate(result.windows) if tokens == "random"]
-        least, most = (float(end) for end in result.draw_loyalty[own].aminmax())
-        drawn = (
-            f" Random tokens: mean of {result.draws} draws (label loyalty of single draws "
-            f"{told(least)} to {told(most)}), which differences to them take into account."
-        )
-    return (
-        f"**Share of answers (label loyalty, top) and of the {result.top_k} likeliest next tokens (word "
-        f"loyalty, bottom) that stay** when {isolated} no longer read what comes before them in the "
-        f"{sides} k of {result.n_layers} layers.{dashed(answer_kind(result))}{apart} Bars: 95 % intervals over "
-        f"{counted(len(result.predicted), 'prompt')}{given(result)} (Wilson; values between 0 "
-        f"and 1 with an effective number of prompts).{drawn}"
-    )
-
-
-def _limits(result: IsolationResult) -> str:
-    parts = []
-    if result.isolated is None:
-        parts.append("what the isolated model answers instead; this run does not hold it.")
-    else:
-        constant = ": a constant answer keeps some, too" * (answer_kind(result) == "classes")
-        parts.append(f"that the answers which stay are still known{constant}.")
-    if "last" in result.sides:
-        parts.append(
-            "Isolation in the last layers changes little by construction, also in untrained networks."
-        )
-    if result.provenance.get("conditional_on_demonstrations"):
-        parts.append("One set of demonstrations was used.")
-    return " ".join(parts)
-
-
-def _examples(result: IsolationResult) -> Iterator[Figure]:
-    """What is answered in the early window, and which words become likely, where that is known."""
-    windows = early.compared(result)
-    key = windows.early if windows else result.windows[0]
-    place, (side, k, tokens) = result.windows.index(key), key
-    where = f"{SHOWN[tokens]} isolated in the {side} {counted(k, 'layer')}"
-    if result.isolated is not None:
-        drawn = f" Random tokens: mean of {result.draws} draws."
-        yield Figure(
-            "answers",
-            "What does the isolated model answer instead?",
-            commonest(result.isolated[place, 0], result.predicted, result.labels, where),
-            "**How often each class is predicted** without isolation (first row) and with it; rows add up "
-            f"to {counted(len(result.predicted), 'prompt')}."
-            + drawn
-            * (result.draws > 1 and "random" in result.tokens),
-            limits="which prompts moved: two rows with equal counts may hold other prompts.",
-            short="Answers under isolation",
-        )
-    if result.words:
-        plain, isolated = result.words[0], result.words[place + 1]
-        yield word_figure(plain, isolated, where, result.top_k, result.usual_depth)
+    def on_page(self) -> tuple[str, ...]:
+        """Loyalty; answers and words where they are known."""
+        known = {"answers": self.isolated is not None, "words": bool(self.words)}
+        return ("loyalty", *(show for show, there in known.items() if there))
 
 
 @dataclass(frozen=True)

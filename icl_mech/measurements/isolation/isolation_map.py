@@ -8,7 +8,7 @@ first and the last layers only (Wang et al. 2023, *Label Words are Anchors*, §2
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
@@ -19,27 +19,41 @@ from icl_mech.measurements.doors import door
 from icl_mech.measurements.isolation.agreement import (
     DEFINITIONS,
     LOYALTIES,
-    SHOWN,
-    TITLES,
     UNITS,
-    Loyalty,
     OfIsolation,
     Window,
     check_depths,
     chosen_depths,
 )
-from icl_mech.measurements.isolation.answers import constants, dashed
 from icl_mech.metrics import Interval, mean_ends, mean_interval
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
-from icl_mech.results import Definition, Figure, Quantity, Result, basis
+from icl_mech.results import Definition, Quantity, Result
 from icl_mech.results.judging import FEWEST_PROMPTS, judged
-from icl_mech.results.prompts import answer_kind, given
-from icl_mech.results.wording import counted, layers_named, listed, said, spelled, told
-from icl_mech.shapes import Meaning, Windows
 
 Cell = tuple[int, int]
 """Row and column of a window: places of its width and of its first layer."""
+
+
+class Low(NamedTuple):
+    """A window of low loyalty.
+
+    Attributes:
+        cell: Its row and column.
+        layers: First and last isolated layer.
+        loyalty: Label loyalty.
+        gap: That of the lowest window minus its own.
+    """
+
+    cell: Cell
+    layers: tuple[int, int]
+    loyalty: Interval
+    gap: Interval | None = None
+
+    @property
+    def clear(self) -> bool:
+        """True if the lowest window clearly costs more."""
+        return judged(self.gap, rising=False) == "supported"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -64,7 +78,6 @@ class IsolationMapResult(Result):
         tokens: What is isolated, `label` words or `random` tokens.
     """
 
-    title: ClassVar[str] = "Where label words collect"
     shows: ClassVar[tuple[str, ...]] = ("loyalty", *LOYALTIES)
     definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
     axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {
@@ -111,135 +124,46 @@ class IsolationMapResult(Result):
         start = self.starts[cell[1]]
         return start, start + self.widths[cell[0]] - 1
 
-    def drawing(self, show: str = "loyalty") -> Windows:
-        """Loyalty of every window: bars over its layers, one row of axes for each width.
-
-        Args:
-            show: `loyalty` (both), `label_loyalty` or `word_loyalty`.
-
-        Raises:
-            ResultError: unknown `show`.
-        """
-        self.check_show(show)
-        names: list[Loyalty] = [own for own in LOYALTIES if show in ("loyalty", own)]
-        rows, columns = (list(side) for side in zip(*self.cells, strict=True))
-        found = [self.sel(name) for name in names]
-        value, low, high = (
-            torch.stack([end[rows, columns].double() for end in ends])
-            for ends in zip(*((own.values, own.low, own.high) for own in found), strict=True)
-        )
-        first, last = zip(*map(self.layers, self.cells), strict=True)
-        meaning: Meaning = "label" if self.tokens == "label" else "other"
-        label_levels = tuple(
-            constants(self.predicted, self._one_draw, self.labels, answer_kind(self))
-        )
-        return Windows(
-            title=f"Loyalty with {SHOWN[self.tokens]} isolated in some layers",
-            first=first,
-            last=last,
-            names=tuple(TITLES[name].lower() for name in names),
-            values=value,
-            low=low,
-            high=high,
-            n_layers=self.depth,
-            x_title=f"layers in which the {SHOWN[self.tokens]} are isolated",
-            note=basis(self),
-            meanings=(meaning,) * len(names),
-            levels=tuple(label_levels if name == "label_loyalty" else () for name in names),
-            y_range=(-0.06, 1.1),
-        )
+    @property
+    def count(self) -> int:
+        """Number of prompts."""
+        return len(self.predicted)
 
     @property
-    def _one_draw(self) -> Int[Tensor, "window batch"] | None:
-        if self.isolated is None:
-            return None
-        rows, columns = (list(side) for side in zip(*self.cells, strict=True))
-        return self.isolated[rows, columns, 0]
+    def too_few(self) -> bool:
+        """True if so few prompts say nothing."""
+        return self.count < FEWEST_PROMPTS
 
-    def figures(self) -> list[Figure]:
-        """Both loyalties of every window."""
-        kinds = listed(counted(width, "layer") for width in self.widths)
-        limits = (
-            f"that the lowest window is the lowest: it was picked among {len(self.cells)}, and its "
-            "interval ignores this choice."
-        )
-        if self.tokens == "label":
-            limits += " Nor that random tokens would do less there; this was run for the first and last layers."
-        return [
-            Figure(
-                "loyalty",
-                f"In which layers do {SHOWN[self.tokens]} have to read?",
-                self.answer(),
-                f"**Share of answers that stay the same (label loyalty) and overlap of the likeliest next "
-                f"tokens (word loyalty)** with {SHOWN[self.tokens]} isolated in {kinds} at a time. Each bar "
-                f"spans exactly the layers it stands for. Bands or thin bars (each window for itself): 95 % intervals over "
-                f"{counted(len(self.predicted), 'prompt')}{given(self)} (Wilson, "
-                f"with an effective number of prompts).{dashed(answer_kind(self))}",
-                limits=limits,
-                short="Which layers count",
-            )
-        ]
+    def _low(self, cell: Cell) -> Low:
+        ends = (float(table[cell]) for table in (self.values, self.low, self.high))
+        return Low(cell, self.layers(cell), Interval(*ends))
 
-    def answer(self) -> str:
-        """The window that costs most, beside the next one that shares no layer with it."""
-        n, cell = len(self.predicted), _lowest(self.values)
-        where = layers_named(*self.layers(cell))
-        lowest = self._of(cell)
-        windows = counted(len(self.cells), "window")
-        what = SHOWN[self.tokens]
-        if n < FEWEST_PROMPTS:
-            return (
-                f"Cannot be judged from {counted(n, 'prompt')}: {said(lowest)} of the answers stay with "
-                f"{what} isolated in {where}, the lowest of {windows}."
-            )
-        if lowest.value == 1:
-            return (
-                f"In none of {windows} alone: wherever {what} are isolated, every answer stays "
-                f"({said(lowest)})."
-            )
-        fact = f"with {what} isolated there {said(lowest)} of the answers stay the same"
-        others = [
+    @property
+    def lowest(self) -> Low:
+        """The window that costs most; its interval ignores that it was picked as the lowest."""
+        place = int(self.values.nan_to_num(torch.inf).argmin())
+        return self._low(divmod(place, self.values.shape[1]))
+
+    @property
+    def next_lowest(self) -> Low | None:
+        """The lowest of the windows of that width which share no layer with it, with the paired difference of both."""
+        row, column = cell = self.lowest.cell
+        apart = [
             other
             for other in self.cells
-            if other[0] == cell[0]
-            and abs(self.starts[other[1]] - self.starts[cell[1]]) >= self.widths[cell[0]]
+            if other[0] == row
+            and abs(self.starts[other[1]] - self.starts[column]) >= self.widths[row]
         ]
-        if not others:
-            return f"In {where}: {fact} (lowest of {windows})."
-        second = min(others, key=lambda other: float(self.values[other]))
-        gap = mean_interval(
-            self.label_kept[cell].double() - self.label_kept[second].double(), "change"
-        )
-        clear = judged(gap, rising=False) == "supported"
-        after = (
-            f"the next window of {spelled(self.widths[cell[0]])}, "
-            f"{layers_named(*self.layers(second))}, leaves {told(float(self.values[second]))} "
-            f"(difference {said(gap, sign=True)})"
-        )
-        opening = f"Most in {where}" if clear else f"Perhaps most in {where}"
-        return f"{opening}: {fact}; {after}{'' if clear else ', which is not clearly more'}."
-
-    def _of(self, cell: Cell) -> Interval:
-        return Interval(*(float(table[cell]) for table in (self.values, self.low, self.high)))
-
-    def summary(self) -> str:
-        """The window that costs most; its interval ignores that it was picked as the lowest."""
-        cell = _lowest(self.values)
-        start, stop = self.layers(cell)
-        return (
-            f"label loyalty is lowest, {said(self._of(cell))}, with {SHOWN[self.tokens]} isolated in "
-            f"layers {start} to {stop} (of {len(self.cells)} windows; the interval ignores this choice)"
-        )
+        if not apart:
+            return None
+        second = min(apart, key=lambda other: float(self.values[other]))
+        change = self.label_kept[cell].double() - self.label_kept[second].double()
+        return self._low(second)._replace(gap=mean_interval(change, "change"))
 
     def more_columns(self) -> dict[str, Any]:
         """What is isolated; and the ends of label loyalty as `low` and `high`."""
         ends = {"low": self.low.flatten().tolist(), "high": self.high.flatten().tolist()}
         return {"tokens": self.tokens, **ends}
-
-
-def _lowest(values: Float[Tensor, "width start"]) -> Cell:
-    row, column = divmod(int(values.nan_to_num(torch.inf).argmin()), values.shape[1])
-    return row, column
 
 
 @dataclass(frozen=True)

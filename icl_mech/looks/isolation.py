@@ -1,0 +1,156 @@
+"""Figures of isolation: curves by number of isolated layers, classes as a matrix, next words as a table."""
+
+from itertools import pairwise, product
+
+import torch
+
+from icl_mech.errors import ResultError
+from icl_mech.looks.constant_answers import constants
+from icl_mech.measurements.isolation.agreement import LOYALTIES, Key, class_name
+from icl_mech.measurements.isolation.isolation import IsolationResult
+from icl_mech.results import basis
+from icl_mech.results.prompts import answer_kind
+from icl_mech.results.wording import counted
+from icl_mech.shapes import LabelMatrix, LayerCurves, Meaning, Panel, Table
+
+SHOWN = {"label": "label words", "random": "random tokens"}
+TITLES = {"label_loyalty": "Label loyalty", "word_loyalty": "Word loyalty"}
+MEANINGS: dict[str, Meaning] = {"label": "label", "random": "other"}
+
+APART = 0.13
+"""Points of label words and random tokens stand this part of a step from the middle."""
+
+MOST_CLASSES = 12
+"""So many classes have a column of their own; the others share one."""
+
+
+def drawing(result: IsolationResult, show: str = "loyalty") -> LayerCurves | LabelMatrix | Table:
+    """Loyalty by number of isolated layers, in panels by side; or what is answered instead.
+
+    Args:
+        result: What came out.
+        show: `loyalty` (both), `label_loyalty` or `word_loyalty`; `answers`, how often each class is predicted
+            with and without isolation; `words`, the likeliest next words of the first prompts.
+
+    Raises:
+        ResultError: predictions and words that earlier files do not hold.
+    """
+    if show == "answers":
+        return _classes(result)
+    if show == "words":
+        return _words(result)
+    return _curves(result, [own for own in LOYALTIES if show in ("loyalty", own)])
+
+
+def _curves(result: IsolationResult, loyalties: list[str]) -> LayerCurves:
+    """A panel for each loyalty and side; label words and random tokens are its curves."""
+    found = [result.sel(own) for own in loyalties]
+    kinds, sides, depths = found[0].labels
+    # By measure and side, then tokens: the curves of a panel follow each other.
+    value, low, high = (
+        torch.cat([end.movedim(1, 0).flatten(0, 1) for end in ends])
+        for ends in zip(*((own.values, own.low, own.high) for own in found), strict=True)
+    )
+    label = [i for i, (*_, tokens) in enumerate(result.windows) if tokens == "label"]
+    isolated = None if result.isolated is None else result.isolated[label, 0]
+    levels = constants(result.predicted, isolated, result.labels, answer_kind(result))
+    panels: list[Panel] = []
+    for loyalty, side in product(loyalties, sides):
+        places = range(len(panels) * len(kinds), (len(panels) + 1) * len(kinds))
+        known = value[list(places)][value[list(places)].isfinite()]
+        one = known.numel() and not bool((known != 1).any())
+        panels.append(
+            Panel(
+                f"{TITLES[loyalty]}, {side} k layers",
+                tuple(places),
+                TITLES[loyalty].lower(),
+                levels=tuple(levels) if loyalty == "label_loyalty" else (),
+                remark=("both exactly 1" if len(kinds) > 1 else "exactly 1") if one else "",
+                y_range=(-0.06, 1.1),
+            )
+        )
+    gaps = [b - a for a, b in pairwise(depths)]
+    drawn = f"; random tokens: mean of {counted(result.draws, 'draw')}" * ("random" in kinds)
+    return LayerCurves(
+        title="Loyalty with tokens isolated in some layers",
+        names=tuple(SHOWN[kind] for kind in kinds) * len(panels),
+        values=value,
+        low=low,
+        high=high,
+        y_title="loyalty",
+        note=basis(result) + drawn,
+        x=tuple(map(float, depths)),
+        x_title="number of isolated layers k",
+        meanings=tuple(MEANINGS[kind] for kind in kinds) * len(panels),
+        panels=tuple(panels),
+        columns=len(sides),
+        apart=APART * min(gaps, default=1) if len(kinds) > 1 else 0.0,
+    )
+
+
+def condition(key: Key) -> str:
+    """A window in words."""
+    side, depth, tokens = key
+    return f"{SHOWN[tokens]}, {side} {'layer' if depth == 1 else f'{depth} layers'}"
+
+
+def _classes(result: IsolationResult) -> LabelMatrix:
+    """How often each class is predicted without isolation and with that of each window."""
+    predicted, isolated, labels = result.predicted, result.isolated, result.labels
+    if isolated is None:
+        raise ResultError(
+            "This result does not hold what the isolated model predicts, which earlier versions did "
+            "not keep; measure again."
+        )
+    n_labels = max(len(labels), int(isolated.max()) + 1, int(predicted.max()) + 1)
+    counts = [predicted.bincount(minlength=n_labels).double()]
+    counts += [own.flatten().bincount(minlength=n_labels) / len(own) for own in isolated]
+    table, names = torch.stack(counts), [class_name(labels, c) for c in range(n_labels)]
+    if n_labels > MOST_CLASSES:
+        chosen = sorted(table.sum(0).topk(MOST_CLASSES - 1).indices.tolist())
+        others = [c for c in range(n_labels) if c not in chosen]
+        table = torch.cat([table[:, chosen], table[:, others].sum(1, keepdim=True)], dim=1)
+        names = [*(names[c] for c in chosen), f"{len(others)} others"]
+    draws = isolated.shape[1]
+    mean = f"; random tokens: mean of {draws} draws" * (draws > 1)
+    return LabelMatrix(
+        title="Predicted classes with and without isolation",
+        values=table,
+        rows=("no isolation", *map(condition, result.windows)),
+        columns=tuple(names),
+        row_title="",
+        column_title="predicted class",
+        quantity="prompts",
+        note=f"{counted(len(predicted), 'prompt')} in each row{mean}",
+        counts=True,
+    )
+
+
+def _words(result: IsolationResult) -> Table:
+    """The likeliest next words of the first prompts in each condition, the plain one first."""
+    if not result.words:
+        raise ResultError(
+            "This result holds no next words: earlier versions did not keep them, or the model has no "
+            "tokenizer. Measure again with its tokenizer."
+        )
+    plain, *isolated = result.words
+    pairs = zip(result.windows, isolated, strict=True)
+    rows = [("no isolation", plain)]
+    rows += [(condition(key), own) for key, own in pairs if key[1] == result.usual_depth]
+    found = [
+        (str(prompt + 1), name, " · ".join(visible(word) for word in words[prompt]))
+        for prompt in range(len(plain))
+        for name, words in rows
+    ]
+    return Table(
+        "Likeliest next words with and without isolation",
+        ("prompt", "isolated", f"{result.top_k} likeliest next tokens, best first"),
+        tuple(found),
+        "␣ stands for a space at the start, ↵ for a line break; random tokens: first draw",
+        bold=tuple(range(0, len(found), len(rows))),
+    )
+
+
+def visible(word: str) -> str:
+    """A token with signs for its spaces and line breaks."""
+    return word.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥") or "⋯"

@@ -1,0 +1,45 @@
+"""Figure of the isolation map: bars over the isolated layers, one row of axes for each width."""
+
+import torch
+
+from icl_mech.looks.constant_answers import constants
+from icl_mech.looks.isolation import MEANINGS, SHOWN, TITLES
+from icl_mech.measurements.isolation.agreement import LOYALTIES
+from icl_mech.measurements.isolation.isolation_map import IsolationMapResult
+from icl_mech.results import basis
+from icl_mech.results.prompts import answer_kind
+from icl_mech.shapes import Windows
+
+
+def drawing(result: IsolationMapResult, show: str = "loyalty") -> Windows:
+    """Loyalty of every window: bars over its layers, one row of axes for each width.
+
+    Args:
+        result: What came out.
+        show: `loyalty` (both), `label_loyalty` or `word_loyalty`.
+    """
+    names = [own for own in LOYALTIES if show in ("loyalty", own)]
+    rows, columns = (list(side) for side in zip(*result.cells, strict=True))
+    found = [result.sel(name) for name in names]
+    value, low, high = (
+        torch.stack([end[rows, columns].double() for end in ends])
+        for ends in zip(*((own.values, own.low, own.high) for own in found), strict=True)
+    )
+    first, last = zip(*map(result.layers, result.cells), strict=True)
+    isolated = None if result.isolated is None else result.isolated[rows, columns, 0]
+    levels = tuple(constants(result.predicted, isolated, result.labels, answer_kind(result)))
+    return Windows(
+        title=f"Loyalty with {SHOWN[result.tokens]} isolated in some layers",
+        first=first,
+        last=last,
+        names=tuple(TITLES[name].lower() for name in names),
+        values=value,
+        low=low,
+        high=high,
+        n_layers=result.depth,
+        x_title=f"layers in which the {SHOWN[result.tokens]} are isolated",
+        note=basis(result),
+        meanings=(MEANINGS[result.tokens],) * len(names),
+        levels=tuple(levels if name == "label_loyalty" else () for name in names),
+        y_range=(-0.06, 1.1),
+    )

@@ -1,0 +1,99 @@
+"""`Words`: the sentences of a method or a study, which stand in a text file of Jinja blocks in `icl_mech/words`.
+
+A block is rendered with what it speaks of (`result`, ...), with the filters of `FILTERS` and what `shared.jinja` defines.
+All white space reads as one blank, and none stands before a comma, so that the lines of a file end where an editor likes.
+A file is read when the first of its sentences is asked for; a name that is not there is an error (`StrictUndefined`).
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from icl_mech.results.judging import opening
+from icl_mech.results.prompts import answer_kind, given
+from icl_mech.results.wording import (
+    counted,
+    layers_named,
+    listed,
+    percent,
+    said,
+    spelled,
+    told,
+    told_bound,
+)
+
+if TYPE_CHECKING:
+    from jinja2 import Environment, Template
+
+FOLDER = Path(__file__).parents[1] / "words"
+
+FILTERS: Mapping[str, Callable[..., str]] = {
+    "number": told,
+    "signed": partial(told, sign=True),
+    "interval": said,
+    "difference": partial(said, sign=True),
+    "bound": told_bound,
+    "percent": percent,
+    "count": counted,
+    "spelled": spelled,
+    "list": listed,
+    "given": given,
+    "answer_kind": answer_kind,
+    "named": lambda key, names: names[key],
+}
+"""`0.25 | number`, `[…] | interval`, `12 | count("prompt")`, `names | list("or")`."""
+
+SPACED = re.compile(r" (?=[,.;:)])|(?<=\() ")
+"""Blanks that conditions and loops leave before a comma."""
+
+GLOBALS: Mapping[str, Callable[..., str]] = {"opening": opening, "layers": layers_named}
+
+
+class Words:
+    """The text file of one method or study.
+
+    Attributes:
+        stem: Its name, without `.jinja`.
+    """
+
+    def __init__(self, stem: str) -> None:
+        """Of this name; the file may lack."""
+        self.stem = stem
+
+    def __contains__(self, block: str) -> bool:
+        """True if the file has this block."""
+        template = _template(self.stem)
+        return template is not None and block in template.blocks
+
+    def say(self, block: str, **about: Any) -> str:
+        """A block as a sentence; empty if the file does not have it."""
+        template = _template(self.stem)
+        if template is None or block not in template.blocks:
+            return ""
+        context = template.new_context(about)
+        text = " ".join("".join(template.blocks[block](context)).split())
+        return SPACED.sub("", text)
+
+
+@cache
+def _template(stem: str) -> "Template | None":
+    place = FOLDER / f"{stem}.jinja"
+    return _environment().get_template(place.name) if stem and place.is_file() else None
+
+
+@cache
+def _environment() -> "Environment":
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made = Environment(
+        loader=FileSystemLoader(FOLDER),
+        undefined=StrictUndefined,
+        autoescape=False,  # Markdown, which pages escape
+    )
+    made.filters.update(FILTERS)
+    made.globals.update(GLOBALS)
+    shared = made.get_template("shared.jinja").module
+    made.globals.update({name: getattr(shared, name) for name in dir(shared) if name[0] != "_"})
+    return made
