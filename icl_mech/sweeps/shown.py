@@ -10,7 +10,8 @@ import torch
 from icl_mech._typing import Tensor
 from icl_mech.errors import SweepError, near_matches
 from icl_mech.export_text import one_line, tex_text
-from icl_mech.measurements.saliency import reduction as kinds
+from icl_mech.looks.flow_scores import NAMES
+from icl_mech.measurements.saliency.reduction import SCORES
 from icl_mech.results.figures import ABOUT
 from icl_mech.shapes import Bars, LayerCurves, Meaning, Panel, Shape
 from icl_mech.sweeps.cells import FEW, Averaged, Cell, plural
@@ -125,8 +126,8 @@ MEANINGS: dict[str, Meaning] = {
     "no demonstrations": "reference",
     "plain": "reference",
     "reweighted": "label",
-    **{kinds.NAMES[score]: ABOUT[score] for score in kinds.SCORES},
-    **{f"S_{score}": ABOUT[score] for score in kinds.SCORES},
+    **{NAMES[score]: ABOUT[score] for score in SCORES},
+    **{f"S_{score}": ABOUT[score] for score in SCORES},
 }
 
 MOST_PANELS = 24
@@ -213,7 +214,7 @@ def _named(row: dict[str, Any], x: str | None) -> dict[str, Any]:
     """A row with names for people in place of labels, and numbers for doses."""
     found = dict(row)
     if "score" in found:
-        found["score"] = kinds.NAMES.get(found["score"], found["score"])
+        found["score"] = NAMES.get(found["score"], found["score"])
     bare = _bare(found)
     if bare and "side" in found:
         found["side"] = "no demonstrations"

@@ -34,16 +34,14 @@ from icl_mech.measurements.saliency import null as chance
 from icl_mech.measurements.saliency import roles as by_roles
 from icl_mech.measurements.saliency.reduction import (
     KINDS,
-    MEANINGS,
-    NAMES,
     SALIENCY,
     SCORES,
     FlowReading,
     OfSaliency,
     RoleFlowReading,
+    ends_of_third,
     score_index,
     third_of,
-    thirds,
 )
 from icl_mech.measurements.saliency.windows import edge_means, without_edges
 from icl_mech.metrics import Interval, bootstrap_interval, flow_counts, normalised_flow
@@ -51,12 +49,9 @@ from icl_mech.metrics.intervals import holding, known_mean
 from icl_mech.models import LanguageModel, ServerModel
 from icl_mech.prompts import PromptBatch
 from icl_mech.prompts.spans import ROLES
-from icl_mech.results import Definition, Figure, Quantity, Result, basis, function_of_means
-from icl_mech.results.judging import judged, opening, together
-from icl_mech.results.prompts import given
+from icl_mech.results import Definition, Quantity, Result, function_of_means
+from icl_mech.results.judging import Status, judged, together
 from icl_mech.results.quantities import Statistic, kept
-from icl_mech.results.wording import counted, layers_named, said
-from icl_mech.shapes import LayerCurves
 
 EDGE = "saliency per edge"
 DEFINITIONS = (SALIENCY, *KINDS, by_roles.BY_ROLE, chance.RANDOM)
@@ -88,7 +83,6 @@ class FlowScores(Result):
     null: Float[Tensor, "batch draw score layer"] | None = None
     notes: tuple[str, ...] = ()
 
-    title: ClassVar[str] = "Information flow"
     definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
     shows: ClassVar[tuple[str, ...]] = ("", "null", "roles")
     axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {
@@ -96,6 +90,9 @@ class FlowScores(Result):
         "dest_role": "roles",
         "src_role": "roles",
     }
+
+    near: ClassVar[int] = chance.NEAR
+    """Random tokens stand at most so many positions from their label word, if there are any."""
 
     def quantities(self) -> dict[str, Quantity]:
         """`share` of the three kinds in a layer's sum, and the `saliency` per edge behind it.
@@ -106,16 +103,16 @@ class FlowScores(Result):
         dims, per_edge = ("score", "layer"), f"share of the layer's {EDGE}"
         values, shares = self.per_prompt, function_of_means(self.per_prompt, normalised_flow)
         per_kind = function_of_means(values, torch.clone) if bool(values.isnan().any()) else None
-        found = {
+        quantities = {
             "share": Quantity(dims, values, shares, per_edge, (self.low, self.high)),
             "saliency": Quantity(dims, values, per_kind, f"mean {EDGE}", kind="amount"),
         }
         if self.null is not None:
             mean, statistic = known_mean(self.null.double(), 1), chance.share_of_null(self.null)
-            found["null_share"] = Quantity(dims, mean, statistic, f"{per_edge}, random tokens")
+            quantities["null_share"] = Quantity(dims, mean, statistic, f"{per_edge}, random tokens")
         if self.role_saliency is not None:
-            found |= by_roles.shares(self.role_saliency, self._target_row)
-        return found
+            quantities |= by_roles.shares(self.role_saliency, self._target_row)
+        return quantities
 
     @property
     def scores(self) -> tuple[str, ...]:
@@ -128,6 +125,7 @@ class FlowScores(Result):
         return self.role_saliency[:, self.roles.index("target")]
 
     @checked(ResultError)
+    @kept
     def share(self, score: str, third: str) -> Interval:
         """Mean share of one kind over the `first` or `last` third of the layers.
 
@@ -165,7 +163,7 @@ class FlowScores(Result):
 
     @checked(ResultError)
     @kept
-    def above_null(self, score: str, third: str) -> tuple[Interval, Interval] | None:
+    def above_null(self, score: str, third: str) -> chance.Beside | None:
         """The share of one kind with random tokens, and how far label words lie above it.
 
         Over the `first` or `last` third of the layers, paired over prompts; the interval of the
@@ -183,16 +181,21 @@ class FlowScores(Result):
 
         def over(statistic: Statistic) -> Statistic:
             def shares(weights: Tensor) -> Tensor:
-                found = statistic(weights)[..., index, layers]
-                return known_mean(found.masked_fill(both, torch.nan), -1)
+                curve = statistic(weights)[..., index, layers]
+                return known_mean(curve.masked_fill(both, torch.nan), -1)
 
             return shares
 
-        own = over(function_of_means(self.per_prompt, normalised_flow))
+        share = Quantity(
+            (), self.per_prompt, over(function_of_means(self.per_prompt, normalised_flow))
+        )
         null = Quantity((), self.per_prompt, over(chance.share_of_null(self.null)))
-        above = Quantity((), self.per_prompt, own).minus(null)
-        return Interval(*map(float, (null.value(), *null.ends()))), Interval(*map(float, above))
+        return chance.Beside(
+            Interval(*map(float, (null.value(), *null.ends()))),
+            Interval(*map(float, share.minus(null))),
+        )
 
+    @kept
     def by_role(self, of: str = "target") -> tuple[tuple[str, ...], Quantity]:
         """Shares by groups of roles: texts, label words, template, query, target.
 
@@ -219,135 +222,74 @@ class FlowScores(Result):
         half = len(saliency) // 2
         return half + int(saliency[half:].argmax())
 
-    # --- showing ---
+    # --- what texts speak of ---
 
-    def drawing(self, show: str = "") -> LayerCurves:
-        """Share of the three kinds of edges by layer; beside random tokens; or shares by role.
+    @property
+    def count(self) -> int:
+        """Number of prompts."""
+        return len(self.per_prompt)
 
-        Args:
-            show: "", `null` or `roles`.
+    @property
+    def n_layers(self) -> int:
+        """Layers of the model."""
+        return self.values.shape[1]
+
+    @property
+    def draws(self) -> int:
+        """Number of draws of random tokens; 0 where none were drawn."""
+        return 0 if self.null is None else self.null.shape[1]
+
+    def layers_of(self, third: str) -> tuple[int, int]:
+        """First and last layer of the `first` or `last` third.
 
         Raises:
-            ResultError: unknown `show`, or one that was not measured.
+            ResultError: unknown third.
         """
-        self.check_show(show)
-        if show == "null" and self.null is None:
-            raise ResultError(
-                "These flow scores hold none of random tokens: an earlier version or a server measured "
-                "them, or a prompt has too few tokens besides its label words."
-            )
-        if show == "null":
-            own, null = (self.values, self.low, self.high), self.quantities()["null_share"]
-            return chance.null_curves(own, null, basis(self))
-        if show == "roles":
-            (_, received), (_, row) = (self.by_role(of) for of in ("receiving", "target"))
-            return by_roles.role_curves(received, row, self.roles, basis(self))
-        return self.sel("share").curves(
-            "Information flow by layer",
-            [NAMES[score] for score in SCORES],
-            meanings=MEANINGS,
-            stretches=thirds(self.values.shape[1]),
-            y_range=(-0.04, 1.04),
-        )
+        return ends_of_third(self.n_layers, third)
 
-    def figures(self) -> list[Figure]:
-        """The flow, beside random tokens, and by role; the last two where they were measured."""
-        found = [_flow(self)]
-        if self.null is not None:
-            thirds_of = (("wp", "first"), ("pq", "last"))
-            beside = [
-                chance.Beside(self.share(*own), *above, _span(self, own[1]))
-                for own in thirds_of
-                if (above := self.above_null(*own))
-            ]
-            found.append(
-                chance.null_figure(
-                    *beside,
-                    draws=self.null.shape[1],
-                    of=_prompts(self),
-                    prompts=len(self.per_prompt),
-                )
-            )
-        if self.role_saliency is not None:
-            received, sent = (self.by_role(of) for of in ("receiving", "target"))
-            layer, roles = self.target_layer, self.roles
-            found.append(by_roles.role_figure(received, sent, layer, roles, _prompts(self)))
-        return found
+    @property
+    def early(self) -> chance.Beside | None:
+        """Into label words in the first third, beside random tokens; None where none were drawn."""
+        return self.above_null("wp", "first")
 
-    def summary(self) -> str:
-        """What lies above random tokens early and late, and the shares themselves."""
-        into, out_of = self.above_null("wp", "first"), self.above_null("pq", "last")
-        shares = (
-            f"S_wp {self.share('wp', 'first')} in the first third, S_pq "
-            f"{self.share('pq', 'last')} in the last"
-        )
-        if into is None or out_of is None:
-            return "; ".join([f"shares: {shares}", *self.notes])
-        found = (
-            f"label words above random tokens: into them {into[1]} in the first third, from them "
-            f"{out_of[1]} in the last (shares {shares}, near 1 in any network)"
-        )
-        return "; ".join([found, *self.notes])
+    @property
+    def late(self) -> chance.Beside | None:
+        """From label words to the target in the last third, beside random tokens likewise."""
+        return self.above_null("pq", "last")
 
+    @property
+    def undefined(self) -> bool:
+        """True if windows of attention leave a third of the layers no edges to compare with random tokens."""
+        return any(not isfinite(third.above.value) for third in (self.early, self.late) if third)
 
-PICTURE = "The paper prints its own curves (GPT2-XL) as pictures only, so none is drawn here."
+    @property
+    def status(self) -> Status:
+        """Whether label words lie above random tokens, into them early and from them late.
 
+        Some untrained networks do, too (`icl_mech.studies.untrained`).
+        """
+        above = (third and third.above for third in (self.early, self.late))
+        return together(*(judged(effect, prompts=self.count) for effect in above))
 
-def _prompts(flow: FlowScores) -> str:
-    return f"95 % bootstrap intervals over {counted(len(flow.per_prompt), 'prompt')}{given(flow)}"
+    @property
+    def role_groups(self) -> tuple[str, ...]:
+        """Names of the groups of roles."""
+        return by_roles.grouped(self.roles)[0]
 
+    @property
+    def receivers(self) -> tuple[tuple[str, float], ...]:
+        """Groups of roles that receive the saliency of `target_layer`, with their shares, the largest first."""
+        return by_roles.receivers(*self.by_role("receiving"), self.target_layer)
 
-def _span(flow: FlowScores, third: str) -> str:
-    layers = third_of(flow.values.shape[1], third)
-    return layers_named(layers.start, layers.stop - 1)
+    @property
+    def sources(self) -> by_roles.Sources | None:
+        """From which roles the target receives the saliency of `target_layer`; None if it receives nothing."""
+        return by_roles.sources(*self.by_role("target"), self.target_layer)
 
-
-def _flow(flow: FlowScores) -> Figure:
-    deep = flow.values.shape[1] > 1
-    return Figure(
-        "",
-        "Do texts feed label words in early layers, and label words the target in late ones?",
-        _flow_answer(flow)
-        if deep
-        else "Cannot be judged: the model has one layer, and nothing flows on from there (in the last "
-        "layer only the target's row has any).",
-        "**Share of each kind of edge in a layer's saliency, per edge**, by layer. Bands (each point for itself): "
-        f"{_prompts(flow)}. The three shares of a layer add up to 1.",
-        "In which layers the edges of each kind matter more than an average edge of the others."
-        if deep
-        else "",
-        "Saliency is a first-order estimate of which attention edges matter for the loss; whether "
-        "the model needs them only an intervention shows. Means per edge say nothing of totals: few "
-        f"edges run from label words to the target, thousands are everything else. {PICTURE}",
-        "Information flow",
-    )
-
-
-def _flow_answer(flow: FlowScores) -> str:
-    prompts = len(flow.per_prompt)
-    early, late = flow.above_null("wp", "first"), flow.above_null("pq", "last")
-    if early is None or late is None:
-        first = "Cannot be judged: no random tokens could be put in the label words' place"
-    elif not all(isfinite(more.value) for _, more in (early, late)):
-        first = "Cannot be judged: no such edges exist in a third of the layers"
-    else:
-        status = together(*(judged(more, prompts=prompts) for _, more in (early, late)))
-        # Some untrained networks are clear of random tokens, too: a yes is said beside these only.
-        yes = opening(status, counted(prompts, "prompt"), supported="", mixed="")
-        first = (
-            f"{yes} {'beyond' if yes else 'Beyond'} random tokens in their place, label words receive "
-            f"{said(early[1], sign=True)} of the saliency per edge of {_span(flow, 'first')} and send "
-            f"the target {said(late[1], sign=True)} of that of {_span(flow, 'last')}"
-        ).strip()
-    answer = (
-        f"{first}. The shares themselves, {said(flow.share('wp', 'first'))} into label words early and "
-        f"{said(flow.share('pq', 'last'))} from them late, say little: late ones are near 1 in untrained "
-        "networks, too."
-    )
-    answer += "".join(f" {note}." for note in flow.notes)
-    if flow.role_saliency is not None:
-        answer += f" {by_roles.sources(*flow.by_role(), flow.target_layer)}"
-    return answer
+    def on_page(self) -> tuple[str, ...]:
+        """The flow; beside random tokens, and by role, where they were measured."""
+        known = {"null": self.null is not None, "roles": self.role_saliency is not None}
+        return ("", *(show for show, there in known.items() if there))
 
 
 @dataclass(frozen=True)
@@ -402,19 +344,19 @@ class Flow(OfSaliency[FlowScores]):
         low, high = bootstrap_interval(per_prompt, normalised_flow)
         values = normalised_flow(known_mean(per_prompt, 0))
         missing = zip(SCORES, per_prompt.isnan().unbind(1), strict=True)
-        found = FlowScores(
+        scores = FlowScores(
             per_prompt=per_prompt.contiguous(),
             values=values,
             low=low,
             high=high,
             notes=tuple(
                 note
-                for kind, own in missing
-                for note in without_edges(f"S_{kind}", own, model.windows)
+                for score, without in missing
+                for note in without_edges(f"S_{score}", without, model.windows)
             ),
         )
         if isinstance(model, ServerModel):
-            return found
+            return scores
         reading = RoleFlowReading.of(data, "label", self.reduction)
         kinds, by_role, into, out_of = reading.parted(sums)
         drawn, null = chance.matched_positions(data, self.draws, self.seed), None
@@ -423,7 +365,7 @@ class Flow(OfSaliency[FlowScores]):
             null = null.float().contiguous()
         roles = tuple(ROLES[place] for place in reading.roles)
         role_saliency = by_role.movedim(1, -1).contiguous()
-        return replace(found, roles=roles, role_saliency=role_saliency, null=null)
+        return replace(scores, roles=roles, role_saliency=role_saliency, null=null)
 
 
 flow_scores = door(

@@ -7,7 +7,6 @@ Source: ours; the paper compares with random tokens in the isolation of label wo
 """
 
 import zlib
-from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
@@ -18,17 +17,26 @@ from icl_mech.measurements.saliency.windows import Windows, edge_means
 from icl_mech.metrics import Interval, normalised_flow
 from icl_mech.metrics.intervals import means_over, resample_weights
 from icl_mech.prompts import Prompt, PromptBatch
-from icl_mech.results import Definition, Figure, Quantity
-from icl_mech.results.judging import judged, opening, together
+from icl_mech.results import Definition
 from icl_mech.results.quantities import Statistic
-from icl_mech.results.wording import counted, said
-from icl_mech.shapes import LayerCurves, Panel
 
 NEAR = 16
 """A token is drawn at most so many positions from its label word, if there is one."""
 
 DRAW_SEED = 1
 """Of resampled draws; another than that of prompts, from which they must not depend."""
+
+
+class Beside(NamedTuple):
+    """Label words beside random tokens over a third of the layers.
+
+    Attributes:
+        null: Share of random tokens in the label words' place.
+        above: How far that of the label words lies above it.
+    """
+
+    null: Interval
+    above: Interval
 
 
 RANDOM = Definition(
@@ -140,73 +148,3 @@ def share_of_null(null: Float[Tensor, "batch draw score layer"]) -> Statistic:
         return normalised_flow(some.reshape(count, *null.shape[2:]))
 
     return statistic
-
-
-def null_curves(own: tuple[Tensor, Tensor, Tensor], null: Quantity, note: str) -> LayerCurves:
-    """Shares of label words, as value, low and high, beside those of random tokens."""
-    values, low, high = (
-        torch.stack([ours[0], drawn[0], ours[1], drawn[1]])
-        for ours, drawn in zip(own, (null.value(), *null.ends()), strict=True)
-    )
-    return LayerCurves(
-        title="Label words and random tokens near them",
-        names=("label words", "random tokens") * 2,
-        values=values,
-        low=low,
-        high=high,
-        y_title="share of the layer's saliency per edge",
-        note=note,
-        meanings=("label", "other") * 2,
-        panels=(
-            Panel("What precedes → these tokens", (0, 1)),
-            Panel("These tokens → target", (2, 3)),
-        ),
-        y_range=(-0.04, 1.04),
-    )
-
-
-class Beside(NamedTuple):
-    """Label words beside random tokens over a third of the layers.
-
-    Attributes:
-        share: Of label words.
-        null: Of random tokens in their place.
-        above: How far label words lie above them.
-        where: The layers, in words.
-    """
-
-    share: Interval
-    null: Interval
-    above: Interval
-    where: str
-
-
-def null_figure(early: Beside, late: Beside, *, draws: int, prompts: int, of: str) -> Figure:
-    """What a page says: what random tokens receive early and send late."""
-    status = together(*(judged(own.above, prompts=prompts) for own in (early, late)))
-    words = {"supported": "More at the label words:", "opposite": "The random tokens more:"}
-    into, out_of = (
-        f"(label words {said(own.share)}, difference {said(own.above, sign=True)})"
-        for own in (early, late)
-    )
-    found = (
-        f"{opening(status, counted(prompts, 'prompt'), **words)} random tokens near them receive "
-        f"{said(early.null)} of the saliency per edge of {early.where} {into} and send the target "
-        f"{said(late.null)} of that of {late.where} {out_of}."
-    )
-    if not all(isfinite(own.above.value) for own in (early, late)):
-        found = (
-            "Cannot be judged: in a third of the layers attention has a window without such edges."
-        )
-    return Figure(
-        "null",
-        "Is it the label words, or any tokens at their places?",
-        found,
-        "**The same shares with as many random tokens in the label words' place**: for each label "
-        f"word a token at most {NEAR} positions away that belongs to none; mean of "
-        f"{counted(draws, 'draw')}. Bands (each point for itself): {of}; those of random tokens also over draws.",
-        "How much of the flow is owed to label words rather than to where they stand.",
-        "Which property of the label words it is: a line break beside them may carry as much. Nor that it was "
-        "learned: in untrained networks words differ, too.",
-        "Random tokens",
-    )

@@ -22,7 +22,6 @@ from icl_mech.prompts import ANSWER_KINDS, PromptBatch
 from icl_mech.prompts.spans import ROLES
 from icl_mech.results import Definition, Result
 from icl_mech.segments import Segment
-from icl_mech.shapes import Meaning
 
 SECTION = "Wang et al. 2023, Label Words are Anchors, §2.1"
 
@@ -121,16 +120,6 @@ def default_loss(prompts: PromptBatch) -> Loss:
 SCORES = ("wp", "pq", "ww")
 
 
-NAMES = {
-    "wp": "S_wp: texts → label words",
-    "pq": "S_pq: label words → target",
-    "ww": "S_ww: everything else",
-}
-
-
-MEANINGS: tuple[Meaning, ...] = ("text", "label", "other")
-
-
 KINDS = (
     Definition(
         "texts to label words",
@@ -175,13 +164,14 @@ def third_of(n_layers: int, third: str) -> slice:
     return slice(0, size) if third == "first" else slice(n_layers - size, n_layers)
 
 
-def thirds(n_layers: int) -> tuple[tuple[float, float, str], ...]:
-    """The first and last third as stretches of a figure; none where they are single layers."""
-    size = max(1, n_layers // 3)
-    if size < 2:
-        return ()
-    last = float(n_layers - 1)
-    return (0.0, size - 1.0, "first third"), (last - size + 1, last, "last third")
+def ends_of_third(n_layers: int, third: str) -> tuple[int, int]:
+    """The first and last layer of a third.
+
+    Raises:
+        ResultError: another third.
+    """
+    layers = third_of(n_layers, third)
+    return layers.start, layers.stop - 1
 
 
 def score_index(score: str) -> int:

@@ -7,15 +7,15 @@ edge hide.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.measurements.saliency.windows import Windows, edge_means
 from icl_mech.metrics import Interval, flow_sums
-from icl_mech.results import Definition, Figure, Quantity, function_of_means
-from icl_mech.results.wording import listed, said, told
-from icl_mech.shapes import LayerCurves, Meaning, Panel, TokenSegment
+from icl_mech.results import Definition, Quantity, function_of_means
+from icl_mech.shapes import TokenSegment
 
 LONGEST = 18
 """Characters of the name of a segment."""
@@ -108,27 +108,13 @@ ALL, ROW = "share of all saliency of the layer", "share of the saliency that the
 """Units of shares."""
 
 
-NAMES = {
-    "bos": "first token",
-    "narrative": "narrative",
-    "format": "template",
+GROUPS = {
     "demo_text": "texts",
     "label_word": "label words",
     "query_text": "query",
     "target": "target",
-    "unknown": "other tokens",
-    "span": "spans",
 }
-"""Roles in words."""
-
-
-GROUPS: dict[str, Meaning] = {
-    "demo_text": "text",
-    "label_word": "label",
-    "query_text": "query",
-    "target": "target",
-}
-"""Roles with a colour of their own; all others are drawn and told as one."""
+"""Roles that stand for themselves; all others are one group."""
 
 
 BY_ROLE = Definition(
@@ -154,22 +140,21 @@ def _of_sum(totals: Tensor, axes: tuple[int, ...]) -> Tensor:
     return torch.where(total > 0, totals / total.clamp(min=torch.finfo(total.dtype).tiny), 0.0)
 
 
-def grouped(roles: Sequence[str]) -> tuple[tuple[str, ...], tuple[Meaning, ...], Tensor]:
-    """Names and meanings of groups of roles, and which role is in which (`[group, role]`).
+def grouped(roles: Sequence[str]) -> tuple[tuple[str, ...], Float[Tensor, "group role"]]:
+    """Names of groups of roles, and which role is in which.
 
     Template, narrative and first token are one group, called template; with tokens of no known
     role they are other tokens.
     """
-    meanings = list(dict.fromkeys(GROUPS.get(role, "other") for role in roles))
-    order: list[Meaning] = ["text", "label", "other", "query", "target"]
-    kinds = tuple(meaning for meaning in order if meaning in meanings)
     rest = "other tokens" if "unknown" in roles else "template"
-    names = {GROUPS[role]: NAMES[role] for role in GROUPS} | {"other": rest}
-    member = torch.tensor(
-        [[float(GROUPS.get(role, "other") == kind) for role in roles] for kind in kinds],
-        dtype=torch.float64,
+    group_of = [GROUPS.get(role, rest) for role in roles]
+    names = tuple(
+        name for name in ("texts", "label words", rest, "query", "target") if name in group_of
     )
-    return tuple(names[kind] for kind in kinds), kinds, member
+    member = torch.tensor(
+        [[float(group == name) for group in group_of] for name in names], dtype=torch.float64
+    )
+    return names, member
 
 
 def shares(
@@ -188,84 +173,42 @@ def by_group(
     totals: Float[Tensor, "batch role layer"], roles: Sequence[str], unit: str
 ) -> tuple[tuple[str, ...], Quantity]:
     """Names of the groups of these roles, and their shares of each layer's sums."""
-    names, _, member = grouped(roles)
+    names, member = grouped(roles)
     groups = torch.einsum("gr,brl->bgl", member, totals.double())
     statistic = function_of_means(groups, share_of_row)
     return names, Quantity(("role", "layer"), groups, statistic, unit)
 
 
-def role_curves(received: Quantity, row: Quantity, roles: Sequence[str], note: str) -> LayerCurves:
-    """Shares of what groups of roles receive, beside those of what the target receives from them."""
-    names, meanings, _ = grouped(roles)
-    # The target receives nothing from itself: its edges to itself are left out.
-    sources = [i for i, meaning in enumerate(meanings) if meaning != "target"]
-    ends = ((own.value(), *own.ends()) for own in (received, row))
-    values, low, high = (torch.cat([a, b[sources]]) for a, b in zip(*ends, strict=True))
-    return LayerCurves(
-        title="Shares of all saliency by role",
-        names=(*names, *(names[i] for i in sources)),
-        values=values,
-        low=low,
-        high=high,
-        y_title="share of saliency",
-        note=note,
-        meanings=(*meanings, *(meanings[i] for i in sources)),
-        panels=(
-            Panel("Of the layer: which tokens receive", tuple(range(len(names)))),
-            Panel("Of the target's row: from which tokens", tuple(range(len(names), len(values)))),
-        ),
-        y_range=(-0.04, 1.04),
-    )
+class Sources(NamedTuple):
+    """From which roles the target receives the saliency of a layer.
+
+    Attributes:
+        label: Share from label words; None where no token is one.
+        most: The other group of roles with the largest share.
+        share: Its share.
+    """
+
+    label: Interval | None
+    most: str
+    share: Interval
 
 
-def sources(names: Sequence[str], row: Quantity, layer: int) -> str:
-    """Where most of what the target receives in a layer comes from."""
+def sources(names: Sequence[str], row: Quantity, layer: int) -> Sources | None:
+    """Where most of what the target receives in a layer comes from; None if it receives nothing."""
     ends = (row.value(), *row.ends())
     shares = {
         name: Interval(*(float(end[i, layer]) for end in ends)) for i, name in enumerate(names)
     }
     if not any(share.value > 0 for share in shares.values()):
-        return f"The target receives nothing in layer {layer}."
+        return None
     label = shares.pop("label words", None)
-    if label is None:
-        return ""
     most = max(shares, key=lambda name: shares[name].value)
-    opening = "But of all" if label.value < shares[most].value else "And of all"
-    written = {"template": "the template", "texts": "the texts", "query": "the query"}
-    return (
-        f"{opening} saliency that the target receives in layer {layer}, {said(label)} comes from "
-        f"label words and {said(shares[most])} from {written.get(most, most)}."
-    )
+    return Sources(label, most, shares[most])
 
 
-def receivers(names: Sequence[str], received: Quantity, layer: int) -> str:
-    """Which tokens receive the saliency of a layer, those with the largest share first."""
-    shares = dict(zip(names, received.value()[:, layer].tolist(), strict=True))
-    order = sorted(shares, key=lambda name: -shares[name])
-    parts = [f"{name} {told(shares[name])}" for name in order if shares[name] > 0]
-    if not parts:
-        return f"In layer {layer} there is no saliency."
-    return f"In layer {layer} the saliency is received by {listed(parts)} (shares of all)."
-
-
-def role_figure(
-    received: tuple[tuple[str, ...], Quantity],
-    sent: tuple[tuple[str, ...], Quantity],
-    layer: int,
-    roles: Sequence[str],
-    basis: str,
-) -> Figure:
-    """What a page says: which tokens receive, and from which the target does."""
-    alone = "template" not in received[0] or not {"bos", "narrative"} & set(roles)
-    template = "" if alone else "; template are format tokens, narrative and first token together"
-    return Figure(
-        "roles",
-        "Between which token roles does most of the saliency flow?",
-        f"{receivers(*received, layer)} {sources(*sent, layer)}",
-        "**Shares of the sum of saliency**, not of means per edge: left by the role of the tokens "
-        "that receive, right of what the target receives by the role of the tokens it comes from. "
-        f"Each adds up to 1. Bands (each point for itself): {basis}{template}.",
-        "How much of all saliency means per edge stand for.",
-        "Many tokens of a role have a large share even if each matters little.",
-        "Shares by role",
-    )
+def receivers(
+    names: Sequence[str], received: Quantity, layer: int
+) -> tuple[tuple[str, float], ...]:
+    """Groups of roles that receive saliency in a layer, with their shares, the largest first."""
+    shares = zip(names, received.value()[:, layer].tolist(), strict=True)
+    return tuple(sorted((group for group in shares if group[1] > 0), key=lambda group: -group[1]))

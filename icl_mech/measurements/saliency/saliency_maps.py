@@ -9,7 +9,7 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §2.1, eq. 1.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 
@@ -29,10 +29,8 @@ from icl_mech.measurements.saliency.roles import (
 )
 from icl_mech.models import LanguageModel, ModelInfo, Site
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Definition, Figure, Result
-from icl_mech.results.wording import counted, told
+from icl_mech.results import Definition, Result
 from icl_mech.segments import Segment
-from icl_mech.shapes import TokenMatrix
 
 if TYPE_CHECKING:
     from icl_mech.plots.prompt_view import View
@@ -49,6 +47,48 @@ DEFINITIONS = (
 )
 
 
+class TellingLayers(NamedTuple):
+    """Layers of one prompt that are worth looking at.
+
+    Attributes:
+        early: That of the first half in which saliency per edge runs into label words by the largest share.
+        late: That of the second half in which most runs from label words to the target.
+    """
+
+    early: int
+    late: int
+
+
+class TargetRow(NamedTuple):
+    """What the target of one prompt receives in a layer.
+
+    Attributes:
+        of_layer: Its share of all saliency of the layer.
+        label: Of what it receives, the share from label words.
+        most: The other group of roles with the largest share.
+        share: That share.
+    """
+
+    of_layer: float
+    label: float
+    most: str
+    share: float
+
+
+class Strongest(NamedTuple):
+    """The segments of one prompt between which saliency per edge is largest.
+
+    Attributes:
+        dest: Name of the segment that receives.
+        source: Name of the segment that sends.
+        saliency: Mean over the edges between them.
+    """
+
+    dest: str
+    source: str
+    saliency: float
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SaliencyMapsResult(Result):
     """Saliency of every edge, per prompt (prompts differ in length).
@@ -60,7 +100,6 @@ class SaliencyMapsResult(Result):
         windows: Tokens that a row of attention sees, by layer; empty where every row sees all before it.
     """
 
-    title: ClassVar[str] = "Saliency map of one prompt"
     shows: ClassVar[tuple[str, ...]] = ("", "tokens")
     definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
 
@@ -68,40 +107,6 @@ class SaliencyMapsResult(Result):
     tokens: tuple[tuple[str, ...], ...]
     roles: tuple[tuple[str, ...], ...]
     windows: tuple[int | None, ...] = ()
-
-    def drawing(self, show: str = "", prompt: int = 0, layer: int | None = None) -> TokenMatrix:
-        """One prompt by segment with a slider over layers, or all its tokens in one layer.
-
-        Args:
-            show: `tokens` for all tokens.
-            prompt: Which prompt.
-            layer: Layer shown first; None: that of the first half in which most saliency per edge
-                runs from the texts into the label words.
-
-        Raises:
-            ResultError: unknown `show`, or no such prompt or layer.
-        """
-        self.check_show(show)
-        self._check_prompt(prompt)
-        values, count = self.values[prompt], len(self.values[prompt])
-        telling = self.telling_layers(prompt)
-        if layer is None:
-            layer = telling[0][0] if telling else int(values.tril(-1).sum((1, 2)).argmax())
-        if not 0 <= layer < count:
-            raise ResultError(f"layer={layer}; the model has {count} layers.")
-        by_segment = None if show else self.by_segment(prompt)
-        return TokenMatrix(
-            title="Saliency of attention between " + ("tokens" if show else "parts of a prompt"),
-            values=values,
-            tokens=self.tokens[prompt],
-            roles=self.roles[prompt],
-            quantity="saliency",
-            layer=layer,
-            segments=by_segment.segments if by_segment else (),
-            means=by_segment.values if by_segment else None,
-            telling=telling,
-            note=f"prompt {prompt}, {len(self.tokens[prompt])} tokens",
-        )
 
     def view(
         self,
@@ -164,25 +169,85 @@ class SaliencyMapsResult(Result):
             raise ResultError(f"layer={layer}; the model has {len(maps)} layers.")
         return maps[layer], f"layer {layer}"
 
-    def telling_layers(self, prompt: int = 0) -> tuple[tuple[int, str], ...]:
-        """The layers of one prompt that are worth looking at, and what they show.
+    # --- what is worth looking at in a prompt ---
 
-        Of the first half the layer in which saliency per edge runs into label words by the largest
-        share, of the second half the one in which most runs from label words to the target. None
-        for prompts without label words, or models of one layer.
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Tokens of the shortest and of the longest prompt."""
+        lengths = [values.shape[-1] for values in self.values]
+        return min(lengths), max(lengths)
+
+    def telling_layers(self, prompt: int = 0) -> TellingLayers | None:
+        """The layers that say most of label words; None without label words, or in models of one layer.
+
+        Raises:
+            ResultError: no such prompt.
         """
         self._check_prompt(prompt)
         values = self.values[prompt].double()
         scores = map_scores(values, self.roles[prompt], self._windows)
         half = len(values) // 2
         if scores is None or not half:
-            return ()
+            return None
         scores = scores.nan_to_num(0.0)
-        early = int(
-            (scores[0] / scores.sum(0).clamp(min=torch.finfo(scores.dtype).tiny))[:half].argmax()
-        )
-        late = half + int(scores[1, half:].argmax())
-        return (early, "label words read texts"), (late, "target reads label words")
+        shares = scores[0] / scores.sum(0).clamp(min=torch.finfo(scores.dtype).tiny)
+        return TellingLayers(int(shares[:half].argmax()), half + int(scores[1, half:].argmax()))
+
+    def usual_layer(self, prompt: int = 0) -> int:
+        """The early one of `telling_layers`; without these, the layer with the most saliency.
+
+        Raises:
+            ResultError: no such prompt.
+        """
+        if telling := self.telling_layers(prompt):
+            return telling.early
+        return int(self.values[prompt].tril(-1).sum((1, 2)).argmax())
+
+    def own_text_shares(self, layer: int, prompt: int = 0) -> tuple[float, ...]:
+        """Of what each label word receives in a layer, the share from the text of its own demonstration.
+
+        Label words without text, or that receive nothing, are left out.
+        """
+        values, roles = self.values[prompt].double().tril(-1), self.roles[prompt]
+        starts = [
+            i for i, role in enumerate(roles) if role == "label_word" and roles[i - 1] != role
+        ]
+        shares = []
+        for place in starts:
+            row = values[layer, place]
+            # The text of its own demonstration: the last before the label word.
+            text = [i for i in range(place) if roles[i] == "demo_text"]
+            first = next(
+                (i + 1 for i in reversed(range(max(text, default=0))) if roles[i] != "demo_text"), 0
+            )
+            if text and float(row.sum()) > 0:
+                shares.append(float(row[first : text[-1] + 1].sum() / row.sum()))
+        return tuple(shares)
+
+    def target_row(self, layer: int, prompt: int = 0) -> TargetRow | None:
+        """What the target receives in a layer, and from which roles; None if it receives nothing."""
+        values, roles = self.values[prompt].double().tril(-1), self.roles[prompt]
+        total, row = float(values[layer].sum()), values[layer, roles.index("target")]
+        if total == 0 or float(row.sum()) == 0:
+            return None
+        different = tuple(dict.fromkeys(roles))
+        names, member = grouped(different)
+        sums = row.new_zeros(len(different))
+        for place, role in enumerate(roles):
+            sums[different.index(role)] += row[place]
+        shares = dict(zip(names, (member @ sums / row.sum()).tolist(), strict=True))
+        label = shares.pop("label words", 0.0)
+        most = max(shares, key=lambda name: shares[name])
+        return TargetRow(float(row.sum()) / total, label, most, shares[most])
+
+    def strongest(self, layer: int, prompt: int = 0) -> Strongest | None:
+        """The segments between which saliency per edge is largest in a layer; None if there is no saliency."""
+        by_segment = self.by_segment(prompt)
+        segments, values = by_segment.segments, by_segment.values[layer].nan_to_num(nan=-1.0)
+        dest, source = divmod(int(values.argmax()), values.shape[1])
+        if float(values.max()) <= 0:
+            return None
+        return Strongest(segments[dest].name, segments[source].name, float(values.max()))
 
     def by_segment(self, prompt: int = 0) -> SegmentMap:
         """Mean saliency per edge between the segments of one prompt, by layer.
@@ -201,91 +266,6 @@ class SaliencyMapsResult(Result):
     def _check_prompt(self, prompt: int) -> None:
         if not 0 <= prompt < len(self.values):
             raise ResultError(f"prompt={prompt}; there are maps of {len(self.values)} prompts.")
-
-    def figures(self) -> list[Figure]:
-        """One prompt by segment."""
-        tokens, telling = len(self.tokens[0]), self.telling_layers()
-        opens = self.drawing().layer
-        where = (
-            f": in the first half of the layers, saliency per edge runs into label words there by the "
-            f"largest share; in layer {telling[1][0]}, in the second half, most runs from label words to "
-            "the target."
-            if telling
-            else ", the one with the most saliency."
-        )
-        return [
-            Figure(
-                "",
-                "Which tokens feed which?",
-                _reading(self, telling) if telling else _most(self, opens),
-                f"**Mean saliency per edge between segments of one prompt** ({counted(tokens, 'token')}). Rows "
-                "receive, columns send; the diagonal cell holds a segment's own inner edges and is blank "
-                "where it is one token. One logarithmic range of colours, stated at its bar, holds for all "
-                f"layers. The figure opens at layer {opens}{where}",
-                "What the means of a prompt set are made of.",
-                "One prompt is an example, not evidence.",
-                "One prompt's saliency",
-            )
-        ]
-
-    def summary(self) -> str:
-        """Number and size of the maps."""
-        sizes = sorted({values.shape[-1] for values in self.values})
-        tokens = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-        return f"saliency of every edge, {len(self.values)} prompt(s) of {tokens} tokens"
-
-
-def _reading(maps: SaliencyMapsResult, telling: tuple[tuple[int, str], ...]) -> str:
-    """What label words read early, and how much of all saliency the target's row holds late."""
-    (early, _), (late, _) = telling
-    values, roles = maps.values[0].double().tril(-1), maps.roles[0]
-    starts = [i for i, role in enumerate(roles) if role == "label_word" and roles[i - 1] != role]
-    own = []
-    for place in starts:
-        row = values[early, place]
-        # The text of its own demonstration: the last before the label word.
-        text = [i for i in range(place) if roles[i] == "demo_text"]
-        first = next(
-            (i + 1 for i in reversed(range(max(text, default=0))) if roles[i] != "demo_text"), 0
-        )
-        if text and float(row.sum()) > 0:
-            own.append(float(row[first : text[-1] + 1].sum() / row.sum()))
-    said_early = (
-        f"In layer {early} the label words read their own demonstration's text "
-        f"({', '.join(told(share) for share in own)} of their rows). "
-        if own
-        else ""
-    )
-    target = roles.index("target")
-    total, row = float(values[late].sum()), values[late, target]
-    if total == 0 or float(row.sum()) == 0:
-        return f"{said_early}In layer {late} the target receives nothing."
-    names, _, member = grouped(tuple(dict.fromkeys(roles)))
-    by_role = dict(zip(dict.fromkeys(roles), range(len(set(roles))), strict=True))
-    sums = row.new_zeros(len(by_role))
-    for place, role in enumerate(roles):
-        sums[by_role[role]] += row[place]
-    shares = dict(zip(names, (member @ sums / row.sum()).tolist(), strict=True))
-    label = shares.pop("label words", 0.0)
-    most = max(shares, key=lambda name: shares[name])
-    return (
-        f"{said_early}In layer {late} the target's row holds {told(float(row.sum()) / total)} of all "
-        f"saliency; {told(label)} of it comes from label words and {told(shares[most])} from "
-        f"{'the template' if most == 'template' else most}: measured per edge, few edges weigh much."
-    )
-
-
-def _most(maps: SaliencyMapsResult, layer: int) -> str:
-    found = maps.by_segment()
-    values = found.values[layer].nan_to_num(nan=-1.0)
-    place = int(values.argmax())
-    to, source = divmod(place, values.shape[1])
-    if float(values.max()) <= 0:
-        return f"No edge has any saliency in layer {layer}."
-    return (
-        f"In layer {layer} “{found.segments[to].name}” reads “{found.segments[source].name}” most "
-        f"(mean saliency per edge {told(float(values.max()))})."
-    )
 
 
 @dataclass

@@ -1,0 +1,115 @@
+"""Figures of information flow: shares of three kinds of edges by layer, beside random tokens, and by role."""
+
+import torch
+
+from icl_mech.errors import ResultError
+from icl_mech.measurements.saliency.flow import FlowScores
+from icl_mech.measurements.saliency.reduction import SCORES, ends_of_third
+from icl_mech.results import basis
+from icl_mech.shapes import LayerCurves, Meaning, Panel
+
+NAMES = {
+    "wp": "S_wp: texts → label words",
+    "pq": "S_pq: label words → target",
+    "ww": "S_ww: everything else",
+}
+
+MEANINGS: tuple[Meaning, ...] = ("text", "label", "other")
+
+OF_GROUPS: dict[str, Meaning] = {
+    "texts": "text",
+    "label words": "label",
+    "query": "query",
+    "target": "target",
+}
+"""Groups of roles with a colour of their own."""
+
+SHARES = (-0.04, 1.04)
+"""Range of the axis."""
+
+
+def drawing(result: FlowScores, show: str = "") -> LayerCurves:
+    """Share of the three kinds of edges by layer; beside random tokens; or shares by role.
+
+    Args:
+        result: What came out.
+        show: "", `null` or `roles`.
+
+    Raises:
+        ResultError: a `show` that was not measured.
+    """
+    if show == "null":
+        return _beside_random(result)
+    if show == "roles":
+        return _by_role(result)
+    return result.sel("share").curves(
+        "Information flow by layer",
+        [NAMES[score] for score in SCORES],
+        meanings=MEANINGS,
+        stretches=_thirds(result.n_layers),
+        y_range=SHARES,
+    )
+
+
+def _thirds(n_layers: int) -> tuple[tuple[float, float, str], ...]:
+    """The first and last third; none where they are single layers."""
+    thirds = {third: ends_of_third(n_layers, third) for third in ("first", "last")}
+    return tuple(
+        (float(first), float(last), f"{third} third")
+        for third, (first, last) in thirds.items()
+        if first < last
+    )
+
+
+def _beside_random(result: FlowScores) -> LayerCurves:
+    """Shares of label words beside those of random tokens."""
+    if result.null is None:
+        raise ResultError(
+            "These flow scores hold none of random tokens: an earlier version or a server measured "
+            "them, or a prompt has too few tokens besides its label words."
+        )
+    null = result.quantities()["null_share"]
+    pairs = zip((result.values, result.low, result.high), (null.value(), *null.ends()), strict=True)
+    values, low, high = (
+        torch.stack([words[0], random[0], words[1], random[1]]) for words, random in pairs
+    )
+    return LayerCurves(
+        title="Label words and random tokens near them",
+        names=("label words", "random tokens") * 2,
+        values=values,
+        low=low,
+        high=high,
+        y_title="share of the layer's saliency per edge",
+        note=basis(result),
+        meanings=("label", "other") * 2,
+        panels=(
+            Panel("What precedes → these tokens", (0, 1)),
+            Panel("These tokens → target", (2, 3)),
+        ),
+        y_range=SHARES,
+    )
+
+
+def _by_role(result: FlowScores) -> LayerCurves:
+    """Shares of what groups of roles receive, beside those of what the target receives from them."""
+    (names, received), (_, row) = (result.by_role(of) for of in ("receiving", "target"))
+    # The target receives nothing from itself: its edges to itself are left out.
+    sources = [i for i, name in enumerate(names) if name != "target"]
+    ends = ((shares.value(), *shares.ends()) for shares in (received, row))
+    values, low, high = (torch.cat([a, b[sources]]) for a, b in zip(*ends, strict=True))
+    curves = (*names, *(names[i] for i in sources))
+    return LayerCurves(
+        title="Shares of all saliency by role",
+        names=curves,
+        values=values,
+        low=low,
+        high=high,
+        y_title="share of saliency",
+        note=basis(result),
+        meanings=tuple(OF_GROUPS.get(name, "other") for name in curves),
+        panels=(
+            Panel("Of the layer: which tokens receive", tuple(range(len(names)))),
+            Panel("Of the target's row: from which tokens", tuple(range(len(names), len(curves)))),
+        ),
+        y_range=SHARES,
+    )
