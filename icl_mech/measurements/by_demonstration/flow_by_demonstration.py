@@ -12,7 +12,7 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §2.1, whose sums are over 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
@@ -20,7 +20,7 @@ from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import checked
 from icl_mech.errors import PromptError, ResultError, RunError, near_matches
 from icl_mech.measurements.base import Pass
-from icl_mech.measurements.by_demonstration.leave_one_out import LeaveOneOutResult, before_query
+from icl_mech.measurements.by_demonstration.leave_one_out import LeaveOneOutResult
 from icl_mech.measurements.demonstrations import check_same_count
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.saliency.reduction import (
@@ -28,6 +28,7 @@ from icl_mech.measurements.saliency.reduction import (
     SECTION,
     OfSaliency,
     RoleFlowReading,
+    ends_of_third,
     third_of,
 )
 from icl_mech.metrics import (
@@ -40,11 +41,9 @@ from icl_mech.metrics import (
 from icl_mech.metrics.intervals import holding, known_mean
 from icl_mech.models import LanguageModel, ServerModel
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Definition, Figure, Quantity, Result, basis, function_of_means
-from icl_mech.results.judging import judged, opening
-from icl_mech.results.prompts import given
-from icl_mech.results.wording import counted, layers_named, said, told
-from icl_mech.shapes import Grid, LayerCurves, Meaning, Panel
+from icl_mech.results import Definition, Quantity, Result, function_of_means
+from icl_mech.results.judging import Status, judged
+from icl_mech.results.quantities import kept
 
 DEFINITIONS = (
     SALIENCY,
@@ -74,6 +73,18 @@ DEFINITIONS = (
 AMONG = "share of the label words' saliency"
 
 
+class Most(NamedTuple):
+    """The demonstration with the largest share of the saliency from label words to the target.
+
+    Attributes:
+        back: Its place, counted back from the query, from 1.
+        share: That share.
+    """
+
+    back: int
+    share: float
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FlowByDemonstrationResult(Result):
     """Saliency at single demonstrations, in prompt order.
@@ -100,12 +111,9 @@ class FlowByDemonstrationResult(Result):
     classes: Int[Tensor, "batch demo"]
     labels: tuple[str, ...] = ()
 
-    title: ClassVar[str] = "Flow by demonstration"
     shows: ClassVar[tuple[str, ...]] = ("", "layers")
     axis_labels: ClassVar[Mapping[str, str]] = {"label": "labels"}
     definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
-
-    # --- numbers ---
 
     def quantities(self) -> dict[str, Quantity]:
         """`pq_share` of the saliency from label words to the target, by demonstration and layer.
@@ -114,25 +122,34 @@ class FlowByDemonstrationResult(Result):
         receives, the same over classes, and the saliency behind them.
         """
         dims, edge = ("demo", "layer"), "mean saliency per edge"
-        found = {
+        quantities = {
             "pq_share": Quantity(dims, self.pq, function_of_means(self.pq, normalised_flow), AMONG),
             "wp_share": Quantity(dims, self.wp, function_of_means(self.wp, normalised_flow), AMONG),
         }
         if (both := self._read_of_all()) is not None:
             share = function_of_means(both, _of_last)
-            found["read_share"] = Quantity(dims, both, share, "share of what the target receives")
-        found |= {
+            quantities["read_share"] = Quantity(
+                dims, both, share, "share of what the target receives"
+            )
+        quantities |= {
             "pq": Quantity(dims, self.pq, unit=edge, kind="amount"),
             "wp": Quantity(dims, self.wp, unit=edge, kind="amount"),
         }
         by_class = self.by_class("pq")
         if not bool(by_class.isnan().any()):
-            found["class_pq"] = Quantity(("label", "layer"), by_class, unit=edge, kind="amount")
-        return found
+            quantities["class_pq"] = Quantity(
+                ("label", "layer"), by_class, unit=edge, kind="amount"
+            )
+        return quantities
 
     def _read_of_all(self) -> Tensor | None:
         """What is read of each demonstration and, last, all that the target receives."""
         return None if self.read is None else torch.cat([self.read, self.received[:, None]], dim=1)
+
+    @property
+    def prompts(self) -> int:
+        """Number of prompts."""
+        return len(self.pq)
 
     @property
     def count(self) -> int:
@@ -163,6 +180,7 @@ class FlowByDemonstrationResult(Result):
         return sums / torch.einsum("bdl,bdc->bcl", (~missing).double(), member)
 
     @checked(ResultError)
+    @kept
     def recency(self, third: str = "last") -> Interval:
         """How much more of the label words' saliency the later half of the demonstrations has.
 
@@ -203,118 +221,67 @@ class FlowByDemonstrationResult(Result):
                 f"{self.count} demonstrations, text roles: {self.read is not None}; a rank correlation "
                 "needs three or more whose tokens are known."
             )
-        digests = [own.provenance.get("prompts", {}).get("digest") for own in (self, left_out)]
+        digests = [
+            result.provenance.get("prompts", {}).get("digest") for result in (self, left_out)
+        ]
         if digests[0] != digests[1] or left_out.change.shape != self.pq.shape[:2]:
             raise ResultError("The two results are of different prompts; measure both on one set.")
         layers = third_of(self.pq.shape[2], third)
         read = self.read[..., layers].mean(-1)
         return mean_interval(rank_agreement(read, left_out.change.abs()), "correlation")
 
-    # --- showing ---
+    @property
+    def status(self) -> Status:
+        """Whether the target reads later demonstrations more than earlier ones, in the last third of the layers."""
+        return judged(self.recency(), prompts=self.prompts)
 
-    def drawing(self, show: str = "") -> LayerCurves | Grid:
-        """What is read of each demonstration, counted back from the query.
-
-        Args:
-            show: Nothing: shares in the last third of the layers; `layers`: of every layer.
+    def layers_of(self, third: str) -> tuple[int, int]:
+        """First and last layer of the `first` or `last` third.
 
         Raises:
-            ResultError: unknown `show`.
+            ResultError: unknown third.
         """
-        self.check_show(show)
-        if show == "layers":
-            places = list(reversed(range(self.count)))
-            return self.sel("pq_share", demo=places).heatmap(
-                "Saliency from each label word to the target",
-                row_title="demonstrations back",
-                rows=tuple(range(1, self.count + 1)),
-            )
-        layers, rows = third_of(self.pq.shape[2], "last"), []
-        kinds: list[tuple[str, Tensor, Callable[[Tensor], Tensor]]]
-        kinds = [("label words", self.pq, normalised_flow)]
+        return ends_of_third(self.pq.shape[2], third)
+
+    def most_read(self, third: str) -> Most | None:
+        """The demonstration whose label word is read most in a third of the layers; None if none is reached.
+
+        Raises:
+            ResultError: unknown third.
+        """
+        layers = third_of(self.pq.shape[2], third)
+        shares = known_mean(self.quantities()["pq_share"].value()[:, layers], -1)
+        if bool(shares.isnan().all()):
+            return None
+        shares = shares.nan_to_num(0.0)
+        return Most(self.count - int(shares.argmax()), float(shares.max()))
+
+    def shares_of(self, third: str) -> dict[str, Float[Tensor, "end demo"]]:
+        """`pq_share` and, where known, `read_share`, as means over a third of the layers with their intervals.
+
+        Raises:
+            ResultError: unknown third.
+        """
+        layers = third_of(self.pq.shape[2], third)
+        samples: dict[str, tuple[Tensor, Callable[[Tensor], Tensor]]]
+        samples = {"pq_share": (self.pq, normalised_flow)}
         if (both := self._read_of_all()) is not None:
-            kinds.append(("whole demonstrations", both, _of_last))
-        for _, samples, function in kinds:
-            statistic = _counted_back(function, layers)
-            low, high = bootstrap_interval(samples, statistic)
-            rows.append(torch.stack([statistic(known_mean(samples, 0)), low, high]))
-        panels = (
-            Panel("label words", (0,), AMONG, ((1 / self.count, "all alike"),)),
-            Panel("whole demonstrations", (1,), "share of all that the target receives"),
-        )
-        values, low, high = torch.stack(rows, dim=1)
-        meanings: tuple[Meaning, ...] = ("label", "text")
-        return LayerCurves(
-            "Which demonstrations the target reads, last third of the layers",
-            tuple(name for name, _, _ in kinds),
-            *(values, low, high),
-            y_title=AMONG,
-            note=basis(self),
-            x=tuple(map(float, range(1, self.count + 1))),
-            x_title="demonstrations back from the query",
-            meanings=meanings[: len(kinds)],
-            panels=panels[: len(kinds)],
-        )
+            samples["read_share"] = both, _of_last
+        shares = {}
+        for name, (per_prompt, share_of) in samples.items():
+            statistic = _mean_over(layers, share_of)
+            ends = bootstrap_interval(per_prompt, statistic)
+            shares[name] = torch.stack([statistic(known_mean(per_prompt, 0)), *ends])
+        return shares
 
-    def figures(self) -> list[Figure]:
-        """Which demonstrations are read, and where."""
-        if self.count < 2:
-            return []
-        effect, count = self.recency(), counted(len(self.pq), "prompt")
-        last = third_of(self.pq.shape[2], "last")
-        shares, most = self.quantities()["pq_share"].value(), []
-        for third in ("first", "last"):
-            own = known_mean(shares[:, third_of(self.pq.shape[2], third)], -1)
-            if bool(own.isnan().all()):
-                most.append(f"the {third} third of the layers the target reaches no label word")
-                continue
-            own = own.nan_to_num(0.0)
-            place, share = before_query(self.count - int(own.argmax())), told(float(own.max()))
-            most.append(f"the {third} third of the layers {place} has most ({share})")
-        words = {"supported": "The later ones.", "opposite": "The earlier ones."}
-        opens = opening(judged(effect, prompts=len(self.pq)), count, **words)
-        return [
-            Figure(
-                question="Which demonstrations does the target read?",
-                answer=f"{opens} Of the saliency from label words to the target in the last third of "
-                f"the layers, the later half of the demonstrations has {said(effect, sign=True)} more "
-                "than the earlier half.",
-                caption="**What the target reads of each demonstration, counted back from the "
-                "query**: share of the saliency from label words, and of all saliency that the target "
-                f"receives, mean of {layers_named(last.start, last.stop - 1)}. Bands (each point for "
-                f"itself): 95 % bootstrap intervals over {count}{given(self)}. Dashes: all "
-                "demonstrations alike.",
-                establishes="Which of many demonstrations matter for the loss, to first order.",
-                limits="that the others could go: what leaving one out changes is measured by "
-                "leaving it out.",
-                short="Flow by demonstration",
-            ),
-            Figure(
-                "layers",
-                question="Does that change with depth?",
-                answer=f"In {', in '.join(most)}.",
-                caption="**Share of each demonstration's label word in the saliency from label words "
-                f"to the target**, by layer; demonstrations counted back from the query. {count}.",
-                limits="how much saliency there is in a layer: each row adds up to 1.",
-                short="Flow by demonstration and layer",
-            ),
-        ]
-
-    def summary(self) -> str:
-        """How much more later demonstrations are read."""
-        if self.count < 2:
-            return f"one demonstration, {len(self.pq)} prompts"
-        return (
-            f"{self.count} demonstrations; later half minus earlier half, last third of the layers: "
-            f"{self.recency()}"
-        )
+    def on_page(self) -> tuple[str, ...]:
+        """Nothing of a single demonstration, which is compared with none."""
+        return self.shows if self.count > 1 else ()
 
 
-def _counted_back(
-    function: Callable[[Tensor], Tensor], layers: slice
-) -> Callable[[Tensor], Tensor]:
-    """Mean over layers, the demonstration before the query first."""
-    return lambda means: known_mean(function(means)[..., layers], -1).flip(-1)
+def _mean_over(layers: slice, share_of: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Shares by demonstration, mean over layers."""
+    return lambda means: known_mean(share_of(means)[..., layers], -1)
 
 
 def _of_last(means: Float[Tensor, "*r more layer"]) -> Float[Tensor, "*r demo layer"]:
@@ -370,7 +337,7 @@ class FlowByDemonstration(OfSaliency[FlowByDemonstrationResult]):
         reading = RoleFlowReading.of(data, "label", self.reduction)
         _, _, into, out_of = reading.parted(read[0][0])
         places = data.label_positions[:, None].expand(-1, into.shape[1], -1)
-        longest = [own - 1 if own else into.shape[2] for own in model.windows]
+        longest = [window - 1 if window else into.shape[2] for window in model.windows]
         reach = torch.tensor(longest)[:, None]
         wp = into.double().gather(2, places) / places.minimum(reach)
         pq = out_of.double().gather(2, places)
@@ -396,13 +363,13 @@ def _of_demonstrations(prompts: PromptBatch, width: int) -> Float[Tensor, "batch
 
     The first token of a prompt counts in none: models attend to it whatever it is.
     """
-    found = torch.zeros(len(prompts), prompts.n_demos, width, dtype=torch.float64)
+    member = torch.zeros(len(prompts), prompts.n_demos, width, dtype=torch.float64)
     for row, prompt in enumerate(prompts):
         for span in prompt.spans:
             if span.demo is not None:
-                found[row, span.demo, span.start : span.stop] = 1
-    found[..., 0] = 0
-    return found
+                member[row, span.demo, span.start : span.stop] = 1
+    member[..., 0] = 0
+    return member
 
 
 flow_by_demonstration = door(

@@ -6,7 +6,7 @@ what follows moves forward.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
@@ -19,11 +19,9 @@ from icl_mech.measurements.reading import PredictionReading
 from icl_mech.metrics import Interval, mean_ends, mean_interval
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS, Prompt, PromptBatch, Span
-from icl_mech.results import Definition, Figure, Result, basis, quantity
-from icl_mech.results.judging import FEWEST_PROMPTS, judged, opening
-from icl_mech.results.prompts import given
-from icl_mech.results.wording import counted, said
-from icl_mech.shapes import LayerCurves
+from icl_mech.results import Definition, Result, quantity
+from icl_mech.results.judging import FEWEST_PROMPTS, Status, judged
+from icl_mech.results.quantities import kept
 
 EFFECT = Definition(
     "effect of a demonstration",
@@ -33,6 +31,18 @@ EFFECT = Definition(
 )
 
 NATS = "log-probability (nats)"
+
+
+class Largest(NamedTuple):
+    """The demonstration with the largest mean effect; its interval ignores that it was picked as that.
+
+    Attributes:
+        back: Its place, counted back from the query, from 1.
+        effect: Its mean effect.
+    """
+
+    back: int
+    effect: Interval
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -54,92 +64,68 @@ class LeaveOneOutResult(Result):
     answers: Int[Tensor, " batch"]
     labels: tuple[str, ...] = ()
 
-    title: ClassVar[str] = "Leaving one demonstration out"
     definitions: ClassVar[tuple[Definition, ...]] = (EFFECT,)
 
+    @property
+    def count(self) -> int:
+        """Number of demonstrations."""
+        return self.change.shape[1]
+
+    @property
+    def prompts(self) -> int:
+        """Number of prompts."""
+        return len(self.change)
+
+    @kept
     def same_class(self) -> Interval | None:
         """Effect of demonstrations of the query's class minus that of the others, mean over prompts.
 
         Prompts that have one kind only are left out; None if there are no others.
         """
-        same = self.classes == self.answers[:, None]
+        same = self._of_same_class
         both = same.any(1) & (~same).any(1)
         if not bool(both.any()):
             return None
-        own, change = same[both].double(), self.change[both].double()
-        means = [(change * part).sum(1) / part.sum(1) for part in (own, 1 - own)]
+        member, change = same[both].double(), self.change[both].double()
+        means = [(change * part).sum(1) / part.sum(1) for part in (member, 1 - member)]
         return mean_interval(means[0] - means[1])
 
-    def drawing(self) -> LayerCurves:
-        """Mean effects, counted back from the query: of all, and of the query's own class.
+    @property
+    def _of_same_class(self) -> Bool[Tensor, "batch demo"]:
+        return self.classes == self.answers[:, None]
 
-        The latter where enough prompts have such a demonstration there.
+    @property
+    def status(self) -> Status:
+        """Whether demonstrations of the query's class help more than the others."""
+        return judged(self.same_class(), prompts=self.prompts)
+
+    @property
+    def largest(self) -> Largest:
+        """The demonstration that helps most."""
+        demo = int(self.change.double().mean(0).argmax())
+        return Largest(self.count - demo, self.interval("change", demo=demo))
+
+    def effects(self) -> Float[Tensor, "kind end demo"]:
+        """Mean effects with the ends of their intervals: of all, of the query's class, of other classes.
+
+        The latter two are over the prompts that have such a demonstration in that place, and not-a-number where
+        too few have.
         """
-        same = self.classes == self.answers[:, None]
-        rows = [torch.stack([self.change.double().mean(0), *mean_ends(self.change)])]
-        rows += [_means_where(self.change, kind) for kind in (same, ~same)]
-        values, low, high = torch.stack(rows, dim=1).flip(-1)
-        return LayerCurves(
-            "What a demonstration changes",
-            ("all", "of the query's class", "of other classes"),
-            *(values, low, high),
-            y_title="log-probability of the true label (nats)",
-            note=basis(self),
-            x=tuple(map(float, range(1, self.change.shape[1] + 1))),
-            x_title="demonstrations back from the query",
-            meanings=("other", "label", "text"),
-            levels=((0.0, "changes nothing"),),
-        )
-
-    def figures(self) -> list[Figure]:
-        """Which demonstrations help."""
-        place, same = int(self.change.double().mean(0).argmax()), self.same_class()
-        back, effect = self.change.shape[1] - place, self.interval("change", demo=place)
-        words = (
-            f"demonstrations of the query's own class {said(same, sign=True)} nats more than the others"
-            if same is not None
-            else "no prompt has demonstrations of its own class and of others"
-        )
-        prompts = len(self.change)
-        return [
-            Figure(
-                question="Do demonstrations of the right class help most?",
-                answer=f"{opening(judged(same, prompts=prompts))} leaving one out, {words}; the largest "
-                f"mean effect has {before_query(back)} ({said(effect, sign=True)} nats; picked as the "
-                "largest).",
-                caption="**Log-probability of the true label with a demonstration minus without it**, "
-                "counted back from the query; dots of one colour: those of the query's class, and all "
-                "others. Bands (each point for itself): 95 % intervals over "
-                f"{counted(prompts, 'prompt')}{given(self)}.",
-                establishes="What single demonstrations change, the model run again without them.",
-                limits="what they change together: demonstrations may stand in for each other.",
-                short="Leaving one out",
-            )
-        ]
-
-    def summary(self) -> str:
-        """Own class against others."""
-        same, prompts = self.same_class(), len(self.change)
-        if same is None:
-            return f"{self.change.shape[1]} demonstrations, {prompts} prompts"
-        return f"effect of the query's class minus that of others: {same} nats, {prompts} prompts"
+        every = torch.stack([self.change.double().mean(0), *mean_ends(self.change)])
+        same = self._of_same_class
+        return torch.stack([every, *(_means_where(self.change, of) for of in (same, ~same))])
 
 
 def _means_where(
-    change: Float[Tensor, "batch demo"], kind: Bool[Tensor, "batch demo"]
+    change: Float[Tensor, "batch demo"], member: Bool[Tensor, "batch demo"]
 ) -> Float[Tensor, "end demo"]:
-    """Mean and ends by demonstration over the prompts in which it is of this kind, where enough are."""
+    """Mean and ends by demonstration over the prompts in which it is a member, where enough are."""
     row = torch.full((3, change.shape[1]), torch.nan, dtype=torch.float64)
     for demo in range(change.shape[1]):
-        own = change[kind[:, demo], demo]
-        if len(own) >= FEWEST_PROMPTS:
-            row[:, demo] = torch.stack([own.double().mean(), *mean_ends(own)])
+        changes = change[member[:, demo], demo]
+        if len(changes) >= FEWEST_PROMPTS:
+            row[:, demo] = torch.stack([changes.double().mean(), *mean_ends(changes)])
     return row
-
-
-def before_query(back: int) -> str:
-    """A demonstration by its place before the query."""
-    return "the one before the query" if back == 1 else f"number {back} back from the query"
 
 
 @dataclass(frozen=True)

@@ -169,12 +169,11 @@ def test_means_over_prompts_come_before_shares():
 
 
 def test_groups_of_roles():
-    names, meanings, member = grouped(("bos", "narrative", "demo_text", "label_word", "target"))
+    names, member = grouped(("bos", "narrative", "demo_text", "label_word", "target"))
     assert names == ("texts", "label words", "template", "target")
-    assert meanings == ("text", "label", "other", "target")
     rows = [[0, 0, 1, 0, 0], [0, 0, 0, 1, 0], [1, 1, 0, 0, 0], [0, 0, 0, 0, 1]]
     assert member.tolist() == rows
-    names, _, member = grouped(("label_word", "target", "unknown"))
+    names, member = grouped(("label_word", "target", "unknown"))
     assert names == ("label words", "other tokens", "target")
     assert member.sum(0).tolist() == [1, 1, 1]
 

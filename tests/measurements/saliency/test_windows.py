@@ -225,7 +225,7 @@ def test_maps_leave_the_same_edges_out(model, prompts):
     label = next(i for i, own in enumerate(by_segment.segments) if own.role == "label_word")
     gaps = by_segment.values[:, target, label].isnan().tolist()
     assert gaps == [True, True, False, True, True, False]
-    assert maps.telling_layers()[1][0] == 5
+    assert maps.telling_layers().late == 5
     maps.plot()
 
 

@@ -1,0 +1,27 @@
+"""Figure of leaving one demonstration out: mean effects, counted back from the query."""
+
+from icl_mech.measurements.by_demonstration.leave_one_out import LeaveOneOutResult
+from icl_mech.results import basis
+from icl_mech.shapes import LayerCurves
+
+
+def drawing(result: LeaveOneOutResult) -> LayerCurves:
+    """Mean effects, counted back from the query: of all, and of the query's own class.
+
+    The latter where enough prompts have such a demonstration there.
+
+    Args:
+        result: What came out.
+    """
+    values, low, high = result.effects().unbind(1)
+    return LayerCurves(
+        "What a demonstration changes",
+        ("all", "of the query's class", "of other classes"),
+        *(ends.flip(-1) for ends in (values, low, high)),
+        y_title="log-probability of the true label (nats)",
+        note=basis(result),
+        x=tuple(map(float, range(1, result.count + 1))),
+        x_title="demonstrations back from the query",
+        meanings=("other", "label", "text"),
+        levels=((0.0, "changes nothing"),),
+    )
