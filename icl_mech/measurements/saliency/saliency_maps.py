@@ -161,13 +161,18 @@ class SaliencyMapsResult(Result):
 
     def _layer(self, prompt: int, layer: int | None) -> tuple[Float[Tensor, "dest src"], str]:
         """A map of a prompt, and which one it is."""
+        if layer is not None:
+            return self._map(prompt, layer), f"layer {layer}"
         self._check_prompt(prompt)
         maps = self.values[prompt]
-        if layer is None:
-            return maps.mean(0), f"mean over {len(maps)} layers"
+        return maps.mean(0), f"mean over {len(maps)} layers"
+
+    def _map(self, prompt: int, layer: int) -> Float[Tensor, "dest src"]:
+        self._check_prompt(prompt)
+        maps = self.values[prompt]
         if not 0 <= layer < len(maps):
             raise ResultError(f"layer={layer}; the model has {len(maps)} layers.")
-        return maps[layer], f"layer {layer}"
+        return maps[layer]
 
     # --- what is worth looking at in a prompt ---
 
@@ -207,14 +212,17 @@ class SaliencyMapsResult(Result):
         """Of what each label word receives in a layer, the share from the text of its own demonstration.
 
         Label words without text, or that receive nothing, are left out.
+
+        Raises:
+            ResultError: no such prompt or layer.
         """
-        values, roles = self.values[prompt].double().tril(-1), self.roles[prompt]
+        values, roles = self._map(prompt, layer).double().tril(-1), self.roles[prompt]
         starts = [
             i for i, role in enumerate(roles) if role == "label_word" and roles[i - 1] != role
         ]
         shares = []
         for place in starts:
-            row = values[layer, place]
+            row = values[place]
             # The text of its own demonstration: the last before the label word.
             text = [i for i in range(place) if roles[i] == "demo_text"]
             first = next(
@@ -225,9 +233,15 @@ class SaliencyMapsResult(Result):
         return tuple(shares)
 
     def target_row(self, layer: int, prompt: int = 0) -> TargetRow | None:
-        """What the target receives in a layer, and from which roles; None if it receives nothing."""
-        values, roles = self.values[prompt].double().tril(-1), self.roles[prompt]
-        total, row = float(values[layer].sum()), values[layer, roles.index("target")]
+        """What the target receives in a layer, and from which roles; None if it receives nothing, or there is none.
+
+        Raises:
+            ResultError: no such prompt or layer.
+        """
+        values, roles = self._map(prompt, layer).double().tril(-1), self.roles[prompt]
+        if "target" not in roles:
+            return None
+        total, row = float(values.sum()), values[roles.index("target")]
         if total == 0 or float(row.sum()) == 0:
             return None
         different = tuple(dict.fromkeys(roles))
@@ -241,7 +255,12 @@ class SaliencyMapsResult(Result):
         return TargetRow(float(row.sum()) / total, label, most, shares[most])
 
     def strongest(self, layer: int, prompt: int = 0) -> Strongest | None:
-        """The segments between which saliency per edge is largest in a layer; None if there is no saliency."""
+        """The segments between which saliency per edge is largest in a layer; None if there is no saliency.
+
+        Raises:
+            ResultError: no such prompt or layer.
+        """
+        self._map(prompt, layer)
         by_segment = self.by_segment(prompt)
         segments, values = by_segment.segments, by_segment.values[layer].nan_to_num(nan=-1.0)
         dest, source = divmod(int(values.argmax()), values.shape[1])
