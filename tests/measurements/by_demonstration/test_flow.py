@@ -97,6 +97,8 @@ def test_recency_by_hand():
     curves = found.drawing()
     assert curves.x == (1.0, 2.0, 3.0)
     assert_close(curves.values[0], torch.tensor([5.0, 2.0, 1.0]).double() / 8)
+    assert found.most_read("last") == (1, 5 / 8)
+    assert_close(found.shares_of("last")["pq_share"][0], share)
     with WORDS.raises(ResultError, "recency_hand"):
         known([[1.0], [2.0]]).recency()
 

@@ -86,6 +86,8 @@ def test_classes_are_drawn_where_enough_prompts_have_them():
         classes=torch.tensor([[0, 1]] * 8), answers=torch.tensor([0] * 6 + [1] * 2),
         labels=("a", "b"), provenance={"prompts": {"count": 8}},
     )  # fmt: skip
+    assert found.effects()[1, 0].tolist() == pytest.approx([3.0, nan], nan_ok=True)
+    assert (found.largest.back, found.largest.effect.value) == (2, 2.25)
     values = found.drawing().values
     assert values[1].tolist() == pytest.approx([nan, 3.0], nan_ok=True)
     assert values[2].tolist() == pytest.approx([1.0, nan], nan_ok=True)

@@ -6,6 +6,7 @@ import torch
 import icl_mech as icl
 from icl_mech.errors import ResultError
 from icl_mech.measurements.saliency.reduction import head_sum
+from icl_mech.measurements.saliency.saliency_maps import SaliencyMapsResult
 from icl_mech.prompts import PromptBatch
 from tests.engine.cases import prompt, ragged
 from tests.said import Words
@@ -119,3 +120,38 @@ def test_summary(model, maps):
 def test_maps_have_no_table(maps):
     with WORDS.raises(ResultError, "maps_no_table"):
         maps.to_pandas()
+
+
+# --- what is worth looking at, by hand ---
+
+
+def known(*rows):
+    """Two layers of four tokens: a text of two, its label word and the target; the last is as given."""
+    first = torch.zeros(4, 4)
+    first[2, :2] = torch.tensor([1.0, 3.0])
+    last = torch.zeros(4, 4)
+    for place, values in enumerate(rows):
+        last[place, : len(values)] = torch.tensor(values)
+    return SaliencyMapsResult(
+        values=(torch.stack([first, last]),), tokens=(("a", "b", " Yes", ":"),),
+        roles=(("demo_text", "demo_text", "label_word", "target"),),
+    )  # fmt: skip
+
+
+def test_label_words_read_their_texts_early_and_the_target_reads_label_words_late():
+    found = known([], [], [2.0, 2.0], [1.0, 0.0, 3.0])
+    assert found.telling_layers() == (0, 1)
+    assert found.usual_layer() == 0
+    assert found.own_text_shares(0) == (1.0,)
+    assert found.target_row(1) == (0.5, 0.75, "texts", 0.25)
+    assert found.target_row(0) is None
+    assert found.strongest(1) == ("target :", "Yes", 3.0)
+    assert known().strongest(1) is None
+
+
+def test_facts_of_layers_that_are_not_there():
+    for fact in (known().own_text_shares, known().target_row, known().strongest):
+        with pytest.raises(ResultError, match="layer=2"):
+            fact(2)
+        with pytest.raises(ResultError, match="prompt=1"):
+            fact(0, prompt=1)
