@@ -13,11 +13,11 @@ def drawing(result: LeaveOneOutResult) -> LayerCurves:
     Args:
         result: What came out.
     """
-    values, low, high = result.effects().unbind(1)
+    values, low, high = result.effects().flip(-1).unbind(1)
     return LayerCurves(
         "What a demonstration changes",
         ("all", "of the query's class", "of other classes"),
-        *(ends.flip(-1) for ends in (values, low, high)),
+        *(values, low, high),
         y_title="log-probability of the true label (nats)",
         note=basis(result),
         x=tuple(map(float, range(1, result.count + 1))),
