@@ -132,7 +132,7 @@ class LogitLensResult(Result):
 
     @property
     def lens(self) -> str:
-        """The lens that was read with."""
+        """The lens it was read with: `logit`, or the kind of a fitted one."""
         return lens_used(self)
 
     @property
@@ -173,13 +173,13 @@ class LogitLensResult(Result):
         return self.label_logits.shape[-2]
 
     @property
-    def accuracies(self) -> dict[int, float]:
-        """Accuracy at the first, the middle and the last entry; empty where answers are not known."""
+    def accuracies(self) -> tuple[tuple[int, float], ...]:
+        """The first, the middle and the last entry with its accuracy; empty where answers are not known."""
         right = self.quantities().get("accuracy")
         if right is None:
-            return {}
+            return ()
         shares = right.value()
-        return {i: float(shares[i]) for i in (0, self.n_entries // 2, self.n_entries - 1)}
+        return tuple((i, float(shares[i])) for i in (0, self.n_entries // 2, self.n_entries - 1))
 
     # --- the likeliest words ---
 

@@ -62,7 +62,7 @@ class TopWordsResult(Result):
 
     @property
     def lens(self) -> str:
-        """The lens that was read with."""
+        """The lens it was read with: `logit`, or the kind of a fitted one."""
         return lens_used(self)
 
     @property
