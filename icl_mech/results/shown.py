@@ -68,7 +68,7 @@ class Shown(Record):
             ResultError: unknown `show` or option, or it has no figure.
         """
         look = look_of(self.stem())
-        draw = self.usual_drawing if look is None else MethodType(look, self)
+        draw: Callable[..., Shape] = self.usual_drawing if look is None else MethodType(look, self)
         bound = bound_to(signature(draw), "drawing", given, options, ResultError)
         if "show" in bound.arguments:
             self.check_show(bound.arguments["show"])
