@@ -15,6 +15,7 @@ import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.errors import RunError
+from icl_mech.looks.lenses import AFTER, noted
 from icl_mech.measurements.accuracy.critical import CRITICAL, GAP, critical_interval, said_share
 from icl_mech.measurements.accuracy.scores import (
     CALIBRATED,
@@ -34,8 +35,8 @@ from icl_mech.measurements.accuracy.scores import (
 from icl_mech.measurements.base import Pair
 from icl_mech.measurements.demonstrations import SIDES, taught_classes
 from icl_mech.measurements.doors import door
+from icl_mech.measurements.lens.fitted import lens_used
 from icl_mech.measurements.lens.residuals import LENS, LensVariant
-from icl_mech.measurements.lens.words import AFTER, noted
 from icl_mech.metrics import Interval, mean_interval
 from icl_mech.metrics.calibration import reachable_accuracy
 from icl_mech.metrics.layers import HALF
@@ -135,7 +136,8 @@ class LayerAccuracyResult(PairScores):
         about: dict[str, Any] = {
             "x": None,
             "x_title": AFTER,
-            "note": noted(self) + basis(self, f"{counted(len(self.answers), 'pair')} of prompts"),
+            "note": noted(lens_used(self))
+            + basis(self, f"{counted(len(self.answers), 'pair')} of prompts"),
         }
         if show == "gap":
             zero = ((0.0, "no gap"),)

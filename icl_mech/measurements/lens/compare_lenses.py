@@ -5,7 +5,8 @@ are the model's own answer.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
@@ -16,13 +17,22 @@ from icl_mech.measurements.lens.fitted import FittedLens, check_lens
 from icl_mech.measurements.lens.jacobian import JACOBIAN
 from icl_mech.measurements.lens.residuals import LENS, LayerLensReading, LensRows
 from icl_mech.measurements.lens.tuned import TUNED
-from icl_mech.measurements.lens.words import AFTER, LIMITS, NAMES
+from icl_mech.metrics import Interval
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
-from icl_mech.results import Definition, Figure, Quantity, Result, basis
-from icl_mech.results.prompts import given
-from icl_mech.results.wording import counted, said, told
-from icl_mech.shapes import LayerCurves, Panel
+from icl_mech.results import Definition, Quantity, Result, Samples
+
+
+class Gain(NamedTuple):
+    """What the fitted lens gains at one entry.
+
+    Attributes:
+        layer: The entry.
+        accuracy: Its accuracy above that of the logit lens.
+    """
+
+    layer: int
+    accuracy: Interval
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -36,7 +46,6 @@ class CompareLensesResult(Result):
         kind: Of the fitted lens: `tuned`, `jacobian`.
     """
 
-    title: ClassVar[str] = "Two lenses side by side"
     definitions: ClassVar[tuple[Definition, ...]] = (LENS, TUNED, JACOBIAN)
 
     label_logits: Float[Tensor, "batch lens layer label"]
@@ -64,61 +73,41 @@ class CompareLensesResult(Result):
         """Names of the lenses; layers are entries, 0 the embedding."""
         return {"lens": (self.kind, "logit")}
 
-    def drawing(self) -> LayerCurves:
-        """Accuracy by layer under both lenses, and the paired difference."""
-        own, gain, chance = self.sel("accuracy"), self.sel("gain"), 1 / len(self.labels)
-        values, low, high = (
-            torch.cat([one, other[None]])
-            for one, other in (
-                (own.values, gain.values),
-                (own.low, gain.low),
-                (own.high, gain.high),
-            )
-        )
-        levels, fitted = ((chance, f"chance {told(chance)}"),), NAMES[self.kind]
-        return LayerCurves(
-            title="What each layer would answer, by lens",
-            names=(fitted, NAMES["logit"], "difference"),
-            values=values,
-            low=low,
-            high=high,
-            y_title=own.unit,
-            x_title=AFTER,
-            note=basis(self),
-            meanings=("label", "reference", "other"),
-            panels=(
-                Panel("Accuracy", (0, 1), own.unit, levels, y_range=(-0.03, 1.05)),
-                Panel(f"{fitted} minus logit lens", (2,), gain.unit, ((0.0, "no difference"),)),
-            ),
-        )
+    @property
+    def count(self) -> int:
+        """Number of prompts."""
+        return len(self.answers)
 
-    def figures(self) -> list[Figure]:
-        """Where the fitted lens finds right answers that the logit lens does not."""
-        gain, fitted = self.sel("gain"), NAMES[self.kind]
-        best, prompts = int(gain.values[:-1].argmax()), counted(len(self.answers), "prompt")
-        above, below = int((gain.low[:-1] > 0).sum()), int((gain.high[:-1] < 0).sum())
-        most = said(self.interval("gain", layer=best), sign=True)
-        return [
-            Figure(
-                question="Do earlier layers encode the answer in directions other than the last layer's?",
-                answer=f"The {fitted} is clearly more accurate in {above} of {len(gain.values) - 1} layers, "
-                f"clearly less in {below}; the largest difference is {most} at layer {best}, chosen among all.",
-                caption="**Share of prompts whose true label word has the largest logit, by layer and lens**, and "
-                f"the paired difference. Bands (each point for itself): 95 % intervals over {prompts}"
-                f"{given(self)}. At the last layer both are the model's own answer.",
-                limits=LIMITS[fitted],
-                short="Two lenses",
-            )
-        ]
+    @property
+    def n_layers(self) -> int:
+        """Entries before the last, at which the lenses may differ."""
+        return self.label_logits.shape[2] - 1
 
-    def summary(self) -> str:
-        """Mean accuracy over the entries before the last."""
-        means = self.quantities()["accuracy"].value()[:, :-1].mean(1)
-        return (
-            f"accuracy before the last layer {told(float(means[0]))} under the {NAMES[self.kind]}, "
-            f"{told(float(means[1]))} under the logit lens (means over layers, "
-            f"{counted(len(self.answers), 'prompt')})"
-        )
+    @cached_property
+    def _gain(self) -> Samples:
+        return self.sel("gain")
+
+    @property
+    def clearly_better(self) -> int:
+        """Of these entries, those at which the fitted lens is clearly more accurate."""
+        return int((self._gain.low[:-1] > 0).sum())
+
+    @property
+    def clearly_worse(self) -> int:
+        """Those at which it is clearly less accurate."""
+        return int((self._gain.high[:-1] < 0).sum())
+
+    @property
+    def largest_gain(self) -> Gain:
+        """Where it gains most; the interval ignores that the entry was chosen among all."""
+        layer = int(self._gain.values[:-1].argmax())
+        return Gain(layer, self.interval("gain", layer=layer))
+
+    @property
+    def mean_accuracy(self) -> tuple[float, float]:
+        """Accuracy under the fitted and under the logit lens, means over the entries before the last."""
+        fitted, logit = self.quantities()["accuracy"].value()[:, :-1].mean(1)
+        return float(fitted), float(logit)
 
 
 @dataclass(frozen=True)

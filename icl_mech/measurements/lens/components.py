@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from functools import cached_property
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 
@@ -13,12 +14,9 @@ from icl_mech.errors import ResultError, RunError
 from icl_mech.metrics import Interval, above_together
 from icl_mech.models import LanguageModel, ModelInfo, Site, at_least_float32, to_device
 from icl_mech.models.rehearsal import stage
-from icl_mech.results import Definition, Figure, Quantity, Result, quantity
-from icl_mech.results.judging import FEWEST_PROMPTS, Status, opening
-from icl_mech.results.prompts import given
-from icl_mech.results.wording import counted, said
+from icl_mech.results import Definition, Quantity, Result, quantity
+from icl_mech.results.judging import FEWEST_PROMPTS, Status
 from icl_mech.segments import Segment
-from icl_mech.shapes import Grid, Shape
 
 PARTS = Definition(
     "lens of a part",
@@ -29,6 +27,18 @@ PARTS = Definition(
     "the part alone).",
     "Halawi et al. 2023, Overthinking the Truth, §5",
 )
+
+
+class Part(NamedTuple):
+    """A head or MLP.
+
+    Attributes:
+        place: Layer and head, or layer.
+        contrast: What it adds to the logit of the true label above the mean of the others.
+    """
+
+    place: tuple[int, ...]
+    contrast: Interval
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -44,7 +54,6 @@ class ComponentLens(Result):
         labels: Names of the classes.
     """
 
-    title: ClassVar[str] = "Lens of heads and MLPs"
     definitions: ClassVar[tuple[Definition, ...]] = (PARTS,)
     axis_labels: ClassVar[Mapping[str, str]] = {"label": "labels"}
 
@@ -75,71 +84,43 @@ class ComponentLens(Result):
         by_label = self.label_logits.movedim(-1, 1)
         return by_label[rows, towards] - by_label[rows, against]
 
-    def drawing(self) -> Shape:
-        """Logit of the true label above the mean of the others, by layer and head.
+    # --- which parts add to the true label ---
 
-        Where the true classes are not known: the logits of all labels.
-        """
-        found = self.sel()
-        if self.answers is None:
-            return found.drawing()
-        title = "Logit of the true label above that of the others"
-        if found.dims == ("layer",):
-            levels = ((0.0, "adds nothing"),)
-            return found.curves(title, ("MLP",), levels=levels, meanings=("label",), x=None)
-        return Grid(
-            title,
-            found.values.T,
-            row_title="head",
-            column_title="layer",
-            quantity="logits",
-            note=found.note,
-            signed=True,
-            low=found.low.T,
-            high=found.high.T,
-        )
+    @property
+    def count(self) -> int:
+        """Number of prompts."""
+        return len(self.label_logits)
 
-    def figures(self) -> list[Figure]:
-        """Which parts push to the right answer."""
-        what = "heads" if self.label_logits.ndim == 4 else "MLPs"
-        count = self.label_logits[0, ..., 0].numel()
-        prompts = counted(len(self.label_logits), "prompt")
-        return [
-            Figure(
-                question=f"Which {what} push towards the right answer?",
-                answer=self._answer(what, count, prompts),
-                caption=f"**What each of {count} {what} adds to the logit of the true label word above the mean of "
-                f"the others**, means over {prompts}; brown adds to it, blue takes from it. Layers count from 0. "
-                f"95 % intervals over prompts{given(self)}, for each part alone.",
-                limits="what a part does by way of later layers: this is its direct effect on the logits only.",
-                short=f"Lens of {what}",
-            )
-        ]
+    @property
+    def per(self) -> Literal["head", "mlp"]:
+        """What the parts are."""
+        return "head" if self.label_logits.ndim == 4 else "mlp"
 
-    def _answer(self, what: str, count: int, prompts: str) -> str:
-        if self.answers is None:
-            return "The true classes of the prompts are not known, so all labels are shown."
-        found = self.sel("contrast")
-        best = int(found.values.argmax())
-        score = Interval(
-            *(float(end.flatten()[best]) for end in (found.values, found.low, found.high))
-        )
-        place = divmod(best, found.values.shape[1]) if what == "heads" else (best,)
-        name = ("head " if what == "heads" else "layer ") + ".".join(map(str, place))
-        clear = int(above_together(self.quantities()["contrast"].per_prompt).sum())
-        status: Status = "supported" if clear else "not shown"
-        if len(self.answers) < FEWEST_PROMPTS:
-            status = "cannot be judged"
-        many = f"{clear} of {count} {what} do" if clear else f"none of {count} {what} clearly does"
-        return (
-            f"{opening(status, prompts)} {many}, corrected for looking at all of them; {name} adds most, "
-            f"{said(score, sign=True)} logits."
-        )
+    @property
+    def n_parts(self) -> int:
+        """Number of heads or MLPs."""
+        return self.label_logits[0, ..., 0].numel()
 
-    def summary(self) -> str:
-        """Number of components."""
-        kind = "heads" if self.label_logits.ndim == 4 else "MLPs"
-        return f"label logits of {self.label_logits[0, ..., 0].numel()} {kind}"
+    @cached_property
+    def most(self) -> Part:
+        """The part that adds most; its interval is that of one part alone."""
+        samples = self.sel("contrast")
+        best = int(samples.values.argmax())
+        ends = (float(end.flatten()[best]) for end in (samples.values, samples.low, samples.high))
+        place = divmod(best, samples.values.shape[1]) if self.per == "head" else (best,)
+        return Part(place, Interval(*ends))
+
+    @cached_property
+    def clearly_adding(self) -> int:
+        """Parts that clearly add to the true label, corrected for looking at all of them."""
+        return int(above_together(self.quantities()["contrast"].per_prompt).sum())
+
+    @property
+    def status(self) -> Status:
+        """Whether any part does."""
+        if self.count < FEWEST_PROMPTS:
+            return "cannot be judged"
+        return "supported" if self.clearly_adding else "not shown"
 
 
 Norm = Literal["frozen", "own"]

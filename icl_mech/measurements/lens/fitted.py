@@ -11,6 +11,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, TypeGuard, TypeVar, get_type_hints
 
 import torch
@@ -18,14 +19,11 @@ import torch
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import conformed
 from icl_mech.errors import PromptError, ResultError, RunError
-from icl_mech.measurements.lens.words import AFTER, LIMITS, NAMES
 from icl_mech.measurements.same_model import WIDE, is_like, probe, probe_tokens
 from icl_mech.models import LanguageModel, adapt
 from icl_mech.prompts import Prompt, PromptBatch
-from icl_mech.results import Definition, Figure, Quantity, Result
-from icl_mech.results.judging import FEWEST_PROMPTS, Status, opening
-from icl_mech.results.wording import counted, told
-from icl_mech.shapes import LayerCurves
+from icl_mech.results import Definition, Quantity, Result
+from icl_mech.results.judging import FEWEST_PROMPTS, Status
 
 _ROWS = 4096
 """Rows of the unembedding read at a time."""
@@ -82,6 +80,11 @@ class FittedLens(Result):
                     f"{name} of the {self.kind} lens has the shape {list(tensor.shape)}; expected "
                     f"{self.n_layers} layers of width {self.width}."
                 )
+
+    @classmethod
+    def stem(cls) -> str:
+        """All fitted lenses share their words and their look."""
+        return "fitted_lens"
 
     @classmethod
     def made(cls: type[Lens], model: LanguageModel, training: dict[str, Any], **maps: Any) -> Lens:
@@ -201,67 +204,35 @@ class FittedLens(Result):
         saved = self.quantities().get("saved")
         return 0 if saved is None else int((saved.value()[:-1] > 0).sum())
 
-    def drawing(self) -> LayerCurves:
-        """Held-out KL of both lenses by layer.
+    @cached_property
+    def clearly_better(self) -> int:
+        """Those of them at which it clearly is."""
+        saved = self.quantities().get("saved")
+        return 0 if saved is None else int((saved.ends()[0][:-1] > 0).sum())
 
-        Raises:
-            ResultError: nothing was held out.
-        """
+    @property
+    def count(self) -> int:
+        """Number of prompts that were held out."""
+        return 0 if self.held_out_kl is None else len(self.held_out_kl)
+
+    @property
+    def status(self) -> Status:
+        """Whether it is clearly better at most entries."""
+        if self.count < FEWEST_PROMPTS:
+            return "cannot be judged"
+        return "supported" if 2 * self.clearly_better > self.n_layers else "not shown"
+
+    @property
+    def mean_kl(self) -> tuple[float, float] | None:
+        """Held-out KL of the fitted and of the logit lens, means over prompts and entries but the last."""
         if self.held_out_kl is None:
-            raise ResultError(
-                "Nothing was held out when this lens was made, so there is nothing to draw; measure "
-                "it with compare_lenses."
-            )
-        return self.sel("kl").curves(
-            "How far each layer's reading is from the model's own answer",
-            (NAMES[self.kind], NAMES["logit"]),
-            x_title=AFTER,
-            note=f"{counted(len(self.held_out_kl), 'held-out prompt')}, 95 % intervals over prompts",
-            meanings=("label", "reference"),
-        )
+            return None
+        fitted, logit = self.held_out_kl.unbind(1)
+        return float(fitted[:, :-1].mean()), float(logit[:, :-1].mean())
 
-    def figures(self) -> list[Figure]:
-        """Held-out KL of both lenses."""
-        if self.held_out_kl is None:
-            return []
-        clearly = int((self.quantities()["saved"].ends()[0][:-1] > 0).sum())
-        status: Status = "supported" if 2 * clearly > self.n_layers else "not shown"
-        if len(self.held_out_kl) < FEWEST_PROMPTS:
-            status = "cannot be judged"
-        prompts, (own, logit) = counted(len(self.held_out_kl), "prompt"), self._means()
-        return [
-            Figure(
-                question=f"Does the {NAMES[self.kind]} read layers better than the logit lens?",
-                answer=f"{opening(status, prompts)} on held-out prompts its KL lies below the logit lens' in "
-                f"{self.better} of {self.n_layers} layers, clearly in {clearly} (mean over these layers {own} "
-                f"against {logit} nats).",
-                caption="**KL between the model's own next-token distribution and what a lens reads after each "
-                f"layer**, over the whole vocabulary, on {prompts} it was not fitted on. Layer 0 is the embedding; "
-                "at the last one both are the model itself. Bands (each point for itself): 95 % intervals over "
-                "prompts.",
-                establishes="that a fixed linear map brings layers closer to the answer, on texts like these."
-                if status == "supported"
-                else "",
-                limits=LIMITS[NAMES[self.kind]],
-                short=f"Fit of the {NAMES[self.kind]}",
-            )
-        ]
-
-    def _means(self) -> list[str]:
-        """Held-out KL of both lenses, mean over prompts and entries but the last."""
-        found = torch.zeros(0, 2, 1) if self.held_out_kl is None else self.held_out_kl
-        return [told(float(found[:, own, :-1].mean())) for own in (0, 1)]
-
-    def summary(self) -> str:
-        """Size, and in how many layers the held-out KL is below the logit lens'."""
-        size = f"{self.kind} lens of {counted(self.n_layers, 'layer')}, width {self.width}"
-        if self.held_out_kl is None:
-            return size
-        own, logit = self._means()
-        return (
-            f"{size}: held-out KL below the logit lens' in {self.better} layers "
-            f"(mean {own} against {logit} nats, {len(self.held_out_kl)} prompts)"
-        )
+    def on_page(self) -> tuple[str, ...]:
+        """Nothing where nothing was held out."""
+        return () if self.held_out_kl is None else self.shows
 
 
 def check_lens(lens: FittedLens | None, model: LanguageModel, variant: str = "sound") -> None:
@@ -278,6 +249,12 @@ def check_lens(lens: FittedLens | None, model: LanguageModel, variant: str = "so
             "or use variant='sound'."
         )
     lens.check_model(model)
+
+
+def lens_used(result: Result) -> str:
+    """The lens a result was read with, by its provenance: `logit`, or the kind of a fitted one."""
+    used = result.provenance.get("variants", {}).get("lens")
+    return str(used["lens"]) if used else "logit"
 
 
 def readout_digest(model: LanguageModel) -> str:

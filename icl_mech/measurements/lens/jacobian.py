@@ -57,7 +57,6 @@ class JacobianLens(FittedLens):
     """
 
     kind: ClassVar[str] = "jacobian"
-    title: ClassVar[str] = "Jacobian lens"
     definitions: ClassVar[tuple[Definition, ...]] = (JACOBIAN, HELD_OUT_KL)
 
     jacobian: Float[Tensor, "block out in"]

@@ -10,30 +10,22 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from icl_mech import shapes
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import Count, Natural
 from icl_mech.interventions.places import Place, Where
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.doors import door
-from icl_mech.measurements.lens.fitted import FittedLens, check_lens, kl
+from icl_mech.measurements.lens.fitted import FittedLens, check_lens, kl, lens_used
+from icl_mech.measurements.lens.likeliest import Ending, decoded, ending, in_order
 from icl_mech.measurements.lens.residuals import (
     LENS,
     LayerLensReading,
     LensVariant,
     ResidualReading,
 )
-from icl_mech.measurements.lens.words import (
-    decoded,
-    ends,
-    first_words,
-    in_order,
-    lens_name,
-    word_table,
-)
 from icl_mech.models import LanguageModel, at_least_float32, to_host
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
-from icl_mech.results import Definition, Figure, Quantity, Result
+from icl_mech.results import Definition, Quantity, Result
 
 USUAL = 12
 """Tokens that are read unless told otherwise: the last ones up to the target."""
@@ -60,7 +52,6 @@ class LensTableResult(Result):
         label_words: Text of the first token of each label word or choice, per prompt.
     """
 
-    title: ClassVar[str] = "Lens table"
     shows: ClassVar[tuple[str, ...]] = ("words", "entropy", "kl")
     definitions: ClassVar[tuple[Definition, ...]] = (LENS,)
 
@@ -87,51 +78,26 @@ class LensTableResult(Result):
             )
         }
 
-    def drawing(self, show: str = "words", prompt: int = 0) -> shapes.LensTable:
-        """Layers down, tokens across, of one prompt: the likeliest next word of each.
-
-        Args:
-            show: What colours a cell: `words`, the probability of its word; `entropy`; `kl`, to the
-                last layer.
-            prompt: Which prompt.
-
-        Raises:
-            ResultError: no such prompt, or unknown `show`.
-        """
-        self.check_show(show)
-        self.check_number("prompt", prompt, len(self.tokens))
-        shades = getattr(self, show)[prompt].double() if show in SHADES else None
-        return word_table(
-            self.tokens[prompt],
-            self.top_tokens[prompt],
-            self.top_probs[prompt],
-            self.words,
-            title=f"Likeliest next word after each layer, by token ({lens_name(self)})",
-            labels=self.label_words[prompt],
-            note=f"prompt {prompt + 1} of {self._count}; above each column the token that was read",
-            quantity=SHADES.get(show, "probability"),
-            shades=shades,
-        )
-
-    def figures(self) -> list[Figure]:
-        """The table of the first prompt."""
-        found = {f"after “{self.tokens[0][-1].strip(' ')}”": self._last()}
-        bold, lens = bool(self.label_words[0]), lens_name(self)
-        return [first_words(found, prompts=self._count, labels=bold, lens=lens)]
-
     @property
-    def _count(self) -> int:
+    def count(self) -> int:
         """Number of prompts that were given."""
         return int(self.provenance.get("prompts", {}).get("count", len(self.tokens)))
 
-    def _last(self) -> str:
-        """What the first prompt ends with at the last token that was read."""
-        return ends(self.top_tokens[0][-1], self.top_probs[0][-1], self.words)
+    @property
+    def lens(self) -> str:
+        """The lens it was read with: `logit`, or the kind of a fitted one."""
+        return lens_used(self)
 
-    def summary(self) -> str:
-        """What the first prompt ends with, and from which layer on."""
-        tokens, layers, _ = self.top_tokens[0].shape
-        return f"lens table of {layers} entries x {tokens} tokens; the first prompt ends with {self._last()}"
+    @property
+    def size(self) -> tuple[int, int]:
+        """Tokens and entries of the first prompt."""
+        tokens, entries, _ = self.top_tokens[0].shape
+        return tokens, entries
+
+    @property
+    def ending(self) -> Ending:
+        """What the first prompt ends with at the last token that was read."""
+        return ending(self.top_tokens[0][-1], self.top_probs[0][-1], self.words)
 
 
 @dataclass(frozen=True)

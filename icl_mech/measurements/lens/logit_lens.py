@@ -14,6 +14,7 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §4 and §5.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from icl_mech._typing import Float, Int, Tensor
@@ -29,7 +30,8 @@ from icl_mech.measurements.lens.components import (
     OwnComponentReading,
     check_sum,
 )
-from icl_mech.measurements.lens.fitted import FittedLens, check_lens
+from icl_mech.measurements.lens.fitted import FittedLens, check_lens, lens_used
+from icl_mech.measurements.lens.likeliest import Ending, decoded, ending, in_order
 from icl_mech.measurements.lens.residuals import (
     LENS,
     LayerLensReading,
@@ -38,24 +40,12 @@ from icl_mech.measurements.lens.residuals import (
     Positions,
     check_demonstrations,
 )
-from icl_mech.measurements.lens.words import (
-    AFTER,
-    LIMITS,
-    decoded,
-    ends,
-    first_words,
-    in_order,
-    lens_name,
-    word_table,
-)
 from icl_mech.measurements.same_model import check_own_weights
+from icl_mech.metrics import Interval
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
-from icl_mech.results import Definition, Figure, Quantity, Result, basis
-from icl_mech.results.judging import judged, opening
-from icl_mech.results.prompts import given
-from icl_mech.results.wording import counted, said, told
-from icl_mech.shapes import LensTable, Shape
+from icl_mech.results import Definition, Quantity, Result
+from icl_mech.results.judging import Status, judged
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +68,6 @@ class LogitLensResult(Result):
         label_words: Text of the first token of each label word.
     """
 
-    title: ClassVar[str] = "Logit lens"
     shows: ClassVar[tuple[str, ...]] = ("curves", "words")
     definitions: ClassVar[tuple[Definition, ...]] = (LENS,)
     axis_labels: ClassVar[Mapping[str, str]] = {"label": "labels"}
@@ -121,12 +110,6 @@ class LogitLensResult(Result):
         return found
 
     @property
-    def page_title(self) -> str:
-        """The lens it was read with."""
-        name = lens_name(self)
-        return f"{name[0].upper()}{name[1:]}"
-
-    @property
     def probs(self) -> Float[Tensor, "batch *demo layer label"]:
         """Probabilities of the label words over the whole vocabulary.
 
@@ -142,108 +125,105 @@ class LogitLensResult(Result):
         """Probabilities over the label words alone."""
         return self.label_logits.softmax(-1)
 
-    def drawing(self, show: str = "curves", prompt: int = 0) -> Shape:
-        """Probability of the true label after each layer, or the likeliest words of one prompt.
+    @property
+    def count(self) -> int:
+        """Number of prompts."""
+        return len(self.label_logits)
 
-        Where the true classes are not known: the probability of each label. At demonstrations: of
-        the label each of them displays.
+    @property
+    def lens(self) -> str:
+        """The lens it was read with: `logit`, or the kind of a fitted one."""
+        return lens_used(self)
 
-        Args:
-            show: `curves` or `words`.
-            prompt: Which prompt's words.
+    @property
+    def at_target(self) -> bool:
+        """False at demonstrations."""
+        return self.label_logits.ndim == 3
+
+    # --- is the model's own answer right? ---
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the true class is known of what was read."""
+        return self.answers is not None and self.at_target
+
+    @property
+    def n_labels(self) -> int:
+        """Number of label words."""
+        return len(self.labels) or self.label_logits.shape[-1]
+
+    @property
+    def chance(self) -> float:
+        """Accuracy of guessing."""
+        return 1 / self.n_labels
+
+    @cached_property
+    def last_accuracy(self) -> Interval:
+        """Accuracy after the last layer."""
+        return self.interval("accuracy", layer=self.n_entries - 1)
+
+    @property
+    def status(self) -> Status:
+        """Whether that is above chance."""
+        return judged(self.last_accuracy, null=self.chance, prompts=self.count)
+
+    @property
+    def n_entries(self) -> int:
+        """Number of entries, the embedding among them."""
+        return self.label_logits.shape[-2]
+
+    @property
+    def accuracies(self) -> tuple[tuple[int, float], ...]:
+        """The first, the middle and the last entry with its accuracy; empty where answers are not known."""
+        right = self.quantities().get("accuracy")
+        if right is None:
+            return ()
+        shares = right.value()
+        return tuple((i, float(shares[i])) for i in (0, self.n_entries // 2, self.n_entries - 1))
+
+    # --- the likeliest words ---
+
+    @property
+    def has_words(self) -> bool:
+        """Whether the likeliest tokens are known with their probabilities."""
+        return not any(part is None for part in (self.top_tokens, self.top_logits, self.log_sum))
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where each prompt was read."""
+        if self.at_target:
+            return ("last token",)
+        return tuple(f"before label {demo + 1}" for demo in range(self.label_logits.shape[1]))
+
+    def likeliest(
+        self, prompt: int
+    ) -> tuple[Int[Tensor, "place layer k"], Float[Tensor, "place layer k"]]:
+        """Ids and probabilities of the likeliest tokens of one prompt, at each of `places`.
 
         Raises:
-            ResultError: no such prompt, no words in the result, or unknown `show`.
+            ResultError: no such prompt, or no words in the result.
         """
-        self.check_show(show)
-        if show == "words":
-            return self._table(prompt)
-        found = self.sel()
-        if self.label_logits.ndim != 3:
-            return found.drawing()
-        known, chance = self.answers is not None, 1 / len(self.labels)
-        return found.curves(
-            f"{self.page_title}: what each layer would answer",
-            ("true label",) if known else self.labels,
-            x_title=AFTER,
-            note=basis(self),
-            meanings=("label",) if known else (),
-            levels=((chance, f"chance {told(chance)}"),),
-            y_range=(-0.03, 1.05),
-        )
-
-    def _table(self, prompt: int) -> LensTable:
         if self.top_tokens is None or self.top_logits is None or self.log_sum is None:
             raise ResultError(
                 "This result holds no top words: it was read without the vocabulary, or saved before "
                 "they were kept. Measure again with logit_lens(vocabulary=True)."
             )
-        self.check_number("prompt", prompt, len(self.top_tokens))
+        self.check_number("prompt", prompt, self.count)
         tokens, logits, log_sum = (
             part[prompt] for part in (self.top_tokens, self.top_logits, self.log_sum)
         )
         probs = (logits.double() - log_sum.double()[..., None]).exp()
-        columns: tuple[str, ...] = ("last token",)
-        if tokens.ndim == 2:
-            tokens, probs = tokens[None], probs[None]
-        else:
-            columns = tuple(f"before label {demo + 1}" for demo in range(len(tokens)))
-        return word_table(
-            columns,
-            tokens,
-            probs,
-            self.words,
-            title="Likeliest next word after each layer",
-            labels=self.label_words,
-            note=f"prompt {prompt + 1} of {len(self.top_tokens)}",
-        )
+        return (tokens[None], probs[None]) if self.at_target else (tokens, probs)
 
-    def figures(self) -> list[Figure]:
-        """Curves over layers and, where words were kept, the table of the first prompt."""
-        lens, prompts = lens_name(self), counted(len(self.label_logits), "prompt")
-        classes = len(self.labels) or self.label_logits.shape[-1]
-        known = self.answers is not None and self.label_logits.ndim == 3
-        whose = "the true label word" if known else f"each of the {classes} label words"
-        answer = f"The true classes of the prompts are not known, so the figure shows {whose}."
-        if known:
-            answer = self._answer(1 / classes, prompts)
-        shown = [
-            Figure(
-                "curves",
-                question="Does the model arrive at the right answer, and in which layer?",
-                answer=answer,
-                caption=f"**Probability of {whose} among the label words, read out after each layer** ({lens}). "
-                "Layer 0 is the embedding, the last one the model's own answer. Bands (each point for itself): "
-                f"95 % intervals over {prompts}{given(self)}. Dashes: chance.",
-                limits=LIMITS[lens],
-                short=f"{lens[0].upper()}{lens[1:]}",
-            )
-        ]
-        if self.top_tokens is None or self.top_logits is None:
-            return shown
-        table, tokens = self._table(0), self.top_tokens[0]
-        rows = tokens[None] if tokens.ndim == 2 else tokens
-        columns = zip(table.columns, rows, table.probs, strict=True)
-        last = {name: ends(own, probs, self.words) for name, own, probs in columns}
-        bold, count = bool(table.bold), len(self.label_logits)
-        return [*shown, first_words(last, prompts=count, labels=bold, lens=lens)]
+    @property
+    def endings(self) -> dict[str, Ending]:
+        """What the entries end with on the first prompt, by place."""
+        columns = zip(self.places, *self.likeliest(0), strict=True)
+        return {place: ending(tokens, probs, self.words) for place, tokens, probs in columns}
 
-    def _answer(self, chance: float, prompts: str) -> str:
-        right = self.interval("accuracy", layer=self.label_logits.shape[1] - 1)
-        status = judged(right, null=chance, prompts=len(self.label_logits))
-        side = {"supported": "above", "opposite": "below"}.get(status, "not clear of")
-        return (
-            f"{opening(status, prompts)} after the last layer {said(right)} of the prompts are answered right, "
-            f"{side} chance ({told(chance)})."
-        )
-
-    def summary(self) -> str:
-        """Accuracy at the first, middle and last entry, where answers are known."""
-        entries, right = self.label_logits.shape[-2], self.quantities().get("accuracy")
-        if right is None:
-            return f"label logits of {entries} entries, {len(self.label_logits)} prompts"
-        places, shares = (0, entries // 2, entries - 1), right.value()
-        return "; ".join(f"entry {i}: accuracy {float(shares[i]):.3g}" for i in places)
+    def on_page(self) -> tuple[str, ...]:
+        """Curves; the words of the first prompt where they were kept."""
+        return self.shows if self.has_words else ("curves",)
 
     def by_prompt(self, quantity: str | None = None) -> "pd.DataFrame":
         """One row per prompt, entry and label (and demonstration): its `logit`; or another quantity.

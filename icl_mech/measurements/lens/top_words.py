@@ -12,23 +12,15 @@ from typing import Any, ClassVar
 
 import torch
 
-from icl_mech import shapes
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import Count
 from icl_mech.measurements.base import Pair, PairMeasurement, Pass
 from icl_mech.measurements.demonstrations import check_pairs, without_demonstrations
-from icl_mech.measurements.lens.fitted import FittedLens, check_lens
+from icl_mech.measurements.lens.fitted import FittedLens, check_lens, lens_used
+from icl_mech.measurements.lens.likeliest import Ending, decoded, ending, in_order
 from icl_mech.measurements.lens.residuals import LENS, LayerLensReading, LensRows, LensVariant
-from icl_mech.measurements.lens.words import (
-    decoded,
-    ends,
-    first_words,
-    in_order,
-    lens_name,
-    word_table,
-)
 from icl_mech.models import LanguageModel
-from icl_mech.results import Definition, Figure, Result, quantity
+from icl_mech.results import Definition, Result, quantity
 
 BARE, TRUE, FALSE = "no demonstrations", "true demonstrations", "false demonstrations"
 
@@ -48,7 +40,6 @@ class TopWordsResult(Result):
         label_words: Text of the first token of each label word.
     """
 
-    title: ClassVar[str] = "Top words by layer"
     shows: ClassVar[tuple[str, ...]] = ("words",)
     definitions: ClassVar[tuple[Definition, ...]] = (LENS,)
     axis_labels: ClassVar[Mapping[str, str]] = {"side": "sides", "label": "labels"}
@@ -64,45 +55,21 @@ class TopWordsResult(Result):
     labels: tuple[str, ...] = ()
     label_words: tuple[str, ...] = ()
 
-    def drawing(self, show: str = "words", prompt: int = 0) -> shapes.LensTable:
-        """Layers down, sides across, of one prompt.
+    @property
+    def count(self) -> int:
+        """Number of prompts."""
+        return len(self.top_tokens)
 
-        Args:
-            show: `words`.
-            prompt: Which prompt.
+    @property
+    def lens(self) -> str:
+        """The lens it was read with: `logit`, or the kind of a fitted one."""
+        return lens_used(self)
 
-        Raises:
-            ResultError: no such prompt, or unknown `show`.
-        """
-        self.check_show(show)
-        self.check_number("prompt", prompt, len(self.top_tokens))
-        note = f"prompt {prompt + 1} of {len(self.top_tokens)}"
-        if self.answers is not None and self.labels:
-            note += f", true class {self.labels[int(self.answers[prompt])]}"
-        return word_table(
-            self.sides,
-            self.top_tokens[prompt],
-            self.top_probs[prompt],
-            self.words,
-            title="Likeliest next word after each layer",
-            labels=self.label_words,
-            note=note,
-        )
-
-    def figures(self) -> list[Figure]:
-        """The table of the first prompt."""
+    @property
+    def endings(self) -> dict[str, Ending]:
+        """What the entries end with on the first prompt, by side."""
         columns = zip(self.sides, self.top_tokens[0], self.top_probs[0], strict=True)
-        found = {side: ends(tokens, probs, self.words) for side, tokens, probs in columns}
-        prompts, bold = len(self.top_tokens), bool(self.label_words)
-        return [first_words(found, prompts=prompts, labels=bold, lens=lens_name(self))]
-
-    def summary(self) -> str:
-        """The last layer's word on the first prompt, by side."""
-        parts = [
-            f"{side}: {self.words.get(str(int(token)), str(int(token)))!r}"
-            for side, token in zip(self.sides, self.top_tokens[0, :, -1, 0], strict=True)
-        ]
-        return "next word on the first prompt, " + ", ".join(parts)
+        return {side: ending(tokens, probs, self.words) for side, tokens, probs in columns}
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,6 @@ class TunedLens(FittedLens):
     """
 
     kind: ClassVar[str] = "tuned"
-    title: ClassVar[str] = "Tuned lens"
     definitions: ClassVar[tuple[Definition, ...]] = (TUNED, HELD_OUT_KL)
 
     weight: Float[Tensor, "block out in"]

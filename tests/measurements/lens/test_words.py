@@ -7,9 +7,10 @@ import torch
 from torch.testing import assert_close
 
 from icl_mech.errors import PromptError, ResultError
+from icl_mech.looks.lenses import word_table
 from icl_mech.measurements.demonstrations import without_demonstrations
+from icl_mech.measurements.lens.likeliest import decoded, in_order, settled
 from icl_mech.measurements.lens.top_words import TopWords, TopWordsResult
-from icl_mech.measurements.lens.words import decoded, in_order, settled, word_table
 from icl_mech.measurements.running import measured
 from icl_mech.prompts import PromptBatch
 from tests.measurements.overthinking_cases import lens_logits, tiny_case

@@ -1,0 +1,29 @@
+"""Figure of the lens of heads and MLPs: a map of heads, or a curve of MLPs over layers."""
+
+from icl_mech.measurements.lens.components import ComponentLens
+from icl_mech.shapes import Grid, Shape
+
+
+def drawing(result: ComponentLens) -> Shape:
+    """Logit of the true label above the mean of the others, by layer and head.
+
+    Where the true classes are not known: the logits of all labels.
+    """
+    samples = result.sel()
+    if result.answers is None:
+        return samples.drawing()
+    title = "Logit of the true label above that of the others"
+    if samples.dims == ("layer",):
+        levels = ((0.0, "adds nothing"),)
+        return samples.curves(title, ("MLP",), levels=levels, meanings=("label",), x=None)
+    return Grid(
+        title,
+        samples.values.T,
+        row_title="head",
+        column_title="layer",
+        quantity="logits",
+        note=samples.note,
+        signed=True,
+        low=samples.low.T,
+        high=samples.high.T,
+    )

@@ -1,0 +1,27 @@
+"""Figure of a fitted lens: held-out KL by layer, beside that of the logit lens."""
+
+from icl_mech.errors import ResultError
+from icl_mech.looks.lenses import AFTER, NAMES
+from icl_mech.measurements.lens.fitted import FittedLens
+from icl_mech.results.wording import counted
+from icl_mech.shapes import LayerCurves
+
+
+def drawing(result: FittedLens) -> LayerCurves:
+    """Held-out KL of both lenses by layer.
+
+    Raises:
+        ResultError: nothing was held out.
+    """
+    if result.held_out_kl is None:
+        raise ResultError(
+            "Nothing was held out when this lens was made, so there is nothing to draw; measure "
+            "it with compare_lenses."
+        )
+    return result.sel("kl").curves(
+        "How far each layer's reading is from the model's own answer",
+        (NAMES[result.kind], NAMES["logit"]),
+        x_title=AFTER,
+        note=f"{counted(len(result.held_out_kl), 'held-out prompt')}, 95 % intervals over prompts",
+        meanings=("label", "reference"),
+    )

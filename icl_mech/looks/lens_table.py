@@ -1,0 +1,32 @@
+"""Figure of the lens table: layers down, tokens of a prompt across."""
+
+from icl_mech.looks.lenses import NAMES, word_table
+from icl_mech.measurements.lens.lens_table import SHADES, LensTableResult
+from icl_mech.shapes import LensTable
+
+
+def drawing(result: LensTableResult, show: str = "words", prompt: int = 0) -> LensTable:
+    """Layers down, tokens across, of one prompt: the likeliest next word of each.
+
+    Args:
+        result: What came out.
+        show: What colours a cell: `words`, the probability of its word; `entropy`; `kl`, to the
+            last layer.
+        prompt: Which prompt.
+
+    Raises:
+        ResultError: no such prompt.
+    """
+    result.check_number("prompt", prompt, len(result.tokens))
+    shades = getattr(result, show)[prompt].double() if show in SHADES else None
+    return word_table(
+        result.tokens[prompt],
+        result.top_tokens[prompt],
+        result.top_probs[prompt],
+        result.words,
+        title=f"Likeliest next word after each layer, by token ({NAMES[result.lens]})",
+        labels=result.label_words[prompt],
+        note=f"prompt {prompt + 1} of {result.count}; above each column the token that was read",
+        quantity=SHADES.get(show, "probability"),
+        shades=shades,
+    )

@@ -1,0 +1,51 @@
+"""Figures of the logit lens: probabilities over layers, and a table of the likeliest words."""
+
+from icl_mech.looks.lenses import AFTER, word_table
+from icl_mech.measurements.lens.logit_lens import LogitLensResult
+from icl_mech.results import basis
+from icl_mech.results.wording import told
+from icl_mech.shapes import LensTable, Shape
+
+
+def drawing(result: LogitLensResult, show: str = "curves", prompt: int = 0) -> Shape:
+    """Probability of the true label after each layer, or the likeliest words of one prompt.
+
+    Where the true classes are not known: the probability of each label. At demonstrations: of
+    the label each of them displays.
+
+    Args:
+        result: What came out.
+        show: `curves` or `words`.
+        prompt: Which prompt's words.
+
+    Raises:
+        ResultError: no such prompt, or no words in the result.
+    """
+    if show == "words":
+        return _table(result, prompt)
+    samples = result.sel()
+    if not result.at_target:
+        return samples.drawing()
+    known, chance = result.answers is not None, 1 / len(result.labels)
+    return samples.curves(
+        f"{result.page_title}: what each layer would answer",
+        ("true label",) if known else result.labels,
+        x_title=AFTER,
+        note=basis(result),
+        meanings=("label",) if known else (),
+        levels=((chance, f"chance {told(chance)}"),),
+        y_range=(-0.03, 1.05),
+    )
+
+
+def _table(result: LogitLensResult, prompt: int) -> LensTable:
+    tokens, probs = result.likeliest(prompt)
+    return word_table(
+        result.places,
+        tokens,
+        probs,
+        result.words,
+        title="Likeliest next word after each layer",
+        labels=result.label_words,
+        note=f"prompt {prompt + 1} of {result.count}",
+    )
