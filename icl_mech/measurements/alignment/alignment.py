@@ -10,6 +10,7 @@ Flip Their Labels*, which names these quantities; the formulas are those above.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -29,17 +30,13 @@ from icl_mech.measurements.reading import PredictionReading
 from icl_mech.metrics import Interval, mean_interval
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
-from icl_mech.results import Definition, Figure, Quantity, Result, basis
-from icl_mech.results.judging import jointly, judged, opening
-from icl_mech.results.prompts import answer_kind, given
-from icl_mech.results.wording import counted, said, told
-from icl_mech.shapes import Bars
+from icl_mech.results import Definition, Quantity, Result
+from icl_mech.results.judging import Status, jointly, judged
+from icl_mech.results.prompts import answer_kind
 
 SIDES = ("true", "false")
 FOLLOWED = ("truth", "prompt", "prior")
 """The true label, the label the demonstrations teach, the zero-shot answer."""
-
-NAMES = {"truth": "the true label", "prompt": "the label taught", "prior": "the zero-shot answer"}
 
 SOURCE = (
     "after Krishna Kumar 2025, Semantic Anchors in In-Context Learning, which names truth, prior and "
@@ -78,7 +75,6 @@ class AlignmentResult(Result):
         labels: Names of the classes.
     """
 
-    title: ClassVar[str] = "Truth, demonstrations or prior"
     definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
     axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {"side": SIDES, "followed": FOLLOWED}
 
@@ -105,18 +101,6 @@ class AlignmentResult(Result):
             "zero_shot_accuracy": Quantity((), self.zero_shot == self.answers, unit="accuracy"),
         }
 
-    def drawing(self) -> Bars:
-        """Shares by side."""
-        chance = 1 / len(self.labels)
-        return self.sel("alignment").dots(
-            "What the answers follow",
-            [f"{side} demonstrations" for side in SIDES],
-            [NAMES[name] for name in FOLLOWED],
-            note=basis(self, f"{counted(len(self.answers), 'pair')} of prompts"),
-            meanings=("true", "false", "reference"),
-            levels=((chance, f"chance {told(chance)}"),),
-        )
-
     @property
     def lead(self) -> Float[Tensor, " batch"]:
         """With false demonstrations: 1 where the label taught is answered, -1 where the true one."""
@@ -125,18 +109,17 @@ class AlignmentResult(Result):
     def _lead(self, predicted: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
         return (predicted == self.taught).double() - (predicted == self.answers).double()
 
-    @property
+    @cached_property
     def taught_above_truth(self) -> Interval:
         """With false demonstrations: answers that are the label taught, minus those that are true."""
         return mean_interval(self.lead, "change")
 
     @property
-    def undemonstrated(self) -> str:
-        """What `above_undemonstrated` is beside."""
-        constant = " or constant" * (answer_kind(self) == "classes")
-        return f"the best zero-shot{constant} answers"
+    def by_class(self) -> bool:
+        """True if answers are classes, so that one may be answered always."""
+        return answer_kind(self) == "classes"
 
-    @property
+    @cached_property
     def above_undemonstrated(self) -> Interval:
         """The same minus that of answers which follow no demonstrations, paired over prompts.
 
@@ -144,7 +127,7 @@ class AlignmentResult(Result):
         equally frequent, either may be the label taught more often than the true one.
         """
         others = [self.zero_shot]
-        if answer_kind(self) == "classes":
+        if self.by_class:
             others += torch.arange(len(self.labels))[:, None].expand(-1, len(self.answers))
         control = max(map(self._lead, others), key=torch.sum)
         return mean_interval(self.lead - control, "contrast")
@@ -162,36 +145,16 @@ class AlignmentResult(Result):
         others = (~taught & ~right).double() / (wrong - 1)
         return mean_interval(taught.double() - others, "contrast")
 
-    def figures(self) -> list[Figure]:
-        """Whether false demonstrations win over the truth."""
-        ends, beyond = self.taught_above_truth, self.above_undemonstrated
-        status = jointly(*(judged(own, prompts=len(self.lead)) for own in (ends, beyond)))
-        shares = {name: self.interval(side="false", followed=name) for name in FOLLOWED}
-        parts = ", ".join(f"{NAMES[name]} in {said(own)}" for name, own in shares.items())
-        return [
-            Figure(
-                "",
-                "Do answers follow false demonstrations rather than the truth?",
-                f"{opening(status)} with false demonstrations answers are {parts} of the prompts; taught "
-                f"minus true {said(ends, sign=True)}, above {self.undemonstrated} {said(beyond, sign=True)}. Against their zero-shot answer they follow the "
-                f"demonstrations in {said(self.interval('override'))} (semantic override).",
-                "**Share of answers that are the true label, the label the demonstrations teach, and the "
-                "answer without demonstrations**; one answer may be several of them, and with true "
-                "demonstrations the first two are the same. Bars: 95 % Wilson intervals over "
-                f"{counted(len(self.answers), 'pair')} of prompts{given(self)}.",
-                "that labels are taken from the demonstrations, not from their meaning."
-                if status == "supported"
-                else "",
-                "why an answer follows one of them: with two classes the label taught is simply the wrong "
-                "one, so an answer that lost its way counts for it too.",
-                "Alignment",
-            )
-        ]
+    @property
+    def status(self) -> Status:
+        """Of the claim that answers follow false demonstrations rather than the truth."""
+        effects = (self.taught_above_truth, self.above_undemonstrated)
+        return jointly(*(judged(effect, prompts=self.count) for effect in effects))
 
-    def summary(self) -> str:
-        """Shares with false demonstrations, and the override."""
-        parts = [f"{name} {self.interval(side='false', followed=name)}" for name in FOLLOWED]
-        return f"with false demonstrations {', '.join(parts)}; override {self.interval('override')}"
+    @property
+    def count(self) -> int:
+        """Number of pairs of prompts."""
+        return len(self.answers)
 
 
 @dataclass(frozen=True)
