@@ -394,7 +394,7 @@ def test_saved_and_loaded(tmp_path, case, found):
     loaded = HeadAttentionResult.load(tmp_path / "result")
     assert_same(loaded, found, {"atol": 0, "rtol": 0})
     assert loaded.summary() == found.summary()
-    assert loaded.drawing(prompt=11, head=1).marks == found.drawing(prompt=11, head=1).marks
+    assert loaded.drawing(11, 1).marks == found.drawing(11, 1).marks
     origin = case[2].source | {"count": 12, "digest": case[2].digest}
     assert loaded.provenance["prompts"] == origin
 
