@@ -10,7 +10,6 @@ Flip Their Labels*, which names these quantities; the formulas are those above.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -33,6 +32,7 @@ from icl_mech.prompts import ANSWER_KINDS, PromptBatch
 from icl_mech.results import Definition, Quantity, Result
 from icl_mech.results.judging import Status, jointly, judged
 from icl_mech.results.prompts import answer_kind
+from icl_mech.results.quantities import kept
 
 SIDES = ("true", "false")
 FOLLOWED = ("truth", "prompt", "prior")
@@ -109,7 +109,8 @@ class AlignmentResult(Result):
     def _lead(self, predicted: Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
         return (predicted == self.taught).double() - (predicted == self.answers).double()
 
-    @cached_property
+    @property
+    @kept
     def taught_above_truth(self) -> Interval:
         """With false demonstrations: answers that are the label taught, minus those that are true."""
         return mean_interval(self.lead, "change")
@@ -119,7 +120,8 @@ class AlignmentResult(Result):
         """True if answers are classes, so that one may be answered always."""
         return answer_kind(self) == "classes"
 
-    @cached_property
+    @property
+    @kept
     def above_undemonstrated(self) -> Interval:
         """The same minus that of answers which follow no demonstrations, paired over prompts.
 

@@ -9,7 +9,6 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §4 and §5.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -42,6 +41,7 @@ from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS
 from icl_mech.results import Definition, Quantity, Result, function_of_means
 from icl_mech.results.judging import Status, judged, together
+from icl_mech.results.quantities import kept
 
 CHANGE = "change of calibrated accuracy"
 
@@ -139,7 +139,8 @@ class AblationResult(OwnChoices, Result):
             )
         return found
 
-    @cached_property
+    @property
+    @kept
     def gap(self) -> Interval:
         """Unablated accuracy with true minus with false demonstrations, paired."""
         return mean_interval(self.scores[0, 0] - self.scores[0, 1], "change")
@@ -216,7 +217,8 @@ class AblationResult(OwnChoices, Result):
         """Conditions without the unablated one and random heads."""
         return tuple(name for name in self.names if name not in (NONE, RANDOM))
 
-    @cached_property
+    @property
+    @kept
     def status(self) -> Status:
         """Of the claim that the gap closes: without the chosen heads, else without every other part."""
         changes = {

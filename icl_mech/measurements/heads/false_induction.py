@@ -10,7 +10,6 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -35,6 +34,7 @@ from icl_mech.models import LanguageModel, adapt
 from icl_mech.prompts import PromptBatch, build_prompt_pairs
 from icl_mech.results import Definition, Quantity, Result
 from icl_mech.results.judging import FEWEST_PROMPTS, Status
+from icl_mech.results.quantities import kept
 from icl_mech.tasks import Task, as_task
 
 SCORES = {
@@ -122,7 +122,8 @@ class FalseInductionResult(Result):
             if sensitive and promotes
         )
 
-    @cached_property
+    @property
+    @kept
     def _promotes(self) -> tuple[bool, ...]:
         """By rank, whether a head promotes the false label."""
         if self.scores is None:
@@ -165,6 +166,7 @@ class FalseInductionResult(Result):
             "chosen": [rank < self.chosen for rank in order],
         }
 
+    @kept
     def held_out(self) -> dict[str, tuple[Interval, Interval]] | None:
         """The check of the choice: heads chosen on one half of the prompts, scored on the other.
 
@@ -174,10 +176,6 @@ class FalseInductionResult(Result):
             together. None for results saved without the scores of every prompt, or of one
             prompt.
         """
-        return self._held_out
-
-    @cached_property
-    def _held_out(self) -> dict[str, tuple[Interval, Interval]] | None:
         half = self.second_half()
         return None if half is None else ends_by_head(half[1], half[2], half[0])
 

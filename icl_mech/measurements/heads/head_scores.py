@@ -19,7 +19,6 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import compress
 from typing import Any, ClassVar, Literal
 
@@ -54,6 +53,7 @@ from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Definition, Quantity, Result, function_of_means, quantity
 from icl_mech.results.judging import FEWEST_PROMPTS
+from icl_mech.results.quantities import kept
 
 LOGIT = "logit of false label above true label"
 
@@ -233,12 +233,14 @@ class HeadScoresResult(Result):
             for head in heads
         }
 
-    @cached_property
+    @property
+    @kept
     def matching_most(self) -> dict[str, Interval]:
         """Prefix matching of the five heads that have most, best first."""
         return self.of(self.top())
 
-    @cached_property
+    @property
+    @kept
     def above_control(self) -> tuple[str, ...]:
         """Names of the heads of `clear`."""
         return tuple(map(head_name, self.clear()))
@@ -248,7 +250,8 @@ class HeadScoresResult(Result):
         """Those of them that are among `matching_most`."""
         return tuple(name for name in self.matching_most if name in self.above_control)
 
-    @cached_property
+    @property
+    @kept
     def pushing(self) -> Pushing | None:
         """Label promoting of the five heads that match prefixes most; None where no false class is taught."""
         if self.promoting is None:

@@ -9,7 +9,6 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -26,6 +25,7 @@ from icl_mech.metrics import Interval
 from icl_mech.models import LanguageModel
 from icl_mech.results import Definition, Quantity, Result, function_of_means, quantity
 from icl_mech.results.judging import Status, judged
+from icl_mech.results.quantities import kept
 
 GAP_SHARE = Definition(
     "share of the final gap",
@@ -91,7 +91,8 @@ class MatchingByLayerResult(Result):
         """The layer whose heads match prefixes most."""
         return int(self.matching.argmax())
 
-    @cached_property
+    @property
+    @kept
     def opened(self) -> Interval | None:
         """How much of the final gap opens across that layer; None without a gap."""
         if not self.has_gap:
