@@ -88,8 +88,8 @@ class AlignmentResult(Result):
     def targets(self) -> Int[Tensor, "batch side followed"]:
         """The class each answer would be if it followed truth, prompt or prior."""
         shown = torch.stack([self.answers, self.taught], dim=1)
-        own, prior = (part[:, None].expand(-1, 2) for part in (self.answers, self.zero_shot))
-        return torch.stack([own, shown, prior], dim=-1)
+        true, prior = (part[:, None].expand(-1, 2) for part in (self.answers, self.zero_shot))
+        return torch.stack([true, shown, prior], dim=-1)
 
     def quantities(self) -> dict[str, Quantity]:
         """Alignment by side and by what is followed, the override, and the zero-shot accuracy."""
@@ -143,7 +143,7 @@ class AlignmentResult(Result):
         wrong = len(self.labels) - 1
         if wrong < 2:
             return None
-        taught, right = (self.predicted[:, 1] == own for own in (self.taught, self.answers))
+        taught, right = (self.predicted[:, 1] == label for label in (self.taught, self.answers))
         others = (~taught & ~right).double() / (wrong - 1)
         return mean_interval(taught.double() - others, "contrast")
 
@@ -205,36 +205,37 @@ class Alignment(PairMeasurement[AlignmentResult]):
                     "the last demonstration, or without any); give them as zero_shot=."
                 )
             return bare
-        own = self.zero_shot
-        words = [[prompt.label_words for prompt in batch] for batch in (own, true)]
-        if words[0] != words[1] or not same_queries(own, true):
+        bare = self.zero_shot
+        words = [[prompt.label_words for prompt in batch] for batch in (bare, true)]
+        if words[0] != words[1] or not same_queries(bare, true):
             raise PromptError(
                 "zero_shot must hold the queries of the pair in the same order; build it with the same "
                 "task, n and seed, and shots=0."
             )
-        shown = sum(bool(prompt.label_positions) for prompt in own)
+        shown = sum(bool(prompt.label_positions) for prompt in bare)
         if shown:
             raise PromptError(
-                f"{shown} of {len(own)} zero_shot prompts hold demonstrations; build them with shots=0."
+                f"{shown} of {len(bare)} zero_shot prompts hold demonstrations; build them with shots=0."
             )
-        return own
+        return bare
 
     def passes(self, model: LanguageModel, data: Pair) -> list[Pass]:
         """Both sides and the bare queries."""
         sides = zip((*data, self._bare(data[0])), ("true", "false", "no"), strict=True)
         return [
-            Pass(own, [PredictionReading()], title=f"{side} demonstrations") for own, side in sides
+            Pass(batch, [PredictionReading()], title=f"{side} demonstrations")
+            for batch, side in sides
         ]
 
     def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> AlignmentResult:
         """Answers of all three."""
         true, false = data
-        found = [logits.argmax(-1) for ((logits, *_),) in read]
+        answered = [logits.argmax(-1) for ((logits, *_),) in read]
         taught = taught_classes(false)
         assert taught is not None
         return AlignmentResult(
-            predicted=torch.stack(found[:2], dim=1),
-            zero_shot=found[2],
+            predicted=torch.stack(answered[:2], dim=1),
+            zero_shot=answered[2],
             answers=true.answers,
             taught=taught,
             labels=true.labels,

@@ -104,17 +104,17 @@ class AblationResult(OwnChoices, Result):
         low[0] = high[0] = 0.0  # beside itself
         labels = None if self.own_choices else self.n_labels
         known, unit = score_interval(scores, n_labels=labels), self._named("calibrated accuracy")
-        found = {
+        quantities = {
             "accuracy": Quantity(dims, scores, None, unit, known, "outcome"),
             "change": Quantity(dims, changes, None, self._named(CHANGE), (low, high), "change"),
             "gap": Quantity((), gap, unit=unit, kind="change"),
         }
-        if self.gap.low > 0:
+        if self.has_gap:
             closed = function_of_means(scores, gap_reduction)
-            found["gap_reduction"] = Quantity(
+            quantities["gap_reduction"] = Quantity(
                 dims[:1], scores, closed, "share of the gap", closed_ends(scores)
             )
-        return found
+        return quantities
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -132,12 +132,12 @@ class AblationResult(OwnChoices, Result):
         Raises:
             ResultError: unknown condition.
         """
-        found = [i for i, name in enumerate(self.conditions) if name == condition]
-        if not found:
+        places = [i for i, name in enumerate(self.conditions) if name == condition]
+        if not places:
             raise ResultError(
                 f"No condition {condition!r}. {near_matches(condition, set(self.conditions))}"
             )
-        return found
+        return places
 
     @property
     @kept
@@ -153,7 +153,7 @@ class AblationResult(OwnChoices, Result):
             ResultError: unknown condition.
         """
         self.places(condition)
-        return self.interval("gap_reduction", condition=condition) if self.gap.low > 0 else None
+        return self.interval("gap_reduction", condition=condition) if self.has_gap else None
 
     def draws(self) -> Float[Tensor, " draw"]:
         """Gap reduction of each random draw; not-a-number where the gap's interval holds 0.
@@ -174,7 +174,7 @@ class AblationResult(OwnChoices, Result):
         """
         place, known = self.places(condition)[0], self.provenance.get("conditions", [])
         changes = known[place] if len(known) > place else []
-        pairs = [pair for own in changes for pair in own.get("heads", ())]
+        pairs = [pair for change in changes for pair in change.get("heads", ())]
         return tuple((int(layer), int(head)) for layer, head in pairs)
 
     def beside_random(self, side: str = "false") -> Interval | None:
@@ -290,13 +290,13 @@ class Ablation(Conditions, PairMeasurement[AblationResult]):
     def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> AblationResult:
         """Calibrated scores, with thresholds of their own in every run."""
         (true, _), exact = data, self.variant == "reference"
-        found = [
+        runs = [
             [entry_scores(lens, 0, true.answers, None, true, exact_ties=exact) for (lens,) in side]
             for side in read
         ]
         calibrated = METRICS.index("calibrated")
-        scores = [torch.stack([own.scores[calibrated, :, -1] for own in side]) for side in found]
-        counts = [torch.stack([own.tie_counts[:, -1] for own in side], dim=1) for side in found]
+        scores = [torch.stack([run.scores[calibrated, :, -1] for run in side]) for side in runs]
+        counts = [torch.stack([run.tie_counts[:, -1] for run in side], dim=1) for side in runs]
         conditions = self.conditions(model.info)
         return AblationResult(
             scores=torch.stack(scores, dim=1),
@@ -305,7 +305,9 @@ class Ablation(Conditions, PairMeasurement[AblationResult]):
             n_labels=true.n_labels,
             reachable=reachable_accuracy(true.answers, true.n_labels) if true.has_classes else 1.0,
             own_choices=not true.has_classes,
-            provenance={"conditions": [[c.to_dict() for c in own] for _, own in conditions]},
+            provenance={
+                "conditions": [[c.to_dict() for c in changes] for _, changes in conditions]
+            },
         )
 
 

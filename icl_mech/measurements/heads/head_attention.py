@@ -79,11 +79,11 @@ class HeadAttentionResult(Result):
     def quantities(self) -> dict[str, Quantity]:
         """Attention to all marked tokens of a prompt together; how much it is spread."""
         marked = [torch.tensor([bool(mark) for mark in marks]) for marks in self.marks]
-        summed = [row[:, own].sum(-1) for row, own in zip(self.values, marked, strict=True)]
+        summed = [row[:, columns].sum(-1) for row, columns in zip(self.values, marked, strict=True)]
         spread = [torch.special.entr(row.double()).sum(-1) for row in self.values]
         dims = ("layer", "head") if self.shape else ("head",)
         sizes = (len(summed), *(self.shape or [len(self.heads)]))
-        labels, entropy = (torch.stack(own).reshape(sizes) for own in (summed, spread))
+        labels, entropy = (torch.stack(means).reshape(sizes) for means in (summed, spread))
         return {
             "to_label_words": Quantity(
                 dims, labels, unit="share of attention on label words", kind="amount"
@@ -177,9 +177,9 @@ class RowReading(Reading[Tensor]):
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
         """`[batch, head, position]`; positions are the prompt's own."""
-        own = [head for layer, head in self.heads if layer == site.layer]
+        heads = [head for layer, head in self.heads if layer == site.layer]
         at = segment.columns(self.rows[list(segment.indices)][:, None])[:, 0]
-        row = activation.transpose(1, 2)[segment.rows, at][:, own].float()
+        row = activation.transpose(1, 2)[segment.rows, at][:, heads].float()
         # A last column, cut off again, takes what stands at padding or after every row.
         inside = segment.mask & (segment.src < self.width)
         columns = segment.src.where(inside, self.width)
@@ -260,8 +260,8 @@ class HeadAttention(Measurement[HeadAttentionResult]):
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """One pass over the prompts that are shown."""
-        kind = TargetRowReading if self._place.only_target else RowReading
-        reading = kind(self._heads(model.info), self._rows(data))
+        read = TargetRowReading if self._place.only_target else RowReading
+        reading = read(self._heads(model.info), self._rows(data))
         return [Pass(data[: self.first], [reading], title="attention")]
 
     def result(
@@ -301,7 +301,7 @@ def _check_heads(heads: Heads, info: ModelInfo) -> None:
 def _marks(prompts: PromptBatch, ends: Sequence[int]) -> tuple[tuple[str, ...], ...]:
     """What tokens before the row are marked as; of a label word that looks at itself, nothing."""
     classes = matched_classes(prompts)
-    found = []
+    marked = []
     for number, prompt in enumerate(prompts):
         marks = [""] * ends[number]
         for span, label in zip(prompt.label_spans, prompt.label_classes, strict=True):
@@ -310,8 +310,8 @@ def _marks(prompts: PromptBatch, ends: Sequence[int]) -> tuple[tuple[str, ...], 
             )
             if span.stop < len(marks):
                 marks[span.start : span.stop] = [mark] * (span.stop - span.start)
-        found.append(tuple(marks))
-    return tuple(found)
+        marked.append(tuple(marks))
+    return tuple(marked)
 
 
 head_attention = door(

@@ -101,7 +101,7 @@ class HeadScoresResult(Result):
     @property
     def per_prompt(self) -> dict[str, Scored]:
         """Scores by name, prompt axis first."""
-        return {name: own.per_prompt for name, own in super().quantities().items()}
+        return {name: scores.per_prompt for name, scores in super().quantities().items()}
 
     def quantities(self) -> dict[str, Quantity]:
         """All scores, and what the two controls say of prefix matching.
@@ -332,8 +332,8 @@ class HeadScores(Measurement[HeadScoresResult]):
             seed=self.seed,
         )
         promoting = None
-        for found in components:
-            promoting = promoting_scores(found, model, classes, data.answers)
+        for lens in components:
+            promoting = promoting_scores(lens, model, classes, data.answers)
         return HeadScoresResult(**scores._asdict(), promoting=promoting, n_labels=data.n_labels)
 
 

@@ -65,7 +65,7 @@ def promoting_readings(prompts: PromptBatch, norm: Norm) -> list[AnyReading]:
 
 
 def promoting_scores(
-    found: Components | tuple[Tensor, ...],
+    lens: Components | tuple[Tensor, ...],
     model: LanguageModel,
     classes: Int[Tensor, " batch"],
     answers: Int[Tensor, " batch"],
@@ -73,7 +73,7 @@ def promoting_scores(
     """Logit of the class each head would match above that of the true one.
 
     Args:
-        found: What the heads' lens read.
+        lens: What the heads' lens read.
         model: It was read from.
         classes: The class each target would match.
         answers: The true one.
@@ -81,8 +81,8 @@ def promoting_scores(
     Raises:
         RunError: components that do not add up.
     """
-    if isinstance(found, Components):
-        check_sum(found, model)
-    heads = (found.heads if isinstance(found, Components) else found[0]).movedim(-1, 1)
+    if isinstance(lens, Components):
+        check_sum(lens, model)
+    heads = (lens.heads if isinstance(lens, Components) else lens[0]).movedim(-1, 1)
     each = torch.arange(len(answers))
     return heads[each, classes] - heads[each, answers]
