@@ -31,6 +31,7 @@ from icl_mech.measurements.same_model import check_own_weights
 from icl_mech.metrics import Interval, mean_interval
 from icl_mech.results import Result
 from icl_mech.results.wording import counted, listed, said
+from icl_mech.results.words import Words as Sentences
 from icl_mech.studies.bench import Bench
 from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
 from icl_mech.studies.competence import DOES
@@ -305,6 +306,8 @@ SET_CLAIMS = tuple(map(_set_claim, EXPECTED))
 
 OVERRIDE = "Override: answers follow false demonstrations rather than the truth"
 
+ALIGNED = Sentences("alignment")
+
 
 def _alignment(run: Run) -> Words:
     result: AlignmentResult = run[AlignmentResult]
@@ -316,7 +319,7 @@ def _alignment(run: Run) -> Words:
         else f", minus the mean of the other wrong labels {said(others, sign=True)}"
     )
     return Words(
-        f"Label taught minus true label {said(lead, sign=True)}, above {result.undemonstrated} {said(beyond, sign=True)}"
+        f"Label taught minus true label {said(lead, sign=True)}, above {ALIGNED.say('undemonstrated', result=result)} {said(beyond, sign=True)}"
         f"{more}; against the zero-shot answer "
         f"{said(result.interval('override'))} of the prompts follow the demonstrations (n = {counted(n, 'pair')})."
         + " With two labels a wrong answer is the taught one whatever led to it."

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from icl_mech.errors import ResultError
+from icl_mech.looks.head_attention import strips
 from icl_mech.measurements.extraction.curves import ExtractionResult
 from icl_mech.measurements.heads.head_attention import HeadAttentionResult
 from icl_mech.measurements.predictions import Predictions
@@ -311,7 +312,7 @@ def _attention(
     result: HeadAttentionResult, prompts: Sequence[PromptBatch], *, marked: bool = True
 ) -> PromptText:
     """The first prompt with the attention of heads from its target."""
-    own, found = strips_text(result.strips()), _matching(result.tokens[0], prompts)
+    own, found = strips_text(strips(result)), _matching(result.tokens[0], prompts)
     lead = (
         _which(found, prompts, len(result.tokens))
         + f" Choose a head to see where it looks from {result.row}."

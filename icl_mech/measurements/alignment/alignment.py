@@ -29,17 +29,14 @@ from icl_mech.measurements.reading import PredictionReading
 from icl_mech.metrics import Interval, mean_interval
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
-from icl_mech.results import Definition, Figure, Quantity, Result, basis
-from icl_mech.results.judging import jointly, judged, opening
-from icl_mech.results.prompts import answer_kind, given
-from icl_mech.results.wording import counted, said, told
-from icl_mech.shapes import Bars
+from icl_mech.results import Definition, Quantity, Result
+from icl_mech.results.judging import Status, jointly, judged
+from icl_mech.results.prompts import answer_kind
+from icl_mech.results.quantities import kept
 
 SIDES = ("true", "false")
 FOLLOWED = ("truth", "prompt", "prior")
 """The true label, the label the demonstrations teach, the zero-shot answer."""
-
-NAMES = {"truth": "the true label", "prompt": "the label taught", "prior": "the zero-shot answer"}
 
 SOURCE = (
     "after Krishna Kumar 2025, Semantic Anchors in In-Context Learning, which names truth, prior and "
@@ -78,7 +75,6 @@ class AlignmentResult(Result):
         labels: Names of the classes.
     """
 
-    title: ClassVar[str] = "Truth, demonstrations or prior"
     definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
     axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {"side": SIDES, "followed": FOLLOWED}
 
@@ -92,8 +88,8 @@ class AlignmentResult(Result):
     def targets(self) -> Int[Tensor, "batch side followed"]:
         """The class each answer would be if it followed truth, prompt or prior."""
         shown = torch.stack([self.answers, self.taught], dim=1)
-        own, prior = (part[:, None].expand(-1, 2) for part in (self.answers, self.zero_shot))
-        return torch.stack([own, shown, prior], dim=-1)
+        true, prior = (part[:, None].expand(-1, 2) for part in (self.answers, self.zero_shot))
+        return torch.stack([true, shown, prior], dim=-1)
 
     def quantities(self) -> dict[str, Quantity]:
         """Alignment by side and by what is followed, the override, and the zero-shot accuracy."""
@@ -105,18 +101,6 @@ class AlignmentResult(Result):
             "zero_shot_accuracy": Quantity((), self.zero_shot == self.answers, unit="accuracy"),
         }
 
-    def drawing(self) -> Bars:
-        """Shares by side."""
-        chance = 1 / len(self.labels)
-        return self.sel("alignment").dots(
-            "What the answers follow",
-            [f"{side} demonstrations" for side in SIDES],
-            [NAMES[name] for name in FOLLOWED],
-            note=basis(self, f"{counted(len(self.answers), 'pair')} of prompts"),
-            meanings=("true", "false", "reference"),
-            levels=((chance, f"chance {told(chance)}"),),
-        )
-
     @property
     def lead(self) -> Float[Tensor, " batch"]:
         """With false demonstrations: 1 where the label taught is answered, -1 where the true one."""
@@ -126,17 +110,18 @@ class AlignmentResult(Result):
         return (predicted == self.taught).double() - (predicted == self.answers).double()
 
     @property
+    @kept
     def taught_above_truth(self) -> Interval:
         """With false demonstrations: answers that are the label taught, minus those that are true."""
         return mean_interval(self.lead, "change")
 
     @property
-    def undemonstrated(self) -> str:
-        """What `above_undemonstrated` is beside."""
-        constant = " or constant" * (answer_kind(self) == "classes")
-        return f"the best zero-shot{constant} answers"
+    def by_class(self) -> bool:
+        """True if answers are classes, so that one may be answered always."""
+        return answer_kind(self) == "classes"
 
     @property
+    @kept
     def above_undemonstrated(self) -> Interval:
         """The same minus that of answers which follow no demonstrations, paired over prompts.
 
@@ -144,7 +129,7 @@ class AlignmentResult(Result):
         equally frequent, either may be the label taught more often than the true one.
         """
         others = [self.zero_shot]
-        if answer_kind(self) == "classes":
+        if self.by_class:
             others += torch.arange(len(self.labels))[:, None].expand(-1, len(self.answers))
         control = max(map(self._lead, others), key=torch.sum)
         return mean_interval(self.lead - control, "contrast")
@@ -158,40 +143,20 @@ class AlignmentResult(Result):
         wrong = len(self.labels) - 1
         if wrong < 2:
             return None
-        taught, right = (self.predicted[:, 1] == own for own in (self.taught, self.answers))
+        taught, right = (self.predicted[:, 1] == label for label in (self.taught, self.answers))
         others = (~taught & ~right).double() / (wrong - 1)
         return mean_interval(taught.double() - others, "contrast")
 
-    def figures(self) -> list[Figure]:
-        """Whether false demonstrations win over the truth."""
-        ends, beyond = self.taught_above_truth, self.above_undemonstrated
-        status = jointly(*(judged(own, prompts=len(self.lead)) for own in (ends, beyond)))
-        shares = {name: self.interval(side="false", followed=name) for name in FOLLOWED}
-        parts = ", ".join(f"{NAMES[name]} in {said(own)}" for name, own in shares.items())
-        return [
-            Figure(
-                "",
-                "Do answers follow false demonstrations rather than the truth?",
-                f"{opening(status)} with false demonstrations answers are {parts} of the prompts; taught "
-                f"minus true {said(ends, sign=True)}, above {self.undemonstrated} {said(beyond, sign=True)}. Against their zero-shot answer they follow the "
-                f"demonstrations in {said(self.interval('override'))} (semantic override).",
-                "**Share of answers that are the true label, the label the demonstrations teach, and the "
-                "answer without demonstrations**; one answer may be several of them, and with true "
-                "demonstrations the first two are the same. Bars: 95 % Wilson intervals over "
-                f"{counted(len(self.answers), 'pair')} of prompts{given(self)}.",
-                "that labels are taken from the demonstrations, not from their meaning."
-                if status == "supported"
-                else "",
-                "why an answer follows one of them: with two classes the label taught is simply the wrong "
-                "one, so an answer that lost its way counts for it too.",
-                "Alignment",
-            )
-        ]
+    @property
+    def status(self) -> Status:
+        """Of the claim that answers follow false demonstrations rather than the truth."""
+        effects = (self.taught_above_truth, self.above_undemonstrated)
+        return jointly(*(judged(effect, prompts=self.count) for effect in effects))
 
-    def summary(self) -> str:
-        """Shares with false demonstrations, and the override."""
-        parts = [f"{name} {self.interval(side='false', followed=name)}" for name in FOLLOWED]
-        return f"with false demonstrations {', '.join(parts)}; override {self.interval('override')}"
+    @property
+    def count(self) -> int:
+        """Number of pairs of prompts."""
+        return len(self.answers)
 
 
 @dataclass(frozen=True)
@@ -240,36 +205,37 @@ class Alignment(PairMeasurement[AlignmentResult]):
                     "the last demonstration, or without any); give them as zero_shot=."
                 )
             return bare
-        own = self.zero_shot
-        words = [[prompt.label_words for prompt in batch] for batch in (own, true)]
-        if words[0] != words[1] or not same_queries(own, true):
+        bare = self.zero_shot
+        words = [[prompt.label_words for prompt in batch] for batch in (bare, true)]
+        if words[0] != words[1] or not same_queries(bare, true):
             raise PromptError(
                 "zero_shot must hold the queries of the pair in the same order; build it with the same "
                 "task, n and seed, and shots=0."
             )
-        shown = sum(bool(prompt.label_positions) for prompt in own)
+        shown = sum(bool(prompt.label_positions) for prompt in bare)
         if shown:
             raise PromptError(
-                f"{shown} of {len(own)} zero_shot prompts hold demonstrations; build them with shots=0."
+                f"{shown} of {len(bare)} zero_shot prompts hold demonstrations; build them with shots=0."
             )
-        return own
+        return bare
 
     def passes(self, model: LanguageModel, data: Pair) -> list[Pass]:
         """Both sides and the bare queries."""
         sides = zip((*data, self._bare(data[0])), ("true", "false", "no"), strict=True)
         return [
-            Pass(own, [PredictionReading()], title=f"{side} demonstrations") for own, side in sides
+            Pass(batch, [PredictionReading()], title=f"{side} demonstrations")
+            for batch, side in sides
         ]
 
     def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> AlignmentResult:
         """Answers of all three."""
         true, false = data
-        found = [logits.argmax(-1) for ((logits, *_),) in read]
+        answered = [logits.argmax(-1) for ((logits, *_),) in read]
         taught = taught_classes(false)
         assert taught is not None
         return AlignmentResult(
-            predicted=torch.stack(found[:2], dim=1),
-            zero_shot=found[2],
+            predicted=torch.stack(answered[:2], dim=1),
+            zero_shot=answered[2],
             answers=true.answers,
             taught=taught,
             labels=true.labels,

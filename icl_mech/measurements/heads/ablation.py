@@ -9,8 +9,7 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §4 and §5.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -40,13 +39,27 @@ from icl_mech.metrics.calibration import Ties, reachable_accuracy, score_interva
 from icl_mech.metrics.means import beyond_draws
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS
-from icl_mech.results import Definition, Figure, Quantity, Result, basis, function_of_means
-from icl_mech.results.judging import Status, judged, opening, together
-from icl_mech.results.prompts import given
-from icl_mech.results.wording import counted, listed, said, spelled, told
-from icl_mech.shapes import Bars
+from icl_mech.results import Definition, Quantity, Result, function_of_means
+from icl_mech.results.judging import Status, judged, together
+from icl_mech.results.quantities import kept
 
 CHANGE = "change of calibrated accuracy"
+
+
+class Drawn(NamedTuple):
+    """What random heads do.
+
+    Attributes:
+        draws: How many draws there are.
+        mean: Over draws.
+        low: End of 95 % of the draws.
+        high: The other end.
+    """
+
+    draws: int
+    mean: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -61,7 +74,6 @@ class AblationResult(OwnChoices, Result):
         own_choices: Answers are choices of each prompt, whose accuracy is not calibrated.
     """
 
-    title: ClassVar[str] = "Ablations"
     shows: ClassVar[tuple[str, ...]] = ("change", "accuracy")
     axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {"condition": "names", "side": SIDES}
     definitions: ClassVar[tuple[Definition, ...]] = (ABLATION, REDUCTION, CALIBRATED)
@@ -84,7 +96,7 @@ class AblationResult(OwnChoices, Result):
         `change` is accuracy under the condition minus without it, paired. `gap_reduction` is the share
         of the gap that the condition closes; there is none where the interval of the gap includes 0.
         """
-        drawn = [self.scores[self._places(name)].mean(0) for name in self.names]
+        drawn = [self.scores[self.places(name)].mean(0) for name in self.names]
         scores = torch.stack(drawn).permute(2, 0, 1)
         changes, gap = scores - scores[:, :1], self.scores[0, 0] - self.scores[0, 1]
         dims = ("condition", "side")
@@ -92,17 +104,17 @@ class AblationResult(OwnChoices, Result):
         low[0] = high[0] = 0.0  # beside itself
         labels = None if self.own_choices else self.n_labels
         known, unit = score_interval(scores, n_labels=labels), self._named("calibrated accuracy")
-        found = {
+        quantities = {
             "accuracy": Quantity(dims, scores, None, unit, known, "outcome"),
             "change": Quantity(dims, changes, None, self._named(CHANGE), (low, high), "change"),
             "gap": Quantity((), gap, unit=unit, kind="change"),
         }
-        if self.gap.low > 0:
+        if self.has_gap:
             closed = function_of_means(scores, gap_reduction)
-            found["gap_reduction"] = Quantity(
+            quantities["gap_reduction"] = Quantity(
                 dims[:1], scores, closed, "share of the gap", closed_ends(scores)
             )
-        return found
+        return quantities
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -114,15 +126,21 @@ class AblationResult(OwnChoices, Result):
         draws = [self.conditions.count(name) for name in self.names]
         return {"draws": [count for count in draws for _ in SIDES]}
 
-    def _places(self, condition: str) -> list[int]:
-        found = [i for i, name in enumerate(self.conditions) if name == condition]
-        if not found:
+    def places(self, condition: str) -> list[int]:
+        """Where the runs of a condition stand in `conditions`.
+
+        Raises:
+            ResultError: unknown condition.
+        """
+        places = [i for i, name in enumerate(self.conditions) if name == condition]
+        if not places:
             raise ResultError(
                 f"No condition {condition!r}. {near_matches(condition, set(self.conditions))}"
             )
-        return found
+        return places
 
-    @cached_property
+    @property
+    @kept
     def gap(self) -> Interval:
         """Unablated accuracy with true minus with false demonstrations, paired."""
         return mean_interval(self.scores[0, 0] - self.scores[0, 1], "change")
@@ -134,8 +152,8 @@ class AblationResult(OwnChoices, Result):
         Raises:
             ResultError: unknown condition.
         """
-        self._places(condition)
-        return self.interval("gap_reduction", condition=condition) if self.gap.low > 0 else None
+        self.places(condition)
+        return self.interval("gap_reduction", condition=condition) if self.has_gap else None
 
     def draws(self) -> Float[Tensor, " draw"]:
         """Gap reduction of each random draw; not-a-number where the gap's interval holds 0.
@@ -143,7 +161,7 @@ class AblationResult(OwnChoices, Result):
         Raises:
             ResultError: no random heads were drawn.
         """
-        places = self._places(RANDOM)
+        places = self.places(RANDOM)
         if self.gap.low <= 0:
             return torch.full((len(places),), torch.nan, dtype=self.scores.dtype)
         return gap_reduction(self.scores[[0, *places]].mean(-1))[1:]
@@ -154,9 +172,9 @@ class AblationResult(OwnChoices, Result):
         Raises:
             ResultError: unknown condition.
         """
-        place, known = self._places(condition)[0], self.provenance.get("conditions", [])
+        place, known = self.places(condition)[0], self.provenance.get("conditions", [])
         changes = known[place] if len(known) > place else []
-        pairs = [pair for own in changes for pair in own.get("heads", ())]
+        pairs = [pair for change in changes for pair in change.get("heads", ())]
         return tuple((int(layer), int(head)) for layer, head in pairs)
 
     def beside_random(self, side: str = "false") -> Interval | None:
@@ -168,162 +186,70 @@ class AblationResult(OwnChoices, Result):
         if CHOSEN not in self.conditions or RANDOM not in self.conditions:
             return None
         place = SIDES.index(side)
-        chosen = self.scores[self._places(CHOSEN)[0], place]
-        drawn = self.scores[self._places(RANDOM), place]
+        chosen = self.scores[self.places(CHOSEN)[0], place]
+        drawn = self.scores[self.places(RANDOM), place]
         return beyond_draws(chosen, drawn.T, "change")
 
-    def drawing(self, show: str = "change") -> Bars:
-        """What every condition changes on both sides, or the accuracy under it, as dots.
+    # --- facts ---
 
-        Args:
-            show: `change` or `accuracy`.
+    @property
+    def count(self) -> int:
+        """Number of pairs of prompts."""
+        return self.scores.shape[-1]
 
-        Raises:
-            ResultError: unknown `show`.
-        """
-        self.check_show(show)
-        change, note, spread = show == "change", basis(self), []
-        heights: dict[str, float | None] = {"the gap": self.gap.value if self.gap.low > 0 else None}
-        if not change:
-            most = None if self.own_choices else self.reachable
-            known = (1 / self.n_labels, most) if self.n_labels else (None, None)
-            heights = dict(zip(("chance", "highest reachable"), known, strict=True))
-        names = self.names[int(change) :]
-        if RANDOM in names:
-            plain = self.scores[0] if change else torch.zeros_like(self.scores[0])
-            draws = (self.scores[self._places(RANDOM)] - plain).double().mean(-1)
-            line = names.index(RANDOM)
-            spread = [(line, side, tuple(draws[:, side].tolist())) for side in range(2)]
-            note += f"; {RANDOM}: mean of {len(draws)} draws"
-        return self.sel(show, condition=list(names)).dots(
-            "Ablations at the target",
-            ["unablated" if name == NONE else name for name in names],
-            ("true demonstrations", "false demonstrations"),
-            note=note,
-            meanings=("true", "false"),
-            sides=("hurts", "helps") if change else (),
-            spread=tuple(spread),
-            levels=tuple((own, f"{name} {told(own)}") for name, own in heights.items() if own),
-        )
+    @property
+    def has_gap(self) -> bool:
+        """True if the interval of the gap lies above 0."""
+        return self.gap.low > 0
 
-    def figures(self) -> list[Figure]:
-        """What each condition changes, and the accuracies before and after."""
-        return [self._removed(), self._before_and_after()]
+    @property
+    def of_heads(self) -> bool:
+        """True if chosen heads were ablated."""
+        return CHOSEN in self.names
 
-    def _change(self, condition: str) -> tuple[Interval, str]:
-        """Of accuracy with false demonstrations; with both in words."""
-        own = self.sel("change", condition=condition)
-        false, true = (own.interval(side=side) for side in ("false", "true"))
-        by = f"by {said(false, sign=True)} with false and by {said(true, sign=True)} with true"
-        return false, f"{by} demonstrations"
+    @property
+    def head_names(self) -> tuple[str, ...]:
+        """The chosen heads as `layer.head`, where the result says so."""
+        return tuple(map(head_name, self.heads())) if self.of_heads else ()
 
-    def _effect(self, chosen: str) -> tuple[Status, str]:
-        """Status of the claim that the gap closes, and what changes without heads of this name."""
-        prompts = self.scores.shape[-1]
-        if CHOSEN in self.names:
-            false, by = self._change(CHOSEN)
-            status = heads_close(false, self.beside_random(), self.gap, prompts)
-            return status, f"without {chosen} accuracy changes {by}"
-        own = {name: self._change(name) for name in self.names if name not in (NONE, RANDOM)}
-        status = together(*(judged(false, prompts=prompts) for false, _ in own.values()))
-        effect = "; ".join(f"without {name} {by}" for name, (_, by) in own.items())
-        return status if self.gap.low > 0 else "cannot be judged", f"accuracy changes {effect}"
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Conditions without the unablated one and random heads."""
+        return tuple(name for name in self.names if name not in (NONE, RANDOM))
 
-    def _closed(self) -> str:
-        """Which share of the gap the chosen heads close, and random ones, as the end of a sentence."""
-        share = self.reduction(CHOSEN) if CHOSEN in self.names else None
-        beside, parts = self.beside_random(), []
-        if share is not None:
-            parts.append(f"; that closes {said(share)} of the gap of {said(self.gap)}")
-        if RANDOM in self.names and self.gap.low > 0:
-            mean, low, high = map(told, self._random())
-            draws = counted(len(self._places(RANDOM)), "draw")
-            parts.append(
-                f", random heads of the same layers close {mean} (95 % of {draws} in {low} to {high})"
-            )
-        if beside is not None:
-            parts.append(f"; beyond random heads that is {said(beside, sign=True)}")
-        return "".join(parts)
+    @property
+    @kept
+    def status(self) -> Status:
+        """Of the claim that the gap closes: without the chosen heads, else without every other part."""
+        changes = {
+            name: self.interval("change", condition=name, side="false") for name in self.parts
+        }
+        if self.of_heads:
+            return heads_close(changes[CHOSEN], self.beside_random(), self.gap, self.count)
+        status = together(*(judged(change, prompts=self.count) for change in changes.values()))
+        return status if self.has_gap else "cannot be judged"
 
-    def _random(self) -> tuple[float, float, float]:
-        """Share of the gap that random heads close, and the ends of 95 % of the draws."""
-        low, high = np.quantile((draws := self.draws()).numpy(), [0.025, 0.975])
-        return float(draws.mean()), float(low), float(high)
+    @property
+    def random_reduction(self) -> Drawn | None:
+        """Which share of the gap random heads close; None without random heads or a gap."""
+        if RANDOM not in self.names or not self.has_gap:
+            return None
+        draws = self.draws()
+        low, high = np.quantile(draws.numpy(), [0.025, 0.975])
+        return Drawn(len(draws), float(draws.mean()), float(low), float(high))
 
-    def _removed(self) -> Figure:
-        """Does removing heads (or late layers) close the gap?"""
-        of_heads, pairs = CHOSEN in self.names, counted(self.scores.shape[-1], "pair")
-        names = tuple(map(head_name, self.heads())) if of_heads else ()
-        many = "the head" if len(names) == 1 else f"the {spelled(len(names))} heads"
-        status, effect = self._effect(f"{many} ({listed(names)})" if names else "the chosen heads")
-        gap, no_gap = said(self.gap), self.gap.low <= 0
-        answer = f"{opening(status, f'{pairs} of prompts')} {effect}{self._closed()}."
-        limits = "what the parts do at other positions, or together with others: the model is cut at one token."
-        if of_heads and status == "mixed":
-            answer += " It is not clear that this is more than random heads do."
-        if no_gap:
-            answer = f"Cannot be judged, since there is no clear gap to close ({gap}): {effect}."
-            limits = f"the share of the gap that is closed: the gap itself, {gap}, includes 0. Nor {limits}"
-        random = (
-            " Random heads: as many from the same layers; filled: mean of the draws, hollow: each."
-        )
-        chosen = f" Chosen heads (layer.head): {', '.join(names)}."
-        return Figure(
-            "change",
-            f"Does removing {'the heads' if of_heads else 'parts of the model'} close the gap?",
-            answer,
-            f"**{self._named('Change of calibrated accuracy')} when parts of the model are set to 0 at the last token of "
-            "the prompt**, for true and for false demonstrations; right of the line it helps, left of it "
-            f"it hurts. Bars: 95 % score intervals, paired over {pairs} of prompts{given(self)}."
-            f"{chosen * bool(names)}{random * (RANDOM in self.names)}",
-            "that these heads are one cause of the errors under false demonstrations."
-            * (of_heads and status == "supported"),
-            limits,
-            "Ablations",
-        )
-
-    def _before_and_after(self) -> Figure:
-        """Accuracies under every condition beside the unablated ones."""
-        (_, plain), *others = self._gaps().items()
-        parts = listed(f"{said(gap)} with {name} ablated" for name, gap in others)
-        most = ", and the most a perfect classifier can reach, where known"
-        return Figure(
-            "accuracy",
-            "How wide is the gap before and after?",
-            f"Unablated the gap between true and false demonstrations is {said(plain)}; it is {parts}.",
-            f"**{self._named('Calibrated accuracy')} under every condition, unablated on top**"
-            f"{', each with thresholds of its own' * (not self.own_choices)}. Bars: 95 % score intervals over {counted(self.scores.shape[-1], 'pair')} of "
-            f"prompts{given(self)}. Dashes: chance"
-            f"{most * (not self.own_choices)}.{' Hollow grey marks: single draws.' * (RANDOM in self.names)}",
-            "",
-            "whether two conditions differ: overlapping bars of pairs may hide it; see the changes.",
-            "Gap before and after",
-        )
-
-    def _gaps(self) -> dict[str, Interval]:
+    @property
+    def gaps(self) -> dict[str, Interval]:
         """Accuracy with true minus with false demonstrations under every condition, paired."""
         accuracy = self.quantities()["accuracy"].per_prompt
         gaps = (accuracy[..., 0] - accuracy[..., 1]).unbind(1)
         return {
-            own: mean_interval(gap, "change") for own, gap in zip(self.names, gaps, strict=True)
+            name: mean_interval(gap, "change") for name, gap in zip(self.names, gaps, strict=True)
         }
 
-    def summary(self) -> str:
-        """Gap and gap reductions."""
-        gap = f"gap {self.gap}"
-        if self.gap.low <= 0:
-            return f"{gap}: its interval includes 0, so no share of it can be given{self.ties.note}"
-        closed = self.sel("gap_reduction")
-        parts = [
-            f"{condition} closes {closed.interval(condition=condition)}"
-            for condition in self.names
-            if condition not in (NONE, RANDOM)
-        ]
-        if RANDOM in self.conditions:
-            mean, low, high = (f"{own:.3g}" for own in self._random())
-            count = len(self._places(RANDOM))
-            parts.append(f"{count} random draws {mean} (95 % of draws in [{low}, {high}])")
-        return f"{gap}; share of it " + ", ".join(parts) + self.ties.note
+    def on_page(self) -> tuple[str, ...]:
+        """What each condition changes, and the accuracies before and after."""
+        return self.shows
 
 
 @dataclass(frozen=True)
@@ -364,13 +290,13 @@ class Ablation(Conditions, PairMeasurement[AblationResult]):
     def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> AblationResult:
         """Calibrated scores, with thresholds of their own in every run."""
         (true, _), exact = data, self.variant == "reference"
-        found = [
+        runs = [
             [entry_scores(lens, 0, true.answers, None, true, exact_ties=exact) for (lens,) in side]
             for side in read
         ]
         calibrated = METRICS.index("calibrated")
-        scores = [torch.stack([own.scores[calibrated, :, -1] for own in side]) for side in found]
-        counts = [torch.stack([own.tie_counts[:, -1] for own in side], dim=1) for side in found]
+        scores = [torch.stack([run.scores[calibrated, :, -1] for run in side]) for side in runs]
+        counts = [torch.stack([run.tie_counts[:, -1] for run in side], dim=1) for side in runs]
         conditions = self.conditions(model.info)
         return AblationResult(
             scores=torch.stack(scores, dim=1),
@@ -379,7 +305,9 @@ class Ablation(Conditions, PairMeasurement[AblationResult]):
             n_labels=true.n_labels,
             reachable=reachable_accuracy(true.answers, true.n_labels) if true.has_classes else 1.0,
             own_choices=not true.has_classes,
-            provenance={"conditions": [[c.to_dict() for c in own] for _, own in conditions]},
+            provenance={
+                "conditions": [[c.to_dict() for c in changes] for _, changes in conditions]
+            },
         )
 
 

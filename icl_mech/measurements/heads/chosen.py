@@ -49,8 +49,8 @@ def random_heads(
         )
     wanted = Counter(layer for layer, _ in set(chosen))
     used = Counter(layer for layer, _ in taken)
-    own = Counter({layer: min(n, n_heads - used[layer]) for layer, n in wanted.items()})
-    layers = [*sorted(own.elements()), *sorted((wanted - own).elements())]
+    inside = Counter({layer: min(n, n_heads - used[layer]) for layer, n in wanted.items()})
+    layers = [*sorted(inside.elements()), *sorted((wanted - inside).elements())]
     generator = np.random.default_rng(seed)
     result = []
     for _ in range(draws):

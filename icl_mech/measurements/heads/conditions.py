@@ -81,25 +81,25 @@ class Conditions:
         Raises:
             RunError: as `check_conditions`.
         """
-        found: list[Condition] = [(NONE, ())]
+        conditions: list[Condition] = [(NONE, ())]
         what = self.what
         if isinstance(what, Mapping):
             taken = {NONE, CHOSEN, RANDOM, *PARTS} & set(what)
             if taken:
                 raise RunError(f"{min(taken)!r} is the name of a condition already; take another.")
-            found += what.items()
+            conditions += what.items()
             what = None
         names = list(PARTS) if what is None and self.start is not None else []
         heads = tuple(self.heads)
         if what is not None:
             names = [item for item in what if isinstance(item, str)]
             heads = (*(item for item in what if not isinstance(item, str)), *heads)
-        found += [(name, [self._late(name)]) for name in names]
+        conditions += [(name, [self._late(name)]) for name in names]
         if heads:
-            found.append((CHOSEN, [ZeroHeads(heads, kind=self.kind)]))
+            conditions.append((CHOSEN, [ZeroHeads(heads, kind=self.kind)]))
             drawn = random_heads(heads, (info.n_layers, info.n_heads), self.draws, self.seed)
-            found += [(RANDOM, [ZeroHeads(draw, kind=self.kind)]) for draw in drawn]
-        return found
+            conditions += [(RANDOM, [ZeroHeads(draw, kind=self.kind)]) for draw in drawn]
+        return conditions
 
     def check_conditions(self, info: ModelInfo) -> None:
         """Refuse what cannot be ablated.
@@ -108,10 +108,10 @@ class Conditions:
             RunError: nothing to ablate, unknown parts, names of conditions that are taken, or
                 heads and layers the model does not have.
         """
-        found = self.conditions(info)
-        if len(found) == 1:
+        conditions = self.conditions(info)
+        if len(conditions) == 1:
             raise RunError("Nothing to ablate: give start=, heads=, or interventions of your own.")
-        for _, interventions in found:
+        for _, interventions in conditions:
             for intervention in interventions:
                 intervention.check(info)
 
@@ -168,4 +168,4 @@ def heads_close(change: Interval, beside: Interval | None, gap: Interval, prompt
     """
     if gap.low <= 0:
         return "cannot be judged"
-    return jointly(*(judged(own, prompts=prompts) for own in (change, beside)))
+    return jointly(*(judged(effect, prompts=prompts) for effect in (change, beside)))

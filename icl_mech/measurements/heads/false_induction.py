@@ -10,8 +10,7 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +22,7 @@ from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements.base import Measurement, Pair, Pass
 from icl_mech.measurements.doors import with_options
 from icl_mech.measurements.heads.ablation import AblationResult, ablation
-from icl_mech.measurements.heads.chosen import both, ends_by_head, head_name, of_heads, status_of
+from icl_mech.measurements.heads.chosen import both, ends_by_head, of_heads, status_of
 from icl_mech.measurements.heads.head_scores import HeadScores, HeadScoresResult
 from icl_mech.measurements.heads.label_attention import MATCHING, SHUFFLED
 from icl_mech.measurements.heads.promoting import PROMOTING
@@ -33,11 +32,9 @@ from icl_mech.metrics import Interval, above_together
 from icl_mech.metrics.intervals import ONE_SIDED
 from icl_mech.models import LanguageModel, adapt
 from icl_mech.prompts import PromptBatch, build_prompt_pairs
-from icl_mech.results import Definition, Figure, Quantity, Result, basis
-from icl_mech.results.judging import FEWEST_PROMPTS, opening
-from icl_mech.results.prompts import given
-from icl_mech.results.wording import counted, listed, said, spelled
-from icl_mech.shapes import Table
+from icl_mech.results import Definition, Quantity, Result
+from icl_mech.results.judging import FEWEST_PROMPTS, Status
+from icl_mech.results.quantities import kept
 from icl_mech.tasks import Task, as_task
 
 SCORES = {
@@ -46,6 +43,20 @@ SCORES = {
     "label_promoting": "logit of false label above true label",
 }
 """By what heads are ranked, and what makes them class-sensitive and promoting."""
+
+
+class HeldOutHead(NamedTuple):
+    """What a head does on prompts that did not choose it.
+
+    Attributes:
+        name: The head as `layer.head`.
+        above: Its prefix matching above the score with shuffled labels.
+        promoting: Its label promoting.
+    """
+
+    name: str
+    above: Interval
+    promoting: Interval
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -68,7 +79,6 @@ class FalseInductionResult(Result):
             `SCORES`; None in results that were saved without them.
     """
 
-    title: ClassVar[str] = "False induction heads"
     ranked: ClassVar[bool] = True
     definitions: ClassVar[tuple[Definition, ...]] = (MATCHING, SHUFFLED, PROMOTING)
 
@@ -112,7 +122,8 @@ class FalseInductionResult(Result):
             if sensitive and promotes
         )
 
-    @cached_property
+    @property
+    @kept
     def _promotes(self) -> tuple[bool, ...]:
         """By rank, whether a head promotes the false label."""
         if self.scores is None:
@@ -155,6 +166,7 @@ class FalseInductionResult(Result):
             "chosen": [rank < self.chosen for rank in order],
         }
 
+    @kept
     def held_out(self) -> dict[str, tuple[Interval, Interval]] | None:
         """The check of the choice: heads chosen on one half of the prompts, scored on the other.
 
@@ -164,8 +176,8 @@ class FalseInductionResult(Result):
             together. None for results saved without the scores of every prompt, or of one
             prompt.
         """
-        tested = self.second_half()
-        return None if tested is None else ends_by_head(tested[1], tested[2], tested[0])
+        half = self.second_half()
+        return None if half is None else ends_by_head(half[1], half[2], half[0])
 
     def second_half(
         self,
@@ -194,108 +206,41 @@ class FalseInductionResult(Result):
         above, promoting = (of_heads(testing[:, score], heads) for score in (1, 2))
         return heads, above, promoting
 
-    def drawing(self, rows: Count = 10) -> Table:
-        """The first ranks as a table."""
-        return Table(
-            title=f"Heads by prefix matching on {self.task}",
-            columns=("head", "prefix matching", "class-sensitive", "label promoting (logits)"),
-            rows=tuple(
-                (
-                    head_name(head) + (" (chosen)" if i < self.chosen else ""),
-                    said(Interval(*(float(end[i]) for end in self._matching))),
-                    "yes" if self.class_sensitive[i] else "no",
-                    said(Interval(*(float(end[i]) for end in self._promoting)), sign=True),
-                )
-                for i, head in enumerate(self.heads[:rows])
-            ),
-            note=f"{basis(self)}; class-sensitive: above the score with labels shuffled",
-        )
+    # --- facts ---
 
     @property
-    def _matching(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.prefix_matching, self.matching_low, self.matching_high
+    def count(self) -> int:
+        """Number of prompts that chose the heads; 0 where single prompts were not kept."""
+        return 0 if self.scores is None else len(self.scores)
 
     @property
-    def _promoting(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.promoting, self.promoting_low, self.promoting_high
+    def too_few(self) -> bool:
+        """True if so few prompts say nothing of the heads they chose."""
+        return self.scores is not None and self.count < FEWEST_PROMPTS
 
-    def figures(self) -> list[Figure]:
-        """Who was chosen on what, and the check on the other half of the prompts."""
-        prompts = 0 if self.scores is None else len(self.scores)
-        many, tested, held_out = counted(prompts, "prompt"), prompts // 2, self.held_out()
-        status = status_of(held_out, tested if prompts else None)
-        clear = listed(both(held_out, tested)) if status == "supported" else ""
-        means = (
-            ": their prefix matching, whether it lies above the score with shuffled labels, and what "
-            "they add to the false label's logit. In brackets: 95 % bootstrap intervals over "
-            f"{many}{given(self)}, on the prompts that chose the heads, for each head alone; "
-            "“class-sensitive” is corrected for all heads, and the sentence above tests on other prompts, "
-            "the chosen heads together."
-        )
-        return [
-            Figure(
-                question="Are there heads that copy false labels?",
-                answer=f"{opening(status)} {self._chosen_here()}; {self._checked()}.",
-                caption=f"**The heads that match prefixes most on {self.task}, best first"
-                f"{'**' + means if prompts else '.**'}",
-                establishes=f"that there are heads on {self.task} that match and promote false labels: "
-                f"{clear}."
-                if clear
-                else "",
-                limits="that they do so on other tasks, or that they cause errors there: see heads and "
-                "ablations on the studied task.",
-                short="False induction heads",
-            )
-        ]
+    @property
+    def tested(self) -> int:
+        """Number of prompts in the half that did not choose."""
+        return self.count // 2
 
-    def _chosen_here(self) -> str:
-        """What the prompts say that chose the heads."""
-        chosen, sure = (tuple(map(head_name, heads)) for heads in (self.top, self.confirmed))
-        named = f"the {spelled(len(chosen))} heads that match prefixes most on {self.task} ({listed(chosen)})"
-        if len(chosen) == 1:
-            named = f"the head that matches prefixes most on {self.task} ({chosen[0]})"
-        if self.scores is not None and len(self.scores) < FEWEST_PROMPTS:
-            return f"nothing can be said of {named}"
-        if not sure:
-            return f"of {named}, none is clear of both controls (shuffled labels, no promotion)"
-        return (
-            f"of {named}, {listed(sure)} also {'push' if len(sure) > 1 else 'pushes'} to the false label, "
-            "beyond what the order of the labels gives"
-        )
+    @property
+    def status(self) -> Status:
+        """Of the claim that some of the heads that one half of the prompts chooses hold up on the other."""
+        return status_of(self.held_out(), self.tested if self.count else None)
 
-    def _checked(self) -> str:
-        """What the prompts say that did not choose them."""
-        found = self.held_out()
-        if self.scores is None or found is None:
-            why = (
-                "single prompts were not kept"
-                if self.scores is None
-                else "one prompt cannot be split"
-            )
-            return f"the check on held-out prompts cannot be made: {why}"
-        tested = len(self.scores) // 2
-        if status_of(found, tested) == "cannot be judged":
-            return f"a half of {counted(tested, 'prompt')} is too few for the held-out check"
-        sure = both(found, tested)
-        text = (
-            f"of the {spelled(len(found))} chosen anew on one half of the prompts, "
-            f"{listed(sure) if sure else 'none'} {'is' if len(sure) < 2 else 'are'} clear of both on the "
-            "other half"
-        )
-        if sure:
-            return text
-        best = max(found, key=lambda name: found[name][0].value)
-        above, promoting = (said(own, sign=True) for own in found[best])
-        return f"{text} (highest {best}: {above} above its control, promoting {promoting})"
+    @property
+    def holding_up(self) -> tuple[str, ...]:
+        """Names of these."""
+        return tuple(both(self.held_out(), self.tested))
 
-    def summary(self) -> str:
-        """The chosen heads and how many hold up."""
-        names = ", ".join(f"{layer}.{head}" for layer, head in self.top)
-        return (
-            f"chosen on {self.task} by prefix matching (layer.head): {names}; "
-            f"{sum(self.class_sensitive[: self.chosen])} class-sensitive, {len(self.confirmed)} "
-            "class-sensitive and promoting the false label"
-        )
+    @property
+    def highest_held_out(self) -> HeldOutHead | None:
+        """The head of `held_out` that matches prefixes most, beyond its control."""
+        heads = self.held_out()
+        if not heads:
+            return None
+        name = max(heads, key=lambda name: heads[name][0].value)
+        return HeldOutHead(name, *heads[name])
 
 
 @checked(RunError)

@@ -5,16 +5,16 @@ prompt).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import Count, Head, Heads, Natural
 from icl_mech.engine import Kept, Reading
-from icl_mech.errors import ResultError, RunError
+from icl_mech.errors import RunError
 from icl_mech.interventions.base import check_layers
 from icl_mech.interventions.places import Named, Place
 from icl_mech.measurements.base import Measurement, Pass
@@ -23,10 +23,9 @@ from icl_mech.measurements.heads.chosen import head_name
 from icl_mech.measurements.heads.label_attention import ATTENDING, matched_classes
 from icl_mech.models import LanguageModel, ModelInfo, Site
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
-from icl_mech.results import Definition, Figure, Quantity, Result
-from icl_mech.results.wording import counted, percent
+from icl_mech.results import Definition, Quantity, Result
 from icl_mech.segments import Segment
-from icl_mech.shapes import Grid, TokenStrips
+from icl_mech.shapes import TokenStrips
 from icl_mech.shapes.tokens import MANY
 
 if TYPE_CHECKING:
@@ -35,11 +34,20 @@ if TYPE_CHECKING:
 MOST_TOLD = 5
 """Of more heads than have a button those are told of that look most at label words."""
 
-MARKS = {
-    "matching": "label word taught for the last text",
-    "other": "other label word",
-    "label": "label word",
-}
+
+class Looking(NamedTuple):
+    """How much a head looks at label words.
+
+    Attributes:
+        name: The head as `layer.head`.
+        share: Of its attention, mean over prompts.
+        matching: Which part of that goes to those of the class the row would match; None where there is no such
+            class, or nothing to divide.
+    """
+
+    name: str
+    share: float
+    matching: float | None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -57,7 +65,6 @@ class HeadAttentionResult(Result):
         shape: Layers and heads, where all heads of the model were read; else None.
     """
 
-    title: ClassVar[str] = "Where the heads look"
     shows: ClassVar[tuple[str, ...]] = ("text", "grid")
     axis_labels: ClassVar[Mapping[str, str]] = {"head": "names"}
     definitions: ClassVar[tuple[Definition, ...]] = (ATTENDING,)
@@ -72,11 +79,11 @@ class HeadAttentionResult(Result):
     def quantities(self) -> dict[str, Quantity]:
         """Attention to all marked tokens of a prompt together; how much it is spread."""
         marked = [torch.tensor([bool(mark) for mark in marks]) for marks in self.marks]
-        summed = [row[:, own].sum(-1) for row, own in zip(self.values, marked, strict=True)]
+        summed = [row[:, columns].sum(-1) for row, columns in zip(self.values, marked, strict=True)]
         spread = [torch.special.entr(row.double()).sum(-1) for row in self.values]
         dims = ("layer", "head") if self.shape else ("head",)
         sizes = (len(summed), *(self.shape or [len(self.heads)]))
-        labels, entropy = (torch.stack(own).reshape(sizes) for own in (summed, spread))
+        labels, entropy = (torch.stack(means).reshape(sizes) for means in (summed, spread))
         return {
             "to_label_words": Quantity(
                 dims, labels, unit="share of attention on label words", kind="amount"
@@ -94,59 +101,37 @@ class HeadAttentionResult(Result):
         return tuple(map(head_name, self.heads))
 
     @property
-    def _usual(self) -> str:
-        """What a map of heads shows: prompts without label words have no share of them."""
+    def mapped(self) -> str:
+        """Which quantity a map of heads shows: prompts without label words have no share of them."""
         return "to_label_words" if any(map(any, self.marks)) else "entropy"
 
-    def drawing(
-        self, prompt: int = 0, head: int | Head | None = None, show: str = "text"
-    ) -> TokenStrips | Grid:
-        """The prompt as text, coloured by attention, to browse by head; or all heads as a map.
-
-        Args:
-            prompt: Which prompt's text.
-            head: The head shown first, as (layer, head) or by its index in `heads`; None: the first, of
-                more than twelve the one with the largest share of attention on label words.
-            show: `text`, or of all heads `grid`: the mean share on label words by layer and head, where
-                there are none the mean entropy.
-
-        Raises:
-            ResultError: no such prompt or head, unknown `show`, or a grid of some heads.
-        """
-        self.check_show(show)
-        if show == "text":
-            return self.strips(prompt, head)
-        if self.shape is None:
-            raise ResultError("A grid is of all heads; measure head_attention without heads=.")
-        found = self.sel(self._usual)
-        values, low, high = found.values.T, found.low.T, found.high.T
-        title = f"Where the heads look from {self.row}"
-        return Grid(title, values, "head", "layer", found.unit, found.note, low=low, high=high)
-
-    def _index(self, head: int | Head | None) -> int:
-        if head is None:
-            return self._shares()[0][0] if len(self.heads) > MANY else 0
-        if isinstance(head, int):
-            self.check_number("head", head, len(self.heads))
-            return head
-        if tuple(head) not in self.heads:
-            raise ResultError(f"head={tuple(head)} was not measured; it is none of `heads`.")
-        return self.heads.index((head[0], head[1]))
-
-    def strips(self, prompt: int = 0, head: int | Head | None = None) -> TokenStrips:
-        """The text of a prompt; see `drawing`."""
-        self.check_number("prompt", prompt, len(self.values))
-        return TokenStrips(
-            title=f"Attention from {self.row}",
-            names=tuple(f"layer {layer}, head {index}" for layer, index in self.heads),
-            values=self.values[prompt],
-            tokens=self.tokens[prompt],
-            marks=tuple(MARKS.get(mark, "") for mark in self.marks[prompt]),
-            quantity="attention",
-            note="label words of the demonstrations are framed" if any(self.marks[prompt]) else "",
-            first=self._index(head),
-            heads=self.heads,
+    @property
+    def looking(self) -> tuple[Looking, ...]:
+        """Mean attention to label words by head; of more than twelve heads the five with most, the largest first."""
+        shares = self.quantities()["to_label_words"].value().flatten().tolist()
+        matching = self._to_matching()
+        order = list(range(len(shares)))
+        if len(order) > MANY:
+            order = sorted(order, key=lambda head: -shares[head])[:MOST_TOLD]
+        return tuple(
+            Looking(
+                self.names[head],
+                shares[head],
+                matching[head] / shares[head] if matching and shares[head] > 0 else None,
+            )
+            for head in order
         )
+
+    def _to_matching(self) -> list[float]:
+        """Mean attention to label words of the class the row would match; empty where there is no such class."""
+        if not any({"matching", "other"} & set(marks) for marks in self.marks):
+            return []
+        summed = [
+            values[:, torch.tensor([mark == "matching" for mark in marks])].sum(-1).double()
+            for values, marks in zip(self.values, self.marks, strict=True)
+        ]
+        means: list[float] = torch.stack(summed).mean(0).tolist()
+        return means
 
     def view(self, prompt: int = 0, head: int | Head | None = None) -> "View":
         """The prompt as text up to the row, coloured by a head's attention from there.
@@ -160,7 +145,8 @@ class HeadAttentionResult(Result):
         """
         from icl_mech.plots.prompt_view import Text, prompt_view
 
-        strips = self.strips(prompt, head)
+        strips = self.drawing(prompt=prompt, head=head)
+        assert isinstance(strips, TokenStrips)
         roles = ["label_word" if mark else "unknown" for mark in strips.marks]
         if self.row == "the last token":
             roles[-1] = "target"
@@ -168,62 +154,9 @@ class HeadAttentionResult(Result):
         name = f"attention of {strips.names[strips.first]} from {self.row}"
         return prompt_view(text, strips.values[strips.first].tolist(), name=name)
 
-    def figures(self) -> list[Figure]:
-        """Where the heads look, over prompts."""
-        kinds, matched = {mark for marks in self.marks for mark in marks}, []
-        if {"matching", "other"} & kinds:
-            for values, marks in zip(self.values, self.marks, strict=True):
-                own = torch.tensor([mark == "matching" for mark in marks])
-                matched.append(values[:, own].sum(-1).double())
-        means = torch.stack(matched).mean(0).tolist() if matched else []
-        parts = []
-        for place, share in self._shares():
-            name = self.names[place]
-            some = bool(means) and share > 0
-            of_these = (
-                f" (of these {percent(means[place] / share)} to matching ones)" if some else ""
-            )
-            parts.append(f"{name}: {percent(share)}{of_these}")
-        over, prompts = "on the prompt shown", len(self.values)
-        if prompts > 1:
-            over = f"means over {counted(prompts, 'prompt')}, of which one is shown"
-        text = Figure(
-            question=f"Where do the heads look from {self.row}?",
-            answer=f"Share of attention that goes to label words, by head (layer.head{self._most}) – "
-            f"{'; '.join(parts)}.",
-            caption=f"**Attention of single heads from {self.row} to every token before it**, "
-            f"{over}. Label words of the demonstrations are framed. The rest goes to template and "
-            "text, often to the first token.",
-            limits="what is done with what is read there: see label promoting and the ablation. One "
-            "prompt is an example, not evidence.",
-            short="Where heads look",
-        )
-        grid = replace(
-            text,
-            show="grid",
-            question=f"Which heads look at label words from {self.row}?",
-            answer="Choose a cell to see in the text below where its head looks.",
-            caption=f"**Mean {self.quantities()[self._usual].unit} by layer and head**.",
-            short="Heads to choose from",
-        )
-        return [grid, text] if self.shape else [text]
-
-    @property
-    def _most(self) -> str:
-        """Said of names where there are too many heads to tell of each."""
-        return f", the largest of {len(self.heads)} heads" if len(self.heads) > MANY else ""
-
-    def _shares(self) -> list[tuple[int, float]]:
-        """Mean attention to label words by index of the head; of many heads the largest."""
-        means = list(enumerate(self.quantities()["to_label_words"].value().flatten().tolist()))
-        if len(means) <= MANY:
-            return means
-        return sorted(means, key=lambda own: -own[1])[:MOST_TOLD]
-
-    def summary(self) -> str:
-        """Share of attention on label words, over prompts."""
-        parts = [f"{self.names[place]}: {percent(share)}" for place, share in self._shares()]
-        return f"attention to label words (layer.head{self._most}): {', '.join(parts)}"
+    def on_page(self) -> tuple[str, ...]:
+        """The text as it is usually drawn; of all heads their map first."""
+        return ("grid", "") if self.shape else ("",)
 
 
 @dataclass
@@ -244,9 +177,9 @@ class RowReading(Reading[Tensor]):
 
     def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
         """`[batch, head, position]`; positions are the prompt's own."""
-        own = [head for layer, head in self.heads if layer == site.layer]
+        heads = [head for layer, head in self.heads if layer == site.layer]
         at = segment.columns(self.rows[list(segment.indices)][:, None])[:, 0]
-        row = activation.transpose(1, 2)[segment.rows, at][:, own].float()
+        row = activation.transpose(1, 2)[segment.rows, at][:, heads].float()
         # A last column, cut off again, takes what stands at padding or after every row.
         inside = segment.mask & (segment.src < self.width)
         columns = segment.src.where(inside, self.width)
@@ -327,8 +260,8 @@ class HeadAttention(Measurement[HeadAttentionResult]):
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """One pass over the prompts that are shown."""
-        kind = TargetRowReading if self._place.only_target else RowReading
-        reading = kind(self._heads(model.info), self._rows(data))
+        read = TargetRowReading if self._place.only_target else RowReading
+        reading = read(self._heads(model.info), self._rows(data))
         return [Pass(data[: self.first], [reading], title="attention")]
 
     def result(
@@ -368,7 +301,7 @@ def _check_heads(heads: Heads, info: ModelInfo) -> None:
 def _marks(prompts: PromptBatch, ends: Sequence[int]) -> tuple[tuple[str, ...], ...]:
     """What tokens before the row are marked as; of a label word that looks at itself, nothing."""
     classes = matched_classes(prompts)
-    found = []
+    marked = []
     for number, prompt in enumerate(prompts):
         marks = [""] * ends[number]
         for span, label in zip(prompt.label_spans, prompt.label_classes, strict=True):
@@ -377,8 +310,8 @@ def _marks(prompts: PromptBatch, ends: Sequence[int]) -> tuple[tuple[str, ...], 
             )
             if span.stop < len(marks):
                 marks[span.start : span.stop] = [mark] * (span.stop - span.start)
-        found.append(tuple(marks))
-    return tuple(found)
+        marked.append(tuple(marks))
+    return tuple(marked)
 
 
 head_attention = door(

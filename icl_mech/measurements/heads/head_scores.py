@@ -17,18 +17,19 @@ earlier demonstrations:
 Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, ClassVar, Literal
 
 import torch
 
 from icl_mech._typing import Float, Tensor
-from icl_mech.checking import Count, Natural, checked
+from icl_mech.checking import Count, Heads, Natural, checked
 from icl_mech.errors import ResultError, near_matches
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.doors import door
-from icl_mech.measurements.heads.chosen import head_name
+from icl_mech.measurements.heads.chosen import head_name, of_heads
 from icl_mech.measurements.heads.label_attention import (
     ATTENDING,
     FAMILY,
@@ -41,8 +42,7 @@ from icl_mech.measurements.heads.label_attention import (
 )
 from icl_mech.measurements.heads.promoting import (
     PROMOTING,
-    against_promoting,
-    promoted,
+    Pushing,
     promoting_readings,
     promoting_scores,
 )
@@ -51,19 +51,9 @@ from icl_mech.measurements.same_model import check_own_weights
 from icl_mech.metrics import Interval, above_together
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import (
-    Definition,
-    Figure,
-    Quantity,
-    Result,
-    basis,
-    function_of_means,
-    quantity,
-)
+from icl_mech.results import Definition, Quantity, Result, function_of_means, quantity
 from icl_mech.results.judging import FEWEST_PROMPTS
-from icl_mech.results.prompts import given
-from icl_mech.results.wording import counted, listed, said, spelled, told
-from icl_mech.shapes import Grid, Grids, Scatter
+from icl_mech.results.quantities import kept
 
 LOGIT = "logit of false label above true label"
 
@@ -93,7 +83,6 @@ class HeadScoresResult(Result):
         n_labels: Number of classes.
     """
 
-    title: ClassVar[str] = "Heads that match prefixes"
     shows: ClassVar[tuple[str, ...]] = ("maps", *SCORES, "both")
     ranked: ClassVar[bool] = True
     definitions: ClassVar[tuple[Definition, ...]] = (
@@ -112,7 +101,7 @@ class HeadScoresResult(Result):
     @property
     def per_prompt(self) -> dict[str, Scored]:
         """Scores by name, prompt axis first."""
-        return {name: own.per_prompt for name, own in super().quantities().items()}
+        return {name: scores.per_prompt for name, scores in super().quantities().items()}
 
     def quantities(self) -> dict[str, Quantity]:
         """All scores, and what the two controls say of prefix matching.
@@ -136,12 +125,12 @@ class HeadScoresResult(Result):
     @property
     def prefix_matching(self) -> Float[Tensor, "layer head"]:
         """Mean over prompts."""
-        return self._score("prefix_matching").value()
+        return self.score("prefix_matching").value()
 
     @property
     def label_attending(self) -> Float[Tensor, "layer head"]:
         """Mean over prompts."""
-        return self._score("label_attending").value()
+        return self.score("label_attending").value()
 
     @property
     def label_promoting(self) -> Float[Tensor, "layer head"]:
@@ -150,17 +139,17 @@ class HeadScoresResult(Result):
         Raises:
             ResultError: the prompts teach no one false class.
         """
-        return self._score("label_promoting").value()
+        return self.score("label_promoting").value()
 
     @property
     def shuffled(self) -> Float[Tensor, "layer head"]:
         """Mean over prompts."""
-        return self._score("shuffled").value()
+        return self.score("shuffled").value()
 
     @property
     def class_sensitivity(self) -> Float[Tensor, "layer head"]:
         """`same / all`, of the means over prompts; compare with the mean of `same_share`."""
-        return _ratio(torch.stack([self._score("same").value(), self.label_attending]))
+        return _ratio(torch.stack([self.score("same").value(), self.label_attending]))
 
     @property
     def blind_matching(self) -> Float[Tensor, "layer head"]:
@@ -168,7 +157,15 @@ class HeadScoresResult(Result):
         f = self.same_share[:, None, None].to(self.attending.dtype)
         return (self.attending * (f - (1 - f) / (self.n_labels - 1))).mean(0)
 
-    def _score(self, score: str) -> Quantity:
+    def score(self, score: str) -> Quantity:
+        """One of the scores.
+
+        Args:
+            score: Which, see `SCORES`.
+
+        Raises:
+            ResultError: unknown score, or one that is not defined for these prompts.
+        """
         if score not in SCORES:
             raise ResultError(f"Unknown score {score!r}. {near_matches(score, SCORES)}")
         if score not in self.per_prompt:
@@ -185,7 +182,7 @@ class HeadScoresResult(Result):
         Raises:
             ResultError: unknown score, or one that is not defined for these prompts.
         """
-        mean = self._score(score).value()
+        mean = self.score(score).value()
         order = mean.flatten().argsort(descending=True, stable=True)[:k].tolist()
         return tuple(divmod(int(i), mean.shape[1]) for i in order)
 
@@ -197,125 +194,79 @@ class HeadScoresResult(Result):
         above = above_together(self.matching - self.shuffled_matching)
         return tuple(head for head in self.top(above.numel()) if bool(above[head]))
 
-    def drawing(self, show: str = "maps", top: Count = 5) -> Grids | Grid | Scatter:
-        """Maps of scores, layers across and heads down, or matching against promoting.
+    # --- facts ---
+
+    @property
+    def count(self) -> int:
+        """Number of prompts."""
+        return len(self.matching)
+
+    @property
+    def too_few(self) -> bool:
+        """True if so few prompts say nothing."""
+        return self.count < FEWEST_PROMPTS
+
+    @property
+    def n_heads(self) -> int:
+        """Heads of the model, all layers together."""
+        return self.prefix_matching.numel()
+
+    @property
+    def lowest(self) -> float:
+        """Of all heads' prefix matching."""
+        return float(self.prefix_matching.min())
+
+    def of(self, heads: Heads, score: str = "prefix_matching") -> dict[str, Interval]:
+        """A score of some heads, by name.
 
         Args:
-            show: `maps` (prefix matching and label promoting), one score, or `both`.
-            top: How many of the heads that match prefixes most are framed and named.
+            heads: (layer, head) pairs.
+            score: Which.
 
         Raises:
-            ResultError: unknown `show`, or a score that is not defined for these prompts.
+            ResultError: unknown score, or one that is not defined for these prompts.
         """
-        self.check_show(show)
-        if show == "both":
-            return against_promoting(
-                self.prefix_matching, self.label_promoting, self.top(top), len(self.matching)
-            )
-        if show != "maps":
-            return self._map(show, top, f"{basis(self)}; ")
-        kinds = ["prefix_matching", *(["label_promoting"] if self.promoting is not None else [])]
-        maps = tuple(self._map(kind, top) for kind in kinds)
-        return Grids("Scores of heads", maps, basis(self))
-
-    def _map(self, score: str, top: int, note: str = "") -> Grid:
-        found = self._score(score)
-        low, high = found.ends()
-        chosen = self.top(top)
-        return Grid(
-            title=SCORES[score][0].upper() + SCORES[score][1:],
-            values=found.value().T,
-            row_title="head",
-            column_title="layer",
-            quantity="logits" if score == "label_promoting" else "score",
-            note=note and f"{note}framed: the {top} heads that match prefixes most",
-            signed=score == "label_promoting",
-            marked=tuple((head, layer) for layer, head in chosen),
-            names=tuple(map(head_name, chosen)),
-            low=low.T,
-            high=high.T,
-        )
-
-    def figures(self) -> list[Figure]:
-        """Maps of the scores and, where a false class is taught, matching against promoting."""
-        chosen = self.top()
-        shown = [self._matching(self._of(chosen, "prefix_matching"))]
-        if self.promoting is None:
-            return shown
-        pushed = self._of(chosen, "label_promoting")
-        own = torch.stack([self.promoting[:, layer, head] for layer, head in chosen], 1)
-        towards, away = (
-            [name for name, far in zip(pushed, above_together(sign * own), strict=True) if far]
-            for sign in (1, -1)
-        )
-        heads = self.prefix_matching.numel()
-        return [*shown, promoted(pushed, towards, away, len(own), heads, given(self))]
-
-    def _matching(self, top: Mapping[str, Interval]) -> Figure:
-        """Which heads look back at demonstrations of the query's class; their scores, best first."""
-        heads, prompts = self.prefix_matching.numel(), len(self.matching)
-        few, many = prompts < FEWEST_PROMPTS, counted(prompts, "prompt")
-        clear = [head_name(head) for head in self.clear()]
-        best, score = next(iter(top.items()))
-        answer = (
-            f"Not shown: no head of {heads} stands clearly above its shuffled control; the highest "
-            f"prefix matching is {best} with {said(score)}."
-        )
-        if few:
-            answer = f"Cannot be judged from {many}: the highest prefix matching is {best} with {said(score)}."
-        elif clear:
-            shown = [name for name in top if name in clear]
-            others = [counted(len(clear) - len(shown), "other")] * (len(shown) < len(clear))
-            named = listed([*shown, *others] if shown else clear[:5])
-            answer = (
-                f"Yes: {named} ({len(clear)} of {heads} heads) "
-                f"{'stands' if len(clear) == 1 else 'stand'} above the shuffled control, corrected for "
-                f"looking at all heads; the highest is {best} with {said(score)}."
-            )
-        lowest, false = float(self.prefix_matching.min()), self.promoting is not None
-        below = f" Its colours start at 0; values below (lowest {told(lowest)}) are drawn as 0."
-        taught = "the false label taught for the query" if false else "the query's class"
-        pushing = (
-            " Label promoting: what the head adds to the false label's logit above the true one's; brown "
-            "promotes the false label, blue the true one."
-        )
-        return Figure(
-            "maps",
-            "Which heads look back at demonstrations of the query's class?",
-            answer,
-            f"**{'Scores' if false else 'Prefix matching'} of every head, means over {many}.** Prefix "
-            f"matching: attention from the last token to label words that show {taught}, less that to "
-            "the other label words. Framed and named in "
-            f"{'both maps' if false else 'the map'}: the {spelled(len(top))} heads that match prefixes "
-            f"most (layer.head).{below * (lowest < 0)}{pushing * false} Intervals (when pointing): 95 % "
-            f"bootstrap over prompts{given(self)}, for each head alone.",
-            "which heads attend to matching labels beyond what the order of the demonstrations gives."
-            * bool(clear and not few),
-            f"that the framed heads do anything special: they are the highest of {heads}, chosen on the "
-            "prompts shown. Attention and direct effect are not cause: see the ablation.",
-            "Heads",
-        )
-
-    def _of(self, heads: Sequence[tuple[int, int]], score: str) -> dict[str, Interval]:
-        """One score of these heads, with intervals."""
-        found = self._score(score)
-        value, (low, high) = found.value(), found.ends()
+        quantity = self.score(score)
+        value, (low, high) = quantity.value(), quantity.ends()
         return {
             head_name(head): Interval(*(float(end[head]) for end in (value, low, high)))
             for head in heads
         }
 
-    def summary(self) -> str:
-        """The top heads, with what recency alone would give them."""
-        matching, shuffled = self._score("prefix_matching"), self.shuffled
-        value, (low, high) = matching.value(), matching.ends()
-        parts = [
-            f"{head[0]}.{head[1]}: {float(value[head]):.3g} "
-            f"[{float(low[head]):.3g}, {float(high[head]):.3g}] "
-            f"(shuffled {float(shuffled[head]):.2g})"
-            for head in self.top(3)
-        ]
-        return "highest prefix matching (layer.head): " + ", ".join(parts)
+    @property
+    @kept
+    def matching_most(self) -> dict[str, Interval]:
+        """Prefix matching of the five heads that have most, best first."""
+        return self.of(self.top())
+
+    @property
+    @kept
+    def above_control(self) -> tuple[str, ...]:
+        """Names of the heads of `clear`."""
+        return tuple(map(head_name, self.clear()))
+
+    @property
+    def standing_out(self) -> tuple[str, ...]:
+        """Those of them that are among `matching_most`."""
+        return tuple(name for name in self.matching_most if name in self.above_control)
+
+    @property
+    @kept
+    def pushing(self) -> Pushing | None:
+        """Label promoting of the five heads that match prefixes most; None where no false class is taught."""
+        if self.promoting is None:
+            return None
+        heads = self.top()
+        promoting = of_heads(self.promoting, heads)
+        towards, away = (
+            tuple(map(head_name, compress(heads, above_together(sign * promoting).tolist())))
+            for sign in (1, -1)
+        )
+        return Pushing(self.of(heads, "label_promoting"), towards, away)
+
+    def on_page(self) -> tuple[str, ...]:
+        """Maps of the scores and, where a false class is taught, matching against promoting."""
+        return ("maps",) if self.promoting is None else ("maps", "both")
 
 
 def _ratio(means: Float[Tensor, "*r 2 layer head"]) -> Float[Tensor, "*r layer head"]:
@@ -381,8 +332,8 @@ class HeadScores(Measurement[HeadScoresResult]):
             seed=self.seed,
         )
         promoting = None
-        for found in components:
-            promoting = promoting_scores(found, model, classes, data.answers)
+        for lens in components:
+            promoting = promoting_scores(lens, model, classes, data.answers)
         return HeadScoresResult(**scores._asdict(), promoting=promoting, n_labels=data.n_labels)
 
 

@@ -23,19 +23,9 @@ from icl_mech.measurements.heads.label_attention import MATCHING, Attended
 from icl_mech.measurements.lens.residuals import LensVariant
 from icl_mech.metrics import Interval
 from icl_mech.models import LanguageModel
-from icl_mech.results import (
-    Definition,
-    Figure,
-    Quantity,
-    Result,
-    basis,
-    function_of_means,
-    quantity,
-)
-from icl_mech.results.judging import judged, opening
-from icl_mech.results.prompts import given
-from icl_mech.results.wording import counted, percent, said
-from icl_mech.shapes import LayerCurves, Meaning, Panel
+from icl_mech.results import Definition, Quantity, Result, function_of_means, quantity
+from icl_mech.results.judging import Status, judged
+from icl_mech.results.quantities import kept
 
 GAP_SHARE = Definition(
     "share of the final gap",
@@ -59,7 +49,6 @@ class MatchingByLayerResult(Result):
         pair_scores: Calibrated scores behind the gap; None in results that were saved without.
     """
 
-    title: ClassVar[str] = "Prefix matching and the gap by layer"
     definitions: ClassVar[tuple[Definition, ...]] = (MATCHING, GAP_SHARE)
 
     per_prompt: Float[Tensor, "batch layer"] = quantity(
@@ -90,81 +79,35 @@ class MatchingByLayerResult(Result):
         """False if there is no final gap to have a share of."""
         return not bool(self.gap_share.isnan().any())
 
-    def drawing(self) -> LayerCurves:
-        """Prefix matching by layer and, on axes of its own, the share of the gap after each."""
-        low, high = self.quantities()["prefix_matching"].ends()
-        # A layer acts between two readings, so there is one more of these.
-        ends = [_widened(end, before=False) for end in (self.matching, low, high)]
-        share = (self.gap_share, self.gap_low, self.gap_high)
-        ends += [_widened(end, before=True) for end in share] if self.has_gap else []
-        rows = len(ends) // 3
-        panels = (
-            Panel("Prefix matching, heads added", (0,), "prefix-matching score"),
-            Panel("Share of the final gap", (1,), SHARE, ((1.0, "final gap"),)),
-        )
-        note = basis(self)
-        if not self.has_gap:
-            note += "; no share is drawn: the interval of the final gap includes 0"
-        meanings: tuple[Meaning, ...] = ("label", "other")
-        return LayerCurves(
-            title="Prefix matching by layer, and where the gap opens",
-            names=("heads of the layer", "gap after the layer")[:rows],
-            values=torch.stack(ends[0::3]),
-            low=torch.stack(ends[1::3]),
-            high=torch.stack(ends[2::3]),
-            y_title="prefix-matching score",
-            x_title="layer of the heads (gap: read after layer …, 0: the embedding)",
-            note=note,
-            meanings=meanings[:rows],
-            panels=panels[:rows],
-            columns=1,
-        )
+    # --- facts ---
 
-    def figures(self) -> list[Figure]:
-        """Whether the gap opens where heads match prefixes."""
-        best, prompts = int(self.matching.argmax()), len(self.per_prompt)
-        score = said(self.interval("prefix_matching", layer=best))
-        where = f"heads match prefixes most in layer {best} (sum {score})"
-        share, no_share = self._opened_across(best), " No share is drawn: the final gap includes 0."
-        answer = (
-            "Cannot be judged: the gap between true and false demonstrations includes 0, so no share of "
-            f"it can be given. {where[0].upper()}{where[1:]}."
-        )
-        if share is not None:
-            start = opening(judged(share, prompts=prompts), counted(prompts, "prompt"))
-            answer = f"{start} {where}; across it {said(share, sign=True)} of the final gap opens."
-        return [
-            Figure(
-                question="Does the gap open where heads match prefixes?",
-                answer=answer,
-                caption="**Prefix matching of whole layers (heads added), and the share of the final gap "
-                "between true and false demonstrations that is open after each layer**, on axes of their "
-                "own. A head in layer l acts between the readings “after layer l” and “after layer l + 1”. "
-                "Bands (each point for itself): 95 % bootstrap intervals over "
-                f"{counted(prompts, 'pair')} of prompts{given(self)}.{no_share * (share is None)}",
-                limits="that these heads make the gap: what happens at the same depth need not be its "
-                "cause.",
-                short="Matching by layer",
-            )
-        ]
+    @property
+    def count(self) -> int:
+        """Number of pairs of prompts."""
+        return len(self.per_prompt)
 
-    def _opened_across(self, layer: int) -> Interval | None:
-        """How much of the final gap opens across a layer; None without a gap."""
+    @property
+    def best(self) -> int:
+        """The layer whose heads match prefixes most."""
+        return int(self.matching.argmax())
+
+    @property
+    @kept
+    def opened(self) -> Interval | None:
+        """How much of the final gap opens across that layer; None without a gap."""
         if not self.has_gap:
             return None
         if self.pair_scores is None:
-            before = float(self.gap_share[layer - 1]) if layer else 0.0
-            return Interval(float(self.gap_share[layer]) - before, torch.nan, torch.nan)
-        own = Quantity((), self.pair_scores, function_of_means(self.pair_scores, _opened(layer)))
-        return Interval(float(own.value()), *map(float, own.ends()))
+            before = float(self.gap_share[self.best - 1]) if self.best else 0.0
+            return Interval(float(self.gap_share[self.best]) - before, torch.nan, torch.nan)
+        share = function_of_means(self.pair_scores, _opened(self.best))
+        quantity = Quantity((), self.pair_scores, share)
+        return Interval(float(quantity.value()), *map(float, quantity.ends()))
 
-    def summary(self) -> str:
-        """The layer that matches most, and the share of the gap that has opened by then."""
-        best = int(self.matching.argmax())
-        text = f"heads match prefixes most in layer {best} (sum {float(self.matching[best]):.3g})"
-        if not self.has_gap:
-            return f"{text}; the interval of the final gap includes 0, so it has no shares"
-        return f"{text}; by then {percent(float(self.gap_share[best]))} of the final gap has opened"
+    @property
+    def status(self) -> Status:
+        """Of the claim that part of the gap opens there."""
+        return judged(self.opened, prompts=self.count)
 
 
 @dataclass(frozen=True)
@@ -260,9 +203,3 @@ def _opened(layer: int) -> Callable[[Tensor], Tensor]:
         return torch.where(gap[..., -1] > 0, across, torch.nan)
 
     return share
-
-
-def _widened(end: Float[Tensor, " layer"], *, before: bool) -> Float[Tensor, " entry"]:
-    """One more place: after the layers (heads), or before them (readings after layers)."""
-    blank = torch.full((1,), torch.nan, dtype=end.dtype)
-    return torch.cat([blank, end] if before else [end, blank])

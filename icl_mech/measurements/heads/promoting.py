@@ -3,13 +3,12 @@
 Source: Halawi et al. 2023, *Overthinking the Truth*, §5.
 """
 
-from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.engine import AnyReading
-from icl_mech.measurements.heads.chosen import head_name
 from icl_mech.measurements.heads.label_attention import PAPER
 from icl_mech.measurements.lens.components import (
     Components,
@@ -21,10 +20,7 @@ from icl_mech.measurements.lens.components import (
 from icl_mech.metrics import Interval
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Definition, Figure
-from icl_mech.results.judging import FEWEST_PROMPTS
-from icl_mech.results.wording import counted, listed, said, spelled
-from icl_mech.shapes import Scatter
+from icl_mech.results import Definition
 
 PROMOTING = Definition(
     "label promoting",
@@ -36,6 +32,31 @@ PROMOTING = Definition(
 )
 
 
+class Pushing(NamedTuple):
+    """To which label some heads push.
+
+    Attributes:
+        promoting: Label promoting by name, in the order of the heads.
+        towards: Heads that push to the false label, corrected for looking at all of these.
+        away: Those that push away from it.
+    """
+
+    promoting: dict[str, Interval]
+    towards: tuple[str, ...]
+    away: tuple[str, ...]
+
+    @property
+    def unclear(self) -> tuple[str, ...]:
+        """Those that do neither."""
+        clear = {*self.towards, *self.away}
+        return tuple(name for name in self.promoting if name not in clear)
+
+    @property
+    def highest(self) -> str:
+        """The head that promotes most."""
+        return max(self.promoting, key=lambda name: self.promoting[name].value)
+
+
 def promoting_readings(prompts: PromptBatch, norm: Norm) -> list[AnyReading]:
     """The heads' lens; none where no false class is taught."""
     if not prompts.has_answers or any(prompt.false_answer is None for prompt in prompts):
@@ -44,7 +65,7 @@ def promoting_readings(prompts: PromptBatch, norm: Norm) -> list[AnyReading]:
 
 
 def promoting_scores(
-    found: Components | tuple[Tensor, ...],
+    lens: Components | tuple[Tensor, ...],
     model: LanguageModel,
     classes: Int[Tensor, " batch"],
     answers: Int[Tensor, " batch"],
@@ -52,7 +73,7 @@ def promoting_scores(
     """Logit of the class each head would match above that of the true one.
 
     Args:
-        found: What the heads' lens read.
+        lens: What the heads' lens read.
         model: It was read from.
         classes: The class each target would match.
         answers: The true one.
@@ -60,95 +81,8 @@ def promoting_scores(
     Raises:
         RunError: components that do not add up.
     """
-    if isinstance(found, Components):
-        check_sum(found, model)
-    heads = (found.heads if isinstance(found, Components) else found[0]).movedim(-1, 1)
+    if isinstance(lens, Components):
+        check_sum(lens, model)
+    heads = (lens.heads if isinstance(lens, Components) else lens[0]).movedim(-1, 1)
     each = torch.arange(len(answers))
     return heads[each, classes] - heads[each, answers]
-
-
-def against_promoting(
-    matching: Float[Tensor, "layer head"],
-    promoting: Float[Tensor, "layer head"],
-    chosen: tuple[tuple[int, int], ...],
-    prompts: int,
-) -> Scatter:
-    """Prefix matching against label promoting; chosen heads and the extremes carry their names.
-
-    Args:
-        matching: Means over prompts.
-        promoting: Means over prompts.
-        chosen: (layer, head) pairs.
-        prompts: Number of prompts.
-    """
-    n_layers, n_heads = matching.shape
-    heads = [(layer, head) for layer in range(n_layers) for head in range(n_heads)]
-    pushed = promoting.flatten()
-    named = [heads.index(head) for head in chosen]
-    group, others = f"{spelled(len(chosen))} heads that match prefixes most", "other heads"
-    return Scatter(
-        title="Do heads that match prefixes promote the false label?",
-        x=matching.flatten(),
-        y=pushed,
-        names=tuple(map(head_name, heads)),
-        groups=tuple(group if head in chosen else others for head in heads),
-        x_title="prefix-matching score",
-        y_title="logit of false label above true label",
-        note=f"means over {counted(prompts, 'prompt')}",
-        order=(group, others) if len(chosen) < len(heads) else (group,),
-        meanings=("false", "other"),
-        named=tuple(dict.fromkeys((*named, int(pushed.argmax()), int(pushed.argmin())))),
-        corner="false induction heads would stand here",
-    )
-
-
-def promoted(
-    top: Mapping[str, Interval],
-    towards: Sequence[str],
-    away: Sequence[str],
-    prompts: int,
-    heads: int,
-    given: str,
-) -> Figure:
-    """Do the heads that match prefixes promote the false label?
-
-    Args:
-        top: Label promoting of the heads that match most, by name.
-        towards: Those that push to the false label, corrected for looking at all of `top`.
-        away: Those that push away from it.
-        prompts: Number of prompts.
-        heads: Number of heads of the model.
-        given: What the intervals take as given, with a comma before it, or nothing.
-    """
-    left = [name for name in top if name not in towards and name not in away]
-    best = max(top, key=lambda name: top[name].value)
-    highest, parts = said(top[best], sign=True), []
-    for own, verb in ((towards, "to"), (away, "away from")):
-        if own:
-            named = [f"{name} ({said(top[name], sign=True)})" for name in own]
-            parts.append(f"{listed(named)} push{'es' * (len(own) == 1)} {verb} the false label")
-    if left == list(top):
-        parts = [f"none of {listed(left)} is clear of 0 (highest {best}, {highest})"]
-        if len(top) == 1:
-            parts = [f"{best} is not clear of 0 ({highest})"]
-    elif left:
-        parts.append(f"{listed(left)} {'is' if len(left) == 1 else 'are'} not clear of 0")
-    start = "No" if len(away) == len(top) else "Not shown"
-    if prompts < FEWEST_PROMPTS:
-        start = f"Cannot be judged from {counted(prompts, 'prompt')}"
-        parts = [f"the highest is {best} with {highest}"]
-    elif towards:
-        start = f"Yes, {len(towards)} of {len(top)}" if len(towards) < len(top) else "Yes"
-    return Figure(
-        "both",
-        "Do the heads that match prefixes promote the false label?",
-        f"{start}: {'; '.join(parts)}.",
-        f"**Prefix matching against label promoting of all {heads} heads**, means over "
-        f"{counted(prompts, 'prompt')}. Filled squares: the {spelled(len(top))} heads that match prefixes "
-        "most, named; also named: the extremes of label promoting. In brackets: 95 % bootstrap intervals "
-        f"over prompts{given}.",
-        "",
-        "what else a head does: label promoting is its direct effect on the logits only. The sentence is "
-        f"corrected for looking at {counted(len(top), 'head')}; the intervals are of each head alone.",
-        "Matching and promoting",
-    )

@@ -1,0 +1,49 @@
+"""Figure of matching by layer: prefix matching and the share of the gap, on axes of their own."""
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.measurements.heads.matching_by_layer import SHARE, MatchingByLayerResult
+from icl_mech.results import basis
+from icl_mech.shapes import LayerCurves, Meaning, Panel
+
+
+def drawing(result: MatchingByLayerResult) -> LayerCurves:
+    """Prefix matching by layer and, on axes of its own, the share of the gap after each.
+
+    Args:
+        result: What came out.
+    """
+    low, high = result.quantities()["prefix_matching"].ends()
+    # A layer acts between two readings, so there is one more of these.
+    ends = [_widened(end, before=False) for end in (result.matching, low, high)]
+    share = (result.gap_share, result.gap_low, result.gap_high)
+    ends += [_widened(end, before=True) for end in share] if result.has_gap else []
+    rows = len(ends) // 3
+    panels = (
+        Panel("Prefix matching, heads added", (0,), "prefix-matching score"),
+        Panel("Share of the final gap", (1,), SHARE, ((1.0, "final gap"),)),
+    )
+    note = basis(result)
+    if not result.has_gap:
+        note += "; no share is drawn: the interval of the final gap includes 0"
+    meanings: tuple[Meaning, ...] = ("label", "other")
+    return LayerCurves(
+        title="Prefix matching by layer, and where the gap opens",
+        names=("heads of the layer", "gap after the layer")[:rows],
+        values=torch.stack(ends[0::3]),
+        low=torch.stack(ends[1::3]),
+        high=torch.stack(ends[2::3]),
+        y_title="prefix-matching score",
+        x_title="layer of the heads (gap: read after layer …, 0: the embedding)",
+        note=note,
+        meanings=meanings[:rows],
+        panels=panels[:rows],
+        columns=1,
+    )
+
+
+def _widened(end: Float[Tensor, " layer"], *, before: bool) -> Float[Tensor, " entry"]:
+    """One more place: after the layers (heads), or before them (readings after layers)."""
+    blank = torch.full((1,), torch.nan, dtype=end.dtype)
+    return torch.cat([blank, end] if before else [end, blank])
