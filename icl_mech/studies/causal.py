@@ -12,7 +12,7 @@ from icl_mech.measurements.accuracy.gain import Gain, GainResult
 from icl_mech.measurements.alignment.alignment import Alignment, AlignmentResult
 from icl_mech.measurements.base import Pair
 from icl_mech.measurements.calibration.calibration import Calibration, CalibrationResult
-from icl_mech.measurements.causal.compare_heads import LACKING, CompareHeads, CompareHeadsResult
+from icl_mech.measurements.causal.compare_heads import CompareHeads, CompareHeadsResult
 from icl_mech.measurements.causal.function_vector import function_vector
 from icl_mech.measurements.causal.head_maps import (
     EXPECTED,
@@ -225,7 +225,7 @@ def _of_set(expected: Expected, result: CompareHeadsResult) -> Words:
         return Words("Every one of these heads is in another set too, so none was removed alone.")
     change = result.interval("change", measure="difference", side=expected.side, set=expected.name)
     beyond = result.beside_random(expected.name, expected.side)
-    more = said(beyond, sign=True) if beyond else LACKING
+    more = said(beyond, sign=True) if beyond else "not known, from one draw"
     n, place = len(result.plain), result.sets.index(expected.name)
     alone, all_heads = len(result.alone[place]), len(result.heads[place])
     return Words(

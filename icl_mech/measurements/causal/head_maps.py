@@ -100,9 +100,9 @@ def clear_heads(
     Where none does, one is named in 2.5 % of the cases.
     """
     signed = -per_prompt if below else per_prompt
-    found = above_together(signed, level=ONE_SIDED)
-    order = ordered(signed.double().mean(0), found.numel())
-    return tuple(head for head in order if bool(found[head]))
+    above = above_together(signed, level=ONE_SIDED)
+    order = ordered(signed.double().mean(0), above.numel())
+    return tuple(head for head in order if bool(above[head]))
 
 
 def any_clear(clear: bool | Sequence[Head], prompts: int) -> Status:
@@ -134,7 +134,7 @@ def head_map(found: Samples, title: str, framed: Sequence[Head], **more: Any) ->
     return turned.heatmap(title, marked=marked, names=tuple(map(head_name, framed)), **more)
 
 
-def intervals_of(found: Samples, heads: Sequence[Head]) -> dict[str, Interval]:
+def intervals_of(samples: Samples, heads: Sequence[Head]) -> dict[str, Interval]:
     """Numbers of these heads, by name."""
-    ends = (found.values, found.low, found.high)
+    ends = (samples.values, samples.low, samples.high)
     return {head_name(head): Interval(*(float(end[head]) for end in ends)) for head in heads}
