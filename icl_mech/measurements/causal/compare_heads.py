@@ -78,7 +78,7 @@ class Removal(NamedTuple):
 
     def clear(self, pairs: int) -> bool:
         """True if `change` and `beyond` lie on one side of 0."""
-        both = jointly(*(judged(own, prompts=pairs) for own in (self.change, self.beyond)))
+        both = jointly(*(judged(effect, prompts=pairs) for effect in (self.change, self.beyond)))
         return both in ("supported", "opposite")
 
 
