@@ -11,7 +11,6 @@ exclusion); Halawi et al. 2023, *Overthinking the Truth*, §5 (random heads).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
@@ -33,6 +32,7 @@ from icl_mech.models import LanguageModel, ModelInfo
 from icl_mech.prompts import ANSWER_KINDS
 from icl_mech.results import Definition, Quantity, Result, quantity
 from icl_mech.results.judging import Status, jointly, judged
+from icl_mech.results.quantities import kept
 
 MEASURES = ("difference", "correct")
 
@@ -172,7 +172,8 @@ class CompareHeadsResult(Result):
         m, s, place = MEASURES.index(measure), SIDES.index(side), self.sets.index(name)
         return beyond_draws(self.change[:, m, s, place], self.random[:, m, s, place])
 
-    @cached_property
+    @property
+    @kept
     def removals(self) -> tuple[Removal, ...]:
         """What removing the heads that only one set has changes, for each set that has some."""
         every = zip(self.sets, self.heads, self.alone, strict=True)

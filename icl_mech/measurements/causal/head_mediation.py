@@ -11,7 +11,6 @@ Source: Todd et al. 2024, *Function vectors in large language models*, §2.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -41,6 +40,7 @@ from icl_mech.models import LanguageModel, Site
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
 from icl_mech.results import Definition, Result, quantity
 from icl_mech.results.judging import Status
+from icl_mech.results.quantities import kept
 
 Measure = Literal["probability", "difference"]
 MeanOver = Literal["all", "class"]
@@ -107,6 +107,7 @@ class HeadMediationResult(Result):
         return ordered(self.effect(by), k)
 
     @checked(ResultError)
+    @kept
     def clear(self, by: Measure = "difference", *, below: bool = False) -> tuple[Head, ...]:
         """Heads whose effect lies above 0 (`below`: below 0), corrected for looking at all heads."""
         return clear_heads(getattr(self, by), below=below)
@@ -121,15 +122,10 @@ class HeadMediationResult(Result):
         """Number of prompts with shuffled labels."""
         return len(self.difference)
 
-    @cached_property
-    def raising(self) -> tuple[Head, ...]:
-        """Heads that clearly raise the logit difference, see `clear`."""
-        return self.clear()
-
     @property
     def status(self) -> Status:
-        """The status of the claim that there are such heads."""
-        return any_clear(self.raising, self.count)
+        """The status of the claim that a head raises the logit difference, see `clear`."""
+        return any_clear(self.clear(), self.count)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ Source: Olsson et al. 2022, *In-context learning and induction heads*.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -49,6 +48,7 @@ from icl_mech.models import LanguageModel, Site, adapt
 from icl_mech.prompts import ANSWER_KINDS, Prompt, PromptBatch
 from icl_mech.results import Definition, Quantity, Result, quantity
 from icl_mech.results.judging import Status
+from icl_mech.results.quantities import kept
 from icl_mech.segments import Segment
 
 InductionVariant = Literal["sound", "mul", "abs"]
@@ -121,6 +121,7 @@ class InductionScoresResult(Result):
         """Scores of the k heads with the largest, by name, largest first."""
         return intervals_of(self.sel("score"), self.top(k))
 
+    @kept
     def clear(self) -> tuple[Head, ...]:
         """Heads above their control, corrected for looking at all heads; none without a control."""
         return () if self.control is None else clear_heads(self.scores - self.control)
@@ -130,7 +131,7 @@ class InductionScoresResult(Result):
         """Number of sequences."""
         return len(self.scores)
 
-    @cached_property
+    @property
     def status(self) -> Status:
         """The status of the claim that a head attends to the match more than to other tokens."""
         return any_clear(self.clear(), self.count)

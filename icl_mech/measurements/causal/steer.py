@@ -11,7 +11,6 @@ Source: Todd et al. 2024, *Function vectors in large language models*, §3; Hend
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -38,6 +37,7 @@ from icl_mech.prompts import ANSWER_KINDS, PromptBatch
 from icl_mech.results import Definition, Quantity, Result, quantity
 from icl_mech.results.judging import Status
 from icl_mech.results.prompts import answer_kind
+from icl_mech.results.quantities import kept
 
 RIGHT = "share of right answers"
 
@@ -133,7 +133,8 @@ class SteerResult(Result):
         """Number of prompts."""
         return len(self.correct)
 
-    @cached_property
+    @property
+    @kept
     def raised(self) -> tuple[int, ...]:
         """Blocks after which the vector raises the logit difference, corrected for looking at all."""
         clear = above_together(self.changes, level=ONE_SIDED).tolist()
