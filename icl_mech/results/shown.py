@@ -72,7 +72,8 @@ class Shown(Record):
         bound = bound_to(signature(draw), "drawing", given, options, ResultError)
         if "show" in bound.arguments:
             self.check_show(bound.arguments["show"])
-        return checked(ResultError)(draw)(*bound.args, **bound.kwargs)
+        drawn: Shape = checked(ResultError)(draw)(*bound.args, **bound.kwargs)
+        return drawn
 
     def usual_drawing(self) -> Shape:
         """The shape of a result for which nothing else is said.
