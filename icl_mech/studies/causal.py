@@ -5,23 +5,15 @@ After Todd et al. 2024, Olsson et al. 2022, Halawi et al. 2023 and Yin and Stein
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from icl_mech.errors import IclMechError, PromptError, RunError
 from icl_mech.measurements.accuracy.gain import Gain, GainResult
 from icl_mech.measurements.alignment.alignment import Alignment, AlignmentResult
 from icl_mech.measurements.base import Pair
 from icl_mech.measurements.calibration.calibration import Calibration, CalibrationResult
-from icl_mech.measurements.causal.compare_heads import LACKING, CompareHeads, CompareHeadsResult
+from icl_mech.measurements.causal.compare_heads import CompareHeads, CompareHeadsResult
 from icl_mech.measurements.causal.function_vector import function_vector
-from icl_mech.measurements.causal.head_maps import (
-    EXPECTED,
-    FALSE_INDUCTION,
-    FUNCTION_VECTOR,
-    INDUCTION,
-    LABEL_PROMOTING,
-    Expected,
-)
 from icl_mech.measurements.causal.head_mediation import HeadMediation, HeadMediationResult
 from icl_mech.measurements.causal.induction_scores import InductionScores, InductionScoresResult
 from icl_mech.measurements.causal.steer import Steer, SteerResult
@@ -53,6 +45,57 @@ DRAWS = 5
 """Texts of random words after each context; contexts differ, so that few are enough for their mean."""
 
 Sets = Mapping[str, tuple[tuple[int, int], ...]]
+
+# --- the sets of heads that the field compares ---
+
+FUNCTION_VECTOR = "function vector"
+INDUCTION = "induction"
+FALSE_INDUCTION = "false induction"
+LABEL_PROMOTING = "label promoting"
+
+
+class Expected(NamedTuple):
+    """What is claimed of a set of heads.
+
+    Attributes:
+        name: Of the set.
+        claim: In words.
+        side: Demonstrations with which it is tested.
+        rising: Removing its own heads raises the right answer, and more than removing random ones.
+    """
+
+    name: str
+    claim: str
+    side: Literal["true", "false"]
+    rising: bool
+
+
+EXPECTED = (
+    Expected(
+        FUNCTION_VECTOR,
+        "Function-vector heads: without them the right answer falls with true demonstrations",
+        "true",
+        False,
+    ),
+    Expected(
+        INDUCTION,
+        "Induction heads: without them the right answer falls with true demonstrations",
+        "true",
+        False,
+    ),
+    Expected(
+        FALSE_INDUCTION,
+        "False induction heads: without them the right answer rises with false demonstrations",
+        "false",
+        True,
+    ),
+    Expected(
+        LABEL_PROMOTING,
+        "Label-promoting heads: without them the right answer rises with false demonstrations",
+        "false",
+        True,
+    ),
+)
 
 # --- what is measured ---
 
@@ -226,7 +269,7 @@ def _of_set(expected: Expected, result: CompareHeadsResult) -> Words:
         return Words("Every one of these heads is in another set too, so none was removed alone.")
     change = result.interval("change", measure="difference", side=expected.side, set=expected.name)
     beyond = result.beside_random(expected.name, expected.side)
-    more = said(beyond, sign=True) if beyond else LACKING
+    more = said(beyond, sign=True) if beyond else "not known, from one draw"
     n, place = len(result.plain), result.sets.index(expected.name)
     alone, all_heads = len(result.alone[place]), len(result.heads[place])
     return Words(

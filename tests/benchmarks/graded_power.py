@@ -20,11 +20,11 @@ import torch
 
 import icl_mech as icl
 from icl_mech.measurements import EdgeCuts, Gain, Isolation, Predict, Transplant
-from icl_mech.measurements.causal.head_maps import EXPECTED
 from icl_mech.measurements.heads.conditions import CHOSEN
 from icl_mech.measurements.isolation.early import compared
 from icl_mech.metrics import wilson_interval
 from icl_mech.studies import CAUSAL, CONTEXTUALISE, LABEL_WORDS, OVERTHINKING
+from icl_mech.studies.causal import EXPECTED
 from icl_mech.studies.hand_over import HAND_OVER
 from icl_mech.studies.judge import of_run
 from icl_mech.studies.overthinking import LATE

@@ -6,10 +6,9 @@ from torch.testing import assert_close
 
 import icl_mech as icl
 from icl_mech.errors import PromptError
-from icl_mech.measurements.causal.head_maps import EXPECTED, FALSE_INDUCTION, FUNCTION_VECTOR
 from icl_mech.measurements.demonstrations import halves
 from icl_mech.studies import Analysis
-from icl_mech.studies.causal import CAUSAL
+from icl_mech.studies.causal import CAUSAL, EXPECTED, FALSE_INDUCTION, FUNCTION_VECTOR
 from icl_mech.sweeps import comparison, sweep
 from tests.planted import INDUCTION_HEADS, planted_model, planted_task
 from tests.said import Words

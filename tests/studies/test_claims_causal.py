@@ -7,15 +7,16 @@ import torch
 
 from icl_mech.measurements.alignment.alignment import AlignmentResult
 from icl_mech.measurements.causal.compare_heads import CompareHeadsResult
-from icl_mech.measurements.causal.head_maps import (
+from icl_mech.metrics.ratios import ratio_interval
+from icl_mech.studies import Analysis
+from icl_mech.studies.causal import (
     FALSE_INDUCTION,
+    FOLLOWED,
     FUNCTION_VECTOR,
     INDUCTION,
     LABEL_PROMOTING,
+    SET_CLAIMS,
 )
-from icl_mech.metrics.ratios import ratio_interval
-from icl_mech.studies import Analysis
-from icl_mech.studies.causal import FOLLOWED, SET_CLAIMS
 from icl_mech.studies.judge import verdict
 from tests.planted_results import without_needs
 from tests.said import Words

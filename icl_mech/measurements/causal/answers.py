@@ -65,17 +65,17 @@ def above_others(
     logits: Float[Tensor, "batch label"], answers: Int[Tensor, " batch"]
 ) -> Float[Tensor, " batch"]:
     """Logit of the right label minus the mean of the others."""
-    own = logits.gather(1, answers[:, None])[:, 0]
-    return own - (logits.sum(1) - own) / (logits.shape[1] - 1)
+    right = logits.gather(1, answers[:, None])[:, 0]
+    return right - (logits.sum(1) - right) / (logits.shape[1] - 1)
 
 
 def contrast(logits: Float[Tensor, "batch label"], prompts: PromptBatch) -> Float[Tensor, " batch"]:
     """Logit of the right minus that of the taught false label; of the mean of the others if none is."""
     answers = to_device(prompts.answers, logits.device)
     taught = [prompt.false_answer for prompt in prompts]
-    if any(own is None for own in taught):
+    if any(label is None for label in taught):
         return above_others(logits, answers)
-    wrong = to_device(torch.tensor([int(own or 0) for own in taught]), logits.device)
+    wrong = to_device(torch.tensor([int(label or 0) for label in taught]), logits.device)
     return (logits.gather(1, answers[:, None]) - logits.gather(1, wrong[:, None]))[:, 0]
 
 

@@ -17,7 +17,7 @@ import torch
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Called, Count, Heads, Natural
-from icl_mech.errors import ResultError, RunError
+from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention, ZeroHeads
 from icl_mech.interventions.zeroing import Kind
 from icl_mech.measurements.base import Pair, PairMeasurement, Variants
@@ -30,18 +30,11 @@ from icl_mech.metrics import Interval
 from icl_mech.metrics.means import beyond_draws
 from icl_mech.models import LanguageModel, ModelInfo
 from icl_mech.prompts import ANSWER_KINDS
-from icl_mech.results import Definition, Figure, Quantity, Result, Samples, basis, quantity
-from icl_mech.results.judging import jointly, judged, opening
-from icl_mech.results.prompts import given
-from icl_mech.results.wording import counted, listed, said
-from icl_mech.shapes import Bars, LabelMatrix
+from icl_mech.results import Definition, Quantity, Result, quantity
+from icl_mech.results.judging import Status, jointly, judged
+from icl_mech.results.quantities import kept
 
 MEASURES = ("difference", "correct")
-
-CLEAR = ("supported", "opposite")
-
-LACKING = "not known, from one draw"
-"""What is said where random heads were drawn once, which shows no spread."""
 
 OVERLAP = Definition("overlap", r"|H_a \cap H_b|", "Number of heads that two sets have in common.")
 
@@ -64,6 +57,39 @@ class HeadSet(NamedTuple):
     drawn: tuple[tuple[Head, ...], ...]
 
 
+class Removal(NamedTuple):
+    """What removing the heads that only one set has changes.
+
+    Attributes:
+        name: Of the set.
+        heads: Number of its heads.
+        alone: Number of those that are in no other set.
+        change: Of the logit difference, with false demonstrations.
+        true: The same with true ones.
+        beyond: `change` minus that without random heads; None from one draw of them, which shows no spread.
+    """
+
+    name: str
+    heads: int
+    alone: int
+    change: Interval
+    true: Interval
+    beyond: Interval | None
+
+    def clear(self, pairs: int) -> bool:
+        """True if `change` and `beyond` lie on one side of 0."""
+        both = jointly(*(judged(effect, prompts=pairs) for effect in (self.change, self.beyond)))
+        return both in ("supported", "opposite")
+
+
+class Shared(NamedTuple):
+    """Two sets of heads, and how many they share."""
+
+    first: str
+    second: str
+    heads: int
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CompareHeadsResult(Result):
     """What removing each set's own heads changes, beside random heads.
@@ -83,7 +109,6 @@ class CompareHeadsResult(Result):
         bare: The logit difference there without any ablation; None likewise.
     """
 
-    title: ClassVar[str] = "Sets of heads"
     shows: ClassVar[tuple[str, ...]] = ("ablation", "overlap")
     definitions: ClassVar[tuple[Definition, ...]] = (OVERLAP, ALONE)
 
@@ -115,18 +140,18 @@ class CompareHeadsResult(Result):
     @property
     def ablated(self) -> tuple[str, ...]:
         """Sets that have heads alone."""
-        return tuple(name for name, own in zip(self.sets, self.alone, strict=True) if own)
+        return tuple(name for name, alone in zip(self.sets, self.alone, strict=True) if alone)
 
     def quantities(self) -> dict[str, Quantity]:
         """Changes without each set, and without random heads, mean over the draws."""
-        inside = torch.tensor([bool(own) for own in self.alone])
+        inside = torch.tensor([bool(alone) for alone in self.alone])
         if not bool(inside.any()):
             return super().quantities()
         dims, unit = ("measure", "side", "set"), "change (logits, or share right)"
-        own, drawn = self.change[..., inside], self.random[..., inside, :].mean(-1)
+        change, random = self.change[..., inside], self.random[..., inside, :].mean(-1)
         return {
-            "change": Quantity(dims, own, unit=unit),
-            "random": Quantity(dims, drawn, unit=unit),
+            "change": Quantity(dims, change, unit=unit),
+            "random": Quantity(dims, random, unit=unit),
             **super().quantities(),
         }
 
@@ -144,125 +169,61 @@ class CompareHeadsResult(Result):
         if name in self.sets and name not in self.ablated:
             return None
         self.interval("change", measure=measure, side=side, set=name)  # refuses what is not there
-        m, s, own = MEASURES.index(measure), SIDES.index(side), self.sets.index(name)
-        return beyond_draws(self.change[:, m, s, own], self.random[:, m, s, own])
+        m, s, place = MEASURES.index(measure), SIDES.index(side), self.sets.index(name)
+        return beyond_draws(self.change[:, m, s, place], self.random[:, m, s, place])
+
+    @property
+    @kept
+    def removals(self) -> tuple[Removal, ...]:
+        """What removing the heads that only one set has changes, for each set that has some."""
+        every = zip(self.sets, self.heads, self.alone, strict=True)
+        return tuple(
+            Removal(
+                name=name,
+                heads=len(heads),
+                alone=len(alone),
+                change=self._change(name, "false"),
+                true=self._change(name, "true"),
+                beyond=self.beside_random(name),
+            )
+            for name, heads, alone in every
+            if alone
+        )
+
+    def _change(self, name: str, side: str) -> Interval:
+        return self.interval("change", measure="difference", side=side, set=name)
+
+    @property
+    def status(self) -> Status:
+        """The status of the claim that a set does something with false demonstrations, beyond random heads, too."""
+        return any_clear(any(removal.clear(self.count) for removal in self.removals), self.count)
+
+    @property
+    def count(self) -> int:
+        """Number of pairs of prompts."""
+        return len(self.plain)
 
     @property
     def overlap(self) -> Float[Tensor, "set set"]:
         """Number of heads that two sets share."""
-        own = [set(heads) for heads in self.heads]
-        return torch.tensor([[float(len(a & b)) for b in own] for a in own]).double()
+        sets = [set(heads) for heads in self.heads]
+        return torch.tensor([[float(len(a & b)) for b in sets] for a in sets]).double()
 
-    def drawing(self, show: str = "ablation") -> Bars | LabelMatrix:
-        """Changes of the logit difference, or the overlap.
-
-        Args:
-            show: `ablation` or `overlap`.
-
-        Raises:
-            ResultError: unknown `show`, or no set has a head of its own.
-        """
-        self.check_show(show)
-        if show == "overlap":
-            title = "Heads that sets share"
-            return LabelMatrix(
-                title,
-                self.overlap,
-                self.sets,
-                self.sets,
-                "",
-                "",
-                "heads",
-                counts=True,
-                diagonal=True,
-            )
-        if not self.ablated:
-            raise ResultError("No set has a head that is in no other set, so none was ablated.")
-        own, random = (self.sel(name, measure="difference") for name in ("change", "random"))
-        # By set, its own heads before the random ones, then by side.
-        value, low, high = (
-            torch.stack([one.T, other.T], dim=1).flatten(0, 1)
-            for one, other in zip(_ends(own), _ends(random), strict=True)
-        )
-        return Bars(
-            title="Removing the heads that only one set has",
-            groups=tuple(
-                name for own in self.ablated for name in (own, f"random heads beside {own}")
-            ),
-            names=("true demonstrations", "false demonstrations"),
-            values=value,
-            low=low,
-            high=high,
-            y_title="change of the logit difference",
-            note=f"{basis(self)}; random heads: mean of {self.draws} draws",
-            meanings=("true", "false"),
-            sides=("wrong label gains", "right label gains"),
+    @property
+    def shared(self) -> tuple[Shared, ...]:
+        """The same for each pair of sets."""
+        overlap, places = self.overlap, range(len(self.sets))
+        return tuple(
+            Shared(self.sets[i], self.sets[j], int(overlap[i, j])) for i in places for j in range(i)
         )
 
-    def figures(self) -> list[Figure]:
-        """What each set does beyond the others and beyond random heads, and which heads sets share."""
-        pairs = f"{counted(len(self.plain), 'pair')} of prompts{given(self)}"
-        shared = [
-            f"{self.sets[i]} and {self.sets[j]}: {int(self.overlap[i, j])}"
-            for i in range(len(self.sets))
-            for j in range(i)
-        ]
-        return [
-            Figure(
-                "ablation",
-                question="Does a set of heads do what the other sets do not?",
-                answer=self._answer(),
-                caption="**Change of the logit difference (right minus taught false label word) when the heads "
-                "that only one set has are removed at the last token**, beside random heads of the same layers "
-                f"that are in no set (mean of {self.draws} draws). In the sentence: with false demonstrations "
-                f"unless said otherwise. Bars: 95 % intervals over {pairs}, for each set alone; those beyond "
-                "random heads take in how far draws lie apart. Yes needs both to lie on one side of 0.",
-                limits="what the heads do that two sets share: they are left out on both sides. Sets of "
-                "different size remove different amounts; the random heads have each set's size.",
-                short="Sets of heads",
-                drawn=bool(self.ablated),
-            ),
-            Figure(
-                "overlap",
-                question="Which heads do the sets share?",
-                answer=f"{listed(shared)}.",
-                caption="**Heads that two sets have in common**; framed: the size of each set.",
-                limits="that two measures find the same mechanism where they find the same heads.",
-                short="Overlap",
-            ),
-        ]
+    def on_page(self) -> tuple[str, ...]:
+        """Both."""
+        return self.shows
 
-    def _answer(self) -> str:
-        parts, clear, count = [], False, len(self.plain)
-        sizes = dict(zip(self.sets, zip(self.heads, self.alone, strict=True), strict=True))
-        for name in self.ablated:
-            change, true = (
-                self.interval("change", measure="difference", side=side, set=name)
-                for side in ("false", "true")
-            )
-            beyond, (heads, alone) = self.beside_random(name), sizes[name]
-            clear |= jointly(*(judged(own, prompts=count) for own in (change, beyond))) in CLEAR
-            parts.append(
-                f"{name} ({len(alone)} of {counted(len(heads), 'head')}) {said(change, sign=True)}, beyond "
-                f"random heads {said(beyond, sign=True) if beyond else LACKING}, with true demonstrations {said(true, sign=True)}"
-            )
-        if not parts:
-            return "Cannot be judged: every head of every set is in another set too."
-        return f"{opening(any_clear(clear, count), counted(count, 'pair'))} {'; '.join(parts)}."
-
-    def summary(self) -> str:
-        """Sizes, and the effects of what each set has alone."""
-        parts = [f"{name}: {self.beside_random(name)}" for name in self.ablated]
-        if not parts:
-            return f"{listed(self.sets)}: no set has a head of its own"
-        return (
-            "change of the logit difference beyond random heads, false demonstrations – "
-            + "; ".join(parts)
-        )
-
-
-def _ends(found: Samples) -> tuple[Tensor, Tensor, Tensor]:
-    return found.values, found.low, found.high
+    def is_drawn(self, show: str) -> bool:
+        """False of the ablation if no set has a head that no other has."""
+        return show != "ablation" or bool(self.ablated)
 
 
 Sets = Annotated[
@@ -318,29 +279,30 @@ class CompareHeads(PairMeasurement[CompareHeadsResult]):
         Raises:
             RunError: too few heads outside of the sets.
         """
-        found = []
+        members = []
         for number, (name, heads) in enumerate(self.sets.items()):
-            others = {head for other, own in self.sets.items() if other != name for head in own}
+            others = {head for other, its in self.sets.items() if other != name for head in its}
             alone = tuple(head for head in heads if head not in others)
             shape = (info.n_layers, info.n_heads)
             seed = self.seed + 7919 * number
             drawn = random_heads(alone, shape, self.draws if alone else 0, seed, without=[*others])
-            found.append(HeadSet(name, tuple(heads), alone, tuple(map(tuple, drawn))))
-        return found
+            members.append(HeadSet(name, tuple(heads), alone, tuple(map(tuple, drawn))))
+        return members
 
     def passes(self, model: LanguageModel, data: Pair) -> list[Variants]:
         """Both sides and the bare queries unablated, without each set's own heads, and on the sides without random ones."""
         conditions, alone = [list[Intervention]()], [list[Intervention]()]
-        for own in self.members(model.info):
-            removed = [own.alone, *own.drawn] if own.alone else []
-            conditions += [[ZeroHeads(heads, kind=self.kind)] for heads in removed]
-            alone += [[ZeroHeads(own.alone, kind=self.kind)]] if own.alone else []
+        for member in self.members(model.info):
+            if member.alone:
+                removed = (member.alone, *member.drawn)
+                conditions += [[ZeroHeads(heads, kind=self.kind)] for heads in removed]
+                alone.append([ZeroHeads(member.alone, kind=self.kind)])
         bare = without_demonstrations(data[0])
-        found = [(side, conditions) for side in data]
-        found += [] if bare is None else [(bare, alone)]
+        sides = [(side, conditions) for side in data]
+        sides += [] if bare is None else [(bare, alone)]
         return [
             Variants(prompts, [AnswerReading()], title="ablations", variants=variants)
-            for prompts, variants in found
+            for prompts, variants in sides
         ]
 
     def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> CompareHeadsResult:
@@ -348,27 +310,27 @@ class CompareHeads(PairMeasurement[CompareHeadsResult]):
         members = self.members(model.info)
         differences, correct = [], []
         for side in read[:2]:
-            logits = [own.label_logits.double() for (own,) in side]
-            differences.append(torch.stack([contrast(own, data[1]) for own in logits], dim=1))
-            right = [own.argmax(-1) == data[1].answers for own in logits]
+            logits = [run.label_logits.double() for (run,) in side]
+            differences.append(torch.stack([contrast(run, data[1]) for run in logits], dim=1))
+            right = [run.argmax(-1) == data[1].answers for run in logits]
             correct.append(torch.stack(right, dim=1).double())
         values = torch.stack([torch.stack(differences, 1), torch.stack(correct, 1)], dim=1)
-        own, random, place = [], [], 1
+        change, random, place = [], [], 1
         nothing = torch.full(values[..., 0].shape, torch.nan, dtype=torch.float64)
         for member in members:
             if not member.alone:
-                own.append(nothing)
+                change.append(nothing)
                 random.append(nothing[..., None].expand(*nothing.shape, self.draws))
                 continue
             changes = values[..., place : place + 1 + self.draws] - values[..., :1]
-            own.append(changes[..., 0])
+            change.append(changes[..., 0])
             random.append(changes[..., 1:])
             place += 1 + self.draws
         bare, bare_change = self._bare(members, data, read[2]) if len(read) > 2 else (None, None)
         return CompareHeadsResult(
             bare=bare,
             bare_change=bare_change,
-            change=torch.stack(own, dim=-1),
+            change=torch.stack(change, dim=-1),
             random=torch.stack(random, dim=-2),
             plain=values[..., 0],
             sets=tuple(member.name for member in members),
@@ -382,9 +344,9 @@ class CompareHeads(PairMeasurement[CompareHeadsResult]):
         self, members: Sequence[HeadSet], data: Pair, read: Sequence[Any]
     ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch set"]]:
         """The logit difference in bare queries, and its change without the heads that only each set has."""
-        plain, *without = (contrast(own.label_logits.double(), data[1]) for (own,) in read)
+        plain, *without = (contrast(run.label_logits.double(), data[1]) for (run,) in read)
         nothing = torch.full_like(plain, torch.nan)
-        changes = iter(own - plain for own in without)
+        changes = iter(difference - plain for difference in without)
         columns = [next(changes) if member.alone else nothing for member in members]
         return plain, torch.stack(columns, dim=1)
 

@@ -16,7 +16,6 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Count, checked
 from icl_mech.errors import RunError
 from icl_mech.measurements.causal.head_mediation import TODD, HeadMediationResult, Measure
-from icl_mech.measurements.heads.chosen import head_name
 from icl_mech.measurements.same_model import check_own_weights, check_same_weights
 from icl_mech.models import LanguageModel, adapt, exclusive
 from icl_mech.results import Definition, Result
@@ -40,17 +39,11 @@ class FunctionVector(Result):
         heads: (layer, head), largest effect first.
     """
 
-    title: ClassVar[str] = "Function vector"
     definitions: ClassVar[tuple[Definition, ...]] = (FUNCTION,)
 
     vector: Float[Tensor, " d_model"]
     parts: Float[Tensor, "chosen d_model"]
     heads: tuple[tuple[int, int], ...]
-
-    def summary(self) -> str:
-        """Its heads and its length."""
-        names = ", ".join(map(head_name, self.heads))
-        return f"sum over the heads {names} (layer.head), of length {float(self.vector.norm()):.3g}"
 
 
 @checked(RunError)
@@ -85,10 +78,10 @@ def function_vector(
     heads, parts = mediation.top(k, by), []
     for layer, head in heads:
         weight, bias = adapted.head_weights(layer)
-        own = mediation.means[layer, head].to(weight).double() @ weight[head].detach().double()
+        part = mediation.means[layer, head].to(weight).double() @ weight[head].detach().double()
         if biases and bias is not None:
-            own = own + bias.detach().double()
-        parts.append(own)
+            part = part + bias.detach().double()
+        parts.append(part)
     stacked = torch.stack(parts).cpu()
     return FunctionVector(
         vector=stacked.sum(0).float(),
@@ -99,11 +92,11 @@ def function_vector(
 
 
 def _check(model: LanguageModel, mediation: HeadMediationResult, k: int) -> None:
-    info, own = model.info, tuple(mediation.means.shape)
+    info, shape = model.info, tuple(mediation.means.shape)
     check_own_weights(model, "A function vector")
-    if own != (info.n_layers, info.n_heads, info.d_head):
+    if shape != (info.n_layers, info.n_heads, info.d_head):
         raise RunError(
-            f"The effects are of a model with layers, heads and numbers per head {list(own)}; "
+            f"The effects are of a model with layers, heads and numbers per head {list(shape)}; "
             f"{info.name!r} has {[info.n_layers, info.n_heads, info.d_head]}."
         )
     if k > info.n_layers * info.n_heads:

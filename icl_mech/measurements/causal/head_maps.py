@@ -1,11 +1,11 @@
-"""The sets of heads that the field compares, and numbers of every head: which are largest, which are clear.
+"""Numbers of every head: which are largest, and which are clear among all.
 
 Maps have some heads framed.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.measurements.heads.chosen import head_name
@@ -15,56 +15,6 @@ from icl_mech.results import Definition, Samples
 from icl_mech.results.judging import FEWEST_PROMPTS, Status
 from icl_mech.results.wording import counted, listed
 from icl_mech.shapes import Grid
-
-FUNCTION_VECTOR = "function vector"
-INDUCTION = "induction"
-FALSE_INDUCTION = "false induction"
-LABEL_PROMOTING = "label promoting"
-
-
-class Expected(NamedTuple):
-    """What is claimed of a set of heads.
-
-    Attributes:
-        name: Of the set.
-        claim: In words.
-        side: Demonstrations with which it is tested.
-        rising: Removing its own heads raises the right answer, and more than removing random ones.
-    """
-
-    name: str
-    claim: str
-    side: Literal["true", "false"]
-    rising: bool
-
-
-EXPECTED = (
-    Expected(
-        FUNCTION_VECTOR,
-        "Function-vector heads: without them the right answer falls with true demonstrations",
-        "true",
-        False,
-    ),
-    Expected(
-        INDUCTION,
-        "Induction heads: without them the right answer falls with true demonstrations",
-        "true",
-        False,
-    ),
-    Expected(
-        FALSE_INDUCTION,
-        "False induction heads: without them the right answer rises with false demonstrations",
-        "false",
-        True,
-    ),
-    Expected(
-        LABEL_PROMOTING,
-        "Label-promoting heads: without them the right answer rises with false demonstrations",
-        "false",
-        True,
-    ),
-)
-
 
 Head = tuple[int, int]
 """Layer and head."""
@@ -100,9 +50,9 @@ def clear_heads(
     Where none does, one is named in 2.5 % of the cases.
     """
     signed = -per_prompt if below else per_prompt
-    found = above_together(signed, level=ONE_SIDED)
-    order = ordered(signed.double().mean(0), found.numel())
-    return tuple(head for head in order if bool(found[head]))
+    above = above_together(signed, level=ONE_SIDED)
+    order = ordered(signed.double().mean(0), above.numel())
+    return tuple(head for head in order if bool(above[head]))
 
 
 def any_clear(clear: bool | Sequence[Head], prompts: int) -> Status:
@@ -134,7 +84,7 @@ def head_map(found: Samples, title: str, framed: Sequence[Head], **more: Any) ->
     return turned.heatmap(title, marked=marked, names=tuple(map(head_name, framed)), **more)
 
 
-def intervals_of(found: Samples, heads: Sequence[Head]) -> dict[str, Interval]:
+def intervals_of(samples: Samples, heads: Sequence[Head]) -> dict[str, Interval]:
     """Numbers of these heads, by name."""
-    ends = (found.values, found.low, found.high)
+    ends = (samples.values, samples.low, samples.high)
     return {head_name(head): Interval(*(float(end[head]) for end in ends)) for head in heads}

@@ -28,22 +28,19 @@ from icl_mech.measurements.causal.head_maps import (
     Head,
     any_clear,
     clear_heads,
-    head_map,
     heads_of,
     intervals_of,
-    named,
     ordered,
 )
 from icl_mech.measurements.demonstrations import query
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.same_model import check_own_weights
+from icl_mech.metrics import Interval
 from icl_mech.models import LanguageModel, Site
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
-from icl_mech.results import Definition, Figure, Result, basis, quantity
-from icl_mech.results.judging import opening
-from icl_mech.results.prompts import given
-from icl_mech.results.wording import counted, said
-from icl_mech.shapes import Grid, Grids
+from icl_mech.results import Definition, Result, quantity
+from icl_mech.results.judging import Status
+from icl_mech.results.quantities import kept
 
 Measure = Literal["probability", "difference"]
 MeanOver = Literal["all", "class"]
@@ -88,7 +85,6 @@ class HeadMediationResult(Result):
             `class`.
     """
 
-    title: ClassVar[str] = "Heads that carry the task"
     shows: ClassVar[tuple[str, ...]] = ("maps", *UNITS)
     definitions: ClassVar[tuple[Definition, ...]] = (INDIRECT, DIFFERENCE, FAMILY)
     ranked: ClassVar[bool] = True
@@ -111,87 +107,25 @@ class HeadMediationResult(Result):
         return ordered(self.effect(by), k)
 
     @checked(ResultError)
+    @kept
     def clear(self, by: Measure = "difference", *, below: bool = False) -> tuple[Head, ...]:
         """Heads whose effect lies above 0 (`below`: below 0), corrected for looking at all heads."""
         return clear_heads(getattr(self, by), below=below)
 
-    def drawing(self, show: str = "maps") -> Grids | Grid:
-        """Maps of the effects, layers across and heads down.
+    @checked(ResultError)
+    def leading(self, k: Count = FRAMED) -> dict[str, Interval]:
+        """Effects on the logit difference of the k heads with the largest, by name, largest first."""
+        return intervals_of(self.sel("difference"), self.top(k, "difference"))
 
-        Args:
-            show: `maps` (both measures) or one measure.
+    @property
+    def count(self) -> int:
+        """Number of prompts with shuffled labels."""
+        return len(self.difference)
 
-        Raises:
-            ResultError: unknown `show`.
-        """
-        self.check_show(show)
-        if show != "maps":
-            return self._map(show, f"{basis(self)}; framed: the {FRAMED} largest effects")
-        return Grids("Effect of single heads", tuple(map(self._map, UNITS)), basis(self))
-
-    def _map(self, by: str, note: str = "") -> Grid:
-        found = self.sel(by)
-        unit = "probability" if by == "probability" else "logits"
-        title = f"{UNITS[by][0].upper()}{UNITS[by][1:]}"
-        framed = ordered(found.values, FRAMED)
-        return head_map(found, title, framed, quantity=unit, signed=True, note=note)
-
-    def figures(self) -> list[Figure]:
-        """Which heads raise the right answer, and which lower it."""
-        count = len(self.difference)
-        which = (
-            "prompts with true labels"
-            + (self.mean == "class") * " and other queries of the same class"
-        )
-        status = any_clear(self.clear(), count)
-        return [
-            Figure(
-                "maps",
-                question="Do single heads carry what the demonstrations teach?",
-                answer=self._answer(),
-                caption="**Effect of every head: its output at the last token of prompts with other labels, "
-                f"replaced by its mean over {which}.** Means over {counted(count, 'prompt')}; above, change of "
-                f"the right label word's probability ({said(self.interval('plain_probability'))} without a "
-                "patch), below, of its logit above the other label words. Framed: the largest effects "
-                f"(layer.head). Intervals (when pointing): 95 % over prompts{given(self)}, for each head alone.",
-                establishes="that the mean output of these heads at the last token is enough to move the answer "
-                "towards what true demonstrations teach."
-                if status == "supported"
-                else "",
-                limits="that the heads are needed: with several of them doing the same, leaving one out may "
-                "change nothing. A head may also carry which labels are possible, not which text has which. "
-                "Heads chosen here are to be tested on other prompts.",
-                short="Effects of heads",
-            )
-        ]
-
-    def _answer(self) -> str:
-        raising, lowering = self.clear(), self.clear(below=True)
-        heads, count = self.means[..., 0].numel(), len(self.difference)
-        top = intervals_of(self.sel("difference"), self.top(FRAMED, "difference"))
-        best, effect = next(iter(top.items()))
-        status, amount = any_clear(raising, count), f"{said(effect, sign=True)} logits"
-        found = f"the largest effect is that of {best}, {amount}."
-        if status == "supported":
-            found = (
-                f"{named(raising)} ({len(raising)} of {heads} heads) raise the right answer, corrected for "
-                f"looking at all heads; most of all {best}, by {amount}."
-            )
-        elif status == "not shown":
-            found = f"no head of {heads} clearly raises the right answer; {found}"
-        if lowering and status != "cannot be judged":
-            found += f" {named(lowering)} lower{'s' * (len(lowering) == 1)} it."
-        return f"{opening(status, counted(count, 'prompt'))} {found}"
-
-    def summary(self) -> str:
-        """The heads with the largest effects."""
-        heads, probability = self.top(3, "difference"), self.effect()
-        effects = intervals_of(self.sel("difference"), heads).items()
-        parts = [
-            f"{name}: {value} ({probability[head]:+.2g} in probability)"
-            for head, (name, value) in zip(heads, effects, strict=True)
-        ]
-        return "largest effects on the logit difference (layer.head): " + ", ".join(parts)
+    @property
+    def status(self) -> Status:
+        """The status of the claim that a head raises the logit difference, see `clear`."""
+        return any_clear(self.clear(), self.count)
 
 
 @dataclass(frozen=True)
@@ -246,37 +180,32 @@ class HeadMediation(PairMeasurement[HeadMediationResult]):
     ) -> Steps[HeadMediationResult]:
         """Mean outputs of the true prompts, then every head patched on the shuffled ones."""
         ((read,),) = yield self.passes(model, data)
-        outputs = torch.stack([own[:, 0].double() for own in read.values()], dim=1)
+        outputs = torch.stack([output[:, 0].double() for output in read.values()], dim=1)
         means = outputs.mean(0).float()
         if self.mean == "class":
             weights = class_weights(*data)
             # By prompt, token and place, as a Patch wants them.
-            given = torch.einsum("nm,mlhd->lhnd", weights, outputs).float()[..., None, None, :]
+            values = torch.einsum("nm,mlhd->lhnd", weights, outputs).float()[..., None, None, :]
         else:
-            given = means[..., None, :]
-        patches = [[Patch("z", [head], values=given[head])] for head in heads_of(means.shape[:2])]
-        (found,) = yield [
+            values = means[..., None, :]
+        patches = [[Patch("z", [head], values=values[head])] for head in heads_of(means.shape[:2])]
+        (runs,) = yield [
             Variants(data[1], [AnswerReading()], title="heads", variants=[[], *patches])
         ]
-        return self.result(model, data, [means, [own for (own,) in found]])
+        return self.result(model, data, [means, [run for (run,) in runs]])
 
     def result(self, model: LanguageModel, data: Pair, read: list[Any]) -> HeadMediationResult:
         """Changes of the right answer's probability and logit difference."""
-        means, found = read
+        means, runs = read
         answers = data[1].answers
-        values = [
-            torch.stack([own(answers) for own in kind], dim=1)
-            for kind in zip(*((one.probability, one.difference) for one in found), strict=True)
-        ]
-        changes = [
-            (value[:, 1:] - value[:, :1]).reshape(len(answers), *means.shape[:2])
-            for value in values
-        ]
+        probability = torch.stack([run.probability(answers) for run in runs], dim=1)
+        difference = torch.stack([run.difference(answers) for run in runs], dim=1)
+        heads = len(answers), *means.shape[:2]
         return HeadMediationResult(
-            probability=changes[0],
-            difference=changes[1],
-            plain_probability=values[0][:, 0],
-            plain_difference=values[1][:, 0],
+            probability=(probability[:, 1:] - probability[:, :1]).reshape(heads),
+            difference=(difference[:, 1:] - difference[:, :1]).reshape(heads),
+            plain_probability=probability[:, 0],
+            plain_difference=difference[:, 0],
             means=means,
             mean=self.mean,
         )
@@ -288,7 +217,7 @@ def class_weights(true: PromptBatch, shuffled: PromptBatch) -> Float[Tensor, "sh
     Raises:
         PromptError: prompts without roles of their texts, or one whose class no other query has.
     """
-    queries = [[query(prompt) for prompt in own] for own in (true, shuffled)]
+    queries = [[query(prompt) for prompt in prompts] for prompts in (true, shuffled)]
     if not all(map(all, queries)):
         raise PromptError(
             "mean='class' leaves a prompt's own query out, and the texts of these queries are not known; build "

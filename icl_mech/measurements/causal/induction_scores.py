@@ -29,14 +29,13 @@ from icl_mech.measurements.causal.head_maps import (
     Head,
     any_clear,
     clear_heads,
-    head_map,
     intervals_of,
-    named,
     ordered,
 )
 from icl_mech.measurements.doors import with_options
 from icl_mech.measurements.passes import How
 from icl_mech.measurements.running import measured
+from icl_mech.metrics import Interval
 from icl_mech.metrics.heads import (
     Pattern,
     attention_elsewhere,
@@ -47,19 +46,12 @@ from icl_mech.metrics.heads import (
 )
 from icl_mech.models import LanguageModel, Site, adapt
 from icl_mech.prompts import ANSWER_KINDS, Prompt, PromptBatch
-from icl_mech.results import Definition, Figure, Quantity, Result, basis, quantity
-from icl_mech.results.judging import opening
-from icl_mech.results.wording import counted, said
+from icl_mech.results import Definition, Quantity, Result, quantity
+from icl_mech.results.judging import Status
+from icl_mech.results.quantities import kept
 from icl_mech.segments import Segment
-from icl_mech.shapes import Grid
 
 InductionVariant = Literal["sound", "mul", "abs"]
-
-ATTENDED = {
-    "induction": "the token after its earlier occurrence",
-    "duplicate": "its earlier occurrence",
-    "previous": "the token before",
-}
 
 INDUCTION = Definition(
     "induction score",
@@ -98,7 +90,6 @@ class InductionScoresResult(Result):
         pattern: `induction`, `duplicate` or `previous`.
     """
 
-    title: ClassVar[str] = "Induction heads"
     definitions: ClassVar[tuple[Definition, ...]] = (INDUCTION, LEVEL, DETECTED, FAMILY)
     ranked: ClassVar[bool] = True
 
@@ -109,11 +100,11 @@ class InductionScoresResult(Result):
 
     def quantities(self) -> dict[str, Quantity]:
         """Scores and, of the sound ones, their control and what lies above it."""
-        found = super().quantities()
+        quantities = super().quantities()
         if self.control is not None:
             above, unit = self.scores - self.control, "score above its control"
-            found["above_control"] = Quantity(("layer", "head"), above, unit=unit)
-        return found
+            quantities["above_control"] = Quantity(("layer", "head"), above, unit=unit)
+        return quantities
 
     @property
     def values(self) -> Float[Tensor, "layer head"]:
@@ -125,61 +116,25 @@ class InductionScoresResult(Result):
         """The k heads with the largest score, largest first."""
         return ordered(self.values, k)
 
+    @checked(ResultError)
+    def leading(self, k: Count = FRAMED) -> dict[str, Interval]:
+        """Scores of the k heads with the largest, by name, largest first."""
+        return intervals_of(self.sel("score"), self.top(k))
+
+    @kept
     def clear(self) -> tuple[Head, ...]:
         """Heads above their control, corrected for looking at all heads; none without a control."""
         return () if self.control is None else clear_heads(self.scores - self.control)
 
-    def drawing(self) -> Grid:
-        """Scores, layers across and heads down."""
-        note = f"{basis(self, f'{len(self.scores)} sequences')}; framed: the {FRAMED} highest"
-        name = f"Attention to {ATTENDED[self.pattern]}"
-        title = name if self.variant == "sound" else f"{name}: {self.variant}"
-        return head_map(
-            self.sel("score"), title, self.top(), quantity="score", signed=False, note=note
-        )
+    @property
+    def count(self) -> int:
+        """Number of sequences."""
+        return len(self.scores)
 
-    def figures(self) -> list[Figure]:
-        """Which heads match repeated tokens."""
-        count, where = len(self.scores), ATTENDED[self.pattern]
-        return [
-            Figure(
-                question=f"Which heads attend from a token to {where}?",
-                answer=self._answer(),
-                caption=f"**Attention of every head from tokens that occurred before to {where}**, in random "
-                f"tokens that stand there twice; means over {counted(count, 'sequence')}. Framed: the highest "
-                "(layer.head). Intervals (when pointing): 95 % over sequences, for each head alone.",
-                establishes="which heads match tokens, whatever they mean."
-                if any_clear(self.clear(), count) == "supported"
-                else "",
-                limits="that these heads are used in prompts with demonstrations, or copy what they attend to: "
-                "see the effects of heads and the ablation.",
-                short="Induction heads",
-            )
-        ]
-
-    def _answer(self) -> str:
-        clear, top, heads = self.clear(), self.top(), self.values.numel()
-        best, score = next(iter(intervals_of(self.sel("score"), top).items()))
-        if self.control is None:
-            return f"Highest score: {best} with {said(score)} (variant {self.variant}, no control)."
-        status = any_clear(clear, len(self.scores))
-        found = f"the highest score is that of {best}, {said(score)}."
-        if status == "supported":
-            level = float(self.control.mean(0)[top[0]])
-            found = (
-                f"{named(clear)} ({len(clear)} of {heads} heads) attend to it more than to other tokens, "
-                f"corrected for looking at all heads; most of all {best}, with {said(score)} against "
-                f"{level:.2g} for another token."
-            )
-        elif status == "not shown":
-            found = f"no head of {heads} does so clearly; {found}"
-        return f"{opening(status, counted(len(self.scores), 'sequence'))} {found}"
-
-    def summary(self) -> str:
-        """The heads with the highest scores."""
-        found = intervals_of(self.sel("score"), self.top(3))
-        parts = [f"{name}: {value}" for name, value in found.items()]
-        return f"highest induction scores ({self.variant}; layer.head): " + ", ".join(parts)
+    @property
+    def status(self) -> Status:
+        """The status of the claim that a head attends to the match more than to other tokens."""
+        return any_clear(self.clear(), self.count)
 
 
 @dataclass
@@ -283,30 +238,31 @@ class InductionScores(Measurement[InductionScoresResult]):
         )
 
 
-def sequences(model: LanguageModel, own: InductionScores) -> Int[Tensor, "batch pos"]:
+def sequences(model: LanguageModel, chosen: InductionScores) -> Int[Tensor, "batch pos"]:
     """The sequences that are read: a first token where the tokenizer has one, random tokens twice.
 
     Raises:
         RunError: more tokens than the vocabulary has.
     """
-    if own.tokens is not None:
-        return own.tokens
+    if chosen.tokens is not None:
+        return chosen.tokens
     special = set(getattr(model.tokenizer, "all_special_ids", None) or ())
     known = min(len(model.tokenizer), model.info.d_vocab) if model.tokenizer else model.info.d_vocab
     usable = torch.tensor([token for token in range(known) if token not in special])
-    if own.length > len(usable):
+    if chosen.length > len(usable):
         raise RunError(
-            f"length={own.length}, but {model.info.name!r} has {len(usable)} tokens that can be drawn."
+            f"length={chosen.length}, but {model.info.name!r} has {len(usable)} tokens that can be drawn."
         )
-    generator = torch.Generator().manual_seed(own.seed)
+    generator = torch.Generator().manual_seed(chosen.seed)
     drawn = [
-        usable[torch.randperm(len(usable), generator=generator)[: own.length]] for _ in range(own.n)
+        usable[torch.randperm(len(usable), generator=generator)[: chosen.length]]
+        for _ in range(chosen.n)
     ]
     twice = torch.stack([torch.cat([half, half]) for half in drawn])
     first = getattr(model.tokenizer, "bos_token_id", None)
     if first is None:
         return twice
-    return torch.cat([torch.full((own.n, 1), first), twice], dim=1)
+    return torch.cat([torch.full((chosen.n, 1), first), twice], dim=1)
 
 
 def as_prompts(tokens: Int[Tensor, "batch pos"]) -> PromptBatch:
@@ -353,5 +309,7 @@ def induction_scores(
 
     Source: Olsson et al. 2022.
     """
-    own = InductionScores(n, length, variant, pattern, exclude_bos, exclude_current, seed, tokens)
-    return measured(own, model, as_prompts(sequences(adapt(model), own)), **how)
+    chosen = InductionScores(
+        n, length, variant, pattern, exclude_bos, exclude_current, seed, tokens
+    )
+    return measured(chosen, model, as_prompts(sequences(adapt(model), chosen)), **how)

@@ -34,11 +34,10 @@ from icl_mech.metrics import Interval, above_together, mean_interval
 from icl_mech.metrics.intervals import ONE_SIDED
 from icl_mech.models import LanguageModel, ModelInfo, adapt
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
-from icl_mech.results import Definition, Figure, Quantity, Result, basis, quantity
-from icl_mech.results.judging import opening
-from icl_mech.results.prompts import answer_kind, given
-from icl_mech.results.wording import counted, said, told
-from icl_mech.shapes import LayerCurves, Panel
+from icl_mech.results import Definition, Quantity, Result, quantity
+from icl_mech.results.judging import Status
+from icl_mech.results.prompts import answer_kind
+from icl_mech.results.quantities import kept
 
 RIGHT = "share of right answers"
 
@@ -68,7 +67,6 @@ class SteerResult(Result):
         answers: Class of each query; None where prompts have no classes in common.
     """
 
-    title: ClassVar[str] = "Effect of a vector"
     definitions: ClassVar[tuple[Definition, ...]] = (ADDED,)
 
     axis_labels: ClassVar[Mapping[str, str]] = {"layer": "layers"}
@@ -88,12 +86,12 @@ class SteerResult(Result):
 
     def quantities(self) -> dict[str, Quantity]:
         """Accuracy, probability and logit difference by block, their changes, and the plain run."""
-        dims, found = ("layer",), super().quantities()
+        dims, quantities = ("layer",), super().quantities()
         gained = self.correct.double() - self.plain_correct.double()[:, None]
         more = self.probability - self.plain_probability[:, None]
         return {
-            "accuracy": found.pop("accuracy"),
-            **found,
+            "accuracy": quantities.pop("accuracy"),
+            **quantities,
             "accuracy_change": Quantity(dims, gained, unit="change of accuracy", kind="change"),
             "probability_change": Quantity(dims, more, unit="change of probability"),
             "difference_change": Quantity(
@@ -126,75 +124,26 @@ class SteerResult(Result):
         changes = self.changes[:, self.layers.index(self.third)].double()
         if self.answers is None:
             return None if answer_kind(self) == "classes" else mean_interval(changes)
-        found, place, counts = self.answers.unique(return_inverse=True, return_counts=True)
-        weights = (len(changes) / len(found) / counts)[place]
-        return mean_interval(changes * weights) if len(found) > 1 else None
-
-    def drawing(self) -> LayerCurves:
-        """Accuracy and logit difference by block, on axes of their own."""
-        right, gain = self.sel("accuracy"), self.sel("difference_change")
-        plain, chance = self.interval("plain_accuracy").value, 1 / self.n_labels
-        levels = ((plain, f"without the vector {told(plain)}"), (chance, f"chance {told(chance)}"))
-        return LayerCurves(
-            title="Right answers with the vector after a block",
-            names=("accuracy", "logit difference"),
-            values=torch.stack([right.values, gain.values]),
-            low=torch.stack([right.low, gain.low]),
-            high=torch.stack([right.high, gain.high]),
-            y_title=RIGHT,
-            x=tuple(map(float, self.layers)),
-            x_title=f"output of block, where the vector is {self.verb}",
-            note=basis(self),
-            meanings=("target", "label"),
-            panels=(
-                Panel("Accuracy", (0,), RIGHT, levels),
-                Panel("Change of the logit difference", (1,), "logits", ((0.0, "no change"),)),
-            ),
-        )
+        classes, place, counts = self.answers.unique(return_inverse=True, return_counts=True)
+        weights = (len(changes) / len(classes) / counts)[place]
+        return mean_interval(changes * weights) if len(classes) > 1 else None
 
     @property
-    def verb(self) -> str:
-        """What is done with the vector."""
-        return "added" if self.kind == "add" else "put in its place"
+    def count(self) -> int:
+        """Number of prompts."""
+        return len(self.correct)
 
-    def figures(self) -> list[Figure]:
-        """Whether the vector brings the right answers, and where."""
-        prompts = f"{counted(len(self.correct), 'prompt')}{given(self)}"
-        return [
-            Figure(
-                question="Does the vector produce the right answers?",
-                answer=self._answer(),
-                caption=f"**Right answers with the vector {self.verb} at the output of one block, at the last "
-                "token.** Left: share of right answers among the label words; dashes: without the vector, and "
-                "chance. Right: change of the right answer's logit above the others. Bands: 95 % intervals "
-                f"over {prompts}, for each block alone.",
-                limits="that the model itself works with this vector: any strong push towards a label word "
-                "moves the answer. The block is chosen on the prompts shown; test it on others.",
-                short="Effect of the vector",
-            )
-        ]
+    @property
+    @kept
+    def raised(self) -> tuple[int, ...]:
+        """Blocks after which the vector raises the logit difference, corrected for looking at all."""
+        clear = above_together(self.changes, level=ONE_SIDED).tolist()
+        return tuple(layer for layer, above in zip(self.layers, clear, strict=True) if above)
 
-    def _answer(self) -> str:
-        count, best = len(self.correct), self.best
-        raised = self.interval("difference_change", layer=best)
-        clear = above_together(self.changes, level=ONE_SIDED)
-        plain, right = self.interval("plain_accuracy"), self.interval("accuracy", layer=best)
-        where = f"after block {best} the logit difference changes by {said(raised, sign=True)}"
-        rate = f"{said(right)} of the answers are right there, {said(plain)} without it"
-        status = any_clear(bool(clear.any()), count)
-        begin = opening(
-            status,
-            counted(count, "prompt"),
-            supported=f"Yes, after {int(clear.sum())} of {counted(len(clear), 'block')}, corrected for "
-            "looking at all: most of all",
-            not_shown="Not shown, after no block:",
-        )
-        return f"{begin} {where}{' at most' * (status == 'not shown')}; {rate}."
-
-    def summary(self) -> str:
-        """The best block, beside the plain run."""
-        right, plain = self.interval("accuracy", layer=self.best), self.interval("plain_accuracy")
-        return f"after block {self.best}: accuracy {right}, without the vector {plain}"
+    @property
+    def status(self) -> Status:
+        """The status of the claim that there is such a block."""
+        return any_clear(bool(self.raised), self.count)
 
 
 Steering = Literal["add", "replace"]
@@ -252,10 +201,10 @@ class Steer(Measurement[SteerResult]):
         return [[self._change(layer)] for layer in self._layers(info)]
 
     def _change(self, layer: int) -> Intervention:
-        own = self.vectors[layer if layer < len(self.vectors) else 0]
+        vector = self.vectors[layer if layer < len(self.vectors) else 0]
         if self.kind == "add":
-            return AddVector(own, layer, self.scale)
-        return Patch("resid_post", layers=[layer], values=own[None])
+            return AddVector(vector, layer, self.scale)
+        return Patch("resid_post", layers=[layer], values=vector[None])
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Variants]:
         """Without the vector, then with it after each block."""
@@ -264,10 +213,10 @@ class Steer(Measurement[SteerResult]):
 
     def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> SteerResult:
         """Probability, logit difference and answers of every prompt, by layer."""
-        answers, found = data.answers, [own for (own,) in read[0]]
-        probability = torch.stack([own.probability(answers) for own in found], dim=1)
-        difference = torch.stack([own.difference(answers) for own in found], dim=1)
-        predicted = torch.stack([own.label_logits.argmax(-1) for own in found], dim=1)
+        answers, runs = data.answers, [run for (run,) in read[0]]
+        probability = torch.stack([run.probability(answers) for run in runs], dim=1)
+        difference = torch.stack([run.difference(answers) for run in runs], dim=1)
+        predicted = torch.stack([run.label_logits.argmax(-1) for run in runs], dim=1)
         correct = predicted == answers[:, None]
         return SteerResult(
             probability=probability[:, 1:],
@@ -313,8 +262,8 @@ def steer(
     Source: Todd et al. 2024, §3; Hendel et al. 2023, §3.
     """
     usual: Steering = "replace" if isinstance(vector, TaskVectorResult) else "add"
-    own = Steer(_by_layer(model, vector), kind or usual, scale, layers)
-    return measured(own, model, prompts, **how)
+    steering = Steer(_by_layer(model, vector), kind or usual, scale, layers)
+    return measured(steering, model, prompts, **how)
 
 
 def _by_layer(model: Any, vector: Any) -> Tensor:
@@ -323,14 +272,14 @@ def _by_layer(model: Any, vector: Any) -> Tensor:
         check_same_weights(adapt(model), vector, "The vector is", "make one with this model")
     if isinstance(vector, TaskVectorResult):
         return vector.vectors
-    own: Any = vector.vector if isinstance(vector, FunctionVector) else vector
-    fits = isinstance(own, Tensor) and own.ndim in (1, 2)
-    if not fits or not own.is_floating_point():
+    given: Any = vector.vector if isinstance(vector, FunctionVector) else vector
+    fits = isinstance(given, Tensor) and given.ndim in (1, 2)
+    if not fits or not given.is_floating_point():
         raise RunError(
             "vector must be a FunctionVector, a TaskVectorResult, or a tensor of float numbers with the axes "
             f"(d_model) or (layer, d_model); got {type(vector).__name__}."
         )
-    found: Tensor = (
-        own if own.ndim == 2 else own.expand(adapt(model).info.n_layers, -1).contiguous()
+    vectors: Tensor = (
+        given if given.ndim == 2 else given.expand(adapt(model).info.n_layers, -1).contiguous()
     )
-    return found
+    return vectors

@@ -19,10 +19,7 @@ from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.doors import door
 from icl_mech.models import LanguageModel, Site
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
-from icl_mech.results import Definition, Figure, Result, basis, quantity
-from icl_mech.results.prompts import given
-from icl_mech.results.wording import counted, said
-from icl_mech.shapes import LayerCurves
+from icl_mech.results import Definition, Result, quantity
 
 HENDEL = "Hendel et al. 2023, In-context learning creates task vectors, §3"
 
@@ -44,48 +41,24 @@ class TaskVectorResult(Result):
             prompt.
     """
 
-    title: ClassVar[str] = "Task vectors"
     definitions: ClassVar[tuple[Definition, ...]] = (TASK,)
 
     vectors: Float[Tensor, "layer d_model"]
     similarity: Float[Tensor, "batch layer"] = quantity("cosine with the mean of the other prompts")
 
-    def drawing(self) -> LayerCurves:
-        """Similarity by layer."""
-        return self.sel().curves(
-            "How alike prompts are at the last token",
-            x_title="output of block",
-            note=basis(self),
-            meanings=("target",),
-        )
+    @property
+    def count(self) -> int:
+        """Number of prompts."""
+        return len(self.similarity)
 
-    def figures(self) -> list[Figure]:
-        """Where prompts with different queries are alike."""
-        count = len(self.similarity)
-        answer = "One prompt has nothing to be compared with."
-        if count > 1:
-            best = int(self.similarity.mean(0).argmax())
-            answer = (
-                f"Most of all after block {best}: cosine "
-                f"{said(self.interval('similarity', layer=best))} with the mean of the other prompts."
-            )
-        return [
-            Figure(
-                "",
-                "Where are prompts with different queries alike at the last token?",
-                answer,
-                "**Cosine of the residual stream at the last token with its mean over the other prompts**, by "
-                f"block. Bands: 95 % intervals over {counted(count, 'prompt')}{given(self)}.",
-                limits="that what is alike is the task: the template and the last token are alike too. See "
-                "what the vector does in prompts without demonstrations.",
-                short="Task vectors",
-                drawn=count > 1,
-            )
-        ]
+    @property
+    def most_alike(self) -> int:
+        """The block after whose output prompts are most alike."""
+        return int(self.similarity.mean(0).argmax())
 
-    def summary(self) -> str:
-        """Number of layers and prompts."""
-        return f"outputs of {len(self.vectors)} blocks at the last token, means over {len(self.similarity)} prompts"
+    def is_drawn(self, show: str) -> bool:
+        """False of one prompt, which has nothing to be compared with."""
+        return self.count > 1
 
 
 @dataclass(frozen=True)
@@ -109,7 +82,7 @@ class TaskVector(Measurement[TaskVectorResult]):
 
     def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> TaskVectorResult:
         """Means, and every prompt beside the mean of the others."""
-        states = torch.stack([own[:, 0].double() for own in read[0][0].values()], dim=1)
+        states = torch.stack([output[:, 0].double() for output in read[0][0].values()], dim=1)
         others = (states.sum(0) - states) / max(len(states) - 1, 1)
         similarity = cosine_similarity(states, others, dim=-1)
         if len(states) == 1:

@@ -1,0 +1,32 @@
+"""Maps of all heads, layers across and heads down, with some of them framed."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from icl_mech.measurements.causal.head_maps import Head
+from icl_mech.measurements.heads.chosen import head_name
+from icl_mech.results import Samples
+from icl_mech.shapes import Grid
+
+
+def head_map(samples: Samples, title: str, framed: Sequence[Head], **more: Any) -> Grid:
+    """Layers across and heads down.
+
+    Args:
+        samples: Numbers by layer and head.
+        title: Of the figure.
+        framed: Heads with a frame.
+        **more: As in `icl_mech.results.figures.heatmap`.
+    """
+    turned = replace(
+        samples,
+        dims=samples.dims[::-1],
+        labels=samples.labels[::-1],
+        values=samples.values.T,
+        low=samples.low.T,
+        high=samples.high.T,
+        per_prompt=None,
+    )
+    marked = tuple((head, layer) for layer, head in framed)
+    return turned.heatmap(title, marked=marked, names=tuple(map(head_name, framed)), **more)

@@ -1,0 +1,20 @@
+"""Figure of induction scores: a map of all heads."""
+
+from icl_mech.looks.head_maps import head_map
+from icl_mech.measurements.causal.head_maps import FRAMED
+from icl_mech.measurements.causal.induction_scores import InductionScoresResult
+from icl_mech.results import basis
+from icl_mech.shapes import Grid
+
+
+def drawing(result: InductionScoresResult) -> Grid:
+    """Scores, layers across and heads down."""
+    name = f"Attention to {result.sentences.say('attended', result=result)}"
+    return head_map(
+        result.sel("score"),
+        name if result.variant == "sound" else f"{name}: {result.variant}",
+        result.top(),
+        quantity="score",
+        signed=False,
+        note=f"{basis(result, f'{result.count} sequences')}; framed: the {FRAMED} highest",
+    )

@@ -1,0 +1,15 @@
+"""Figure of task vectors: how alike prompts are, by block."""
+
+from icl_mech.measurements.causal.task_vector import TaskVectorResult
+from icl_mech.results import basis
+from icl_mech.shapes import LayerCurves
+
+
+def drawing(result: TaskVectorResult) -> LayerCurves:
+    """Similarity by layer."""
+    return result.sel().curves(
+        "How alike prompts are at the last token",
+        x_title="output of block",
+        note=basis(result),
+        meanings=("target",),
+    )
