@@ -131,11 +131,12 @@ class CalibrationResult(Result):
 
     @property
     @kept
-    def better(self) -> list[str]:
+    def better(self) -> tuple[str, ...]:
         """Calibrations whose accuracy clearly lies above plain, corrected for looking at all of them."""
         gains = self.quantities()["gain"].per_prompt[:, 1:4]
         clear = above_together(gains, level=ONE_SIDED)
-        return [name for name, above in zip(self.methods[1:4], clear, strict=True) if bool(above)]
+        names = zip(self.methods[1:4], clear, strict=True)
+        return tuple(name for name, above in names if bool(above))
 
     @property
     def status(self) -> Status:
