@@ -14,7 +14,7 @@ the opposite only where fewer become the other run's than with random tokens, or
 from collections.abc import Callable
 from typing import Any
 
-from icl_mech.measurements.causal.moved_answers import MOST, TransplantResult
+from icl_mech.measurements.causal.transplant import MOST, TransplantResult
 from icl_mech.metrics import Interval
 from icl_mech.results.wording import counted, said
 from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
