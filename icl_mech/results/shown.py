@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import signature
 from os.path import expanduser
 from pathlib import Path
+from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from icl_mech.at_home import at_home
-from icl_mech.checking import checked
+from icl_mech.checking import bound_to, checked
 from icl_mech.errors import ResultError, near_matches
 from icl_mech.frontend import in_notebook
 from icl_mech.results.answer_words import answer_kind, in_words_of
@@ -55,24 +57,22 @@ def look_of(stem: str) -> Callable[..., Shape] | None:
 class Shown(Record):
     """A record with figures and files."""
 
-    def drawing(self, *show: Any, **options: Any) -> Shape:
+    def drawing(self, *given: Any, **options: Any) -> Shape:
         """The shape it is drawn as.
 
         Args:
-            *show: One of `shows`; by default the first.
+            *given: One of `shows`, by default the first; then options in their order.
             **options: Those of `icl_mech.looks.METHOD.drawing`.
 
         Raises:
-            ResultError: unknown `show`, or it has no figure.
+            ResultError: unknown `show` or option, or it has no figure.
         """
         look = look_of(self.stem())
-        if look is None:
-            return self.usual_drawing()
-        if show:
-            (options["show"],) = show
-        if "show" in options:
-            self.check_show(options["show"])
-        return look(self, **options)
+        draw = self.usual_drawing if look is None else MethodType(look, self)
+        bound = bound_to(signature(draw), "drawing", given, options, ResultError)
+        if "show" in bound.arguments:
+            self.check_show(bound.arguments["show"])
+        return checked(ResultError)(draw)(*bound.args, **bound.kwargs)
 
     def usual_drawing(self) -> Shape:
         """The shape of a result for which nothing else is said.
@@ -117,7 +117,7 @@ class Shown(Record):
         """What a page shows of this result, each figure with its sentences."""
         words, shows = self.sentences, self.on_page()
         if not any(_block(show, "answer") in words for show in shows):
-            return [Figure(shows[0], answer=self.summary())]
+            return [Figure(show, answer=self.summary()) for show in shows[:1]]
         found = []
         for show in shows:
             question, answer, caption, establishes, limits, short = (

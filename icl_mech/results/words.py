@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parents[1] / "words"
 
+KEPT = 0xF0000
+"""White space of `verbatim` texts stands so much higher among the characters until the sentence is done."""
+
+SPACE = re.compile(r"\s")
+KEPT_SPACE = re.compile(f"[{chr(KEPT)}-{chr(KEPT + 0x3000)}]")
+
 FILTERS: Mapping[str, Callable[..., str]] = {
     "number": told,
     "signed": partial(told, sign=True),
@@ -41,9 +47,10 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "list": listed,
     "given": given,
     "answer_kind": answer_kind,
+    "verbatim": lambda text: SPACE.sub(lambda blank: chr(KEPT + ord(blank.group())), text),
     "named": lambda key, names: names[key],
 }
-"""`0.25 | number`, `[…] | interval`, `12 | count("prompt")`, `names | list("or")`."""
+"""`0.25 | number`, `[…] | interval`, `12 | count("prompt")`, `names | list("or")`; `word | verbatim` keeps its blanks."""
 
 SPACED = re.compile(r" (?=[,.;:)])|(?<=\() ")
 """Blanks that conditions and loops leave before a comma."""
@@ -74,7 +81,7 @@ class Words:
             return ""
         context = template.new_context(about)
         text = " ".join("".join(template.blocks[block](context)).split())
-        return SPACED.sub("", text)
+        return KEPT_SPACE.sub(lambda kept: chr(ord(kept.group()) - KEPT), SPACED.sub("", text))
 
 
 @cache
