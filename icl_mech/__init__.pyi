@@ -38,10 +38,10 @@ from icl_mech.measurements.causal.function_vector import FunctionVector
 from icl_mech.measurements.causal.function_vector import function_vector as function_vector
 from icl_mech.measurements.causal.head_mediation import HeadMediationResult
 from icl_mech.measurements.causal.induction_scores import InductionScoresResult
-from icl_mech.measurements.causal.moved_answers import TransplantResult
 from icl_mech.measurements.causal.saliency_check import SaliencyCheckResult
 from icl_mech.measurements.causal.steer import SteerResult
 from icl_mech.measurements.causal.task_vector import TaskVectorResult
+from icl_mech.measurements.causal.transplant import TransplantResult
 from icl_mech.measurements.compression.compare_compression import CompareCompressionResult
 from icl_mech.measurements.compression.compress_demonstrations import CompressDemonstrationsResult
 from icl_mech.measurements.compression.predict_behind import CompressContextResult

@@ -14,7 +14,7 @@ the opposite only where fewer become the other run's than with random tokens, or
 from collections.abc import Callable
 from typing import Any
 
-from icl_mech.measurements.causal.moved_answers import MOST, TransplantResult
+from icl_mech.measurements.causal.transplant import MOST, TransplantResult
 from icl_mech.metrics import Interval
 from icl_mech.results.wording import counted, said
 from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
@@ -38,12 +38,12 @@ def _words(run: Run) -> Words | None:
     result: TransplantResult = run[TransplantResult]
     if not {"anchors", "target"} <= set(result.at):
         return None
-    n = int(result.differ.sum())
+    n = result.differing
     known = {words: effect(result) for words, effect in (EARLY | LATE).items()}
     shares = "; ".join(f"{words} {said(own, sign=True)}" for words, own in known.items() if own)
     return Words(
         f"Of the answers that differ, the share that becomes the other run's, entering block {result.early} (early) "
-        f"and {result.late} (late) of {result.n_layers}: {shares} (n = {n} of {counted(len(result.answers), 'pair')}; "
+        f"and {result.late} (late) of {result.n_layers}: {shares} (n = {n} of {counted(result.count, 'pair')}; "
         f"more than {MOST:g} is asked for)."
     )
 
@@ -51,7 +51,7 @@ def _words(run: Run) -> Words | None:
 def _differing(run: Run) -> int:
     """How many pairs the two runs answer differently."""
     own: TransplantResult = run[TransplantResult]
-    return int(own.differ.sum())
+    return own.differing
 
 
 def _effect(name: str, found: Found, when: str) -> Effect:

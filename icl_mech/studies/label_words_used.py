@@ -5,7 +5,7 @@ from icl_mech.measurements.compression.kept import name_of
 from icl_mech.measurements.compression.quality import constant
 from icl_mech.measurements.confusion.pairs import ConfusionResult, matrices
 from icl_mech.measurements.isolation.agreement import LOYALTIES, Loyalty
-from icl_mech.measurements.reweighting.evaluate_reweighting import ReweightingResult, halves
+from icl_mech.measurements.reweighting.evaluate_reweighting import ReweightingResult
 from icl_mech.metrics import Interval
 from icl_mech.results.wording import counted, listed, said, told
 from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
@@ -67,12 +67,12 @@ FACTORS = "Re-weighting: other weights of attention to label words give better a
 
 def _factors(run: Run) -> Words:
     result: ReweightingResult = run[ReweightingResult]
-    if not {"plain", "reweighted"} <= set(result.conditions):
+    if not result.compared:
         return Words("Plain and re-weighted were not both run.")
     gain: Interval = result.difference()
     text = (
         f"Accuracy changes by {said(gain, sign=True)}, from {said(result.accuracy('plain'))} to "
-        f"{said(result.accuracy('reweighted'))} ({halves(result)})"
+        f"{said(result.accuracy('reweighted'))} ({result.sentences.say('halves', result=result)})"
     )
     if result.seen_in_training:
         text += f"; {result.seen_in_training} of these were also learned from"
@@ -84,8 +84,7 @@ def _factors(run: Run) -> Words:
 def _reweighted(run: Run) -> Interval | None:
     """Accuracy gained; None on prompts that the factors were learned from, or without both conditions."""
     result: ReweightingResult = run[ReweightingResult]
-    both = {"plain", "reweighted"} <= set(result.conditions)
-    return result.difference() if both and not result.seen_in_training else None
+    return result.difference() if result.compared and not result.seen_in_training else None
 
 
 def _tested(run: Run) -> int:

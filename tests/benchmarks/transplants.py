@@ -21,7 +21,7 @@ import torch
 
 import icl_mech as icl
 from icl_mech.measurements import Transplant
-from icl_mech.measurements.causal.moved_answers import DIRECTIONS, TransplantResult
+from icl_mech.measurements.causal.transplant import DIRECTIONS, TransplantResult
 from icl_mech.results.wording import counted, said, told
 from icl_mech.studies.hand_over import EARLY, HAND_OVER, LATE
 from icl_mech.studies.judge import of_run

@@ -11,7 +11,7 @@ In-context Learning*; Zhou et al. 2024, *Batch Calibration*.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from typing_extensions import Unpack
@@ -47,21 +47,11 @@ from icl_mech.metrics.calibration import (
 from icl_mech.metrics.intervals import ONE_SIDED
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch, check_batch
-from icl_mech.results import Definition, Figure, Quantity, Result, basis
-from icl_mech.results.judging import FEWEST_PROMPTS, Status, opening
-from icl_mech.results.prompts import given
-from icl_mech.results.wording import counted, listed, said, told
-from icl_mech.shapes import Bars
+from icl_mech.results import Definition, Quantity, Result
+from icl_mech.results.judging import FEWEST_PROMPTS, Status
+from icl_mech.results.quantities import kept
 from icl_mech.tasks import Task, as_task
 
-NAMES = {
-    "plain": "plain",
-    "contextual": "contextual calibration",
-    "domain": "domain calibration",
-    "batch": "batch calibration",
-    "reweighted": "re-weighted attention",
-    "more_shots": "more demonstrations",
-}
 PRIORS = ("contextual", "domain", "batch")
 
 CALIBRATED_LABELS = Definition(
@@ -72,6 +62,22 @@ CALIBRATED_LABELS = Definition(
     "all with the same demonstrations.",
     "Zhao et al. 2021, Calibrate Before Use; Fei et al. 2023; Zhou et al. 2024",
 )
+
+
+class Preferred(NamedTuple):
+    """A label with its mean probabilities.
+
+    Attributes:
+        label: Its name.
+        contextual: After inputs without content.
+        domain: After random words of calibration texts.
+        batch: On the prompts.
+    """
+
+    label: str
+    contextual: float
+    domain: float
+    batch: float
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -88,7 +94,6 @@ class CalibrationResult(Result):
         form: Of the calibration, see `Calibration`.
     """
 
-    title: ClassVar[str] = "Calibration"
     definitions: ClassVar[tuple[Definition, ...]] = (CALIBRATED_LABELS,)
     shows: ClassVar[tuple[str, ...]] = ("accuracy", "priors")
     axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {
@@ -114,90 +119,42 @@ class CalibrationResult(Result):
             "prior": Quantity(("source", "label"), self.priors, unit="mean label probability"),
         }
 
-    def drawing(self, show: str = "accuracy") -> Bars:
-        """Accuracy of each method, or the priors of each label.
+    @property
+    def count(self) -> int:
+        """Number of prompts."""
+        return len(self.answers)
 
-        Args:
-            show: `accuracy` or `priors`.
+    @property
+    def chance(self) -> float:
+        """Probability of each label, and accuracy, without any preference."""
+        return 1 / len(self.labels)
 
-        Raises:
-            ResultError: unknown `show`.
-        """
-        self.check_show(show)
-        chance = 1 / len(self.labels)
-        if show == "priors":
-            prior = self.sel("prior")
-            return Bars(
-                "What the model says without content",
-                self.labels,
-                PRIORS,
-                prior.values.T,
-                prior.low.T,
-                prior.high.T,
-                prior.unit,
-                note=basis(self),
-                levels=((chance, f"no preference {told(chance)}"),),
-            )
-        return self.sel("accuracy").dots(
-            "Calibration beside plain in-context learning",
-            [NAMES[name] for name in self.methods],
-            ["accuracy"],
-            note=basis(self),
-            meanings=("label",),
-            levels=((chance, f"chance {told(chance)}"),),
-        )
-
-    def figures(self) -> list[Figure]:
-        """The accuracies, and the priors that were taken out."""
-        n, tried = len(self.answers), self.methods[1:4]
+    @property
+    @kept
+    def better(self) -> tuple[str, ...]:
+        """Calibrations whose accuracy clearly lies above plain, corrected for looking at all of them."""
         gains = self.quantities()["gain"].per_prompt[:, 1:4]
         clear = above_together(gains, level=ONE_SIDED)
-        better = [name for name, above in zip(tried, clear, strict=True) if bool(above)]
-        status: Status = "supported" if better else "not shown"
-        if n < FEWEST_PROMPTS:
-            status = "cannot be judged"
-        parts = [
-            f"{NAMES[name]} {said(self.interval('gain', method=name), sign=True)}"
-            for name in self.methods[1:]
-        ]
-        prior = self.sel("prior").values
-        place = int(prior[0].argmax())
-        return [
-            Figure(
-                "accuracy",
-                "Does removing the model's content-free preference help?",
-                f"{opening(status, counted(n, 'prompt'))} plain accuracy is "
-                f"{said(self.interval('accuracy', method='plain'))}; changes against it: {'; '.join(parts)}."
-                + (f" Above 0, looking at all three: {listed(better)}." if better else ""),
-                "**Share of right answers of each method on the same prompts.** Bars: 95 % Wilson "
-                f"intervals over {counted(n, 'prompt')}{given(self)}; changes are paired. Batch "
-                "calibration sees all of these prompts, without their labels.",
-                "that part of the plain model's errors is a preference for some label words."
-                if status == "supported"
-                else "",
-                "that calibrated probabilities are right as probabilities: only the largest is judged.",
-                "Calibration",
-            ),
-            Figure(
-                "priors",
-                "Which label does the model prefer for content-free inputs?",
-                f"“{self.labels[place]}”: {told(float(prior[0, place]))} of the probability after inputs "
-                f"without content, {told(float(prior[1, place]))} after random words, "
-                f"{told(float(prior[2, place]))} on the prompts; no preference would be "
-                f"{told(1 / len(self.labels))}.",
-                "**Mean probability of each label with the same demonstrations**: of inputs without "
-                "content, of random words of calibration texts, and of the prompts themselves.",
-                "",
-                "where the preference comes from: the label word, the demonstrations or the text.",
-                "Priors",
-            ),
-        ]
+        names = zip(self.methods[1:4], clear, strict=True)
+        return tuple(name for name, above in names if bool(above))
 
-    def summary(self) -> str:
-        """Accuracy of each method."""
-        values = self.quantities()["accuracy"].value().tolist()
-        parts = [f"{name} {told(own)}" for name, own in zip(self.methods, values, strict=True)]
-        return f"accuracy on {counted(len(self.answers), 'prompt')}: {', '.join(parts)}"
+    @property
+    def status(self) -> Status:
+        """Of the claim that one of the calibrations gives better answers."""
+        if self.count < FEWEST_PROMPTS:
+            return "cannot be judged"
+        return "supported" if self.better else "not shown"
+
+    @property
+    def preferred(self) -> Preferred:
+        """The likeliest label after inputs without content."""
+        prior = self.quantities()["prior"].value()
+        place = int(prior[0].argmax())
+        return Preferred(self.labels[place], *prior[:, place].tolist())
+
+    def on_page(self) -> tuple[str, ...]:
+        """Accuracies and priors."""
+        return self.shows
 
 
 CONTENT_FREE = ("N/A", "", "[MASK]")

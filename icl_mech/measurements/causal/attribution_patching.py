@@ -26,10 +26,8 @@ from icl_mech.measurements.causal.head_maps import (
     Head,
     any_clear,
     clear_heads,
-    head_map,
     heads_of,
     intervals_of,
-    named,
     ordered,
 )
 from icl_mech.measurements.causal.tracing import (
@@ -44,19 +42,14 @@ from icl_mech.measurements.demonstrations import check_pairs
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.heads.chosen import head_name
 from icl_mech.measurements.same_model import check_own_weights
-from icl_mech.metrics import Interval, mean_interval, rank_agreement
+from icl_mech.metrics import Interval, rank_agreement
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS
-from icl_mech.results import Definition, Figure, Quantity, Result, basis, quantity
-from icl_mech.results.judging import judged, opening
-from icl_mech.results.prompts import given
-from icl_mech.results.wording import counted, said, told
-from icl_mech.shapes import Grid, Grids, Scatter
+from icl_mech.results import Definition, Quantity, Result, quantity
+from icl_mech.results.judging import Status, judged
+from icl_mech.results.quantities import kept
 
 SCORE = "attribution, in logits"
-
-GOOD = 0.7
-"""Rank correlation from which the estimate orders heads much as exact patching does."""
 
 AGREEMENT = Definition(
     "agreement with patching",
@@ -86,11 +79,12 @@ class AttributionPatchingResult(Result):
         roles: Role of every token, per prompt.
     """
 
-    title: ClassVar[str] = "Attribution patching"
     shows: ClassVar[tuple[str, ...]] = ("maps", "attribution", "exact", "both")
     definitions: ClassVar[tuple[Definition, ...]] = (ATTRIBUTION, AGREEMENT, EDGE)
     axis_labels: ClassVar[Mapping[str, str]] = {"node": "writers", "reader": "readers"}
     ranked: ClassVar[bool] = True
+    good_agreement: ClassVar[float] = 0.7
+    """Rank correlation from which the estimate orders heads much as exact patching does."""
 
     nodes: Float[Tensor, "batch node"] = quantity(SCORE)
     by_position: tuple[Float[Tensor, "node _"], ...]
@@ -134,13 +128,13 @@ class AttributionPatchingResult(Result):
     def quantities(self) -> dict[str, Quantity]:
         """Scores of heads and nodes, exact patching and its agreement, if it was run, and the gap."""
         heads = Quantity(("layer", "head"), self.heads, unit=SCORE)
-        found = {"attribution": heads, **super().quantities()}
-        found["mlp"] = Quantity(("layer",), self.mlps, unit=SCORE)
-        found["gap"] = Quantity((), self.gap, unit="logits")
-        own, unit = self.agreement, "rank correlation over heads"
-        if own is not None and not bool(own.isnan().any()):
-            found["agreement"] = Quantity((), own, unit=unit, kind="correlation")
-        return found
+        quantities = {"attribution": heads, **super().quantities()}
+        quantities["mlp"] = Quantity(("layer",), self.mlps, unit=SCORE)
+        quantities["gap"] = Quantity((), self.gap, unit="logits")
+        agreement, unit = self.agreement, "rank correlation over heads"
+        if agreement is not None and not bool(agreement.isnan().any()):
+            quantities["agreement"] = Quantity((), agreement, unit=unit, kind="correlation")
+        return quantities
 
     @checked(ResultError)
     def top(self, k: Count = FRAMED) -> tuple[Head, ...]:
@@ -171,128 +165,46 @@ class AttributionPatchingResult(Result):
                 found[role] = found.get(role, 0.0) + own
         return found
 
-    def drawing(self, show: str = "maps") -> Grids | Grid | Scatter:
-        """Maps of attribution and exact patching, or one against the other.
-
-        Args:
-            show: `maps`, `attribution`, `exact` or `both` (one against the other).
-
-        Raises:
-            ResultError: unknown `show`, or exact patching was not run.
-        """
-        self.check_show(show)
-        if self.exact is None and show in ("exact", "both"):
-            raise ResultError("Exact patching was not run; measure with exact=True.")
-        if show == "both":
-            return self._against()
-        if show != "maps":
-            return self._map(show, f"{basis(self)}; framed: the {FRAMED} largest attributions")
-        kinds = ["attribution", *(["exact"] if self.exact is not None else [])]
-        return Grids("Attribution of heads", tuple(map(self._map, kinds)), basis(self))
-
-    def _map(self, name: str, note: str = "") -> Grid:
-        title = "Attribution" if name == "attribution" else "Exact patching, at all positions"
-        return head_map(
-            self.sel(name), title, self.top(), quantity="logits", signed=True, note=note
-        )
-
-    def _against(self) -> Scatter:
-        found, top = self.quantities(), self.top()
-        x, y = found["attribution"].value(), found["exact"].value()
-        cells = heads_of(x.shape)
-        return Scatter(
-            title="Attribution and exact patching",
-            x=x.flatten(),
-            y=y.flatten(),
-            names=tuple(map(head_name, cells)),
-            groups=tuple("largest attribution" if cell in top else "other heads" for cell in cells),
-            x_title="attribution, in logits",
-            y_title="change under exact patching, in logits",
-            note=f"means over {len(self.nodes)} pairs of prompts",
-            order=("largest attribution", "other heads"),
-            meanings=("target", "other"),
-            named=tuple(i for i, cell in enumerate(cells) if cell in top),
-        )
-
-    def figures(self) -> list[Figure]:
-        """Which heads are said to carry the difference, and how good the estimate is."""
-        pairs, agreement = f"{counted(len(self.nodes), 'pair')} of prompts", self._agreement()
-        patched = " and, below, the true change when its output is patched at all positions"
-        shown = [
-            Figure(
-                "maps",
-                question="Which heads carry the difference between true and false demonstrations?",
-                answer=self._answer(),
-                caption=f"**Attribution of every head (added over positions){patched if agreement else ''}.** "
-                f"Means over {pairs}; in logits of the right above the wrong label word. Framed: the largest "
-                f"attributions (layer.head). Intervals (when pointing): 95 % over pairs{given(self)}, for each "
-                "head alone.",
-                limits="what patching would really change: attribution is a first-order estimate, and poor where "
-                "attention or norms saturate. Believe the exact map where the two differ.",
-                short="Attribution",
-            )
-        ]
-        if self.exact is None:
-            return shown
-        status = judged(agreement, null=GOOD, prompts=len(self.nodes))
-        value = "one side is the same for all heads"
-        if agreement is not None:
-            value = f"rank correlation over heads {said(agreement)}, mean over prompts (compared with {GOOD})"
-        exact = Figure(
-            "both",
-            question="Does the estimate rank the heads as exact patching does?",
-            answer=f"{opening(status, counted(len(self.nodes), 'pair'))} {value}.",
-            caption=f"**Attribution against the true change of every head**, means over {pairs}{given(self)}. "
-            "Named: the largest attributions.",
-            limits="that single heads are ordered right: the correlation is over all heads.",
-            short="Estimate and exact",
-        )
-        return [*shown, exact]
-
-    def _answer(self) -> str:
-        clear, heads, count = clear_heads(self.heads), self.heads[0].numel(), len(self.nodes)
-        best, score = next(iter(intervals_of(self.sel(), self.top()).items()))
-        most = f"the largest attribution is that of {best}, {said(score, sign=True)} logits"
-        status = any_clear(clear, count)
-        found = f"{most}."
-        if status == "supported":
-            found = (
-                f"{named(clear)} ({len(clear)} of {heads} heads) are above 0, corrected for looking at all "
-                f"heads; {most}, of a gap of {said(self.interval('gap'), sign=True)}."
-            )
-        elif status == "not shown":
-            found = f"no head of {heads} is clearly above 0; {most}."
-        agreement = self._agreement()
-        found += (
-            " The estimate was not compared with exact patching."
-            if agreement is None
-            else f" Rank agreement with exact patching: {said(agreement)}."
-        )
-        if self.points:
-            missed = told(self._most)
-            found += f" Over {self.points} steps the embeddings miss the gap by {missed} at most."
-        few = counted(count, "pair")
-        return f"{opening(status, few, supported='Yes, by estimate:')} {found}"
-
-    def _agreement(self) -> Interval | None:
-        own = self.agreement
-        return None if own is None or bool(own.isnan().any()) else mean_interval(own, "correlation")
-
-    def summary(self) -> str:
-        """Largest attributions, and how far they can be trusted."""
-        found = intervals_of(self.sel(), self.top(3))
-        parts = ", ".join(f"{name}: {value}" for name, value in found.items())
-        agreement = self._agreement()
-        beside = "not compared with exact patching"
-        if agreement is not None:
-            beside = f"rank agreement with exact patching {agreement}"
-        if self.points:
-            beside += f"; over {self.points} steps the embeddings miss the gap by {self._most:.2g} at most"
-        return f"largest attributions (layer.head): {parts}; {beside}"
+    # --- what it comes to ---
 
     @property
-    def _most(self) -> float:
+    def count(self) -> int:
+        """Number of pairs of prompts."""
+        return len(self.nodes)
+
+    @property
+    @kept
+    def clear(self) -> tuple[str, ...]:
+        """Names of the heads whose attribution lies above 0, corrected for looking at all heads, farthest first."""
+        return tuple(map(head_name, clear_heads(self.heads)))
+
+    @property
+    def status(self) -> Status:
+        """Of the claim that there is such a head."""
+        return any_clear(bool(self.clear), self.count)
+
+    def largest(self, k: Count = FRAMED) -> dict[str, Interval]:
+        """The k heads with the largest attribution, by name, largest first."""
+        return intervals_of(self.sel(), self.top(k))
+
+    @property
+    def mean_agreement(self) -> Interval | None:
+        """Mean of `agreement`; None without exact patching, or where one side is the same for all heads."""
+        return self.interval("agreement") if "agreement" in self.quantities() else None
+
+    @property
+    def exact_status(self) -> Status:
+        """Of the claim that it is at least `good_agreement`."""
+        return judged(self.mean_agreement, null=self.good_agreement, prompts=self.count)
+
+    @property
+    def most_missed(self) -> float:
+        """The largest size of `missed`."""
         return float(self.missed.abs().max())
+
+    def on_page(self) -> tuple[str, ...]:
+        """The maps and, if exact patching was run, one against the other."""
+        return ("maps",) if self.exact is None else ("maps", "both")
 
 
 @dataclass(frozen=True)

@@ -24,18 +24,13 @@ from icl_mech.measurements.base import Measurement, Pass, Variants
 from icl_mech.measurements.causal.answers import AnswerReading
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.saliency.reduction import FlowReading
-from icl_mech.metrics import rank_agreement
+from icl_mech.metrics import Interval, rank_agreement
 from icl_mech.models import LanguageModel, ModelInfo
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
-from icl_mech.results import Definition, Figure, Quantity, Result, quantity
-from icl_mech.results.judging import judged, opening, together
-from icl_mech.results.prompts import given
-from icl_mech.results.wording import counted, said
-from icl_mech.shapes import Scatter
+from icl_mech.results import Definition, Quantity, Result, quantity
+from icl_mech.results.judging import Status, judged, together
 
 GROUPS = ("wp", "pq")
-
-NAMES = {"wp": "texts to label words", "pq": "label words to target"}
 
 CLOSED = -200.0
 """Logarithm of a factor that is 0 in float32."""
@@ -58,7 +53,6 @@ class SaliencyCheckResult(Result):
         change: Of the loss when they are cut in that layer; above 0 the loss rises.
     """
 
-    title: ClassVar[str] = "Saliency and cutting"
     definitions: ClassVar[tuple[Definition, ...]] = (CUT,)
 
     axis_labels: ClassVar[Mapping[str, Sequence[str]]] = {"group": GROUPS}
@@ -68,9 +62,11 @@ class SaliencyCheckResult(Result):
 
     def quantities(self) -> dict[str, Quantity]:
         """Rank agreement by group, where it is defined for all prompts; saliency and change by layer."""
-        own, unit = self.agreement, "rank correlation over layers"
-        found = {"agreement": Quantity(("group",), own, unit=unit, kind="correlation")}
-        return super().quantities() if bool(own.isnan().any()) else found | super().quantities()
+        by_prompt, unit = self.agreement, "rank correlation over layers"
+        if bool(by_prompt.isnan().any()):
+            return super().quantities()
+        agreement = Quantity(("group",), by_prompt, unit=unit, kind="correlation")
+        return {"agreement": agreement, **super().quantities()}
 
     @property
     def agreement(self) -> Float[Tensor, "batch group"]:
@@ -78,51 +74,21 @@ class SaliencyCheckResult(Result):
         pairs = zip(self.saliency.unbind(1), self.change.abs().unbind(1), strict=True)
         return torch.stack([rank_agreement(one.double(), two.double()) for one, two in pairs], 1)
 
-    def drawing(self) -> Scatter:
-        """Layers as points: saliency across, size of the change up."""
-        layers = self.saliency.shape[2]
-        return Scatter(
-            title="Saliency and what cutting changes",
-            x=self.saliency.double().mean(0).flatten(),
-            y=self.change.double().abs().mean(0).flatten(),
-            names=tuple(f"layer {layer}" for _ in GROUPS for layer in range(layers)),
-            groups=tuple(NAMES[group] for group in GROUPS for _ in range(layers)),
-            x_title="saliency, added over edges",
-            y_title="size of the change of the loss, in nats",
-            note=f"means over {len(self.change)} prompts",
-            order=tuple(NAMES.values()),
-            meanings=("text", "label"),
-        )
+    @property
+    def count(self) -> int:
+        """Number of prompts."""
+        return len(self.change)
 
-    def figures(self) -> list[Figure]:
-        """Whether layers of high saliency are those where cutting matters."""
-        count, parts, statuses = len(self.change), [], []
-        defined = "agreement" in self.quantities()
-        for group in GROUPS if defined else ():
-            own = self.interval("agreement", group=group)
-            statuses.append(judged(own, prompts=count))
-            parts.append(f"{NAMES[group]} {said(own)}")
-        what = "; ".join(parts) or "in a prompt all layers are alike"
-        return [
-            Figure(
-                "",
-                "Does cutting edges change the loss where their saliency is high?",
-                f"{opening(together(*statuses), counted(count, 'prompt'))} rank correlation over layers – {what}.",
-                "**Saliency of the edges of a group in one layer against the size of the change of the loss when "
-                f"they are cut there**; each point is a layer, means over {counted(count, 'prompt')}. In the "
-                f"sentence: means over prompts, 95 % intervals{given(self)}.",
-                limits="single edges: the groups are cut as a whole. Saliency adds sizes, while effects of edges "
-                "may cancel.",
-                short="Saliency and cutting",
-            )
-        ]
+    @property
+    def agreements(self) -> dict[str, Interval]:
+        """Mean rank correlation by group; none where one is undefined, as all layers of a prompt are alike."""
+        groups = GROUPS if "agreement" in self.quantities() else ()
+        return {group: self.interval("agreement", group=group) for group in groups}
 
-    def summary(self) -> str:
-        """Agreement by group."""
-        if "agreement" not in self.quantities():
-            return "rank correlation is not defined: in a prompt all layers are alike"
-        parts = [f"{group}: {self.interval('agreement', group=group)}" for group in GROUPS]
-        return "rank correlation of saliency and cutting over layers – " + ", ".join(parts)
+    @property
+    def status(self) -> Status:
+        """Of the claim that cutting changes more where saliency is higher, in both groups."""
+        return together(*(judged(each, prompts=self.count) for each in self.agreements.values()))
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ Source: arXiv 2605.04061 (all output tokens at once); arXiv 2504.00132 (contextu
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
-from icl_mech._typing import Tensor
+from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.checking import Count, Natural
 from icl_mech.engine import Layout
-from icl_mech.errors import RunError
+from icl_mech.errors import ResultError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.interventions.base import check_layers
 from icl_mech.measurements.base import Options, Pair, PairMeasurement, Steps, Variants
@@ -37,11 +37,284 @@ from icl_mech.measurements.causal.grafts import (
     table,
     words,
 )
-from icl_mech.measurements.causal.moved_answers import TransplantResult
 from icl_mech.measurements.demonstrations import check_pairs, taught_classes
 from icl_mech.measurements.doors import door
+from icl_mech.metrics import Interval, mean_interval
+from icl_mech.metrics.means import Kind, beyond_draws, mean_ends
 from icl_mech.models import LanguageModel, Site
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
+from icl_mech.results import Definition, Quantity, Result
+from icl_mech.results.judging import Status, jointly, judged
+from icl_mech.results.quantities import function_of_means
+from icl_mech.results.wording import listed
+
+DIRECTIONS = ("false to true", "true to false")
+"""From which run into which."""
+
+NEAR = 8
+"""A layer is near a depth if it is within an eighth of all layers of it."""
+
+MOST = 0.5
+"""Share of answers that a place must move, beyond its control, to carry the answer."""
+
+PAPER = "arXiv 2605.04061"
+
+FLIPS = Definition(
+    "transplant",
+    r"\mathrm{flips}_l(A) = \frac{1}{|D|} \sum_{n \in D} \mathbb{1}\left[\hat y\!\left(Y_n \mid h_l[A] "
+    r"\leftarrow h^{X}_l[A]\right) = \hat y(X_n)\right], \quad D = \{n : \hat y(X_n) \ne \hat y(Y_n)\}",
+    "The residuals h entering block l at all tokens A of a place are those of run X, all else is run Y. Counted "
+    "are prompts whose likeliest label word becomes that of run X, among those where the runs differ.",
+    PAPER,
+)
+
+SHIFT = Definition(
+    "shift of the log-probability",
+    r"\Delta_l(A) = \log P\!\left(\hat y(X_n) \mid Y_n, h_l[A] \leftarrow h^{X}_l[A]\right) - \log "
+    r"P\!\left(\hat y(X_n) \mid Y_n\right)",
+    "Change, over the vocabulary, of the log-probability of the first token of the other run's answer, where "
+    "the runs differ.",
+)
+
+FOLLOWED = Definition(
+    "answers that follow the transplant",
+    r"\mathbb{1}\left[\hat y(Y_n \mid h_l[A] \leftarrow h^{X}_l[A]) = y^{X}_n\right] - \mathbb{1}\left[\hat "
+    r"y(Y_n) = y^{X}_n\right]",
+    "y^X is the label that the demonstrations of X teach for the query: the right one, or the taught false "
+    "one (where none is defined: any wrong one). It is defined for every prompt, and 0 in the mean where "
+    "answers have nothing to do with demonstrations, however they differ.",
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TransplantResult(Result):
+    """Label words' log-probabilities after every transplant.
+
+    Attributes:
+        log_probs: Of label words over the vocabulary, with the residuals of the other run at a place.
+        random: The same with as many random tokens instead, or as there are; not-a-number where there is none.
+        single: With one label word alone, if asked for; not-a-number where a prompt has fewer.
+        plain: Of both runs as they are: true, then false demonstrations.
+        answers, taught: True class of each query, and what false demonstrations teach, or -1.
+        at, layers, n_layers: The places, blocks whose entrances were changed, and how many blocks there are.
+        unlike: Label words with another number of tokens in the other run; aligned from both ends.
+    """
+
+    shows: ClassVar[tuple[str, ...]] = ("map", "flips", "log_prob", "followed")
+    definitions: ClassVar[tuple[Definition, ...]] = (FLIPS, SHIFT, FOLLOWED)
+    axis_labels: ClassVar[Mapping[str, str | Sequence[str]]] = {
+        "direction": DIRECTIONS,
+        "at": "at",
+        "layer": "layers",
+    }
+
+    log_probs: Float[Tensor, "batch direction at layer label"]
+    random: Float[Tensor, "batch direction at layer draw label"]
+    single: Float[Tensor, "batch direction demonstration layer label"] | None = None
+    plain: Float[Tensor, "batch side label"]
+    answers: Int[Tensor, " batch"]
+    taught: Int[Tensor, " batch"]
+    at: tuple[str, ...]
+    layers: tuple[int, ...]
+    n_layers: int
+    unlike: int
+
+    @property
+    def predicted(self) -> Int[Tensor, "batch side"]:
+        """Answer of both runs as they are."""
+        return self.plain.argmax(-1)
+
+    @property
+    def differ(self) -> Bool[Tensor, " batch"]:
+        """Prompts that the two runs answer differently."""
+        return self.predicted[:, 0] != self.predicted[:, 1]
+
+    @property
+    def flips(self) -> Float[Tensor, "batch layer"]:
+        """False into true, at the first place: 1 where the answer becomes the false run's, NaN where both agree."""
+        return self._flips(self.log_probs)[:, 0, 0]
+
+    def _of_source(self, values: Tensor) -> Tensor:
+        """Answer of the other run, with as many axes as values without labels."""
+        answers = self.predicted.flip(1)
+        return answers.reshape(*answers.shape, *[1] * (values.ndim - 3)).expand(values.shape[:-1])
+
+    def _where_different(self, values: Tensor) -> Tensor:
+        differ = self.differ.reshape(-1, *[1] * (values.ndim - 1))
+        return values.double().where(differ, torch.nan)
+
+    def _flips(self, values: Tensor) -> Tensor:
+        flipped = (values.argmax(-1) == self._of_source(values)).double()
+        return self._where_different(flipped.where(~values.isnan().any(-1), torch.nan))
+
+    def _shift(self, values: Tensor) -> Tensor:
+        wanted = self._of_source(values)[..., None]
+        plain = self.plain.reshape(*self.plain.shape[:2], *[1] * (values.ndim - 3), -1)
+        return self._where_different((values - plain).gather(-1, wanted)[..., 0])
+
+    def _followed(self, values: Tensor) -> Tensor:
+        """1 where the answer becomes that which the other demonstrations teach, -1 where it was before."""
+
+        def follows(predicted: Tensor) -> Tensor:
+            right = self.answers.reshape(-1, *[1] * (predicted.ndim - 2))
+            taught = self.taught.reshape(right.shape)
+            false = predicted[:, 0] == taught
+            false = torch.where(taught < 0, predicted[:, 0] != right, false)
+            return torch.stack([false, predicted[:, 1] == right], dim=1).double()
+
+        plain = self.predicted.reshape(*self.predicted.shape, *[1] * (values.ndim - 3))
+        change = follows(values.argmax(-1)) - follows(plain)
+        return change.where(~values.isnan().any(-1), torch.nan)
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Flips and shifts where the runs differ, answers that follow, and the same of random tokens."""
+        dims: tuple[str, ...] = ("direction", "at", "layer")
+        quantities: dict[str, Quantity] = {}
+        for prefix, values in (("", self.log_probs), ("random_", self.random)):
+            flips, shift, followed = (
+                measure.mean(-1) if prefix else measure
+                for measure in (self._flips(values), self._shift(values), self._followed(values))
+            )
+            quantities |= {
+                f"{prefix}flips": self._of_differing(
+                    dims, flips, "share of answers that become the other run's", "outcome"
+                ),
+                f"{prefix}log_prob": self._of_differing(
+                    dims, shift, "log-probability of the other run's answer (change, nats)"
+                ),
+                f"{prefix}followed": Quantity(
+                    dims,
+                    followed,
+                    unit="answers that follow the transplant (change)",
+                    kind="change",
+                ),
+            }
+        if self.single is not None:
+            alone = self._flips(self.single).nanmean(2)
+            unit = "share of answers that become the other run's, one label word alone"
+            dims = ("direction", "layer")
+            quantities["single_flips"] = self._of_differing(dims, alone, unit, "outcome")
+        return quantities
+
+    def _of_differing(
+        self, dims: tuple[str, ...], values: Tensor, unit: str, kind: Kind = "value"
+    ) -> Quantity:
+        """The mean over the prompts that both runs answer differently."""
+        differ = self.differ
+        ends = (torch.full(values.shape[1:], torch.nan, dtype=torch.float64),) * 2
+        if bool(differ.any()):
+            ends = mean_ends(values[differ], kind)
+        inside = differ.double().reshape(-1, *[1] * (values.ndim - 1)).expand(values.shape)
+        parts = torch.stack([values.where(inside > 0, 0.0), inside], dim=1)
+        ratio = function_of_means(parts, lambda means: means[:, 0] / means[:, 1])
+        return Quantity(dims, values, ratio, unit, ends)
+
+    # --- early and late ---
+
+    @property
+    def early(self) -> int | None:
+        """The entrance nearest to a third of the depth; None if none of those changed is near it."""
+        return self._nearest(1 / 3)
+
+    @property
+    def late(self) -> int | None:
+        """The entrance nearest to five sixths of the depth, likewise."""
+        return self._nearest(5 / 6)
+
+    def _nearest(self, depth: float) -> int | None:
+        wanted = depth * self.n_layers
+        layer = min(self.layers, key=lambda layer: abs(layer - wanted))
+        # At the first entrance the words themselves are swapped, which moves answers in any network.
+        near = layer > 0 and abs(layer - wanted) <= max(self.n_layers / NEAR, 0.5)
+        return layer if near else None
+
+    def beside_random(self, at: str, layer: int | None) -> Interval | None:
+        """Flips by a transplant at a place minus those at random tokens, over both directions.
+
+        Over the prompts that the runs answer differently, paired; the interval is at least that of one more
+        draw beside these. None without such prompts, place or layer, random token, or second draw.
+
+        Raises:
+            ResultError: a layer that was not changed.
+        """
+        flips, random = (self._both(values, at, layer) for values in (self.log_probs, self.random))
+        return None if flips is None or random is None else beyond_draws(flips, random, "change")
+
+    def beside(self, at: str, other: str, layer: int | None) -> Interval | None:
+        """Flips by a transplant at one place minus those at another, over both directions.
+
+        Over the prompts that the runs answer differently, paired; None without such prompts or places.
+
+        Raises:
+            ResultError: a layer that was not changed.
+        """
+        here, there = (self._both(self.log_probs, name, layer) for name in (at, other))
+        return None if here is None or there is None else mean_interval(here - there, "change")
+
+    def _both(self, values: Tensor, at: str, layer: int | None) -> Tensor | None:
+        """Flips at a place and layer, the mean of both directions, where the runs differ."""
+        if layer is None:
+            return None
+        column = self._column(layer)
+        if at not in self.at or not bool(self.differ.any()):
+            return None
+        return self._flips(values)[self.differ, :, self.at.index(at), column].mean(1)
+
+    def _column(self, layer: int) -> int:
+        if layer not in self.layers:
+            raise ResultError(
+                f"Layer {layer} was not changed; known are {listed(map(str, self.layers))}."
+            )
+        return self.layers.index(layer)
+
+    # --- what it comes to ---
+
+    @property
+    def count(self) -> int:
+        """Number of pairs of prompts."""
+        return len(self.answers)
+
+    @property
+    def differing(self) -> int:
+        """How many of them the two runs answer differently."""
+        return int(self.differ.sum())
+
+    @property
+    def draws(self) -> int:
+        """Draws of random tokens."""
+        return self.random.shape[4]
+
+    @property
+    def status(self) -> Status:
+        """Of the claim that most answers are moved with label words early, and with the target late."""
+        effects = [
+            self.beside_random(at, layer)
+            for at, layer in (("anchors", self.early), ("target", self.late))
+        ]
+        known = [effect for effect in effects if effect is not None]
+        return jointly(*(judged(effect, null=MOST, prompts=self.differing) for effect in known))
+
+    def into_true(self, quantity: str) -> dict[int, dict[str, Interval]]:
+        """A quantity of transplants from the false run into the true one, by entrance and place.
+
+        Entrances are the early and the late one or, where neither was changed, the first.
+        """
+        layers = [layer for layer in (self.early, self.late) if layer is not None]
+        return {
+            layer: {
+                at: self.interval(quantity, direction=DIRECTIONS[0], at=at, layer=layer)
+                for at in self.at
+            }
+            for layer in layers or self.layers[:1]
+        }
+
+    def on_page(self) -> tuple[str, ...]:
+        """The map and log-probabilities."""
+        return ("map", "log_prob")
+
+    def is_drawn(self, show: str) -> bool:
+        """False for log-probabilities where no answer differs."""
+        return show != "log_prob" or self.differing > 0
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ How factors are learned: `icl_mech.measurements.reweighting.reweighting`.
 Source: Wang et al. 2023, *Label Words are Anchors*, §3.1, table 1.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 
@@ -20,6 +21,7 @@ from icl_mech.interventions import FittedReweight, Reweight
 from icl_mech.measurements.base import Measurement, Pass, Variants
 from icl_mech.measurements.demonstrations import check_same_queries
 from icl_mech.measurements.doors import door
+from icl_mech.measurements.heads.chosen import head_name
 from icl_mech.measurements.provenance import prompt_source
 from icl_mech.measurements.reading import PredictionReading
 from icl_mech.measurements.reweighting.training import (
@@ -28,28 +30,15 @@ from icl_mech.measurements.reweighting.training import (
     TRAINING,
     check_learnable,
     count_seen,
-    factor_figure,
-    factor_grid,
-    training_curve,
-    training_figure,
     warn_seen,
 )
 from icl_mech.metrics import Interval, mean_interval
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Definition, Figure, Quantity, Result, basis
-from icl_mech.results.judging import OPENINGS, Status, judged, opening
-from icl_mech.results.prompts import given
-from icl_mech.results.wording import counted, said, told
-from icl_mech.shapes import Bars, Grid, LayerCurves
+from icl_mech.results import Definition, Quantity, Result
+from icl_mech.results.judging import Status, judged
 
 Condition = Literal["plain", "reweighted", "more_shots"]
-NAMES: dict[Condition, str] = {
-    "plain": "plain ICL",
-    "reweighted": "re-weighted",
-    "more_shots": "plain ICL, more shots",
-}
-
 
 DEFINITIONS = (
     REWEIGHTING,
@@ -61,6 +50,18 @@ DEFINITIONS = (
         SOURCE,
     ),
 )
+
+
+class MostChanged(NamedTuple):
+    """A head and its factors.
+
+    Attributes:
+        head: Its name.
+        beta: Their mean logarithm over classes.
+    """
+
+    head: str
+    beta: float
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -79,7 +80,6 @@ class ReweightingResult(Result):
         seen_in_training: How many of the test prompts the factors were learned from.
     """
 
-    title: ClassVar[str] = "Anchor re-weighting"
     shows: ClassVar[tuple[str, ...]] = ("accuracy", "beta", "training")
     definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
     axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {"condition": "conditions"}
@@ -133,6 +133,21 @@ class ReweightingResult(Result):
         return mean_interval(one.double() - other.double(), "change")
 
     @property
+    def count(self) -> int:
+        """Number of test prompts."""
+        return len(self.answers)
+
+    @property
+    def shots(self) -> dict[Condition, int]:
+        """Demonstrations under each condition."""
+        return dict(zip(self.conditions, self.demonstrations, strict=True))
+
+    @property
+    def compared(self) -> bool:
+        """True if plain and re-weighted were both run."""
+        return {"plain", "reweighted"} <= set(self.conditions)
+
+    @property
     def training(self) -> dict[str, Any]:
         """How the factors were learned, as far as it is known."""
         # Files of before name the factors among the interventions.
@@ -151,123 +166,55 @@ class ReweightingResult(Result):
     @property
     def status(self) -> Status:
         """Of the claim that re-weighting helps; not judged on prompts it was learned from."""
-        if self.seen_in_training or not {"plain", "reweighted"} <= set(self.conditions):
+        if self.seen_in_training or not self.compared:
             return "cannot be judged"
-        return judged(self.difference(), prompts=len(self.answers))
+        return judged(self.difference(), prompts=self.count)
 
-    def drawing(
-        self, show: str = "accuracy", *, label: str | None = None
-    ) -> Bars | Grid | LayerCurves:
-        """Accuracies, the factors by layer and head, or the training curve.
-
-        Args:
-            show: `accuracy`, `beta` or `training`.
-            label: Class whose factors are shown (default: their mean over classes).
-
-        Raises:
-            ResultError: unknown choice, or no training to show.
-        """
-        self.check_show(show)
-        if show == "beta":
-            return factor_grid(self.beta, self.labels, label)
-        if show == "training":
-            if self.losses is None:
-                raise ResultError(
-                    "These factors were given, not learned; there is no training to show."
-                )
-            return training_curve(self.losses, *self._course)
-        groups = [
-            f"{NAMES[name]} ({count} demonstrations)"
-            for name, count in zip(self.conditions, self.demonstrations, strict=True)
-        ]
-        gain, chance = said(self.difference(), sign=True), 1 / len(self.labels)
-        return self.sel("accuracy").dots(
-            "Anchor re-weighting",
-            groups,
-            ["accuracy"],
-            y_title="accuracy",
-            note=f"re-weighted − plain: {gain}; {basis(self)}{self._seen()}",
-            meanings=("label",),
-            levels=((chance, f"chance {told(chance)}"),),
-        )
+    # --- the factors and their training ---
 
     @property
-    def _course(self) -> tuple[Tensor | None, int, int]:
-        """Held-out losses, epochs that were run, and the number of classes."""
-        epochs = int(self.training.get("epochs_run", 1))
-        return self.held_out_losses, epochs, len(self.labels)
+    def beta_range(self) -> tuple[float, float]:
+        """The smallest and the largest β."""
+        low, high = self.beta.aminmax()
+        return float(low), float(high)
 
-    def figures(self) -> list[Figure]:
-        """The accuracies, the factors and, if they were learned here, their training."""
-        found = [_accuracy(self), factor_figure(self.beta)]
-        if self.losses is not None:
-            found.append(training_figure(self.losses, *self._course))
-        return found
+    @property
+    def raised(self) -> float:
+        """Share of the factors that raise attention."""
+        return float((self.beta > 0).double().mean())
 
-    def summary(self) -> str:
-        """Accuracies, the paired difference and whether it can be told from 0."""
-        gain = self.difference()
-        verdict = "" if gain.low > 0 or gain.high < 0 else " (not clearly different from 0)"
-        more = (
-            f"; {self.demonstrations[2]} demonstrations {said(self.accuracy('more_shots'))}"
-            if "more_shots" in self.conditions
-            else ""
-        )
-        shared = bool(self.provenance.get("conditional_on_demonstrations"))
-        given = "; intervals given the shared demonstrations" * shared
-        return (
-            f"re-weighted {said(self.accuracy('reweighted'))}, plain {said(self.accuracy('plain'))} on "
-            f"{counted(len(self.answers), 'prompt')}: difference {said(gain, sign=True)}{verdict}{more}{self._seen()}{given}"
-        )
+    @property
+    def most_changed(self) -> MostChanged:
+        """The head whose factors are farthest from 1."""
+        beta = self.beta.double()
+        layer, head = divmod(int(beta.abs().mean(-1).argmax()), beta.shape[1])
+        return MostChanged(head_name((layer, head)), float(beta[layer, head].mean()))
 
-    def _seen(self) -> str:
-        count = self.seen_in_training
-        return f"; {count} of them seen in training" if count else ""
+    @property
+    def epochs(self) -> int:
+        """Epochs that were run."""
+        return int(self.training.get("epochs_run", 1))
 
+    @property
+    def epoch_losses(self) -> tuple[float, ...]:
+        """Mean training loss of each epoch; empty if the factors were given."""
+        if self.losses is None:
+            return ()
+        return tuple(self.losses.double().reshape(self.epochs, -1).mean(1).tolist())
 
-def halves(result: ReweightingResult) -> str:
-    """On how many prompts the factors were learned and judged."""
-    judged_on = counted(len(result.answers), "prompt")
-    learned = result.learned_from
-    return f"learned from {learned}, judged on {judged_on}" if learned else f"judged on {judged_on}"
+    @property
+    def held_out(self) -> tuple[float, ...]:
+        """Mean loss on held-out prompts at the start and after each epoch; empty if none were held out."""
+        return () if self.held_out_losses is None else tuple(self.held_out_losses.tolist())
 
+    @property
+    def uniform_loss(self) -> float:
+        """Loss of a uniform guess."""
+        return math.log(len(self.labels))
 
-def answer(result: ReweightingResult) -> str:
-    """The paired difference, both accuracies and the sizes of the held-out halves."""
-    own, sizes = result.status, halves(result)
-    if "reweighted" not in result.conditions or "plain" not in result.conditions:
-        return "Cannot be judged: plain and re-weighted were not both run."
-    effect = (
-        f"accuracy changes by {said(result.difference(), sign=True)}, from "
-        f"{said(result.accuracy('plain'))} to {said(result.accuracy('reweighted'))} ({sizes})"
-    )
-    if own == "cannot be judged":
-        n, seen = counted(len(result.answers), "prompt"), result.seen_in_training
-        why = f"{seen} of the {n} were also learned from" if seen else "too few prompts"
-        return f"{OPENINGS[own]}, {why}: {effect}."
-    than = "; the interval includes or touches 0" if own == "not shown" else ""
-    return f"{opening(own)} re-weighted, {effect}{than}."
-
-
-def _accuracy(result: ReweightingResult) -> Figure:
-    n = counted(len(result.answers), "prompt")
-    more = ""
-    if "more_shots" in result.conditions:
-        more = f" With {result.demonstrations[result.conditions.index('more_shots')]} demonstrations instead: {said(result.accuracy('more_shots'))}."
-    return Figure(
-        "accuracy",
-        "Does re-weighting attention to label words help?",
-        answer(result) + more,
-        f"**Share of right answers with and without learned factors on attention to label words** "
-        f"({halves(result)}). Bars: 95 % Wilson intervals over {n}{given(result)}; the difference is "
-        "paired, with a score interval.",
-        establishes="such factors can be learned from few prompts and hold on others."
-        if result.status == "supported"
-        else "",
-        limits="that label words are the only place where such factors would help; no other tokens "
-        "were re-weighted.",
-        short="Re-weighting",
-    )
+    def on_page(self) -> tuple[str, ...]:
+        """Accuracies, factors and, if they were learned here, their training."""
+        return self.shows if self.losses is not None else self.shows[:2]
 
 
 @dataclass(frozen=True)

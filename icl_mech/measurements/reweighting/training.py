@@ -19,19 +19,15 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Count, Natural, check_fields
 from icl_mech.engine import Prepared, Progress, Work, single_rows
 from icl_mech.engine.prepared import merged
-from icl_mech.errors import PromptError, ResultError, RunError, near_matches
+from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import FittedReweight, Reweight
 from icl_mech.measurements.any_answer import check_kind
 from icl_mech.measurements.demonstrations import displayed
 from icl_mech.prompts import Prompt, PromptBatch
-from icl_mech.results import Definition, Figure
-from icl_mech.results.wording import percent, told
+from icl_mech.results import Definition
 from icl_mech.segments import Segment
-from icl_mech.shapes import Grid, LayerCurves, Meaning
 
 Beta = Float[Tensor, "layer head label"]
-Losses = Float[Tensor, " step"]
-HeldOut = Float[Tensor, " epoch"]
 
 SOURCE = "Wang et al. 2023, Label Words are Anchors, §3.1"
 
@@ -260,101 +256,3 @@ def warn_seen(factors: Reweight, prompts: PromptBatch) -> None:
             "not held out. Use prompts of the test split.",
             stacklevel=3,
         )
-
-
-def factor_grid(beta: Beta, labels: Sequence[str], label: str | None) -> Grid:
-    """Learned factors of one class, or their mean over classes; layers across, heads down.
-
-    Raises:
-        ResultError: unknown class.
-    """
-    if label is not None and label not in labels:
-        raise ResultError(f"Unknown label {label!r}. {near_matches(label, labels)}")
-    whose = "mean over classes" if label is None else f"class {label}"
-    return Grid(
-        title="Learned factors of attention to label words",
-        values=(beta.mean(-1) if label is None else beta[..., labels.index(label)]).T,
-        row_title="head",
-        column_title="layer",
-        quantity="β",
-        note=f"{whose}; attention is multiplied by exp β",
-        signed=True,
-    )
-
-
-def factor_figure(beta: Beta) -> Figure:
-    """The factors in words."""
-    beta = beta.double()
-    low, high = float(beta.min()), float(beta.max())
-    if low == high == 0:
-        text = "All factors are 1 (β = 0): this is the plain model."
-    else:
-        place = int(beta.abs().mean(-1).argmax())
-        layer, head = divmod(place, beta.shape[1])
-        raised = float((beta > 0).double().mean())
-        text = (
-            f"β lies between {told(low, sign=True)} and {told(high, sign=True)}, and {percent(raised)} of the "
-            f"factors raise attention to label words; head {layer}.{head} is changed most (mean over "
-            f"classes {told(float(beta[layer, head].mean()), sign=True)})."
-        )
-    return Figure(
-        "beta",
-        "Which heads get which factors?",
-        text,
-        "**Logarithm β of the factors by layer and head**, mean over classes: attention from the target to "
-        "label words is multiplied by exp β.",
-        limits="which heads matter: small steps from 0 spread over all factors, and no interval is known "
-        "from one training.",
-        short="Learned factors",
-    )
-
-
-def training_curve(
-    losses: Losses, held_out: HeldOut | None, epochs: int, n_labels: int
-) -> LayerCurves:
-    """Loss of each step, its mean over each epoch, and the held-out loss after each epoch."""
-    per_epoch = losses.reshape(epochs, -1)
-    steps = per_epoch.shape[1]
-    curves = {"each step": losses, "mean of the epoch": per_epoch.mean(1).repeat_interleave(steps)}
-    if held_out is not None:
-        points = torch.full((len(losses),), math.nan)
-        points[steps - 1 :: steps] = held_out[1:]
-        curves["held out, after the epoch"] = points
-    values = torch.stack(list(curves.values()))
-    meanings: tuple[Meaning, ...] = ("other", "label", "target")
-    return LayerCurves(
-        title="Training of the factors",
-        names=tuple(curves),
-        values=values,
-        low=values,
-        high=values,
-        y_title="cross-entropy over label words (nats)",
-        note=f"{epochs} epochs of {steps} steps",
-        x=tuple(float(step) for step in range(1, len(losses) + 1)),
-        x_title="step",
-        levels=((math.log(n_labels), "uniform guess"),),
-        meanings=meanings[: len(curves)],
-    )
-
-
-def training_figure(losses: Losses, held_out: HeldOut | None, epochs: int, n_labels: int) -> Figure:
-    """How the training went, in words."""
-    means = losses.double().reshape(epochs, -1).mean(1)
-    uniform = math.log(n_labels)
-    first, last = (told(float(means[place])) for place in (0, -1))
-    text = f"The mean loss falls from {first} in the first epoch to {last} in the last"
-    if means[-1] >= means[0]:
-        text = f"The mean loss does not fall: {first} in the first epoch, {last} in the last"
-    held = "; no prompts were held out"
-    if held_out is not None and len(held_out):
-        start, end = (told(float(held_out[place])) for place in (0, -1))
-        held = f"; on held-out prompts {start} at the start and {end} at the end"
-    return Figure(
-        "training",
-        "How did the training go?",
-        f"{text} (a uniform guess: {told(uniform)}){held}.",
-        "**Cross-entropy of the true class over the label words at each step**, its mean over each epoch"
-        + (" and that of held-out prompts." if held_out is not None else "."),
-        limits="how the factors do on other prompts; that is their accuracy above.",
-        short="Training",
-    )

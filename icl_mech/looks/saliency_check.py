@@ -1,0 +1,27 @@
+"""Figure of the check of saliency: layers as points, for each group of edges."""
+
+from icl_mech.measurements.causal.saliency_check import GROUPS, SaliencyCheckResult
+from icl_mech.shapes import Scatter
+
+EDGES = {"wp": "texts to label words", "pq": "label words to target"}
+
+
+def drawing(result: SaliencyCheckResult) -> Scatter:
+    """Layers as points: saliency across, size of the change up.
+
+    Args:
+        result: What came out.
+    """
+    layers = result.saliency.shape[2]
+    return Scatter(
+        title="Saliency and what cutting changes",
+        x=result.saliency.double().mean(0).flatten(),
+        y=result.change.double().abs().mean(0).flatten(),
+        names=tuple(f"layer {layer}" for _ in GROUPS for layer in range(layers)),
+        groups=tuple(EDGES[group] for group in GROUPS for _ in range(layers)),
+        x_title="saliency, added over edges",
+        y_title="size of the change of the loss, in nats",
+        note=f"means over {result.count} prompts",
+        order=tuple(EDGES.values()),
+        meanings=("text", "label"),
+    )
