@@ -1,8 +1,9 @@
 """Figures of attribution patching: maps over layers and heads, and the estimate against exact patching."""
 
 from icl_mech.errors import ResultError
+from icl_mech.looks.head_maps import head_map
 from icl_mech.measurements.causal.attribution_patching import AttributionPatchingResult
-from icl_mech.measurements.causal.head_maps import FRAMED, head_map, heads_of
+from icl_mech.measurements.causal.head_maps import FRAMED, heads_of
 from icl_mech.measurements.heads.chosen import head_name
 from icl_mech.results import basis
 from icl_mech.shapes import Grid, Grids, Scatter

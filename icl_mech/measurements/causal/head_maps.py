@@ -1,11 +1,6 @@
-"""Numbers of every head: which are largest, and which are clear among all.
-
-Maps have some heads framed.
-"""
+"""Numbers of every head: which are largest, and which are clear among all."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.measurements.heads.chosen import head_name
@@ -13,8 +8,6 @@ from icl_mech.metrics import Interval, above_together
 from icl_mech.metrics.intervals import ONE_SIDED
 from icl_mech.results import Definition, Samples
 from icl_mech.results.judging import FEWEST_PROMPTS, Status
-from icl_mech.results.wording import counted, listed
-from icl_mech.shapes import Grid
 
 Head = tuple[int, int]
 """Layer and head."""
@@ -60,28 +53,6 @@ def any_clear(clear: bool | Sequence[Head], prompts: int) -> Status:
     if prompts < FEWEST_PROMPTS:
         return "cannot be judged"
     return "supported" if clear else "not shown"
-
-
-def named(heads: Sequence[Head]) -> str:
-    """The first few by name, the others by number."""
-    names = [head_name(head) for head in heads[:FRAMED]]
-    more = len(heads) - len(names)
-    return listed([*names, *([counted(more, "other")] if more else [])])
-
-
-def head_map(found: Samples, title: str, framed: Sequence[Head], **more: Any) -> Grid:
-    """Layers across and heads down; `more` as in `icl_mech.results.figures.heatmap`."""
-    turned = replace(
-        found,
-        dims=found.dims[::-1],
-        labels=found.labels[::-1],
-        values=found.values.T,
-        low=found.low.T,
-        high=found.high.T,
-        per_prompt=None,
-    )
-    marked = tuple((head, layer) for layer, head in framed)
-    return turned.heatmap(title, marked=marked, names=tuple(map(head_name, framed)), **more)
 
 
 def intervals_of(samples: Samples, heads: Sequence[Head]) -> dict[str, Interval]:
