@@ -21,7 +21,7 @@ from icl_mech.lenses import fit_tuned_lens as fit_tuned_lens
 from icl_mech.loading import load as load
 from icl_mech.loading import load as load_analysis
 from icl_mech.measurements.accuracy.context_accuracy import ContextAccuracyResult
-from icl_mech.measurements.accuracy.early_exit_of_tasks import early_exit as early_exit
+from icl_mech.measurements.accuracy.early_exit import early_exit as early_exit
 from icl_mech.measurements.accuracy.gain import GainResult
 from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracyResult
 from icl_mech.measurements.alignment.alignment import AlignmentResult
