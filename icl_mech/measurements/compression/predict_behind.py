@@ -6,7 +6,7 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §3.2.
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from icl_mech._typing import Float, Tensor
 from icl_mech.checking import checked, conformed, shown
@@ -61,8 +61,6 @@ class CompressContextResult(Result):
         score: How label words are scored, see `build_prompts`.
     """
 
-    title: ClassVar[str] = "Demonstrations kept as keys and values"
-
     method: Method
     kept: tuple[int, ...]
     query: int
@@ -82,13 +80,10 @@ class CompressContextResult(Result):
         """Number of cached tokens."""
         return len(self.kept)
 
-    def summary(self) -> str:
-        """Method, sizes and model."""
-        size = sum(t.numel() * t.element_size() for t in (*self.keys, *self.values))
-        return (
-            f"{self.method}: {len(self.kept)} of {self.query} tokens before the query, "
-            f"{size / 1e6:.2g} MB of keys and values for {self.provenance['model']['name']}"
-        )
+    @property
+    def megabytes(self) -> float:
+        """Size of the keys and values."""
+        return sum(own.numel() * own.element_size() for own in (*self.keys, *self.values)) / 1e6
 
     @property
     def interventions(self) -> list[Intervention]:
