@@ -28,7 +28,7 @@ def _anchors(run: Run) -> Words:
         for other in result.controls
     ]
     text = f"They keep {said(result.label_loyalty(ANCHORS))} of the answers: {listed(parts)} (n = {n})."
-    if result.label_loyalty(ANCHORS).low <= result.constant_loyalty:
+    if result.no_better_than_constant:
         text += f" But {result.sentences.say('constant', result=result)} keeps {told(result.constant_loyalty)}."
     beyond = result.difference(ANCHORS, result.controls[-1])
     brief = f"They keep {said(result.label_loyalty(ANCHORS))} of the answers, {said(beyond, sign=True)} more than "

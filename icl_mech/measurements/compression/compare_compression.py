@@ -218,7 +218,7 @@ class CompareCompressionResult(StandInQuality):
         return {method: name_of(method) for method in self.methods}
 
     @property
-    def hardly_read(self) -> bool:
+    def no_better_than_constant(self) -> bool:
         """True if anchors do not clearly keep more answers than a constant one."""
         return self.label_loyalty(ANCHORS).low <= self.constant_loyalty
 
