@@ -84,8 +84,8 @@ class ContextAccuracyResult(PairScores):
     @property
     def _gaps(self) -> Float[Tensor, "batch shown"]:
         """True minus false demonstrations at the last entry."""
-        true, false = self.scores[METRICS.index("calibrated"), ..., -1]
-        return true - false
+        sides: Tensor = self.scores[METRICS.index("calibrated"), ..., -1]
+        return sides[0] - sides[1]
 
     def gap_after(self, seen: int) -> Interval:
         """True minus false demonstrations at the last entry after so many of them, paired."""
