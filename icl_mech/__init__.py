@@ -71,7 +71,7 @@ HERE = table("""
     compare_heads:measurements.causal.compare_heads
     compress_demonstrations:measurements.compression.compress_demonstrations
     context_accuracy:measurements.accuracy.context_accuracy diagnose_confusion:measurements.confusion.confusion
-    early_exit:measurements.accuracy.early_exit_of_tasks
+    early_exit:measurements.accuracy.early_exit
     evaluate_reweighting:measurements.reweighting.evaluate_reweighting extraction:measurements.extraction.extraction
     find_false_induction_heads:measurements.heads.false_induction
     fit_reweighting:measurements.reweighting.reweighting

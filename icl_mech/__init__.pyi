@@ -21,7 +21,7 @@ from icl_mech.lenses import fit_tuned_lens as fit_tuned_lens
 from icl_mech.loading import load as load
 from icl_mech.loading import load as load_analysis
 from icl_mech.measurements.accuracy.context_accuracy import ContextAccuracyResult
-from icl_mech.measurements.accuracy.early_exit_of_tasks import early_exit as early_exit
+from icl_mech.measurements.accuracy.early_exit import early_exit as early_exit
 from icl_mech.measurements.accuracy.gain import GainResult
 from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracyResult
 from icl_mech.measurements.alignment.alignment import AlignmentResult
@@ -43,8 +43,8 @@ from icl_mech.measurements.causal.steer import SteerResult
 from icl_mech.measurements.causal.task_vector import TaskVectorResult
 from icl_mech.measurements.causal.transplant import TransplantResult
 from icl_mech.measurements.compression.compare_compression import CompareCompressionResult
+from icl_mech.measurements.compression.compress_context import CompressContextResult
 from icl_mech.measurements.compression.compress_demonstrations import CompressDemonstrationsResult
-from icl_mech.measurements.compression.predict_behind import CompressContextResult
 from icl_mech.measurements.confusion.pairs import ConfusionResult
 from icl_mech.measurements.extraction.curves import ExtractionResult
 from icl_mech.measurements.generation.over_trust import OverTrust

@@ -6,8 +6,7 @@ from typing import Any
 import torch
 
 from icl_mech.measurements.accuracy.context_accuracy import ContextAccuracyResult
-from icl_mech.measurements.accuracy.early_exit import EarlyExitResult
-from icl_mech.measurements.accuracy.early_exit_of_tasks import early_exit
+from icl_mech.measurements.accuracy.early_exit import EarlyExitResult, early_exit
 from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracyResult
 from icl_mech.measurements.accuracy.scores import METRICS
 from icl_mech.measurements.heads.ablation import AblationResult

@@ -18,21 +18,21 @@ from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.errors import ResultError, RunError
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.doors import door
-from icl_mech.measurements.open_answers_given import answered, share_bars, shares
 from icl_mech.measurements.reading import PredictionReading, Read, predicted
-from icl_mech.measurements.right_answers import ALL, DEFINITIONS, RightAnswers
+from icl_mech.measurements.right_answers import DEFINITIONS, RightAnswers
 from icl_mech.measurements.whole_answers import accepted_passes, best_of, word_pass
 from icl_mech.measurements.whole_words import longer_words, scored
-from icl_mech.metrics import Interval
+from icl_mech.metrics import Interval, wilson_interval
 from icl_mech.models import LanguageModel, ModelInfo
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch, WordScore
-from icl_mech.results import Definition, Figure, Quantity, Result, basis, quantity
-from icl_mech.results.prompts import answer_kind, given
-from icl_mech.results.wording import counted
-from icl_mech.shapes import Bars, LabelMatrix
+from icl_mech.results import Definition, Quantity, Result, quantity
+from icl_mech.results.prompts import answer_kind
 
 if TYPE_CHECKING:
     import pandas as pd
+
+ANOTHER, FIRST, WHOLE = "another", "first token likeliest", "whole answer said"
+"""Shares of prompts beside those of the words of a prompt, see `Predictions.shares`."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -70,7 +70,6 @@ class Predictions(Result):
     exact_match: Bool[Tensor, " batch"] | None = quantity("share of prompts", default=None)
     top_log_probs: Float[Tensor, "batch k"] | None = None
 
-    title: ClassVar[str] = "Predictions"
     shows: ClassVar[tuple[str, ...]] = ("confusion", "accuracy")
     axis_labels: ClassVar[Mapping[str, str]] = {"label": "labels"}
     definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
@@ -80,60 +79,55 @@ class Predictions(Result):
         right = None if self.answers is None else Quantity((), self.predicted == self.answers)
         return {**({} if right is None else {"accuracy": right}), **super().quantities()}
 
-    def drawing(self, show: str = "confusion") -> LabelMatrix | Bars:
-        """How often each true class was predicted as which (or mean probabilities).
+    @property
+    def count(self) -> int:
+        """Number of prompts."""
+        return len(self.predicted)
 
-        Args:
-            show: `confusion`, or `accuracy`: right answers by class beside constant answers. Answers that
-                are no classes have shares by what is answered, whatever is asked for.
+    @property
+    def open_answers(self) -> bool:
+        """True if every prompt has words of its own, so that there is no constant answer and no class to confuse."""
+        return answer_kind(self) != "classes" and self.answers is not None
 
-        Raises:
-            ResultError: another, or accuracy without answers.
+    @property
+    def shares(self) -> dict[str, Interval]:
+        """Of prompts with words of their own the share with each kind of answer, with Wilson intervals.
+
+        By what the words are, as far as these are the same in all prompts, `ANOTHER`; and where it is known
+        `FIRST` (of an accepted answer, of all tokens) and `WHOLE` (the greedy continuation is an accepted answer).
         """
-        self.check_show(show)
-        if answer_kind(self) != "classes" and self.answers is not None:
-            return share_bars(self._shares, self.labels, basis(self))
-        if show == "accuracy":
-            return self.right.by_class(basis(self))
-        if self.answers is not None:
-            return self.right.confusion()
-        return LabelMatrix(
-            "Mean label probabilities",
-            self.label_probs.mean(0, keepdim=True),
-            *((ALL,), self.labels),
-            *("", "label word", "probability"),
-        )
+        named = {name: self.predicted == place for place, name in enumerate(self.labels[:2])}
+        if "taught" not in self.labels and "its rival" not in self.labels:
+            named = {self.labels[0]: named[self.labels[0]]}
+        named[ANOTHER] = ~torch.stack([*named.values()]).any(0)
+        if self.answer_rank is not None:
+            named[FIRST] = self.answer_rank == 0
+        if self.exact_match is not None:
+            named[WHOLE] = self.exact_match
+        return {name: wilson_interval(those) for name, those in named.items()}
 
-    def figures(self) -> list[Figure]:
-        """Right answers beside constant ones, and which classes are taken for which."""
-        if answer_kind(self) != "classes" and self.answers is not None:
-            log_prob = None if self.answer_log_prob is None else self.interval("answer_log_prob")
-            count = len(self.predicted)
-            return [answered(self._shares, self.labels, count, log_prob, given(self))]
-        if self.answers is not None and self.labels:
-            return [self.right.beside_constant(given(self)), self.right.mistakes()]
+    @property
+    def commonest(self) -> tuple[int, int]:
+        """The class that is predicted most, the first of equals, and for how many prompts."""
         counts = self.predicted.bincount(minlength=max(1, len(self.labels)))
-        most, prompts = int(counts.argmax()), counted(len(self.predicted), "prompt")
-        name = self.labels[most] if most < len(self.labels) else f"class {most}"
-        return [
-            Figure(
-                "confusion",
-                "Which answers does the model give?",
-                f"“{name}” for {int(counts[most])} of {prompts}; what would be right is not known.",
-                f"**Mean probability of each label word among the label words**, {prompts}.",
-                limits="whether the answers are right.",
-                short="Answers",
-            )
-        ]
+        return int(counts.argmax()), int(counts.max())
 
     @property
-    def _shares(self) -> dict[str, Interval]:
-        return shares(self.predicted, self.labels, self.exact_match, self.answer_rank)
-
-    @property
-    def _names(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         """Of what is predicted: of texts also a token that is neither of two."""
         return (*self.labels, "another token")
+
+    def on_page(self) -> tuple[str, ...]:
+        """Right answers where they are known, and of classes with names which are taken for which."""
+        if self.open_answers:
+            return ("accuracy",)
+        known = self.answers is not None and self.labels
+        return ("accuracy", "confusion") if known else ("confusion",)
+
+    def is_drawn(self, show: str) -> bool:
+        """Without a wrong answer there is no confusion to see."""
+        known = self.answers is not None and self.labels and not self.open_answers
+        return not (show == "confusion" and known and self.right.confused is None)
 
     @property
     def right(self) -> RightAnswers:
@@ -160,16 +154,6 @@ class Predictions(Result):
         """Probabilities over the label words alone (softmax of `label_logits`)."""
         return self.label_logits.softmax(-1)
 
-    def summary(self) -> str:
-        """Accuracy, or the share of the commonest prediction."""
-        if self.answers is not None:
-            text = f"accuracy {self.accuracy} over {counted(len(self.predicted), 'prompt')}"
-            if self.exact_match is None:
-                return text
-            return f"{text}, exact match {self.interval('exact_match')}"
-        counts = torch.bincount(self.predicted, minlength=len(self.labels))
-        return f"{self._names[int(counts.argmax())]} predicted for {int(counts.max())} prompts"
-
     def by_prompt(self, quantity: str | None = None) -> "pd.DataFrame":
         """One row per prompt: its classes and the logits of the label words; or one quantity of each.
 
@@ -180,7 +164,7 @@ class Predictions(Result):
 
         if quantity is not None:
             return super().by_prompt(quantity)
-        table = {"predicted": [self._names[c] for c in self.predicted.tolist()]}
+        table = {"predicted": [self.names[c] for c in self.predicted.tolist()]}
         if self.answers is not None:
             table["answer"] = [self.labels[c] for c in self.answers.tolist()]
         for name in ("answer_log_prob", "answer_rank", "exact_match"):

@@ -9,6 +9,8 @@ MINUS = "\N{MINUS SIGN}"
 
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
+SHARES = {0.25: "a quarter of", 0.5: "half", 0.75: "three quarters of"}
+
 
 def told(value: float, *, sign: bool = False, digits: int = 2) -> str:
     """A number with two decimals and a true minus sign.
@@ -55,6 +57,11 @@ def said(interval: Interval, *, sign: bool = False) -> str:
 def counted(count: int, one: str, many: str = "") -> str:
     """`1 prompt`, `12 prompts`."""
     return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def share_of(share: float) -> str:
+    """A share before what it is of: `half`, `a quarter of`."""
+    return SHARES.get(share, f"{share:g} of")
 
 
 def spelled(count: int) -> str:

@@ -21,8 +21,8 @@ from icl_mech.measurements.alignment.alignment import AlignmentResult
 from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.right_answers import RightAnswers
 from icl_mech.metrics import Interval, wilson_interval
-from icl_mech.results import Result
-from icl_mech.results.prompts import answer_kind, given
+from icl_mech.results import Result, words
+from icl_mech.results.prompts import answer_kind
 from icl_mech.results.wording import counted, said, told
 from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
 from icl_mech.studies.judge import Verdict, verdict
@@ -99,7 +99,7 @@ def _of_answers(name: str, result: Predictions | AlignmentResult) -> Competence 
     answers, n = RightAnswers(predicted, result.answers, result.labels), len(predicted)
     kind, right = answer_kind(result), answers.accuracy
     if kind == "classes" and result.labels:
-        text = answers.beside_constant(given(result)).answer.partition(": ")[2]
+        text = words.Words("competence").say("beside_constant", right=answers)
         return Competence(name, right, float(answers.base_rates.max()), n, text)
     if kind == "choices":
         chance = 1 / len(result.labels)

@@ -2,7 +2,6 @@
 
 from icl_mech.measurements.compression.compare_compression import ANCHORS, CompareCompressionResult
 from icl_mech.measurements.compression.kept import name_of
-from icl_mech.measurements.compression.quality import constant
 from icl_mech.measurements.confusion.pairs import ConfusionResult, matrices
 from icl_mech.measurements.isolation.agreement import LOYALTIES, Loyalty
 from icl_mech.measurements.reweighting.evaluate_reweighting import ReweightingResult
@@ -29,8 +28,8 @@ def _anchors(run: Run) -> Words:
         for other in result.controls
     ]
     text = f"They keep {said(result.label_loyalty(ANCHORS))} of the answers: {listed(parts)} (n = {n})."
-    if result.label_loyalty(ANCHORS).low <= result.constant_loyalty:
-        text += f" But {constant(result)} keeps {told(result.constant_loyalty)}."
+    if result.no_better_than_constant:
+        text += f" But {result.sentences.say('constant', result=result)} keeps {told(result.constant_loyalty)}."
     beyond = result.difference(ANCHORS, result.controls[-1])
     brief = f"They keep {said(result.label_loyalty(ANCHORS))} of the answers, {said(beyond, sign=True)} more than "
     brief += f"{name_of(result.controls[-1])} (n = {len(result.full_predicted)})."

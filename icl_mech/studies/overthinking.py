@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from icl_mech.errors import IclMechError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.accuracy.context_accuracy import ContextAccuracy, ContextAccuracyResult
-from icl_mech.measurements.accuracy.critical import said_share
 from icl_mech.measurements.accuracy.early_exit import EarlyExit, EarlyExitResult
 from icl_mech.measurements.accuracy.gain import Gain, GainResult
 from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracy, LayerAccuracyResult
@@ -33,7 +32,7 @@ from icl_mech.metrics.layers import HALF
 from icl_mech.prompts import PromptBatch
 from icl_mech.results import Result
 from icl_mech.results.judging import judged
-from icl_mech.results.wording import counted, said
+from icl_mech.results.wording import counted, said, share_of
 from icl_mech.studies import overthinking_heads as heads
 from icl_mech.studies.bench import Bench
 from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
@@ -197,7 +196,7 @@ def _critical(run: Run) -> Words:
     )
     where = f"{critical.value:.0f} [{critical.low:.0f}, {critical.high:.0f}]"
     return Words(
-        f"From layer {where} of {layers} on the gap stays at {said_share(result.threshold)} its final value, {said(result.final_gap)}, "
+        f"From layer {where} of {layers} on the gap stays at {share_of(result.threshold)} its final value, {said(result.final_gap)}, "
         f"or more; after layer {quarter} it is {said(early)}, and from there to the last it changes by {said(growth, sign=True)} "
         f"(n = {counted(n, 'pair')})."
     )

@@ -23,8 +23,8 @@ from icl_mech.measurements.causal.steer import SteerResult
 from icl_mech.measurements.causal.task_vector import TaskVectorResult
 from icl_mech.measurements.causal.transplant import TransplantResult
 from icl_mech.measurements.compression.compare_compression import CompareCompressionResult
+from icl_mech.measurements.compression.compress_context import CompressContextResult
 from icl_mech.measurements.compression.compress_demonstrations import CompressDemonstrationsResult
-from icl_mech.measurements.compression.predict_behind import CompressContextResult
 from icl_mech.measurements.confusion.pairs import ConfusionResult
 from icl_mech.measurements.extraction.curves import ExtractionResult
 from icl_mech.measurements.generation.reads import GenerateResult

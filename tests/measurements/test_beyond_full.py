@@ -1,7 +1,10 @@
 """Stand-ins that answer better than the full prompt are remarked on."""
 
-from icl_mech.measurements.compression.kept import beyond_full
+from types import SimpleNamespace
+
+from icl_mech.measurements.compression.compare_compression import Beyond
 from icl_mech.metrics import Interval
+from icl_mech.results.words import Words as Sentences
 from tests.said import Words
 
 WORDS = Words(__file__)
@@ -9,9 +12,14 @@ WORDS = Words(__file__)
 FULL = Interval(0.5, 0.25, 0.75)
 
 
+def remark(accuracies):
+    result = SimpleNamespace(beyond_full=Beyond.of(FULL, accuracies), names={"r": "random states"})
+    return Sentences("compare_compression").say("beyond", result=result)
+
+
 def test_stand_ins_above_full_prompts_are_remarked_on():
-    assert beyond_full(FULL, {}) == beyond_full(FULL, {"random states": FULL}) == ""
-    within = beyond_full(FULL, {"text": FULL, "random states": Interval(0.75, 0.47, 0.91)})
+    assert remark({}) == remark({"r": FULL}) == ""
+    within = remark({"t": FULL, "r": Interval(0.75, 0.47, 0.91)})
     WORDS.starts(within, "stand_ins_above_full")
-    apart = beyond_full(FULL, {"random states": Interval(0.95, 0.8, 1.0)})
+    apart = remark({"r": Interval(0.95, 0.8, 1.0)})
     WORDS(apart, "stand_ins_above_full_2")

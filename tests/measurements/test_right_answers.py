@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from icl_mech.looks.predictions import levels
 from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.right_answers import MOST_CLASSES
 from icl_mech.metrics import wilson_interval
@@ -37,7 +38,7 @@ def found():
 
 
 def test_the_commonest_class_and_the_favourite_one_have_their_levels(found):
-    heights, names = zip(*found.right.levels(), strict=True)
+    heights, names = zip(*levels(found.right), strict=True)
     assert heights == (0.5, pytest.approx(1 / 3))
     WORDS.exactly(names[0], "commonest_class", "“a”", "0.50")
     WORDS.exactly(names[1], "favourite_class", "“b”", "0.33")
@@ -45,9 +46,9 @@ def test_the_commonest_class_and_the_favourite_one_have_their_levels(found):
 
 def test_levels_of_one_height_are_one_line():
     four = predicted([0, 0, 1, 2], [0] * 4, "abcd")
-    assert four.right.levels() == [(0.5, "always “a” 0.50"), (0.25, "chance 0.25")]
+    assert levels(four.right) == [(0.5, "always “a” 0.50"), (0.25, "chance 0.25")]
     even = predicted([0, 1, 2, 3], [1] * 4, "abcd")
-    ((height, level),) = even.right.levels()
+    ((height, level),) = levels(even.right)
     assert height == 0.25
     WORDS.exactly(level, "one_height", "0.25")
 

@@ -7,7 +7,7 @@ from tokenizers import AddedToken, Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 from icl_mech.errors import PromptError
-from icl_mech.measurements.compression.predict_behind import behind_demonstrations
+from icl_mech.measurements.compression.behind_demonstrations import behind_demonstrations
 from icl_mech.prompts import build_prompts, prompts_from_text
 from icl_mech.tasks import Example, Task, Template
 from tests.prompts.cases import REVIEW, SENTIMENTS, decoder, one_each

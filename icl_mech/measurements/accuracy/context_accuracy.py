@@ -8,7 +8,6 @@ demonstrations are as balanced as they were drawn; `reachable` says what that co
 Source: Halawi et al. 2023, *Overthinking the Truth*, §3.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,12 +17,9 @@ from icl_mech._typing import Float, Int, Tensor
 from icl_mech.errors import PromptError
 from icl_mech.measurements.accuracy.scores import (
     CALIBRATED,
-    ENDS,
-    METRIC_NAMES,
     METRICS,
     PERMUTED,
     REACHABLE,
-    SCORE,
     OfPairs,
     PairScores,
     Sides,
@@ -33,15 +29,12 @@ from icl_mech.measurements.base import Pair
 from icl_mech.measurements.demonstrations import SIDES, taught_classes
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.lens.residuals import LayerLensReading, check_demonstrations
-from icl_mech.metrics import mean_interval
+from icl_mech.metrics import Interval, mean_interval
 from icl_mech.metrics.calibration import Ties, reachable_accuracy
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Definition, Figure, basis
-from icl_mech.results.judging import judged, opening
-from icl_mech.results.prompts import given
-from icl_mech.results.wording import counted, said, told
-from icl_mech.shapes import LayerCurves, Meaning, Panel
+from icl_mech.results import Definition
+from icl_mech.results.judging import Status, judged
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -55,7 +48,6 @@ class ContextAccuracyResult(PairScores):
         interval_kind: Kind of the intervals.
     """
 
-    title: ClassVar[str] = "Accuracy by number of demonstrations"
     axes: ClassVar[tuple[str, ...]] = ("seen", "layer")
     definitions: ClassVar[tuple[Definition, ...]] = (CALIBRATED, REACHABLE, PERMUTED)
 
@@ -76,99 +68,47 @@ class ContextAccuracyResult(PairScores):
         none, both = self.tie_counts[:, :1, 0, -1], self.tie_counts[:, :, -1, -1]
         return Ties.of(torch.cat([none, both], dim=1))
 
-    def drawing(self, entry: int = -1) -> LayerCurves:
-        """Both accuracies, and the permuted score on axes of its own where it is defined.
+    @property
+    def demonstrations(self) -> int:
+        """Number of demonstrations at the last point."""
+        return self.scores.shape[3] - 1
 
-        Args:
-            entry: Of the lens; counted from the end if negative.
-        """
-        layer = entry + self.scores.shape[-1] if entry < 0 else entry
-        chance, best = 1 / self.n_labels, self.reachable
-        level = (chance, f"chance {told(chance)}")
-        found = self.sel("calibrated", layer=layer)
-        ends = found.values, found.low, found.high
-        zero = float(found.values[0, 0])
-        levels = [level, (zero, f"without demonstrations {told(zero)}")]
-        drawn: list[tuple[str, Meaning, Sequence[Tensor]]] = [
-            ("true demonstrations", "true", [end[0] for end in ends]),
-            ("false demonstrations", "false", [end[1] for end in ends]),
-        ]
-        if float(best.max() - best.min()) < 1e-9:
-            levels.append((float(best[0]), f"highest reachable {told(float(best[0]))}"))
-        else:
-            nothing = torch.full_like(best, torch.nan)
-            drawn.append(("highest reachable", "reference", (best, nothing, nothing)))
-        unit = METRIC_NAMES["calibrated"]
-        places = tuple(range(len(drawn)))
-        panels = [Panel("Calibrated accuracy", places, unit, tuple(levels), y_range=ENDS)]
-        if self.n_labels > 2 and self.defined("permuted"):
-            score = self.sel("permuted", side="false", layer=layer)
-            own = (len(drawn),), score.unit, (level,)
-            panels.append(Panel("False label answered", *own, y_range=ENDS))
-            drawn.append(("false label", "false", (score.values, score.low, score.high)))
-        names, meanings, rows = zip(*drawn, strict=True)
-        values, low, high = map(torch.stack, zip(*rows, strict=True))
-        return LayerCurves(
-            "Accuracy by number of demonstrations",
-            names,
-            *(values, low, high),
-            y_title=unit,
-            x_title="demonstrations seen",
-            note=basis(self, f"{counted(self.scores.shape[2], 'pair')} of prompts"),
-            meanings=meanings,
-            panels=tuple(panels),
-            columns=1,
-            apart=0.06,
-        )
+    def after(self, side: str, seen: int) -> Interval:
+        """Calibrated accuracy of the last entry after so many demonstrations."""
+        return self.interval(side=side, seen=seen, layer=self.scores.shape[-1] - 1)
 
-    def figures(self) -> list[Figure]:
-        """Accuracy at the last layer against the number of demonstrations."""
-        last, count = self.scores.shape[-1] - 1, self.scores.shape[3] - 1
-        true, false = (self.interval(side=side, seen=count, layer=last) for side in SIDES)
-        scores = self.scores[METRICS.index("calibrated"), ..., -1]
-        gaps = scores[0] - scores[1]
-        gap = mean_interval(gaps[:, -1], "change")
-        own = Sides(true, false, gap, len(gaps), given(self), self.interval_kind)
-        growth, start = None, opening("cannot be judged")
-        grown = "; with one number of demonstrations nothing can grow."
-        if count > 1:
-            growth = mean_interval(gaps[:, -1] - gaps[:, 1], "contrast")
-            start = opening(judged(growth, prompts=own.pairs), own.few)
-            first = mean_interval(gaps[:, 1], "change")
-            none = self.interval(side="true", seen=0, layer=last)
-            grown = (
-                f", a gap of {said(gap)}, after the first one the gap is {said(first)} (change "
-                f"{said(growth, sign=True)}). Without any, accuracy is {said(none)}."
-            )
-        permuted = (
-            " On an axis of its own: how often the label that false demonstrations teach is the "
-            "calibrated answer (permuted score)."
-        ) * (self.n_labels > 2 and self.defined("permuted"))
-        return [
-            Figure(
-                question="Does the harm grow with the number of false demonstrations?",
-                answer=f"{start} after {counted(count, 'demonstration')} accuracy is {own.both}{grown}",
-                caption=f"**Calibrated accuracy after 0 to {count} demonstrations, true and false.**"
-                f"{permuted} {SCORE} Bars or bands: {own.basis}. Dashes: chance, the accuracy without "
-                "demonstrations, and what a perfect classifier reaches at each point, which is below 1 "
-                "where the classes of the queries there are not balanced.",
-                establishes="that more false demonstrations do more harm on these prompts."
-                * (judged(growth, prompts=own.pairs) == "supported"),
-                limits="the order of neighbouring points: each is about other texts (the k-th "
-                "demonstration serves as the query after k demonstrations), and few prompts decide "
-                "between them.",
-                short="Number of demonstrations",
-            )
-        ]
+    def mean_after(self, side: str, seen: int) -> float:
+        """The same without interval."""
+        return float(self.accuracy(side)[seen, -1])
 
-    def summary(self) -> str:
-        """Both accuracies with no and with all demonstrations, at the last entry."""
-        true, false = (self.accuracy(side)[:, -1] for side in ("true", "false"))
-        last = len(true) - 1
-        return (
-            f"calibrated accuracy without demonstrations {float(true[0]):.3g}, with {last}: "
-            f"{float(true[-1]):.3g} (true), {float(false[-1]):.3g} (false){self.ties.note}"
-        )
+    @property
+    def _gaps(self) -> Float[Tensor, "batch shown"]:
+        """True minus false demonstrations at the last entry."""
+        sides: Tensor = self.scores[METRICS.index("calibrated"), ..., -1]
+        return sides[0] - sides[1]
+
+    def gap_after(self, seen: int) -> Interval:
+        """True minus false demonstrations at the last entry after so many of them, paired."""
+        return mean_interval(self._gaps[:, seen], "change")
+
+    @property
+    def at_end(self) -> Sides:
+        """Both accuracies of the last entry after all demonstrations."""
+        seen = self.demonstrations
+        true, false = (self.after(side, seen) for side in SIDES)
+        return Sides(true, false, self.gap_after(seen), self.pairs)
+
+    @property
+    def growth(self) -> Interval | None:
+        """The gap after all demonstrations minus that after the first; None with one number of them."""
+        if self.demonstrations <= 1:
+            return None
+        return mean_interval(self._gaps[:, -1] - self._gaps[:, 1], "contrast")
+
+    @property
+    def status(self) -> Status:
+        """Of the claim that the harm grows with the number of false demonstrations."""
+        return judged(self.growth, prompts=self.pairs)
 
 
 @dataclass(frozen=True)

@@ -8,20 +8,19 @@ reported on the other; `reference`: chosen and reported on the same prompts.
 Source: Halawi et al. 2023, *Overthinking the Truth*, §4.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
-from icl_mech.checking import Natural, checked
+from icl_mech.checking import Natural, checked, conformed
 from icl_mech.errors import ResultError, near_matches
-from icl_mech.measurements.accuracy.halves import Halves, exit_status, said_halves
 from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracy, LayerAccuracyResult
 from icl_mech.measurements.accuracy.scores import CALIBRATED, PAPER, OwnChoices
 from icl_mech.measurements.base import Pair, PairMeasurement, Pass
-from icl_mech.measurements.demonstrations import SIDES
+from icl_mech.measurements.demonstrations import SIDES, check_one_way
 from icl_mech.measurements.lens.fitted import FittedLens
 from icl_mech.measurements.lens.residuals import LensVariant
 from icl_mech.metrics import Interval, calibrated_scores, early_exit_layer, mean_ends
@@ -29,11 +28,8 @@ from icl_mech.metrics.calibration import Ties, near_ties
 from icl_mech.metrics.layers import stratified_halves
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS
-from icl_mech.results import Definition, Figure, Quantity, Result, basis, function_of_means
-from icl_mech.results.judging import Status, opening
-from icl_mech.results.prompts import given
-from icl_mech.results.wording import counted, said
-from icl_mech.shapes import Bars
+from icl_mech.results import Definition, Quantity, Result, function_of_means
+from icl_mech.results.judging import Status, judged, together
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,6 +54,18 @@ OVERTHINKING = Definition(
 UNIT = "change of calibrated accuracy"
 
 
+class Halves(NamedTuple):
+    """Pairs of prompts of a task.
+
+    Attributes:
+        chose: How many chose the layer; 0 if it is not known.
+        reported: On how many it is reported.
+    """
+
+    chose: int
+    reported: int
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EarlyExitResult(OwnChoices, Result):
     """The early-exit layer and what leaving there changes.
@@ -76,7 +84,6 @@ class EarlyExitResult(OwnChoices, Result):
         own_choices: Answers are choices of each prompt, whose accuracy is not calibrated.
     """
 
-    title: ClassVar[str] = "Overthinking"
     axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {"task": "tasks", "side": SIDES}
     definitions: ClassVar[tuple[Definition, ...]] = (CALIBRATED, EXIT, OVERTHINKING)
 
@@ -135,20 +142,25 @@ class EarlyExitResult(OwnChoices, Result):
         ends = (self.change, self.low, self.high)
         return Interval(*(float(end[task, SIDES.index(side)]) for end in ends))
 
-    def halves(self, task: int) -> Halves:
+    def halves(self, task: int) -> Halves | None:
         """How many pairs chose the layer, and how many are reported; None if nobody knows.
 
         Args:
             task: Its place in `tasks`.
         """
         if self.sizes is not None:
-            chose, reported = self.sizes[task].tolist()
-            return chose, reported
+            return Halves(*self.sizes[task].tolist())
         if self.changes is None:
             return None
         reported = int(self.changes[task, 0].isfinite().sum())
         total = self.changes.shape[-1] if len(self.tasks) == 1 else 0
-        return (total if self.same else total - reported), reported
+        return Halves(total if self.same else total - reported, reported)
+
+    @property
+    def known_halves(self) -> list[tuple[str, Halves]]:
+        """The same by name of the task, of those where it is known."""
+        pairs = [(name, self.halves(task)) for task, name in enumerate(self.tasks)]
+        return [(name, halves) for name, halves in pairs if halves is not None]
 
     def held_out(self, task: int = 0) -> list[int]:
         """Prompts of a task that did not choose the layer: what is done there is tested on these.
@@ -170,107 +182,26 @@ class EarlyExitResult(OwnChoices, Result):
         own = self.provenance.get("early_exit", self.provenance.get("variants", {}))
         return bool(own.get("variant") == "reference")
 
-    def drawing(self) -> Bars:
-        """Change of accuracy by task and side, as dots around 0."""
-        # Not of `sel`: results of earlier versions have no changes by prompt.
-        return Bars(
-            f"Reading out after layer {self.layer} instead of the last",
-            self.tasks,
-            ("true demonstrations", "false demonstrations"),
-            *(self.change, self.low, self.high),
-            y_title=self._named(UNIT),
-            note=basis(self, self._reported_on()),
-            meanings=("true", "false"),
-            sides=("hurts", "helps"),
-        )
+    @property
+    def status(self) -> Status:
+        """Of the claim that leaving early helps under false demonstrations, in all tasks.
 
-    def figures(self) -> list[Figure]:
-        """What leaving early changes."""
-        sizes = [self.halves(task) for task in range(len(self.tasks))]
-        false, true = (
-            [self.overthinking(task, side) for task in range(len(self.tasks))]
-            for side in ("false", "true")
-        )
-        status = exit_status(list(zip(false, sizes, strict=True)), same=self.same)
-        start = "Cannot be judged (the layer was chosen on the prompts it is reported on):"
-        if not self.same:
-            fewest = min((own[1] for own in sizes if own), default=0)
-            few = f"{counted(fewest, 'pair')} of prompts"
-            start = opening(status, few, opposite="No, it hurts:")
-        verb = {"supported": "raises", "opposite": "lowers"}.get(status, "changes")
-        under = " under false demonstrations" * (verb != "changes")
-        where = "the embedding" if self.layer == 0 else f"layer {self.layer}"
-        parts = self._by_task(
-            f"{said(one, sign=True)} with false and {said(other, sign=True)} with true demonstrations"
-            for one, other in zip(false, true, strict=True)
-        )
-        costs = status == "supported" and any(own.high < 0 for own in true)
-        return [
-            Figure(
-                question="Would exiting early rescue the answer?",
-                answer=f"{start} reading out after {where} instead of the last layer {verb} "
-                f"{self._named('calibrated accuracy')}{under}; the change is {'; '.join(parts)}."
-                f"{' With true demonstrations it costs accuracy.' * costs}",
-                caption=f"**{self._named('Calibrated accuracy')} after {where} minus that after the last layer**, with "
-                f"true and with false demonstrations. {self._chosen_on(sizes)} Bars: 95 % paired score "
-                f"intervals over the reported pairs{given(self)}.",
-                establishes="that under false demonstrations the model ends with a worse answer than it "
-                "had on the way (overthinking)." * (status == "supported"),
-                limits=self._limits(status),
-                short="Leaving early",
-            )
-        ]
-
-    def _by_task(self, parts: Iterable[str]) -> list[str]:
-        """Words about each task, with its name where there are several; nothing where there are none."""
-        pairs = [(name, part) for name, part in zip(self.tasks, parts, strict=True) if part]
-        return [f"{name}: {part}" if len(self.tasks) > 1 else part for name, part in pairs]
-
-    def _chosen_on(self, sizes: Sequence[Halves]) -> str:
-        """On which prompts the layer was chosen, and on how many it is reported."""
-        kind = self.chosen_with.replace("_", "-") or "false"
-        kind += " labels" * bool(self.chosen_with) or " demonstrations"
-        layer = f"The layer, the one that helps most with {kind}, the first of equals,"
+        It cannot be judged where the layer was chosen on the prompts it is reported on.
+        """
         if self.same:
-            total = sum(own[1] for own in sizes if own)
-            count = f" ({counted(total, 'pair')})" if total else ""
-            return f"{layer} is chosen and reported on the same prompts{count}, as in the paper."
-        parts = self._by_task(said_halves(own) for own in sizes)
-        if not parts:
-            return f"{layer} is chosen on one half of the prompts and reported on the other."
-        own = "" if self.own_choices else "; each half has thresholds of its own"
-        return f"{layer} is {'; '.join(parts)}{own}."
-
-    def _limits(self, status: Status) -> str:
-        if self.same:
-            return (
-                "an unbiased effect: of many layers the best was taken on the prompts it is reported on, "
-                "which flatters it."
+            return "cannot be judged"
+        each = ((self.overthinking(task), self.halves(task)) for task in range(len(self.tasks)))
+        return together(
+            *(
+                judged(change, prompts=halves.reported if halves else None)
+                for change, halves in each
             )
-        if status == "supported":
-            return "that this layer is best on other tasks, or that it could be known in advance."
-        if self.layer == 0:
-            return "that early layers know the answer: the embedding of the last token has seen nothing."
-        return (
-            "that no layer would do better: the layer was chosen on few prompts, and a layer near chance "
-            "can only lose."
         )
 
-    def _reported_on(self) -> str:
-        which = "that chose the layer too" if self.same else "not used to choose the layer"
-        if self.changes is None:
-            return f"prompts {which}"
-        return f"{int(self.changes[:, 0].isfinite().sum())} pairs of prompts {which}"
-
-    def summary(self) -> str:
-        """The layer and both changes."""
-        parts = "; ".join(
-            f"{name}: false {self.overthinking(i)}, true {self.overthinking(i, 'true')}"
-            for i, name in enumerate(self.tasks)
-        )
-        what = self._named("calibrated accuracy")
-        changes = f"leaving after layer {self.layer} changes {what}: {parts}"
-        return changes + self.ties.note
+    @property
+    def costs(self) -> bool:
+        """True if leaving early clearly lowers accuracy with true demonstrations in some task."""
+        return any(self.overthinking(task, "true").high < 0 for task in range(len(self.tasks)))
 
 
 @dataclass(frozen=True)
@@ -389,3 +320,109 @@ def _scores(
 def task_name(source: dict[str, Any]) -> str:
     """Name of the task that prompts come from."""
     return str(source.get("task", {}).get("name", "prompts"))
+
+
+# --- of several tasks, from accuracies at hand ---
+
+
+def early_exit(
+    results: LayerAccuracyResult | Sequence[LayerAccuracyResult],
+    *,
+    chosen_on: LayerAccuracyResult | Sequence[LayerAccuracyResult] | None = None,
+    variant: LensVariant = "sound",
+    seed: int = 0,
+) -> EarlyExitResult:
+    """The early-exit layer of one or several tasks.
+
+    Args:
+        results: One `LayerAccuracyResult`, or several of one model.
+        chosen_on: Results of the same queries with another label setting, one for each of `results`:
+            the layer that is best on their one half is reported on the other half of `results`. So the
+            paper takes the layer chosen with permuted labels for half permuted and for random ones.
+        variant: `sound` splits the prompts, `reference` does not.
+        seed: Of the split.
+
+    Raises:
+        ResultError: no results, or of models with different numbers of layers; too few
+            prompts; demonstrations per class and in all; `chosen_on` of other queries.
+        RunError: unknown variant.
+    """
+    kind = LayerAccuracyResult | Sequence[LayerAccuracyResult]
+    results = conformed("results", results, kind, ResultError)
+    several = _listed(results)
+    choosing = None
+    if chosen_on is not None:
+        choosing = _listed(conformed("chosen_on", chosen_on, kind, ResultError))
+    entries = {result.true_probs.shape[1] for result in (*several, *(choosing or ()))}
+    if len(entries) != 1:
+        raise ResultError(
+            f"Results of models with {sorted(entries)} entries; give those of one model."
+        )
+    check_one_way(several)
+    measurement = EarlyExit(variant, seed)
+    origins = [result.provenance for result in several]
+    setting = "" if choosing is None else _other_setting(several, choosing)
+    names = [task_name(origin.get("prompts", {})) for origin in origins]
+    found = measurement.exit(several, names, choosing, setting)
+    origin = _provenance(measurement, origins)
+    if choosing is not None:
+        origin["chosen_on"] = [own.provenance.get("false_prompts", {}) for own in choosing]
+    return replace(found, provenance=origin)
+
+
+def _listed(
+    results: LayerAccuracyResult | Sequence[LayerAccuracyResult],
+) -> list[LayerAccuracyResult]:
+    return list(results) if isinstance(results, Sequence) else [results]
+
+
+def _other_setting(
+    several: Sequence[LayerAccuracyResult], choosing: Sequence[LayerAccuracyResult]
+) -> str:
+    """Label setting of the results that choose.
+
+    Raises:
+        ResultError: other queries, or none known: a half that chose might then be reported.
+    """
+    if len(several) != len(choosing):
+        raise ResultError(
+            f"{len(several)} results and {len(choosing)} in chosen_on; give one for each, of the same task."
+        )
+    for number, (own, by) in enumerate(zip(several, choosing, strict=True)):
+        digests = [one.provenance.get("prompts", {}).get("digest") for one in (own, by)]
+        if None in digests or digests[0] != digests[1]:
+            raise ResultError(
+                f"Result {number} and its chosen_on are not of the same true prompts, so what chose the "
+                "layer might be reported; build both pairs with the same task, n, seed and demonstrations, "
+                "and other false_labels."
+            )
+        told = [(one.provenance.get("model", {}).get("weights"), one.variant) for one in (own, by)]
+        if told[0] != told[1]:
+            raise ResultError(
+                f"Result {number} and its chosen_on are of other models or variants (weights and variant "
+                f"{told[0]} and {told[1]}); measure both pairs on one model, in one way."
+            )
+    kinds = {str(own.provenance.get("false_prompts", {}).get("labels", "")) for own in choosing}
+    return " and ".join(sorted(kinds))
+
+
+def _provenance(measurement: EarlyExit, origins: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """That of the accuracies, with the prompts of all tasks."""
+    first = origins[0]
+    origin = {
+        **first,
+        "measurement": measurement.name,
+        "variants": measurement.variants(),
+        "layer_accuracy": first.get("variants", {}),
+    }
+    for side in ("prompts", "false_prompts"):
+        sets = [own.get(side, {}) for own in origins]
+        if len(sets) > 1:
+            digests = [own.get("digest") for own in sets]
+            known = all(isinstance(digest, str) for digest in digests)
+            origin[side] = {
+                "tasks": sets,
+                "count": sum(own.get("count", 0) for own in sets),
+                "digest": " ".join(digests) if known else None,
+            }
+    return origin

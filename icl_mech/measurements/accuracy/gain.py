@@ -10,6 +10,7 @@ Source: Min et al. 2022, *Rethinking the Role of Demonstrations*, for the compar
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -26,30 +27,8 @@ from icl_mech.metrics import Interval, mean_interval
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
 from icl_mech.prompts.rewriting import shuffled, zero_shot
-from icl_mech.results import Definition, Figure, Quantity, Result, basis
+from icl_mech.results import Definition, Quantity, Result
 from icl_mech.results.judging import Status, judged
-from icl_mech.results.prompts import answer_kind, given
-from icl_mech.results.wording import counted, listed, said, told
-from icl_mech.shapes import Bars
-
-CONTEXTS = {
-    "demonstrations": "with demonstrations",
-    "zero_shot": "zero-shot",
-    "shuffled": "with shuffled labels",
-}
-OVER = {"zero_shot": "over zero-shot", "shuffled": "over shuffled labels"}
-
-WORDS: dict[tuple[str, Status], str] = {
-    ("zero_shot", "supported"): "they help",
-    ("zero_shot", "not shown"): "that they help is not shown",
-    ("zero_shot", "opposite"): "the model does better without them",
-    ("zero_shot", "cannot be judged"): "whether they help cannot be judged from so few prompts",
-    ("shuffled", "supported"): "which label stands beside which text matters",
-    ("shuffled", "not shown"): "that their labels teach anything is not shown",
-    ("shuffled", "opposite"): "it does better with their labels shuffled",
-    ("shuffled", "cannot be judged"): "what their labels teach cannot be judged",
-}
-"""What follows, by baseline and status."""
 
 OWN_ANSWERS = (
     "These texts end with their target: what counts as right is the token the model says itself after all of the "
@@ -107,10 +86,14 @@ class GainResult(Result):
     labels: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    title: ClassVar[str] = "What demonstrations add"
     definitions: ClassVar[tuple[Definition, ...]] = (GAIN,)
     shows: ClassVar[tuple[str, ...]] = ("gain", "accuracy")
     axis_labels: ClassVar[Mapping[str, str]] = {"context": "contexts", "over": "baselines"}
+
+    @property
+    def count(self) -> int:
+        """Number of prompts."""
+        return len(self.right)
 
     @property
     def baselines(self) -> tuple[str, ...]:
@@ -123,23 +106,34 @@ class GainResult(Result):
             return None
         return self.log_prob[:, 0] - self.log_prob[:, self.contexts.index(baseline)]
 
-    def _over(self, baseline: str) -> Gained | None:
-        added = self.added(baseline)
-        if added is None:
-            return None
-        place, nats = self.contexts.index(baseline), mean_interval(added)
-        right = mean_interval(self.right[:, 0] - self.right[:, place], "change")
-        return Gained(nats.value, nats.low, nats.high, right)
+    def over(self, baseline: str) -> Gained | None:
+        """What demonstrations add over a baseline, `zero_shot` or `shuffled`; None without it."""
+        return self._gains.get(baseline)
+
+    @cached_property
+    def _gains(self) -> dict[str, Gained]:
+        """By baseline."""
+        gains = {}
+        for place, baseline in enumerate(self.baselines, start=1):
+            nats = mean_interval(self.log_prob[:, 0] - self.log_prob[:, place])
+            right = mean_interval(self.right[:, 0] - self.right[:, place], "change")
+            gains[baseline] = Gained(nats.value, nats.low, nats.high, right)
+        return gains
 
     @property
     def over_zero_shot(self) -> Gained | None:
         """G₀: with demonstrations minus zero-shot; None where there are no zero-shot prompts."""
-        return self._over("zero_shot")
+        return self.over("zero_shot")
 
     @property
     def over_shuffled(self) -> Gained | None:
         """G₁: with demonstrations minus shuffled labels; None where these cannot be made."""
-        return self._over("shuffled")
+        return self.over("shuffled")
+
+    def status_of(self, baseline: str) -> Status | None:
+        """Of the claim that demonstrations add nats over a baseline; None where it is missing."""
+        gained = self.over(baseline)
+        return None if gained is None else judged(gained.nats, prompts=self.count)
 
     def quantities(self) -> dict[str, Quantity]:
         """Gains in nats and in accuracy (paired), and what each context has."""
@@ -154,120 +148,9 @@ class GainResult(Result):
             "accuracy": Quantity(("context",), self.right, unit=right, kind="outcome"),
         }
 
-    def drawing(self, show: str = "gain") -> Bars:
-        """Both gains in nats and in accuracy, or the accuracy of each context.
-
-        Args:
-            show: `gain` or `accuracy`.
-
-        Raises:
-            ResultError: unknown `show`.
-        """
-        self.check_show(show)
-        if show == "accuracy":
-            chance, classes = 1 / max(1, len(self.labels)), answer_kind(self) != "vocabulary"
-            return self.sel("accuracy").dots(
-                "Right answers with and without demonstrations",
-                [CONTEXTS[own] for own in self.contexts],
-                ["accuracy"],
-                note=basis(self, quantity="accuracy"),
-                meanings=("label",),
-                levels=((chance, f"chance {told(chance)}"),) if classes and self.labels else (),
-            )
-        both = [self.sel(own) for own in ("gain", "accuracy_gain")]
-        value, low, high = (
-            torch.stack([getattr(own, end) for own in both], dim=1).double()
-            for end in ("values", "low", "high")
-        )
-        return Bars(
-            "What demonstrations add",
-            tuple(OVER[own] for own in self.baselines),
-            ("log-probability", "accuracy"),
-            *(value, low, high),
-            y_title="with demonstrations minus without, or minus shuffled labels",
-            note=basis(self),
-            meanings=("label", "target"),
-            levels=((0.0, "adds nothing"),),
-            apart=("log-probability of the right answer (nats)", "share of right answers"),
-        )
-
-    def figures(self) -> list[Figure]:
-        """What demonstrations add, and how often each context gets it right."""
-        count = counted(len(self.right), "prompt")
-        rests = f"Bars: 95 % intervals over {count}{given(self)}"
-        zero, other = (self._status(own) for own in OVER)
-        found = {
-            "that the right answer is likelier with these demonstrations than without": zero,
-            "that which label stands beside which text matters": other,
-        }
-        clear = [text for text, status in found.items() if status == "supported"]
-        shares = (
-            f"{said(self.interval('accuracy', context=own))} {CONTEXTS[own]}"
-            for own in self.contexts
-        )
-        return [
-            Figure(
-                "gain",
-                "What do demonstrations add?",
-                self._answer(),
-                "**Log-probability of the right answer among the candidates, and share of right answers: with "
-                "demonstrations minus the same queries without any (same template and label words), and minus the "
-                f"same demonstrations with their label words in another order.** {rests}, paired.",
-                f"{'; '.join(clear)}." if clear else "",
-                "how they add it. Zero-shot prompts hold the model's preference for some label words and lack the "
-                "format, which any demonstrations show; shuffled ones show the format, too, but also labels that are "
-                "wrong (of two demonstrations of two classes both). So one number without the other says little.",
-                "Gain",
-            ),
-            Figure(
-                "accuracy",
-                "How many answers are right with and without demonstrations?",
-                f"{listed(shares)}.",
-                f"**Share of right answers in each context, on the same queries.** {rests}; changes between contexts "
-                "are paired and in the figure above.",
-                "",
-                "how sure the answers are: only the likeliest candidate counts.",
-                "Right answers by context",
-            ),
-        ]
-
-    def _status(self, baseline: str) -> Status | None:
-        """Of the claim that demonstrations add nats over a baseline; None where it is missing."""
-        found = self._over(baseline)
-        return None if found is None else judged(found.nats, prompts=len(self.right))
-
-    def _answer(self) -> str:
-        amounts = []
-        for baseline in self.baselines:
-            own = self._over(baseline)
-            assert own is not None
-            points = Interval(*(100 * end for end in own.accuracy))
-            amounts.append(
-                f"{OVER[baseline]} {said(own.nats)} nats and {_whole(points)} points of accuracy"
-            )
-        statuses = (self._status(own) for own in self.baselines)
-        words = [
-            WORDS[own, status]
-            for own, status in zip(self.baselines, statuses, strict=True)
-            if status
-        ]
-        notes = "".join(f" {own}" for own in self.notes)
-        return f"Demonstrations add {'; '.join(amounts)}: {', and '.join(words)}.{notes}"
-
-    def summary(self) -> str:
-        """Both gains."""
-        parts = []
-        for baseline in self.baselines:
-            own = self._over(baseline)
-            assert own is not None
-            parts.append(f"{OVER[baseline]} {own.nats} nats, accuracy {own.accuracy}")
-        return f"demonstrations add {'; '.join(parts)}; {counted(len(self.right), 'prompt')}"
-
-
-def _whole(points: Interval) -> str:
-    """Points of a hundred with their interval, `19 [8, 30]`."""
-    value, low, high = (told(own, digits=0) for own in points)
-    return f"{value} [{low}, {high}]"
+    def on_page(self) -> tuple[str, ...]:
+        """Both figures."""
+        return self.shows
 
 
 class _Others(NamedTuple):

@@ -9,24 +9,21 @@ Source: Halawi et al. 2023, *Overthinking the Truth*, §4.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
 
 from icl_mech._typing import Float, Int, Tensor
 from icl_mech.errors import RunError
-from icl_mech.looks.lenses import AFTER, noted
-from icl_mech.measurements.accuracy.critical import CRITICAL, GAP, critical_interval, said_share
 from icl_mech.measurements.accuracy.scores import (
     CALIBRATED,
-    ENDS,
     METRICS,
-    OPEN_SCORE,
     OUTCOMES,
+    PAPER,
     PERMUTED,
     PLAIN,
     REACHABLE,
-    SCORE,
     OfPairs,
     PairScores,
     Sides,
@@ -35,18 +32,31 @@ from icl_mech.measurements.accuracy.scores import (
 from icl_mech.measurements.base import Pair
 from icl_mech.measurements.demonstrations import SIDES, taught_classes
 from icl_mech.measurements.doors import door
-from icl_mech.measurements.lens.fitted import lens_used
 from icl_mech.measurements.lens.residuals import LENS, LensVariant
-from icl_mech.metrics import Interval, mean_interval
+from icl_mech.metrics import Interval, bootstrap_interval, critical_layer, mean_interval
 from icl_mech.metrics.calibration import reachable_accuracy
-from icl_mech.metrics.layers import HALF
+from icl_mech.metrics.intervals import holding
+from icl_mech.metrics.layers import HALF, Crossing
 from icl_mech.metrics.means import Kind
 from icl_mech.models import LanguageModel
-from icl_mech.results import Definition, Figure, Quantity, basis
-from icl_mech.results.judging import FEWEST_PROMPTS, judged, opening
-from icl_mech.results.prompts import given
-from icl_mech.results.wording import counted, said, told
-from icl_mech.shapes import LayerCurves, Panel
+from icl_mech.results import Definition, Quantity
+from icl_mech.results.judging import Status, judged
+
+GAP = Definition(
+    "accuracy gap",
+    r"g_\ell = \operatorname{acc}_\ell(\text{true}) - \operatorname{acc}_\ell(\text{false})",
+    "Calibrated accuracy with true minus with false demonstrations of the same queries.",
+    f"{PAPER}, §4",
+)
+
+CRITICAL = Definition(
+    "critical layer",
+    r"\min\{\ell : g_{\ell'} \ge g_L / 2 \text{ for all } \ell' \ge \ell\}",
+    "The first layer from which the gap stays at or above half its final value (`threshold`: another "
+    "share of it). Not defined where "
+    "the interval of the final gap includes 0.",
+    f"{PAPER}, §4",
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -63,7 +73,6 @@ class LayerAccuracyResult(PairScores):
         threshold: Share of the final gap that is there from the critical layer on.
     """
 
-    title: ClassVar[str] = "True and false demonstrations by layer"
     shows: ClassVar[tuple[str, ...]] = (*METRICS, "gap")
     definitions: ClassVar[tuple[Definition, ...]] = (
         LENS,
@@ -96,12 +105,12 @@ class LayerAccuracyResult(PairScores):
         """Calibrated accuracy with true minus with false demonstrations."""
         return self.accuracy("true") - self.accuracy("false")
 
-    @property
+    @cached_property
     def final_gap(self) -> Interval:
         """The gap at the last entry."""
-        return self.interval("gap", layer=self.scores.shape[-1] - 1)
+        return self.interval("gap", layer=self.last)
 
-    @property
+    @cached_property
     def critical(self) -> Interval | None:
         """The critical layer with its bootstrap interval, at the measurement's `threshold`."""
         return self.critical_at(self.threshold)
@@ -119,231 +128,96 @@ class LayerAccuracyResult(PairScores):
         return critical_interval(self.pair_scores, self.gap, self.variant, threshold)
 
     @property
+    def last(self) -> int:
+        """The last entry."""
+        return self.scores.shape[-1] - 1
+
+    def at_last(self, metric: str = "calibrated") -> Sides:
+        """One metric at the last layer, its gap paired."""
+        true, false = (self.interval(metric, side=side, layer=self.last) for side in SIDES)
+        scores = self.scores[METRICS.index(metric), ..., -1]
+        kind: Kind = "change" if metric in OUTCOMES else "value"
+        gap = (
+            self.final_gap if metric == "calibrated" else mean_interval(scores[0] - scores[1], kind)
+        )
+        return Sides(true, false, gap, self.pairs)
+
+    @property
+    def status(self) -> Status:
+        """Of the claim that false demonstrations hurt."""
+        return judged(self.final_gap, prompts=self.pairs)
+
+    # --- what accuracy is compared with ---
+
+    @property
+    def chance(self) -> float:
+        """One over the number of classes."""
+        return 1 / self.true_probs.shape[-1]
+
+    @property
     def reachable(self) -> float:
         """Calibrated accuracy of a perfect classifier: below 1 where classes are unbalanced."""
-        own = reachable_accuracy(self.answers, self.true_probs.shape[-1])
-        return 1.0 if self.own_choices else own
-
-    def drawing(self, show: str = "calibrated") -> LayerCurves:
-        """One metric, one of `shows`, after each layer on both sides; beside calibrated accuracy the gap.
-
-        Raises:
-            ResultError: unknown `show`, or a metric that is not defined for these prompts.
-        """
-        self.check_show(show)
-        found, names = self.sel(show), ("true demonstrations", "false demonstrations")
-        title = f"{found.unit[0].upper()}{found.unit[1:]} by layer"
-        about: dict[str, Any] = {
-            "x": None,
-            "x_title": AFTER,
-            "note": noted(lens_used(self))
-            + basis(self, f"{counted(len(self.answers), 'pair')} of prompts"),
-        }
-        if show == "gap":
-            zero = ((0.0, "no gap"),)
-            return found.curves(title, ("gap",), meanings=("other",), levels=zero, **about)
-        levels = self._levels(show)
-        if show != "calibrated":
-            about |= {"levels": levels, "y_range": ENDS, "meanings": ("true", "false")}
-            return found.curves(title, names, **about)
-        gap, critical = self.sel("gap"), self.critical
-        if critical is not None and len(self.answers) >= FEWEST_PROMPTS:
-            about["marks"] = ((critical.value, "critical layer"),)
-        rows = ((found.values, gap.values), (found.low, gap.low), (found.high, gap.high))
-        values, low, high = (torch.cat([own, last[None]]) for own, last in rows)
-        return LayerCurves(
-            title,
-            (*names, "gap"),
-            *(values, low, high),
-            y_title=found.unit,
-            meanings=("true", "false", "other"),
-            panels=(
-                Panel(self._named("Calibrated accuracy"), (0, 1), found.unit, levels, y_range=ENDS),
-                Panel("Gap, true minus false", (2,), "accuracy gap", ((0.0, "no gap"),)),
-            ),
-            **about,
-        )
-
-    def _levels(self, metric: str) -> tuple[tuple[float, str], ...]:
-        """What a metric is compared with."""
-        chance = (self._chance, f"chance {told(self._chance)}")
-        if metric in ("top_labels", "label_space"):
-            return ()
-        if metric == "calibrated" and not self.own_choices:
-            return chance, (self.reachable, f"highest reachable {told(self.reachable)}")
-        if metric != "plain" or self.own_choices:
-            return (chance,)
-        own = (self.commonest, f"{self._constant} {told(self.commonest)}")
-        return (own,) if self.commonest <= self._chance else (chance, own)
+        best = reachable_accuracy(self.answers, self.true_probs.shape[-1])
+        return 1.0 if self.own_choices else best
 
     @property
     def commonest(self) -> float:
         """Share of the most frequent true class: what a constant answer scores uncalibrated."""
         return float(torch.bincount(self.answers).max()) / len(self.answers)
 
-    def _sides(self, metric: str) -> Sides:
-        """One metric at the last layer, its gap paired."""
-        last = self.scores.shape[-1] - 1
-        true, false = (self.interval(metric, side=side, layer=last) for side in SIDES)
-        scores = self.scores[METRICS.index(metric), ..., -1]
-        kind: Kind = "change" if metric in OUTCOMES else "value"
-        gap = (
-            self.final_gap if metric == "calibrated" else mean_interval(scores[0] - scores[1], kind)
-        )
-        return Sides(true, false, gap, len(self.answers), given(self), self.interval_kind)
+    @property
+    def even(self) -> bool:
+        """True if classes are equally common, so that every constant answer scores chance."""
+        return self.commonest <= self.chance + 1e-9
+
+    # --- other measures ---
+
+    @cached_property
+    def false_label(self) -> Interval:
+        """Permuted score of the last layer with false demonstrations."""
+        return self.interval("permuted", side="false", layer=self.last)
 
     @property
-    def _constant(self) -> str:
-        """Which answer scores the share of the most frequent class."""
-        even = self.commonest <= self._chance + 1e-9
-        return "any constant answer" if even else "always the commonest class"
+    def followed(self) -> Status:
+        """Of the claim that the model answers the label which false demonstrations teach."""
+        return judged(self.false_label, null=self.chance, prompts=self.pairs)
 
     @property
-    def _chance(self) -> float:
-        """One over the number of classes."""
-        return 1 / self.true_probs.shape[-1]
-
-    def figures(self) -> list[Figure]:
-        """Calibrated accuracy with its gap, the permuted score, and what calibration leaves out."""
-        own = self._sides("calibrated")
-        shown = [self._harm(own)]
-        # Of two classes the wrong one is the false one: nothing that accuracy does not say.
-        if self.true_probs.shape[-1] > 2 and self.defined("permuted"):
-            shown.append(self._followed(own))
-        # Accuracy of choices is not calibrated, and the first figure is about it.
-        plain = [] if self.own_choices else [self._uncalibrated()]
-        return [*shown, *plain, self._format_found()]
-
-    def _harm(self, own: Sides) -> Figure:
-        """Calibrated accuracy by layer."""
-        status, gap = judged(own.gap, prompts=own.pairs), said(own.gap)
-        critical = self.critical if status == "supported" else None
-        start = opening(status, own.few, supported="Yes.", opposite="No.")
-        end = " that includes 0." if status == "not shown" else "."
-        mark = ""
-        limits = (
-            "that a layer at chance knows nothing: its answer may be there in another form than the "
-            "last layer reads."
-        )
-        if critical is not None:
-            first, low, high = (f"{x:.{0 if x == round(x) else 1}f}" for x in critical)
-            end = f"; it stays open from layer {first} on."
-            mark = (
-                f" Dotted: the critical layer, {first} (95 % interval {low} to {high}), from which the "
-                f"gap stays at {said_share(self.threshold)} its final value or more."
-            )
-        else:
-            limits += f" Where the curves part: that needs a gap clear of 0, and here it is {gap}."
-        if status == "opposite":
-            end = ": false demonstrations do not hurt here, they help."
-        counts = self.tie_counts
-        if counts is not None and bool((counts[0, :, 0] == counts[2, :, 0]).all()):
-            mark += " At the embedding all prompts are alike: every score there is a tie."
-        return Figure(
-            "calibrated",
-            "Do false demonstrations hurt, and from which layer on?",
-            f"{start} {'At' if start.endswith('.') else 'at'} the last layer {self._named('calibrated accuracy')} is "
-            f"{own.both}, a gap of {gap}{end}",
-            f"**{self._named('Calibrated accuracy')} after each layer, with true and with false "
-            f"demonstrations**, and the gap between the two. {OPEN_SCORE if self.own_choices else SCORE} Layer 0 is the embedding, the last one the model's own "
-            f"answer. Bands (each point for itself): {own.basis}. {self._lines()}{mark} "
-            "Curves of the paper are not drawn: they are of other models and data sets, and this package "
-            "carries their averages only (section on published numbers).",
-            {
-                "supported": "that the labels of the demonstrations, not only their texts, move the "
-                "answers.",
-                "opposite": "that false labels do not lower accuracy on these prompts.",
-            }.get(status, ""),
-            limits,
-            "Accuracy by layer",
-        )
-
-    def _lines(self) -> str:
-        """What the dashed lines of calibrated accuracy are."""
-        if self.own_choices:
-            return f"Dashes: chance ({told(self._chance)})."
-        text = (
-            f"Dashes: chance, which is also what any constant answer scores ({told(self._chance)})"
-        )
-        if self.reachable >= 1:
-            return f"{text}. A perfect classifier reaches 1."
-        return (
-            f"{text}, and the most a perfect classifier can reach: {told(self.reachable)}, not 1, since "
-            "the true classes of the queries are not balanced."
-        )
-
-    def _followed(self, own: Sides) -> Figure:
-        """The permuted score of the false side: is the false label the answer?"""
-        score = self.interval("permuted", side="false", layer=self.scores.shape[-1] - 1)
-        status = judged(score, null=self._chance, prompts=own.pairs)
-        where = {"supported": "above", "opposite": "below"}.get(status, "not clear of")
-        yes = status == "supported"
-        return Figure(
-            "permuted",
-            "Does the model answer the false label instead?",
-            f"{opening(status, own.few)} after the last layer the label that false demonstrations teach "
-            f"scores {said(score)} in place of the true one, {where} chance ({told(self._chance)}).",
-            f"**Permuted score after each layer**: {self._named('calibrated accuracy')} with the label that the "
-            "false demonstrations teach for the query in place of the true one, on an axis of its own. "
-            f"Bands (each point for itself): {own.basis}. Dashes: chance.",
-            "that errors under false demonstrations follow the rule the demonstrations show." * yes,
-            "how the model gets there: copying labels and learning the rule look alike here."
-            if yes
-            else "that false labels leave the answers alone: they may lower accuracy without being "
-            "followed.",
-            "Following false labels",
-        )
-
-    def _uncalibrated(self) -> Figure:
-        """Accuracy over the label words."""
-        own, chance = self._sides("plain"), told(self._chance)
-        kind = "mean ± 1.96 standard errors" if own.kind == "reference" else "Wilson"
-        even = self.commonest <= self._chance + 1e-9
-        return Figure(
-            "plain",
-            "Is the gap there without calibration too?",
-            f"{opening(judged(own.gap, prompts=own.pairs), own.few)} the likeliest label word is right in "
-            f"{own.both}, a difference of {said(own.gap)}; {self._constant} is right in {told(self.commonest)}.",
-            "**Share of prompts whose likeliest label word is right, after each layer.** Bands (each "
-            f"point for itself): 95 % intervals ({kind}), {own.few}{own.given}; the difference is paired "
-            f"(Tango). Dashes: {self._constant} ({told(self.commonest)}), "
-            f"{'which is chance' if even else f'and chance ({chance})'}.",
-            "",
-            "what the model knows of a class it never names: one preferred label word pulls this "
-            "measure to the base rate. Calibrated accuracy does not have that fault.",
-            "Without calibration",
-        )
-
-    def _format_found(self) -> Figure:
-        """Probability of all label words."""
-        own, entries = self._sides("label_space"), self.scores.shape[-1]
+    def format_from(self) -> int | None:
+        """First entry from which label words hold half of the probability or more, with true demonstrations."""
         most = self.accuracy("true", "label_space") >= 0.5
-        first = entries - int(most.flip(0).int().cummin(0).values.sum())
-        when = f"with true ones they hold half of it or more from layer {first} on"
-        return Figure(
-            "label_space",
-            "From which layer on does the model answer in label words?",
-            f"After the last layer all label words together have a probability of {own.both}; "
-            f"{when if first < entries else 'they never hold half of it'}.",
-            "**Probability of all label words together, after each layer**: where the format of the "
-            f"answer is understood, right or wrong. Bands (each point for itself): {own.basis}.",
-            "",
-            "that the answer is right: the label words may share the probability in any way.",
-            "Label words at all",
-        )
+        first = self.last + 1 - int(most.flip(0).int().cummin(0).values.sum())
+        return first if first <= self.last else None
 
-    def summary(self) -> str:
-        """Final accuracies, gap and critical layer."""
-        critical = self.critical
-        where = f"critical layer {critical}"
-        if critical is None:
-            where = "no critical layer (the gap's interval includes 0)"
-        last = self.sel(layer=self.scores.shape[-1] - 1)
-        true, false = (last.interval(side=side) for side in ("true", "false"))
-        return (
-            f"calibrated accuracy {true} with true and {false} with false "
-            f"demonstrations, gap {self.final_gap}; {where}{self.ties.note}"
-        )
+    @property
+    def alike_at_embedding(self) -> bool:
+        """True if every score at the embedding is a tie."""
+        counts = self.tie_counts
+        return counts is not None and bool((counts[0, :, 0] == counts[2, :, 0]).all())
+
+    def on_page(self) -> tuple[str, ...]:
+        """Calibrated accuracy with its gap, the permuted score, and what calibration leaves out."""
+        # Accuracy of choices is not calibrated, and the first figure is about it.
+        shown = {"permuted": self.tells_followed, "plain": not self.own_choices}
+        return ("calibrated", *(show for show, there in shown.items() if there), "label_space")
+
+
+def critical_interval(
+    scores: Float[Tensor, "batch side entry"],
+    gap: Float[Tensor, " entry"],
+    crossing: Crossing,
+    threshold: float,
+) -> Interval:
+    """The critical layer of a gap, with its bootstrap interval over paired scores."""
+
+    def statistic(means: Tensor) -> Tensor:
+        own = means[:, 0] - means[:, 1]
+        layer = critical_layer(own, crossing, threshold).double()
+        return torch.where(own[:, -1] > 0, layer, torch.nan)
+
+    # Not a quantity: which layer is critical must not hang on how a mean is rounded.
+    low, high = bootstrap_interval(scores, statistic)
+    return holding(float(critical_layer(gap, crossing, threshold)), float(low), float(high))
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from icl_mech.metrics.means import Kind
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
 from icl_mech.results import Definition, Quantity, Result
-from icl_mech.results.wording import counted, said
+from icl_mech.results.judging import Status, judged
 
 R = TypeVar("R", bound=Result)
 
@@ -96,6 +96,11 @@ class OwnChoices:
 
     own_choices: bool
 
+    @property
+    def accuracy_name(self) -> str:
+        """What the measure is called: calibrated where thresholds are fitted."""
+        return self._named("calibrated accuracy")
+
     def _named(self, text: str) -> str:
         return without_thresholds(text, self.own_choices)
 
@@ -107,6 +112,27 @@ def without_thresholds(text: str, own_choices: bool) -> str:
     return text.replace("calibrated accuracy", "accuracy").replace(
         "Calibrated accuracy", "Accuracy"
     )
+
+
+class Sides(NamedTuple):
+    """One measure at the last layer.
+
+    Attributes:
+        true: With true demonstrations.
+        false: With false ones.
+        gap: True minus false, paired.
+        pairs: Number of pairs of prompts.
+    """
+
+    true: Interval
+    false: Interval
+    gap: Interval
+    pairs: int
+
+    @property
+    def status(self) -> Status:
+        """Of the claim that the measure is larger with true demonstrations."""
+        return judged(self.gap, prompts=self.pairs)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -163,6 +189,16 @@ class PairScores(OwnChoices, Result):
     def _labels(self) -> int | None:
         """Number of classes."""
         return None
+
+    @property
+    def pairs(self) -> int:
+        """Number of pairs of prompts."""
+        return self.scores.shape[2]
+
+    @property
+    def tells_followed(self) -> bool:
+        """True if the permuted score says what accuracy does not: of two classes the wrong one is the false one."""
+        return (self._labels() or 0) > 2 and self.defined("permuted")
 
     @property
     def ties(self) -> Ties:
@@ -308,58 +344,3 @@ def entry_scores(
         norm,
         ties if prompts.has_classes else torch.zeros_like(ties),
     )
-
-
-# --- words ---
-
-KINDS: dict[IntervalKind, str] = {
-    "score": "95 % score intervals over pairs of prompts",
-    "bootstrap": "95 % bootstrap intervals over pairs of prompts",
-    "reference": "mean ± 1.96 standard errors over pairs of prompts",
-}
-
-ENDS = (-0.03, 1.05)
-"""Of the axes of accuracies."""
-
-SCORE = (
-    "A prompt counts as right if its true label's probability among the label words lies above that "
-    "label's quantile over the prompts."
-)
-
-
-OPEN_SCORE = "A prompt counts as right if none of its choices is likelier than the right one."
-
-
-class Sides(NamedTuple):
-    """One measure at the last layer, and what it rests on.
-
-    Attributes:
-        true: With true demonstrations.
-        false: With false ones.
-        gap: True minus false, paired.
-        pairs: Number of pairs of prompts.
-        given: What the intervals take as given, with a comma before it, or nothing.
-        kind: Of the intervals.
-    """
-
-    true: Interval
-    false: Interval
-    gap: Interval
-    pairs: int
-    given: str = ""
-    kind: IntervalKind = "score"
-
-    @property
-    def few(self) -> str:
-        """What a claim that cannot be judged would rest on."""
-        return f"{counted(self.pairs, 'pair')} of prompts"
-
-    @property
-    def basis(self) -> str:
-        """Intervals and number of prompts."""
-        return f"{KINDS[self.kind]}, {counted(self.pairs, 'pair')}{self.given}"
-
-    @property
-    def both(self) -> str:
-        """Both accuracies in words."""
-        return f"{said(self.true)} with true and {said(self.false)} with false demonstrations"

@@ -1,34 +1,23 @@
 """The compression methods side by side on the same prompts (Wang et al. 2023, §3.2, table 2)."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 
 from icl_mech._typing import Bool, Float, Tensor
 from icl_mech.checking import checked
 from icl_mech.errors import ResultError
-from icl_mech.measurements.compression.kept import WORDS, Method, beyond_full, name_of
+from icl_mech.measurements.compression.kept import Method, name_of
 from icl_mech.measurements.compression.methods import METHODS, Comparison, Compression, Outcome
-from icl_mech.measurements.compression.quality import (
-    OVERLAP,
-    TITLE,
-    StandInQuality,
-    check_known,
-    constant,
-    dots,
-)
-from icl_mech.measurements.compression.speed import SPEED_UP, speed_figure, speed_ups
+from icl_mech.measurements.compression.quality import OVERLAP, StandInQuality, check_known
+from icl_mech.measurements.compression.speed import SPEED_UP
 from icl_mech.metrics import Interval, mean_interval
 from icl_mech.metrics.means import Kind
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Definition, Figure, basis, quantity
-from icl_mech.results.judging import Required, Status, opening, required
-from icl_mech.results.prompts import answer_kind, given
-from icl_mech.results.wording import counted, listed, percent, said, told
-from icl_mech.shapes import Bars, Scatter, Table
+from icl_mech.results import Definition, quantity
+from icl_mech.results.judging import Required, Status, required
 
 Loyalty = Literal["label_loyalty", "word_loyalty", "accuracy", "kl", "log_prob", "next_tokens"]
 
@@ -57,6 +46,26 @@ DEFINITIONS = (
 )
 
 
+class Beyond(NamedTuple):
+    """A stand-in that answers better than full prompts.
+
+    Attributes:
+        method: Its name.
+        clear: Their intervals do not overlap.
+    """
+
+    method: str
+    clear: bool
+
+    @classmethod
+    def of(cls, full: Interval, accuracies: Mapping[str, Interval]) -> "Beyond | None":
+        """The best of these methods; None if it does not answer better."""
+        best = max(accuracies, key=lambda method: accuracies[method].value, default="")
+        if not best or accuracies[best].value <= full.value:
+            return None
+        return cls(best, accuracies[best].low > full.high)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CompareCompressionResult(StandInQuality):
     """How well each method's stand-in replaces the demonstrations; the prompts are the same.
@@ -72,7 +81,6 @@ class CompareCompressionResult(StandInQuality):
             mean change of the tokens' log-probability, share whose likeliest next token stays.
     """
 
-    title: ClassVar[str] = "Demonstrations compressed to their anchors"
     shows: ClassVar[tuple[str, ...]] = ("loyalty", "accuracy", "speed", "table")
     definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
     axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {"method": "methods"}
@@ -183,7 +191,7 @@ class CompareCompressionResult(StandInQuality):
             for quantity in quantities
             for other in self.controls
         ]
-        return required("loyalty", *differences, prompts=len(self.full_predicted))
+        return required("loyalty", *differences, prompts=self.count)
 
     def more_columns(self) -> dict[str, float | None]:
         """What the stand-ins cost, and the accuracy of full prompts where it is known."""
@@ -202,149 +210,29 @@ class CompareCompressionResult(StandInQuality):
         speed = self.provenance.get("speed", {})
         return speed if speed.get("tokens") and speed.get("each") else {}
 
-    def drawing(self, show: str = "loyalty") -> Bars | Scatter | Table:
-        """Loyalties or accuracies by method, speed-up against length, or all numbers as a table.
+    # --- what is said ---
 
-        Args:
-            show: `loyalty`, `accuracy`, `speed` or `table`.
+    @property
+    def names(self) -> dict[str, str]:
+        """How the methods are called."""
+        return {method: name_of(method) for method in self.methods}
 
-        Raises:
-            ResultError: another, accuracy without answers, or speed that was not measured.
-        """
-        self.check_show(show)
-        note = f"{basis(self)}; {self._costs()}"
-        if show == "speed":
-            return speed_ups(self.timed)
-        if show == "table":
-            names = tuple(self.found(self.methods[0]))
-            rows = [(name_of(own), *map(said, self.found(own).values())) for own in self.methods]
-            if self.correct is not None:
-                same = ["0", "0", "1"] if self.kl is not None else []
-                rows.append(("full prompts", "1", "1", said(self.full_accuracy), *same))
-            return Table(TITLE, ("stand-in", *names), tuple(rows), note)
-        if show == "accuracy":
-            check_known(self.correct)
-            found = {name_of(own): [self.accuracy(own)] for own in self.methods}
-            found["full prompts"] = [self.full_accuracy]
-            chance = 1 / self.label_logits.shape[-1]
-            levels = ((chance, f"chance {told(chance)}"),)
-            return dots(found, ["accuracy"], "accuracy", note, meanings=("label",), levels=levels)
-        found = {
-            name_of(own): [self.label_loyalty(own), self.word_loyalty(own)] for own in self.methods
-        }
-        kept = self.constant_loyalty
-        return dots(
-            found,
-            ["label loyalty", "word loyalty"],
-            "share of answers, overlap of likely next words",
-            note,
-            meanings=("label", "label"),
-            apart=("label loyalty: share of answers", "word loyalty: overlap of likely next words"),
-            levels=() if math.isnan(kept) else ((kept, f"{constant(self)} {told(kept)}"),),
+    @property
+    def no_better_than_constant(self) -> bool:
+        """True if anchors do not clearly keep more answers than a constant one."""
+        return self.label_loyalty(ANCHORS).low <= self.constant_loyalty
+
+    @property
+    def beyond_full(self) -> Beyond | None:
+        """The best of the controls, whose states carry no anchors, if it answers better than full prompts."""
+        return Beyond.of(
+            self.full_accuracy, {method: self.accuracy(method) for method in self.controls}
         )
 
-    def _costs(self) -> str:
-        if self.speed_up is None or self.speed_up_cached is None:
-            return self.kept_share
-        return f"{self.kept_share}, speed-up {told(self.speed_up)} (cached: {told(self.speed_up_cached)})"
-
-    def summary(self) -> str:
-        """Label loyalties, and how the first method differs from the others."""
-        first, *others = self.methods
-        loyalties = ", ".join(
-            f"{name_of(method)} {said(self.label_loyalty(method))}" for method in self.methods
-        )
-        compared = ", ".join(
-            f"{_verdict(interval)} {name_of(other)} ({said(interval, sign=True)})"
-            for other in others
-            for interval in [self.difference(first, other)]
-        )
-        text = f"label loyalty: {loyalties}"
-        if not math.isnan(self.constant_loyalty):
-            text += f", a constant answer {told(self.constant_loyalty)}"
-        return f"{text}; {name_of(first)}: {compared}" if others else text
-
-    def figures(self) -> list[Figure]:
-        """Loyalties, accuracies and speed-up."""
-        found = [_loyalties(self)]
-        if self.correct is not None:
-            found.append(_accuracies(self))
-        if self.timed:
-            ends = (own or float("nan") for own in (self.speed_up, self.speed_up_cached))
-            found.append(speed_figure(self.timed, *ends))
-        return found
-
-
-def _verdict(difference: Interval) -> str:
-    if difference.low > 0:
-        return "more labels kept than"
-    return "fewer labels kept than" if difference.high < 0 else "no clear difference from"
-
-
-def answer(result: CompareCompressionResult) -> str:
-    """What anchors keep, and by how much more than the controls."""
-    n = counted(len(result.full_predicted), "prompt")
-    if ANCHORS not in result.methods:
-        return f"Cannot be judged: anchor states were not run; compared were {listed(map(name_of, result.methods))}."
-    kept = said(result.label_loyalty(ANCHORS))
-    if not result.controls:
-        return f"Cannot be judged: anchor states keep {kept} of the answers ({n}), but nothing was run to compare them with."
-    loyalties: tuple[Loyalty, ...] = ("label_loyalty", "word_loyalty")
-    lead, words = (
-        listed(
-            f"{said(result.difference(ANCHORS, other, own), sign=True)} against {name_of(other)}"
-            for other in result.controls
-        )
-        for own in loyalties
-    )
-    text = (
-        f"{opening(result.status, n)} the states of label words and template keep {kept} of the answers "
-        f"({lead}) and {said(result.word_loyalty(ANCHORS))} of the likely next words ({words})."
-    )
-    if result.label_loyalty(ANCHORS).low <= result.constant_loyalty:
-        text += (
-            f" But {constant(result)} alone keeps {told(result.constant_loyalty)} of the answers."
-        )
-    return text
-
-
-def _loyalties(result: CompareCompressionResult) -> Figure:
-    n = counted(len(result.full_predicted), "prompt")
-    methods = "; ".join(f"{name_of(own)}: {WORDS[own]}" for own in result.methods if own in WORDS)
-    ends = "; of texts label words are the ends of spans, and random states keep the last one"
-    methods += ends * (result.kl is not None)
-    share = float(result.demonstration_share.mean())
-    dashed = f" Dashed: what {constant(result)} keeps of the answers."
-    return Figure(
-        "loyalty",
-        "Can the label words' states stand for the demonstrations?",
-        answer(result),
-        f"**How many answers (label loyalty) and likely next words (word loyalty) stay the same when the "
-        f"demonstrations are replaced by a stand-in** of {percent(share)} of their tokens. {methods[:1].upper()}{methods[1:]}. "
-        f"Bars: 95 % intervals over {n}{given(result)} (Wilson; word loyalty with an effective n)."
-        f"{dashed * (answer_kind(result) == 'classes')}",
-        establishes="the texts of the demonstrations are no longer needed once label words and template "
-        "have read them."
-        if result.status == "supported"
-        else "",
-        limits="which of the kept tokens matter: template tokens are kept with the label words.",
-        short="Compressing demonstrations",
-    )
-
-
-def _accuracies(result: CompareCompressionResult) -> Figure:
-    n = counted(len(result.full_predicted), "prompt")
-    full = result.full_accuracy
-    parts = [f"{name_of(own)} {said(result.accuracy(own))}" for own in result.methods]
-    return Figure(
-        "accuracy",
-        "Does the stand-in answer as well as the full prompt?",
-        f"Full prompts: {said(full)} right; {', '.join(parts)} ({n}).{beyond_full(full, {name_of(own): result.accuracy(own) for own in result.controls})}",
-        f"**Accuracy after each stand-in and with full prompts.** Bars: 95 % Wilson intervals over {n}"
-        f"{given(result)}.",
-        limits="that a stand-in of equal accuracy gives equal answers; that is label loyalty.",
-        short="Accuracy when compressed",
-    )
+    def on_page(self) -> tuple[str, ...]:
+        """Loyalties; accuracies and speed-up where they are known."""
+        known = {"accuracy": self.correct is not None, "speed": bool(self.timed)}
+        return ("loyalty", *(show for show, there in known.items() if there))
 
 
 @dataclass(frozen=True)

@@ -1,31 +1,226 @@
-"""`CompressContext`: the demonstrations of some prompts made into a `CompressContextResult`.
+"""Demonstrations compressed once, kept as a small key/value cache that answers new queries.
+
+`CompressContext` makes the cache, `CompressContextResult` holds it, `PredictBehind` reads queries after it.
 
 Source: Wang et al. 2023, *Label Words are Anchors*, §3.2.
 """
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from typing_extensions import Unpack
 
-from icl_mech.checking import Count, Natural
-from icl_mech.engine import Work, fill_means
-from icl_mech.errors import PromptError, RunError
-from icl_mech.interventions import Intervention
-from icl_mech.measurements.base import Measurement, Options, Pass, Steps
+from icl_mech._typing import Float, Tensor
+from icl_mech.checking import Count, Natural, checked
+from icl_mech.engine import Path, Work, fill_means
+from icl_mech.errors import PromptError, ResultError, RunError
+from icl_mech.interventions import Intervention, load_intervention
+from icl_mech.measurements.base import Measurement, Options, Pass, Steps, Variants
+from icl_mech.measurements.compression.behind_demonstrations import behind_demonstrations
 from icl_mech.measurements.compression.kept import Method, plain_positions
 from icl_mech.measurements.compression.methods import (
     Comparison,
     refuse_positions,
     same_demonstrations,
 )
-from icl_mech.measurements.compression.predict_behind import CompressContextResult
-from icl_mech.measurements.compression.stand_in import Position, StandIn, misplaced, treated_alike
+from icl_mech.measurements.compression.stand_in import (
+    BehindContext,
+    Position,
+    StandIn,
+    misplaced,
+    treated_alike,
+)
 from icl_mech.measurements.passes import How
-from icl_mech.measurements.same_model import probe
-from icl_mech.models import LanguageModel, to_host
-from icl_mech.prompts import ANSWER_KINDS, Prompt, PromptBatch
+from icl_mech.measurements.predictions import Predictions, check_top_k, predictions
+from icl_mech.measurements.reading import PredictionReading
+from icl_mech.measurements.running import measured
+from icl_mech.measurements.same_model import check_same_model, probe
+from icl_mech.models import KeyValues, LanguageModel, to_host
+from icl_mech.prompts import ANSWER_KINDS, Prompt, PromptBatch, Role, Span, WordScore
+from icl_mech.results import Result, jsonable
+from icl_mech.segments import check_fits
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CompressContextResult(Result):
+    """A stand-in for one set of demonstrations, ready for new queries.
+
+    It holds keys and values of the kept tokens only. Queries are read at the positions given
+    when it was made, and under the interventions it was made under.
+
+    Attributes:
+        method: How it was made.
+        kept: Positions of the cached tokens in the full prompt.
+        query: Where a query begins in the full prompt.
+        first: Position id of a query's first token.
+        tokens: Ids of everything before the query, to recognise prompts that fit.
+        spans: Roles of these tokens: role, demonstration, start, stop.
+        label_classes: Class each demonstration displays.
+        label_words: Token ids of the label words, in class order.
+        labels: Names of the classes.
+        task: What the prompts recorded of their task.
+        keys: Cached keys, layer by layer.
+        values: Cached values.
+        probe: Residual at the first tokens, by which another model is noticed.
+        score: How label words are scored, see `build_prompts`.
+    """
+
+    method: Method
+    kept: tuple[int, ...]
+    query: int
+    first: int
+    tokens: tuple[int, ...]
+    spans: tuple[tuple[Role, int | None, int, int], ...]
+    label_classes: tuple[int, ...]
+    label_words: tuple[tuple[int, ...], ...]
+    labels: tuple[str, ...]
+    task: dict[str, Any] = field(default_factory=dict)
+    keys: tuple[Float[Tensor, "1 _ _ _"], ...]
+    values: tuple[Float[Tensor, "1 _ _ _"], ...]
+    probe: Float[Tensor, "pos d_model"]
+    score: WordScore = "first"
+
+    def __len__(self) -> int:
+        """Number of cached tokens."""
+        return len(self.kept)
+
+    @property
+    def megabytes(self) -> float:
+        """Size of the keys and values."""
+        return sum(own.numel() * own.element_size() for own in (*self.keys, *self.values)) / 1e6
+
+    @property
+    def interventions(self) -> list[Intervention]:
+        """What its keys and values were computed under."""
+        return [load_intervention(one) for one in self.made_under]
+
+    @property
+    def made_under(self) -> list[Any]:
+        """The same as plain values."""
+        return [jsonable(one) for one in self.provenance.get("made_under", [])]
+
+    @property
+    def digest(self) -> str:
+        """Recognises it, among those of one model: tokens, what is kept of them, interventions."""
+        place = (self.method, self.kept, self.query, self.first)
+        content = (*place, self.tokens, self.made_under)
+        return hashlib.sha256(repr(content).encode()).hexdigest()[:32]
+
+    def queries(self, model: Any, texts: Sequence[str | tuple[str, str]]) -> PromptBatch:
+        """Prompts with these demonstrations and new query texts (pairs of texts in pair tasks).
+
+        Args:
+            model: Model or tokenizer.
+            texts: One text, or pair of texts, per query; written in the task's template.
+
+        Raises:
+            PromptError: the context was not made from prompts of `build_prompts`, whose template
+                it would need; or `texts` are none.
+            ModelError: neither a model nor a tokenizer.
+        """
+        if isinstance(texts, str):
+            raise PromptError("texts is one string; give a list of texts, for one query [text].")
+        if "template" not in self.task:
+            raise PromptError(
+                "The template of these demonstrations is not known: the context was not made from "
+                "prompts of build_prompts. Give whole prompts to predict() instead."
+            )
+        spans = tuple(Span(*span) for span in self.spans)
+        names = self.task.get("labels") or self.labels
+        last = names[self.label_classes[-1]] if self.label_classes else None
+        made = behind_demonstrations(
+            self.tokens, spans, texts, self.task, getattr(model, "tokenizer", model), last
+        )
+        prompts = (
+            Prompt(
+                *(*own, self.label_classes, self.label_words), labels=self.labels, score=self.score
+            )
+            for own in made
+        )
+        return PromptBatch(tuple(prompts), {"task": self.task, "demonstrations": "shared"})
+
+    def predict(
+        self,
+        model: Any,
+        prompts: PromptBatch,
+        *,
+        interventions: Sequence[Intervention] | None = None,
+        top_k: int = 5,
+        batch_size: int | None = None,
+        memory: str | int | None = None,
+        path: Path = "auto",
+        progress: bool | None = None,
+    ) -> Predictions:
+        """What the model predicts for prompts that begin with these demonstrations.
+
+        Only the part of each prompt that follows the demonstrations is computed.
+
+        Args:
+            model: The model the context was made with.
+            prompts: Whole prompts, for example those of `queries`.
+            interventions: Made while queries are read; None: those the context was made under.
+                Others can only act on queries.
+            top_k: Number of likeliest next tokens kept.
+            batch_size: Prompts per batch at most.
+            memory: Budget, see `icl_mech.engine.run`.
+            path: As there; nothing is shared but the context itself.
+            progress: Show a progress bar.
+
+        Raises:
+            ModelError: another model.
+            PromptError: prompts with other demonstrations or label words.
+            RunError: an intervention that would change the demonstrations.
+        """
+        chosen = self.interventions if interventions is None else interventions
+        how = How(
+            interventions=chosen, batch_size=batch_size, memory=memory, path=path, progress=progress
+        )
+        return measured(PredictBehind(self, top_k), model, prompts, **how)
+
+    def answer(self, model: Any, texts: Sequence[str | tuple[str, str]]) -> list[str]:
+        """The predicted label of each query text, see `queries`.
+
+        Raises:
+            ModelError: as `predict`.
+            PromptError: as `queries` and `predict`.
+        """
+        predicted = self.predict(model, self.queries(model, texts)).predicted
+        return [self.labels[label] for label in predicted.tolist()]
+
+    @checked(ResultError)
+    def check_prompts(self, prompts: PromptBatch) -> None:
+        """Refuse prompts that do not begin with these demonstrations.
+
+        Raises:
+            PromptError: names the first such prompt.
+        """
+        if prompts[0].label_words != self.label_words:
+            raise PromptError(
+                f"These prompts have the labels {', '.join(prompts.labels)}, the context "
+                f"{', '.join(self.labels)} (or other tokens for them)."
+            )
+        for number, prompt in enumerate(prompts):
+            if prompt.tokens[: self.query] != self.tokens or prompt.target < self.query:
+                raise PromptError(
+                    f"Prompt {number} does not begin with the {self.query} tokens of this context's "
+                    "demonstrations, so it cannot be answered from it. Compress its own demonstrations, "
+                    "or write its query with queries()."
+                )
+
+    @checked(ResultError)
+    def stand_in(self, model: LanguageModel, prompts: PromptBatch) -> StandIn:
+        """It as what the queries of these prompts see."""
+        queries, kept = [self.query] * len(prompts), [self.kept] * len(prompts)
+        position: Position = "overlap" if self.first == 0 else "true"
+        return StandIn.made(model, prompts, queries, kept, self.method, position)
+
+    @checked(ResultError)
+    def cache(self, model: LanguageModel) -> KeyValues:
+        """Its keys and values where the model is."""
+        to = model.device
+        return KeyValues(tuple(k.to(to) for k in self.keys), tuple(v.to(to) for v in self.values))
 
 
 @dataclass(frozen=True)
@@ -169,3 +364,88 @@ class CompressContext(Measurement[CompressContextResult]):
             # With their means: queries are read under the very same.
             provenance={**facts, "made_under": [one.to_dict() for one in ready]},
         )
+
+
+@dataclass(frozen=True)
+class PredictBehind(Measurement[Predictions]):
+    """Predictions for prompts that begin with the demonstrations of a context.
+
+    Attributes:
+        context: The context.
+        top_k: Number of likeliest next tokens kept.
+    """
+
+    context: CompressContextResult
+    top_k: int = 5
+
+    def reads_first_tokens(self) -> bool:
+        """No: whole words are scored where the prompts say so."""
+        return False
+
+    def variants(self) -> dict[str, Any]:
+        """What recognises the context; its tensors are in its own file."""
+        own = self.context
+        known = {"method": own.method, "tokens": len(own), "first_position": own.first}
+        return {"compressed_context": {**known, "digest": own.digest}, "top_k": self.top_k}
+
+    def check(self, model: LanguageModel, data: PromptBatch) -> None:
+        """Refuse another model, and prompts with other demonstrations.
+
+        Raises:
+            ModelError: another model.
+            PromptError: other prompts.
+            RunError: a model that would misplace queries.
+        """
+        own = self.context
+        check_same_model(model, own.provenance["model"], own.tokens, own.probe)
+        own.check_prompts(data)
+        check_fits(model, data)
+        check_top_k(self.top_k, model.info)
+        if own.first != len(own) and not model.takes_positions:
+            raise misplaced(model, own.first, len(own))
+
+    def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
+        """The queries after the context."""
+        layout = BehindContext(self.context.stand_in(model, data), self.context.cache(model))
+        reading = PredictionReading(self.top_k)
+        return [Variants(data, [reading], title="compressed prompts", layout=layout)]
+
+    def result(self, model: LanguageModel, data: PromptBatch, read: list[Any]) -> Predictions:
+        """As for whole prompts."""
+        (((found,),),) = read
+        return predictions(found, data)
+
+    def check_options(self, model: LanguageModel, data: PromptBatch, options: Options) -> None:
+        """Refuse interventions the keys and values were not computed under.
+
+        Raises:
+            RunError: names the intervention.
+        """
+        refuse_positions([self.context.method], options.interventions, data)
+        stand_in = self.context.stand_in(model, data)
+        for intervention in options.interventions:
+            self._check_intervention(intervention, stand_in)
+
+    def _check_intervention(self, intervention: Intervention, stand_in: StandIn) -> None:
+        """Refuse what would have changed the keys and values, which are given.
+
+        Raises:
+            RunError: names the intervention.
+        """
+        if intervention.target_only:
+            return
+        known = jsonable(intervention.to_dict()) in self.context.made_under
+        rows = range(len(stand_in.prompts))
+        if not known and (
+            intervention.missing()
+            or any(intervention.hooks(stand_in.demonstrations(row)) for row in rows)
+        ):
+            raise RunError(
+                f"{intervention!r} changes the demonstrations, but the keys and values of this context "
+                "were computed without it. Compress them again with interventions=."
+            )
+        if known and not treated_alike([intervention], stand_in, rows):
+            raise RunError(
+                f"{intervention!r} differs between these prompts, and a context holds the keys and "
+                "values of one. Use compress_demonstrations."
+            )

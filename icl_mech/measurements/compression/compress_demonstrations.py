@@ -23,26 +23,18 @@ Source: Wang et al. 2023, *Label Words are Anchors*, §3.2.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from icl_mech._typing import Bool, Float, Int, Tensor
 from icl_mech.measurements.compression.compare_compression import CompareCompressionResult
 from icl_mech.measurements.compression.kept import Method, plain_positions
 from icl_mech.measurements.compression.methods import Comparison, Compression, Outcome
-from icl_mech.measurements.compression.quality import (
-    OVERLAP,
-    TITLE,
-    StandInQuality,
-    check_known,
-    dots,
-)
+from icl_mech.measurements.compression.quality import OVERLAP, StandInQuality, check_known
 from icl_mech.measurements.doors import door
 from icl_mech.metrics import Interval
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import basis, quantity
-from icl_mech.results.prompts import answer_kind
-from icl_mech.shapes import Bars
+from icl_mech.results import quantity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,8 +52,6 @@ class CompressDemonstrationsResult(StandInQuality):
         word_overlap: Jaccard overlap of the likeliest next tokens with those of the full prompt.
         correct: The predicted class is the true one; None without answers.
     """
-
-    title: ClassVar[str] = TITLE
 
     method: str
     kept: tuple[tuple[int, ...], ...]
@@ -96,33 +86,6 @@ class CompressDemonstrationsResult(StandInQuality):
         """
         check_known(self.correct)
         return self.interval("accuracy")
-
-    def drawing(self) -> Bars:
-        """Label loyalty, word loyalty and accuracy, beside the accuracy of the full prompts."""
-        found = {"label loyalty": [self.label_loyalty], "word loyalty": [self.word_loyalty]}
-        if self.correct is not None:
-            found |= {"accuracy": [self.accuracy], "accuracy, full prompt": [self.full_accuracy]}
-        note = f"{basis(self)}; {self._costs()}"
-        return dots(found, [self.method], "share of prompts; overlap", note)
-
-    def summary(self) -> str:
-        """Loyalties, accuracy and what the stand-in costs."""
-        parts = [
-            f"label loyalty {self.label_loyalty}"
-            + f" (constant answer {self.constant_loyalty:.3g})" * (answer_kind(self) == "classes"),
-            f"word loyalty {self.word_loyalty}",
-        ]
-        if self.correct is not None:
-            parts.append(f"accuracy {self.accuracy} (full prompt {self.full_accuracy})")
-        return f"{self.method}: {', '.join(parts)}; {self._costs()}"
-
-    def _costs(self) -> str:
-        if self.speed_up is None or self.speed_up_cached is None:
-            return self.kept_share
-        return (
-            f"{self.kept_share}, {self.speed_up:.2g} times as fast as full prompts, "
-            f"{self.speed_up_cached:.2g} times as queries on the full cache"
-        )
 
     def by_prompt(self, quantity: str | None = None) -> "pd.DataFrame":
         """One row per prompt: what is predicted and kept, and whether it is right; or one quantity."""

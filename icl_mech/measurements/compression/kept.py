@@ -3,7 +3,7 @@
 Source: Wang et al. 2023, *Label Words are Anchors*, §3.2.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -11,7 +11,6 @@ import numpy as np
 
 from icl_mech.checking import Called, conformed
 from icl_mech.errors import PromptError
-from icl_mech.metrics import Interval
 from icl_mech.prompts import Prompt, PromptBatch
 
 Method = Literal["hidden_anchor", "text_anchor", "hidden_random", "hidden_random_top"]
@@ -26,13 +25,6 @@ NAMES = {
     "text_anchor": "anchor tokens as text",
     "hidden_random": "random states",
     "hidden_random_top": "random states, best draw",
-}
-
-WORDS = {
-    "hidden_anchor": "the keys and values of label words and template, computed with the texts there",
-    "text_anchor": "the same tokens as a prompt without the texts",
-    "hidden_random": "as anchor states, a random text token in place of each label word's first",
-    "hidden_random_top": "the best of several such draws, picked on these very prompts",
 }
 
 
@@ -201,16 +193,3 @@ def _checked(row: object, prompt: Prompt, number: int) -> Positions:
             "always read in full, so keep names positions before it."
         )
     return kept
-
-
-def beyond_full(full: Interval, accuracies: Mapping[str, Interval]) -> str:
-    """A sentence where states that carry no anchors answer better than full prompts; else empty."""
-    best = max(accuracies, key=lambda name: accuracies[name].value, default="")
-    if not best or accuracies[best].value <= full.value:
-        return ""
-    why = (
-        "within their intervals, so that accuracy tells nothing of what is kept here; loyalty does"
-    )
-    if accuracies[best].low > full.high:
-        why = "the demonstrations hold the model back here, more than their states help it"
-    return f" Note that {best} score above full prompts: {why}."

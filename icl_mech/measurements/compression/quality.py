@@ -1,9 +1,7 @@
-"""`StandInQuality`: full in-context learning beside stand-ins, what these cost, and its words."""
+"""`StandInQuality`: full in-context learning beside stand-ins, and what these cost."""
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -12,10 +10,7 @@ from icl_mech.errors import ResultError
 from icl_mech.metrics import Interval
 from icl_mech.results import Quantity, Result
 from icl_mech.results.prompts import answer_kind
-from icl_mech.results.wording import percent
-from icl_mech.shapes import Bars
 
-TITLE = "Demonstrations replaced by a stand-in"
 OVERLAP = "overlap of the likeliest next tokens"
 """Unit of word loyalty."""
 
@@ -53,6 +48,22 @@ class StandInQuality(Result):
         return found
 
     @property
+    def count(self) -> int:
+        """Number of prompts."""
+        return len(self.full_predicted)
+
+    @property
+    def kept_share(self) -> float:
+        """How much of the demonstrations is left, the mean over prompts."""
+        return float(self.demonstration_share.mean())
+
+    @property
+    def constant(self) -> str | None:
+        """The answer that most full prompts get, the first of equals; None where a file does not hold its name."""
+        place = int(torch.bincount(self.full_predicted).argmax())
+        return self.labels[place] if place < len(self.labels) else None
+
+    @property
     def constant_loyalty(self) -> float:
         """Label loyalty of always answering what most full prompts are answered with.
 
@@ -74,19 +85,6 @@ class StandInQuality(Result):
         check_known(self.full_correct)
         return self.interval("full_accuracy")
 
-    @property
-    def kept_share(self) -> str:
-        """How much of the demonstrations is left, in words."""
-        return (
-            f"{percent(float(self.demonstration_share.mean()))} of the demonstrations' tokens kept"
-        )
-
-
-def constant(result: StandInQuality) -> str:
-    """The answer that most full prompts get, in words."""
-    place = int(torch.bincount(result.full_predicted).argmax())
-    return f"always “{result.labels[place]}”" if place < len(result.labels) else "a constant answer"
-
 
 def check_known(correct: Tensor | None) -> None:
     """Refuse accuracy of prompts whose true classes are not known.
@@ -96,12 +94,3 @@ def check_known(correct: Tensor | None) -> None:
     """
     if correct is None:
         raise ResultError("These prompts have no answers; accuracy needs them.")
-
-
-def dots(
-    rows: Mapping[str, Sequence[Interval]], names: Sequence[str], unit: str, note: str, **more: Any
-) -> Bars:
-    """Several numbers of each row side by side, as dots with their intervals."""
-    ends = torch.tensor([[list(one) for one in row] for row in rows.values()]).double()
-    value, low, high = ends.unbind(-1)
-    return Bars(TITLE, tuple(rows), tuple(names), value, low, high, unit, note=note, **more)

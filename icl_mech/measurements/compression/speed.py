@@ -1,6 +1,6 @@
 """How long queries take in full prompts and on two caches, side by side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
@@ -11,15 +11,12 @@ import torch
 from icl_mech._typing import Tensor
 from icl_mech.engine import Reading, Work, fill_means
 from icl_mech.engine.readings import OfLast
-from icl_mech.errors import ResultError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.compression.stand_in import Behind, StandIn
 from icl_mech.models import LanguageModel, Site
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Definition, Figure
-from icl_mech.results.wording import counted, told
+from icl_mech.results import Definition
 from icl_mech.segments import Segment
-from icl_mech.shapes import Scatter
 
 REPEATS = 5
 """Timed passes over the prompts, after one that warms up."""
@@ -146,59 +143,3 @@ def _timed(work: Work, segment: Segment) -> float:
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def speed_ups(speed: Mapping[str, Any]) -> Scatter:
-    """How many times as fast each timed prompt is, against its length.
-
-    Raises:
-        ResultError: nothing was timed.
-    """
-    if not speed:
-        raise ResultError(
-            "This result does not hold how long each prompt took; measure again with "
-            "measure_speed=True, on a model that takes position ids."
-        )
-    full, cached, compressed = speed["each"]
-    tokens = speed["tokens"]
-    ways = {
-        "full prompt without cache ÷ compressed": full,
-        "query on full cache ÷ compressed": cached,
-    }
-    ratios = [a / b for own in ways.values() for a, b in zip(own, compressed, strict=True)]
-    return Scatter(
-        title="Speed-up by compressed demonstrations",
-        x=torch.tensor(tokens * len(ways), dtype=torch.float64),
-        y=torch.tensor(ratios, dtype=torch.float64),
-        names=tuple(f"prompt {i}" for _ in ways for i in range(len(tokens))),
-        groups=tuple(name for name in ways for _ in tokens),
-        x_title="length of the prompt (tokens)",
-        y_title="times as fast",
-        note=f"medians of {len(speed['full'])} repeats on this machine, one prompt at a time",
-        order=tuple(ways),
-        meanings=("label", "other"),
-        levels=((1.0, "equally fast"),),
-    )
-
-
-def speed_figure(speed: Mapping[str, Any], up: float, cached: float) -> Figure:
-    """What a page says of it.
-
-    Args:
-        speed: What was timed.
-        up: Times as fast as full prompts.
-        cached: Times as fast as queries on the full cache.
-    """
-    count, repeats = len(speed["tokens"]), len(speed["full"])
-    least, most = min(speed["tokens"]), max(speed["tokens"])
-    length = counted(least, "token") if least == most else f"{least} to {most} tokens"
-    return Figure(
-        "speed",
-        "How much faster are queries after the stand-in?",
-        f"{told(up)} times as fast as full prompts without a cache, {told(cached)} times as queries on "
-        f"the full cache ({counted(count, 'prompt')} of {length}).",
-        f"**Speed-up by length of the prompt**, one point for each of the first {counted(count, 'prompt')}: "
-        f"medians of {counted(repeats, 'repeat')}, one prompt at a time, building the cache not counted.",
-        limits="other machines, batches or lengths.",
-        short="Speed-up",
-    )

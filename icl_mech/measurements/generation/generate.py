@@ -21,7 +21,7 @@ from icl_mech.engine.writing import Writer
 from icl_mech.errors import PromptError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Options, Pass, Steps
-from icl_mech.measurements.compression.predict_behind import CompressContextResult, PredictBehind
+from icl_mech.measurements.compression.compress_context import CompressContextResult, PredictBehind
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.generation.loop import Choice, Loop, Stop, Stops, Text, decoded, pieces
 from icl_mech.measurements.generation.over_trust import OverTrust, trusting

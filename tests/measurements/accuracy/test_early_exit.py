@@ -9,8 +9,7 @@ from torch.testing import assert_close
 from icl_mech import ZeroHeads
 from icl_mech.engine import run
 from icl_mech.errors import PromptError, ResultError, RunError
-from icl_mech.measurements.accuracy.early_exit import EarlyExit, EarlyExitResult
-from icl_mech.measurements.accuracy.early_exit_of_tasks import early_exit
+from icl_mech.measurements.accuracy.early_exit import EarlyExit, EarlyExitResult, early_exit
 from icl_mech.measurements.accuracy.layer_accuracy import (
     LayerAccuracy,
     LayerAccuracyResult,

@@ -8,9 +8,9 @@ import torch
 
 from icl_mech import Prompt, PromptBatch, build_prompts, prompts_from_text
 from icl_mech.errors import ModelError, PromptError, ResultError, RunError
+from icl_mech.measurements.compression.compress_context import CompressContextResult
 from icl_mech.measurements.compression.compress_demonstrations import compress_demonstrations
 from icl_mech.measurements.compression.kept import parts
-from icl_mech.measurements.compression.predict_behind import CompressContextResult
 from icl_mech.models import adapt
 from tests.measurements.compression.cases import FAMILIES, compress_context, task
 from tests.said import Words

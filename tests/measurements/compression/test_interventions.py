@@ -22,12 +22,12 @@ from icl_mech.errors import RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements import running
 from icl_mech.measurements.compression.compare_compression import CompareCompression
+from icl_mech.measurements.compression.compress_context import CompressContextResult
 from icl_mech.measurements.compression.compress_demonstrations import (
     CompressDemonstrations,
     compress_demonstrations,
 )
 from icl_mech.measurements.compression.kept import anchor_positions, parts
-from icl_mech.measurements.compression.predict_behind import CompressContextResult
 from icl_mech.measurements.compression.stand_in import alone
 from icl_mech.models import Site, adapt
 from icl_mech.results.wording import said
