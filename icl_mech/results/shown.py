@@ -8,6 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from os.path import expanduser
 from pathlib import Path
+from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from icl_mech.at_home import at_home
@@ -66,13 +67,13 @@ class Shown(Record):
             ResultError: unknown `show`, or it has no figure.
         """
         look = look_of(self.stem())
-        if look is None:
-            return self.usual_drawing()
+        draw = self.usual_drawing if look is None else MethodType(look, self)
         if show:
             (options["show"],) = show
         if "show" in options:
             self.check_show(options["show"])
-        return look(self, **options)
+        drawn: Shape = checked(ResultError)(draw)(**options)
+        return drawn
 
     def usual_drawing(self) -> Shape:
         """The shape of a result for which nothing else is said.
@@ -116,7 +117,7 @@ class Shown(Record):
     def figures(self) -> list[Figure]:
         """What a page shows of this result, each figure with its sentences."""
         words, shows = self.sentences, self.on_page()
-        if not any(_block(show, "answer") in words for show in shows):
+        if shows and not any(_block(show, "answer") in words for show in shows):
             return [Figure(shows[0], answer=self.summary())]
         found = []
         for show in shows:

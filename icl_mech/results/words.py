@@ -1,7 +1,8 @@
 """`Words`: the sentences of a method or a study, which stand in a text file of Jinja blocks in `icl_mech/words`.
 
 A block is rendered with what it speaks of (`result`, ...), with the filters of `FILTERS` and what `shared.jinja` defines.
-All white space reads as one blank, and none stands before a comma, so that the lines of a file end where an editor likes.
+All white space reads as one blank, and none stands before a comma, so that the lines of a file end where an editor likes;
+words of prompts keep theirs by `| verbatim`.
 A file is read when the first of its sentences is asked for; a name that is not there is an error (`StrictUndefined`).
 """
 
@@ -23,11 +24,23 @@ from icl_mech.results.wording import (
     told,
     told_bound,
 )
+from icl_mech.shapes import shortened
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
 FOLDER = Path(__file__).parents[1] / "words"
+
+HELD = 0xF0000
+"""Blanks of quoted words stand this far on, among characters for private use, until a sentence is made."""
+
+BLANKS = re.compile(f"[{chr(HELD)}-{chr(HELD + 0xFFFF)}]")
+"""Those blanks."""
+
+def verbatim(text: str) -> str:
+    """Words of a prompt or a model, of which no blank is lost."""
+    return re.sub(r"\s", lambda blank: chr(HELD + ord(blank.group())), text)
+
 
 FILTERS: Mapping[str, Callable[..., str]] = {
     "number": told,
@@ -41,6 +54,8 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "list": listed,
     "given": given,
     "answer_kind": answer_kind,
+    "shortened": shortened,
+    "verbatim": verbatim,
     "named": lambda key, names: names[key],
 }
 """`0.25 | number`, `[…] | interval`, `12 | count("prompt")`, `names | list("or")`."""
@@ -74,7 +89,7 @@ class Words:
             return ""
         context = template.new_context(about)
         text = " ".join("".join(template.blocks[block](context)).split())
-        return SPACED.sub("", text)
+        return BLANKS.sub(lambda held: chr(ord(held.group()) - HELD), SPACED.sub("", text))
 
 
 @cache
