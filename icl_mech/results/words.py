@@ -37,6 +37,7 @@ HELD = 0xF0000
 BLANKS = re.compile(f"[{chr(HELD)}-{chr(HELD + 0xFFFF)}]")
 """Those blanks."""
 
+
 def verbatim(text: str) -> str:
     """Words of a prompt or a model, of which no blank is lost."""
     return re.sub(r"\s", lambda blank: chr(HELD + ord(blank.group())), text)
