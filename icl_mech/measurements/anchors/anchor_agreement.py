@@ -23,8 +23,7 @@ from icl_mech.checking import Count
 from icl_mech.errors import RunError
 from icl_mech.measurements.anchors import span_flow, suppression
 from icl_mech.measurements.anchors.between import check_spans
-from icl_mech.measurements.anchors.receivers import RECEIVERS
-from icl_mech.measurements.anchors.span_flow import SpanFlow, SpanFlowResult
+from icl_mech.measurements.anchors.span_flow import RECEIVERS, SpanFlow, SpanFlowResult
 from icl_mech.measurements.anchors.suppression import Suppression, SuppressionResult
 from icl_mech.measurements.base import Measurement, Options, Pass, Steps
 from icl_mech.measurements.doors import door

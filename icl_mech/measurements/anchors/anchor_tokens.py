@@ -79,6 +79,18 @@ NAMED = 5
 """So many anchors of a prompt are named."""
 
 
+class Example(NamedTuple):
+    """Anchors of one prompt.
+
+    Attributes:
+        prompt: Number of the prompt.
+        anchors: Positions of the strongest, the strongest first.
+    """
+
+    prompt: int
+    anchors: tuple[int, ...]
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AnchorTokensResult(Result):
     """Column masses of every prompt, the tokens that stand out, and how named tokens compare.
@@ -182,7 +194,7 @@ class AnchorTokensResult(Result):
         return len(self.anchors)
 
     @property
-    def example(self) -> "Example":
+    def example(self) -> Example:
         """The first prompt with anchors."""
         prompt = next((number for number, places in enumerate(self.anchors) if places), 0)
         times = self.times[prompt]
@@ -220,18 +232,6 @@ class AnchorTokensResult(Result):
         about = tuple("anchor" * anchor for anchor in stands)
         text = Text(self.tokens[prompt][: len(times)], roles, about=about)
         return prompt_view(text, times, name=f"{self.of}, times the median nearby", low=0.0)
-
-
-class Example(NamedTuple):
-    """Anchors of one prompt.
-
-    Attributes:
-        prompt: Number of the prompt.
-        anchors: Positions of the strongest, the strongest first.
-    """
-
-    prompt: int
-    anchors: tuple[int, ...]
 
 
 @dataclass(frozen=True)

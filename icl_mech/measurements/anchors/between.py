@@ -1,8 +1,8 @@
-"""Spans of texts: sums between them, taken while the model runs, their names, and texts coloured by them."""
+"""Spans of texts: sums between them, taken while the model runs, their names, and numbers of them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -16,7 +16,7 @@ from icl_mech.models import Site
 from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.results import Result
 from icl_mech.segments import Segment
-from icl_mech.shapes import TokenStrips, shortened
+from icl_mech.shapes import shortened
 
 if TYPE_CHECKING:
     from icl_mech.plots.prompt_view import View
@@ -26,10 +26,6 @@ THOUGHT_ANCHORS = "Bogdan et al. 2025, Thought Anchors"
 
 LONGEST = 200
 """Characters of the name of a span; figures show its beginning."""
-
-ONE_TEXT = "One text is an example, not evidence."
-
-ONE_OBSERVATION = "the same demonstrations in all prompts: one observation, no interval"
 
 Intervals = tuple[tuple[int, int], ...]
 
@@ -151,11 +147,16 @@ class OfSpans(Result):
     tokens: tuple[tuple[str, ...], ...]
 
     @property
-    def alike(self) -> str:
-        """Said where all texts are one up to the end of their spans, as with shared demonstrations."""
+    def count(self) -> int:
+        """Number of texts."""
+        return len(self.spans)
+
+    @property
+    def alike(self) -> bool:
+        """True if all texts are one up to the end of their spans, as with shared demonstrations."""
         places = zip(self.spans, self.tokens, strict=True)
         texts = {(repr(own), *pieces[: own[-1][1]]) for own, pieces in places}
-        return ONE_OBSERVATION if len(texts) == 1 < len(self.tokens) else ""
+        return len(texts) == 1 < len(self.tokens)
 
     def observed(self, values: Tensor) -> Tensor:
         """Values of all texts; of the first alone if all are one, which is no sample."""
@@ -170,32 +171,12 @@ class OfSpans(Result):
         if not 0 <= prompt < len(self.spans):
             raise ResultError(f"prompt={prompt}; there are results of {len(self.spans)} texts.")
 
-    def called(self, place: int) -> str:
-        """A span of the first text in a sentence, by its number and its first words."""
-        return f"span {place} (“{shortened(self.names[0][place], 40)}”)"
-
-    def numbered(self, prompt: int) -> tuple[str, ...]:
-        """Names of the spans of a text with their numbers."""
-        return tuple(f"{i} {name}" for i, name in enumerate(self.names[prompt]))
-
     def spread(self, prompt: int, values: Iterable[float], fill: float) -> Float[Tensor, " token"]:
         """A number for each token of a text from those of its spans; `fill` where there is none."""
         found = torch.full((len(self.tokens[prompt]),), fill, dtype=torch.float64)
         for (start, stop), value in zip(self.spans[prompt], values, strict=True):
             found[start:stop] = value if value == value else fill
         return found
-
-    def strips(self, prompt: int, rows: Mapping[str, Tensor], **more: Any) -> TokenStrips:
-        """A text coloured by numbers of its spans, once for each row; 0 where they are undefined."""
-        tokens = self.tokens[prompt]
-        values = [self.spread(prompt, row.tolist(), 0.0) for row in rows.values()]
-        return TokenStrips(
-            names=tuple(rows),
-            values=torch.stack(values),
-            tokens=tokens,
-            marks=("",) * len(tokens),
-            **more,
-        )
 
     def coloured(self, prompt: int, scores: Tensor, name: str) -> "View":
         """A text coloured by numbers of its spans; hatched where they are undefined."""
