@@ -95,7 +95,11 @@ class AnchorAgreementResult(Result):
             control: One of `CONTROLS`.
         """
         every = {score: self.interval(control=control, score=score) for score in SCORES}
-        return {score: own for score, own in every.items() if isfinite(own.value)}
+        return {
+            score: correlation
+            for score, correlation in every.items()
+            if isfinite(correlation.value)
+        }
 
 
 @dataclass(frozen=True)
@@ -136,12 +140,12 @@ class AnchorAgreement(Measurement[AnchorAgreementResult]):
             part.check(model, data)
 
     def _parts(self, model: LanguageModel, data: PromptBatch) -> list[Any]:
-        own: list[Any] = [
+        parts: list[Any] = [
             SpanFlow(proximity=self.proximity),
             SpanFlow(of="saliency", proximity=self.proximity),
             Suppression(temperature=self.temperature),
         ]
-        return [part.filled(model, data) for part in own]
+        return [part.filled(model, data) for part in parts]
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """Those of its parts."""
@@ -178,15 +182,15 @@ def agreement(
         for ranked in (False, True):
             effect = vertical_scores(hidden, p, control_depth=ranked)
             read = (_matrix(attention, saliency, score, number, top) for score in SCORES)
-            scores = [vertical_scores(own, p, control_depth=ranked) for own in read]
-            by_control.append([rank_correlation(own, effect) for own in scores])
+            scores = [vertical_scores(matrix, p, control_depth=ranked) for matrix in read]
+            by_control.append([rank_correlation(score, effect) for score in scores])
         rows.append(torch.tensor(by_control, dtype=torch.float64))
-    own = ("measurement", "variants")
+    of_one_part = ("measurement", "variants")
     return AnchorAgreementResult(
         correlation=torch.stack(rows),
         proximity=p,
         top=top,
-        provenance={k: v for k, v in effects.provenance.items() if k not in own},
+        provenance={k: v for k, v in effects.provenance.items() if k not in of_one_part},
     )
 
 

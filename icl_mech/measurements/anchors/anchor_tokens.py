@@ -140,12 +140,12 @@ class AnchorTokensResult(Result):
         tokens of the largest scores, k being the number of tokens compared in the prompt.
         """
         pairs = zip(self.anchors, self.times, strict=True)
-        shares = [len(own) / int(times.isfinite().sum()) for own, times in pairs]
+        shares = [len(places) / int(times.isfinite().sum()) for places, times in pairs]
         counts = torch.tensor(shares, dtype=torch.float64)
-        found = super().quantities()
-        found |= {
-            "multiple_difference": columns.difference(found["multiple"]),
-            "found_difference": columns.difference(found["found"]),
+        quantities = super().quantities()
+        quantities |= {
+            "multiple_difference": columns.difference(quantities["multiple"]),
+            "found_difference": columns.difference(quantities["found"]),
             "anchors": Quantity((), counts, unit="share of all tokens", kind="outcome"),
         }
         if self.scores:
@@ -153,11 +153,13 @@ class AnchorTokensResult(Result):
                 columns.among_strongest(self.scores, self.marked), self.marked, self.window
             )
             unit = "share among the strongest"
-            found["strongest"] = Quantity(("kind",), first, unit=unit, kind="outcome")
+            quantities["strongest"] = Quantity(("kind",), first, unit=unit, kind="outcome")
             scores = columns.matched(self.scores, self.marked, self.window)
-            found["score"] = Quantity(("kind",), scores, unit="spreads above the median nearby")
-            found["score_difference"] = columns.difference(found["score"])
-        return found
+            quantities["score"] = Quantity(
+                ("kind",), scores, unit="spreads above the median nearby"
+            )
+            quantities["score_difference"] = columns.difference(quantities["score"])
+        return quantities
 
     @cached_property
     def words_test(self) -> KindsTest:
@@ -171,7 +173,7 @@ class AnchorTokensResult(Result):
         if not self.scores:
             raise ResultError("This result has no scores; measure again to compare words.")
         pairs = zip(self.tokens, self.scores, strict=True)
-        words = [own for text, scores in pairs for own in text[: len(scores)]]
+        words = [token for text, scores in pairs for token in text[: len(scores)]]
         flags = columns.flags_of(self.scores, self.marked)
         return kinds_test(torch.cat(self.scores), words, torch.cat(flags))
 
@@ -273,10 +275,10 @@ class AnchorTokens(OfSaliency[AnchorTokensResult]):
         """With the loss these prompts can have, and the last third of the layers."""
         count = model.info.n_layers
         layers = self.layers or tuple(range(count - max(1, count // 3), count))
-        own = replace(self, layers=tuple(sorted(set(layers))))
+        averaged = replace(self, layers=tuple(sorted(set(layers))))
         if self.of == "attention":
-            return replace(own, loss=None)
-        filled = super(AnchorTokens, own).filled(model, data)
+            return replace(averaged, loss=None)
+        filled = super(AnchorTokens, averaged).filled(model, data)
         assert isinstance(filled, AnchorTokens)
         return filled
 
@@ -325,28 +327,28 @@ class AnchorTokens(OfSaliency[AnchorTokensResult]):
         """Means from sums, tokens that stand out, and the comparison."""
         (sums,), ends = read[0], self._ends(data)
         assert self.layers is not None
-        found, means = [], []
-        for own, prompt, end in zip(sums, data, ends, strict=True):
+        texts, compared, means = [], [], []
+        for masses, prompt, end in zip(sums, data, ends, strict=True):
             # Attention reads from every row, saliency from those at which something is predicted.
             first_row = prompt.target if self.of == "saliency" else 0
             layers = list(self.layers)
             column = columns.column_of(
-                own, prompt, end, layers, self.window, self.ratio, first_row, model.windows
+                masses, prompt, end, layers, self.window, self.ratio, first_row, model.windows
             )
             places = columns.marked(prompt)[:end]
             stands = torch.where(column.times.isfinite(), column.stands.double(), torch.nan)
             pairs = (column.times, stands)
             means.append([matched_means(values, places, self.window) for values in pairs])
-            found.append((column, places))
+            texts.append(column)
+            compared.append(columns.places_of(places))
         multiple, share = torch.tensor(means, dtype=torch.float64).unbind(1)
-        texts = [column for column, _ in found]
         return AnchorTokensResult(
-            mass=tuple(own.mass.float() for own in texts),
-            times=tuple(own.times for own in texts),
-            scores=tuple(own.scores for own in texts),
-            limits=tuple(own.limit for own in texts),
-            anchors=tuple(columns.places_of(own.stands) for own in texts),
-            marked=tuple(columns.places_of(places) for _, places in found),
+            mass=tuple(column.mass.float() for column in texts),
+            times=tuple(column.times for column in texts),
+            scores=tuple(column.scores for column in texts),
+            limits=tuple(column.limit for column in texts),
+            anchors=tuple(columns.places_of(column.stands) for column in texts),
+            marked=tuple(compared),
             multiple=multiple.contiguous(),
             found=share.contiguous(),
             tokens=tuple(map(pieces_of, data)),

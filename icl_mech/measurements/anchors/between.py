@@ -77,23 +77,23 @@ def between_spans(
 ) -> Float[Tensor, "batch head span span"]:
     """Sums over the edges between the spans of each prompt, filled up with zeros to `width`."""
     wide = values if values.dtype == torch.float64 else values.float()
-    found = []
+    matrices = []
     for row, prompt in enumerate(segment.prompts):
         member = members(prompt, width, clamp).to(values.device, wide.dtype)
         # A last column of zeros stands for padding.
         member = torch.cat([member, member.new_zeros(width, 1)], dim=1)
         reading, read = member[:, segment.dest[row]], member[:, segment.src[row]]
-        found.append(span_sums(wide[row], reading, read))
-    return torch.stack(found)
+        matrices.append(span_sums(wide[row], reading, read))
+    return torch.stack(matrices)
 
 
 def members(prompt: Prompt, width: int, clamp: Clamp) -> Float[Tensor, "span pos"]:
     """1 where a token belongs to a span."""
     last = len(prompt) - (1 if clamp == "reference" else 0)
-    found = torch.zeros(width, len(prompt))
+    belongs = torch.zeros(width, len(prompt))
     for number, (start, stop) in enumerate(prompt.text_spans):
-        found[number, min(start, last) : min(stop, last)] = 1
-    return found
+        belongs[number, min(start, last) : min(stop, last)] = 1
+    return belongs
 
 
 def check_spans(data: PromptBatch, what: str, least: int = 2) -> None:
@@ -117,14 +117,14 @@ def check_spans(data: PromptBatch, what: str, least: int = 2) -> None:
 
 def names_of(prompt: Prompt) -> tuple[str, ...]:
     """The text of every span, from the beginning of its first word."""
-    pieces, found = pieces_of(prompt), []
+    pieces, names = pieces_of(prompt), []
     for start, stop in prompt.text_spans:
         # The first token of a text is in no span, and may be the beginning of a word.
         while start and pieces[start][:1].isalnum() and pieces[start - 1][-1:].isalnum():
             start -= 1
         text = "".join(pieces[start:stop]).replace("\n", "↵").strip(" ") or "␣"
-        found.append(shortened(text, LONGEST))
-    return tuple(found)
+        names.append(shortened(text, LONGEST))
+    return tuple(names)
 
 
 def pieces_of(prompt: Prompt) -> tuple[str, ...]:
@@ -155,7 +155,7 @@ class OfSpans(Result):
     def alike(self) -> bool:
         """True if all texts are one up to the end of their spans, as with shared demonstrations."""
         places = zip(self.spans, self.tokens, strict=True)
-        texts = {(repr(own), *pieces[: own[-1][1]]) for own, pieces in places}
+        texts = {(repr(spans), *pieces[: spans[-1][1]]) for spans, pieces in places}
         return len(texts) == 1 < len(self.tokens)
 
     def observed(self, values: Tensor) -> Tensor:
@@ -173,10 +173,10 @@ class OfSpans(Result):
 
     def spread(self, prompt: int, values: Iterable[float], fill: float) -> Float[Tensor, " token"]:
         """A number for each token of a text from those of its spans; `fill` where there is none."""
-        found = torch.full((len(self.tokens[prompt]),), fill, dtype=torch.float64)
+        numbers = torch.full((len(self.tokens[prompt]),), fill, dtype=torch.float64)
         for (start, stop), value in zip(self.spans[prompt], values, strict=True):
-            found[start:stop] = value if value == value else fill
-        return found
+            numbers[start:stop] = value if value == value else fill
+        return numbers
 
     def coloured(self, prompt: int, scores: Tensor, name: str) -> "View":
         """A text coloured by numbers of its spans; hatched where they are undefined."""

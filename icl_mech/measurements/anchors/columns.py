@@ -113,7 +113,9 @@ def column_of(
     edges = [rows if reach is None else rows.clamp(max=reach - 1) for reach in reaches]
     mass = sums[:, :end].double() / torch.stack(edges)
     average = mass[list(layers)].mean(0)
-    expected = [uniform_mass(end, first_row, own) for own in {reaches[layer] for layer in layers}]
+    expected = [
+        uniform_mass(end, first_row, reach) for reach in {reaches[layer] for layer in layers}
+    ]
     average[: first_token(prompt)] = torch.nan
     medians = nearby_medians(average, window)
     times = torch.where(medians > 0, average / medians, torch.nan)
@@ -143,20 +145,20 @@ def places_of(flags: Bool[Tensor, " pos"]) -> tuple[int, ...]:
 
 def flags_of(values: Sequence[Tensor], marked: Sequence[Sequence[int]]) -> list[Bool[Tensor, " _"]]:
     """Which tokens are compared, per prompt."""
-    flags = [torch.zeros(len(own), dtype=torch.bool) for own in values]
-    for own, places in zip(flags, marked, strict=True):
-        own[list(places)] = True
+    flags = [torch.zeros(len(row), dtype=torch.bool) for row in values]
+    for row, places in zip(flags, marked, strict=True):
+        row[list(places)] = True
     return flags
 
 
 def among_strongest(scores: Sequence[Tensor], marked: Sequence[Sequence[int]]) -> list[Tensor]:
     """Which tokens are among the k of the largest scores, k being the number compared, per prompt."""
-    found = []
-    for own, places in zip(scores, marked, strict=True):
-        flags = torch.zeros(len(own), dtype=torch.float64)
-        flags[own.nan_to_num(-torch.inf).topk(len(places)).indices] = 1.0
-        found.append(flags.masked_fill(own.isnan(), torch.nan))
-    return found
+    among = []
+    for row, places in zip(scores, marked, strict=True):
+        flags = torch.zeros(len(row), dtype=torch.float64)
+        flags[row.nan_to_num(-torch.inf).topk(len(places)).indices] = 1.0
+        among.append(flags.masked_fill(row.isnan(), torch.nan))
+    return among
 
 
 def matched(
@@ -164,11 +166,11 @@ def matched(
 ) -> Float[Tensor, "batch kind"]:
     """Means over the tokens compared and over those near them."""
     pairs = zip(values, flags_of(values, marked), strict=True)
-    means = [matched_means(own, places, window) for own, places in pairs]
+    means = [matched_means(row, places, window) for row, places in pairs]
     return torch.tensor(means, dtype=torch.float64)
 
 
-def difference(own: Quantity) -> Quantity:
+def difference(pair: Quantity) -> Quantity:
     """Of the tokens compared minus those near them."""
-    values = own.per_prompt[:, 0] - own.per_prompt[:, 1]
-    return Quantity((), values, unit=own.unit, kind=own.kind_minus(own))
+    values = pair.per_prompt[:, 0] - pair.per_prompt[:, 1]
+    return Quantity((), values, unit=pair.unit, kind=pair.kind_minus(pair))

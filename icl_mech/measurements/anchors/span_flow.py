@@ -117,11 +117,11 @@ class SpanFlowResult(OfSpans):
 
     def quantities(self) -> dict[str, Quantity]:
         """Mean kurtosis of every head, over the texts in which it is defined."""
-        own = self.observed(self.kurtosis)
-        known = own.isfinite()
-        statistic = None if bool(known.all()) else mean_of_known(own, known)
+        values = self.observed(self.kurtosis)
+        known = values.isfinite()
+        statistic = None if bool(known.all()) else mean_of_known(values, known)
         unit = "kurtosis of vertical scores"
-        return {"kurtosis": Quantity(("layer", "head"), own, statistic, unit)}
+        return {"kurtosis": Quantity(("layer", "head"), values, statistic, unit)}
 
     @checked(ResultError)
     def receiver_heads(
@@ -263,11 +263,11 @@ def _edge_means(
     count, length = member.shape
     every = torch.ones(length, length)
     means = []
-    for own, window in zip(sums[..., :count, :count].double(), model.windows, strict=True):
+    for layer, window in zip(sums[..., :count, :count].double(), model.windows, strict=True):
         exist = every if window is None else every.triu(1 - window)
         edges, pairs = (member @ some @ member.T for some in (exist, every))
         nothing = torch.where(pairs > 0, torch.nan, 0.0)
-        means.append(torch.where(edges > 0, own / edges.clamp(min=1), nothing))
+        means.append(torch.where(edges > 0, layer / edges.clamp(min=1), nothing))
     return torch.stack(means)
 
 
@@ -328,8 +328,8 @@ class SpanFlow(OfSaliency[SpanFlowResult]):
         """Means from sums, vertical scores and their kurtosis."""
         (sums,) = read[0]
         matrices, vertical = [], []
-        for own, prompt in zip(sums, data, strict=True):
-            kept = _edge_means(own, members(prompt, len(prompt.text_spans), self.clamp), model)
+        for text, prompt in zip(sums, data, strict=True):
+            kept = _edge_means(text, members(prompt, len(prompt.text_spans), self.clamp), model)
             matrices.append(kept)
             vertical.append(
                 vertical_scores(
@@ -337,9 +337,9 @@ class SpanFlow(OfSaliency[SpanFlowResult]):
                 )
             )
         return SpanFlowResult(
-            matrices=tuple(own.float() for own in matrices),
+            matrices=tuple(matrix.float() for matrix in matrices),
             vertical=tuple(vertical),
-            kurtosis=torch.stack([kurtosis(own) for own in vertical]),
+            kurtosis=torch.stack([kurtosis(scores) for scores in vertical]),
             spans=data.text_spans,
             names=tuple(map(names_of, data)),
             tokens=tuple(map(pieces_of, data)),

@@ -114,7 +114,7 @@ class SuppressionResult(OfSpans):
     @property
     def distances(self) -> range:
         """Those that every text has, from 1: the next span."""
-        return range(1, min(len(own) for own in self.spans))
+        return range(1, min(len(spans) for spans in self.spans))
 
     @property
     def proximity(self) -> int:
@@ -125,11 +125,11 @@ class SuppressionResult(OfSpans):
         return 2 if len(self.distances) > 2 else 1
 
     def _by_distance(self, values: tuple[Tensor, ...]) -> Float[Tensor, "batch distance"]:
-        rows = [[own.diagonal(-d).mean() for d in self.distances] for own in values]
+        rows = [[matrix.diagonal(-d).mean() for d in self.distances] for matrix in values]
         return self.observed(torch.stack([torch.stack(row) for row in rows]))
 
     def _over_pairs(self, values: tuple[Tensor, ...]) -> Float[Tensor, " batch"]:
-        pairs = [own[torch.ones_like(own).tril(-1).bool()].mean() for own in values]
+        pairs = [matrix[torch.ones_like(matrix).tril(-1).bool()].mean() for matrix in values]
         return self.observed(torch.stack(pairs))
 
     @checked(ResultError)
@@ -158,12 +158,12 @@ class SuppressionResult(OfSpans):
         """
         self.check_prompt(prompt)
         logs = (self.by_token[prompt] + FLOOR).log()
-        found = torch.stack([logs[:, a:b].mean(1) for a, b in self.spans[prompt]])
-        found = found.masked_fill(self.divergence[prompt].isnan(), torch.nan)
+        means = torch.stack([logs[:, a:b].mean(1) for a, b in self.spans[prompt]])
+        means = means.masked_fill(self.divergence[prompt].isnan(), torch.nan)
         if not centred:
-            return found
-        found = found.masked_fill(torch.ones_like(found).triu().bool(), torch.nan)
-        return found - found.nanmean(1, keepdim=True)
+            return means
+        means = means.masked_fill(torch.ones_like(means).triu().bool(), torch.nan)
+        return means - means.nanmean(1, keepdim=True)
 
     @property
     def strongest(self) -> Strongest:
@@ -311,9 +311,9 @@ class Suppression(Measurement[SuppressionResult]):
         for start, stop in spans:
             part = values[:, max(start, first) : stop]
             rows.append(part.mean(1) if part.shape[1] else torch.full((len(values),), torch.nan))
-        found = torch.stack([row.double() for row in rows])
-        later = torch.ones_like(found).tril(0 if self.rows == "all" else -1).bool()
-        return found.masked_fill(~later, torch.nan)
+        means = torch.stack([row.double() for row in rows])
+        later = torch.ones_like(means).tril(0 if self.rows == "all" else -1).bool()
+        return means.masked_fill(~later, torch.nan)
 
 
 suppression = door(

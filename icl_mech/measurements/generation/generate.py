@@ -112,15 +112,17 @@ class GenerateResult(Result):
         attention gives. Both are means over the steps of a text.
         """
         length = (self.tokens != NONE).sum(1).double()
-        found = {
+        quantities = {
             "log_prob": Quantity((), self.log_probs.nanmean(1), unit="log-probability (nats)"),
             "length": Quantity((), length, unit="tokens", kind="amount"),
         }
         if self.attention is not None:
             dims, mass = ("layer", "span"), self.attention.nanmean(1)
-            found["attention"] = Quantity(dims, mass, unit="attention", kind="amount")
-            found["lift"] = Quantity(dims, self._lift(), unit="times an even share", kind="amount")
-        return found
+            quantities["attention"] = Quantity(dims, mass, unit="attention", kind="amount")
+            quantities["lift"] = Quantity(
+                dims, self._lift(), unit="times an even share", kind="amount"
+            )
+        return quantities
 
     def _lift(self) -> Float[Tensor, "batch layer span"]:
         attention, sizes = self.attention_and_sizes()
@@ -150,11 +152,11 @@ class GenerateResult(Result):
             ResultError: no such span, or no attention was read.
         """
         attention, sizes = self.attention_and_sizes()
-        own = [place for place, name in enumerate(self.spans) if name.startswith(kind)]
-        if not own:
+        places = [place for place, name in enumerate(self.spans) if name.startswith(kind)]
+        if not places:
             raise ResultError(f"No span is called {kind!r}; there are {', '.join(self.spans)}.")
-        mass = attention[..., late(attention.shape[2]), :].double().mean(2)[..., own].sum(-1)
-        share = sizes[..., own].sum(-1) / sizes.sum(-1)
+        mass = attention[..., late(attention.shape[2]), :].double().mean(2)[..., places].sum(-1)
+        share = sizes[..., places].sum(-1) / sizes.sum(-1)
         share = torch.where(share > 0, share, torch.nan)
         return mean_interval((mass / share).nanmean(1), "amount")
 
@@ -202,8 +204,8 @@ class GenerateResult(Result):
                 "piece": piece,
                 "log_prob": float(self.log_probs[prompt, step]),
             }
-            for prompt, own in enumerate(self.pieces)
-            for step, piece in enumerate(own)
+            for prompt, text in enumerate(self.pieces)
+            for step, piece in enumerate(text)
         )
 
 
@@ -259,10 +261,10 @@ class Generate(Measurement[GenerateResult]):
 
     def variants(self) -> dict[str, Any]:
         """The fields, and what recognises the context."""
-        own = super(Generate, replace(self, context=None, over_trust=None)).variants()
+        fields = super(Generate, replace(self, context=None, over_trust=None)).variants()
         judged = {} if self.over_trust is None else {"over_trust": asdict(self.over_trust)}
         known = {} if self.context is None else PredictBehind(self.context, 1).variants()
-        return own | judged | known
+        return fields | judged | known
 
     def __post_init__(self) -> None:
         """Check the fields.
@@ -421,8 +423,8 @@ def _attention(
             sizes[row, :count, spans.index(name)] += 1
         sizes[row, :count, spans.index(WRITTEN)] = torch.arange(count).float()
         read = torch.zeros(count, len(seen) + count - 1)
-        for step, own in enumerate(text.rows):
-            read[step, : len(own)] = own
+        for step, attended in enumerate(text.rows):
+            read[step, : len(attended)] = attended
         reads.append(read)
         tokens = [prompt.tokens[place] for place in text.places]
         known = [prompt.pieces[place] for place in text.places] if prompt.pieces else None

@@ -56,15 +56,15 @@ class AttentionRow(Reading[Tensor]):
 
 def span_names(prompts: Sequence[Prompt]) -> tuple[str, ...]:
     """All spans of some prompts, those of demonstrations in their order, then `WRITTEN`."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for prompt in prompts:
-        found |= dict.fromkeys(span_of(prompt))
-    order = list(found)
+        names |= dict.fromkeys(span_of(prompt))
+    order = list(names)
     numbered = sorted(
         (name for name in order if name[-1:].isdigit()),
         key=lambda name: (int(name.rpartition(" ")[2]), order.index(name)),
     )
-    first = [name for name in (FIRST, "narrative") if name in found]
+    first = [name for name in (FIRST, "narrative") if name in names]
     rest = [name for name in order if name not in numbered and name not in first]
     return (*first, *numbered, *rest, WRITTEN)
 
@@ -73,10 +73,10 @@ def span_of(prompt: Prompt) -> list[str]:
     """The span each token of a prompt belongs to; its first token is one of its own."""
     names: list[str] = []
     for span in prompt.spans:
-        own = OF_DEMONSTRATIONS.get(span.role)
+        numbered = OF_DEMONSTRATIONS.get(span.role)
         name = NAMES.get(span.role, span.role)
-        if own is not None and span.demo is not None:
-            name = own.format(span.demo + 1)
+        if numbered is not None and span.demo is not None:
+            name = numbered.format(span.demo + 1)
         names += [name] * (span.stop - span.start)
     return [FIRST, *names[1:]]
 
