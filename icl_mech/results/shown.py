@@ -67,13 +67,12 @@ class Shown(Record):
             ResultError: unknown `show`, or it has no figure.
         """
         look = look_of(self.stem())
-        draw = self.usual_drawing if look is None else MethodType(look, self)
+        draw: Callable[..., Shape] = self.usual_drawing if look is None else MethodType(look, self)
         if show:
             (options["show"],) = show
         if "show" in options:
             self.check_show(options["show"])
-        drawn: Shape = checked(ResultError)(draw)(**options)
-        return drawn
+        return checked(ResultError)(draw)(**options)
 
     def usual_drawing(self) -> Shape:
         """The shape of a result for which nothing else is said.
