@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 import icl_mech as icl
 from icl_mech.measurements.by_demonstration.flow_by_demonstration import FlowByDemonstrationResult
-from icl_mech.measurements.generation.reads import GenerateResult
+from icl_mech.measurements.generation.generate import GenerateResult
 from icl_mech.measurements.heads.head_attention import HeadAttentionResult
 from icl_mech.measurements.isolation.edge_cuts import EdgeCutsResult
 from icl_mech.measurements.lens.compare_lenses import CompareLensesResult

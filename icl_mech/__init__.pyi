@@ -47,8 +47,8 @@ from icl_mech.measurements.compression.compress_context import CompressContextRe
 from icl_mech.measurements.compression.compress_demonstrations import CompressDemonstrationsResult
 from icl_mech.measurements.confusion.pairs import ConfusionResult
 from icl_mech.measurements.extraction.curves import ExtractionResult
+from icl_mech.measurements.generation.generate import GenerateResult
 from icl_mech.measurements.generation.over_trust import OverTrust
-from icl_mech.measurements.generation.reads import GenerateResult
 from icl_mech.measurements.heads.ablation import AblationResult
 from icl_mech.measurements.heads.false_induction import FalseInductionResult
 from icl_mech.measurements.heads.head_attention import HeadAttentionResult

@@ -1,7 +1,8 @@
 """`Words`: the sentences of a method or a study, which stand in a text file of Jinja blocks in `icl_mech/words`.
 
 A block is rendered with what it speaks of (`result`, ...), with the filters of `FILTERS` and what `shared.jinja` defines.
-All white space reads as one blank, and none stands before a comma, so that the lines of a file end where an editor likes.
+All white space reads as one blank, and none stands before a comma, so that the lines of a file end where an editor likes;
+words of prompts keep theirs by `| verbatim`.
 A file is read when the first of its sentences is asked for; a name that is not there is an error (`StrictUndefined`).
 """
 
@@ -24,6 +25,7 @@ from icl_mech.results.wording import (
     told,
     told_bound,
 )
+from icl_mech.shapes import shortened
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -49,6 +51,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "list": listed,
     "given": given,
     "answer_kind": answer_kind,
+    "shortened": shortened,
     "verbatim": lambda text: SPACE.sub(lambda blank: chr(KEPT + ord(blank.group())), text),
     "named": lambda key, names: names[key],
 }

@@ -7,8 +7,7 @@ from icl_mech.engine import Loss
 from icl_mech.errors import PromptError
 from icl_mech.measurements.anchors.anchor_agreement import AnchorAgreementResult, agreement
 from icl_mech.measurements.anchors.anchor_tokens import AnchorTokens, AnchorTokensResult
-from icl_mech.measurements.anchors.receivers import RECEIVERS
-from icl_mech.measurements.anchors.span_flow import SpanFlow, SpanFlowResult
+from icl_mech.measurements.anchors.span_flow import RECEIVERS, SpanFlow, SpanFlowResult
 from icl_mech.measurements.anchors.suppression import Suppression, SuppressionResult
 from icl_mech.measurements.base import AnyMeasurement
 from icl_mech.measurements.compression.compare_compression import ANCHORS as ENDS

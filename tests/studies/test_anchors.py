@@ -7,6 +7,7 @@ import torch
 from torch.testing import assert_close
 
 import icl_mech as icl
+from icl_mech.looks.spans import numbered
 from icl_mech.measurements.anchors.anchor_agreement import AnchorAgreementResult
 from icl_mech.measurements.anchors.between import names_of
 from icl_mech.prompts import Prompt
@@ -139,14 +140,14 @@ def test_names_of_spans_begin_with_their_first_word_and_are_cut_between_words(mo
 def test_figures_cut_names_and_hovering_shows_the_whole(model, tmp_path):
     """Ticks and headings hold the beginnings, hover texts all of it."""
     found = icl.suppression(model, icl.texts(NAMED, model), progress=False)
-    longest = max(found.numbered(0), key=len)
+    longest = max(numbered(found, 0), key=len)
     WORDS.ends(longest, "figures_cut_names_hovering")
     fig = found.plot()
     assert longest not in fig.layout.yaxis.ticktext
     assert all(len(tick) <= 24 for tick in fig.layout.yaxis.ticktext)
     assert any(longest in text for row in fig.data[0].customdata for text in row)
     (table,) = shape_tables(found.drawing())
-    assert {cell.whole for cell, *_ in table.rows} == set(found.numbered(0))
+    assert {cell.whole for cell, *_ in table.rows} == set(numbered(found, 0))
     assert all(len(cell.text) <= 20 for cell, *_ in table.rows)
     page = Analysis({"suppression": found}, title="t").to_html(tmp_path / "page.html")
     assert f'<th scope="row" title="{longest}">' in page.read_text(encoding="utf-8")

@@ -23,20 +23,17 @@ from icl_mech.checking import Count
 from icl_mech.errors import RunError
 from icl_mech.measurements.anchors import span_flow, suppression
 from icl_mech.measurements.anchors.between import check_spans
-from icl_mech.measurements.anchors.receivers import RECEIVERS
-from icl_mech.measurements.anchors.span_flow import SpanFlow, SpanFlowResult
+from icl_mech.measurements.anchors.span_flow import RECEIVERS, SpanFlow, SpanFlowResult
 from icl_mech.measurements.anchors.suppression import Suppression, SuppressionResult
 from icl_mech.measurements.base import Measurement, Options, Pass, Steps
 from icl_mech.measurements.doors import door
-from icl_mech.metrics import vertical_scores
+from icl_mech.metrics import Interval, vertical_scores
 from icl_mech.metrics.flow import rank_correlation
 from icl_mech.metrics.intervals import known_mean
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
-from icl_mech.results import Definition, Figure, Result, quantity
-from icl_mech.results.judging import judged, opening
-from icl_mech.results.wording import counted, listed, said
-from icl_mech.shapes import Bars
+from icl_mech.results import Definition, Result, quantity
+from icl_mech.results.judging import judged
 
 DEFINITIONS = (
     Definition(
@@ -55,13 +52,7 @@ SCORES = ("all_heads", "receiver_heads", "saliency")
 
 
 CONTROLS = ("plain", "depth")
-
-
-NAMES = {
-    "all_heads": "attention of all heads",
-    "receiver_heads": "receiver heads",
-    "saliency": "saliency",
-}
+"""Rows of span matrices as they are, or replaced by their ranks."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -74,7 +65,6 @@ class AnchorAgreementResult(Result):
         top: Number of receiver heads.
     """
 
-    title: ClassVar[str] = "Attention and effect"
     definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
     axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {
         "control": CONTROLS,
@@ -87,60 +77,29 @@ class AnchorAgreementResult(Result):
     proximity: int = 4
     top: int = RECEIVERS
 
-    def drawing(self) -> Bars:
-        """Correlations with intervals, plain and with control of depth."""
-        own = self.sel()
-        return Bars(
-            "Do spans that are read much matter?",
-            tuple(NAMES.values()),
-            ("as they are", "rows as ranks"),
-            own.values.T,
-            own.low.T,
-            own.high.T,
-            "rank correlation with the effect of hiding",
-            note=own.note,
-            sides=("opposite", "agree"),
-        )
+    @property
+    def count(self) -> int:
+        """Number of texts."""
+        return len(self.correlation)
 
-    def figures(self) -> list[Figure]:
-        """The correlations."""
-        texts = len(self.correlation)
-        plain, ranked = (self._in_words(control) for control in CONTROLS)
-        all_heads = self.interval(control="plain", score="all_heads")
-        few = judged(all_heads, prompts=texts) == "cannot be judged"
-        first = opening("cannot be judged", counted(texts, "text")) if few else "Not judged:"
-        return [
-            Figure(
-                "",
-                "Do the spans that are read most matter most?",
-                f"{first} the rank correlation of the effect of hiding a span with how much later spans read it "
-                f"is {plain}. With rows as ranks, which takes away that later spans read and change less, it is {ranked}.",
-                "**Spearman's rank correlation over the spans of a text**, mean over "
-                f"{counted(texts, 'text')}, bars: 95 % intervals. Scores are means over the spans that follow at "
-                f"a distance of {counted(self.proximity, 'span')} or more. Receiver heads are the {self.top} "
-                "heads of all layers that read a few spans much more than the others: those with the largest mean "
-                "kurtosis of vertical scores. For each text they were chosen from the other texts.",
-                "How far attention and effect agree on the spans of a text.",
-                "That the model learned it. Position alone makes both sides alike, in untrained networks most of "
-                "all; with rows as ranks these lie a little above 0, too.",
-                "Attention and effect",
-            )
-        ]
+    @property
+    def too_few(self) -> bool:
+        """True if the texts are too few for an interval, or the main correlation is not defined."""
+        correlation = self.interval(control="plain", score="all_heads")
+        return judged(correlation, prompts=self.count) == "cannot be judged"
 
-    def _in_words(self, control: str) -> str:
-        """The correlations of one control, and which intervals include 0."""
-        every = {NAMES[own]: self.interval(control=control, score=own) for own in SCORES}
-        known = {name: own for name, own in every.items() if isfinite(own.value)}
-        told = [f"{said(own)} for {name}" for name, own in known.items()] or ["not defined"]
-        none = [name for name, (_, low, high) in known.items() if low <= 0 <= high]
-        return listed(told) + (f" (0 lies in the interval of {listed(none)})" if none else "")
+    def known(self, control: str) -> dict[str, Interval]:
+        """The correlations that are defined, by score.
 
-    def summary(self) -> str:
-        """Each score's plain correlation."""
-        parts = [
-            f"{NAMES[score]} {self.interval(control='plain', score=score)}" for score in SCORES
-        ]
-        return f"rank correlation with the effect of hiding spans: {', '.join(parts)}"
+        Args:
+            control: One of `CONTROLS`.
+        """
+        every = {score: self.interval(control=control, score=score) for score in SCORES}
+        return {
+            score: correlation
+            for score, correlation in every.items()
+            if isfinite(correlation.value)
+        }
 
 
 @dataclass(frozen=True)
@@ -181,12 +140,12 @@ class AnchorAgreement(Measurement[AnchorAgreementResult]):
             part.check(model, data)
 
     def _parts(self, model: LanguageModel, data: PromptBatch) -> list[Any]:
-        own: list[Any] = [
+        parts: list[Any] = [
             SpanFlow(proximity=self.proximity),
             SpanFlow(of="saliency", proximity=self.proximity),
             Suppression(temperature=self.temperature),
         ]
-        return [part.filled(model, data) for part in own]
+        return [part.filled(model, data) for part in parts]
 
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Pass]:
         """Those of its parts."""
@@ -223,15 +182,15 @@ def agreement(
         for ranked in (False, True):
             effect = vertical_scores(hidden, p, control_depth=ranked)
             read = (_matrix(attention, saliency, score, number, top) for score in SCORES)
-            scores = [vertical_scores(own, p, control_depth=ranked) for own in read]
-            by_control.append([rank_correlation(own, effect) for own in scores])
+            scores = [vertical_scores(matrix, p, control_depth=ranked) for matrix in read]
+            by_control.append([rank_correlation(score, effect) for score in scores])
         rows.append(torch.tensor(by_control, dtype=torch.float64))
-    own = ("measurement", "variants")
+    of_one_part = ("measurement", "variants")
     return AnchorAgreementResult(
         correlation=torch.stack(rows),
         proximity=p,
         top=top,
-        provenance={k: v for k, v in effects.provenance.items() if k not in own},
+        provenance={k: v for k, v in effects.provenance.items() if k not in of_one_part},
     )
 
 

@@ -17,7 +17,7 @@ the interval over prompts.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 
@@ -36,18 +36,59 @@ from icl_mech.metrics.outliers import FEWEST_TOKENS, matched_means
 from icl_mech.metrics.permutations import KindsTest
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Definition, Figure, Quantity, Result, quantity
-from icl_mech.results.judging import Status, judged_twice, opening
-from icl_mech.results.wording import counted, said, told
-from icl_mech.shapes import Bars, TokenStrips
+from icl_mech.results import Definition, Quantity, Result, quantity
+from icl_mech.results.judging import Status, judged_twice
 
 if TYPE_CHECKING:
     from icl_mech.plots.prompt_view import View
 
-DEFINITIONS = (*columns.COLUMNS, columns.OVER_WORDS, SALIENCY)
+DEFINITIONS = (
+    columns.COLUMN_MASS,
+    Definition(
+        "anchor tokens",
+        r"\frac{1}{s}\left(\log\frac{\bar m[j]}{u[j]} - \mathrm{median}\left\{\log\frac{\bar m[k]}"
+        r"{u[k]} : 0 < |k - j| \leq w\right\}\right) > c_n",
+        "Tokens whose mass, averaged over the chosen layers (the last third) and divided by the mass u "
+        "that uniform attention would give their place, lies further above the median of the tokens at "
+        "most w = 16 positions away than the largest of a text without anchors does in 95 % of cases. "
+        "The spread s is the 0.84 quantile of these distances; the limit c for n tokens comes from "
+        "normal values. Tokens found are left out of medians and spread, until no more are found. The "
+        "first token is left out throughout: it attracts attention whatever it is.",
+    ),
+    Definition(
+        "anchors by a ratio",
+        r"\bar m[j] > c \cdot \mathrm{median}\{\bar m[k] : 0 < |k - j| \leq w\}",
+        "The variant `ratio`: tokens whose mass exceeds so many times the median nearby. No "
+        "rate of errors belongs to it.",
+    ),
+    Definition(
+        "p-value over words",
+        r"p = P\left(\bar z_{\mathrm{chosen}} \geq \bar z_{\mathrm{compared}}\right)",
+        "The score z of a word is the mean over its places (at most as many as the rarest word compared has), "
+        "in spreads. As many words as are compared are chosen among all, in all ways or in 9999 drawn ones "
+        "(seed 0): p is the share of the choices whose mean score is as high. The "
+        "interval is over prompts, with these words; a positive statement needs both.",
+    ),
+    SALIENCY,
+)
 
 KINDS = ("marked", "matched")
 """The tokens compared, and position-matched ones."""
+
+NAMED = 5
+"""So many anchors of a prompt are named."""
+
+
+class Example(NamedTuple):
+    """Anchors of one prompt.
+
+    Attributes:
+        prompt: Number of the prompt.
+        anchors: Positions of the strongest, the strongest first.
+    """
+
+    prompt: int
+    anchors: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -72,7 +113,6 @@ class AnchorTokensResult(Result):
         window: What nearby is.
     """
 
-    title: ClassVar[str] = "Anchor tokens"
     shows: ClassVar[tuple[str, ...]] = ("", "text")
     definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
     axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {"kind": KINDS}
@@ -100,12 +140,12 @@ class AnchorTokensResult(Result):
         tokens of the largest scores, k being the number of tokens compared in the prompt.
         """
         pairs = zip(self.anchors, self.times, strict=True)
-        shares = [len(own) / int(times.isfinite().sum()) for own, times in pairs]
+        shares = [len(places) / int(times.isfinite().sum()) for places, times in pairs]
         counts = torch.tensor(shares, dtype=torch.float64)
-        found = super().quantities()
-        found |= {
-            "multiple_difference": columns.difference(found["multiple"]),
-            "found_difference": columns.difference(found["found"]),
+        quantities = super().quantities()
+        quantities |= {
+            "multiple_difference": columns.difference(quantities["multiple"]),
+            "found_difference": columns.difference(quantities["found"]),
             "anchors": Quantity((), counts, unit="share of all tokens", kind="outcome"),
         }
         if self.scores:
@@ -113,11 +153,13 @@ class AnchorTokensResult(Result):
                 columns.among_strongest(self.scores, self.marked), self.marked, self.window
             )
             unit = "share among the strongest"
-            found["strongest"] = Quantity(("kind",), first, unit=unit, kind="outcome")
+            quantities["strongest"] = Quantity(("kind",), first, unit=unit, kind="outcome")
             scores = columns.matched(self.scores, self.marked, self.window)
-            found["score"] = Quantity(("kind",), scores, unit="spreads above the median nearby")
-            found["score_difference"] = columns.difference(found["score"])
-        return found
+            quantities["score"] = Quantity(
+                ("kind",), scores, unit="spreads above the median nearby"
+            )
+            quantities["score_difference"] = columns.difference(quantities["score"])
+        return quantities
 
     @cached_property
     def words_test(self) -> KindsTest:
@@ -131,7 +173,7 @@ class AnchorTokensResult(Result):
         if not self.scores:
             raise ResultError("This result has no scores; measure again to compare words.")
         pairs = zip(self.tokens, self.scores, strict=True)
-        words = [own for text, scores in pairs for own in text[: len(scores)]]
+        words = [token for text, scores in pairs for token in text[: len(scores)]]
         flags = columns.flags_of(self.scores, self.marked)
         return kinds_test(torch.cat(self.scores), words, torch.cat(flags))
 
@@ -148,52 +190,35 @@ class AnchorTokensResult(Result):
             effect, test.p_value, test.smallest, opposite=test.below, prompts=len(self.found)
         )
 
-    # --- showing ---
+    @property
+    def count(self) -> int:
+        """Number of prompts."""
+        return len(self.anchors)
 
-    def drawing(self, show: str = "", prompt: int = 0) -> Bars | TokenStrips:
-        """The tokens compared beside position-matched ones, or one prompt as text.
+    @property
+    def example(self) -> Example:
+        """The first prompt with anchors."""
+        prompt = next((number for number, places in enumerate(self.anchors) if places), 0)
+        times = self.times[prompt]
+        strongest = sorted(self.anchors[prompt], key=lambda place: -float(times[place]))
+        return Example(prompt, tuple(strongest[:NAMED]))
 
-        Args:
-            show: "" or `text`.
-            prompt: Which prompt.
+    def stands(self, prompt: int) -> list[bool]:
+        """Which tokens of a prompt are anchors."""
+        return [place in self.anchors[prompt] for place in range(len(self.times[prompt]))]
+
+    def check_prompt(self, prompt: int) -> None:
+        """Refuse a prompt that is not there.
 
         Raises:
-            ResultError: unknown `show`, or no such prompt.
+            ResultError: says how many there are.
         """
-        self.check_show(show)
-        if show == "text":
-            return self._text(prompt)
-        own = self.sel("multiple")
-        values, low, high = (end[None] for end in (own.values, own.low, own.high))
-        return Bars(
-            f"Do {self.compared} stand out?",
-            (f"column mass of {self.of}",),
-            (self.compared, "tokens near them"),
-            values,
-            low,
-            high,
-            "times the median of the tokens nearby",
-            note=own.note,
-            meanings=("label", "other"),
-            levels=((1.0, "median nearby"), *([(self.ratio, "anchors")] if self.ratio else [])),
-        )
+        if not 0 <= prompt < len(self.times):
+            raise ResultError(f"prompt={prompt}; there are masses of {len(self.times)} prompts.")
 
-    def _text(self, prompt: int) -> TokenStrips:
-        self._check_prompt(prompt)
-        times, marks = self.times[prompt], self._marks(prompt)
-        return TokenStrips(
-            title="Text by column mass",
-            names=(f"layers {self.layers[0]} to {self.layers[-1]}",),
-            values=times.nan_to_num()[None],
-            tokens=self.tokens[prompt][: len(times)],
-            marks=marks,
-            quantity=f"{self.of}, times the median nearby",
-            note=f"prompt {prompt}; anchors are framed",
-        )
-
-    def _marks(self, prompt: int) -> tuple[str, ...]:
-        own = set(self.anchors[prompt])
-        return tuple("anchor" * (place in own) for place in range(len(self.times[prompt])))
+    def on_page(self) -> tuple[str, ...]:
+        """The comparison, and one prompt as text."""
+        return self.shows
 
     def view(self, prompt: int = 0) -> "View":
         """A prompt coloured by column mass, anchors framed; hatched where it is undefined.
@@ -203,72 +228,12 @@ class AnchorTokensResult(Result):
         """
         from icl_mech.plots.prompt_view import Text, prompt_view
 
-        self._check_prompt(prompt)
-        times, about = self.times[prompt].tolist(), self._marks(prompt)
-        roles = tuple("label_word" if own else "unknown" for own in about)
+        self.check_prompt(prompt)
+        times, stands = self.times[prompt].tolist(), self.stands(prompt)
+        roles = tuple("label_word" if anchor else "unknown" for anchor in stands)
+        about = tuple("anchor" * anchor for anchor in stands)
         text = Text(self.tokens[prompt][: len(times)], roles, about=about)
         return prompt_view(text, times, name=f"{self.of}, times the median nearby", low=0.0)
-
-    def _check_prompt(self, prompt: int) -> None:
-        if not 0 <= prompt < len(self.times):
-            raise ResultError(f"prompt={prompt}; there are masses of {len(self.times)} prompts.")
-
-    def figures(self) -> list[Figure]:
-        """The comparison, and one prompt as text."""
-        prompts = len(self.anchors)
-        own, near = (self.interval("multiple", kind=kind) for kind in ("marked", "matched"))
-        share, matched = (self.interval("found", kind=kind) for kind in ("marked", "matched"))
-        of = self.compared
-        places = {i for i, names in enumerate(self.anchors) if names}
-        first = min(places, default=0)
-        named = columns.anchors_named(
-            self.times[first], self.anchors[first], self.tokens[first], first
-        )
-        return [
-            Figure(
-                "",
-                f"Do {of} stand out as anchors?",
-                f"{_compared(self)} They receive {said(own)} times the median {self.of} of the tokens around "
-                f"them, tokens near them {said(near)}. One by one, {said(share)} of them are anchors, of the tokens "
-                f"near them {said(matched)}.",
-                f"**Column mass** of {of} and of all other tokens at most {self.window} positions away, as a "
-                f"multiple of the median there; mean over {counted(prompts, 'prompt')}, bars: 95 % intervals.",
-                "Whether tokens of this kind are read more than their place and the spread of other tokens "
-                "explain, for other prompts of these words and for other words.",
-                "That the model needs them; hide them to see. Which property of theirs it is. Multiples and "
-                "intervals alone show nothing: heads that read words at random read some of them much, in all "
-                "prompts.",
-                "Anchor tokens",
-            ),
-            columns.text_figure(named, self.ratio),
-        ]
-
-    def summary(self) -> str:
-        """How many tokens stand out, and how the tokens compared do."""
-        share = self.interval("anchors")
-        return (
-            f"{share} of the tokens are anchors, of the {self.compared} "
-            f"{self.interval('found', kind='marked')}; {self.compared} have "
-            f"{self.interval('multiple', kind='marked')} times the median nearby, tokens near them "
-            f"{self.interval('multiple', kind='matched')}"
-        )
-
-
-def _compared(result: AnchorTokensResult) -> str:
-    """Whether they stand out, and what that rests on."""
-    status, of = result.status, result.compared
-    if not result.scores:
-        return "Cannot be judged: this result was saved before there were scores."
-    own, near = (result.interval("score", kind=kind) for kind in ("marked", "matched"))
-    first, other = (result.interval("strongest", kind=kind) for kind in ("marked", "matched"))
-    test = result.words_test
-    return (
-        f"{opening(status, 'so few prompts or words')} {of} lie {said(own)} spreads of their text above the tokens around them, "
-        f"tokens near them {said(near)} (difference {said(result.interval('score_difference'), sign=True)}); "
-        f"permutation p-value over words {told(test.p_value)} ({counted(test.named, 'word')} against "
-        f"{test.others}). {said(first)} of them are among as many tokens of their text that stand out most, "
-        f"of the tokens near them {said(other)}."
-    )
 
 
 @dataclass(frozen=True)
@@ -310,10 +275,10 @@ class AnchorTokens(OfSaliency[AnchorTokensResult]):
         """With the loss these prompts can have, and the last third of the layers."""
         count = model.info.n_layers
         layers = self.layers or tuple(range(count - max(1, count // 3), count))
-        own = replace(self, layers=tuple(sorted(set(layers))))
+        averaged = replace(self, layers=tuple(sorted(set(layers))))
         if self.of == "attention":
-            return replace(own, loss=None)
-        filled = super(AnchorTokens, own).filled(model, data)
+            return replace(averaged, loss=None)
+        filled = super(AnchorTokens, averaged).filled(model, data)
         assert isinstance(filled, AnchorTokens)
         return filled
 
@@ -362,28 +327,28 @@ class AnchorTokens(OfSaliency[AnchorTokensResult]):
         """Means from sums, tokens that stand out, and the comparison."""
         (sums,), ends = read[0], self._ends(data)
         assert self.layers is not None
-        found, means = [], []
-        for own, prompt, end in zip(sums, data, ends, strict=True):
+        texts, compared, means = [], [], []
+        for masses, prompt, end in zip(sums, data, ends, strict=True):
             # Attention reads from every row, saliency from those at which something is predicted.
             first_row = prompt.target if self.of == "saliency" else 0
             layers = list(self.layers)
             column = columns.column_of(
-                own, prompt, end, layers, self.window, self.ratio, first_row, model.windows
+                masses, prompt, end, layers, self.window, self.ratio, first_row, model.windows
             )
             places = columns.marked(prompt)[:end]
             stands = torch.where(column.times.isfinite(), column.stands.double(), torch.nan)
             pairs = (column.times, stands)
             means.append([matched_means(values, places, self.window) for values in pairs])
-            found.append((column, places))
+            texts.append(column)
+            compared.append(columns.places_of(places))
         multiple, share = torch.tensor(means, dtype=torch.float64).unbind(1)
-        texts = [column for column, _ in found]
         return AnchorTokensResult(
-            mass=tuple(own.mass.float() for own in texts),
-            times=tuple(own.times for own in texts),
-            scores=tuple(own.scores for own in texts),
-            limits=tuple(own.limit for own in texts),
-            anchors=tuple(columns.places_of(own.stands) for own in texts),
-            marked=tuple(columns.places_of(places) for _, places in found),
+            mass=tuple(column.mass.float() for column in texts),
+            times=tuple(column.times for column in texts),
+            scores=tuple(column.scores for column in texts),
+            limits=tuple(column.limit for column in texts),
+            anchors=tuple(columns.places_of(column.stands) for column in texts),
+            marked=tuple(compared),
             multiple=multiple.contiguous(),
             found=share.contiguous(),
             tokens=tuple(map(pieces_of, data)),

@@ -1,8 +1,8 @@
-"""Spans of texts: sums between them, taken while the model runs, their names, and texts coloured by them."""
+"""Spans of texts: sums between them, taken while the model runs, their names, and numbers of them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -16,7 +16,7 @@ from icl_mech.models import Site
 from icl_mech.prompts import Prompt, PromptBatch
 from icl_mech.results import Result
 from icl_mech.segments import Segment
-from icl_mech.shapes import TokenStrips, shortened
+from icl_mech.shapes import shortened
 
 if TYPE_CHECKING:
     from icl_mech.plots.prompt_view import View
@@ -26,10 +26,6 @@ THOUGHT_ANCHORS = "Bogdan et al. 2025, Thought Anchors"
 
 LONGEST = 200
 """Characters of the name of a span; figures show its beginning."""
-
-ONE_TEXT = "One text is an example, not evidence."
-
-ONE_OBSERVATION = "the same demonstrations in all prompts: one observation, no interval"
 
 Intervals = tuple[tuple[int, int], ...]
 
@@ -81,23 +77,23 @@ def between_spans(
 ) -> Float[Tensor, "batch head span span"]:
     """Sums over the edges between the spans of each prompt, filled up with zeros to `width`."""
     wide = values if values.dtype == torch.float64 else values.float()
-    found = []
+    matrices = []
     for row, prompt in enumerate(segment.prompts):
         member = members(prompt, width, clamp).to(values.device, wide.dtype)
         # A last column of zeros stands for padding.
         member = torch.cat([member, member.new_zeros(width, 1)], dim=1)
         reading, read = member[:, segment.dest[row]], member[:, segment.src[row]]
-        found.append(span_sums(wide[row], reading, read))
-    return torch.stack(found)
+        matrices.append(span_sums(wide[row], reading, read))
+    return torch.stack(matrices)
 
 
 def members(prompt: Prompt, width: int, clamp: Clamp) -> Float[Tensor, "span pos"]:
     """1 where a token belongs to a span."""
     last = len(prompt) - (1 if clamp == "reference" else 0)
-    found = torch.zeros(width, len(prompt))
+    belongs = torch.zeros(width, len(prompt))
     for number, (start, stop) in enumerate(prompt.text_spans):
-        found[number, min(start, last) : min(stop, last)] = 1
-    return found
+        belongs[number, min(start, last) : min(stop, last)] = 1
+    return belongs
 
 
 def check_spans(data: PromptBatch, what: str, least: int = 2) -> None:
@@ -121,14 +117,14 @@ def check_spans(data: PromptBatch, what: str, least: int = 2) -> None:
 
 def names_of(prompt: Prompt) -> tuple[str, ...]:
     """The text of every span, from the beginning of its first word."""
-    pieces, found = pieces_of(prompt), []
+    pieces, names = pieces_of(prompt), []
     for start, stop in prompt.text_spans:
         # The first token of a text is in no span, and may be the beginning of a word.
         while start and pieces[start][:1].isalnum() and pieces[start - 1][-1:].isalnum():
             start -= 1
         text = "".join(pieces[start:stop]).replace("\n", "↵").strip(" ") or "␣"
-        found.append(shortened(text, LONGEST))
-    return tuple(found)
+        names.append(shortened(text, LONGEST))
+    return tuple(names)
 
 
 def pieces_of(prompt: Prompt) -> tuple[str, ...]:
@@ -151,11 +147,16 @@ class OfSpans(Result):
     tokens: tuple[tuple[str, ...], ...]
 
     @property
-    def alike(self) -> str:
-        """Said where all texts are one up to the end of their spans, as with shared demonstrations."""
+    def count(self) -> int:
+        """Number of texts."""
+        return len(self.spans)
+
+    @property
+    def alike(self) -> bool:
+        """True if all texts are one up to the end of their spans, as with shared demonstrations."""
         places = zip(self.spans, self.tokens, strict=True)
-        texts = {(repr(own), *pieces[: own[-1][1]]) for own, pieces in places}
-        return ONE_OBSERVATION if len(texts) == 1 < len(self.tokens) else ""
+        texts = {(repr(spans), *pieces[: spans[-1][1]]) for spans, pieces in places}
+        return len(texts) == 1 < len(self.tokens)
 
     def observed(self, values: Tensor) -> Tensor:
         """Values of all texts; of the first alone if all are one, which is no sample."""
@@ -170,32 +171,12 @@ class OfSpans(Result):
         if not 0 <= prompt < len(self.spans):
             raise ResultError(f"prompt={prompt}; there are results of {len(self.spans)} texts.")
 
-    def called(self, place: int) -> str:
-        """A span of the first text in a sentence, by its number and its first words."""
-        return f"span {place} (“{shortened(self.names[0][place], 40)}”)"
-
-    def numbered(self, prompt: int) -> tuple[str, ...]:
-        """Names of the spans of a text with their numbers."""
-        return tuple(f"{i} {name}" for i, name in enumerate(self.names[prompt]))
-
     def spread(self, prompt: int, values: Iterable[float], fill: float) -> Float[Tensor, " token"]:
         """A number for each token of a text from those of its spans; `fill` where there is none."""
-        found = torch.full((len(self.tokens[prompt]),), fill, dtype=torch.float64)
+        numbers = torch.full((len(self.tokens[prompt]),), fill, dtype=torch.float64)
         for (start, stop), value in zip(self.spans[prompt], values, strict=True):
-            found[start:stop] = value if value == value else fill
-        return found
-
-    def strips(self, prompt: int, rows: Mapping[str, Tensor], **more: Any) -> TokenStrips:
-        """A text coloured by numbers of its spans, once for each row; 0 where they are undefined."""
-        tokens = self.tokens[prompt]
-        values = [self.spread(prompt, row.tolist(), 0.0) for row in rows.values()]
-        return TokenStrips(
-            names=tuple(rows),
-            values=torch.stack(values),
-            tokens=tokens,
-            marks=("",) * len(tokens),
-            **more,
-        )
+            numbers[start:stop] = value if value == value else fill
+        return numbers
 
     def coloured(self, prompt: int, scores: Tensor, name: str) -> "View":
         """A text coloured by numbers of its spans; hatched where they are undefined."""

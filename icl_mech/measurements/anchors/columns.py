@@ -15,34 +15,14 @@ from icl_mech.metrics import standing_out
 from icl_mech.metrics.outliers import matched_means, nearby_medians, uniform_mass
 from icl_mech.models import Site, to_device
 from icl_mech.prompts import Prompt
-from icl_mech.results import Definition, Figure, Quantity
-from icl_mech.results.wording import listed
+from icl_mech.results import Definition, Quantity
 from icl_mech.segments import Segment
 
-COLUMNS = (
-    Definition(
-        "column mass",
-        r"m_l[j] = \frac{1}{q - j} \sum_{i = j+1}^{q} I_l[i, j]",
-        "Mean saliency (or attention, averaged over heads) that the tokens between j and the target "
-        "q put on token j, the diagonal left out.",
-    ),
-    Definition(
-        "anchor tokens",
-        r"\frac{1}{s}\left(\log\frac{\bar m[j]}{u[j]} - \mathrm{median}\left\{\log\frac{\bar m[k]}"
-        r"{u[k]} : 0 < |k - j| \leq w\right\}\right) > c_n",
-        "Tokens whose mass, averaged over the chosen layers (the last third) and divided by the mass u "
-        "that uniform attention would give their place, lies further above the median of the tokens at "
-        "most w = 16 positions away than the largest of a text without anchors does in 95 % of cases. "
-        "The spread s is the 0.84 quantile of these distances; the limit c for n tokens comes from "
-        "normal values. Tokens found are left out of medians and spread, until no more are found. The "
-        "first token is left out throughout: it attracts attention whatever it is.",
-    ),
-    Definition(
-        "anchors by a ratio",
-        r"\bar m[j] > c \cdot \mathrm{median}\{\bar m[k] : 0 < |k - j| \leq w\}",
-        "The variant `ratio`: tokens whose mass exceeds so many times the median nearby. No "
-        "rate of errors belongs to it.",
-    ),
+COLUMN_MASS = Definition(
+    "column mass",
+    r"m_l[j] = \frac{1}{q - j} \sum_{i = j+1}^{q} I_l[i, j]",
+    "Mean saliency (or attention, averaged over heads) that the tokens between j and the target "
+    "q put on token j, the diagonal left out.",
 )
 
 Ends = tuple[int, ...]
@@ -133,7 +113,9 @@ def column_of(
     edges = [rows if reach is None else rows.clamp(max=reach - 1) for reach in reaches]
     mass = sums[:, :end].double() / torch.stack(edges)
     average = mass[list(layers)].mean(0)
-    expected = [uniform_mass(end, first_row, own) for own in {reaches[layer] for layer in layers}]
+    expected = [
+        uniform_mass(end, first_row, reach) for reach in {reaches[layer] for layer in layers}
+    ]
     average[: first_token(prompt)] = torch.nan
     medians = nearby_medians(average, window)
     times = torch.where(medians > 0, average / medians, torch.nan)
@@ -146,45 +128,6 @@ def column_of(
 def first_token(prompt: Prompt) -> int:
     """The first token that counts: BOS, or the first of all, attracts attention whatever it is."""
     return max(1, prompt.spans[0].stop if prompt.spans[0].role == "bos" else 1)
-
-
-def text_figure(answer: str, ratio: float | None) -> Figure:
-    """What a page says of one prompt."""
-    rule = (
-        "further from it than the largest of a text without anchors is in 95 % of cases, by the spread of "
-        "the other tokens"
-        if ratio is None
-        else f"more than {ratio:g} times"
-    )
-    return Figure(
-        "text",
-        "Which tokens are anchors?",
-        answer,
-        f"**One prompt coloured by column mass**, as a multiple of the median nearby. Framed: {rule}.",
-        "",
-        "One prompt is an example, not evidence.",
-        "Text by column mass",
-    )
-
-
-def anchors_named(
-    times: Float[Tensor, " pos"], anchors: Sequence[int], tokens: Sequence[str], number: int
-) -> str:
-    """The strongest anchors of a prompt."""
-    order = sorted(anchors, key=lambda i: -float(times[i]))[:5]
-    words = [f"“{tokens[i].strip() or '↵'}” ({i})" for i in order]
-    which = "the first prompt" if number == 0 else f"prompt {number}"
-    return f"The strongest of {which}: {listed(words)}." if words else "No token stands out."
-
-
-OVER_WORDS = Definition(
-    "p-value over words",
-    r"p = P\left(\bar z_{\mathrm{chosen}} \geq \bar z_{\mathrm{compared}}\right)",
-    "The score z of a word is the mean over its places (at most as many as the rarest word compared has), "
-    "in spreads. As many words as are compared are chosen among all, in all ways or in 9999 drawn ones "
-    "(seed 0): p is the share of the choices whose mean score is as high. The "
-    "interval is over prompts, with these words; a positive statement needs both.",
-)
 
 
 def marked(prompt: Prompt) -> Bool[Tensor, " pos"]:
@@ -202,20 +145,20 @@ def places_of(flags: Bool[Tensor, " pos"]) -> tuple[int, ...]:
 
 def flags_of(values: Sequence[Tensor], marked: Sequence[Sequence[int]]) -> list[Bool[Tensor, " _"]]:
     """Which tokens are compared, per prompt."""
-    flags = [torch.zeros(len(own), dtype=torch.bool) for own in values]
-    for own, places in zip(flags, marked, strict=True):
-        own[list(places)] = True
+    flags = [torch.zeros(len(row), dtype=torch.bool) for row in values]
+    for row, places in zip(flags, marked, strict=True):
+        row[list(places)] = True
     return flags
 
 
 def among_strongest(scores: Sequence[Tensor], marked: Sequence[Sequence[int]]) -> list[Tensor]:
     """Which tokens are among the k of the largest scores, k being the number compared, per prompt."""
-    found = []
-    for own, places in zip(scores, marked, strict=True):
-        flags = torch.zeros(len(own), dtype=torch.float64)
-        flags[own.nan_to_num(-torch.inf).topk(len(places)).indices] = 1.0
-        found.append(flags.masked_fill(own.isnan(), torch.nan))
-    return found
+    among = []
+    for row, places in zip(scores, marked, strict=True):
+        flags = torch.zeros(len(row), dtype=torch.float64)
+        flags[row.nan_to_num(-torch.inf).topk(len(places)).indices] = 1.0
+        among.append(flags.masked_fill(row.isnan(), torch.nan))
+    return among
 
 
 def matched(
@@ -223,11 +166,11 @@ def matched(
 ) -> Float[Tensor, "batch kind"]:
     """Means over the tokens compared and over those near them."""
     pairs = zip(values, flags_of(values, marked), strict=True)
-    means = [matched_means(own, places, window) for own, places in pairs]
+    means = [matched_means(row, places, window) for row, places in pairs]
     return torch.tensor(means, dtype=torch.float64)
 
 
-def difference(own: Quantity) -> Quantity:
+def difference(pair: Quantity) -> Quantity:
     """Of the tokens compared minus those near them."""
-    values = own.per_prompt[:, 0] - own.per_prompt[:, 1]
-    return Quantity((), values, unit=own.unit, kind=own.kind_minus(own))
+    values = pair.per_prompt[:, 0] - pair.per_prompt[:, 1]
+    return Quantity((), values, unit=pair.unit, kind=pair.kind_minus(pair))

@@ -59,7 +59,7 @@ class FromHereOn(Batched):
                     yield number, self._segment(batch, [starts[copy] for copy in batch], cache)
 
     def _shared(self, others: Sequence[Intervention]) -> bool:
-        alike = all(own.shares(self.prompts, max(self.starts)) for own in others)
+        alike = all(intervention.shares(self.prompts, max(self.starts)) for intervention in others)
         return self.share and self.model.takes_cache and alike
 
     def _beginning(self, others: Sequence[Intervention], stop: int) -> KeyValues:
@@ -125,7 +125,7 @@ class ResidualReading(AtLast, Reading[list[Tensor]]):
 
     def collect(self, kept: Kept) -> list[Tensor]:
         """One per text, padding still at the end."""
-        return [own[0] for own in kept.per_prompt()]
+        return [residuals[0] for residuals in kept.per_prompt()]
 
 
 @dataclass
@@ -148,16 +148,16 @@ class MovedReading(OfLast, Reading[Tensor]):
         """In chunks of rows, so that no more logits are held than needed."""
         model, length = segment.model, len(self.tokens)
         shape, device = (len(segment.prompts), 2, length), activation.device
-        found = torch.zeros(shape, dtype=torch.float64, device=device)
+        movement = torch.zeros(shape, dtype=torch.float64, device=device)
         dest = segment.on_host[0]
         rows, columns = (dest >= 0).nonzero(as_tuple=True)
         rows, columns, places = (
-            to_device(own, device) for own in (rows, columns, dest[rows, columns])
+            to_device(indices, device) for indices in (rows, columns, dest[rows, columns])
         )
         base = self._base(model)
         for part in _chunks(len(rows), model.info.d_vocab):
-            own, at = rows[part], places[part]
-            changed = log_probs(model, activation[own, columns[part]], self.temperature)
+            copies, at = rows[part], places[part]
+            changed = log_probs(model, activation[copies, columns[part]], self.temperature)
             plain = (
                 log_probs(model, self.plain.to(activation)[at], self.temperature)
                 if base is None
@@ -165,9 +165,9 @@ class MovedReading(OfLast, Reading[Tensor]):
             )
             following = to_device(self.tokens, at.device)[(at + 1).clamp(max=length - 1)]
             divergence, change, _ = moved(plain, changed, following)
-            found[own, 0, at] = divergence
-            found[own, 1, at] = torch.where(at + 1 < length, change, 0.0)
-        return found
+            movement[copies, 0, at] = divergence
+            movement[copies, 1, at] = torch.where(at + 1 < length, change, 0.0)
+        return movement
 
     def _base(self, model: LanguageModel) -> Tensor | None:
         if self._known is None and len(self.tokens) * model.info.d_vocab <= KEPT:
@@ -207,11 +207,13 @@ def moved_rows(
     following: Int[Tensor, " row"],
 ) -> Float[Tensor, "3 row"]:
     """The same of residuals, in chunks of rows."""
-    found = []
+    parts = []
     for part in _chunks(len(plain), model.info.d_vocab):
-        one, other = (log_probs(model, own[part].to(model.device)) for own in (plain, changed))
-        found.append(moved(one, other, following[part].to(model.device)).cpu())
-    return torch.cat(found, dim=1)
+        before, after = (
+            log_probs(model, residuals[part].to(model.device)) for residuals in (plain, changed)
+        )
+        parts.append(moved(before, after, following[part].to(model.device)).cpu())
+    return torch.cat(parts, dim=1)
 
 
 def _chunks(count: int, vocabulary: int) -> Iterator[slice]:

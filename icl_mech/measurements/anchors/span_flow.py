@@ -10,7 +10,8 @@ Source: Bogdan et al. 2025, *Thought Anchors: Which LLM Reasoning Steps Matter?*
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import torch
 
@@ -18,7 +19,6 @@ from icl_mech._typing import Float, Tensor
 from icl_mech.checking import Count, Heads, Natural, checked
 from icl_mech.errors import ResultError
 from icl_mech.measurements.anchors.between import (
-    ONE_TEXT,
     THOUGHT_ANCHORS,
     AttentionBetweenSpans,
     Clamp,
@@ -29,14 +29,6 @@ from icl_mech.measurements.anchors.between import (
     names_of,
     pieces_of,
 )
-from icl_mech.measurements.anchors.receivers import (
-    RECEIVER_HEADS,
-    RECEIVERS,
-    head_map,
-    mean_of_known,
-    most_peaked,
-    receiver_figure,
-)
 from icl_mech.measurements.base import Pass
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.saliency.reduction import SALIENCY, OfSaliency
@@ -45,9 +37,8 @@ from icl_mech.metrics.flow import Average
 from icl_mech.metrics.intervals import known_mean
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import PromptBatch
-from icl_mech.results import Definition, Figure, Quantity
-from icl_mech.results.wording import counted, told
-from icl_mech.shapes import Grid, TokenMatrix, TokenSegment, TokenStrips
+from icl_mech.results import Definition, Quantity
+from icl_mech.results.quantities import Statistic
 
 if TYPE_CHECKING:
     from icl_mech.plots.prompt_view import View
@@ -55,6 +46,9 @@ if TYPE_CHECKING:
 
 Of = Literal["attention", "saliency"]
 """What is read between tokens."""
+
+RECEIVERS = 5
+"""Receiver heads unless told otherwise."""
 
 
 DEFINITIONS = (
@@ -73,15 +67,30 @@ DEFINITIONS = (
         "the last p spans. Also with the median, and with each row replaced by its ranks.",
         f"{THOUGHT_ANCHORS}, §5",
     ),
-    RECEIVER_HEADS,
+    Definition(
+        "receiver heads",
+        r"k_{lh} = \frac{m_4(v_{lh})}{m_2(v_{lh})^2} - 3",
+        "Heads whose vertical scores are most peaked: the largest mean over texts of Fisher's "
+        "kurtosis (biased moments) over the spans of a text.",
+        f"{THOUGHT_ANCHORS}, §5",
+    ),
     SALIENCY,
 )
 
 
-OBSERVED = (
-    "What is read need not matter: only hiding it shows that. Spans that stand early are read by more "
-    "spans, and later spans spread their attention over more tokens."
-)
+class MostRead(NamedTuple):
+    """The span of a text with the largest vertical score.
+
+    Attributes:
+        span: Its number.
+        score: Mean over layers and heads; None if the text has too few spans for scores, and its column
+            sum is the largest.
+        times: The score over that of the median span, unless that is 0.
+    """
+
+    span: int
+    score: float | None = None
+    times: float | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -97,7 +106,6 @@ class SpanFlowResult(OfSpans):
         proximity: Number of following spans that vertical scores leave out.
     """
 
-    title: ClassVar[str] = "Attention between spans"
     shows: ClassVar[tuple[str, ...]] = ("", "heads", "text")
     definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
 
@@ -107,15 +115,13 @@ class SpanFlowResult(OfSpans):
     of: str = "attention"
     proximity: int = 4
 
-    # --- numbers ---
-
     def quantities(self) -> dict[str, Quantity]:
         """Mean kurtosis of every head, over the texts in which it is defined."""
-        own = self.observed(self.kurtosis)
-        known = own.isfinite()
-        statistic = None if bool(known.all()) else mean_of_known(own, known)
+        values = self.observed(self.kurtosis)
+        known = values.isfinite()
+        statistic = None if bool(known.all()) else mean_of_known(values, known)
         unit = "kurtosis of vertical scores"
-        return {"kurtosis": Quantity(("layer", "head"), own, statistic, unit)}
+        return {"kurtosis": Quantity(("layer", "head"), values, statistic, unit)}
 
     @checked(ResultError)
     def receiver_heads(
@@ -156,74 +162,32 @@ class SpanFlowResult(OfSpans):
             )
         return torch.stack([values[layer, head] for layer, head in heads]).mean(0)
 
-    # --- showing ---
-
-    @property
-    def page_title(self) -> str:
-        """Says what was read."""
-        return f"{self.of.capitalize()} between spans"
-
-    def drawing(
-        self, show: str = "", prompt: int = 0, layer: int | None = None
-    ) -> TokenMatrix | Grid | TokenStrips:
-        """The spans of one text with a slider over layers; heads by kurtosis; or a text.
-
-        Args:
-            show: "", `heads` (not of saliency) or `text`.
-            prompt: Which text.
-            layer: Layer shown first; None: that with the largest mean kurtosis.
-
-        Raises:
-            ResultError: unknown `show`, no such text or layer, or saliency by head.
-        """
-        self.check_show(show)
-        self.check_prompt(prompt)
-        if show == "heads" and self.of != "attention":
-            raise ResultError("Saliency is summed over heads; a map of heads needs of='attention'.")
-        if show == "heads":
-            return head_map(self.sel("kurtosis"), self._receivers, len(self.kurtosis))
-        return self._text(prompt) if show else self._matrix(prompt, layer)
-
-    def _matrix(self, prompt: int, layer: int | None) -> TokenMatrix:
-        values = known_mean(self.matrices[prompt].double(), 1)
-        if layer is None:
-            layer = int(self.kurtosis.nanmean((0, 2)).nan_to_num(nan=-torch.inf).argmax())
-        if not 0 <= layer < len(values):
-            raise ResultError(f"layer={layer}; the model has {len(values)} layers.")
-        below = torch.ones(values.shape[1:], dtype=torch.bool).tril()
-        names = self.numbered(prompt)
-        return TokenMatrix(
-            title=f"{self.of.capitalize()} between spans",
-            values=values.tril(),
-            tokens=names,
-            roles=("span",) * len(names),
-            quantity=self.of,
-            layer=layer,
-            segments=tuple(TokenSegment(name, "span", i, i + 1) for i, name in enumerate(names)),
-            means=values.masked_fill(~below, torch.nan),
-            note=f"text {prompt}, {len(names)} spans"
-            + (", mean over heads" if self.of == "attention" else ""),
-        )
-
-    @property
-    def _receivers(self) -> tuple[tuple[int, int], ...]:
+    @cached_property
+    def receivers(self) -> tuple[tuple[int, int], ...]:
         """The usual receiver heads, as far as so many have a kurtosis; none of saliency."""
         known = int(self.kurtosis.nanmean(0).isfinite().sum()) * (self.of == "attention")
         return self.receiver_heads(min(RECEIVERS, known)) if known else ()
 
-    def _text(self, prompt: int) -> TokenStrips:
-        rows: dict[str, Heads | None] = {
-            "mean over all heads" if self.of == "attention" else "mean over layers": None
-        }
-        if heads := self._receivers:
-            rows = {f"{len(heads)} receiver heads": heads, **rows}
-        return self.strips(
-            prompt,
-            {name: self.scores(prompt, own) for name, own in rows.items()},
-            title="Text by the vertical score of its spans",
-            quantity=f"mean {self.of} from later spans",
-            note=f"text {prompt}; undefined (0) for the last {self.proximity} spans",
-        )
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Fewest and most spans of a text."""
+        counts = [len(spans) for spans in self.spans]
+        return min(counts), max(counts)
+
+    @property
+    def most_read(self) -> MostRead:
+        """The span of the first text that the later ones read most."""
+        scores = self.scores(0)
+        if not bool(scores.isfinite().any()):
+            values = self.matrices[0].double().nan_to_num().mean((0, 1)).tril(-1)
+            return MostRead(int(values.sum(0).argmax()))
+        place = int(scores.nan_to_num(nan=-1.0).argmax())
+        score, typical = float(scores[place]), float(scores.nanmedian())
+        return MostRead(place, score, score / typical if typical > 0 else None)
+
+    def on_page(self) -> tuple[str, ...]:
+        """One text by span, heads by kurtosis where there are any, and one text coloured."""
+        return self.shows if self.receivers else ("", "text")
 
     def view(self, prompt: int = 0, heads: Heads | None = None) -> "View":
         """A text coloured by the vertical score of its spans; hatched where it is undefined.
@@ -257,60 +221,37 @@ class SpanFlowResult(OfSpans):
         where = "mean over layers" if layer is None else f"layer {layer}"
         return self.edges(prompt, chosen, f"{self.of}, {where}", top)
 
-    def figures(self) -> list[Figure]:
-        """One text by span, heads by kurtosis, and one text coloured."""
-        own, texts = self.of, counted(len(self.matrices), "text")
-        matrix = Figure(
-            "",
-            "Which spans does later text read?",
-            _most_read(self),
-            f"**Mean {own} between the spans of one text**, by layer. Rows read, columns are read; zeros "
-            "above the diagonal count in diagonal cells. One logarithmic range of colours holds for all "
-            "layers.",
-            "Where the model looks when it reads this text.",
-            ONE_TEXT,
-            "Spans of one text",
+
+def most_peaked(
+    means: Float[Tensor, "layer head"], top: int, first_layer: int, proximity: int
+) -> tuple[tuple[int, int], ...]:
+    """(layer, head) of the largest mean kurtosis, largest first; heads of lower layers are left out.
+
+    Raises:
+        ResultError: more heads than there are with a kurtosis.
+    """
+    means[:first_layer] = torch.nan
+    known = int(means.isfinite().sum())
+    if top > known:
+        raise ResultError(
+            f"top={top}; {known} heads have a kurtosis, which takes texts of at least "
+            f"{proximity + 4} spans. Use longer texts or a smaller proximity."
         )
-        text = Figure(
-            "text",
-            "Where in the text are the spans that are read most?",
-            "",
-            f"**One text coloured by the vertical score of its spans**: the mean {own} of the spans that "
-            f"follow at a distance of {counted(self.proximity, 'span')} or more. The last "
-            f"{self.proximity} have none.",
-            "",
-            f"{ONE_TEXT} {OBSERVED}",
-            "Text by vertical score",
-        )
-        found = self._receivers
-        if not found:
-            return [matrix, text]
-        layer, head = found[0]
-        value = self.interval(layer=layer, head=head)
-        return [matrix, receiver_figure(found, value, texts), text]
-
-    def summary(self) -> str:
-        """Texts, spans and receiver heads."""
-        counts = [len(own) for own in self.spans]
-        about = f"{self.of} between {min(counts)}-{max(counts)} spans of {len(counts)} texts"
-        heads = ", ".join(f"{a}.{b}" for a, b in self._receivers)
-        return f"{about}; receiver heads (layer.head): {heads}" if heads else about
+    order = means.flatten().nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True)
+    n_heads = means.shape[1]
+    return tuple((i // n_heads, i % n_heads) for i in order[:top].tolist())
 
 
-def _most_read(result: SpanFlowResult) -> str:
-    """The span of the first text that the later ones read most."""
-    scores = result.scores(0)
-    if not bool(scores.isfinite().any()):
-        values = result.matrices[0].double().nan_to_num().mean((0, 1)).tril(-1)
-        place = int(values.sum(0).argmax())
-        return f"Of the spans of the first text, later ones read {result.called(place)} most."
-    place = int(scores.nan_to_num(nan=-1.0).argmax())
-    typical = float(scores.nanmedian())
-    times = f", {told(float(scores[place]) / typical)} times the median span" if typical > 0 else ""
-    return (
-        f"Of the spans of the first text, {result.called(place)} has the largest "
-        f"vertical score: a mean {result.of} of {told(float(scores[place]))} per edge{times}."
-    )
+def mean_of_known(values: Tensor, known: Tensor) -> Statistic:
+    """The mean over the texts in which each is known."""
+    flat = values.double().nan_to_num().flatten(1)
+    counted = known.double().flatten(1)
+
+    def statistic(weights: Float[Tensor, "r batch"]) -> Tensor:
+        mean = (weights @ flat) / (weights @ counted)  # 0 / 0 where no text is drawn that has one
+        return mean.reshape(len(weights), *values.shape[1:])
+
+    return statistic
 
 
 def _edge_means(
@@ -322,11 +263,11 @@ def _edge_means(
     count, length = member.shape
     every = torch.ones(length, length)
     means = []
-    for own, window in zip(sums[..., :count, :count].double(), model.windows, strict=True):
+    for layer, window in zip(sums[..., :count, :count].double(), model.windows, strict=True):
         exist = every if window is None else every.triu(1 - window)
         edges, pairs = (member @ some @ member.T for some in (exist, every))
         nothing = torch.where(pairs > 0, torch.nan, 0.0)
-        means.append(torch.where(edges > 0, own / edges.clamp(min=1), nothing))
+        means.append(torch.where(edges > 0, layer / edges.clamp(min=1), nothing))
     return torch.stack(means)
 
 
@@ -387,8 +328,8 @@ class SpanFlow(OfSaliency[SpanFlowResult]):
         """Means from sums, vertical scores and their kurtosis."""
         (sums,) = read[0]
         matrices, vertical = [], []
-        for own, prompt in zip(sums, data, strict=True):
-            kept = _edge_means(own, members(prompt, len(prompt.text_spans), self.clamp), model)
+        for text, prompt in zip(sums, data, strict=True):
+            kept = _edge_means(text, members(prompt, len(prompt.text_spans), self.clamp), model)
             matrices.append(kept)
             vertical.append(
                 vertical_scores(
@@ -396,9 +337,9 @@ class SpanFlow(OfSaliency[SpanFlowResult]):
                 )
             )
         return SpanFlowResult(
-            matrices=tuple(own.float() for own in matrices),
+            matrices=tuple(matrix.float() for matrix in matrices),
             vertical=tuple(vertical),
-            kurtosis=torch.stack([kurtosis(own) for own in vertical]),
+            kurtosis=torch.stack([kurtosis(scores) for scores in vertical]),
             spans=data.text_spans,
             names=tuple(map(names_of, data)),
             tokens=tuple(map(pieces_of, data)),

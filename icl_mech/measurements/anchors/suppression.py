@@ -14,7 +14,7 @@ divergence; here nothing is left out.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 
@@ -24,7 +24,6 @@ from icl_mech.errors import ResultError, RunError
 from icl_mech.interventions import Suppress
 from icl_mech.interventions.suppress import Rows
 from icl_mech.measurements.anchors.between import (
-    ONE_TEXT,
     THOUGHT_ANCHORS,
     OfSpans,
     check_spans,
@@ -37,9 +36,7 @@ from icl_mech.measurements.doors import door
 from icl_mech.metrics import vertical_scores
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS, Prompt, PromptBatch
-from icl_mech.results import Definition, Figure, Quantity
-from icl_mech.results.wording import counted, said, told
-from icl_mech.shapes import LabelMatrix, LayerCurves, TokenStrips
+from icl_mech.results import Definition, Quantity
 
 if TYPE_CHECKING:
     from icl_mech.plots.prompt_view import View
@@ -68,6 +65,18 @@ FLOOR = 1e-9
 """Added to divergences before their logarithm, as in the reference code."""
 
 
+class Strongest(NamedTuple):
+    """A span and what hiding it changes.
+
+    Attributes:
+        span: Its number.
+        effect: Mean divergence of later spans, in nats.
+    """
+
+    span: int
+    effect: float
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SuppressionResult(OfSpans):
     """What hiding each span changes in the spans after it.
@@ -79,7 +88,6 @@ class SuppressionResult(OfSpans):
         by_token: Divergence at every token, per text: hidden span, token.
     """
 
-    title: ClassVar[str] = "Suppression of spans"
     shows: ClassVar[tuple[str, ...]] = ("", "distance", "text")
     definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
     axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {"distance": "distances"}
@@ -106,7 +114,7 @@ class SuppressionResult(OfSpans):
     @property
     def distances(self) -> range:
         """Those that every text has, from 1: the next span."""
-        return range(1, min(len(own) for own in self.spans))
+        return range(1, min(len(spans) for spans in self.spans))
 
     @property
     def proximity(self) -> int:
@@ -117,11 +125,11 @@ class SuppressionResult(OfSpans):
         return 2 if len(self.distances) > 2 else 1
 
     def _by_distance(self, values: tuple[Tensor, ...]) -> Float[Tensor, "batch distance"]:
-        rows = [[own.diagonal(-d).mean() for d in self.distances] for own in values]
+        rows = [[matrix.diagonal(-d).mean() for d in self.distances] for matrix in values]
         return self.observed(torch.stack([torch.stack(row) for row in rows]))
 
     def _over_pairs(self, values: tuple[Tensor, ...]) -> Float[Tensor, " batch"]:
-        pairs = [own[torch.ones_like(own).tril(-1).bool()].mean() for own in values]
+        pairs = [matrix[torch.ones_like(matrix).tril(-1).bool()].mean() for matrix in values]
         return self.observed(torch.stack(pairs))
 
     @checked(ResultError)
@@ -150,50 +158,23 @@ class SuppressionResult(OfSpans):
         """
         self.check_prompt(prompt)
         logs = (self.by_token[prompt] + FLOOR).log()
-        found = torch.stack([logs[:, a:b].mean(1) for a, b in self.spans[prompt]])
-        found = found.masked_fill(self.divergence[prompt].isnan(), torch.nan)
+        means = torch.stack([logs[:, a:b].mean(1) for a, b in self.spans[prompt]])
+        means = means.masked_fill(self.divergence[prompt].isnan(), torch.nan)
         if not centred:
-            return found
-        found = found.masked_fill(torch.ones_like(found).triu().bool(), torch.nan)
-        return found - found.nanmean(1, keepdim=True)
+            return means
+        means = means.masked_fill(torch.ones_like(means).triu().bool(), torch.nan)
+        return means - means.nanmean(1, keepdim=True)
 
-    def drawing(self, show: str = "", prompt: int = 0) -> LabelMatrix | LayerCurves | TokenStrips:
-        """Effects between the spans of one text, by distance over texts, or on a text.
+    @property
+    def strongest(self) -> Strongest:
+        """The span of the first text whose hiding changes later spans most, at the usual distance."""
+        scores = self.scores(0, self.proximity)
+        place = int(scores.nan_to_num(nan=-1.0).argmax())
+        return Strongest(place, float(scores[place]))
 
-        Args:
-            show: "", `distance` or `text`.
-            prompt: Which text.
-
-        Raises:
-            ResultError: unknown `show`, or no such text.
-        """
-        self.check_show(show)
-        self.check_prompt(prompt)
-        if show == "distance":
-            title = "Effect of hiding a span by distance"
-            return self.sel().curves(title, along="distance", x_title="distance in spans")
-        if show == "text":
-            return self._text(prompt)
-        names = self.numbered(prompt)
-        return LabelMatrix(
-            title="What hiding a span changes later",
-            values=self.divergence[prompt],
-            rows=names,
-            columns=names,
-            row_title="changed",
-            column_title="hidden",
-            quantity="KL divergence (nats)",
-            note=f"text {prompt}, {len(names)} spans",
-        )
-
-    def _text(self, prompt: int) -> TokenStrips:
-        return self.strips(
-            prompt,
-            {"divergence of later spans": self.scores(prompt, self.proximity)},
-            title="Text by what hiding its spans changes later",
-            quantity="mean KL divergence of later spans (nats)",
-            note=f"text {prompt}; spans at a distance of {self.proximity} or more; undefined (0) at the end",
-        )
+    def on_page(self) -> tuple[str, ...]:
+        """One text, effects by distance, and the text coloured by them."""
+        return self.shows
 
     def view(self, prompt: int = 0) -> "View":
         """A text coloured by the effect of hiding its spans; hatched where it is undefined.
@@ -213,63 +194,6 @@ class SuppressionResult(OfSpans):
         self.check_prompt(prompt)
         values = self.divergence[prompt].nan_to_num()
         return self.edges(prompt, values, "KL divergence (nats)", top)
-
-    def figures(self) -> list[Figure]:
-        """One text, and effects by distance."""
-        scores = self.scores(0, self.proximity)
-        place = int(scores.nan_to_num(nan=-1.0).argmax())
-        where = " at a distance of two or more" if self.proximity == 2 else ""
-        following = self.interval("divergence", distance=1)
-        texts = self.alike or counted(len(self.spans), "text")
-        answer = (
-            f"Of the spans of the first text, hiding {self.called(place)} changes later "
-            f"spans{where} most: by {told(float(scores[place]))} nats on average."
-        )
-        reach = len(self.distances)
-        far = f", the one {reach} spans on by {said(self.interval(distance=reach))}" * (reach > 1)
-        change = self.interval("change", distance=1)
-        return [
-            Figure(
-                "",
-                "Which spans does later text depend on?",
-                answer,
-                "**Mean KL divergence of the next-token distribution in a span (row) when another span (column) "
-                "is hidden** from all later tokens, in all heads of the chosen layers; float64, whole "
-                "vocabulary. Blank: spans before the hidden one.",
-                "What the model's predictions lose when it cannot attend to a span.",
-                f"{ONE_TEXT} Hidden spans are out of distribution, and what they told may also stand "
-                "elsewhere.",
-                "Effects in one text",
-            ),
-            Figure(
-                "distance",
-                "How far does the effect of a span reach?",
-                f"Hiding a span moves the next one by {said(following)} nats{far}; the next span's own tokens "
-                f"change by {said(change, sign=True)} nats each.",
-                f"**Effect by distance in spans**, mean over the pairs of a text, then over {texts}; band: 95 % "
-                "interval over texts. Shown are the distances that every text has.",
-                "Whether later text depends on what stands just before it, or farther back.",
-                "Which spans matter: a mean over pairs hides single anchors.",
-                "Effects by distance",
-            ),
-            Figure(
-                "text",
-                "Where in the text are the spans that matter most?",
-                "",
-                f"**One text coloured by the mean effect of hiding each span** on later ones{where}.",
-                "",
-                ONE_TEXT,
-                "Text by effect",
-            ),
-        ]
-
-    def summary(self) -> str:
-        """Mean effect of a span on the next one and on all later ones."""
-        following = self.interval("divergence", distance=1)
-        return (
-            f"hiding a span moves the next one by {following} nats, all later ones by "
-            f"{self.interval('mean_divergence')}, {self.alike or counted(len(self.spans), 'text')}"
-        )
 
 
 @dataclass(frozen=True)
@@ -387,9 +311,9 @@ class Suppression(Measurement[SuppressionResult]):
         for start, stop in spans:
             part = values[:, max(start, first) : stop]
             rows.append(part.mean(1) if part.shape[1] else torch.full((len(values),), torch.nan))
-        found = torch.stack([row.double() for row in rows])
-        later = torch.ones_like(found).tril(0 if self.rows == "all" else -1).bool()
-        return found.masked_fill(~later, torch.nan)
+        means = torch.stack([row.double() for row in rows])
+        later = torch.ones_like(means).tril(0 if self.rows == "all" else -1).bool()
+        return means.masked_fill(~later, torch.nan)
 
 
 suppression = door(

@@ -7,18 +7,20 @@ in the keys and values. What acts `at="all"` acts in new rows too. So every step
 the whole text so far gives under the same interventions (`path="whole"` computes it so).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from typing_extensions import Unpack
 
+from icl_mech._typing import Float, Int, Tensor
 from icl_mech.checking import Count, Natural
 from icl_mech.engine import Progress, fill_means
 from icl_mech.engine.memory import plan
 from icl_mech.engine.writing import Writer
-from icl_mech.errors import PromptError, RunError
+from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Options, Pass, Steps
 from icl_mech.measurements.compression.compress_context import CompressContextResult, PredictBehind
@@ -26,17 +28,185 @@ from icl_mech.measurements.doors import door
 from icl_mech.measurements.generation.loop import Choice, Loop, Stop, Stops, Text, decoded, pieces
 from icl_mech.measurements.generation.over_trust import OverTrust, trusting
 from icl_mech.measurements.generation.reads import (
-    NONE,
+    LABEL_WORD,
     WRITTEN,
     AttentionRow,
-    GenerateResult,
+    late,
     span_names,
     span_of,
 )
 from icl_mech.measurements.passes import How
+from icl_mech.metrics import Interval, mean_interval
 from icl_mech.models import LanguageModel, ServerModel
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
+from icl_mech.results import Definition, Quantity, Result
+from icl_mech.results.judging import Status, judged
 from icl_mech.segments import Segment, by_length, check_fits
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+DEFINITIONS = (
+    Definition(
+        "attention of a step to a span",
+        r"m_l(t, S) = \frac{1}{H} \sum_h \sum_{j \in S} A_{l,h}[t, j]",
+        "Attention in layer l of the row t that writes a token (the row of the token before it) to the "
+        "columns of span S, mean over the H heads. Over all spans it adds up to 1.",
+    ),
+    Definition(
+        "lift",
+        r"\frac{m_l(t, S)}{|S| / (t + 1)}",
+        "The same over the share of columns that the span has: 1 is what even attention gives.",
+    ),
+)
+
+NONE = -1
+"""Stands for a token after the end of a text."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GenerateResult(Result):
+    """Texts written after prompts, and which earlier spans each step read.
+
+    The row that writes a token is that of the token before it; the first is the prompt's last.
+
+    Attributes:
+        tokens: Ids of each text, -1 after its end.
+        log_probs: Log-probability of each token under the model itself (temperature 1, nothing left
+            out), in nats; not-a-number after the end.
+        texts: What was written, without end tokens and up to a text given as stop.
+        pieces: What each token adds to the text.
+        endings: Why each text ended: `end` token, `stop`, or `length`.
+        attention: Attention of the row that wrote each token, summed over each span, mean over
+            heads; not-a-number after the end; None if it was not read.
+        spans: Names of the spans: texts and label words of the demonstrations, template, query, and
+            what was written before.
+        sizes: Columns of each span that each step saw.
+        reads: The same attention by column, mean over the last third of the layers, of each prompt;
+            0 at columns that were not there yet.
+        columns: Text of these columns, of each prompt.
+        column_spans: The span each of them belongs to.
+    """
+
+    shows: ClassVar[tuple[str, ...]] = ("spans", "steps")
+    definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
+    axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {"span": "spans"}
+
+    tokens: Int[Tensor, "batch step"]
+    log_probs: Float[Tensor, "batch step"]
+    texts: tuple[str, ...]
+    pieces: tuple[tuple[str, ...], ...]
+    endings: tuple[str, ...]
+    attention: Float[Tensor, "batch step layer span"] | None = None
+    spans: tuple[str, ...] = ()
+    sizes: Float[Tensor, "batch step span"] | None = None
+    reads: tuple[Float[Tensor, "_ _"], ...] = ()
+    columns: tuple[tuple[str, ...], ...] = ()
+    column_spans: tuple[tuple[str, ...], ...] = ()
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Mean log-probability and length of texts; attention to spans, and its lift.
+
+        The lift of a span is its attention over the share of columns it has: 1 is what even
+        attention gives. Both are means over the steps of a text.
+        """
+        length = (self.tokens != NONE).sum(1).double()
+        quantities = {
+            "log_prob": Quantity((), self.log_probs.nanmean(1), unit="log-probability (nats)"),
+            "length": Quantity((), length, unit="tokens", kind="amount"),
+        }
+        if self.attention is not None:
+            dims, mass = ("layer", "span"), self.attention.nanmean(1)
+            quantities["attention"] = Quantity(dims, mass, unit="attention", kind="amount")
+            quantities["lift"] = Quantity(
+                dims, self._lift(), unit="times an even share", kind="amount"
+            )
+        return quantities
+
+    def _lift(self) -> Float[Tensor, "batch layer span"]:
+        attention, sizes = self.attention_and_sizes()
+        shares = sizes / sizes.sum(-1, keepdim=True)
+        shares = torch.where(shares > 0, shares, torch.nan)
+        return (attention.double() / shares[:, :, None]).nanmean(1)
+
+    def attention_and_sizes(self) -> tuple[Tensor, Tensor]:
+        """Attention, and sizes of spans.
+
+        Raises:
+            ResultError: no attention was read.
+        """
+        if self.attention is None or self.sizes is None:
+            raise ResultError(
+                "No attention was read while these texts were written; generate with attention=True."
+            )
+        return self.attention, self.sizes
+
+    def lift(self, kind: str = LABEL_WORD) -> Interval:
+        """Attention to spans of one kind together, over an even share, in the last third of the layers.
+
+        Args:
+            kind: `label word`, `text`, `template`, ...: how the names of its spans begin.
+
+        Raises:
+            ResultError: no such span, or no attention was read.
+        """
+        attention, sizes = self.attention_and_sizes()
+        places = [place for place, name in enumerate(self.spans) if name.startswith(kind)]
+        if not places:
+            raise ResultError(f"No span is called {kind!r}; there are {', '.join(self.spans)}.")
+        mass = attention[..., late(attention.shape[2]), :].double().mean(2)[..., places].sum(-1)
+        share = sizes[..., places].sum(-1) / sizes.sum(-1)
+        share = torch.where(share > 0, share, torch.nan)
+        return mean_interval((mass / share).nanmean(1), "amount")
+
+    @property
+    def count(self) -> int:
+        """Number of texts."""
+        return len(self.texts)
+
+    @property
+    def written(self) -> int:
+        """Number of tokens of all texts."""
+        return int((self.tokens != NONE).sum())
+
+    @property
+    def ended(self) -> dict[str, int]:
+        """How many texts ended why."""
+        return {ending: self.endings.count(ending) for ending in dict.fromkeys(self.endings)}
+
+    @cached_property
+    def label_lift(self) -> Interval | None:
+        """The lift of label words; None in prompts without any."""
+        labelled = any(name.startswith(LABEL_WORD) for name in self.spans)
+        return self.lift() if labelled else None
+
+    @property
+    def status(self) -> Status:
+        """Of the claim that writing attends to label words more than to as many other tokens."""
+        return judged(self.label_lift, null=1.0, prompts=self.count)
+
+    def on_page(self) -> tuple[str, ...]:
+        """What steps read, by span and by token, if it was read."""
+        return () if self.attention is None else self.shows
+
+    def by_prompt(self, quantity: str | None = None) -> "pd.DataFrame":
+        """One row per token: prompt, step, token, piece, log_prob; or one quantity of each prompt."""
+        import pandas as pd
+
+        if quantity is not None:
+            return super().by_prompt(quantity)
+        return pd.DataFrame(
+            {
+                "prompt": prompt,
+                "step": step,
+                "token": int(self.tokens[prompt, step]),
+                "piece": piece,
+                "log_prob": float(self.log_probs[prompt, step]),
+            }
+            for prompt, text in enumerate(self.pieces)
+            for step, piece in enumerate(text)
+        )
 
 
 @dataclass(frozen=True)
@@ -91,10 +261,10 @@ class Generate(Measurement[GenerateResult]):
 
     def variants(self) -> dict[str, Any]:
         """The fields, and what recognises the context."""
-        own = super(Generate, replace(self, context=None, over_trust=None)).variants()
+        fields = super(Generate, replace(self, context=None, over_trust=None)).variants()
         judged = {} if self.over_trust is None else {"over_trust": asdict(self.over_trust)}
         known = {} if self.context is None else PredictBehind(self.context, 1).variants()
-        return own | judged | known
+        return fields | judged | known
 
     def __post_init__(self) -> None:
         """Check the fields.
@@ -253,8 +423,8 @@ def _attention(
             sizes[row, :count, spans.index(name)] += 1
         sizes[row, :count, spans.index(WRITTEN)] = torch.arange(count).float()
         read = torch.zeros(count, len(seen) + count - 1)
-        for step, own in enumerate(text.rows):
-            read[step, : len(own)] = own
+        for step, attended in enumerate(text.rows):
+            read[step, : len(attended)] = attended
         reads.append(read)
         tokens = [prompt.tokens[place] for place in text.places]
         known = [prompt.pieces[place] for place in text.places] if prompt.pieces else None

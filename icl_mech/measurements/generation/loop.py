@@ -77,7 +77,7 @@ class Choice:
             return logits.argmax(-1)
         kept = self.narrowed(logits)
         shares = kept.softmax(-1).cumsum(-1)
-        drawn = torch.tensor([own.random() for own in draws], dtype=shares.dtype)
+        drawn = torch.tensor([generator.random() for generator in draws], dtype=shares.dtype)
         at = torch.searchsorted(shares, drawn.to(shares.device)[:, None] * shares[:, -1:])[:, 0]
         # A draw of exactly 0 would take the first token, whether it was kept or not.
         first = kept.isfinite().int().argmax(-1)
@@ -85,16 +85,16 @@ class Choice:
 
     def narrowed(self, logits: Float[Tensor, "batch vocab"]) -> Float[Tensor, "batch vocab"]:
         """Logits of what is drawn from, in float64; minus infinity at all other tokens."""
-        found = logits.double() / self.temperature
+        kept = logits.double() / self.temperature
         if self.top_k is not None:
-            least = found.topk(min(self.top_k, found.shape[-1])).values[:, -1:]
-            found = found.masked_fill(found < least, -torch.inf)
+            least = kept.topk(min(self.top_k, kept.shape[-1])).values[:, -1:]
+            kept = kept.masked_fill(kept < least, -torch.inf)
         if self.top_p is not None:
-            ranked, order = found.sort(descending=True, stable=True)
+            ranked, order = kept.sort(descending=True, stable=True)
             before = ranked.softmax(-1).cumsum(-1) - ranked.softmax(-1)
             out = torch.zeros_like(before, dtype=torch.bool).scatter(1, order, before >= self.top_p)
-            found = found.masked_fill(out, -torch.inf)
-        return found
+            kept = kept.masked_fill(out, -torch.inf)
+        return kept
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Known:
 
     def next_tokens(self, logits: Float[Tensor, "batch vocab"], draws: Sequence[Any]) -> Tensor:
         """The next of each."""
-        return torch.tensor([next(own) for own in draws], device=logits.device)
+        return torch.tensor([next(text) for text in draws], device=logits.device)
 
 
 Stop = str | int | Sequence[str | int]
@@ -147,11 +147,11 @@ class Stops:
                 "its tokenizer."
             )
         given = [stop] if isinstance(stop, str | int) else list(stop)
-        words = tuple(own for own in given if isinstance(own, str))
-        ids = frozenset(own for own in given if isinstance(own, int))
+        words = tuple(end for end in given if isinstance(end, str))
+        ids = frozenset(end for end in given if isinstance(end, int))
         if "" in words:
             raise RunError("stop holds an empty text, at which nothing could be written.")
-        outside = [own for own in ids if not 0 <= own < model.info.d_vocab]
+        outside = [token for token in ids if not 0 <= token < model.info.d_vocab]
         if outside:
             raise RunError(
                 f"stop names token {outside[0]}; the vocabulary of {model.info.name!r} has "
@@ -185,10 +185,10 @@ def end_tokens(model: LanguageModel) -> frozenset[int]:
     """Those of the model's own settings for generation, and of its tokenizer."""
     source = getattr(model.wrapped, "original_model", model.wrapped)
     settings = getattr(source, "generation_config", None)
-    found: set[int] = set()
-    for own in (getattr(settings, "eos_token_id", None), model.tokenizer.eos_token_id):
-        found.update(own if isinstance(own, list | tuple) else () if own is None else (own,))
-    return frozenset(int(token) for token in found)
+    tokens: set[int] = set()
+    for ids in (getattr(settings, "eos_token_id", None), model.tokenizer.eos_token_id):
+        tokens.update(ids if isinstance(ids, list | tuple) else () if ids is None else (ids,))
+    return frozenset(int(token) for token in tokens)
 
 
 def decoded(tokenizer: Any, tokens: Sequence[int]) -> str:
@@ -261,33 +261,33 @@ class Loop:
         places = _places(segment, self.spans)
         while True:
             logits = segment.model.logits(written.residual).float()
-            chosen = self.choice.next_tokens(logits, [draws[own] for own in live])
+            chosen = self.choice.next_tokens(logits, [draws[number] for number in live])
             log_probs = logits.log_softmax(-1).gather(1, chosen[:, None])[:, 0]
             said = (tensor.tolist() for tensor in to_host([chosen, log_probs]))
-            for own, token, log_prob in zip(live, *said, strict=True):
-                texts[own].tokens.append(token)
-                texts[own].log_probs.append(log_prob)
+            for number, token, log_prob in zip(live, *said, strict=True):
+                texts[number].tokens.append(token)
+                texts[number].log_probs.append(log_prob)
             if self.spans:
-                self._read(written, places, [texts[own] for own in live])
+                self._read(written, places, [texts[number] for number in live])
             bar.advance(len(live))
-            going = [row for row, own in enumerate(live) if not self._ended(texts[own])]
+            going = [row for row, number in enumerate(live) if not self._ended(texts[number])]
             if not going:
                 return texts
             live = [live[row] for row in going]
-            new = [texts[own].tokens for own in live]
+            new = [texts[number].tokens for number in live]
             if self.again:
                 written = self.writer.go_on(whole(segment, new), new)
                 places = _places(written.segment, self.spans)
             else:
-                behind = following(written.kept(going), [own[-1] for own in new])
+                behind = following(written.kept(going), [tokens[-1] for tokens in new])
                 places = _longer(places[going], self.spans)
                 written = self.writer.go_on(behind, new)
 
     def _ended(self, text: Text) -> bool:
-        found = self.stops.ending(text.tokens)
-        if found is not None:
-            text.ending = found
-        return found is not None or len(text.tokens) == self.longest
+        ending = self.stops.ending(text.tokens)
+        if ending is not None:
+            text.ending = ending
+        return ending is not None or len(text.tokens) == self.longest
 
     def _read(self, written: Written, places: Int[Tensor, "batch src"], texts: list[Text]) -> None:
         """The attention of a step, added up over spans and kept by column."""
@@ -311,12 +311,12 @@ def _places(segment: Segment, spans: Sequence[str]) -> Int[Tensor, "batch src"]:
     if not spans:
         return torch.zeros_like(segment.on_host[1])
     src = segment.on_host[1]
-    found = torch.full_like(src, spans.index(WRITTEN))
+    places = torch.full_like(src, spans.index(WRITTEN))
     for row, prompt in enumerate(segment.prompts):
-        own = torch.tensor([spans.index(name) for name in span_of(prompt)])
+        of_prompt = torch.tensor([spans.index(name) for name in span_of(prompt)])
         inside = (src[row] >= 0) & (src[row] < len(prompt))
-        found[row, inside] = own[src[row, inside]]
-    return found
+        places[row, inside] = of_prompt[src[row, inside]]
+    return places
 
 
 def _longer(places: Int[Tensor, "batch src"], spans: Sequence[str]) -> Int[Tensor, "batch _"]:

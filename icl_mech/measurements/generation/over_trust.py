@@ -145,8 +145,8 @@ class Search:
             vocabulary = total.shape[1]
             chosen: list[tuple[int, int]] = []
             kept: list[float] = []
-            found = zip(best.values.tolist(), best.indices.tolist(), strict=True)
-            for rank, (score, place) in enumerate(found):
+            ranked = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+            for rank, (score, place) in enumerate(ranked):
                 parent, token = divmod(place, vocabulary)
                 if token in ends:
                     if rank < count and score > -torch.inf:
@@ -177,9 +177,9 @@ class Search:
         ahead = self.stepper.extend(beams, parents.tolist(), tried.flatten().tolist())
         trust = log_over_trust(ahead.rows)
         penalty = over_trust_penalty(trust, ahead.mass).reshape(tried.shape)
-        own = torch.stack([_mode(row) for row in points_to(trust).reshape(tried.shape)])
-        self._locations.append(own)
-        location = int(_mode(own))
+        locations = torch.stack([_mode(row) for row in points_to(trust).reshape(tried.shape)])
+        self._locations.append(locations)
+        location = int(_mode(locations))
         back = self._back(location)
         self.windows.append(length + 1)
         self.pointed.append(location)
@@ -228,8 +228,8 @@ class Search:
                 for parent, row in enumerate(tried.tolist())
                 for rank, token in enumerate(row)
             }
-            if all(own in places for own in chosen):
-                return self.stepper.picked(computed, [places[own] for own in chosen])
+            if all(beam in places for beam in chosen):
+                return self.stepper.picked(computed, [places[beam] for beam in chosen])
         parents, tokens = zip(*chosen, strict=True)
         return self.stepper.extend(beams, parents, tokens)
 
@@ -302,10 +302,10 @@ class ModelStepper:
 
     def picked(self, beams: Beams, rows: Sequence[int]) -> Beams:
         """Some of the beams, in this order."""
-        own = list(rows)
-        texts = tuple(beams.texts[row] for row in own)
-        kept = beams.inner.kept(own)
-        return Beams(texts, beams.logits[own], beams.rows[own], beams.mass[own], kept)
+        chosen = list(rows)
+        texts = tuple(beams.texts[row] for row in chosen)
+        kept = beams.inner.kept(chosen)
+        return Beams(texts, beams.logits[chosen], beams.rows[chosen], beams.mass[chosen], kept)
 
 
 def given_tokens(prompt: Prompt) -> list[int]:

@@ -1,0 +1,26 @@
+"""Figure of the agreement of attention and effect: dots by score, plain and with rows as ranks."""
+
+from icl_mech.measurements.anchors.anchor_agreement import AnchorAgreementResult
+from icl_mech.shapes import Bars
+
+SCORES = ("attention of all heads", "receiver heads", "saliency")
+
+
+def drawing(result: AnchorAgreementResult) -> Bars:
+    """Correlations with intervals, plain and with control of depth.
+
+    Args:
+        result: What came out.
+    """
+    correlations = result.sel()
+    return Bars(
+        "Do spans that are read much matter?",
+        SCORES,
+        ("as they are", "rows as ranks"),
+        correlations.values.T,
+        correlations.low.T,
+        correlations.high.T,
+        "rank correlation with the effect of hiding",
+        note=correlations.note,
+        sides=("opposite", "agree"),
+    )
