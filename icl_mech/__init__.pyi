@@ -45,7 +45,7 @@ from icl_mech.measurements.causal.task_vector import TaskVectorResult
 from icl_mech.measurements.compression.compare_compression import CompareCompressionResult
 from icl_mech.measurements.compression.compress_demonstrations import CompressDemonstrationsResult
 from icl_mech.measurements.compression.predict_behind import CompressContextResult
-from icl_mech.measurements.confusion.pairs import ConfusionResult
+from icl_mech.measurements.confusion.confusion import ConfusionResult
 from icl_mech.measurements.extraction.extraction import ExtractionResult
 from icl_mech.measurements.generation.over_trust import OverTrust
 from icl_mech.measurements.generation.reads import GenerateResult

@@ -25,7 +25,7 @@ from icl_mech.measurements.causal.task_vector import TaskVectorResult
 from icl_mech.measurements.compression.compare_compression import CompareCompressionResult
 from icl_mech.measurements.compression.compress_demonstrations import CompressDemonstrationsResult
 from icl_mech.measurements.compression.predict_behind import CompressContextResult
-from icl_mech.measurements.confusion.pairs import ConfusionResult
+from icl_mech.measurements.confusion.confusion import ConfusionResult
 from icl_mech.measurements.extraction.extraction import ExtractionResult
 from icl_mech.measurements.generation.reads import GenerateResult
 from icl_mech.measurements.heads.ablation import AblationResult
