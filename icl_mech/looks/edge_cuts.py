@@ -26,7 +26,9 @@ def drawing(result: EdgeCutsResult) -> LayerCurves:
     ]
 
     def laid(end: str) -> Float[Tensor, "curve window"]:
-        return torch.stack([getattr(own, end)[number] for own, number, _ in curves]).double()
+        return torch.stack(
+            [getattr(samples, end)[number] for samples, number, _ in curves]
+        ).double()
 
     def panel(number: int, edges: str) -> Panel:
         places = tuple(place for place, (_, of, _) in enumerate(curves) if of == number)
