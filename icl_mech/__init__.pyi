@@ -45,8 +45,8 @@ from icl_mech.measurements.causal.transplant import TransplantResult
 from icl_mech.measurements.compression.compare_compression import CompareCompressionResult
 from icl_mech.measurements.compression.compress_context import CompressContextResult
 from icl_mech.measurements.compression.compress_demonstrations import CompressDemonstrationsResult
-from icl_mech.measurements.confusion.pairs import ConfusionResult
-from icl_mech.measurements.extraction.curves import ExtractionResult
+from icl_mech.measurements.confusion.confusion import ConfusionResult
+from icl_mech.measurements.extraction.extraction import ExtractionResult
 from icl_mech.measurements.generation.generate import GenerateResult
 from icl_mech.measurements.generation.over_trust import OverTrust
 from icl_mech.measurements.heads.ablation import AblationResult
@@ -54,7 +54,7 @@ from icl_mech.measurements.heads.false_induction import FalseInductionResult
 from icl_mech.measurements.heads.head_attention import HeadAttentionResult
 from icl_mech.measurements.heads.head_scores import HeadScoresResult
 from icl_mech.measurements.heads.matching_by_layer import MatchingByLayerResult
-from icl_mech.measurements.isolation.edge_cuts_result import EdgeCutsResult
+from icl_mech.measurements.isolation.edge_cuts import EdgeCutsResult
 from icl_mech.measurements.isolation.isolation import IsolationResult
 from icl_mech.measurements.isolation.isolation_map import IsolationMapResult
 from icl_mech.measurements.lens.compare_lenses import CompareLensesResult

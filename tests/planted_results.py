@@ -14,7 +14,7 @@ from icl_mech.measurements.heads.conditions import CHOSEN, NONE, RANDOM
 from icl_mech.measurements.heads.false_induction import FalseInductionResult, rank_heads
 from icl_mech.measurements.heads.head_attention import HeadAttentionResult
 from icl_mech.measurements.heads.head_scores import HeadScoresResult
-from icl_mech.measurements.isolation.edge_cuts_result import WINDOWS, EdgeCutsResult
+from icl_mech.measurements.isolation.edge_cuts import WINDOWS, EdgeCutsResult
 from icl_mech.studies.claim import Claim, Run
 from icl_mech.studies.judge import Judgement, judge
 

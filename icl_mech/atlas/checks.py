@@ -18,7 +18,7 @@ from icl_mech.interventions.base import load_intervention
 from icl_mech.measurements.accuracy.early_exit import EarlyExit, EarlyExitResult
 from icl_mech.measurements.accuracy.layer_accuracy import LayerAccuracyResult
 from icl_mech.measurements.accuracy.scores import METRICS
-from icl_mech.measurements.extraction.curves import ExtractionResult
+from icl_mech.measurements.extraction.extraction import ExtractionResult
 from icl_mech.measurements.heads.false_induction import FalseInductionResult
 from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.saliency.flow import FlowScores

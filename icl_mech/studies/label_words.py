@@ -11,10 +11,8 @@ from icl_mech.checking import Natural
 from icl_mech.engine import Loss
 from icl_mech.measurements.accuracy.gain import Gain, GainResult
 from icl_mech.measurements.compression import compare_compression as compression
-from icl_mech.measurements.confusion.confusion import Confusion
-from icl_mech.measurements.confusion.pairs import ConfusionResult
-from icl_mech.measurements.extraction.curves import ExtractionResult
-from icl_mech.measurements.extraction.extraction import Extraction
+from icl_mech.measurements.confusion.confusion import Confusion, ConfusionResult
+from icl_mech.measurements.extraction.extraction import Extraction, ExtractionResult
 from icl_mech.measurements.isolation.agreement import LOYALTIES
 from icl_mech.measurements.isolation.edge_cuts import EdgeCuts, EdgeCutsResult
 from icl_mech.measurements.isolation.isolation import Isolation, IsolationResult

@@ -2,7 +2,7 @@
 
 from icl_mech.measurements.compression.compare_compression import ANCHORS, CompareCompressionResult
 from icl_mech.measurements.compression.kept import name_of
-from icl_mech.measurements.confusion.pairs import ConfusionResult, matrices
+from icl_mech.measurements.confusion.confusion import ConfusionResult
 from icl_mech.measurements.isolation.agreement import LOYALTIES, Loyalty
 from icl_mech.measurements.reweighting.evaluate_reweighting import ReweightingResult
 from icl_mech.metrics import Interval
@@ -101,7 +101,7 @@ NEARNESS = "Confusion: classes whose label words lie close together are confused
 
 def _confusion(run: Run) -> Words:
     result: ConfusionResult = run[ConfusionResult]
-    _, _, text = matrices(result).answer.partition(
+    _, _, text = result.sentences.say("matrices_answer", result=result).partition(
         ". " if result.status != "cannot be judged" else ": "
     )
     text = f"{text[:1].upper()}{text[1:]}"

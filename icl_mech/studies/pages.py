@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from icl_mech.errors import ResultError
 from icl_mech.looks.head_attention import strips
-from icl_mech.measurements.extraction.curves import ExtractionResult
+from icl_mech.measurements.extraction.extraction import ExtractionResult
 from icl_mech.measurements.heads.head_attention import HeadAttentionResult
 from icl_mech.measurements.predictions import Predictions
 from icl_mech.measurements.saliency.flow import FlowScores

@@ -15,44 +15,6 @@ from icl_mech._typing import Float, Int, Tensor
 from icl_mech.metrics import macro_auc
 from icl_mech.metrics.auc import auc_ends, class_resamples, resampled_auc
 from icl_mech.metrics.intervals import quantile_ends
-from icl_mech.results import Definition
-
-SOURCE = "Wang et al. 2023, Label Words are Anchors, §3.3"
-
-DEFINITIONS = (
-    Definition(
-        "predicted confusion",
-        r"d_{a,b} = \frac{\lVert \tilde{k}_a - \tilde{k}_b \rVert}{\max_{a', b'} "
-        r"\lVert \tilde{k}_{a'} - \tilde{k}_{b'} \rVert}",
-        "Distance between the keys k of two classes' label words in one layer, all heads together, "
-        "projected on the principal directions of the target's queries and multiplied by their "
-        "singular values; averaged over prompts and divided by the largest. 0 is most confusable.",
-        SOURCE,
-    ),
-    Definition(
-        "measured confusion",
-        r"\text{ROC-AUC}\left(\frac{P(a)}{P(b)}\right)",
-        "How well the ratio of the two label words' probabilities tells prompts whose true class is "
-        "a from those whose true class is b: 1 always, 0.5 no better than chance.",
-        SOURCE,
-    ),
-    Definition(
-        "rank correlation",
-        r"\rho = \text{corr}\left(\text{rank}(d_{a,b}), \text{rank}(\text{AUC}_{a,b})\right)",
-        "Spearman correlation of both over the pairs of classes that were measured.",
-        SOURCE,
-    ),
-    Definition(
-        "permutation p-value",
-        r"p = \frac{1}{C!} \sum_{\pi} \left[\rho(d_{a,b}, \text{AUC}_{\pi(a),\pi(b)}) \geq "
-        r"\rho(d_{a,b}, \text{AUC}_{a,b})\right]",
-        "Share of all orders of the C classes (more than 10 000: of as many drawn ones, seed 0, and the "
-        "given one) in which one table with its classes renamed agrees with the other at least as well. "
-        "One-sided. The interval is over prompts, with these classes; the p-value is over classes, "
-        "with these prompts. A positive statement needs both.",
-        "Mantel 1967",
-    ),
-)
 
 
 def label_pairs(n_labels: int) -> list[tuple[int, int]]:
@@ -159,15 +121,15 @@ def agreement(
     weights, redrawn = class_resamples(answers)
     first, second = (list(side) for side in zip(*pairs, strict=True))
     predicted = distances[:, first, second]
-    found = pair_aucs(label_logits, answers, pairs)
-    auc[0, first, second] = auc[0, second, first] = found[0]
-    correlation[0] = rank_correlation(predicted, found)[0]
+    measured = pair_aucs(label_logits, answers, pairs)
+    auc[0, first, second] = auc[0, second, first] = measured[0]
+    correlation[0] = rank_correlation(predicted, measured)[0]
     if weights is None:
         return Agreement(auc, correlation, tuple(present), None)
     drawn = pair_aucs(label_logits, answers, pairs, weights)
     sizes = answers.bincount(minlength=n_labels)
     of_pair = [int(sizes[a] + sizes[b]) for a, b in pairs]
-    columns = [auc_ends(found[0, [i]], drawn[:, [i]], n) for i, n in enumerate(of_pair)]
+    columns = [auc_ends(measured[0, [i]], drawn[:, [i]], n) for i, n in enumerate(of_pair)]
     ends = torch.stack([torch.cat(side) for side in zip(*columns, strict=True)])
     auc[1:, first, second] = auc[1:, second, first] = ends
     ranks = rank_correlation(predicted, drawn)
@@ -182,26 +144,28 @@ def limits(
     labels: Sequence[str],
     layers: Sequence[int],
     distances: Float[Tensor, "layer label label"],
-    found: Agreement,
+    measured: Agreement,
 ) -> Iterator[str]:
     """What limits the numbers, one sentence each."""
     if len(labels) == 2:
         yield "two classes are one pair, whose distance is 1 by construction: nothing to rank"
-    known, lacking = found.correlation[0].isfinite(), found.correlation[1].isnan()
-    if found.redrawn is not None and bool((known & lacking).any()):
+    known, lacking = measured.correlation[0].isfinite(), measured.correlation[1].isnan()
+    if measured.redrawn is not None and bool((known & lacking).any()):
         yield "a correlation that all resamples share, or of too few prompts, has no interval"
     if len(labels) == 3:
         yield "three classes are three pairs: without ties the correlation can only be ±0.5 or ±1"
-    absent = [name for c, name in enumerate(labels) if c not in found.present]
+    absent = [name for c, name in enumerate(labels) if c not in measured.present]
     if absent:
         yield f"no prompt has the true class {', '.join(absent)}: its pairs are not measured"
-    perfect = int((found.auc[0].triu(1) == 1).sum())
+    perfect = int((measured.auc[0].triu(1) == 1).sum())
     if perfect > 1:
         yield f"{perfect} pairs are told apart perfectly (AUC 1), so their order is not known"
-    alike = [layer for layer, own in zip(layers, distances, strict=True) if bool(own.isnan().any())]
+    alike = [
+        layer for layer, apart in zip(layers, distances, strict=True) if bool(apart.isnan().any())
+    ]
     if alike:
         yield f"no distances in layer {', '.join(map(str, alike))}: queries or keys are all alike there"
-    if found.redrawn is None:
+    if measured.redrawn is None:
         yield "no intervals: some class is so rare that resamples lose it"
-    elif found.redrawn:
-        yield f"{found.redrawn} resamples lost a class and were drawn again"
+    elif measured.redrawn:
+        yield f"{measured.redrawn} resamples lost a class and were drawn again"

@@ -17,130 +17,329 @@ in grouped-query models every query head has its group's key.
 Source: Wang et al. 2023, *Label Words are Anchors*, §3.3.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 
-from icl_mech._typing import Float, Tensor
-from icl_mech.checking import Count
-from icl_mech.engine import Kept, Reading
-from icl_mech.engine.readings import Stacked
+from icl_mech._typing import Float, Int, Tensor
+from icl_mech.checking import Count, checked
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.interventions import Intervention
 from icl_mech.measurements.base import Measurement, Options, Pass, Steps
-from icl_mech.measurements.confusion.agreement import agreement, limits, normalised
-from icl_mech.measurements.confusion.pairs import ConfusionResult
-from icl_mech.measurements.demonstrations import displayed, seen_labels
+from icl_mech.measurements.confusion.agreement import (
+    agreement,
+    label_pairs,
+    limits,
+    normalised,
+    pair_aucs,
+    rank_correlation,
+)
+from icl_mech.measurements.confusion.key_distances import (
+    KeyReading,
+    QueryReading,
+    check_contexts,
+    contexts_to_run,
+    key_distances,
+    principal_directions,
+)
 from icl_mech.measurements.doors import door
 from icl_mech.measurements.provenance import prompt_source
 from icl_mech.measurements.reading import PredictionReading
-from icl_mech.models import LanguageModel, ModelInfo, Site, to_device
-from icl_mech.prompts import Prompt, PromptBatch
-from icl_mech.segments import Segment
+from icl_mech.metrics import Interval
+from icl_mech.metrics.intervals import holding
+from icl_mech.metrics.permutations import Relabelling, relabelling
+from icl_mech.models import LanguageModel
+from icl_mech.prompts import PromptBatch
+from icl_mech.results import Definition, Quantity, Result
+from icl_mech.results.judging import CHANCE, Controlled, Required, Status, required
+
+SOURCE = "Wang et al. 2023, Label Words are Anchors, §3.3"
+
+DEFINITIONS = (
+    Definition(
+        "predicted confusion",
+        r"d_{a,b} = \frac{\lVert \tilde{k}_a - \tilde{k}_b \rVert}{\max_{a', b'} "
+        r"\lVert \tilde{k}_{a'} - \tilde{k}_{b'} \rVert}",
+        "Distance between the keys k of two classes' label words in one layer, all heads together, "
+        "projected on the principal directions of the target's queries and multiplied by their "
+        "singular values; averaged over prompts and divided by the largest. 0 is most confusable.",
+        SOURCE,
+    ),
+    Definition(
+        "measured confusion",
+        r"\text{ROC-AUC}\left(\frac{P(a)}{P(b)}\right)",
+        "How well the ratio of the two label words' probabilities tells prompts whose true class is "
+        "a from those whose true class is b: 1 always, 0.5 no better than chance.",
+        SOURCE,
+    ),
+    Definition(
+        "rank correlation",
+        r"\rho = \text{corr}\left(\text{rank}(d_{a,b}), \text{rank}(\text{AUC}_{a,b})\right)",
+        "Spearman correlation of both over the pairs of classes that were measured.",
+        SOURCE,
+    ),
+    Definition(
+        "permutation p-value",
+        r"p = \frac{1}{C!} \sum_{\pi} \left[\rho(d_{a,b}, \text{AUC}_{\pi(a),\pi(b)}) \geq "
+        r"\rho(d_{a,b}, \text{AUC}_{a,b})\right]",
+        "Share of all orders of the C classes (more than 10 000: of as many drawn ones, seed 0, and the "
+        "given one) in which one table with its classes renamed agrees with the other at least as well. "
+        "One-sided. The interval is over prompts, with these classes; the p-value is over classes, "
+        "with these prompts. A positive statement needs both.",
+        "Mantel 1967",
+    ),
+)
+
+Obstacle = Literal["no pairs", "told apart", "no correlation", "few classes"]
+"""Nothing to compare: no two classes among the true ones; AUC 1 for every pair; no rank correlation; any agreement of so
+few classes may be chance."""
 
 
-@dataclass
-class QueryReading(Reading[Tensor]):
-    """The query projections at the target, heads concatenated."""
+class ByLayer(NamedTuple):
+    """In which layers distances agree with confusion.
 
-    layers: tuple[int, ...]
-
-    target_only: ClassVar[bool] = True
-
-    def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """The query projection of each layer."""
-        return [Site("q", layer) for layer in self.layers]
-
-    def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """`[batch, d]`."""
-        return segment.at_target(activation).flatten(1).float()
-
-    def collect(self, kept: Kept) -> Tensor:
-        """`[layer, prompt, d]`."""
-        return kept.stacked().transpose(0, 1)
-
-
-@dataclass
-class KeyReading(Stacked, Reading[Tensor]):
-    """The key projections at the label words before the target, averaged by class."""
-
-    layers: tuple[int, ...]
-
-    def sites(self, info: ModelInfo) -> Sequence[Site]:
-        """The key projection of each layer."""
-        return [Site("k", layer) for layer in self.layers]
-
-    def reduce(self, site: Site, activation: Tensor, segment: Segment) -> Tensor:
-        """`[batch, label, d]`, keys expanded to query heads."""
-        info = segment.model.info
-        classes = torch.arange(segment.prompts.n_labels, device=activation.device)
-        before = segment.dest < to_device(segment.prompts.targets, activation.device)[:, None]
-        shown = (segment.dest_classes[..., None] == classes) & before[..., None]
-        weights = shown.float() / shown.sum(1, keepdim=True)
-        means = torch.einsum("bpl,bphd->blhd", weights, activation.float())
-        group = info.n_heads // info.n_kv_heads
-        return means.repeat_interleave(group, dim=2).flatten(2)
-
-
-def contexts_to_run(
-    contexts: PromptBatch, chosen: Sequence[int], interventions: Sequence[Intervention] = ()
-) -> tuple[PromptBatch, list[int]]:
-    """What is run for the keys of the chosen contexts, and the row of it that each of them has.
-
-    Equal demonstrations are run once. An intervention may depend on the prompt or its number, so
-    under interventions that holds only if they treat all contexts alike; otherwise all contexts
-    are run, with the numbers they have.
+    Attributes:
+        best: Layer with the largest correlation.
+        known: How many layers have one.
+        above: In how many its interval lies above 0.
+        beyond_chance: In how many of these renamed classes seldom agree as well.
     """
-    if not interventions:
-        heads = [_what_keys_see(contexts[number]) for number in chosen]
-        apart = list(dict.fromkeys(heads))
-        first = [chosen[heads.index(head)] for head in apart]
-        return contexts[first], [apart.index(head) for head in heads]
-    tokens, *labels = _what_keys_see(contexts[0])
-    alike = all(_what_keys_see(prompt) == (tokens, *labels) for prompt in contexts)
-    if alike and all(change.shares(contexts, len(tokens)) for change in interventions):
-        return contexts[[0]], [0] * len(chosen)
-    return contexts, list(chosen)
+
+    best: int
+    known: int
+    above: int
+    beyond_chance: int
 
 
-def _what_keys_see(prompt: Prompt) -> tuple[tuple[int, ...], ...]:
-    """Tokens up to the last label word before the target, and where which class stands."""
-    shown = seen_labels(prompt)
-    end = shown[-1][0] + 1 if shown else 0
-    return (prompt.tokens[:end], *shown)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ConfusionResult(Result):
+    """Predicted and measured confusion of every pair of classes.
 
-
-def principal_directions(
-    queries: Float[Tensor, "layer batch d"], components: int
-) -> list[Float[Tensor, "d _"]]:
-    """Per layer the principal directions of the centred queries, times their singular values.
-
-    No more than the rank: a direction whose singular value is float noise of the queries does
-    not count, so a layer whose queries are all alike has none.
+    Attributes:
+        distances: Predicted confusion of each layer in `layers`: 0 most, 1 least confusable.
+        confusion_auc: Measured confusion: 0.5 chance, 1 told apart; not-a-number for classes
+            without prompts.
+        auc_low: Lower end of its 95 % interval over prompts.
+        auc_high: Upper end.
+        correlation: Spearman correlation of both over pairs, per layer; not-a-number if undefined.
+        low: Lower end of its 95 % bootstrap interval over prompts, distances fixed.
+        high: Upper end.
+        per_prompt: Distances of each context, not divided.
+        label_logits: Logits of the label words the measured confusion comes from.
+        answers: True classes of those prompts.
+        layers: Blocks the distances are of.
+        layer: Block shown by default.
+        labels: Names of the classes.
+        notes: What limits these numbers.
     """
-    directions = []
-    for own in queries.double():
-        centred = own - own.mean(0)
-        _, singular, rows = torch.linalg.svd(centred, full_matrices=False)
-        noise = torch.finfo(torch.float32).eps * max(own.shape) * torch.linalg.matrix_norm(own, 2)
-        kept = min(components, int((singular > noise).sum()))
-        directions.append(rows[:kept].T * singular[:kept])
-    return directions
 
+    shows: ClassVar[tuple[str, ...]] = ("matrices", "layers")
+    definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
+    axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {
+        "layer": "layers",
+        "pair": "pair_names",
+    }
 
-def key_distances(
-    keys: Float[Tensor, "context layer label d"], directions: list[Float[Tensor, "d _"]]
-) -> Float[Tensor, "context layer label label"]:
-    """Euclidean distances between the classes' projected keys; not-a-number without direction."""
-    layers = []
-    for layer, own in enumerate(directions):
-        projected = keys[:, layer].double() @ own
-        apart = projected[:, :, None] - projected[:, None]
-        empty = own.shape[1] == 0
-        layers.append(apart.new_full(apart.shape[:3], torch.nan) if empty else apart.norm(dim=-1))
-    return torch.stack(layers, dim=1)
+    largest_p_value: ClassVar[float] = CHANCE
+    """Of a positive statement."""
+
+    distances: Float[Tensor, "layer label label"]
+    confusion_auc: Float[Tensor, "label label"]
+    auc_low: Float[Tensor, "label label"]
+    auc_high: Float[Tensor, "label label"]
+    correlation: Float[Tensor, " layer"]
+    low: Float[Tensor, " layer"]
+    high: Float[Tensor, " layer"]
+    per_prompt: Float[Tensor, "context layer label label"]
+    label_logits: Float[Tensor, "batch label"]
+    answers: Int[Tensor, " batch"]
+    layers: tuple[int, ...]
+    layer: int
+    labels: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def distance(self) -> Float[Tensor, "label label"]:
+        """Predicted confusion in `layer`."""
+        return self.distances[self.index(self.layer)]
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Pairs of classes whose confusion was measured."""
+        return [
+            (a, b)
+            for a, b in label_pairs(len(self.labels))
+            if not bool(self.confusion_auc[a, b].isnan())
+        ]
+
+    @property
+    def pair_names(self) -> tuple[str, ...]:
+        """Both classes of each of them."""
+        return tuple(f"{self.labels[a]} / {self.labels[b]}" for a, b in self.pairs)
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Measured confusion of each pair, its `correlation` with distances, and these `distances`.
+
+        Distances are estimated over prompts only if their contexts are the prompts themselves.
+        """
+        pairs = self.pairs
+        if not pairs:
+            return {}
+        first, second = (list(side) for side in zip(*pairs, strict=True))
+        margins = self.label_logits[:, first] - self.label_logits[:, second]
+
+        def aucs(weights: Tensor) -> Tensor:
+            counts = (weights * len(self.answers)).round().float()
+            return pair_aucs(self.label_logits, self.answers, pairs, counts)
+
+        def correlations(weights: Tensor) -> Tensor:
+            return rank_correlation(self.distances[:, first, second], aucs(weights))
+
+        def distances(weights: Tensor) -> Tensor:
+            layers = self.per_prompt.double().unbind(1)
+            # One layer at a time: resamples of all pairs of all layers are large.
+            means = ((weights @ layer.flatten(1)).unflatten(1, layer.shape[1:]) for layer in layers)
+            return torch.stack([normalised(mean)[:, first, second] for mean in means], dim=1)
+
+        ends, ranks = (self.low, self.high), "Spearman correlation over pairs"
+        auc_ends = (self.auc_low[first, second], self.auc_high[first, second])
+        quantities = {
+            "auc": Quantity(("pair",), margins, aucs, "ROC-AUC of P(a)/P(b)", auc_ends),
+            # No prompt has a correlation of its own.
+            "correlation": Quantity(("layer",), self.answers, correlations, ranks, ends),
+        }
+        elsewhere = self.provenance.get("variants", {}).get("contexts") is not None
+        if len(self.per_prompt) == len(self.answers) and not elsewhere:
+            apart = self.per_prompt[:, :, first, second]
+            unit = "distance, share of the largest"
+            quantities["distance"] = Quantity(("layer", "pair"), apart, distances, unit)
+        return quantities
+
+    def more_columns(self) -> dict[str, int | list[float]]:
+        """Predicted confusion of each pair in `layer`."""
+        return {
+            "layer": self.layer,
+            "distance": [float(self.distance[pair]) for pair in self.pairs],
+        }
+
+    @checked(ResultError)
+    def rank_correlation(self, layer: int | None = None) -> Interval:
+        """Spearman correlation of predicted and measured confusion in one layer.
+
+        Raises:
+            ResultError: a layer that was not read.
+        """
+        place = self.index(self.layer if layer is None else layer)
+        return holding(*(float(ends[place]) for ends in (self.correlation, self.low, self.high)))
+
+    def index(self, layer: int) -> int:
+        """Place of a layer.
+
+        Raises:
+            ResultError: it was not read.
+        """
+        if layer not in self.layers:
+            raise ResultError(f"Layer {layer} was not read; there are {list(self.layers)}.")
+        return self.layers.index(layer)
+
+    @property
+    def told_apart(self) -> bool:
+        """True if label words tell every measured pair of classes apart without an error."""
+        return bool(self.pairs) and all(float(self.confusion_auc[pair]) == 1 for pair in self.pairs)
+
+    @cached_property
+    def relabelled(self) -> Relabelling:
+        """The Mantel test of each layer: how often renamed classes agree as well.
+
+        Of the classes that were measured; not-a-number where there is no correlation.
+        """
+        present = sorted({label for pair in self.pairs for label in pair})
+        rows = torch.tensor(present, dtype=torch.long)
+        distances = self.distances[:, rows][:, :, rows].double()
+        p_values = relabelling(distances, self.confusion_auc[rows][:, rows].double())
+        undefined = self.correlation.isnan()
+        return Relabelling(*(p.masked_fill(undefined, torch.nan) for p in p_values))
+
+    @checked(ResultError)
+    def p_value(self, layer: int | None = None) -> float:
+        """One-sided p-value of a positive rank correlation in one layer, over renamed classes.
+
+        The interval of the correlation takes the classes as given; this takes the prompts so.
+
+        Raises:
+            ResultError: a layer that was not read.
+        """
+        return float(self.relabelled.above[self.index(self.layer if layer is None else layer)])
+
+    @property
+    def status(self) -> Status:
+        """Of the claim that classes whose keys are near are confused, in `layer`.
+
+        It needs an interval over prompts that lies above 0, and a p-value over classes of at most
+        0.025. Where no order of the classes can have one, as with four classes or fewer, the claim
+        cannot be judged.
+        """
+        return self.required.status
+
+    @property
+    def required(self) -> Required:
+        """The same as a measure that a claim requires, with its p-value."""
+        return required("distance", self.beside_relabelled, prompts=self.count)
+
+    @property
+    def beside_relabelled(self) -> Controlled:
+        """The rank correlation in `layer`, with the p-values of relabelled classes."""
+        above, below, smallest = (float(p[self.index(self.layer)]) for p in self.relabelled)
+        return Controlled.of(self.rank_correlation(), relabelled=(above, below, smallest))
+
+    # --- what sentences speak of ---
+
+    @property
+    def count(self) -> int:
+        """Number of prompts."""
+        return len(self.answers)
+
+    def has_correlation(self, layer: int) -> bool:
+        """False with fewer than two pairs, or where all values are equal."""
+        return not math.isnan(self.rank_correlation(layer).value)
+
+    @property
+    def obstacle(self) -> Obstacle | None:
+        """Why distances cannot be compared with confusion; None where they can."""
+        if not self.pairs:
+            return "no pairs"
+        if self.told_apart:
+            return "told apart"
+        if not self.has_correlation(self.layer):
+            return "no correlation"
+        return "few classes" if self.smallest_p_value > self.largest_p_value else None
+
+    @property
+    def smallest_p_value(self) -> float:
+        """The smallest that so few classes can have in `layer`."""
+        return float(self.relabelled.smallest[self.index(self.layer)])
+
+    @property
+    def by_layer(self) -> ByLayer:
+        """In which layers distances agree with confusion, each looked at alone."""
+        best = self.layers[int(self.correlation.nan_to_num(-math.inf).argmax())]
+        above = self.low > 0
+        twice = above & (self.relabelled.above <= self.largest_p_value)
+        known = int(self.correlation.isfinite().sum())
+        return ByLayer(best, known, int(above.sum()), int(twice.sum()))
+
+    def on_page(self) -> tuple[str, ...]:
+        """Both matrices, and the correlation by layer where there is one."""
+        several = len(self.layers) > 1 and not bool(self.correlation.isnan().all())
+        return self.shows if several else self.shows[:1]
+
+    def is_drawn(self, show: str) -> bool:
+        """Matrices where there is something to compare."""
+        return show != "matrices" or (bool(self.pairs) and not self.told_apart)
 
 
 def diagnosis(
@@ -151,9 +350,9 @@ def diagnosis(
 ) -> ConfusionResult:
     """The result, from label logits and the distances of every context."""
     distances = normalised(per_prompt.mean(0))
-    found = agreement(label_logits, prompts.answers, distances)
-    auc, auc_low, auc_high = found.auc
-    correlation, low, high = found.correlation
+    measured = agreement(label_logits, prompts.answers, distances)
+    auc, auc_low, auc_high = measured.auc
+    correlation, low, high = measured.correlation
     return ConfusionResult(
         distances=distances,
         confusion_auc=auc,
@@ -168,7 +367,7 @@ def diagnosis(
         layers=layers,
         layer=layers[min(len(layers) - 1, len(layers) * 2 // 3)],
         labels=prompts.labels,
-        notes=tuple(limits(prompts.labels, layers, distances, found)),
+        notes=tuple(limits(prompts.labels, layers, distances, measured)),
     )
 
 
@@ -293,27 +492,10 @@ class Confusion(Measurement[ConfusionResult]):
                 "they have no principal direction; use more prompts or a later layer."
             )
         distances = key_distances(keys, directions)
-        found = diagnosis(label_logits, data, distances, self._layers(model))
+        result = diagnosis(label_logits, data, distances, self._layers(model))
         given = {"contexts": self.contexts, "query_prompts": self.query_prompts}
-        sources = {name: prompt_source(own) for name, own in given.items() if own is not None}
-        return replace(found, provenance=sources)
-
-
-def check_contexts(contexts: PromptBatch, chosen: Sequence[int]) -> None:
-    """Refuse contexts that do not display every class before their targets.
-
-    Raises:
-        PromptError: names the first such context.
-    """
-    for number in chosen:
-        prompt = contexts[number]
-        known = displayed(prompt)
-        missing = [name for c, name in enumerate(prompt.labels) if c not in known]
-        if missing:
-            raise PromptError(
-                f"Context {number} has no demonstration of {', '.join(map(repr, missing))} before its "
-                "target, so there is no key to compare; build the prompts with shots >= 1."
-            )
+        sources = {name: prompt_source(batch) for name, batch in given.items() if batch is not None}
+        return replace(result, provenance=sources)
 
 
 diagnose_confusion = door(

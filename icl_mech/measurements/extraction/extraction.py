@@ -19,8 +19,10 @@ Over several tasks AUC is averaged first: R is `metrics.cumulative_share` of the
 Source: Wang et al. 2023, *Label Words are Anchors*, §2.3.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from functools import cached_property
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 
@@ -30,18 +32,270 @@ from icl_mech.engine.readings import OfPatterns
 from icl_mech.measurements.base import Measurement, Pass
 from icl_mech.measurements.demonstrations import check_demonstrations
 from icl_mech.measurements.doors import door
-from icl_mech.measurements.extraction.curves import FEW, ExtractionResult
 from icl_mech.measurements.reading import PredictionReading
 from icl_mech.measurements.saliency.windows import without_edges, without_label_words
-from icl_mech.metrics import Interval
-from icl_mech.metrics.auc import TwoClasses, clearly_positive, curve_fields, empty_layers, resampled
+from icl_mech.metrics import Interval, above_together, cumulative_share, mean_ends
+from icl_mech.metrics.auc import (
+    TwoClasses,
+    auc_statistic,
+    clearly_positive,
+    curve_fields,
+    empty_layers,
+    resampled,
+)
 from icl_mech.metrics.intervals import RESAMPLES
 from icl_mech.models import LanguageModel, Site
 from icl_mech.prompts import PromptBatch
+from icl_mech.results import Definition, Quantity, Result
+from icl_mech.results.judging import FEWEST_PROMPTS, Required, Status, combined, judged, required
 from icl_mech.results.wording import said
 from icl_mech.segments import Segment
 
 Truth = Literal["prediction", "gold"]
+
+SOURCE = "Wang et al. 2023, Label Words are Anchors, §2.3"
+
+DEFINITIONS = (
+    Definition(
+        "attention to a class",
+        r"A_l(q, c) = \sum_h \sum_{p \in c} A_{l,h}[q, p]",
+        "Attention of the target q to the first tokens p of the label words that display class c, "
+        "summed over the heads h of layer l.",
+        SOURCE,
+    ),
+    Definition(
+        "AUC of a layer",
+        r"\text{AUC}_l = \frac{2}{C (C-1)} \sum_{a < b} \text{ROC-AUC}_{a,b}\left("
+        r"\frac{A_l(q, \cdot)}{\sum_c A_l(q, c)}, \hat{y}\right)",
+        "How well attention tells the predicted class ŷ: rows normalised to sum 1, ROC-AUC one "
+        "class against one other, averaged over pairs of classes. 0.5 is chance, 1 means that the "
+        "predicted class always gets more attention. Classes never predicted are left out.",
+        SOURCE,
+    ),
+    Definition(
+        "cumulative share R",
+        r"R_l = \frac{\sum_{i \le l} (\text{AUC}_i - 0.5)}{\sum_i (\text{AUC}_i - 0.5)}",
+        "Share of the whole that the layers up to l (included) give. R ends at 1 and may leave "
+        "[0, 1]; where the denominator is not clearly above 0 it is undefined.",
+        SOURCE,
+    ),
+)
+
+AUC, SHARE = "AUCROC of attention to label words", "R: share of its sum up to this layer"
+
+FEW = 5
+"""Classes of fewer prompts are named: resampling them cannot show how uncertain they are."""
+
+
+class LargestGap(NamedTuple):
+    """Where the target looks most at the label words of the class its prompt counts as, beside the others.
+
+    Attributes:
+        layer: Picked as the one with the largest difference.
+        difference: Attention to those label words minus the mean of the others, alone.
+        clear: In how many layers the difference lies above 0, all of them together (max-T).
+        status: Of the claim that there is such a layer.
+    """
+
+    layer: int
+    difference: Interval
+    clear: int
+    status: Status
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExtractionResult(Result):
+    """Attention to label words by class, its AUC and R by layer; ends are of 95 % intervals over prompts.
+
+    Attributes:
+        auc: AUC of each layer; not-a-number if fewer than two classes are left, and in layers whose window
+            of attention reaches no label word.
+        auc_low, auc_high: Ends of its intervals.
+        cumulative: R after each layer; a number even where R is undefined.
+        cumulative_low, cumulative_high: Its ends; not-a-number where R is undefined.
+        sums: Rows: denominator of R, mean AUC of the first and of the last third of the
+            layers, last minus first. Columns: value and ends.
+        notes: What was left out or is undefined, and why.
+        attention: `A_l(q, c)` of every prompt, in class order.
+        truth_classes: Class each prompt counts as: predicted, or true with `truth="gold"`.
+        classes: Classes that occur among them; the others are left out of the AUC.
+        labels: Names of all classes.
+        two_classes: How two classes are scored.
+        redrawn: Bootstrap resamples drawn again because they lost a class.
+    """
+
+    shows: ClassVar[tuple[str, ...]] = ("auc", "attention")
+    definitions: ClassVar[tuple[Definition, ...]] = DEFINITIONS
+    axis_labels: ClassVar[Mapping[str, str | Sequence[Any]]] = {"label": "labels"}
+
+    auc: Float[Tensor, " layer"]
+    auc_low: Float[Tensor, " layer"]
+    auc_high: Float[Tensor, " layer"]
+    cumulative: Float[Tensor, " layer"]
+    cumulative_low: Float[Tensor, " layer"]
+    cumulative_high: Float[Tensor, " layer"]
+    sums: Float[Tensor, "4 3"]
+    notes: tuple[str, ...] = ()
+    attention: Float[Tensor, "batch layer label"]
+    truth_classes: Int[Tensor, " batch"]
+    classes: tuple[int, ...]
+    labels: tuple[str, ...]
+    two_classes: TwoClasses = "normalised"
+    redrawn: int = 0
+
+    @property
+    def defined(self) -> bool:
+        """False if fewer than two classes were left."""
+        return bool(self.auc.isfinite().any())
+
+    @property
+    def cumulative_defined(self) -> bool:
+        """True if the denominator of R is positive and its interval excludes 0."""
+        return clearly_positive(self.sums[0])
+
+    @property
+    def denominator(self) -> Interval:
+        """`sum_l (AUC_l - 0.5)`."""
+        return Interval(*self.sums[0].tolist())
+
+    @property
+    def first_third(self) -> Interval:
+        """Mean AUC of the first third of the layers."""
+        return Interval(*self.sums[1].tolist())
+
+    @property
+    def last_third(self) -> Interval:
+        """Mean AUC of the last third of the layers."""
+        return Interval(*self.sums[2].tolist())
+
+    @property
+    def rise(self) -> Interval:
+        """Mean AUC of the last third minus that of the first, paired over prompts."""
+        return Interval(*self.sums[3].tolist())
+
+    @property
+    def half_layer(self) -> int:
+        """The first layer after which R is one half or more."""
+        return int((self.cumulative >= 0.5).int().argmax())
+
+    def more_columns(self) -> Mapping[str, Any]:
+        """Whether R is defined."""
+        return {"cumulative_defined": self.cumulative_defined}
+
+    @property
+    def status(self) -> Status:
+        """Of the claim that the prediction is read from label words in late layers.
+
+        AUC in the last third of the layers must lie above chance, and above that in the first. It is
+        judged without classes of too few prompts to be resampled; where fewer than two others are
+        left, a positive finding does not count.
+        """
+        return self.required.status
+
+    @property
+    def required(self) -> Required:
+        """The same as a measure that a claim requires, with its p-value."""
+        last, change, prompts = self.judged_on
+        late = required("attention", last, null=0.5, prompts=prompts)
+        both = combined("attention", [late, required("attention", change, prompts=prompts)])
+        few = self.rare and not self.left_out and both.status in ("supported", "opposite")
+        return both._replace(status="cannot be judged") if few else both
+
+    def quantities(self) -> dict[str, Quantity]:
+        """AUC and R by layer, and the attention they are computed from."""
+        auc = auc_statistic(self.attention, self.truth_classes, self.two_classes)
+        ends = (self.auc_low, self.auc_high), (self.cumulative_low, self.cumulative_high)
+
+        def share(weights: Float[Tensor, "r batch"]) -> Float[Tensor, "r layer"]:
+            return cumulative_share(auc(weights))
+
+        unit = "attention, summed over heads"
+        return {
+            "auc": Quantity(("layer",), self.attention, auc, AUC, ends[0]),
+            "cumulative": Quantity(("layer",), self.attention, share, SHARE, ends[1]),
+            "attention": Quantity(("layer", "label"), self.attention, unit=unit, kind="amount"),
+        }
+
+    # --- what sentences and figures speak of ---
+
+    @property
+    def matching_and_others(
+        self,
+    ) -> tuple[Float[Tensor, "batch layer"], Float[Tensor, "batch layer"]]:
+        """Attention to the label words of the class each prompt counts as, and the mean of the others."""
+        attention = self.attention.double()
+        place = self.truth_classes[:, None, None].expand(-1, attention.shape[1], 1)
+        matching = attention.gather(-1, place)[..., 0]
+        return matching, (attention.sum(-1) - matching) / max(1, attention.shape[-1] - 1)
+
+    @property
+    def largest_gap(self) -> LargestGap:
+        """The largest difference between these two."""
+        matching, others = self.matching_and_others
+        gaps = matching - others
+        low, high = mean_ends(gaps)
+        layer = int(gaps.mean(0).nan_to_num(-torch.inf).argmax())
+        difference = Interval(float(gaps[:, layer].mean()), float(low[layer]), float(high[layer]))
+        clear = int(above_together(gaps).sum())
+        status: Status = "supported" if clear else "not shown"
+        if self.count < FEWEST_PROMPTS:
+            status = "cannot be judged"
+        return LargestGap(layer, difference, clear, status)
+
+    @property
+    def status_of_last_third(self) -> Status:
+        """Whether the last third lies above chance, whatever the number of prompts."""
+        return judged(self.last_third, null=0.5)
+
+    @property
+    def status_of_rise(self) -> Status:
+        """Whether AUC rises, likewise."""
+        return judged(self.rise)
+
+    def on_page(self) -> tuple[str, ...]:
+        """AUC, and the attention behind it."""
+        return self.shows
+
+    def is_drawn(self, show: str) -> bool:
+        """AUC where it is defined."""
+        return show != "auc" or self.defined
+
+    @property
+    def truth(self) -> str:
+        """`predicted` or `true`: which class each prompt counts as."""
+        gold = self.provenance.get("variants", {}).get("truth") == "gold"
+        return "true" if gold else "predicted"
+
+    @property
+    def count(self) -> int:
+        """Number of prompts."""
+        return len(self.truth_classes)
+
+    @property
+    def rare(self) -> tuple[str, ...]:
+        """Classes of fewer than `FEW` prompts."""
+        sizes = self.truth_classes.bincount(minlength=len(self.labels))
+        return tuple(self.labels[c] for c in self.classes if int(sizes[c]) < FEW)
+
+    @cached_property
+    def judged_on(self) -> tuple[Interval, Interval, int]:
+        """Last third, rise and number of prompts over classes of `FEW` prompts or more.
+
+        All classes where none is rare; where fewer than two are left, those of all classes.
+        """
+        usual = (self.last_third, self.rise, self.count)
+        if not self.rare or len(self.rare) > len(self.classes) - 2:
+            return usual
+        keep = self.truth_classes.bincount(minlength=len(self.labels))[self.truth_classes] >= FEW
+        truth = self.truth_classes[keep]
+        auc, drawn, _ = resampled(self.attention[keep], truth, self.two_classes)
+        sums = curve_fields(auc, drawn, len(truth))["sums"]
+        return Interval(*sums[2].tolist()), Interval(*sums[3].tolist()), len(truth)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Rare classes without which it is judged; none where too few others are left."""
+        return self.rare if self.judged_on[2] < self.count else ()
 
 
 @dataclass
@@ -128,9 +382,9 @@ class Extraction(Measurement[ExtractionResult]):
         truth = data.answers if self.truth == "gold" else logits.argmax(-1)
         unseen = without_label_words(data.label_positions, data.targets, model.windows)
         attention = attention.masked_fill(unseen.all(0)[:, None], torch.nan)
-        found = extraction_result(attention, truth, data.labels, self.two_classes)
+        result = extraction_result(attention, truth, data.labels, self.two_classes)
         what = "The target's attention to label words"
-        return replace(found, notes=(*found.notes, *without_edges(what, unseen, model.windows)))
+        return replace(result, notes=(*result.notes, *without_edges(what, unseen, model.windows)))
 
 
 extraction = door(
@@ -143,11 +397,11 @@ extraction = door(
 
 def share_note(fields: dict[str, Any]) -> tuple[str, ...]:
     """Says why R is undefined, if it is."""
-    found = Interval(*fields["sums"][0].tolist())
+    denominator = Interval(*fields["sums"][0].tolist())
     if not fields["auc"].isfinite().any() or clearly_positive(fields["sums"][0]):
         return ()
     return (
-        f"R undefined: its denominator, the sum of AUC − 0.5, is {said(found)}, not clearly above 0",
+        f"R undefined: its denominator, the sum of AUC − 0.5, is {said(denominator)}, not clearly above 0",
     )
 
 

@@ -20,39 +20,383 @@ Source: *Contextualize-then-aggregate* (arXiv 2504.00132); *collect* is Wang et 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import nan
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 
-from icl_mech._typing import Float, Tensor
+from icl_mech._typing import Bool, Float, Tensor
 from icl_mech.checking import Natural
-from icl_mech.errors import PromptError, RunError
+from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.interventions import Cut, Intervention, Patch
 from icl_mech.interventions.cut import Mode
 from icl_mech.measurements.base import Measurement, Variants
 from icl_mech.measurements.causal.answers import above_others, check_answers
 from icl_mech.measurements.demonstrations import check_demonstrations
 from icl_mech.measurements.doors import door
-from icl_mech.measurements.isolation.edge_cuts_result import (
-    CONTROLLED,
-    CONTROLS,
-    CUTS,
-    EXCHANGE,
-    TO_TARGET,
-    WINDOWS,
-    EdgeCutsResult,
-    Edges,
-    Rows,
-    Windows,
-    window_of,
-)
+from icl_mech.measurements.isolation.agreement import with_draws
 from icl_mech.measurements.reading import PredictionReading, Read, predicted, same_answer
+from icl_mech.metrics import Interval, mean_interval
 from icl_mech.models import LanguageModel
 from icl_mech.prompts import ANSWER_KINDS, PromptBatch
 from icl_mech.prompts.rewriting import relabelled_before
-from icl_mech.results.wording import counted
+from icl_mech.results import Definition, Quantity, Result
+from icl_mech.results.judging import FEWEST_PROMPTS, Status, jointly, judged
+from icl_mech.results.wording import counted, listed
 
-__all__ = ["CONTROLLED", "CUTS", "EdgeCuts", "EdgeCutsResult", "edge_cuts"]
+SOURCE = "Contextualize-then-aggregate, arXiv 2504.00132"
+
+Edges = Literal["contextualise", "exchange", "aggregate", "anchors", "collect"]
+Windows = Literal["thirds", "cumulative", "after", "sliding"]
+Rows = Literal["query", "target"]
+
+CUTS: dict[str, Cut] = {
+    "contextualise": Cut("units", "units", relation="others"),
+    "aggregate": Cut("units", ["query", "target"]),
+    "anchors": Cut("anchors", ["query", "target"]),
+    "collect": Cut("before", "anchors"),
+}
+EXCHANGE = "exchange"
+"""Not cut: later demonstrations read earlier ones that display other labels."""
+TO_TARGET = ("aggregate", "anchors")
+"""Edges whose rows may be the target alone."""
+CONTROLS: dict[str, Cut | None] = {
+    "contextualise": None,
+    EXCHANGE: None,
+    "aggregate": None,
+    "anchors": replace(CUTS["anchors"], control=True),
+    "collect": Cut("before", "random"),
+}
+CONTROLLED = tuple(edges for edges, control in CONTROLS.items() if control is not None)
+"""Edges beside which random ones are cut."""
+WINDOWS: dict[str, tuple[str, ...]] = {
+    "thirds": ("early", "middle", "late", "all"),
+    "cumulative": ("early", "up to the middle", "all"),
+    "after": ("last ¾", "last ½", "last ¼"),
+}
+
+EFFECT = Definition(
+    "effect of cut edges",
+    r"\Delta_\Lambda = d(A_l[i,j] \leftarrow 0,\ (i,j) \in E,\ l \in \Lambda) - d, \quad "
+    r"d = z_y - \tfrac{1}{C-1} \sum_{c \neq y} z_c",
+    "Change of the right answer's logit z above the mean of the other answers when the edges E are masked "
+    "before the softmax in the layers Λ; beside it, where there is a control, the same for as many random edges "
+    "into the same rows, or into as many random tokens of the demonstrations.",
+    SOURCE,
+)
+LOST = Definition(
+    "lost log-probability",
+    r"\tfrac{1}{N} \sum_{n=1}^{N} \log p_n(y_n) - \log p_n^{E,\Lambda}(y_n), \quad "
+    r"p(y) = e^{z_y} / \textstyle\sum_c e^{z_c}",
+    "By how much the log-probability of the right answer y falls, in nats, when the edges E are masked in the "
+    "layers Λ: among label words or choices, of texts over the vocabulary. Positive: the answer suffers.",
+    SOURCE,
+)
+
+
+class Needed(NamedTuple):
+    """Edges that the right answer needs in one window of layers.
+
+    Attributes:
+        edges: What was cut.
+        window: Its name.
+        layers: Its first and last layer.
+        fallen: What the right answer loses.
+    """
+
+    edges: str
+    window: str
+    layers: tuple[int, int]
+    fallen: Interval
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EdgeCutsResult(Result):
+    """Answers without some edges, by edges and window of layers.
+
+    What belongs to random edges is not-a-number beside edges that have no control.
+
+    Attributes:
+        difference: Logit of the right answer above the mean of the others.
+        probability: Of the right answer, over the whole vocabulary.
+        log_prob: Of the right answer among label words or choices, of texts over the vocabulary, in nats; None in
+            results saved before this was kept.
+        kept: The prediction is the plain one.
+        right: The prediction is the right one; None likewise.
+        random_difference: The same with random edges cut.
+        random_probability: Likewise.
+        random_log_prob: Likewise; None as `log_prob` is.
+        random_kept: Likewise.
+        plain_difference: Without a cut.
+        plain_probability: Without a cut.
+        plain_log_prob: Without a cut; None as `log_prob` is.
+        plain_right: Without a cut; None as `right` is.
+        edges: What was cut.
+        windows: In which layers, by name.
+        layers: First and last layer of each window.
+        rows: Of edges to the target: of `query` and target, or of the `target` alone.
+    """
+
+    difference: Float[Tensor, "batch edges window"]
+    probability: Float[Tensor, "batch edges window"]
+    log_prob: Float[Tensor, "batch edges window"] | None = None
+    kept: Bool[Tensor, "batch edges window"]
+    right: Bool[Tensor, "batch edges window"] | None = None
+    random_difference: Float[Tensor, "batch edges window draw"]
+    random_probability: Float[Tensor, "batch edges window draw"]
+    random_log_prob: Float[Tensor, "batch edges window draw"] | None = None
+    random_kept: Float[Tensor, "batch edges window draw"]
+    plain_difference: Float[Tensor, " batch"]
+    plain_probability: Float[Tensor, " batch"]
+    plain_log_prob: Float[Tensor, " batch"] | None = None
+    plain_right: Bool[Tensor, " batch"] | None = None
+    edges: tuple[str, ...]
+    windows: tuple[str, ...]
+    layers: tuple[tuple[int, int], ...]
+    rows: Rows = "query"
+
+    definitions: ClassVar[tuple[Definition, ...]] = (EFFECT, LOST)
+    axis_labels: ClassVar[Mapping[str, str]] = {"edges": "edges", "window": "windows"}
+
+    @property
+    def changes(self) -> Float[Tensor, "batch edges window"]:
+        """Of the logit difference."""
+        return self.difference - self.plain_difference[:, None, None]
+
+    @property
+    def random_changes(self) -> Float[Tensor, "batch edges window draw"]:
+        """The same with random edges cut."""
+        return self.random_difference - self.plain_difference[:, None, None, None]
+
+    @property
+    def losses(self) -> Float[Tensor, "batch edges window"] | None:
+        """By how much the log-probability of the right answer falls, in nats."""
+        if self.log_prob is None or self.plain_log_prob is None:
+            return None
+        return self.plain_log_prob[:, None, None] - self.log_prob
+
+    @property
+    def random_losses(self) -> Float[Tensor, "batch edges window draw"] | None:
+        """The same with random edges cut."""
+        if self.random_log_prob is None or self.plain_log_prob is None:
+            return None
+        return self.plain_log_prob[:, None, None, None] - self.random_log_prob
+
+    def has_control(self, edges: str) -> bool:
+        """True if random edges were cut beside these."""
+        drawn = self.random_difference[:, self.edges.index(edges)]
+        return edges in CONTROLLED and drawn.numel() > 0 and not bool(drawn.isnan().any())
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Changes of logit difference, probability, log-probability and right answers, and loyalty; most with random edges too.
+
+        `beside_random` is the change minus that with random edges; its intervals take draws in. There is no
+        `accuracy_change` where right answers were not kept, no `log_prob_change` where log-probabilities were not.
+        """
+        dims, logits = ("edges", "window"), "change of the logit difference"
+        more = self.probability - self.plain_probability[:, None, None]
+        random_more = self.random_probability.mean(-1) - self.plain_probability[:, None, None]
+        beside = self.changes - self.random_changes.mean(-1)
+        none = Interval(nan, nan, nan)
+        gaps = [
+            [self.beside(edges, window) or none for window in self.windows] for edges in self.edges
+        ]
+        low, high = torch.tensor(gaps, dtype=torch.float64)[..., 1:].unbind(-1)
+        share, nats = "share of unchanged predictions", "change of the log-probability (nats)"
+        quantities = {
+            "change": Quantity(dims, self.changes, unit=logits),
+            "random_change": Quantity(dims, self.random_changes.mean(-1), unit=logits),
+            "beside_random": Quantity(dims, beside, unit=logits, known=(low, high)),
+            "probability_change": Quantity(dims, more, unit="change of probability"),
+            "random_probability_change": Quantity(dims, random_more, unit="change of probability"),
+            "loyalty": Quantity(dims, self.kept, unit=share),
+            "random_loyalty": Quantity(dims, self.random_kept.mean(-1), unit=share, kind="outcome"),
+        }
+        if self.right is not None and self.plain_right is not None:
+            lost = self.right.double() - self.plain_right.double()[:, None, None]
+            unit = "change of the share of right answers"
+            quantities["accuracy_change"] = Quantity(dims, lost, unit=unit, kind="change")
+        if self.losses is not None and self.random_losses is not None:
+            quantities["log_prob_change"] = Quantity(dims, -self.losses, unit=nats)
+            random = -self.random_losses.mean(-1)
+            quantities["random_log_prob_change"] = Quantity(dims, random, unit=nats)
+        return quantities
+
+    def _place(self, edges: str, window: str) -> tuple[slice, int, int]:
+        if edges not in self.edges or window not in self.windows:
+            raise ResultError(
+                f"Nothing was cut for edges={edges!r} and window={window!r}; there are "
+                f"{listed(self.edges)}, {listed(self.windows)}."
+            )
+        return slice(None), self.edges.index(edges), self.windows.index(window)
+
+    def change(self, edges: str, window: str) -> Interval:
+        """Change of the logit difference with these edges cut.
+
+        Raises:
+            ResultError: edges or a window that was not cut.
+        """
+        return mean_interval(self.changes[self._place(edges, window)])
+
+    def beside(self, edges: str, window: str) -> Interval | None:
+        """The same minus that with random edges, with the spread of the draws; None without a control.
+
+        Raises:
+            ResultError: edges or a window that was not cut.
+        """
+        place = self._place(edges, window)
+        return self._beyond(edges, self.changes[place], self.random_changes[place])
+
+    def step(self, edges: str, before: str, after: str, *, beside: bool) -> Interval | None:
+        """Change in one window minus that in another, plainly or each minus that with random edges.
+
+        None for these where there is no control.
+
+        Raises:
+            ResultError: edges or a window that was not cut.
+        """
+        start, end = (self._place(edges, window) for window in (before, after))
+        step = self.changes[end] - self.changes[start]
+        if not beside:
+            return mean_interval(step)
+        return self._beyond(edges, step, self.random_changes[end] - self.random_changes[start])
+
+    def lost(self, edges: str, window: str, before: str | None = None) -> Interval:
+        """By how much the log-probability of the right answer falls with these edges cut, in nats.
+
+        Mean over prompts of log p(right) plainly minus that with the cut, or of what another window costs less
+        (`before`). Positive: the answer suffers. Not-a-number where log-probabilities were not kept.
+
+        Raises:
+            ResultError: edges or a window that was not cut.
+        """
+        lost = self._lost(self.losses, edges, window, before)
+        return Interval(nan, nan, nan) if lost is None else mean_interval(lost)
+
+    def lost_beside(self, edges: str, window: str, before: str | None = None) -> Interval | None:
+        """The same minus what random edges cost, with the spread of the draws; None without a control.
+
+        Raises:
+            ResultError: edges or a window that was not cut.
+        """
+        lost = self._lost(self.losses, edges, window, before)
+        random = self._lost(self.random_losses, edges, window, before)
+        return None if lost is None or random is None else self._beyond(edges, lost, random)
+
+    def _lost(
+        self, losses: Tensor | None, edges: str, window: str, before: str | None
+    ) -> Float[Tensor, " batch *draw"] | None:
+        place, base = (self._place(edges, name) for name in (window, before or window))
+        if losses is None:
+            return None
+        return losses[place] if before is None else losses[place] - losses[base]
+
+    def _beyond(
+        self, edges: str, values: Float[Tensor, " batch"], random: Float[Tensor, "batch draw"]
+    ) -> Interval | None:
+        """Values minus those of random edges, with the spread of the draws; None without a control."""
+        if not self.has_control(edges):
+            return None
+        gaps = values[:, None] - random
+        return with_draws(mean_interval(gaps.mean(1)), gaps.mean(0))
+
+    def right_answers(self, edges: str, window: str, before: str | None = None) -> Interval | None:
+        """Change of the share of right answers with these edges cut, since the plain run or another window.
+
+        None where they were not kept.
+
+        Raises:
+            ResultError: edges or a window that was not cut.
+        """
+        if self.right is None or self.plain_right is None:
+            return None
+        base = self.plain_right if before is None else self.right[self._place(edges, before)]
+        right = self.right[self._place(edges, window)]
+        return mean_interval(right.double() - base.double(), "change")
+
+    # --- what sentences speak of ---
+
+    @property
+    def count(self) -> int:
+        """Number of prompts."""
+        return len(self.kept)
+
+    @property
+    def too_few(self) -> bool:
+        """True of prompts that are too few for an interval."""
+        return self.count < FEWEST_PROMPTS
+
+    @property
+    def slides(self) -> bool:
+        """True of windows that slide over the layers: they are named by them."""
+        return self.windows == tuple(window_of(*ends) for ends in self.layers)
+
+    def into_target_alone(self, edges: str) -> bool:
+        """True of edges whose cut spares the query."""
+        return edges in TO_TARGET and self.rows == "target"
+
+    @property
+    def draws(self) -> int:
+        """Of random edges."""
+        return self.random_difference.shape[-1]
+
+    @property
+    def controlled(self) -> tuple[str, ...]:
+        """Edges that have a control."""
+        return tuple(edges for edges in self.edges if self.has_control(edges))
+
+    @property
+    def unit(self) -> str:
+        """Of what the right answer loses: nats, or logits where log-probabilities were not kept."""
+        return "logits" if self.losses is None else "nats"
+
+    def fallen(self, edges: str, window: str) -> Interval:
+        """How far the right answer falls, in that unit.
+
+        Raises:
+            ResultError: edges or a window that was not cut.
+        """
+        if self.losses is not None:
+            return self.lost(edges, window)
+        return _turned(self.change(edges, window))
+
+    def fallen_beside(self, edges: str, window: str) -> Interval | None:
+        """The same beyond random edges; None without a control.
+
+        Raises:
+            ResultError: edges or a window that was not cut.
+        """
+        if self.losses is not None:
+            return self.lost_beside(edges, window)
+        change = self.beside(edges, window)
+        return None if change is None else _turned(change)
+
+    @property
+    def needed(self) -> list[Needed]:
+        """Every cut that lowers the right answer, beyond random edges or, without a control, with right answers lost."""
+        return [
+            Needed(edges, window, layers, fallen)
+            for edges in self.edges
+            for window, layers in zip(self.windows, self.layers, strict=True)
+            if self._lowers(edges, window, fallen := self.fallen(edges, window)) == "supported"
+        ]
+
+    def _lowers(self, edges: str, window: str, fallen: Interval) -> Status:
+        if self.has_control(edges):
+            second = judged(self.fallen_beside(edges, window), prompts=self.count)
+        else:
+            right = self.right_answers(edges, window)
+            second = judged(right, rising=False, prompts=self.count)
+        return jointly(judged(fallen, prompts=self.count), second)
+
+
+def window_of(first: int, last: int) -> str:
+    """Name of a window of layers, `0–3`."""
+    return str(first) if first == last else f"{first}–{last}"
+
+
+def _turned(interval: Interval) -> Interval:
+    return Interval(-interval.value, -interval.high, -interval.low)
+
 
 Place = tuple[int, int, int]
 """Numbers of edges, window and draw, which count from 1; 0 is the cut itself."""
@@ -68,13 +412,13 @@ def exchanged_before(prompts: PromptBatch, tokenizer: object | None) -> tuple[Pr
         PromptError: says why there are none: prompts with one demonstration, or not all with as many; all labels
             alike; a text that is not known.
     """
-    counts = {len(own.label_classes) for own in prompts}
+    counts = {len(prompt.label_classes) for prompt in prompts}
     if len(counts) != 1 or max(counts) < 2:
         raise PromptError(
             "Earlier demonstrations can be exchanged where all prompts have as many demonstrations, two at "
             f"least; these have {', '.join(map(str, sorted(counts)))}. Leave edges='exchange' out."
         )
-    found = []
+    exchanged = []
     for demo in range(1, max(counts)):
         made = relabelled_before(prompts, tokenizer, demo)
         if made.prompts is None:
@@ -82,15 +426,15 @@ def exchanged_before(prompts: PromptBatch, tokenizer: object | None) -> tuple[Pr
                 f"The labels of earlier demonstrations cannot be exchanged ({made.why_not}). Leave "
                 "edges='exchange' out."
             )
-        found.append(made.prompts)
-    return tuple(found)
+        exchanged.append(made.prompts)
+    return tuple(exchanged)
 
 
 def _log_prob(read: Read, prompts: PromptBatch) -> Float[Tensor, " batch"]:
     """Of the right answer, in nats: among label words or choices, of texts over the vocabulary."""
     scores, log_probs = read[0].double(), read[1].double()
-    own = log_probs if prompts.answer_kind == "vocabulary" else scores.log_softmax(-1)
-    return own.gather(1, prompts.answers[:, None])[:, 0]
+    among = log_probs if prompts.answer_kind == "vocabulary" else scores.log_softmax(-1)
+    return among.gather(1, prompts.answers[:, None])[:, 0]
 
 
 @dataclass(frozen=True)
@@ -142,14 +486,14 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
         """Layers of each window, by name."""
         if self.windows == "sliding":
             width = max(1, n_layers // 6)
-            spans = [range(own, own + width) for own in range(n_layers - width + 1)]
-            return {window_of(own[0], own[-1]): own for own in spans}
+            spans = [range(first, first + width) for first in range(n_layers - width + 1)]
+            return {window_of(layers[0], layers[-1]): layers for layers in spans}
         if self.windows == "after":
             spans = [range(n_layers * part // 4, n_layers) for part in (1, 2, 3)]
             return dict(zip(WINDOWS[self.windows], spans, strict=True))
         ends = [round(n_layers * part / 3) for part in range(4)]
         starts = ends[:3] if self.windows == "thirds" else [0, 0, 0]
-        spans = [*(range(*own) for own in zip(starts, ends[1:], strict=True)), range(n_layers)]
+        spans = [*(range(*span) for span in zip(starts, ends[1:], strict=True)), range(n_layers)]
         return dict(zip(WINDOWS[self.windows], spans, strict=False))
 
     def _cuts(self, edges: str) -> tuple[Cut, Cut | None]:
@@ -187,11 +531,11 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
         """
         groups: dict[str, list[Run]] = {}
         for number, edges in enumerate(self._edges()):
-            kind = "targets" if self._of_targets(edges) else "cuts"
-            group = groups.setdefault(EXCHANGE if edges == EXCHANGE else kind, [])
+            path = "targets" if self._of_targets(edges) else "cuts"
+            group = groups.setdefault(EXCHANGE if edges == EXCHANGE else path, [])
             for window, layers in enumerate(self._windows(n_layers).values()):
                 made = self._variants(edges, layers, exchanged)
-                group += [((number, window, draw), own) for draw, own in enumerate(made)]
+                group += [((number, window, draw), changes) for draw, changes in enumerate(made)]
         return [*groups.values()]
 
     def _exchanged(self, model: LanguageModel, data: PromptBatch) -> tuple[PromptBatch, ...]:
@@ -206,9 +550,9 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
         """
         check_answers(data, "edge_cuts")
         check_demonstrations(data, "edge_cuts")
-        for patch in self._variants(EXCHANGE, range(1), self._exchanged(model, data)):
-            for own in patch:
-                own.check_prompts(data)
+        for patches in self._variants(EXCHANGE, range(1), self._exchanged(model, data)):
+            for patch in patches:
+                patch.check_prompts(data)
         for edges in self._edges():
             if edges == EXCHANGE:
                 continue
@@ -236,7 +580,7 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
             Variants(
                 data,
                 [PredictionReading(1)],
-                variants=[plain, *(own for _, own in group)],
+                variants=[plain, *(changes for _, changes in group)],
                 title="cut edges",
             )
             for group in self._runs(model.info.n_layers, exchanged)
@@ -247,9 +591,9 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
         answers, windows = data.answers, self._windows(model.info.n_layers)
         groups = self._runs(model.info.n_layers)
         runs: list[tuple[Place, Read, Read]] = [
-            (place, own, found[0][0])
-            for group, found in zip(groups, read, strict=True)
-            for (place, _), (own,) in zip(group, found[1:], strict=True)
+            (place, cut, values[0][0])
+            for group, values in zip(groups, read, strict=True)
+            for (place, _), (cut,) in zip(group, values[1:], strict=True)
         ]
         plain: Read = read[0][0][0]
         shape = (len(data), len(self._edges()), len(windows), 1 + self.draws)
@@ -257,28 +601,28 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
         def laid(value: Callable[[Read, Read], Tensor]) -> tuple[Tensor, Tensor]:
             """Of the cuts and of random edges; not-a-number where there are none."""
             table = torch.full(shape, nan, dtype=torch.float64)
-            for (edges, window, draw), own, beside in runs:
-                table[:, edges, window, draw] = value(own, beside).double()
+            for (edges, window, draw), cut, beside in runs:
+                table[:, edges, window, draw] = value(cut, beside).double()
             return table[..., 0].contiguous(), table[..., 1:].contiguous()
 
         def changed(value: Callable[[Read], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
             """Of the plain run too; changes are those to the plain run on the same path."""
             base = value(plain)
-            return base, *laid(lambda own, beside: base + (value(own) - value(beside)))
+            return base, *laid(lambda cut, beside: base + (value(cut) - value(beside)))
 
-        def right(own: Read) -> Tensor:
-            return predicted(own[0], own[2], data) == answers
+        def right(run: Read) -> Tensor:
+            return predicted(run[0], run[2], data) == answers
 
-        logits = changed(lambda own: above_others(own[0].double(), answers))
-        sure = changed(lambda own: own[1].double().gather(1, answers[:, None])[:, 0].exp())
-        nats = changed(lambda own: _log_prob(own, data))
-        kept, random_kept = laid(lambda own, beside: same_answer(own, beside, data))
+        logits = changed(lambda run: above_others(run[0].double(), answers))
+        sure = changed(lambda run: run[1].double().gather(1, answers[:, None])[:, 0].exp())
+        nats = changed(lambda run: _log_prob(run, data))
+        kept, random_kept = laid(lambda cut, beside: same_answer(cut, beside, data))
         return EdgeCutsResult(
             difference=logits[1],
             probability=sure[1],
             log_prob=nats[1],
             kept=kept.bool(),
-            right=laid(lambda own, _: right(own))[0].bool(),
+            right=laid(lambda cut, _: right(cut))[0].bool(),
             random_difference=logits[2],
             random_probability=sure[2],
             random_log_prob=nats[2],
@@ -289,7 +633,7 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
             plain_right=right(plain),
             edges=self._edges(),
             windows=tuple(windows),
-            layers=tuple((own[0], own[-1]) for own in windows.values()),
+            layers=tuple((layers[0], layers[-1]) for layers in windows.values()),
             rows=self.rows,
         )
 

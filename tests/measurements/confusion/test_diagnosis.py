@@ -14,15 +14,13 @@ from icl_mech.engine import run
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.measurements import running
 from icl_mech.measurements.confusion.agreement import normalised, pair_auc, rank_correlation
-from icl_mech.measurements.confusion.confusion import (
+from icl_mech.measurements.confusion.confusion import ConfusionResult, diagnose_confusion, diagnosis
+from icl_mech.measurements.confusion.key_distances import (
     KeyReading,
     QueryReading,
-    diagnose_confusion,
-    diagnosis,
     key_distances,
     principal_directions,
 )
-from icl_mech.measurements.confusion.pairs import ConfusionResult
 from icl_mech.models import adapt
 from icl_mech.plots import figure
 from icl_mech.prompts import PromptBatch

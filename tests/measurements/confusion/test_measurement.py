@@ -18,11 +18,10 @@ from icl_mech.measurements.confusion.agreement import (
     pair_auc,
     rank_correlation,
 )
-from icl_mech.measurements.confusion.confusion import (
-    Confusion,
+from icl_mech.measurements.confusion.confusion import Confusion, diagnose_confusion
+from icl_mech.measurements.confusion.key_distances import (
     KeyReading,
     QueryReading,
-    diagnose_confusion,
     key_distances,
     principal_directions,
 )

@@ -1,0 +1,60 @@
+"""Figure of cut edges: a panel for each kind of edges, changes by window beside those of random edges."""
+
+import torch
+
+from icl_mech._typing import Float, Tensor
+from icl_mech.measurements.isolation.edge_cuts import EdgeCutsResult
+from icl_mech.results import basis
+from icl_mech.shapes import LayerCurves, Panel
+
+
+def drawing(result: EdgeCutsResult) -> LayerCurves:
+    """Changes of the right answer's log-probability by window, with the cut and with random edges.
+
+    Of the logit difference where log-probabilities were not kept.
+
+    Args:
+        result: What came out.
+    """
+    quantity = "change" if result.losses is None else "log_prob_change"
+    cut, random = result.sel(quantity), result.sel(f"random_{quantity}")
+    curves = [
+        (samples, number, name)
+        for number, edges in enumerate(result.edges)
+        for samples, name in ((cut, "these edges"), (random, "random edges"))
+        if samples is cut or result.has_control(edges)
+    ]
+
+    def laid(end: str) -> Float[Tensor, "curve window"]:
+        return torch.stack(
+            [getattr(samples, end)[number] for samples, number, _ in curves]
+        ).double()
+
+    def panel(number: int, edges: str) -> Panel:
+        places = tuple(place for place, (_, of, _) in enumerate(curves) if of == number)
+        title = result.sentences.say("edges", result=result, edges=edges).capitalize()
+        return Panel(title, places, levels=((0.0, "changes nothing"),))
+
+    first, last = result.layers[0]
+    x, x_title = (
+        ([start for start, _ in result.layers], f"first of {last - first + 1} layers of the cut")
+        if result.slides
+        else (
+            [*range(1, len(result.windows) + 1)],
+            f"layers of the cut: {', '.join(result.windows)}",
+        )
+    )
+    return LayerCurves(
+        title="What cut edges change",
+        names=tuple(name for *_, name in curves),
+        values=laid("values"),
+        low=laid("low"),
+        high=laid("high"),
+        y_title=cut.unit,
+        note=basis(result),
+        x=tuple(map(float, x)),
+        x_title=x_title,
+        meanings=tuple("label" if samples is cut else "reference" for samples, *_ in curves),
+        panels=tuple(panel(*numbered) for numbered in enumerate(result.edges)),
+        apart=0.03,
+    )
