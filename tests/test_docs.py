@@ -164,8 +164,8 @@ def test_every_page_to_add_something_has_an_example():
 
 NEEDS = {
     "accuracy above a constant answer": "task",
-    "gain over zero-shot, nats": "G₀",
-    "gain over shuffled labels, nats": "G₁",
+    "share of the zero-shot loss that demonstrations remove": "G₀",
+    "share of the loss with shuffled labels that right ones remove": "G₁",
     "final gap": "harm",
     "gap between true and false demonstrations": "harm",
     "harm of false demonstrations, logits": "harm",

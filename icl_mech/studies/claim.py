@@ -76,6 +76,7 @@ class Effect:
         prompts: On how many it rests; None: all of the result.
         parts: Of a ratio of means, its numerator and denominator prompt by prompt, in a run; None where it has none.
             Its mean over items is the ratio of the means of both.
+        instead: Where a claim needs it: another effect that does as well.
         unclear: What is said where a claim needs it and it is not clear; `{}` is its interval.
         unknown: What is said where a claim needs it and it was not measured.
     """
@@ -89,6 +90,7 @@ class Effect:
     opposite: float | None = None
     prompts: Callable[[Any], int | None] | None = None
     parts: Callable[[Any], tuple[Tensor, Tensor] | None] | None = None
+    instead: "Effect | None" = None
     unclear: str = ""
     unknown: str = ""
 

@@ -166,6 +166,13 @@ def _lacking(claim: Claim, read: Read) -> str:
     """The first thing a claim needs that is not clearly above its null, in a sentence; empty if there is none."""
     for need in claim.needed:
         evidence, name = read(need), f"{need.name[:1].upper()}{need.name[1:]}"
+        other = None if need.instead is None else read(need.instead)
+        if (
+            other is not None
+            and need.instead
+            and need.instead.required(*other).status == "supported"
+        ):
+            continue
         if evidence is None:
             return need.unknown or f"{name} was not measured, so this cannot be judged."
         if need.required(*evidence).status != "supported":
