@@ -185,8 +185,8 @@ OVER_ZERO_SHOT = ratio(
     null=LEAST_GAIN,
     opposite=0.0,
     instead=Effect("right answers gained over zero-shot", _more_right("over_zero_shot")),
-    unclear="Demonstrations do not clearly give more right answers than none, and the share of the zero-shot loss "
-    f"that they remove is not clearly {LEAST_GAIN:g} or more, {{}}, so this cannot be judged.",
+    unclear="Demonstrations remove {} of the zero-shot loss, which is too little to judge this "
+    f"({LEAST_GAIN:g}, or more right answers).",
     unknown="What demonstrations add over zero-shot was not measured (Gain), so this cannot be judged.",
 )
 OVER_SHUFFLED = ratio(
@@ -195,8 +195,8 @@ OVER_SHUFFLED = ratio(
     null=LEAST_GAIN,
     opposite=0.0,
     instead=Effect("right answers gained over shuffled labels", _more_right("over_shuffled")),
-    unclear="Labels of demonstrations do not clearly give more right answers than shuffled ones, and the share of the "
-    f"loss that they remove is not clearly {LEAST_GAIN:g} or more, {{}}, so this cannot be judged.",
+    unclear="Right labels remove {} of the loss with shuffled ones, which is too little to judge this "
+    f"({LEAST_GAIN:g}, or more right answers).",
     unknown="What labels teach beyond shuffled ones was not measured (Gain), so this cannot be judged.",
 )
 
