@@ -177,7 +177,7 @@ class Claim:
         effects: What it requires: every measure must be clear.
         part: Result it rests on, or section of the page of a sweep.
         needs: Effects that must be clear for the claim to mean anything, else it cannot be judged, such as
-            `ABOVE_CONSTANT` and `OVER_ZERO_SHOT` for what is said of how the model does the task.
+            `DOES` of `icl_mech.studies.competence` for what is said of how the model does the task.
         share: How much of the answer depends on what is claimed, as a share of what demonstrations add. A claim
             whose effects are clear is supported if this lies above `least`, and *present, not used* below it.
         least: The least share.

@@ -179,34 +179,41 @@ def _more_right(over: str) -> Callable[[Run], Interval | None]:
     return gain
 
 
-OVER_ZERO_SHOT = ratio(
-    "share of the zero-shot loss that demonstrations remove",
-    lambda run: _removed(run, "zero_shot"),
-    null=LEAST_GAIN,
-    opposite=0.0,
-    instead=Effect("right answers gained over zero-shot", _more_right("over_zero_shot")),
-    unclear="Demonstrations remove {} of the zero-shot loss, which is too little to judge this "
-    f"({LEAST_GAIN:g}, or more right answers).",
+def _enough(baseline: str, over: str, loss: str) -> Effect:
+    """That demonstrations remove enough of a baseline's loss, or give more right answers than it has."""
+    return ratio(
+        f"share of the {loss} that demonstrations remove",
+        lambda run: _removed(run, baseline),
+        null=LEAST_GAIN,
+        opposite=0.0,
+        instead=Effect(f"right answers gained {over}", _more_right(f"over_{baseline}")),
+        unclear=f"Demonstrations remove {{}} of the {loss}, which is too little to judge this "
+        f"({LEAST_GAIN:g}, or more right answers).",
+    )
+
+
+OVER_ZERO_SHOT = Effect(
+    "gain over zero-shot, nats",
+    _gain("over_zero_shot"),
+    unclear="Demonstrations add nothing clear here, {} nats over zero-shot, so this cannot be judged.",
     unknown="What demonstrations add over zero-shot was not measured (Gain), so this cannot be judged.",
 )
-OVER_SHUFFLED = ratio(
-    "share of the loss with shuffled labels that right ones remove",
-    lambda run: _removed(run, "shuffled"),
-    null=LEAST_GAIN,
-    opposite=0.0,
-    instead=Effect("right answers gained over shuffled labels", _more_right("over_shuffled")),
-    unclear="Right labels remove {} of the loss with shuffled ones, which is too little to judge this "
-    f"({LEAST_GAIN:g}, or more right answers).",
+OVER_SHUFFLED = Effect(
+    "gain over shuffled labels, nats",
+    _gain("over_shuffled"),
+    unclear="Labels of demonstrations teach nothing clear here, {} nats over shuffled ones, so this cannot be judged.",
     unknown="What labels teach beyond shuffled ones was not measured (Gain), so this cannot be judged.",
 )
 
-ADDS = Claim(
-    HELP, (Effect("gain over zero-shot, nats", _gain("over_zero_shot")),), "gain", words=_added
-)
-"""That they add anything; whether it is enough for other claims is another question."""
+ADDS = Claim(HELP, (OVER_ZERO_SHOT,), "gain", words=_added)
 
-DOES = (ABOVE_CONSTANT, OVER_ZERO_SHOT)
+HELPED = (OVER_ZERO_SHOT, _enough("zero_shot", "over zero-shot", "zero-shot loss"))
+"""That demonstrations help, and enough."""
+TAUGHT = (OVER_SHUFFLED, _enough("shuffled", "over shuffled labels", "loss with shuffled labels"))
+"""That their labels teach something, and enough."""
+
+DOES = (ABOVE_CONSTANT, *HELPED)
 """Needed by what is said of how demonstrations are used."""
 
-OF_TASKS = (ABOVE_CONSTANT, OVER_ZERO_SHOT, OVER_SHUFFLED)
+OF_TASKS = (*DOES, *TAUGHT)
 """Where one of these is not clear, a task speaks for and against nothing that needs it."""

@@ -15,7 +15,7 @@ from icl_mech.metrics.ratios import ratio_interval
 from icl_mech.results.wording import listed, said
 from icl_mech.studies.claim import Effect, Run
 
-LOSS = "loss of the right answer"
+LOSS = "the loss of the right answer's log-probability"
 """What effects of cut edges are called together."""
 
 
