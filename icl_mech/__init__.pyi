@@ -1379,7 +1379,7 @@ def edge_cuts(
     model: Any,
     prompts: PromptBatch,
     *,
-    edges: Literal['contextualise', 'aggregate', 'anchors', 'collect'] | Sequence[Literal['contextualise', 'aggregate', 'anchors', 'collect']] = ...,
+    edges: Literal['contextualise', 'exchange', 'aggregate', 'anchors', 'collect'] | Sequence[Literal['contextualise', 'exchange', 'aggregate', 'anchors', 'collect']] = ...,
     windows: Literal['thirds', 'cumulative', 'after', 'sliding'] = ...,
     mode: Literal['mask', 'zero'] = ...,
     draws: int = ...,
@@ -1394,12 +1394,13 @@ def edge_cuts(
     r"""Right answers with edges between demonstrations, to the target, or into label words cut.
 
     Costs one forward pass for each kind of edges and window, and as many more for each draw of those that have
-    a control. With `rows="target"` those of edges to the target compute one row of each prompt.
+    a control; *exchange* one more for each demonstration after the first. With `rows="target"` those of edges to the
+    target compute one row of each prompt.
 
     Args:
         model: TransformerBridge, HookedTransformer or adapted model.
         prompts: With demonstrations and answers.
-        edges: `contextualise`, `aggregate`, `anchors` or `collect`, or several.
+        edges: `contextualise`, `exchange`, `aggregate`, `anchors` or `collect`, or several.
         windows: `thirds` of the layers and all of them; `cumulative` ones from the first layer on; `after`
             a quarter, half and three quarters of them, to the last; or `sliding`
             ones of a sixth of the layers, from every layer on.
@@ -1416,7 +1417,7 @@ def edge_cuts(
     Raises:
         PromptError: prompts without answers or demonstrations, or without such edges; label words and queries so
             short that there is no control, unless `draws=0`.
-        RunError: a model with fewer than three layers, unless windows slide.
+        RunError: a model with fewer than three layers, unless windows slide; `exchange` with interventions.
     """
 
 def gain(

@@ -29,6 +29,7 @@ ORDER = (
     {"recipes", "atlas"},
     {"sweeps", "explorer"},
     {"studies"},
+    {"looks"},
     {"measurements", "reports"},
     {"engine"},
     {"interventions"},

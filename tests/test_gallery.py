@@ -14,6 +14,7 @@ import pytest
 import icl_mech as icl
 from icl_mech import shapes
 from icl_mech.plots import DRAW
+from icl_mech.results.shown import look_of
 from tests.said import Words
 
 WORDS = Words(__file__)
@@ -174,6 +175,11 @@ def test_every_figure_is_stored_and_of_its_shape(gallery, entries):
         assert kinds_of <= {"scatter", TRACES.get(entry["shape"], "scatter")}, name
 
 
+def drawing_of(kind):
+    """How results of a class are drawn: by its look, if its method has one."""
+    return (look_of(kind.stem()) if hasattr(kind, "stem") else None) or kind.drawing
+
+
 def test_every_snippet_has_few_lines_and_calls_what_there_is(gallery, entries):
     known = 0
     for name, entry in entries.items():
@@ -188,7 +194,7 @@ def test_every_snippet_has_few_lines_and_calls_what_there_is(gallery, entries):
         drawn = [
             own
             for kind in owner
-            for own in kinds(inspect.signature(kind.drawing).return_annotation)
+            for own in kinds(inspect.signature(drawing_of(kind)).return_annotation)
         ]
         assert not drawn or entry["shape"] in {own.__name__ for own in drawn}, name
     # Types do not tell of a sweep and of networks that learned nothing.

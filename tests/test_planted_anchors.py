@@ -9,7 +9,6 @@ from scipy.stats import binom
 import icl_mech as icl
 from icl_mech.errors import ModelError
 from icl_mech.measurements.confusion.agreement import label_pairs
-from icl_mech.measurements.isolation.early import status
 from icl_mech.models import adapt
 from icl_mech.planted import CLOSE_CLASSES, COLLECTING_HEAD, LABELS, READING_HEAD, WEAK_CLASS
 from icl_mech.planted.model import SIZE, WEAK
@@ -127,7 +126,7 @@ def test_isolation_in_the_first_two_blocks_takes_the_answers_away(model, prompts
     for tokens in ("label", "random"):
         assert found.loyalty(("last", 2, tokens)).value == 1
     assert found.loyalty(("first", 2, "random")).value == 1
-    assert status(found) == "supported"
+    assert found.status == "supported"
 
 
 def test_attention_tells_the_answer_from_the_planted_block_on(model, prompts):
@@ -202,7 +201,7 @@ def few_and(many, few):
 @few_and(20, 4)
 def test_without_the_circuit_nothing_is_found(control, many):
     found = [measures(control, seed)[1:] for seed in range(many)]
-    check_rate([status(isolated) for isolated, _ in found])
+    check_rate([isolated.status for isolated, _ in found])
     check_rate([read.status for _, read in found])
 
 

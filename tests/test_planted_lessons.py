@@ -28,7 +28,7 @@ def build(model, n=N, **options):
 
 
 def cut(model, n=N):
-    own = EdgeCuts(edges=("contextualise", "aggregate"), draws=2)
+    own = EdgeCuts(edges=("contextualise", "exchange", "aggregate"), draws=2)
     return icl.measure(model, build(model, n), Predict(), Gain(), own, progress=False)
 
 
@@ -69,10 +69,11 @@ def test_edges_between_demonstrations_are_needed_early_and_those_to_the_target_l
     others = torch.tensor([own.label_classes[-1] != own.answer for own in prompts])
     assert 0.5 < float(others.double().mean()) < 1
     assert bool((changes[others, 0, 0] < -NEEDED).all())
-    assert bool((changes[:, 1, 2] < -NEEDED).all())
+    assert bool((changes[others, 1, 0] < -NEEDED).all())
+    assert bool((changes[:, 2, 2] < -NEEDED).all())
     assert run["edge_cuts"].right_answers("contextualise", "early").high < -0.3
     assert run["edge_cuts"].right_answers("contextualise", "middle").value == 0
-    rest = [changes[~others, 0, 0], changes[:, 0, 1:3], changes[:, 1, :2]]
+    rest = [changes[~others, :2, 0], changes[:, :2, 1:3], changes[:, 2, :2]]
     assert max(float(own.abs().max()) for own in rest) < 1.5
 
 

@@ -31,7 +31,8 @@ def drawing(result: LayerAccuracyResult, show: str = "calibrated") -> LayerCurve
     about: dict[str, Any] = {
         "x": None,
         "x_title": AFTER,
-        "note": noted(lens_used(result)) + basis(result, f"{counted(result.pairs, 'pair')} of prompts"),
+        "note": noted(lens_used(result))
+        + basis(result, f"{counted(result.pairs, 'pair')} of prompts"),
     }
     if show == "gap":
         zero = ((0.0, "no gap"),)

@@ -109,13 +109,6 @@ class Ties(NamedTuple):
         """Summed over entries; of a result saved without counts: none."""
         return cls() if counts is None else cls(*counts.flatten(1).sum(1).tolist())
 
-    @property
-    def note(self) -> str:
-        """What a summary adds, from its semicolon on: nothing where there are none."""
-        if not self.ties and not self.near:
-            return ""
-        return f"; of {self.scores} scores {self.ties} are ties and {self.near} nearly"
-
 
 def _own_and_threshold(
     norm_probs: Float[Tensor, "batch *entry label"],

@@ -562,7 +562,7 @@ def disagreeing(measures: Sequence[Required]) -> str:
         by_status.setdefault(own.status, []).append(own.name)
     lacking = by_status.get("cannot be judged")
     if lacking:
-        return f"{' and '.join(lacking)} cannot be judged, and the claim requires all its measures"
+        return f"{' and '.join(lacking)} cannot be judged"
     words = {
         "supported": ("says so", "say so"),
         "opposite": ("says the opposite", "say the opposite"),

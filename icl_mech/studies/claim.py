@@ -76,6 +76,7 @@ class Effect:
         prompts: On how many it rests; None: all of the result.
         parts: Of a ratio of means, its numerator and denominator prompt by prompt, in a run; None where it has none.
             Its mean over items is the ratio of the means of both.
+        instead: Where a claim needs it: another effect that does as well.
         unclear: What is said where a claim needs it and it is not clear; `{}` is its interval.
         unknown: What is said where a claim needs it and it was not measured.
     """
@@ -89,6 +90,7 @@ class Effect:
     opposite: float | None = None
     prompts: Callable[[Any], int | None] | None = None
     parts: Callable[[Any], tuple[Tensor, Tensor] | None] | None = None
+    instead: "Effect | None" = None
     unclear: str = ""
     unknown: str = ""
 
@@ -175,7 +177,7 @@ class Claim:
         effects: What it requires: every measure must be clear.
         part: Result it rests on, or section of the page of a sweep.
         needs: Effects that must be clear for the claim to mean anything, else it cannot be judged, such as
-            `ABOVE_CONSTANT` and `OVER_ZERO_SHOT` for what is said of how the model does the task.
+            `DOES` of `icl_mech.studies.competence` for what is said of how the model does the task.
         share: How much of the answer depends on what is claimed, as a share of what demonstrations add. A claim
             whose effects are clear is supported if this lies above `least`, and *present, not used* below it.
         least: The least share.

@@ -6,12 +6,12 @@ demonstrations beside one over the number of classes; of open answers, right ans
 choices. A lens that is not the model's answer (`variant="reference"`) does not tell.
 
 Demonstrations help if the right answer is likelier with them than zero-shot (what is *used*), and likelier than with
-the same demonstrations under shuffled labels (what is *learnt from labels*). A claim needs `LEAST_GAIN` of it: any other
-text before a query moves its answer a little, and of a gain next to nothing any path may carry a large share. What was
-not measured is not clear.
+the same demonstrations under shuffled labels (what is *learnt from labels*). A claim needs enough of it: `LEAST_GAIN` of
+the loss that is left without them, or more right answers. Any other text before a query moves its answer a little, and of
+a gain next to nothing any path may carry a large share. What was not measured is not clear.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -26,12 +26,14 @@ from icl_mech.results.prompts import answer_kind
 from icl_mech.results.wording import counted, said, told
 from icl_mech.studies.claim import DIFFERENCE, Claim, Effect, Run, Words
 from icl_mech.studies.judge import Verdict, verdict
+from icl_mech.studies.shares import Parts, ratio
 
 QUESTION = "Does the model do the task?"
 HELP = "Do demonstrations help it?"
 
 LEAST_GAIN = 0.1
-"""Least gain that a claim needs, in nats: the right answer is made a tenth likelier."""
+"""Least share of the loss (minus log-probability of the right answer) that demonstrations must remove, unless they give
+more right answers."""
 
 
 class Competence(NamedTuple):
@@ -159,30 +161,59 @@ ABOVE_CONSTANT = Effect(
 )
 ABLE = Claim(QUESTION, (ABOVE_CONSTANT,), words=_said)
 
-_AT_LEAST: dict[str, Any] = {"null": LEAST_GAIN, "opposite": 0.0}
+
+def _removed(run: Run, baseline: str) -> Parts | None:
+    """What demonstrations add to each prompt's right answer, and the loss of the baseline; None where it was not measured."""
+    result: GainResult = run[GainResult]
+    added = result.added(baseline)
+    if added is None:
+        return None
+    return added.double(), -result.log_prob[:, result.contexts.index(baseline)].double()
+
+
+def _more_right(over: str) -> Callable[[Run], Interval | None]:
+    def gain(run: Run) -> Interval | None:
+        gained = getattr(run[GainResult], over)
+        return None if gained is None else gained.accuracy
+
+    return gain
+
+
+def _enough(baseline: str, over: str, loss: str) -> Effect:
+    """That demonstrations remove enough of a baseline's loss, or give more right answers than it has."""
+    return ratio(
+        f"share of the {loss} that demonstrations remove",
+        lambda run: _removed(run, baseline),
+        null=LEAST_GAIN,
+        opposite=0.0,
+        instead=Effect(f"right answers gained {over}", _more_right(f"over_{baseline}")),
+        unclear=f"Demonstrations remove {{}} of the {loss}, which is too little to judge this "
+        f"({LEAST_GAIN:g}, or more right answers).",
+    )
+
 
 OVER_ZERO_SHOT = Effect(
     "gain over zero-shot, nats",
     _gain("over_zero_shot"),
-    **_AT_LEAST,
-    unclear="Demonstrations add {} nats over zero-shot, which is not clearly more than "
-    f"{LEAST_GAIN:g}, so this cannot be judged.",
+    unclear="Demonstrations add nothing clear here, {} nats over zero-shot, so this cannot be judged.",
     unknown="What demonstrations add over zero-shot was not measured (Gain), so this cannot be judged.",
 )
 OVER_SHUFFLED = Effect(
     "gain over shuffled labels, nats",
     _gain("over_shuffled"),
-    **_AT_LEAST,
-    unclear="Labels of demonstrations add {} nats over shuffled ones, which is not clearly more than "
-    f"{LEAST_GAIN:g}, so this cannot be judged.",
+    unclear="Labels of demonstrations teach nothing clear here, {} nats over shuffled ones, so this cannot be judged.",
     unknown="What labels teach beyond shuffled ones was not measured (Gain), so this cannot be judged.",
 )
 
-ADDS = Claim(HELP, (replace(OVER_ZERO_SHOT, null=0.0, opposite=None),), "gain", words=_added)
-"""That they add anything; how much a claim needs is another question."""
+ADDS = Claim(HELP, (OVER_ZERO_SHOT,), "gain", words=_added)
 
-DOES = (ABOVE_CONSTANT, OVER_ZERO_SHOT)
+HELPED = (OVER_ZERO_SHOT, _enough("zero_shot", "over zero-shot", "zero-shot loss"))
+"""That demonstrations help, and enough."""
+TAUGHT = (OVER_SHUFFLED, _enough("shuffled", "over shuffled labels", "loss with shuffled labels"))
+"""That their labels teach something, and enough."""
+
+DOES = (ABOVE_CONSTANT, *HELPED)
 """Needed by what is said of how demonstrations are used."""
 
-OF_TASKS = (ABOVE_CONSTANT, OVER_ZERO_SHOT, OVER_SHUFFLED)
+OF_TASKS = (*DOES, *TAUGHT)
 """Where one of these is not clear, a task speaks for and against nothing that needs it."""

@@ -9,7 +9,7 @@ want of any input.
 
 from collections.abc import Callable
 
-from icl_mech.errors import PromptError
+from icl_mech.errors import IclMechError
 from icl_mech.measurements.accuracy.gain import Gain, GainResult
 from icl_mech.measurements.isolation.edge_cuts import EdgeCuts, EdgeCutsResult
 from icl_mech.measurements.predictions import Predict, Predictions
@@ -17,7 +17,7 @@ from icl_mech.metrics import Interval
 from icl_mech.prompts import PromptBatch
 from icl_mech.studies.bench import Bench
 from icl_mech.studies.claim import Claim, Effect, Run
-from icl_mech.studies.competence import DOES, OVER_SHUFFLED
+from icl_mech.studies.competence import DOES, TAUGHT
 from icl_mech.studies.flow import GIVEN
 from icl_mech.studies.shares import carried
 from icl_mech.studies.study import FEW, Mean, Study
@@ -27,8 +27,9 @@ def _steps(bench: Bench, prompts: PromptBatch, *, seed: int = 0) -> None:
     """Predictions, and what they lose without some edges."""
     cuts = EdgeCuts(("contextualise", "exchange", "aggregate", "anchors"), seed=seed)
     try:
+        cuts.check_options(bench.model, prompts, bench.options)
         cuts.check(bench.model, prompts)
-    except PromptError as error:
+    except IclMechError as error:
         bench.notes.append(str(error))
         cuts = EdgeCuts(seed=seed)
     bench.measure(prompts, Predict(), cuts, optional=[Gain(seed=seed)])
@@ -66,7 +67,7 @@ CONTEXT = Claim(
         *_effects("labels exchanged between demonstrations, early", "exchange", "early"),
     ],
     "edge_cuts",
-    needs=(*DOES, OVER_SHUFFLED),
+    needs=(*DOES, *TAUGHT),
     share=carried(
         "share of what demonstrations add that goes between them early", "contextualise", "early"
     ),
@@ -89,7 +90,7 @@ ORDER = Claim(
         *_effects("cut to the target, late minus early", "aggregate", "late", "early"),
     ],
     "edge_cuts",
-    needs=(*DOES, OVER_SHUFFLED),
+    needs=(*DOES, *TAUGHT),
     one=True,
 )
 

@@ -15,6 +15,7 @@ claim's least share, *present, not used* if it is clearly below, and *not shown*
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 
 from icl_mech.errors import MissingResult
 from icl_mech.metrics import Interval
@@ -105,14 +106,11 @@ class Judgement:
         if self.lacking:
             return self.lacking.rstrip(".")
         share = "" if self.claim.share is None else self.claim.share.name
-        # The share is asked for only where the effects agree.
-        asked = self.status != "mixed"
-        measures = [
-            own
-            for own in self.measures
-            if own.name != share or (asked and own.status == "cannot be judged")
-        ]
-        if self.status in ("mixed", "cannot be judged") and len(measures) > 1:
+        # The share is asked for only where the effects are clear.
+        effects = [own for own in self.measures if own.name != share]
+        asked = together(*(own.status for own in effects)) == "supported"
+        measures = [own for own in self.measures if own.name != share or asked]
+        if self.status in ("mixed", "cannot be judged") and len(self.measures) > 1:
             return disagreeing(measures)
         return ""
 
@@ -165,15 +163,21 @@ def _used(status: Status, part: Required) -> Status:
 def _lacking(claim: Claim, read: Read) -> str:
     """The first thing a claim needs that is not clearly above its null, in a sentence; empty if there is none."""
     for need in claim.needed:
+        if _is_clear(need, read) or (need.instead is not None and _is_clear(need.instead, read)):
+            continue
         evidence, name = read(need), f"{need.name[:1].upper()}{need.name[1:]}"
         if evidence is None:
             return need.unknown or f"{name} was not measured, so this cannot be judged."
-        if need.required(*evidence).status != "supported":
-            told = said(evidence.interval, sign=True)
-            return (need.unclear or f"{name} is not clear, {{}}, so this cannot be judged.").format(
-                told
-            )
+        if not all(map(isfinite, evidence.interval)):
+            return f"{name} is undefined here, so this cannot be judged."
+        words = need.unclear or f"{name} is not clear, {{}}, so this cannot be judged."
+        return words.format(said(evidence.interval, sign=True))
     return ""
+
+
+def _is_clear(effect: Effect, read: Read) -> bool:
+    evidence = read(effect)
+    return evidence is not None and effect.required(*evidence).status == "supported"
 
 
 # --- one run ---

@@ -16,7 +16,7 @@ import numpy as np
 
 UNITS = {
     "isolation": "label loyalty lost beyond random tokens",
-    "attention": "AUC above chance in the last third",
+    "share": "share of what demonstrations add that the target reads from label words",
     "harm": "accuracy lost to false demonstrations",
     "growth": "growth of the gap since the first quarter of the layers",
     "leaving": "accuracy gained by leaving early",

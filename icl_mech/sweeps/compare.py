@@ -38,7 +38,7 @@ UNSAID = {"cannot be judged"}
 
 NESTED = (
     "Square brackets hold nested 95 % intervals: over seeds and, of means over tasks, over tasks first. More seeds "
-    "do not narrow what rests on queries that they share, where runs say how many queries the task has."
+    "do not narrow what rests on shared queries, if runs record how many the task has."
 )
 
 

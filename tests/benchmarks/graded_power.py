@@ -21,7 +21,6 @@ import torch
 import icl_mech as icl
 from icl_mech.measurements import EdgeCuts, Gain, Isolation, Predict, Transplant
 from icl_mech.measurements.heads.conditions import CHOSEN
-from icl_mech.measurements.isolation.early import compared
 from icl_mech.metrics import wilson_interval
 from icl_mech.studies import CAUSAL, CONTEXTUALISE, LABEL_WORDS, OVERTHINKING
 from icl_mech.studies.causal import EXPECTED
@@ -99,7 +98,7 @@ def anchors(strength: float, n: int, seed: int) -> Cell:
     cuts = EdgeCuts(("collect", "anchors"), rows="target", seed=seed)
     measured = (Predict(), Gain(seed=seed), Isolation(seed=seed), cuts)
     report = icl.measure(model, prompts, *measured, progress=False)
-    windows = compared(report.isolation)
+    windows = report.isolation.compared
     assert windows is not None
     isolated = report.isolation.difference(windows.early, windows.others["random tokens"])
     sizes = {

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 import torch
 
 import icl_mech as icl
-from icl_mech.measurements.isolation.early import status
 from icl_mech.results.judging import judged
 from tests.measurements.confusion.test_diagnosis import made
 from tests.test_planted_anchors import build, found_and_others, measures
@@ -28,7 +27,7 @@ def anchoring(seed: int) -> Found:
     """Isolation and extraction."""
     model = icl.planted_model(anchors=False, seed=seed)
     _, isolated, read = measures(model, seed)
-    yield "isolation", status(isolated)
+    yield "isolation", isolated.status
     yield "extraction", read.status
 
 

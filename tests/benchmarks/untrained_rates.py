@@ -44,7 +44,7 @@ CLAIMS: Any = {
 }  # fmt: skip
 ALONE: dict[str, Any] = {
     "reweighting": Reweighting,
-    "contextualise": partial(EdgeCuts, edges=("contextualise", "aggregate")),
+    "contextualise": partial(EdgeCuts, edges=("contextualise", "exchange", "aggregate")),
     "hand_over": partial(Transplant, at=("anchors", "target"), layers=(2, 5), draws=2),
     "ends": partial(CompareCompression, ("hidden_anchor", "hidden_random")),
 }

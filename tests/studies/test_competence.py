@@ -9,14 +9,7 @@ import icl_mech as icl
 from icl_mech.measurements import Flow, Predict
 from icl_mech.metrics import Interval
 from icl_mech.own import Claim, Effect, Study
-from icl_mech.studies.competence import (
-    ABOVE_CONSTANT,
-    HELP,
-    OVER_ZERO_SHOT,
-    QUESTION,
-    competence,
-    helped,
-)
+from icl_mech.studies.competence import ABOVE_CONSTANT, HELP, HELPED, QUESTION, competence, helped
 from icl_mech.studies.facts import origin_of, task_name
 from icl_mech.studies.study import known_studies
 from icl_mech.sweeps import comparison
@@ -88,20 +81,48 @@ def test_a_gain_tells_where_answers_were_not_kept():
     }
 
 
-@pytest.mark.parametrize(("added", "clear"), [(0.05, False), (0.2, True)])
-def test_a_gain_next_to_nothing_says_nothing_of_how_demonstrations_are_used(added, clear):
-    """Any text before a query moves its answer a little, and any path may carry most of that."""
+@pytest.mark.parametrize(
+    ("added", "right", "clear"), [(0.05, False, False), (0.2, False, True), (0.05, True, True)]
+)
+def test_a_gain_next_to_nothing_says_nothing_of_how_demonstrations_are_used(added, right, clear):
+    """A tenth of the loss must go with it, or more answers be right: any text before a query moves its answer a little."""
     good = cases.label_words()
     gain = good["gain"]
-    log_prob = gain.log_prob.clone()
-    log_prob[:, 1] = log_prob[:, 0] - added + torch.linspace(-1, 1, len(log_prob)) / 1000
-    little = replace(good, results={**good.results, "gain": replace(gain, log_prob=log_prob)})
-    assert helped(little).status == "supported"
+    log_prob, answered = gain.log_prob.clone(), gain.right.clone()
+    log_prob[:, 0] = -1.0 + torch.linspace(-1, 1, len(log_prob)) / 1000
+    log_prob[:, 1] = -1.0 - added
+    answered[:, 0] = 1.0
+    answered[:, 1] = 0.0 if right else 1.0
+    little = replace(gain, log_prob=log_prob, right=answered)
+    run = replace(good, results={**good.results, "gain": little})
+    assert helped(run).status == "supported"
     of = known_studies()["label_words"].claims
-    how = {claim.text for claim in of if OVER_ZERO_SHOT in claim.needed}
+    how = {claim.text for claim in of if HELPED[1] in claim.needed}
     assert how
-    lacking = {own.claim for own in little.verdicts() if own.lacking}
-    assert lacking == (set() if clear else how)
+    verdicts = {own.claim: own for own in run.verdicts() if own.claim in how}
+    assert {text for text, own in verdicts.items() if own.lacking} == (set() if clear else how)
+    share = HELPED[1].interval(run)
+    assert share.value == pytest.approx(added / (1 + added), abs=1e-3)
+    for own in verdicts.values():
+        WORDS.only_if(not clear, own.lacking, "a_little", "+0.05 [+0.05, +0.05]")
+
+
+def test_more_right_answers_do_not_help_where_the_right_one_is_not_likelier():
+    """Both are asked for: more of them may be right, and the others all the surer of a wrong one."""
+    good = cases.label_words()
+    gain = good["gain"]
+    log_prob, answered = gain.log_prob.clone(), gain.right.clone()
+    log_prob[:, 0] = torch.linspace(-3, -0.1, len(log_prob)).double()
+    log_prob[:, 1] = log_prob[:, 0].flip(0)
+    answered[:, 0], answered[:, 1] = 1.0, 0.0
+    split = replace(gain, log_prob=log_prob, right=answered)
+    run = replace(good, results={**good.results, "gain": split})
+    assert helped(run).status == "not shown"
+    how = {
+        claim.text for claim in known_studies()["label_words"].claims if HELPED[0] in claim.needed
+    }
+    for own in run.verdicts():
+        WORDS.only_if(own.claim in how, own.lacking, "not likelier")
 
 
 @pytest.mark.parametrize("left_out", [("gain",), ("predictions", "gain")])

@@ -29,7 +29,7 @@ from icl_mech.checking import Natural
 from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.interventions import Cut, Intervention, Patch
 from icl_mech.interventions.cut import Mode
-from icl_mech.measurements.base import Measurement, Variants
+from icl_mech.measurements.base import Measurement, Options, Variants
 from icl_mech.measurements.causal.answers import above_others, check_answers
 from icl_mech.measurements.demonstrations import check_demonstrations
 from icl_mech.measurements.doors import door
@@ -401,8 +401,8 @@ def _turned(interval: Interval) -> Interval:
 Place = tuple[int, int, int]
 """Numbers of edges, window and draw, which count from 1; 0 is the cut itself."""
 
-
-Run = tuple[Place, tuple[Intervention, ...]]
+Placed = tuple[Place, tuple[Intervention, ...]]
+"""What is done in one run, and where its answers stand."""
 
 
 def exchanged_before(prompts: PromptBatch, tokenizer: object | None) -> tuple[PromptBatch, ...]:
@@ -458,7 +458,7 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
     Raises:
         PromptError: prompts without answers or demonstrations, or without such edges; label words and queries so
             short that there is no control, unless `draws=0`.
-        RunError: a model with fewer than three layers, unless windows slide.
+        RunError: a model with fewer than three layers, unless windows slide; `exchange` with interventions.
     """
 
     name: ClassVar[str] = "edge_cuts"
@@ -523,16 +523,16 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
         for draw in range(self.draws if control else 0):
             yield (replace(control or cut, layers=tuple(layers), seed=self.seed + draw),)
 
-    def _runs(self, n_layers: int, exchanged: Sequence[PromptBatch] = ()) -> list[list[Run]]:
+    def _runs(self, n_layers: int, exchanged: Sequence[PromptBatch] = ()) -> list[list[Placed]]:
         """Every run with its place, in groups that are run together.
 
-        Edges into targets alone compute one row of each prompt, and cuts what prompts do not share; patched demonstrations
-        all of it. So each kind is apart from the others.
+        Edges into targets alone compute one row of each prompt, other cuts what prompts do not share, patched demonstrations
+        whole prompts: together all would cost what the dearest does.
         """
-        groups: dict[str, list[Run]] = {}
+        groups: dict[str, list[Placed]] = {}
         for number, edges in enumerate(self._edges()):
-            path = "targets" if self._of_targets(edges) else "cuts"
-            group = groups.setdefault(EXCHANGE if edges == EXCHANGE else path, [])
+            cost = "row" if self._of_targets(edges) else "whole" if edges == EXCHANGE else "rest"
+            group = groups.setdefault(cost, [])
             for window, layers in enumerate(self._windows(n_layers).values()):
                 made = self._variants(edges, layers, exchanged)
                 group += [((number, window, draw), changes) for draw, changes in enumerate(made)]
@@ -550,11 +550,11 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
         """
         check_answers(data, "edge_cuts")
         check_demonstrations(data, "edge_cuts")
-        for patches in self._variants(EXCHANGE, range(1), self._exchanged(model, data)):
-            for patch in patches:
-                patch.check_prompts(data)
         for edges in self._edges():
             if edges == EXCHANGE:
+                (patches,) = self._variants(edges, range(1), self._exchanged(model, data))
+                for patch in patches:
+                    patch.check_prompts(data)
                 continue
             cut, control = self._cuts(edges)
             cut.check_prompts(data)
@@ -572,8 +572,20 @@ class EdgeCuts(Measurement[EdgeCutsResult]):
                 "middle and a late part, which takes three. windows='sliding' takes fewer."
             )
 
+    def check_options(self, model: LanguageModel, data: PromptBatch, options: Options) -> None:
+        """Refuse interventions beside exchanged labels, whose states are those of the unchanged model.
+
+        Raises:
+            RunError: says which to leave out.
+        """
+        if options.interventions and EXCHANGE in self._edges():
+            raise RunError(
+                "With edges='exchange' demonstrations take on what their attention adds in the unchanged model, which "
+                "would undo interventions= there. Leave one of the two out."
+            )
+
     def passes(self, model: LanguageModel, data: PromptBatch) -> list[Variants]:
-        """The plain run and cuts with their random edges, on one path; another for those into targets alone."""
+        """The plain run and what is done to the edges, on one path; another for each cost of a run."""
         plain: Sequence[Intervention] = ()
         exchanged = self._exchanged(model, data)
         return [

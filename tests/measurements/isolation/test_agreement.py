@@ -8,8 +8,8 @@ import torch
 from torch.testing import assert_close
 
 from icl_mech.interventions import Isolate
-from icl_mech.measurements.isolation.agreement import with_draws
-from icl_mech.measurements.isolation.answers import EXAMPLES, constants, next_words
+from icl_mech.looks.constant_answers import constants
+from icl_mech.measurements.isolation.agreement import EXAMPLES, next_words, with_draws
 from icl_mech.measurements.isolation.isolation import isolation
 from icl_mech.measurements.predictions import predict
 from icl_mech.metrics import Interval

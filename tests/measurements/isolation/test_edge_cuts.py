@@ -9,7 +9,7 @@ import torch
 from torch.testing import assert_close
 
 import icl_mech as icl
-from icl_mech.errors import PromptError, ResultError
+from icl_mech.errors import PromptError, ResultError, RunError
 from icl_mech.interventions import Cut
 from icl_mech.measurements import EdgeCuts
 from icl_mech.measurements.causal.answers import above_others
@@ -143,6 +143,11 @@ def test_labels_that_cannot_be_exchanged_are_refused():
     model = icl.planted_model(circuit="lessons")
     prompts = icl.build_prompts(icl.planted_task(), model, shots=1, n=4)
     some = icl.build_prompts(icl.planted_task(), model, shots=2, n=4)
+    zeroed = {"interventions": [icl.ZeroHeads([(1, 0)])], "progress": False}
+    with WORDS.raises(RunError, "exchange_changed"):
+        icl.edge_cuts(model, prompts, edges="exchange", **zeroed)
+    run = icl.analyze(model, prompts, study="contextualise", **zeroed)
+    assert run["edge_cuts"].edges == ("contextualise", "aggregate", "anchors")
     mixed = icl.PromptBatch((*prompts, *some))
     one = icl.build_prompts(icl.planted_task(), model, total=1, n=4)
     for given, said in ((mixed, "exchange_counts"), (one, "exchange_one")):
